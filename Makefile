@@ -60,6 +60,7 @@ test-fast: system-test dev
 
 check: dev
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	$(PYTEST) -q tests/unit/test_imports.py
 

@@ -4,12 +4,14 @@ A backup folder holds sets, one for each backup, and what sets share::
 
     sets/20260131T030000Z/set.json     what belongs to the set, with digests; written last
     sets/20260131T030000Z/database.gz  every row (`cod.store.backup`)
-    files/SHA256                       the site file, files that it names, keys, certificates, loaders, the trampoline
+    files/SHA256                       the site file, files that it names, keys, certificates,
+                                       loaders, the trampoline
     images/DIGEST/                     images as they are served (`cod.images.store`)
 
-Files and images are named by their digests and copied once, so a second backup copies what is new. Each copied image is
-read back and checked. The server may run meanwhile: the rows are of one moment, and an image that was deleted after
-that moment, before it was copied, makes the backup begin anew. What a crash leaves behind is no set.
+Files and images are named by their digests and copied once, so a second backup copies what is new.
+Each copied image is read back and checked. The server may run meanwhile: the rows are of one
+moment, and an image that was deleted after that moment, before it was copied, makes the backup
+begin anew. What a crash leaves behind is no set.
 """
 
 from __future__ import annotations
@@ -40,19 +42,22 @@ from cod.store import schema
 from cod.store.engine import connect
 from cod.store.images import images
 
-NOT_KEPT = {"run", "cache", "incoming", "images", "consoles"}  # folders of the data folder that a backup leaves out
+# folders of the data folder that a backup leaves out
+NOT_KEPT = {"run", "cache", "incoming", "images", "consoles"}
 TRIES = 3  # snapshots of the database, where images are deleted while they are copied
 LARGEST_NAMED = 1 << 20  # bytes of a file outside the data folder that the site file names
 _FORMAT = 1
 
 
 class BackupRefused(Exception):
-    """The backup or restore cannot be done; the sentence says why. What was there before is as it was."""
+    """The backup or restore cannot be done; the sentence says why. What was there before is as it
+    was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A file of a set. `place`: site (the site file), data (`path` is below the data folder) or host (absolute)."""
+    """A file of a set. `place`: site (the site file), data (`path` is below the data folder) or
+    host (absolute)."""
 
     place: str
     path: str
@@ -61,7 +66,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """What belongs to one backup; `missing`: digests of images that the site itself has lost or that are damaged."""
+    """What belongs to one backup; `missing`: digests of images that the site itself has lost or
+    that are damaged."""
 
     name: str
     site: str
@@ -78,7 +84,8 @@ class Set:
 
 @dataclass(slots=True)
 class Done:
-    """What a backup or a restore did: the set, images copied, bytes copied, and sentences for people."""
+    """What a backup or a restore did: the set, images copied, bytes copied, and sentences for
+    people."""
 
     set: Set
     images: int = 0
@@ -90,60 +97,98 @@ class Done:
 
 
 def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
-    """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises `BackupRefused`, OSError."""
+    """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises
+    `BackupRefused`, OSError."""
     site, settings = load.load(site_file)
     if folder.resolve().is_relative_to(settings.data.resolve()):
-        raise BackupRefused(f"{folder} is in the data folder {settings.data}, and each backup would hold those "
-                            f"before it: "
-                            "name a folder outside")
+        raise BackupRefused(
+            f"{folder} is in the data folder {settings.data}, and each backup would hold those "
+            "before it: "
+            "name a folder outside"
+        )
     engine = connect(settings.database)
     try:
         schema.check(engine)
         with _opened(folder):
             if (before := sets(folder)) and before[-1].site != site.name:
-                raise BackupRefused(f"{folder} holds backups of the site {before[-1].site!r}, not of {site.name!r}")
+                raise BackupRefused(
+                    f"{folder} holds backups of the site {before[-1].site!r}, not of {site.name!r}"
+                )
             name = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
             if (folder / "sets" / name).exists():
                 raise BackupRefused(f"{folder} has a set {name} already: try again in a second")
             with _growing(folder / "sets") as growing:
                 for _ in range(TRIES):
                     count = rows.backup(engine, growing / "database.gz")
-                    named = sorted({row["digest"] for row in rows.read(growing / "database.gz", "images")
-                                    if row["state"] == "ready"})
+                    named = sorted(
+                        {
+                            row["digest"]
+                            for row in rows.read(growing / "database.gz", "images")
+                            if row["state"] == "ready"
+                        }
+                    )
                     copied, size, faults = _copied(named, settings.images, folder / "images")
                     with engine.connect() as connection:
                         still = images.digests(connection)
                     if faults.keys() <= still:
                         break
                 else:
-                    raise BackupRefused("images are deleted faster than they are copied: try again later")
+                    raise BackupRefused(
+                        "images are deleted faster than they are copied: try again later"
+                    )
                 files = tuple(_files(settings, folder / "files"))
-                made = Set(name, site.name, now, schema.head(), str(settings.path), count,
-                           _digest(growing / "database.gz"), files,
-                           tuple(each for each in named if each not in faults), tuple(faults))
-                secretfile.write(growing / "set.json", json.dumps(asdict(made), indent=1).encode() + b"\n")
+                made = Set(
+                    name,
+                    site.name,
+                    now,
+                    schema.head(),
+                    str(settings.path),
+                    count,
+                    _digest(growing / "database.gz"),
+                    files,
+                    tuple(each for each in named if each not in faults),
+                    tuple(faults),
+                )
+                secretfile.write(
+                    growing / "set.json", json.dumps(asdict(made), indent=1).encode() + b"\n"
+                )
                 growing.rename(folder / "sets" / name)
                 image_store.flush(folder / "sets")
             if keep:
                 _forget(folder, keep)
     finally:
         engine.dispose()
-    return Done(made, copied, size, [f"image {digest[:12]}: {fault}" for digest, fault in faults.items()])
+    return Done(
+        made, copied, size, [f"image {digest[:12]}: {fault}" for digest, fault in faults.items()]
+    )
 
 
 def sets(folder: Path) -> list[Set]:
-    """Return the complete sets in `folder`, oldest first. Raises `BackupRefused` where one cannot be read."""
-    return [_set(path) for path in sorted(folder.glob("sets/*/set.json")) if not path.parent.name.startswith(".")]
+    """Return the complete sets in `folder`, oldest first. Raises `BackupRefused` where one cannot
+    be read."""
+    return [
+        _set(path)
+        for path in sorted(folder.glob("sets/*/set.json"))
+        if not path.parent.name.startswith(".")
+    ]
 
 
 def _set(path: Path) -> Set:
     try:
         said = json.loads(path.read_bytes())
         if said["format"] != _FORMAT:
-            raise BackupRefused(f"{path} has the format {said['format']}, this program reads {_FORMAT}: use a newer "
-                                f"version")
-        return Set(**said | {"files": tuple(Kept(**each) for each in said["files"]), "images": tuple(said["images"]),
-                             "missing": tuple(said["missing"])})
+            raise BackupRefused(
+                f"{path} has the format {said['format']}, this program reads {_FORMAT}: use a newer"
+                " version"
+            )
+        return Set(
+            **said
+            | {
+                "files": tuple(Kept(**each) for each in said["files"]),
+                "images": tuple(said["images"]),
+                "missing": tuple(said["missing"]),
+            }
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BackupRefused(f"{path} cannot be read: {error}") from None
 
@@ -153,7 +198,9 @@ def _opened(folder: Path) -> Iterator[None]:
     """Provide the folder, made now if need be, for this process alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.iterdir()) and not (folder / "sets").is_dir():
-        raise BackupRefused(f"{folder} is not empty and holds no backups of COD: name another folder")
+        raise BackupRefused(
+            f"{folder} is not empty and holds no backups of COD: name another folder"
+        )
     for part in ("sets", "files", "images"):
         (folder / part).mkdir(mode=0o700, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY)
@@ -180,8 +227,8 @@ def _growing(folder: Path) -> Iterator[Path]:
 
 
 def _copied(digests: list[str], source: Path, target: Path) -> tuple[int, int, dict[str, str]]:
-    """Copy the images that `target` lacks; returns how many, their bytes, and a sentence by digest for those of which
-    there is no good copy."""
+    """Copy the images that `target` lacks; returns how many, their bytes, and a sentence by digest
+    for those of which there is no good copy."""
     count, size, faults = 0, 0, dict[str, str]()
     for digest in digests:
         if (target / digest).exists():
@@ -205,17 +252,28 @@ def _copied(digests: list[str], source: Path, target: Path) -> tuple[int, int, d
 
 
 def _copy_private(source: str, target: str) -> None:
-    with open(source, "rb") as file, open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+    with (
+        open(source, "rb") as file,
+        open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy,
+    ):
         shutil.copyfileobj(file, copy, 1 << 20)
 
 
 def _files(settings: Settings, target: Path) -> Iterator[Kept]:
-    """Copy the site file, the files that it names, and those of the data folder; each once, by its digest."""
+    """Copy the site file, the files that it names, and those of the data folder; each once, by its
+    digest."""
     yield Kept("site", str(settings.path), _kept(settings.path, target))
     for path in _named(load.read(settings.path)):
-        if not path.is_relative_to(settings.data) and path.is_file() and path.stat().st_size <= LARGEST_NAMED:
+        if (
+            not path.is_relative_to(settings.data)
+            and path.is_file()
+            and path.stat().st_size <= LARGEST_NAMED
+        ):
             yield Kept("host", str(path), _kept(path, target))
-    skipped = {Path(settings.database.removeprefix("sqlite:///") + end) for end in ("", "-wal", "-shm", "-journal")}
+    skipped = {
+        Path(settings.database.removeprefix("sqlite:///") + end)
+        for end in ("", "-wal", "-shm", "-journal")
+    }
     for top in sorted(settings.data.iterdir()):
         for path in sorted(top.rglob("*")) if top.is_dir() and top.name not in NOT_KEPT else [top]:
             own = {path, path.resolve()} & {*skipped, settings.path, settings.path.resolve()}
@@ -247,7 +305,9 @@ def _forget(folder: Path, keep: int) -> None:
     for old in every[:-keep]:
         shutil.rmtree(folder / "sets" / old.name)
     left = every[-keep:]
-    for digest in image_store.digests(folder / "images") - {digest for each in left for digest in each.images}:
+    for digest in image_store.digests(folder / "images") - {
+        digest for each in left for digest in each.images
+    }:
         image_store.remove(folder / "images", digest)
     for path in (folder / "files").iterdir():
         if path.name not in {each.sha256 for one in left for each in one.files}:
@@ -265,7 +325,9 @@ def chosen(folder: Path, name: str = "") -> Set:
     for each in reversed(every):
         if name in ("", each.name):
             return each
-    raise BackupRefused(f"{folder} has no set {name!r}; it has {', '.join(each.name for each in every)}")
+    raise BackupRefused(
+        f"{folder} has no set {name!r}; it has {', '.join(each.name for each in every)}"
+    )
 
 
 def check(folder: Path, wanted: Set) -> list[str]:
@@ -277,30 +339,53 @@ def check(folder: Path, wanted: Set) -> list[str]:
         if _digest(folder / "files" / each.sha256) != each.sha256:
             faults.append(f"{each.path} is not as it was written")
     for digest in wanted.images:
-        faults += [f"image {digest[:12]}: {fault}" for fault in verify(folder / "images", digest).bad]
+        faults += [
+            f"image {digest[:12]}: {fault}" for fault in verify(folder / "images", digest).bad
+        ]
     return faults
 
 
-def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: bool = False,
-            say: Callable[[str], object] = lambda line: None) -> Done:
-    """Put the set's files, images and rows where the site file says; a site file that is there already is kept.
+def restore(
+    folder: Path,
+    wanted: Set,
+    site_file: Path,
+    now: float,
+    *,
+    replace: bool = False,
+    say: Callable[[str], object] = lambda line: None,
+) -> Done:
+    """Put the set's files, images and rows where the site file says; a site file that is there
+    already is kept.
 
-    replace  files that are there and differ, and rows, are replaced; otherwise they are a reason to refuse All is read
-    and checked before the first byte is written; the rows come last, in one transaction. Raises `BackupRefused`,
-    `rows.BadBackup`, OSError.
+    replace  files that are there and differ, and rows, are replaced; otherwise they are a reason to
+             refuse All is read
+    and checked before the first byte is written; the rows come last, in one transaction. Raises
+    `BackupRefused`, `rows.BadBackup`, OSError.
     """
     if faults := check(folder, wanted):
-        raise BackupRefused(f"the backup {wanted.name} is damaged: {'; '.join(faults[:5])}. Nothing was restored")
+        raise BackupRefused(
+            f"the backup {wanted.name} is damaged: {'; '.join(faults[:5])}. Nothing was restored"
+        )
     kept = {each.place: each for each in wanted.files}["site"]
     text = (site_file if site_file.exists() else folder / "files" / kept.sha256).read_text()
     settings = load.settings(load.parse(text, site_file), site_file)
     if running := _running(settings.run):
         raise BackupRefused(f"the server runs ({running}): stop it first")
-    targets = {_target(each, settings): folder / "files" / each.sha256 for each in wanted.files if each.place != "site"}
-    differ = [path for path, source in targets.items() if path.exists() and path.read_bytes() != source.read_bytes()]
+    targets = {
+        _target(each, settings): folder / "files" / each.sha256
+        for each in wanted.files
+        if each.place != "site"
+    }
+    differ = [
+        path
+        for path, source in targets.items()
+        if path.exists() and path.read_bytes() != source.read_bytes()
+    ]
     if differ and not replace:
-        raise BackupRefused(f"{', '.join(map(str, differ[:5]))}{' …' if len(differ) > 5 else ''} would be overwritten: "
-                            "move the old site away, or say --replace")
+        raise BackupRefused(
+            f"{', '.join(map(str, differ[:5]))}{' …' if len(differ) > 5 else ''} would be"
+            " overwritten: move the old site away, or say --replace"
+        )
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = connect(settings.database)
     try:
@@ -317,16 +402,23 @@ def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: 
         for digest in wanted.images:
             if (settings.images / digest).exists() and verify(settings.images, digest).bad:
                 image_store.remove(settings.images, digest)
-        done.images, done.bytes, bad = _copied(list(wanted.images), folder / "images", settings.images)
+        done.images, done.bytes, bad = _copied(
+            list(wanted.images), folder / "images", settings.images
+        )
         if bad:
-            raise BackupRefused("; ".join(f"image {digest[:12]}: {fault}" for digest, fault in bad.items()))
+            raise BackupRefused(
+                "; ".join(f"image {digest[:12]}: {fault}" for digest, fault in bad.items())
+            )
         for path, source in targets.items():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             secretfile.write(path, source.read_bytes())
         rows.restore(engine, folder / "sets" / wanted.name / "database.gz", now, replace=replace)
     finally:
         engine.dispose()
-    done.notes += [f"image {digest[:12]} is not in the backup: the site had lost it" for digest in wanted.missing]
+    done.notes += [
+        f"image {digest[:12]} is not in the backup: the site had lost it"
+        for digest in wanted.missing
+    ]
     return done
 
 
@@ -338,8 +430,12 @@ def _target(kept: Kept, settings: Settings) -> Path:
 
 
 def _running(run: Path) -> str:
-    """Return the name of a socket in the run folder that a living process listens on; '' where there is none."""
-    for path, kind in [(run / "api.sock", socket.SOCK_STREAM), *((p, socket.SOCK_DGRAM) for p in run.glob("*.wake"))]:
+    """Return the name of a socket in the run folder that a living process listens on; '' where
+    there is none."""
+    for path, kind in [
+        (run / "api.sock", socket.SOCK_STREAM),
+        *((p, socket.SOCK_DGRAM) for p in run.glob("*.wake")),
+    ]:
         with socket.socket(socket.AF_UNIX, kind) as probe, suppress(OSError):
             probe.connect(str(path))
             return str(path)
@@ -356,5 +452,13 @@ def _digest(path: Path) -> str:
 
 def described(made: Set) -> dict[str, Any]:
     """Return a set as JSON for programs: counts in place of the lists."""
-    return {"name": made.name, "site": made.site, "made_at": made.made_at, "schema": made.schema, "rows": made.rows,
-            "files": len(made.files), "images": len(made.images), "missing": list(made.missing)}
+    return {
+        "name": made.name,
+        "site": made.site,
+        "made_at": made.made_at,
+        "schema": made.schema,
+        "rows": made.rows,
+        "files": len(made.files),
+        "images": len(made.images),
+        "missing": list(made.missing),
+    }

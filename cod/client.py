@@ -4,11 +4,12 @@
         for node in cod.items("/nodes", state="inactive"):
             print(node["name"])
 
-What is safe to repeat is repeated when the connection breaks or the server says that it is busy: questions, and
-creations, each of which goes out under an Idempotency-Key. A change of what may have been changed by others:
+What is safe to repeat is repeated when the connection breaks or the server says that it is busy:
+questions, and creations, each of which goes out under an Idempotency-Key. A change of what may have
+been changed by others:
 
-    group, tag = cod.seen("/groups/physics")
-    cod.patch("/groups/physics", {"priority": group["priority"] + 1}, match=tag)  # ApiError 412 if somebody was quicker
+    group, tag = cod.seen("/groups/physics") cod.patch("/groups/physics", {"priority":
+    group["priority"] + 1}, match=tag)  # ApiError 412 if somebody was quicker
 """
 
 from __future__ import annotations
@@ -36,20 +37,35 @@ SITE_FILE = "/etc/cod/site.toml"
 
 
 class ApiError(Exception):
-    """The server refused: `status`, stable `code`, a sentence, and the `field` that is meant, if one is."""
+    """The server refused: `status`, stable `code`, a sentence, and the `field` that is meant, if
+    one is."""
 
     def __init__(
-        self, status: int, code: str, detail: str, field: str | None = None,
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        field: str | None = None,
         errors: Sequence[Mapping[str, str]] = (),
     ) -> None:
         super().__init__(f"{field}: {detail}" if field and status == 422 else detail)
-        self.status, self.code, self.detail, self.field, self.errors = status, code, detail, field, list(errors)
+        self.status, self.code, self.detail, self.field, self.errors = (
+            status,
+            code,
+            detail,
+            field,
+            list(errors),
+        )
 
     def sentences(self) -> list[str]:
-        """Return a line for each part of the question that is wrong; one line where there are no parts."""
+        """Return a line for each part of the question that is wrong; one line where there are no
+        parts."""
         if self.status != 422 or len(self.errors) < 2:
             return [str(self)]
-        return [f"{one['field']}: {one['detail']}" if one["field"] else one["detail"] for one in self.errors]
+        return [
+            f"{one['field']}: {one['detail']}" if one["field"] else one["detail"]
+            for one in self.errors
+        ]
 
 
 class Unreachable(Exception):
@@ -57,8 +73,8 @@ class Unreachable(Exception):
 
 
 def find_server(site_file: str | None = None) -> str:
-    """Return where the server is: $COD_SERVER, or the UNIX socket of the site file (`site_file`, $COD_SITE, the usual
-    one)."""
+    """Return where the server is: $COD_SERVER, or the UNIX socket of the site file (`site_file`,
+    $COD_SITE, the usual one)."""
     if not site_file and os.environ.get("COD_SERVER"):
         return os.environ["COD_SERVER"]
     path = Path(site_file or os.environ.get("COD_SITE") or SITE_FILE)
@@ -66,7 +82,9 @@ def find_server(site_file: str | None = None) -> str:
         site = tomllib.loads(path.read_text())
         data = site.get("server", {}).get("data_dir", "/var/lib/cod")
     except (OSError, ValueError, AttributeError) as error:
-        raise Unreachable(f"no server is named: give --server, COD_SERVER or --site ({path}: {error})") from None
+        raise Unreachable(
+            f"no server is named: give --server, COD_SERVER or --site ({path}: {error})"
+        ) from None
     return str(Path(data) / "run" / "api.sock")
 
 
@@ -85,8 +103,11 @@ class _Unix(http.client.HTTPConnection):
 
 
 def _query(query: dict[str, Any]) -> str:
-    said = {key: str(value).lower() if isinstance(value, bool) else value
-            for key, value in query.items() if value is not None}
+    said = {
+        key: str(value).lower() if isinstance(value, bool) else value
+        for key, value in query.items()
+        if value is not None
+    }
     return f"?{urlencode(said)}" if said else ""
 
 
@@ -96,8 +117,9 @@ def path(*parts: str | int) -> str:
 
 
 def path_of(kind: str, name: str, *parts: str) -> str:
-    """Return the path of an image or template, in two segments where a group owns it, because proxies often refuse an
-    encoded slash: path_of('images', 'physics/debian') is '/images/physics/debian'."""
+    """Return the path of an image or template, in two segments where a group owns it, because
+    proxies often refuse an encoded slash: path_of('images', 'physics/debian') is
+    '/images/physics/debian'."""
     return path(kind, *name.split("/"), *parts)
 
 
@@ -107,10 +129,12 @@ def full_name(name: str, group: str) -> str:
 
 
 class _Tls(http.client.HTTPSConnection):
-    """HTTP over TLS, to a server whose certificate is known by its SHA-256, if `pin` says it, and not by who signed
-    it."""
+    """HTTP over TLS, to a server whose certificate is known by its SHA-256, if `pin` says it, and
+    not by who signed it."""
 
-    def __init__(self, host: str, port: int | None, timeout: float | None, context: ssl.SSLContext, pin: str) -> None:
+    def __init__(
+        self, host: str, port: int | None, timeout: float | None, context: ssl.SSLContext, pin: str
+    ) -> None:
         super().__init__(host, port, timeout=timeout, context=context)
         self._pin = pin
 
@@ -137,13 +161,20 @@ class Client:
     token    a bearer token
     timeout  seconds for one answer
     ca_file  who signs the server's certificate (PEM); None: as the system has it
-    pin      SHA-256 of the server's certificate, hex (colons may be in it): that one and no other is believed
+    pin      SHA-256 of the server's certificate, hex (colons may be in it): that one and no other
+             is believed
     sleep    waits between repetitions
     """
 
     def __init__(
-        self, server: str, token: str | None = None, timeout: float = 60.0, *, ca_file: str | None = None,
-        pin: str = "", sleep: Callable[[float], None] = time.sleep,
+        self,
+        server: str,
+        token: str | None = None,
+        timeout: float = 60.0,
+        *,
+        ca_file: str | None = None,
+        pin: str = "",
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.server, self._token, self._timeout = server, token, timeout
         self._ca_file, self._pin, self._sleep = ca_file, pin.replace(":", "").lower(), sleep
@@ -152,7 +183,12 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -172,7 +208,8 @@ class Client:
         return value, reply.getheader("ETag") or ""
 
     def items(self, path: str, **query: Any) -> Iterator[Any]:
-        """Yield the items of a list, one after the other; parts of it are asked for as they are needed."""
+        """Yield the items of a list, one after the other; parts of it are asked for as they are
+        needed."""
         query.setdefault("limit", PAGE)
         while True:
             part = self.get(path, **query)
@@ -189,8 +226,11 @@ class Client:
         """Return the newest so many items of a list that begins with the newest, oldest first."""
         return list(islice(self.items(path, limit=min(count, PAGE), **query), count))[::-1]
 
-    def post(self, path: str, body: Any = None, key: str | None = None, match: str | None = None) -> Any:
-        """POST. `key`: the question's own Idempotency-Key, where the caller may ask it again; `match`: see `seen`."""
+    def post(
+        self, path: str, body: Any = None, key: str | None = None, match: str | None = None
+    ) -> Any:
+        """POST. `key`: the question's own Idempotency-Key, where the caller may ask it again;
+        `match`: see `seen`."""
         return self.call("POST", path, {} if body is None else body, key, match)
 
     def patch(self, path: str, body: Any, match: str | None = None) -> Any:
@@ -201,26 +241,40 @@ class Client:
         """DELETE."""
         return self.call("DELETE", path, match=match)
 
-    def call(self, method: str, path: str, body: Any = None, key: str | None = None, match: str | None = None) -> Any:
-        """Return one request with a JSON body; the JSON reply, or None where there is none. Raises ApiError,
-        Unreachable."""
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        key: str | None = None,
+        match: str | None = None,
+    ) -> Any:
+        """Return one request with a JSON body; the JSON reply, or None where there is none. Raises
+        ApiError, Unreachable."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if method == "POST":
             headers["Idempotency-Key"] = key or secrets.token_hex(16)
         if match:
             headers["If-Match"] = match
-        return self._read(self._send(method, path, None if body is None else json.dumps(body), headers))
+        return self._read(
+            self._send(method, path, None if body is None else json.dumps(body), headers)
+        )
 
-    def send(self, method: str, path: str, body: Iterable[bytes], headers: dict[str, str]) -> Mapping[str, str]:
-        """Return one request whose body comes in blocks, `headers` saying how many bytes in all; the answer's headers.
-        It is not repeated. For files there is `cod.uploads`."""
+    def send(
+        self, method: str, path: str, body: Iterable[bytes], headers: dict[str, str]
+    ) -> Mapping[str, str]:
+        """Return one request whose body comes in blocks, `headers` saying how many bytes in all;
+        the answer's headers. It is not repeated. For files there is `cod.uploads`."""
         reply = self._once(method, path, body, dict(headers))
         self._read(reply)
         return dict(reply.headers)
 
     def events(self, after: int | None = None) -> Iterator[tuple[str, Any]]:
-        """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or 'notice'."""
-        reply = self._send("GET", "/events" + ("" if after is None else f"?after={after}"), None, {})
+        """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or
+        'notice'."""
+        reply = self._send(
+            "GET", "/events" + ("" if after is None else f"?after={after}"), None, {}
+        )
         if reply.status != 200:
             self._read(reply)
         kind = ""
@@ -245,8 +299,11 @@ class Client:
             return http.client.HTTPConnection(host, url.port, timeout=self._timeout)
         return _Unix(self.server.removeprefix("unix:"), self._timeout)
 
-    def _send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Return the answer, once there is one that is not "busy", or nobody would gain by waiting longer."""
+    def _send(
+        self, method: str, path: str, body: Any, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        """Return the answer, once there is one that is not "busy", or nobody would gain by waiting
+        longer."""
         again = method == "GET" or "Idempotency-Key" in headers
         for pause in PAUSES if again else ():
             fresh = self._connection is None
@@ -262,7 +319,9 @@ class Client:
             self._sleep(pause)
         return self._once(method, path, body, headers)
 
-    def _once(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
+    def _once(
+        self, method: str, path: str, body: Any, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         self._connection = self._connection or self._connect()
@@ -275,13 +334,20 @@ class Client:
 
     def _unreachable(self, error: Exception) -> Unreachable:
         if isinstance(error, PermissionError):
-            return Unreachable(f"{self.server} is its owner's alone: be root, or use --server http://... and a token")
+            return Unreachable(
+                f"{self.server} is its owner's alone: be root, or use --server http://... and a"
+                " token"
+            )
         if isinstance(error, ssl.SSLError):
             why = getattr(error, "reason", None) or error
-            return Unreachable(f"{self.server} cannot be trusted ({why}): name who signs its certificate (--ca-file, "
-                               "COD_CA_FILE) or the certificate itself (--pin, COD_PIN)")
-        return Unreachable(f"no server answers at {self.server} ({error or type(error).__name__}); "
-                           "is `cod serve` running?")
+            return Unreachable(
+                f"{self.server} cannot be trusted ({why}): name who signs its certificate"
+                " (--ca-file, COD_CA_FILE) or the certificate itself (--pin, COD_PIN)"
+            )
+        return Unreachable(
+            f"no server answers at {self.server} ({error or type(error).__name__}); "
+            "is `cod serve` running?"
+        )
 
     def _read(self, reply: http.client.HTTPResponse) -> Any:
         try:
@@ -294,9 +360,16 @@ class Client:
         try:
             value = json.loads(text)
         except ValueError:
-            raise ApiError(reply.status, "not_json", f"{self.server} does not speak COD's API") from None
+            raise ApiError(
+                reply.status, "not_json", f"{self.server} does not speak COD's API"
+            ) from None
         if reply.status >= 400:
             value = value if isinstance(value, dict) else {}
-            raise ApiError(reply.status, value.get("code", ""), value.get("detail", "refused"), value.get("field"),
-                           value.get("errors") or ())
+            raise ApiError(
+                reply.status,
+                value.get("code", ""),
+                value.get("detail", "refused"),
+                value.get("field"),
+                value.get("errors") or (),
+            )
         return value

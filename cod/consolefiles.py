@@ -1,11 +1,13 @@
 """The recorded consoles: a folder for each node, in it what its console said, as it came.
 
-Whatever a node has ever said is one row of bytes, counted from the beginning; a file holds a stretch of it and is
-called by the count of its first byte and by its tenure (whose it is: `cod.policy.nodes.console`), as in
-``0000000000065536.v12-1763667000123.log``. A file is never written under two tenures. When it is full the next one
-begins, and the oldest go, so that a node never takes more than two files' length. `state` tells how the recording goes.
+Whatever a node has ever said is one row of bytes, counted from the beginning; a file holds a
+stretch of it and is called by the count of its first byte and by its tenure (whose it is:
+`cod.policy.nodes.console`), as in ``0000000000065536.v12-1763667000123.log``. A file is never
+written under two tenures. When it is full the next one begins, and the oldest go, so that a node
+never takes more than two files' length. `state` tells how the recording goes.
 
-One process writes, any may read; a reader may find that the oldest file has just gone. Folders are 0700, files 0600.
+One process writes, any may read; a reader may find that the oldest file has just gone. Folders are
+0700, files 0600.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How the recording of a console goes: 'recording', or 'lost' with a sentence about why; since when."""
+    """How the recording of a console goes: 'recording', or 'lost' with a sentence about why; since
+    when."""
 
     state: str
     about: str
@@ -73,7 +76,9 @@ def append(root: Path, node_id: int, tenure: str, data: bytes, size: int) -> Non
         path = folder / f"{start:016d}.{tenure}.log"
         last = Stretch(path, start, tenure, 0, 0.0)
         kept.append(last)
-    descriptor = os.open(last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     with open(descriptor, "ab") as file:
         file.write(data)
     for old in surplus(kept, len(data), size):
@@ -81,8 +86,8 @@ def append(root: Path, node_id: int, tenure: str, data: bytes, size: int) -> Non
 
 
 def surplus(kept: list[Stretch], more: int, size: int) -> list[Stretch]:
-    """Return those of a node's files, oldest first, that have to go when the newest gets `more` bytes: never the
-    newest."""
+    """Return those of a node's files, oldest first, that have to go when the newest gets `more`
+    bytes: never the newest."""
     total, gone = sum(each.size for each in kept) + more, 0
     while gone < len(kept) - 1 and (total > 2 * size or len(kept) - gone > MOST_FILES):
         total -= kept[gone].size
@@ -91,8 +96,9 @@ def surplus(kept: list[Stretch], more: int, size: int) -> list[Stretch]:
 
 
 def read(root: Path, node_id: int, tenure: str | None, since: int | None, most: int) -> Piece:
-    """Return at most `most` bytes of that tenure (None: of all): from the count `since`, or from the oldest that is
-    kept where that is later; None: the last. A count that the console has not come to yet is as good as 0."""
+    """Return at most `most` bytes of that tenure (None: of all): from the count `since`, or from
+    the oldest that is kept where that is later; None: the last. A count that the console has not
+    come to yet is as good as 0."""
     kept = [each for each in stretches(_folder(root, node_id)) if tenure in (None, each.tenure)]
     if not kept:
         return Piece(0, b"", 0, 0, 0, None)
@@ -123,7 +129,8 @@ def _begin_of_last(kept: list[Stretch], count: int) -> int:
 
 
 def _part(stretch: Stretch, start: int, most: int) -> bytes | None:
-    """Return at most `most` bytes from the count `start` on that are in the file; None where it has gone."""
+    """Return at most `most` bytes from the count `start` on that are in the file; None where it has
+    gone."""
     try:
         with open(stretch.path, "rb") as file:
             file.seek(start - stretch.start)
@@ -140,7 +147,11 @@ def stretches(folder: Path) -> list[Stretch]:
             if name := _NAME.fullmatch(entry.name):
                 with suppress(FileNotFoundError):
                     about = entry.stat(follow_symlinks=False)
-                    found.append(Stretch(Path(entry.path), int(name[1]), name[2], about.st_size, about.st_mtime))
+                    found.append(
+                        Stretch(
+                            Path(entry.path), int(name[1]), name[2], about.st_size, about.st_mtime
+                        )
+                    )
     return sorted(found, key=lambda each: (each.start, each.at))
 
 
@@ -162,7 +173,8 @@ def noted(root: Path, node_id: int) -> State | None:
 
 
 def sweep(root: Path, before: float) -> int:
-    """Delete what was last written to before that time; how many files went. Folders without any go as well."""
+    """Delete what was last written to before that time; how many files went. Folders without any go
+    as well."""
     gone = 0
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         for entry in [each for each in entries if each.name.isdecimal()]:

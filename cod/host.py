@@ -17,7 +17,8 @@ class Unknown(Exception):
 class Interface:
     """A network interface with its IPv4 addresses.
 
-    carrier  True: the link is up; False: no cable, or the other end is off; an interface that is down has none
+    carrier  True: the link is up; False: no cable, or the other end is off; an interface that is
+             down has none
     """
 
     name: str
@@ -30,15 +31,21 @@ class Interface:
 
 
 def interfaces() -> dict[str, Interface]:
-    """Return the interfaces of this network namespace by name, loopback left out. Raises `Unknown`."""
+    """Return the interfaces of this network namespace by name, loopback left out. Raises
+    `Unknown`."""
     try:
-        done = subprocess.run(["ip", "-j", "addr", "show"], capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run(
+            ["ip", "-j", "addr", "show"], capture_output=True, text=True, check=True, timeout=30
+        )
     except FileNotFoundError:
         raise Unknown("the program ip is not installed: install the package iproute2") from None
     except (subprocess.SubprocessError, OSError) as error:
         raise Unknown(f"ip cannot list the interfaces: {error}") from None
-    return {row["ifname"]: _interface(row) for row in json.loads(done.stdout or "[]")
-            if row and "LOOPBACK" not in row["flags"]}
+    return {
+        row["ifname"]: _interface(row)
+        for row in json.loads(done.stdout or "[]")
+        if row and "LOOPBACK" not in row["flags"]
+    }
 
 
 def listed(found: Sequence[Interface]) -> str:
@@ -49,6 +56,12 @@ def listed(found: Sequence[Interface]) -> str:
 def _interface(row: dict[str, object]) -> Interface:
     flags, known = row["flags"], row.get("addr_info")
     assert isinstance(flags, list)
-    addresses = [each for each in known if each.get("family") == "inet"] if isinstance(known, list) else []
-    return Interface(str(row["ifname"]), "UP" in flags, "LOWER_UP" in flags,
-                     tuple(IPv4Interface(f"{each['local']}/{each['prefixlen']}") for each in addresses))
+    addresses = (
+        [each for each in known if each.get("family") == "inet"] if isinstance(known, list) else []
+    )
+    return Interface(
+        str(row["ifname"]),
+        "UP" in flags,
+        "LOWER_UP" in flags,
+        tuple(IPv4Interface(f"{each['local']}/{each['prefixlen']}") for each in addresses),
+    )

@@ -33,10 +33,12 @@ FOUND = {  # where the distribution keeps the loaders, and what they are called 
     "/usr/lib/PXELINUX/lpxelinux.0": "lpxelinux.0",
     "/usr/lib/syslinux/modules/bios/ldlinux.c32": "ldlinux.c32",
     "/usr/lib/syslinux/modules/bios/libcom32.c32": "libcom32.c32",  # what reboot.c32 is linked with
-    "/usr/lib/syslinux/modules/bios/reboot.c32": "reboot.c32",  # how a PXELINUX configuration ends that refuses
+    # how a PXELINUX configuration ends that refuses
+    "/usr/lib/syslinux/modules/bios/reboot.c32": "reboot.c32",
 }
 FIRST_LIMITS = {"node_limit": 64, "max_lease": 30 * 86400.0}
-"""What a new site grants its groups at most until an administrator decides otherwise: nobody holds it for ever."""
+"""What a new site grants its groups at most until an administrator decides otherwise: nobody holds
+it for ever."""
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.
 `cod serve` checks the whole file at its start. SIGHUP re-reads the tables that say so, log_level and the
@@ -44,15 +46,23 @@ certificate; the rest needs a restart."""
 
 
 def found(
-    folder: Path, site_file: Path, subnet: Mapping[str, Any], now: float, listen: Sequence[str] = (),
+    folder: Path,
+    site_file: Path,
+    subnet: Mapping[str, Any],
+    now: float,
+    listen: Sequence[str] = (),
 ) -> list[str]:
-    """Make a site with its data in `folder`; returns what was done, line by line. Nothing that is there is replaced.
+    """Make a site with its data in `folder`; returns what was done, line by line. Nothing that is
+    there is replaced.
 
     listen  ADDRESS:PORT pairs of the portal and the REST API
     """
     done = []
     if site_file.exists():
-        done.append(f"kept {site_file}" + (": what the options say is for a new one" if subnet or listen else ""))
+        done.append(
+            f"kept {site_file}"
+            + (": what the options say is for a new one" if subnet or listen else "")
+        )
     else:
         write_site_file(site_file, folder, subnet, listen)
         done.append(f"wrote {site_file}: read it, the [[subnet]] table first")
@@ -74,15 +84,24 @@ def found(
     return done
 
 
-def write_site_file(path: Path, folder: Path, subnet: Mapping[str, Any], listen: Sequence[str] = ()) -> None:
+def write_site_file(
+    path: Path, folder: Path, subnet: Mapping[str, Any], listen: Sequence[str] = ()
+) -> None:
     """Write the annotated file, readable by its owner alone: a database URL may hold a password."""
     table = {**EXAMPLE, **pools(str(subnet.get("network", ""))), **subnet}
-    text = annotated({"server": {"data_dir": str(folder.absolute())}, "api": {"listen": listen} if listen else {},
-                      "policy": FIRST_LIMITS,
-                      "subnet": {key: value for key, value in table.items() if value is not None}})
+    text = annotated(
+        {
+            "server": {"data_dir": str(folder.absolute())},
+            "api": {"listen": listen} if listen else {},
+            "policy": FIRST_LIMITS,
+            "subnet": {key: value for key, value in table.items() if value is not None},
+        }
+    )
     load.parse(text, path)  # an --option that cannot be is refused before anything is written
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
 
 
@@ -102,8 +121,9 @@ def copy_loaders(boot: Path) -> list[str]:
 
 
 def copy_trampoline(folder: Path) -> list[str]:
-    """Copy the generic trampoline that was built in the checkout, where the site has none. The lab's small one, which
-    lacks the drivers of real machines, is never taken: `cod trampoline build lab` puts that one there."""
+    """Copy the generic trampoline that was built in the checkout, where the site has none. The
+    lab's small one, which lacks the drivers of real machines, is never taken: `cod trampoline build
+    lab` puts that one there."""
     if (folder / "vmlinuz").exists() and (folder / "ramdisk").exists():
         return []
     with suppress(FileNotFoundError):
@@ -111,14 +131,18 @@ def copy_trampoline(folder: Path) -> list[str]:
         for name in ("vmlinuz", "ramdisk", "facts.json"):
             shutil.copy(built / name, folder / name)
         return ["copied the generic trampoline"]
-    return [f"no trampoline yet: `cod trampoline build` makes it, or put vmlinuz and ramdisk into {folder}"]
+    return [
+        "no trampoline yet: `cod trampoline build` makes it, or put vmlinuz and ramdisk into"
+        f" {folder}"
+    ]
 
 
 # ---------------------------------------------------------------- the annotated file
 
 
 def annotated(values: Mapping[str, Any]) -> str:
-    """Return the site file as TOML, every key explained; `values` by key (nested by table) stand in for defaults."""
+    """Return the site file as TOML, every key explained; `values` by key (nested by table) stand in
+    for defaults."""
     lines = [*_comment(HEAD), *_keys(SiteFile, values)]
     for key, field in SiteFile.model_fields.items():
         table = table_class(field)
@@ -127,7 +151,7 @@ def annotated(values: Mapping[str, Any]) -> str:
         repeated = str(field.annotation).startswith("tuple")
         head = f"[[{key}]]" if repeated else f"[{key}]"
         optional = repeated and key not in values
-        lines += ["", *_comment(table.__doc__ or ""), ("# " if optional else "") + head]
+        lines += ["", *_comment(about(table)), ("# " if optional else "") + head]
         lines += _keys(table, values.get(key, {}), optional)
     return "\n".join(lines) + "\n"
 
@@ -135,20 +159,43 @@ def annotated(values: Mapping[str, Any]) -> str:
 def reference() -> str:
     """Return the site file's keys as Markdown tables, for docs/operations.md."""
     lines = []
-    for table, name in [(SiteFile, "top level"), *((table_class(f), key) for key, f in SiteFile.model_fields.items())]:
+    for table, name in [
+        (SiteFile, "top level"),
+        *((table_class(f), key) for key, f in SiteFile.model_fields.items()),
+    ]:
         if table is None:
             continue
         field = SiteFile.model_fields.get(name)
-        shown = name if field is None else f"[[{name}]]" if str(field.annotation).startswith("tuple") else f"[{name}]"
-        lines += [f"**{shown}**" + ("" if field is None else f": {table.__doc__}"), "", "| Key | Default | Meaning |",
-                  "|---|---|---|"]
+        shown = (
+            name
+            if field is None
+            else f"[[{name}]]"
+            if str(field.annotation).startswith("tuple")
+            else f"[{name}]"
+        )
+        lines += [
+            f"**{shown}**" + ("" if field is None else f": {about(table)}"),
+            "",
+            "| Key | Default | Meaning |",
+            "|---|---|---|",
+        ]
         for key, each in table.model_fields.items():
             if not table_class(each):
-                default = "required" if each.is_required() else "not set" if each.default is None else (
-                    f"`{toml(each.default)}`")
+                default = (
+                    "required"
+                    if each.is_required()
+                    else "not set"
+                    if each.default is None
+                    else (f"`{toml(each.default)}`")
+                )
                 lines.append(f"| `{key}` | {default} | {each.description} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def about(table: type[BaseModel]) -> str:
+    """Return what a table of the site file is for, as one line."""
+    return " ".join((table.__doc__ or "").split())
 
 
 def table_class(field: FieldInfo) -> type[BaseModel] | None:
@@ -158,7 +205,9 @@ def table_class(field: FieldInfo) -> type[BaseModel] | None:
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 
-def _keys(table: type[BaseModel], values: Mapping[str, Any], optional: bool = False) -> Iterator[str]:
+def _keys(
+    table: type[BaseModel], values: Mapping[str, Any], optional: bool = False
+) -> Iterator[str]:
     for key, field in table.model_fields.items():
         if table_class(field):
             continue
@@ -182,6 +231,8 @@ def toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml(each) for each in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{toml(str(key))} = {toml(each)}" for key, each in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{toml(str(key))} = {toml(each)}" for key, each in value.items()) + "}"
+        )
     text = "" if value is None else str(value)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,7 +1,8 @@
-"""Logs: one line a message, text for people or JSON for programs, to standard error; Twisted's own joins in.
+"""Logs: one line a message, text for people or JSON for programs, to standard error; Twisted's own
+joins in.
 
-Fields go in `extra`: ``log.info("...", extra={"node": name, "mac": mac})``. Passwords in URLs are masked on the way
-out; nothing else that is secret is ever handed to a logger.
+Fields go in `extra`: ``log.info("...", extra={"node": name, "mac": mac})``. Passwords in URLs are
+masked on the way out; nothing else that is secret is ever handed to a logger.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ import sys
 import time
 from typing import Any
 
-_USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+_USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
 # C0, DEL, C1; line and paragraph separators; what turns the direction of writing.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+@")
@@ -43,11 +48,14 @@ def masked(text: str) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _USUAL and value is not None}
+    return {
+        key: value for key, value in vars(record).items() if key not in _USUAL and value is not None
+    }
 
 
 class TextLine(logging.Formatter):
-    """``2026-01-31T12:00:00Z info edge confd: n1: order 7.3 done [mac=…]``; a traceback follows, indented.
+    """``2026-01-31T12:00:00Z info edge confd: n1: order 7.3 done [mac=…]``; a traceback follows,
+    indented.
 
     In brackets are the fields that the message itself does not say.
     """
@@ -60,11 +68,19 @@ class TextLine(logging.Formatter):
         """Return the record as a line."""
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         message = _one_line(record.getMessage())
-        more = " ".join(f"{key}={value}" for key, value in _fields(record).items() if str(value) not in message)
+        more = " ".join(
+            f"{key}={value}" for key, value in _fields(record).items() if str(value) not in message
+        )
         message += f" [{_one_line(more)}]" if more else ""
-        line = f"{at}.{record.msecs:03.0f}Z {record.levelname.lower()} {self._part} {_short(record.name)}: {message}"
+        line = (
+            f"{at}.{record.msecs:03.0f}Z {record.levelname.lower()} {self._part}"
+            f" {_short(record.name)}: {message}"
+        )
         if record.exc_info:
-            line += "".join(f"\n    {_one_line(each)}" for each in self.formatException(record.exc_info).splitlines())
+            line += "".join(
+                f"\n    {_one_line(each)}"
+                for each in self.formatException(record.exc_info).splitlines()
+            )
         return masked(line)
 
 
@@ -78,8 +94,13 @@ class JsonLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a line."""
         line: dict[str, Any] = {
-            "at": round(record.created, 3), "level": record.levelname.lower(), "part": self._part,
-            "logger": record.name, "message": record.getMessage(), **_fields(record)}
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "part": self._part,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return masked(json.dumps(line, default=str))
@@ -90,8 +111,8 @@ def _short(name: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the text with control characters written out: words from outside can neither forge a second line nor
-    steer the terminal that shows the log."""
+    """Return the text with control characters written out: words from outside can neither forge a
+    second line nor steer the terminal that shows the log."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -103,11 +124,19 @@ def _bridge_twisted() -> None:
 
 
 def _from_twisted(event: Any) -> None:
-    """An event of Twisted's log. What it says at 'info' (ports open, factories start) are details, here."""
+    """An event of Twisted's log. What it says at 'info' (ports open, factories start) are details,
+    here."""
     from twisted.logger import LogLevel, formatEvent
 
     failure, level = event.get("log_failure"), event.get("log_level")
-    usual = {LogLevel.warn: logging.WARNING, LogLevel.error: logging.ERROR, LogLevel.critical: logging.ERROR}
+    usual = {
+        LogLevel.warn: logging.WARNING,
+        LogLevel.error: logging.ERROR,
+        LogLevel.critical: logging.ERROR,
+    }
     logging.getLogger("twisted").log(
-        usual.get(level, logging.DEBUG), "%s", formatEvent(event).partition("\n")[0],
-        exc_info=(failure.type, failure.value, failure.getTracebackObject()) if failure else None)
+        usual.get(level, logging.DEBUG),
+        "%s",
+        formatEvent(event).partition("\n")[0],
+        exc_info=(failure.type, failure.value, failure.getTracebackObject()) if failure else None,
+    )

@@ -1,10 +1,11 @@
-"""What groups and the site's administrators are told: one function for each event, which says what happened and what
-to do about it. Pure.
+"""What groups and the site's administrators are told: one function for each event, which says what
+happened and what to do about it. Pure.
 
-Each function returns the arguments that `store.notices.notices.add` takes beside the recipient, so that a flow tells of
-an event in one line::
+Each function returns the arguments that `store.notices.notices.add` takes beside the recipient, so
+that a flow tells of an event in one line::
 
-    notices.add(tx, **notice_texts.lease_ended(vcluster), group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+    notices.add(tx, **notice_texts.lease_ended(vcluster), group_id=vcluster.group_id,
+    vcluster_id=vcluster.id, now=now)
 
 `KINDS` lists the kinds of notices; programs that receive notices tell them apart by these names.
 """
@@ -40,24 +41,42 @@ KINDS = {
     "switch-port": "a switch port could not be put into its VLAN and needs an administrator",
     "captured": "a node's disk was saved as an image",
     "capture-failed": "the capture of a node's disk failed",
-    "vcm-certificate": "the certificate of the vcluster's VCM expires soon, or has expired, and was not renewed",
+    "vcm-certificate": (
+        "the certificate of the vcluster's VCM expires soon, or has expired, and was not renewed"
+    ),
     "volume-deleted": "a volume was deleted, and is kept for a while",
     "volume-erased": "the data of a deleted volume was erased",
     "volume-trouble": "a file server does not carry out a change of a volume",
-    "authority": "the certificate of the site's authority for VCMs expires; servers have to be restarted before",
+    "authority": (
+        "the certificate of the site's authority for VCMs expires; servers have to be restarted"
+        " before"
+    ),
     "new-machines": "unknown machines ask to boot, more than COD registers",
     "test": "a test notice was requested",
 }
 REMEDIES = {
-    "lease-began": "Open the cluster", "ready": "Open the cluster", "lease-warning": "Extend the lease",
-    "lease-extended": "Open the cluster", "lease-ended": "Extend the lease", "drained": "Request a new cluster",
-    "reclaim": "Choose nodes to release", "reclaim-dropped": "Open the cluster",
-    "reclaimed": "Request more nodes", "move": "Choose nodes to release", "moved": "Open the cluster",
-    "reservation-late": "See why", "rejected": "See why, and change the request", "node-lost": "Open the cluster",
-    "hardware": "Look at the node", "quarantined": "Look at the node",
-    "switch-port": "Look at the node", "captured": "Open the image",
-    "capture-failed": "Try again", "volume-deleted": "Restore the volume",
-    "volume-trouble": "Look at the volume", "vcm-certificate": "Enroll the VCM again",
+    "lease-began": "Open the cluster",
+    "ready": "Open the cluster",
+    "lease-warning": "Extend the lease",
+    "lease-extended": "Open the cluster",
+    "lease-ended": "Extend the lease",
+    "drained": "Request a new cluster",
+    "reclaim": "Choose nodes to release",
+    "reclaim-dropped": "Open the cluster",
+    "reclaimed": "Request more nodes",
+    "move": "Choose nodes to release",
+    "moved": "Open the cluster",
+    "reservation-late": "See why",
+    "rejected": "See why, and change the request",
+    "node-lost": "Open the cluster",
+    "hardware": "Look at the node",
+    "quarantined": "Look at the node",
+    "switch-port": "Look at the node",
+    "captured": "Open the image",
+    "capture-failed": "Try again",
+    "volume-deleted": "Restore the volume",
+    "volume-trouble": "Look at the volume",
+    "vcm-certificate": "Enroll the VCM again",
 }
 """What a notice's link is called, by kind."""
 LONGEST_SUBJECT = 200
@@ -75,84 +94,140 @@ class NoticeText(TypedDict):
 
 def lease_began(vcluster: Vcluster) -> NoticeText:
     """Describe a granted request: nodes are on their way."""
-    return _news("lease-began", f"{vcluster.name}: {_nodes(vcluster.size)} granted",
-                 f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}, which are being installed. Its lease ends "
-                 f"{_at(vcluster.expires_at)}.", _page(vcluster))
+    return _news(
+        "lease-began",
+        f"{vcluster.name}: {_nodes(vcluster.size)} granted",
+        f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}, which are being installed. Its"
+        f" lease ends {_at(vcluster.expires_at)}.",
+        _page(vcluster),
+    )
 
 
 def vcluster_ready(vcluster: Vcluster, nodes: int) -> NoticeText:
     """Describe a vcluster whose nodes are all active for the first time."""
-    return _news("ready", f"{vcluster.name} is ready",
-                 f"Vcluster {vcluster.name} is ready: {_nodes(nodes)} run its software. Its lease ends "
-                 f"{_at(vcluster.expires_at)}.", _page(vcluster))
+    return _news(
+        "ready",
+        f"{vcluster.name} is ready",
+        f"Vcluster {vcluster.name} is ready: {_nodes(nodes)} run its software. Its lease ends "
+        f"{_at(vcluster.expires_at)}.",
+        _page(vcluster),
+    )
 
 
 def lease_warning(vcluster: Vcluster, seconds: float) -> NoticeText:
     """Describe a lease that ends in about `seconds`."""
-    return _news("lease-warning", f"{vcluster.name}: lease ends in {span(seconds)}",
-                 f"The lease of vcluster {vcluster.name} ends {_at(vcluster.expires_at)}. Its nodes are then drained "
-                 f"and taken back, and their disks are erased. Extend the lease to keep the nodes, or save your data "
-                 f"before.", _page(vcluster, "extend"))
+    return _news(
+        "lease-warning",
+        f"{vcluster.name}: lease ends in {span(seconds)}",
+        f"The lease of vcluster {vcluster.name} ends {_at(vcluster.expires_at)}. Its nodes are then"
+        " drained and taken back, and their disks are erased. Extend the lease to keep the nodes,"
+        " or save your data before.",
+        _page(vcluster, "extend"),
+    )
 
 
 def extended(vcluster: Vcluster) -> NoticeText:
     """Describe a lease that was extended."""
-    return _news("lease-extended", f"{vcluster.name}: lease extended",
-                 f"The lease of vcluster {vcluster.name} now ends {_at(vcluster.expires_at)}.", _page(vcluster))
+    return _news(
+        "lease-extended",
+        f"{vcluster.name}: lease extended",
+        f"The lease of vcluster {vcluster.name} now ends {_at(vcluster.expires_at)}.",
+        _page(vcluster),
+    )
 
 
 def lease_ended(vcluster: Vcluster) -> NoticeText:
     """Describe a lease that is over: the nodes are drained until `drain_until`."""
-    return _news("lease-ended", f"{vcluster.name}: lease has ended",
-                 f"The lease of vcluster {vcluster.name} has ended. Its nodes stay until {_at(vcluster.drain_until)} "
-                 f"and are then powered off and taken back, and their disks are erased. Save your data, or extend "
-                 f"the lease before then.", _page(vcluster, "extend"))
+    return _news(
+        "lease-ended",
+        f"{vcluster.name}: lease has ended",
+        f"The lease of vcluster {vcluster.name} has ended. Its nodes stay until"
+        f" {_at(vcluster.drain_until)} and are then powered off and taken back, and their disks are"
+        " erased. Save your data, or extend the lease before then.",
+        _page(vcluster, "extend"),
+    )
 
 
 def drained(vcluster: Vcluster) -> NoticeText:
     """Describe a vcluster whose grace after the lease is over: its nodes are taken."""
-    return _news("drained", f"{vcluster.name}: its nodes are taken back",
-                 f"The lease of vcluster {vcluster.name} has ended, and so has the time to save data. Its nodes are "
-                 f"taken back and erased. Create a new vcluster to get nodes again.", "/vclusters/new")
+    return _news(
+        "drained",
+        f"{vcluster.name}: its nodes are taken back",
+        f"The lease of vcluster {vcluster.name} has ended, and so has the time to save data. Its"
+        " nodes are taken back and erased. Create a new vcluster to get nodes again.",
+        "/vclusters/new",
+    )
 
 
 def deleted(vcluster: Vcluster, actor: str) -> NoticeText:
     """Describe a vcluster that `actor` ended."""
-    return _news("deleted", f"{vcluster.name} was deleted",
-                 f"Vcluster {vcluster.name} was deleted by {actor}. Its nodes return to the reserve pool and are "
-                 f"erased.")
+    return _news(
+        "deleted",
+        f"{vcluster.name} was deleted",
+        f"Vcluster {vcluster.name} was deleted by {actor}. Its nodes return to the reserve pool and"
+        " are erased.",
+    )
 
 
 def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: float) -> NoticeText:
-    """Describe a reclaim of `count` nodes by `deadline`; the manager chose `nodes` (names; may be empty)."""
-    chosen = f" Unless other matching nodes are released before, COD takes these: {_names(nodes)}." if nodes else ""
-    return _news("reclaim", f"{vcluster.name}: {_nodes(count)} to release",
-                 f"{_request(vcluster)} needs {_nodes(count)} of vcluster {vcluster.name}. Release them by "
-                 f"{_at(deadline)}. Nodes that are not released by then are powered off and taken, and their disks "
-                 f"are erased.{chosen}", _page(vcluster, "reclaims"))
+    """Describe a reclaim of `count` nodes by `deadline`; the manager chose `nodes` (names; may be
+    empty)."""
+    chosen = (
+        f" Unless other matching nodes are released before, COD takes these: {_names(nodes)}."
+        if nodes
+        else ""
+    )
+    return _news(
+        "reclaim",
+        f"{vcluster.name}: {_nodes(count)} to release",
+        f"{_request(vcluster)} needs {_nodes(count)} of vcluster {vcluster.name}. Release them by"
+        f" {_at(deadline)}. Nodes that are not released by then are powered off and taken, and"
+        f" their disks are erased.{chosen}",
+        _page(vcluster, "reclaims"),
+    )
 
 
 def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
     """Describe a reclaim of `count` nodes that was dropped."""
-    return _news("reclaim-dropped", f"{vcluster.name}: {_nodes(count)} may stay",
-                 f"The request that needed {_nodes(count)} of vcluster {vcluster.name} does not need them any more. "
-                 f"No action is needed. Nodes that were already released do not come back.", _page(vcluster))
+    return _news(
+        "reclaim-dropped",
+        f"{vcluster.name}: {_nodes(count)} may stay",
+        f"The request that needed {_nodes(count)} of vcluster {vcluster.name} does not need them"
+        " any more. No action is needed. Nodes that were already released do not come back.",
+        _page(vcluster),
+    )
 
 
-def reservation_late(vcluster: Vcluster, request_id: int, starts_at: float, begun: bool) -> NoticeText:
+def reservation_late(
+    vcluster: Vcluster, request_id: int, starts_at: float, begun: bool
+) -> NoticeText:
     """Describe a reservation in advance that begins late, or, with `begun`, has begun late."""
-    what = ("Its nodes have been granted now, for as long as was asked." if begun else
-            "Too few of its nodes are free yet. It goes before all other requests and begins as soon as they are.")
-    return _news("reservation-late", f"{vcluster.name}: reservation {'began' if begun else 'begins'} late",
-                 f"Request {request_id} of vcluster {vcluster.name} reserved nodes from {_at(starts_at)} on. {what}",
-                 f"/requests/{request_id}")
+    what = (
+        "Its nodes have been granted now, for as long as was asked."
+        if begun
+        else (
+            "Too few of its nodes are free yet. It goes before all other requests and begins as"
+            " soon as they are."
+        )
+    )
+    return _news(
+        "reservation-late",
+        f"{vcluster.name}: reservation {'began' if begun else 'begins'} late",
+        f"Request {request_id} of vcluster {vcluster.name} reserved nodes from {_at(starts_at)} on."
+        f" {what}",
+        f"/requests/{request_id}",
+    )
 
 
 def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
     """Describe nodes that were seized; the vcluster's size is what is left."""
-    return _news("reclaimed", f"{vcluster.name}: {_nodes(len(nodes))} taken back",
-                 f"These nodes left vcluster {vcluster.name}: {_names(nodes)}. {_request(vcluster)} needed them. The "
-                 f"vcluster now has {_nodes(vcluster.size)}.", _page(vcluster, "resize"))
+    return _news(
+        "reclaimed",
+        f"{vcluster.name}: {_nodes(len(nodes))} taken back",
+        f"These nodes left vcluster {vcluster.name}: {_names(nodes)}. {_request(vcluster)} needed"
+        f" them. The vcluster now has {_nodes(vcluster.size)}.",
+        _page(vcluster, "resize"),
+    )
 
 
 def _request(vcluster: Vcluster) -> str:
@@ -161,142 +236,223 @@ def _request(vcluster: Vcluster) -> str:
     return "A request of higher priority"
 
 
-def move(vcluster: Vcluster, nodes: Sequence[str], target: str, actor: str, deadline: float) -> NoticeText:
-    """Describe nodes that `actor` moves to another vcluster by `deadline`; `target`: '' where it belongs to others."""
-    return _news("move", f"{vcluster.name}: {_nodes(len(nodes))} to move by {_at(deadline)}",
-                 f"Vcluster {vcluster.name} gives {_nodes(len(nodes))} to "
-                 f"{f'vcluster {target}' if target else 'a vcluster of another group'}, as {actor} decided. Finish "
-                 f"the work on them and release them by {_at(deadline)}. Nodes that are not released by then are "
-                 f"powered off and taken, and their disks are erased. Unless other matching nodes are released before, "
-                 f"COD takes these: {_names(nodes)}.", _page(vcluster, "reclaims"))
+def move(
+    vcluster: Vcluster, nodes: Sequence[str], target: str, actor: str, deadline: float
+) -> NoticeText:
+    """Describe nodes that `actor` moves to another vcluster by `deadline`; `target`: '' where it
+    belongs to others."""
+    return _news(
+        "move",
+        f"{vcluster.name}: {_nodes(len(nodes))} to move by {_at(deadline)}",
+        f"Vcluster {vcluster.name} gives {_nodes(len(nodes))} to"
+        f" {f'vcluster {target}' if target else 'a vcluster of another group'}, as {actor} decided."
+        f" Finish the work on them and release them by {_at(deadline)}. Nodes that are not released"
+        " by then are powered off and taken, and their disks are erased. Unless other matching"
+        f" nodes are released before, COD takes these: {_names(nodes)}.",
+        _page(vcluster, "reclaims"),
+    )
 
 
 def moved(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
-    """Describe nodes that were taken at the deadline of a move; the vcluster's size is what is left."""
-    return _news("moved", f"{vcluster.name}: {_nodes(len(nodes))} moved",
-                 f"The time to release nodes for a move is over. These nodes left vcluster {vcluster.name}: "
-                 f"{_names(nodes)}. The vcluster now has {_nodes(vcluster.size)}.", _page(vcluster, "resize"))
+    """Describe nodes that were taken at the deadline of a move; the vcluster's size is what is
+    left."""
+    return _news(
+        "moved",
+        f"{vcluster.name}: {_nodes(len(nodes))} moved",
+        f"The time to release nodes for a move is over. These nodes left vcluster {vcluster.name}: "
+        f"{_names(nodes)}. The vcluster now has {_nodes(vcluster.size)}.",
+        _page(vcluster, "resize"),
+    )
 
 
 def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> NoticeText:
     """Describe a request that is rejected for `reason` (a sentence)."""
-    return _news("rejected", f"{vcluster.name}: request {request_id} rejected",
-                 f"Request {request_id} of vcluster {vcluster.name} was rejected: {_sentence(reason)}",
-                 f"/requests/{request_id}")
+    return _news(
+        "rejected",
+        f"{vcluster.name}: request {request_id} rejected",
+        f"Request {request_id} of vcluster {vcluster.name} was rejected: {_sentence(reason)}",
+        f"/requests/{request_id}",
+    )
 
 
 def node_lost(vcluster: Vcluster, node: str, reason: str) -> NoticeText:
     """Describe a node that the vcluster lost; COD requests another in its place."""
-    return _news("node-lost", f"{vcluster.name}: node {node} is lost",
-                 f"Node {node} has left vcluster {vcluster.name}: {_sentence(reason)} Another node replaces it as "
-                 f"soon as one is free.", _page(vcluster))
+    return _news(
+        "node-lost",
+        f"{vcluster.name}: node {node} is lost",
+        f"Node {node} has left vcluster {vcluster.name}: {_sentence(reason)} Another node replaces"
+        " it as soon as one is free.",
+        _page(vcluster),
+    )
 
 
 def hardware_changed(
     node: str, before: str, after: str, holder: str | None, lacking: str = "", changes: str = ""
 ) -> NoticeText:
-    """Describe a node that reported other hardware than before: its types, by name; `lacking`: what its holder's needs
-    miss now; `changes`: what differs."""
+    """Describe a node that reported other hardware than before: its types, by name; `lacking`: what
+    its holder's needs miss now; `changes`: what differs."""
     what = f" What has changed: {_sentence(changes)}" if changes else ""
     held = f" It is held by vcluster {holder}." if holder else ""
     misses = f" It no longer matches: {_sentence(lacking)}" if lacking else ""
-    return _news("hardware", f"node {node}: hardware has changed",
-                 f"Node {node} was of type {before} and is of type {after} now.{what}{held}{misses} If nobody "
-                 f"changed the hardware on purpose, check the machine and its last report.", _path("nodes", node))
+    return _news(
+        "hardware",
+        f"node {node}: hardware has changed",
+        f"Node {node} was of type {before} and is of type {after} now.{what}{held}{misses} If"
+        " nobody changed the hardware on purpose, check the machine and its last report.",
+        _path("nodes", node),
+    )
 
 
 def cannot_boot(about: str) -> NoticeText:
-    """Describe the first machine of the day that COD has no boot loader for; `about` says which and why."""
+    """Describe the first machine of the day that COD has no boot loader for; `about` says which and
+    why."""
     told = _sentence("Machine " + about)
-    return _news("architecture", "a machine cannot be booted",
-                 f"{told} COD does not answer it. Other machines of the same day are listed on the page Nodes.")
+    return _news(
+        "architecture",
+        "a machine cannot be booted",
+        f"{told} COD does not answer it. Other machines of the same day are listed on the page"
+        " Nodes.",
+    )
 
 
 def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: bool) -> NoticeText:
-    """Describe a VCM's certificate that ends, or has ended, at `ends_at`. `inside`: the VCM runs on one of its
-    nodes."""
+    """Describe a VCM's certificate that ends, or has ended, at `ends_at`. `inside`: the VCM runs on
+    one of its nodes."""
     ended = now >= ends_at
     how = "Enroll the VCM again" + (", and have its node installed again" if inside else "")
     subject = "has ended" if ended else f"ends in {span(ends_at - now)}"
-    return _news("vcm-certificate", f"{vcluster.name}: its VCM's certificate {subject}",
-                 f"The certificate of the virtual cluster manager of {vcluster.name} {'ended' if ended else 'ends'} "
-                 f"{_at(ends_at)}. The VCM should have renewed it by itself months ago: "
-                 + (f"the VCM cannot connect any more. {how}." if ended else
-                    f"check that the VCM runs, can connect and can write its folder, and read its log. {how} if that "
-                    f"does not help."), _page(vcluster, "vcm"))
+    return _news(
+        "vcm-certificate",
+        f"{vcluster.name}: its VCM's certificate {subject}",
+        f"The certificate of the virtual cluster manager of {vcluster.name}"
+        f" {'ended' if ended else 'ends'} {_at(ends_at)}. The VCM should have renewed it by itself"
+        " months ago: "
+        + (
+            f"the VCM cannot connect any more. {how}."
+            if ended
+            else (
+                "check that the VCM runs, can connect and can write its folder, and read its log."
+                f" {how} if that does not help."
+            )
+        ),
+        _page(vcluster, "vcm"),
+    )
 
 
 def authority_ends(ends_at: float) -> NoticeText:
     """Describe an authority's certificate that ends: no server has been started for so long."""
-    return _news("authority", "the authority for VCMs ends",
-                 f"The certificate of this site's authority, by which virtual cluster managers and servers know each "
-                 f"other, ends {_at(ends_at)}. A server renews it when it starts. VCMs get the new one when they "
-                 f"renew their own certificates, within nine months. Restart each server of the site soon.")
+    return _news(
+        "authority",
+        "the authority for VCMs ends",
+        "The certificate of this site's authority, by which virtual cluster managers and servers"
+        f" know each other, ends {_at(ends_at)}. A server renews it when it starts. VCMs get the"
+        " new one when they renew their own certificates, within nine months. Restart each server"
+        " of the site soon.",
+    )
 
 
 def quarantined(node: str, reason: str) -> NoticeText:
     """Describe a node that was taken out of service."""
-    return _news("quarantined", f"node {node} is quarantined",
-                 f"Node {node} was taken out of service: {_sentence(reason)} It gets no work until an administrator "
-                 f"returns it to service.", _path("nodes", node))
+    return _news(
+        "quarantined",
+        f"node {node} is quarantined",
+        f"Node {node} was taken out of service: {_sentence(reason)} It gets no work until an"
+        " administrator returns it to service.",
+        _path("nodes", node),
+    )
 
 
 def port_given_up(switch: str, port: str, node: str, vlan: int, reason: str) -> NoticeText:
-    """Describe a switch port that was not put into its VLAN. `node`: whose NIC is on it, '' where nobody knows."""
+    """Describe a switch port that was not put into its VLAN. `node`: whose NIC is on it, '' where
+    nobody knows."""
     of = f" of node {node}" if node else ""
-    return _news("switch-port", f"port {port} of switch {switch} could not be changed",
-                 f"Port {port} of switch {switch}{of} was not put into VLAN {vlan}: {_sentence(reason)} It is not "
-                 f"tried again until an administrator has it tried again, or the port is wanted in another VLAN.",
-                 _path("nodes", node) if node else _path("nodes"))
+    return _news(
+        "switch-port",
+        f"port {port} of switch {switch} could not be changed",
+        f"Port {port} of switch {switch}{of} was not put into VLAN {vlan}: {_sentence(reason)} It"
+        " is not tried again until an administrator has it tried again, or the port is wanted in"
+        " another VLAN.",
+        _path("nodes", node) if node else _path("nodes"),
+    )
 
 
 def captured(node: str, image: str, template: str) -> NoticeText:
-    """Describe a node's disk that was saved as `image`; `template`: 'name@revision', '' for none."""
+    """Describe a node's disk that was saved as `image`; `template`: 'name@revision', '' for
+    none."""
     use = f" The template {template} writes it to other nodes." if template else ""
-    return _news("captured", f"image {image} of node {node} is ready",
-                 f"The disk of node {node} was saved as the image {image}.{use}", _path("images", *image.split("/")))
+    return _news(
+        "captured",
+        f"image {image} of node {node} is ready",
+        f"The disk of node {node} was saved as the image {image}.{use}",
+        _path("images", *image.split("/")),
+    )
 
 
 def capture_failed(node: str, image: str, reason: str) -> NoticeText:
     """Describe a capture that failed."""
-    return _news("capture-failed", f"node {node} was not captured",
-                 f"The capture of node {node} as image {image} failed: {_sentence(reason)} The disk was not changed.",
-                 _path("nodes", node, "capture"))
+    return _news(
+        "capture-failed",
+        f"node {node} was not captured",
+        f"The capture of node {node} as image {image} failed: {_sentence(reason)} The disk was not"
+        " changed.",
+        _path("nodes", node, "capture"),
+    )
 
 
 def new_machines_refused(subnet: str, about: str) -> NoticeText:
-    """Say that machines which are not known are refused on a subnet, and why: `about`, a sentence."""
-    return _news("new-machines", f"new machines on subnet {subnet} are refused",
-                 f"{_sentence(about[0].upper() + about[1:])} Approved machines boot as before.")
+    """Say that machines which are not known are refused on a subnet, and why: `about`, a
+    sentence."""
+    return _news(
+        "new-machines",
+        f"new machines on subnet {subnet} are refused",
+        f"{_sentence(about[0].upper() + about[1:])} Approved machines boot as before.",
+    )
 
 
 def test(group: str, actor: str) -> NoticeText:
     """Describe the test that `cod notice test` sends."""
-    return _news("test", f"test notice for group {group}",
-                 f"This notice shows whether notices reach group {group}; {actor} requested it. No action is needed.")
+    return _news(
+        "test",
+        f"test notice for group {group}",
+        f"This notice shows whether notices reach group {group}; {actor} requested it. No action is"
+        " needed.",
+    )
 
 
 # ---------------------------------------------------------------- words
 
 
 def volume_deleted(name: str, purge_at: float, cause: str) -> NoticeText:
-    """Describe a volume that was deleted: its data is kept until `purge_at`. `cause`: a sentence without its stop."""
-    return _news("volume-deleted", f"volume {name} is deleted: restore it before {_at(purge_at)}",
-                 f"Volume {name} is deleted: {cause}. Its data is kept until {_at(purge_at)} and then erased. Until "
-                 f"then an owner of its group can restore it.", _volume(name))
+    """Describe a volume that was deleted: its data is kept until `purge_at`. `cause`: a sentence
+    without its stop."""
+    return _news(
+        "volume-deleted",
+        f"volume {name} is deleted: restore it before {_at(purge_at)}",
+        f"Volume {name} is deleted: {cause}. Its data is kept until {_at(purge_at)} and then"
+        " erased. Until then an owner of its group can restore it.",
+        _volume(name),
+    )
 
 
 def volume_erased(name: str) -> NoticeText:
     """Describe a deleted volume whose time to be restored is over."""
-    return _news("volume-erased", f"volume {name} is erased",
-                 f"The time in which volume {name} could be restored is over. Its data and its snapshots are erased.")
+    return _news(
+        "volume-erased",
+        f"volume {name} is erased",
+        f"The time in which volume {name} could be restored is over. Its data and its snapshots are"
+        " erased.",
+    )
 
 
 def volume_trouble(name: str, fileserver: str, error: str) -> NoticeText:
     """Describe a change of a volume that its file server does not carry out."""
-    return _news("volume-trouble", f"volume {name}: file server {fileserver} does not follow",
-                 f"A change of volume {name} is not carried out: {_sentence(error)} COD goes on trying. Nodes that "
-                 f"have mounted the volume keep it as it was.", _volume(name))
+    return _news(
+        "volume-trouble",
+        f"volume {name}: file server {fileserver} does not follow",
+        f"A change of volume {name} is not carried out: {_sentence(error)} COD goes on trying."
+        " Nodes that have mounted the volume keep it as it was.",
+        _volume(name),
+    )
 
 
 def _volume(name: str) -> str:
@@ -304,8 +460,8 @@ def _volume(name: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a length of time in whole units, rounded to the nearest: '1 day', '3 hours', '45 minutes', '30
-    seconds'."""
+    """Return a length of time in whole units, rounded to the nearest: '1 day', '3 hours', '45
+    minutes', '30 seconds'."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length or seconds == length:
             return _count(round(seconds / length), unit)
@@ -327,7 +483,11 @@ def _page(vcluster: Vcluster, form: str = "") -> str:
 
 
 def _at(at: float | None) -> str:
-    return "at a time not set yet" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    return (
+        "at a time not set yet"
+        if at is None
+        else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    )
 
 
 def _count(count: int, thing: str) -> str:

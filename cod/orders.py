@@ -1,4 +1,5 @@
-"""Orders, between `flows/agents/orders` and the agent: what an agent shall do now. Travels in the ramdisk."""
+"""Orders, between `flows/agents/orders` and the agent: what an agent shall do now. Travels in the
+ramdisk."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ class ImageSource:
     target       'disk' (whole disk) or a partition's number in the order's layout
     compression  'chunks' (COD's served form: `url` is the folder), 'raw', 'gzip' or 'zstd'
     digest       'chunks': BLAKE2b-256 of the manifest; else sha256 of the bytes as served
-    size         bytes of the image as it lies on the disk; for the installer 'qcow2', its virtual size
-    installer    'copy'; 'qcow2' (the bytes served are a qcow2 file); or the URL of a static program that is run with
-                 the device's path as its argument and the unpacked image on standard input
+    size         bytes of the image as it lies on the disk; for the installer 'qcow2', its virtual
+                 size
+    installer    'copy'; 'qcow2' (the bytes served are a qcow2 file); or the URL of a static program
+                 that is run with the device's path as its argument and the unpacked image on
+                 standard input
     installer_digest   sha256 of that program
     """
 
@@ -33,7 +36,8 @@ class Partition:
     """One partition of a layout. Size 0 means the rest of the disk, for the last one.
 
     type  'linux', 'esp', 'bios', 'swap', 'lvm', 'raid', 'data' or a GPT type GUID
-    boot  a BIOS starts the system from it, by the boot code that cprime writes (`trampoline.bootcode`)
+    boot  a BIOS starts the system from it, by the boot code that cprime writes
+          (`trampoline.bootcode`)
     """
 
     number: int
@@ -89,7 +93,8 @@ class TestResult:
     kind     of a disk: 'hdd', 'ssd' or 'nvme'; else ''
     outcome  'passed', 'failed' or 'skipped'
     about    why it failed or was skipped, as sentences; '' where there is nothing to say
-    figures  measurements by name, with their unit in the name (write_mb_s, tested_percent …), none below 0
+    figures  measurements by name, with their unit in the name (write_mb_s, tested_percent …), none
+             below 0
     """
 
     __test__ = False  # it is no test of ours, pytest
@@ -104,14 +109,17 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has the same id.
+    """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has
+    the same id.
 
     action   'wait', 'wipe', 'prime', 'reboot', 'off', 'capture' or 'burnin'
-    disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are large enough, or
-             'serial:X' / 'path:X'
-    wipe     erase all local disks before writing; False: write zeros where the image is empty, touch nothing else
+    disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are
+             large enough, or 'serial:X' / 'path:X'
+    wipe     erase all local disks before writing; False: write zeros where the image is empty,
+             touch nothing else
     verify   read back and compare what was written
-    table    partition table to write first: 'gpt' or 'mbr' with `partitions`; 'keep': none (the image brings its own)
+    table    partition table to write first: 'gpt' or 'mbr' with `partitions`; 'keep': none (the
+             image brings its own)
     seed     files of the NoCloud seed partition by name; empty for none
     keep     disks that are never touched: 'serial:X' / 'path:X' / 'model:PATTERN'
     sector   size in bytes of the logical sectors that the target must have; 0: any will do

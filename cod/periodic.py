@@ -19,7 +19,9 @@ class Timer(TimerService):
     at_once  also at the start
     """
 
-    def __init__(self, reactor: Any, period: float, function: Callable[[], object], *, at_once: bool = False) -> None:
+    def __init__(
+        self, reactor: Any, period: float, function: Callable[[], object], *, at_once: bool = False
+    ) -> None:
         super().__init__(period, self._tick)  # type: ignore[no-untyped-call]
         self.clock = reactor
         self._function, self._at_once = function, at_once
@@ -30,7 +32,8 @@ class Timer(TimerService):
         super().startService()  # type: ignore[no-untyped-call]
 
     def stopService(self) -> Deferred[Any]:
-        """End, after the call that is under way, which can see by `running` that it should come to its end."""
+        """End, after the call that is under way, which can see by `running` that it should come to
+        its end."""
         if not self.running:
             return succeed(None)
         done: Deferred[Any] = super().stopService()  # type: ignore[no-untyped-call]
@@ -45,18 +48,29 @@ class Timer(TimerService):
 
 
 class Periodic(Timer, ABC):
-    """A service that calls `look` every `period` seconds. An exception of `look` is logged and the next call still
-    happens; a transaction that another server won is not an error. `stopService` waits for the call under way.
+    """A service that calls `look` every `period` seconds. An exception of `look` is logged and the
+    next call still happens; a transaction that another server won is not an error. `stopService`
+    waits for the call under way.
 
     reactor  the clock
     trouble  the words that begin the log line of an exception
-    at_once  call `look` at the start; otherwise one period later, when a freshly booted host has set its clock
+    at_once  call `look` at the start; otherwise one period later, when a freshly booted host has
+             set its clock
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, log: Logger, trouble: str, period: float, *, at_once: bool = False
+        self,
+        reactor: Any,
+        pool: Pool,
+        log: Logger,
+        trouble: str,
+        period: float,
+        *,
+        at_once: bool = False,
     ) -> None:
-        super().__init__(reactor, period, lambda: Deferred.fromCoroutine(self._look()), at_once=at_once)
+        super().__init__(
+            reactor, period, lambda: Deferred.fromCoroutine(self._look()), at_once=at_once
+        )
         self._pool, self._log, self._trouble = pool, log, trouble
 
     @abstractmethod
@@ -68,15 +82,24 @@ class Periodic(Timer, ABC):
             await self.look()
         except Exception as error:
             if not self._pool.is_race(error):
-                self._log.error("%s: %s", self._trouble, error, exc_info=not self._pool.is_away(error))
+                self._log.error(
+                    "%s: %s", self._trouble, error, exc_info=not self._pool.is_away(error)
+                )
 
 
 class Claimer(Periodic):
-    """A periodic service whose looks begin work that goes on beyond them (`begin`), and that can be told to look now
-    (`wake`). `stopService` waits for all work under way."""
+    """A periodic service whose looks begin work that goes on beyond them (`begin`), and that can be
+    told to look now (`wake`). `stopService` waits for all work under way."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, log: Logger, trouble: str, period: float, *, at_once: bool = True
+        self,
+        reactor: Any,
+        pool: Pool,
+        log: Logger,
+        trouble: str,
+        period: float,
+        *,
+        at_once: bool = True,
     ) -> None:
         super().__init__(reactor, pool, log, trouble, period, at_once=at_once)
         self._work: set[Deferred[None]] = set()
@@ -89,7 +112,8 @@ class Claimer(Periodic):
             self.begin(self._look())
 
     def begin(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
-        """Run the coroutine, and remember it until it has ended. It should log what goes wrong with it."""
+        """Run the coroutine, and remember it until it has ended. It should log what goes wrong with
+        it."""
         ended: Deferred[None] = Deferred()
         self._work.add(ended)
 

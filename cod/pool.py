@@ -1,13 +1,14 @@
 """Runs flows in database threads: the only place that begins, commits and rolls back.
 
-``pool.run(flow, *args)`` takes one hop into a thread, opens a transaction, calls ``flow(tx, *args)``, commits, and
-takes one hop back: the Deferred fires with the flow's return value, which therefore exists only after the commit. A
-flow that raises is rolled back and its exception is delivered. Deadlocks, locks, lost connections and lost races for a
-node's row are retried here, and only here: the flow is run again from the start with the same arguments (ids and times
-are arguments), so running it after a commit whose outcome is unknown does no harm.
+``pool.run(flow, *args)`` takes one hop into a thread, opens a transaction, calls ``flow(tx,
+*args)``, commits, and takes one hop back: the Deferred fires with the flow's return value, which
+therefore exists only after the commit. A flow that raises is rolled back and its exception is
+delivered. Deadlocks, locks, lost connections and lost races for a node's row are retried here, and
+only here: the flow is run again from the start with the same arguments (ids and times are
+arguments), so running it after a commit whose outcome is unknown does no harm.
 
-SQLite has one writer thread a process, MariaDB several. Jobs wait in a priority queue: DHCP (0) before agents (1)
-before everything else (5).
+SQLite has one writer thread a process, MariaDB several. Jobs wait in a priority queue: DHCP (0)
+before agents (1) before everything else (5).
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ T = TypeVar("T")
 
 URGENT, NODES, USUAL = 0, 1, 5
 RETRY_FOR = 60.0  # seconds that a flow keeps being retried while the database is away
-RACES = 4  # times that a flow is run when others are always quicker to move the node that it has read
+# times that a flow is run when others are always quicker to move the node that it has read
+RACES = 4
 
 log = logging.getLogger("cod.pool")
 
 
-def in_transaction(engine: Engine, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+def in_transaction(
+    engine: Engine, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
     """Run `flow` in one transaction in this thread (command line, tests), without retries."""
     with engine.begin() as tx:
         return flow(tx, *args, **kwargs)
@@ -50,18 +54,26 @@ class Pool:
     """A queue of flows and the threads that run them. `reactor` needs only `callFromThread`."""
 
     def __init__(
-        self, engine: Engine, reactor: Any, threads: int | None = None,
+        self,
+        engine: Engine,
+        reactor: Any,
+        threads: int | None = None,
         observe: Callable[[str, float, bool], object] | None = None,
     ) -> None:
-        """`observe(flow's name, seconds from queue to commit, did it succeed)` is called in the database thread."""
+        """`observe(flow's name, seconds from queue to commit, did it succeed)` is called in the
+        database thread."""
         self.engine = engine
         self._observe = observe
         self._reactor = reactor
-        self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = queue.PriorityQueue()
+        self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = (
+            queue.PriorityQueue()
+        )
         self._order = itertools.count()
         self._closing = threading.Event()
         count = threads or (1 if engine.dialect.name == "sqlite" else 4)
-        self._threads = [threading.Thread(target=self._work, name=f"db-{n}", daemon=True) for n in range(count)]
+        self._threads = [
+            threading.Thread(target=self._work, name=f"db-{n}", daemon=True) for n in range(count)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -72,7 +84,11 @@ class Pool:
         return self.run_at(USUAL, flow, *args, **kwargs)
 
     def run_at(
-        self, priority: int, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+        self,
+        priority: int,
+        flow: Callable[Concatenate[Tx, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> Deferred[T]:
         """Run `flow` with a `priority` (0 goes first)."""
         return self._put(priority, self.engine, flow, *args, **kwargs)
@@ -80,11 +96,17 @@ class Pool:
     def read(
         self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Deferred[T]:
-        """Run a `flow` that only reads: on SQLite it does not hold up the writers of other processes."""
+        """Run a `flow` that only reads: on SQLite it does not hold up the writers of other
+        processes."""
         return self._put(USUAL, self.engine.execution_options(reading=True), flow, *args, **kwargs)
 
     def _put(
-        self, priority: int, engine: Engine, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+        self,
+        priority: int,
+        engine: Engine,
+        flow: Callable[Concatenate[Tx, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> Deferred[T]:
         done: Deferred[T] = Deferred()
         queued = time.monotonic()
@@ -108,12 +130,14 @@ class Pool:
 
     @staticmethod
     def is_away(error: BaseException) -> bool:
-        """Return whether `error`, raised by a flow, means that the database could not be used, rather than a bug."""
+        """Return whether `error`, raised by a flow, means that the database could not be used,
+        rather than a bug."""
         return is_retryable(error)
 
     @staticmethod
     def is_race(error: BaseException) -> bool:
-        """Return whether `error`, raised by a flow, most likely means that another flow changed the same rows first."""
+        """Return whether `error`, raised by a flow, most likely means that another flow changed the
+        same rows first."""
         return isinstance(error, Stale | IntegrityError)
 
     def _observed(self, flow: Any, queued: float, succeeded: bool) -> None:
@@ -122,7 +146,9 @@ class Pool:
             name = f"{own.__module__.rpartition('.')[2]}.{getattr(own, '__name__', '?')}"
             try:
                 self._observe(name, time.monotonic() - queued, succeeded)
-            except Exception:  # counting shall not end the thread, which would be the end of every flow
+            except (
+                Exception
+            ):  # counting shall not end the thread, which would be the end of every flow
                 log.exception("%s could not be counted", name)
 
     def close(self) -> None:
@@ -141,8 +167,16 @@ class Pool:
                 with engine.begin() as tx:
                     return step(tx)
             except Exception as error:
-                lost_race = isinstance(error, nodes.Stale) and not isinstance(error, nodes.Outdated) and attempt < RACES
-                if not (lost_race or is_retryable(error)) or time.monotonic() > give_up or self._closing.is_set():
+                lost_race = (
+                    isinstance(error, nodes.Stale)
+                    and not isinstance(error, nodes.Outdated)
+                    and attempt < RACES
+                )
+                if (
+                    not (lost_race or is_retryable(error))
+                    or time.monotonic() > give_up
+                    or self._closing.is_set()
+                ):
                     raise
                 pause = min(0.02 * 2**attempt, 1.0)
                 log.warning("database: %s; trying again in %.2f s", type(error).__name__, pause)

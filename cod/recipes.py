@@ -1,4 +1,5 @@
-"""Runs the recipes that ship with this program, of the trampoline and of images, from a wheel as from a checkout."""
+"""Runs the recipes that ship with this program, of the trampoline and of images, from a wheel as
+from a checkout."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from cod import data
 
 
 def trampoline(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `python -m trampoline.build` with these words; `options` are those of `subprocess.run`."""
+    """Run `python -m trampoline.build` with these words; `options` are those of
+    `subprocess.run`."""
     return _run("trampoline.build", *words, **options)
 
 
@@ -24,13 +26,20 @@ def image(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def _run(module: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a recipe. It packs its own sources and the program's, side by side as in a checkout: so they are copied."""
+    """Run a recipe. It packs its own sources and the program's, side by side as in a checkout: so
+    they are copied."""
     with TemporaryDirectory() as tree:
         _copy(Path(data.__file__).parent, Path(tree, "cod"))
         for name in ("images", "trampoline"):
             _copy(data.path(name), Path(tree, name))
-        return subprocess.run([sys.executable, "-m", module, *words], cwd=tree, text=True, check=False,
-                              env=os.environ | {"PYTHONPATH": tree}, **options)
+        return subprocess.run(
+            [sys.executable, "-m", module, *words],
+            cwd=tree,
+            text=True,
+            check=False,
+            env=os.environ | {"PYTHONPATH": tree},
+            **options,
+        )
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -5,8 +5,8 @@
     manager  the resource manager, deadlines, power, consoles, notices
     web      the REST API and the metrics
 
-Each is a list of services (twisted.application) around one pool. Only this module knows all of them; none of them knows
-the process that it runs in.
+Each is a list of services (twisted.application) around one pool. Only this module knows all of
+them; none of them knows the process that it runs in.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from cod.pool import Pool
 
 METRICS_EVERY = 5.0  # seconds
-# A pass makes a hundred thousand records, all of them in use until it ends: with Python's own thresholds a quarter of
-# its time would be spent looking for garbage among them.
+# A pass makes a hundred thousand records, all of them in use until it ends: with Python's own
+# thresholds a quarter of its time would be spent looking for garbage among them.
 GARBAGE = (50_000, 20, 100)
 
 log = logging.getLogger("cod.service")
@@ -60,7 +60,8 @@ class PartContext:
 
 
 def serve(site_file: Path, only: Iterable[str] = ()) -> int:
-    """Run the server until it is told to stop; the exit status. One part runs in this process, several in their own."""
+    """Run the server until it is told to stop; the exit status. One part runs in this process,
+    several in their own."""
     names = list(only) or list(PARTS)
     alone = len(names) == 1
     supervisor.die_with_supervisor()
@@ -84,7 +85,8 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
 
 
 class BadService(Exception):
-    """The database or the data folder is not fit to be served from; the sentence says what to do."""
+    """The database or the data folder is not fit to be served from; the sentence says what to
+    do."""
 
 
 def _check_database(settings: Settings) -> None:
@@ -104,7 +106,8 @@ def _check_database(settings: Settings) -> None:
 
 
 def _prepare(site: Site, settings: Settings) -> None:
-    """The run folder, and the files that the processes of this host count in (before prometheus_client is imported)."""
+    """The run folder, and the files that the processes of this host count in (before
+    prometheus_client is imported)."""
     counters = settings.run / "metrics"
     try:
         settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,7 +116,9 @@ def _prepare(site: Site, settings: Settings) -> None:
         counters.mkdir(exist_ok=True)
         secretfile.key(settings.webhook_key)  # made once, before several processes want it
         if Ca(settings.authority, site.name).renew(datetime.now(UTC)):
-            log.warning("the site's authority for VCMs was about to end: its certificate is renewed")
+            log.warning(
+                "the site's authority for VCMs was about to end: its certificate is renewed"
+            )
         if not settings.plain:
             webcert.loaded(_web_certificate(site.subnets, settings))
     except (webcert.BadWebCertificate, ca.BadAuthority) as error:
@@ -130,8 +135,9 @@ def _prepare(site: Site, settings: Settings) -> None:
 
 
 def keep_time(reactor: Any) -> None:
-    """Let the reactor's time go on evenly, whatever is done to the clock of the host: by that, which is Twisted's own
-    choice, all timers would stand still when it is set back, and nobody would see that it was set."""
+    """Let the reactor's time go on evenly, whatever is done to the clock of the host: by that,
+    which is Twisted's own choice, all timers would stand still when it is set back, and nobody
+    would see that it was set."""
     ahead = time.time() - time.monotonic()  # it looks like the time of day, and is it at first
     reactor.seconds = lambda: time.monotonic() + ahead
 
@@ -147,12 +153,16 @@ def run(name: str, site: Site, settings: Settings) -> int:
 
     reactor: Any = the_reactor
     keep_time(reactor)
-    # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for select(2) alone.
+    # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for
+    # select(2) alone.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
-    site = replace(site, authority=Ca(settings.authority, site.name).certificate.decode())  # nodes get it by the seed
+    # nodes get it by the seed
+    site = replace(site, authority=Ca(settings.authority, site.name).certificate.decode())
     context = PartContext(reactor, pool, SiteRef(site), settings, Wake(reactor, settings.run, name))
-    queued = Timer(reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()), at_once=True)
+    queued = Timer(
+        reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()), at_once=True
+    )
     part = Running(name, context, [queued, *PARTS[name](context)])
     metrics.UP.labels(name).set(1)
     reactor.callWhenRunning(part.start)
@@ -171,7 +181,8 @@ class Running:
         self._started: list[Any] = []
 
     def start(self) -> None:
-        """Start all; what cannot start ends the process, which its supervisor (or systemd) starts again."""
+        """Start all; what cannot start ends the process, which its supervisor (or systemd) starts
+        again."""
         signal.signal(signal.SIGHUP, lambda *_: self._context.reactor.callFromThread(self.reread))
         from cod.net.socketservice import why
 
@@ -179,13 +190,20 @@ class Running:
             try:
                 service.startService()
             except Exception as error:
-                log.error("%s cannot start: %s", type(service).__name__, why(error), exc_info=not _is_expected(error))
+                log.error(
+                    "%s cannot start: %s",
+                    type(service).__name__,
+                    why(error),
+                    exc_info=not _is_expected(error),
+                )
                 self.status = 1
                 self._context.reactor.stop()
                 return
             self._started.append(service)
         gc.collect()
-        gc.freeze()  # modules stay to the end: to look for garbage among them would take a tenth of a second each time
+        # modules stay to the end: to look for garbage among them would take a tenth of a second
+        # each time
+        gc.freeze()
         log.info("ready")
 
     def stop(self) -> Any:
@@ -193,14 +211,18 @@ class Running:
         from twisted.internet.defer import DeferredList, maybeDeferred
 
         self._context.wake.close()
-        return DeferredList([maybeDeferred(s.stopService) for s in reversed(self._started)], consumeErrors=True)
+        return DeferredList(
+            [maybeDeferred(s.stopService) for s in reversed(self._started)], consumeErrors=True
+        )
 
     def reread(self) -> None:
         """Read the site file again and take over what can change while running."""
         try:
             site, settings = load.load(self._context.settings.path)
         except ConfigError as error:
-            log.error("the site file has changed and cannot be used; the old settings stay: %s", error)
+            log.error(
+                "the site file has changed and cannot be used; the old settings stay: %s", error
+            )
             return
         take_over(self._context.site, site)
         logs.set_level(settings.log_level)
@@ -210,13 +232,30 @@ class Running:
         log.info("read the site file again")
 
 
-CHANGING = ("policy", "power", "energy", "mail", "notices", "accounts", "types", "signin", "images", "keep", "consoles",
-            "switches", "posix", "fileservers", "volumes")
-"""The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to listen on."""
+CHANGING = (
+    "policy",
+    "power",
+    "energy",
+    "mail",
+    "notices",
+    "accounts",
+    "types",
+    "signin",
+    "images",
+    "keep",
+    "consoles",
+    "switches",
+    "posix",
+    "fileservers",
+    "volumes",
+)
+"""The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to
+listen on."""
 
 
 def take_over(site: SiteRef, new: Site) -> None:
-    """Change the site, as every service of this process sees it, to the rules and the accounts of `new`."""
+    """Change the site, as every service of this process sees it, to the rules and the accounts of
+    `new`."""
     site.current = replace(site.current, **{name: getattr(new, name) for name in CHANGING})
 
 
@@ -230,8 +269,8 @@ def _is_expected(error: Exception) -> bool:
 
 
 def edge(context: PartContext) -> list[Any]:
-    """DHCP and router advertisements on each subnet's interface, DHCP for relays on the server addresses of subnets
-    without one; DNS, TFTP and confd on each server address."""
+    """DHCP and router advertisements on each subnet's interface, DHCP for relays on the server
+    addresses of subnets without one; DNS, TFTP and confd on each server address."""
     from cod.net.confd.connection import AgentConnection
     from cod.net.confd.server import ConfdServer
     from cod.net.dhcp.ra import RouterAdvertiser
@@ -246,19 +285,45 @@ def edge(context: PartContext) -> list[Any]:
     interfaces = sorted({subnet.interface for subnet in site.subnets if subnet.interface})
     by_address = {subnet.server: subnet for subnet in site.subnets}
     authority = Ca(g.settings.authority, site.name)
-    confd = ConfdServer(AgentConnection, g.reactor, g.pool, g.site, g.settings.name, by_address, site.confd_port,
-                        g.clock, effects=g.wake.effects,
-                        inviter=Inviter(authority.certificate.decode(), authority.invitation),
-                        host_key=partial(_host_key, authority))
+    confd = ConfdServer(
+        AgentConnection,
+        g.reactor,
+        g.pool,
+        g.site,
+        g.settings.name,
+        by_address,
+        site.confd_port,
+        g.clock,
+        effects=g.wake.effects,
+        inviter=Inviter(authority.certificate.decode(), authority.invitation),
+        host_key=partial(_host_key, authority),
+    )
     g.wake.on("orders", confd.poll)
     nmp = [_nmp(g, list(by_address))] if site.nmp_port else []
     return [
-        *(DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in listeners(site.subnets)),
+        *(
+            DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock)
+            for subnet in listeners(site.subnets)
+        ),
         *(RouterAdvertiser(g.reactor, interface) for interface in interfaces),
-        *(DnsServer(g.reactor, g.pool, g.site, address, port=site.dns.port, forward=site.dns.forward, clock=g.clock)
-          for address in by_address if site.dns.port),
+        *(
+            DnsServer(
+                g.reactor,
+                g.pool,
+                g.site,
+                address,
+                port=site.dns.port,
+                forward=site.dns.forward,
+                clock=g.clock,
+            )
+            for address in by_address
+            if site.dns.port
+        ),
         *([Notifier(g.reactor, g.pool, g.site, g.clock)] if site.dns.port else []),
-        *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),
+        *(
+            TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock)
+            for subnet in by_address.values()
+        ),
         confd,
         *nmp,
         *_ldap(g, authority, list(by_address)),
@@ -268,14 +333,15 @@ def edge(context: PartContext) -> list[Any]:
 
 
 def _host_key(authority: Ca, salt: str, order_id: str) -> tuple[HostKey, str]:
-    """Return the SSH host key that a node is installed with: its public part, and the private one as a file."""
+    """Return the SSH host key that a node is installed with: its public part, and the private one
+    as a file."""
     public, private = hostkeys.ed25519(authority.host_key_seed(f"{salt} {order_id}"))
     return HostKey(hostkeys.ALGORITHM, public), private
 
 
 def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> list[Any]:
-    """Return DHCP, DNS, TFTP and LDAP of isolated vclusters' networks; behind a relay, where all of them are reached at
-    one address, nothing if they are there for the site's subnets already."""
+    """Return DHCP, DNS, TFTP and LDAP of isolated vclusters' networks; behind a relay, where all of
+    them are reached at one address, nothing if they are there for the site's subnets already."""
     from cod.net.dhcp.ra import RouterAdvertiser
     from cod.net.dhcp.server import DhcpServer
     from cod.net.dns.server import DnsServer
@@ -288,24 +354,57 @@ def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> l
     if rules is None:
         return []
     if rules.server is not None:
-        relayed = Subnet("relayed", rules.networks, rules.server, ("0.0.0.0", "0.0.0.0"), ("0.0.0.0", "0.0.0.0"))
-        return [] if rules.server in addresses else [
-            DhcpServer(g.reactor, g.pool, g.site, relayed, g.clock),
-            *([DnsServer(g.reactor, g.pool, g.site, rules.server, port=dns.port, forward=dns.forward, clock=g.clock)]
-              if dns.port else []),
-            TftpServer(g.reactor, g.pool, g.site, relayed, g.settings.boot, g.clock),
-            *_ldap(g, authority, [rules.server])]
+        relayed = Subnet(
+            "relayed", rules.networks, rules.server, ("0.0.0.0", "0.0.0.0"), ("0.0.0.0", "0.0.0.0")
+        )
+        return (
+            []
+            if rules.server in addresses
+            else [
+                DhcpServer(g.reactor, g.pool, g.site, relayed, g.clock),
+                *(
+                    [
+                        DnsServer(
+                            g.reactor,
+                            g.pool,
+                            g.site,
+                            rules.server,
+                            port=dns.port,
+                            forward=dns.forward,
+                            clock=g.clock,
+                        )
+                    ]
+                    if dns.port
+                    else []
+                ),
+                TftpServer(g.reactor, g.pool, g.site, relayed, g.settings.boot, g.clock),
+                *_ldap(g, authority, [rules.server]),
+            ]
+        )
 
     def made(subnet: Subnet) -> list[Any]:
-        named = [DnsServer(g.reactor, g.pool, g.site, subnet.server, port=dns.port, forward=dns.forward, clock=g.clock)]
+        named = [
+            DnsServer(
+                g.reactor,
+                g.pool,
+                g.site,
+                subnet.server,
+                port=dns.port,
+                forward=dns.forward,
+                clock=g.clock,
+            )
+        ]
         return [
             DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock),
             RouterAdvertiser(g.reactor, subnet.interface or ""),
             TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock),
             *(named if dns.port else []),
-            *_ldap(g, authority, [subnet.server])]
+            *_ldap(g, authority, [subnet.server]),
+        ]
 
-    return [NetworkServices(g.reactor, g.pool, g.site, made, tagged.join, partial(tagged.leave, rules))]
+    return [
+        NetworkServices(g.reactor, g.pool, g.site, made, tagged.join, partial(tagged.leave, rules))
+    ]
 
 
 def _nmp(g: PartContext, addresses: list[str]) -> Any:
@@ -314,9 +413,20 @@ def _nmp(g: PartContext, addresses: list[str]) -> Any:
     from cod.net.nmp.server import NmpServer
 
     authority = Ca(g.settings.authority, g.site.current.name)
-    listen = tls.listening(g.reactor, authority, addresses, g.site.current.nmp_port, g.site.current.nmp_plain_port)
+    listen = tls.listening(
+        g.reactor, authority, addresses, g.site.current.nmp_port, g.site.current.nmp_plain_port
+    )
     server = NmpServer(
-        g.reactor, g.pool, g.site, g.settings.name, listen, tls.identity, g.clock, g.wake.effects, authority)
+        g.reactor,
+        g.pool,
+        g.site,
+        g.settings.name,
+        listen,
+        tls.identity,
+        g.clock,
+        g.wake.effects,
+        authority,
+    )
     g.wake.on("vcms", server.poll)
     return server
 
@@ -330,12 +440,22 @@ def _ldap(g: PartContext, authority: Ca, addresses: list[str]) -> list[Any]:
     if not (rules.port or rules.tls_port):
         return []
     tls = ServerTls(authority, addresses, g.clock)
-    return [LdapServer(g.reactor, g.pool, g.site, addresses, tls, port=rules.port or None,
-                       tls_port=rules.tls_port or None)]
+    return [
+        LdapServer(
+            g.reactor,
+            g.pool,
+            g.site,
+            addresses,
+            tls,
+            port=rules.port or None,
+            tls_port=rules.tls_port or None,
+        )
+    ]
 
 
 def images(context: PartContext) -> list[Any]:
-    """Return the HTTP boot, image and metadata server, and what takes new images and captured disks in."""
+    """Return the HTTP boot, image and metadata server, and what takes new images and captured disks
+    in."""
     from cod.net.bootserver.captures import Captures
     from cod.net.bootserver.server import HttpServer
     from cod.net.isolated.services import NetworkServices
@@ -347,26 +467,72 @@ def images(context: PartContext) -> list[Any]:
     rules = site.isolation
 
     def isolated(subnet: Subnet) -> list[Any]:
-        return [HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, [subnet.server], site.http_port,
-                           g.clock)]
+        return [
+            HttpServer(
+                g.reactor,
+                g.pool,
+                g.site,
+                settings.boot,
+                settings.images,
+                [subnet.server],
+                site.http_port,
+                g.clock,
+            )
+        ]
 
     if rules is not None and rules.server is not None:
         addresses = sorted({*addresses, rules.server})
     return [
         captures,
-        HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, site.http_port, g.clock,
-                   captures=captures),
-        *([HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, [METADATA_ADDRESS], 80, g.clock,
-                      kinds=("metadata",), later=True)] if site.metadata_link_local else []),
-        *([NetworkServices(g.reactor, g.pool, g.site, isolated)] if rules is not None and rules.interface else []),
-        Ingester(g.reactor, g.pool, settings.images, settings.incoming, settings.name, g.clock,
-                 lambda: g.site.current.images),
+        HttpServer(
+            g.reactor,
+            g.pool,
+            g.site,
+            settings.boot,
+            settings.images,
+            addresses,
+            site.http_port,
+            g.clock,
+            captures=captures,
+        ),
+        *(
+            [
+                HttpServer(
+                    g.reactor,
+                    g.pool,
+                    g.site,
+                    settings.boot,
+                    settings.images,
+                    [METADATA_ADDRESS],
+                    80,
+                    g.clock,
+                    kinds=("metadata",),
+                    later=True,
+                )
+            ]
+            if site.metadata_link_local
+            else []
+        ),
+        *(
+            [NetworkServices(g.reactor, g.pool, g.site, isolated)]
+            if rules is not None and rules.interface
+            else []
+        ),
+        Ingester(
+            g.reactor,
+            g.pool,
+            settings.images,
+            settings.incoming,
+            settings.name,
+            g.clock,
+            lambda: g.site.current.images,
+        ),
     ]
 
 
 def manager(context: PartContext) -> list[Any]:
-    """Return the resource manager, deadlines, readiness checks, power, switch ports, consoles, delivery of notices,
-    accounts, pruning."""
+    """Return the resource manager, deadlines, readiness checks, power, switch ports, consoles,
+    delivery of notices, accounts, pruning."""
     from cod.fileservers.drivers import drivers as file_servers
     from cod.fileservers.edge import FileServerEdge
     from cod.net.notify.delivery import Post
@@ -390,23 +556,54 @@ def manager(context: PartContext) -> list[Any]:
     power_drivers = drivers(g.reactor)
     power = PowerEdge(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site)
     meters = Meters(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site)
-    switches = SwitchEdge(g.reactor, g.pool, switch_drivers.drivers(g.reactor), g.settings.name, g.clock, g.site,
-                          g.wake.effects)
-    recorder = Recorder(g.reactor, g.pool, consoles(g.reactor), g.settings.name, g.clock, g.site, g.settings.consoles)
+    switches = SwitchEdge(
+        g.reactor,
+        g.pool,
+        switch_drivers.drivers(g.reactor),
+        g.settings.name,
+        g.clock,
+        g.site,
+        g.wake.effects,
+    )
+    recorder = Recorder(
+        g.reactor,
+        g.pool,
+        consoles(g.reactor),
+        g.settings.name,
+        g.clock,
+        g.site,
+        g.settings.consoles,
+    )
     g.wake.on("manager", planner.wake)
     g.wake.on("power", power.wake)
     g.wake.on("switches", switches.wake)
-    post = Post(g.reactor, g.pool, g.site, g.settings.name, secretfile.key(g.settings.webhook_key), g.clock)
+    post = Post(
+        g.reactor, g.pool, g.site, g.settings.name, secretfile.key(g.settings.webhook_key), g.clock
+    )
     g.wake.on("notices", post.wake)
-    return [planner, power, meters, switches, recorder,
-            Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
-            Accountant(g.reactor, g.pool, g.site, g.clock),
-            CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
-            DirectorySync(g.reactor, g.pool, g.site, g.clock),
-            FileServerEdge(g.reactor, g.pool, file_servers(g.reactor), g.settings.name, g.clock, g.site,
-                           g.wake.effects),
-            KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
-            Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock)]
+    return [
+        planner,
+        power,
+        meters,
+        switches,
+        recorder,
+        Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects),
+        post,
+        Accountant(g.reactor, g.pool, g.site, g.clock),
+        CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
+        DirectorySync(g.reactor, g.pool, g.site, g.clock),
+        FileServerEdge(
+            g.reactor,
+            g.pool,
+            file_servers(g.reactor),
+            g.settings.name,
+            g.clock,
+            g.site,
+            g.wake.effects,
+        ),
+        KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
+        Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock),
+    ]
 
 
 def web(context: PartContext) -> list[Any]:
@@ -416,16 +613,39 @@ def web(context: PartContext) -> list[Any]:
 
     g, settings, site = context, context.settings, context.site.current
     tls = None if settings.plain else WebTls(partial(_web_certificate, site.subnets, settings))
-    return [ApiServer(g.reactor, g.pool, g.site, settings.socket, settings.listen, settings.images, settings.incoming,
-                      settings.upload_limit, g.wake.effects, g.clock, secretfile.key(settings.webhook_key),
-                      Ca(settings.authority, site.name), tls, settings.names, settings.consoles)]
+    return [
+        ApiServer(
+            g.reactor,
+            g.pool,
+            g.site,
+            settings.socket,
+            settings.listen,
+            settings.images,
+            settings.incoming,
+            settings.upload_limit,
+            g.wake.effects,
+            g.clock,
+            secretfile.key(settings.webhook_key),
+            Ca(settings.authority, site.name),
+            tls,
+            settings.names,
+            settings.consoles,
+        )
+    ]
 
 
 def _web_certificate(subnets: Iterable[Subnet], settings: Settings) -> webcert.WebCertificate:
     """Return the site's own, or the one that COD has made, made anew if need be."""
-    listening = [address for address, _ in settings.listen if not ip_address(address).is_unspecified]
+    listening = [
+        address for address, _ in settings.listen if not ip_address(address).is_unspecified
+    ]
     names = [*settings.names, "localhost", *(subnet.server for subnet in subnets), *listening]
     return settings.certificate or webcert.self_signed(settings.web, names)
 
 
-PARTS: dict[str, Callable[[PartContext], list[Any]]] = {"edge": edge, "images": images, "manager": manager, "web": web}
+PARTS: dict[str, Callable[[PartContext], list[Any]]] = {
+    "edge": edge,
+    "images": images,
+    "manager": manager,
+    "web": web,
+}

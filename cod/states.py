@@ -2,28 +2,32 @@
 
 A node's life (the paper's figure 2, and what it leaves out)::
 
-    off -> trampoline -> inactive | prime -> boot -> active -> (released, seized, boot failed) -> trampoline
+    off -> trampoline -> inactive | prime -> boot -> active -> (released, seized, boot failed) ->
+    trampoline
 
-*trampoline* is the state between two uses. A node is in it from the moment COD wants it in the trampoline until the
-agent has reported and a decision about it has been taken; the decision (`policy.nodes.lifecycle.settle`) moves it on in
-the same transaction. Every road back to the reserve pool leads through it, so a node cannot look free without having
-reported and, where it held somebody's data, without having been wiped.
+*trampoline* is the state between two uses. A node is in it from the moment COD wants it in the
+trampoline until the agent has reported and a decision about it has been taken; the decision
+(`policy.nodes.lifecycle.settle`) moves it on in the same transaction. Every road back to the
+reserve pool leads through it, so a node cannot look free without having reported and, where it held
+somebody's data, without having been wiped.
 
-A node that is to be captured (saved as an image) takes the same road: active -> trampoline -> capture -> trampoline ->
-boot, its disk marked *system* until it is active again, so that the trampoline boots it again and writes nothing.
+A node that is to be captured (saved as an image) takes the same road: active -> trampoline ->
+capture -> trampoline -> boot, its disk marked *system* until it is active again, so that the
+trampoline boots it again and writes nothing.
 
-A free node that is to be burnt in (tested) goes trampoline -> burnin -> trampoline -> inactive, or is quarantined with
-the result. Only disks that are clean are written.
+A free node that is to be burnt in (tested) goes trampoline -> burnin -> trampoline -> inactive, or
+is quarantined with the result. Only disks that are clean are written.
 
 Three kinds of state (Ironic's distinction):
 
 - *stable*: nothing is owed; the node may stay for ever;
-- *motion*: something must happen before `deadline` seconds pass (progress moves the deadline on); if it does not, the
-  event `timed_out` is applied and one of `retries` is spent; when none is left, `exhausted`;
+- *motion*: something must happen before `deadline` seconds pass (progress moves the deadline on);
+  if it does not, the event `timed_out` is applied and one of `retries` is spent; when none is left,
+  `exhausted`;
 - *final*: the way out is an administrator's word.
 
-Who holds a node (`nodes.vcluster_id`), for what it is reserved and what its disks hold (`nodes.disk`) are columns, not
-states. `cod states --dot` prints the diagram from these tables.
+Who holds a node (`nodes.vcluster_id`), for what it is reserved and what its disks hold
+(`nodes.disk`) are columns, not states. `cod states --dot` prints the diagram from these tables.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ from typing import Any
 
 
 class NodeState(StrEnum):
-    """Where a node is in its life. The values are what the database, the API and the history show."""
+    """Where a node is in its life. The values are what the database, the API and the history
+    show."""
 
     NEW = "new"
     REGISTERING = "registering"
@@ -51,13 +56,22 @@ class NodeState(StrEnum):
     RETIRED = "retired"
 
 
-PHASES = {"wipe": "erasing", "zero": "clearing", "write": "writing", "verify": "checking", "capture": "reading",
-          "memory": "testing memory", "disk": "testing disks", "network": "testing the network"}
+PHASES = {
+    "wipe": "erasing",
+    "zero": "clearing",
+    "write": "writing",
+    "verify": "checking",
+    "capture": "reading",
+    "memory": "testing memory",
+    "disk": "testing disks",
+    "network": "testing the network",
+}
 """What people call the steps of an order by which an agent tells its progress."""
 
 
 class NodeEvent(StrEnum):
-    """What can happen to a node. Each (state, event) pair leads to one state: see `NODE_TRANSITIONS`."""
+    """What can happen to a node. Each (state, event) pair leads to one state: see
+    `NODE_TRANSITIONS`."""
 
     REGISTERED = "registered"  # a new machine's agent reported
     APPROVED = "approved"  # an administrator (or the site's auto-approval) accepted it
@@ -66,7 +80,8 @@ class NodeEvent(StrEnum):
     WIPE_ORDERED = "wipe_ordered"
     PRIME_ORDERED = "prime_ordered"
     BOOT_ORDERED = "boot_ordered"  # its disk already holds the wanted template: priming is skipped
-    CAPTURE_WANTED = "capture_wanted"  # its vcluster's system is left for a while: its disk is to be saved
+    # its vcluster's system is left for a while: its disk is to be saved
+    CAPTURE_WANTED = "capture_wanted"
     CAPTURE_ORDERED = "capture_ordered"
     BURNIN_ORDERED = "burnin_ordered"
     WIPED = "wiped"
@@ -93,7 +108,8 @@ class StateRule:
     """What a state promises.
 
     kind      'stable', 'motion' or 'final'
-    deadline  seconds until `timed_out` (motion only); the site file may scale all of them (`policy.patience`)
+    deadline  seconds until `timed_out` (motion only); the site file may scale all of them
+              (`policy.patience`)
     retries   how often the node may fail or time out on its way before it is `exhausted`
     about     one line for people
     """
@@ -110,7 +126,9 @@ NODE_RULES: dict[NodeState, StateRule] = {
     S.NEW: StateRule("stable", "seen on the wire, has never reported"),
     S.REGISTERING: StateRule("stable", "reported; waits for an administrator's approval"),
     S.OFF: StateRule("stable", "cold reserve: powered down, free"),
-    S.TRAMPOLINE: StateRule("motion", "expected in the trampoline, or there and being decided about", 600, 3),
+    S.TRAMPOLINE: StateRule(
+        "motion", "expected in the trampoline, or there and being decided about", 600, 3
+    ),
     S.INACTIVE: StateRule("stable", "warm reserve: in the trampoline, clean, free"),
     S.WIPE: StateRule("motion", "its disks are being erased", 300, 2),
     S.PRIME: StateRule("motion", "its template's images are being written", 300, 2),
@@ -177,18 +195,21 @@ NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
     (S.BURNIN, E.LOST): S.TRAMPOLINE,
     (S.BURNIN, E.CANCELLED): S.TRAMPOLINE,
     (S.BURNIN, E.TIMED_OUT): S.TRAMPOLINE,
-    (S.BURNIN, E.EXHAUSTED): S.QUARANTINED,  # a machine that does not get through its tests is not given to anybody
+    # a machine that does not get through its tests is not given to anybody
+    (S.BURNIN, E.EXHAUSTED): S.QUARANTINED,
     (S.QUARANTINED, E.RESTORED): S.TRAMPOLINE,
     (S.RETIRED, E.RESTORED): S.TRAMPOLINE,
 }
-# An administrator may set any node aside, and retire one that is not in use or in motion for somebody.
+# An administrator may set any node aside, and retire one that is not in use or in motion for
+# somebody.
 for _state in S:
     if _state not in (S.QUARANTINED, S.RETIRED):
         NODE_TRANSITIONS[_state, E.QUARANTINED] = S.QUARANTINED
 for _state in (S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE, S.QUARANTINED):
     NODE_TRANSITIONS[_state, E.RETIRED] = S.RETIRED
 
-# The machine runs, or is on its way to, its vcluster's system; the agent writes, reads or tests its disks.
+# The machine runs, or is on its way to, its vcluster's system; the agent writes, reads or tests its
+# disks.
 OWN_SYSTEM = frozenset({S.BOOT, S.ACTIVE})
 WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE, S.BURNIN})
 
@@ -197,9 +218,11 @@ ARRIVED = frozenset({S.INACTIVE, S.ACTIVE, S.OFF, S.REGISTERING, S.RETIRED})
 
 
 class CaptureState(StrEnum):
-    """A capture's life: wanted (until the node's agent is told) -> running -> one of the last three, which are final.
+    """A capture's life: wanted (until the node's agent is told) -> running -> one of the last
+    three, which are final.
 
-    After trouble on the way a running capture is wanted again, as long as the node has retries left.
+    After trouble on the way a running capture is wanted again, as long as the node has retries
+    left.
     """
 
     WANTED = "wanted"
@@ -210,9 +233,11 @@ class CaptureState(StrEnum):
 
 
 class BurninState(StrEnum):
-    """A burn-in's life: wanted (until the node's agent is told) -> running -> one of the last three, which are final.
+    """A burn-in's life: wanted (until the node's agent is told) -> running -> one of the last
+    three, which are final.
 
-    After trouble on the way a running burn-in is wanted again, as long as the node has retries left.
+    After trouble on the way a running burn-in is wanted again, as long as the node has retries
+    left.
     """
 
     WANTED = "wanted"
@@ -223,9 +248,11 @@ class BurninState(StrEnum):
 
 
 class VclusterState(StrEnum):
-    """A virtual cluster's life: pending (asked for) -> active (nodes granted) -> releasing -> ended.
+    """A virtual cluster's life: pending (asked for) -> active (nodes granted) -> releasing ->
+    ended.
 
-    An active vcluster whose lease has run out drains for a while (`vclusters.drain_until`) before its nodes are seized.
+    An active vcluster whose lease has run out drains for a while (`vclusters.drain_until`) before
+    its nodes are seized.
     """
 
     PENDING = "pending"
@@ -244,7 +271,8 @@ class RequestState(StrEnum):
 
 
 class ReclaimState(StrEnum):
-    """A reclaim's life; the last two are final. Cancelled: what it was for has been met otherwise, or is gone."""
+    """A reclaim's life; the last two are final. Cancelled: what it was for has been met otherwise,
+    or is gone."""
 
     OPEN = "open"
     DONE = "done"
@@ -252,19 +280,25 @@ class ReclaimState(StrEnum):
 
 
 class Disk(StrEnum):
-    """What a node's local disks hold, as far as COD knows. Only CLEAN and CACHED may be handed on without a wipe."""
+    """What a node's local disks hold, as far as COD knows. Only CLEAN and CACHED may be handed on
+    without a wipe."""
 
-    FOREIGN = "foreign"  # content COD never wrote: not touched before approval; wiped when first primed. Under a
-    # running system: other disks are marked keep than when it was written, so all is wiped when it is released
+    # content COD never wrote: not touched before approval; wiped when first primed. Under a
+    FOREIGN = "foreign"
+    # running system: other disks are marked keep than when it was written, so all is wiped when it
+    # is released
     DIRTY = "dirty"  # may hold data of a vcluster: wiped before anything else
     CLEAN = "clean"  # wiped, nothing written since
-    CACHED = "cached"  # holds `nodes.cached_template_id`, unmodified, kept for `nodes.cached_group_id`
-    SYSTEM = "system"  # holds its holder's system, which was left to be captured and boots again: never primed over
+    # holds `nodes.cached_template_id`, unmodified, kept for `nodes.cached_group_id`
+    CACHED = "cached"
+    # holds its holder's system, which was left to be captured and boots again: never primed over
+    SYSTEM = "system"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What shall happen to a node: an event, why, the columns that change with it, and a power wish.
+    """What shall happen to a node: an event, why, the columns that change with it, and a power
+    wish.
 
     frees  its holder cannot use it: it loses its holder, which gets another in its place
     Decided by `policy.nodes.lifecycle`, carried out by `core.transitions.apply`.
@@ -282,7 +316,8 @@ class WrongEvent(Exception):
 
 
 def after(state: NodeState, event: NodeEvent) -> NodeState:
-    """Return the state that `event` leads to from `state`. Raises `WrongEvent` where the table has no such arrow."""
+    """Return the state that `event` leads to from `state`. Raises `WrongEvent` where the table has
+    no such arrow."""
     try:
         return NODE_TRANSITIONS[state, event]
     except KeyError:
@@ -290,11 +325,16 @@ def after(state: NodeState, event: NodeEvent) -> NodeState:
 
 
 def dot() -> str:
-    """Return the lifecycle as a Graphviz digraph: stable states as ellipses, motion as boxes, final as octagons."""
+    """Return the lifecycle as a Graphviz digraph: stable states as ellipses, motion as boxes, final
+    as octagons."""
     shapes = {"stable": "ellipse", "motion": "box", "final": "octagon"}
     lines = ["digraph node_lifecycle {", "  rankdir=LR;"]
     for state, rule in NODE_RULES.items():
-        label = state if rule.deadline is None else f"{state}\\n{rule.deadline:.0f} s, {rule.retries} retries"
+        label = (
+            state
+            if rule.deadline is None
+            else f"{state}\\n{rule.deadline:.0f} s, {rule.retries} retries"
+        )
         lines.append(f'  "{state}" [shape={shapes[rule.kind]}, label="{label}"];')
     arrows: dict[tuple[NodeState, NodeState], list[str]] = {}
     for (state, event), target in NODE_TRANSITIONS.items():

@@ -1,10 +1,12 @@
 """Keeps the server's parts running, each in a process of its own, so that none delays another.
 
-A part that ends is started again, after half a second, then with doubling pauses, for as long as it takes: the others
-go on meanwhile. SIGTERM and SIGINT stop everything within seconds; SIGHUP is passed on. A part asks the kernel to be
-killed with its supervisor, so none is ever left behind holding a port.
+A part that ends is started again, after half a second, then with doubling pauses, for as long as it
+takes: the others go on meanwhile. SIGTERM and SIGINT stop everything within seconds; SIGHUP is
+passed on. A part asks the kernel to be killed with its supervisor, so none is ever left behind
+holding a port.
 
-No Twisted here: a loop around `sigtimedwait`, with nothing in it that could fail in interesting ways.
+No Twisted here: a loop around `sigtimedwait`, with nothing in it that could fail in interesting
+ways.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Supervisor:
     """Runs `cod serve --only PART` for each of `names`."""
 
     def __init__(self, names: list[str], site_file: Path, counters: Path) -> None:
-        """`counters` is where the parts count for the metrics: the gauges of one that has ended are removed."""
+        """`counters` is where the parts count for the metrics: the gauges of one that has ended are
+        removed."""
         self._parts = [ServerPart(name) for name in names]
         self._site_file, self._counters = site_file, counters
         self._stopping = False
@@ -69,14 +72,29 @@ class Supervisor:
         return max(0.0, min([1.0, *waits])) if not self._stopping else 0.2
 
     def _start(self, part: ServerPart, now: float) -> None:
-        argv = [sys.executable, "-P", "-m", "cod", "--site", str(self._site_file), "serve", "--only", part.name]
+        argv = [
+            sys.executable,
+            "-P",
+            "-m",
+            "cod",
+            "--site",
+            str(self._site_file),
+            "serve",
+            "--only",
+            part.name,
+        ]
         environment = os.environ | {PARENT: str(os.getpid())}
         part.started = now
         try:
             part.pid = os.posix_spawn(sys.executable, argv, environment, setsigmask=[])
         except OSError as error:  # no memory or no process left: the other parts go on
             part.start_at = now + LONGEST_PAUSE
-            log.error("%s cannot be started: %s; trying again in %.0f s", part.name, error.strerror, LONGEST_PAUSE)
+            log.error(
+                "%s cannot be started: %s; trying again in %.0f s",
+                part.name,
+                error.strerror,
+                LONGEST_PAUSE,
+            )
             return
         log.info("started %s, process %d", part.name, part.pid)
 

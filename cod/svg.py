@@ -1,5 +1,6 @@
-"""Charts as SVG: lines, stacked areas, one or two axes upwards; spans of time in rows. Text in, text out; equal input,
-equal bytes. A document stands alone, black on white; `inline` makes it a part of a page, whose style colours it."""
+"""Charts as SVG: lines, stacked areas, one or two axes upwards; spans of time in rows. Text in,
+text out; equal input, equal bytes. A document stands alone, black on white; `inline` makes it a
+part of a page, whose style colours it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: (x, y) pairs. `right`: its y is on the right axis. `dots`: a dot, with its text, at each point."""
+    """One line: (x, y) pairs. `right`: its y is on the right axis. `dots`: a dot, with its text, at
+    each point."""
 
     label: str
     points: Points
@@ -32,7 +34,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What an axis shows. `ticks`: (where, text) instead of round numbers; `log`: decades are equally wide."""
+    """What an axis shows. `ticks`: (where, text) instead of round numbers; `log`: decades are
+    equally wide."""
 
     title: str
     ticks: Sequence[tuple[float, str]] | None = None
@@ -43,14 +46,23 @@ class Axis:
 def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | None = None) -> str:
     """Return a chart of lines."""
     across = _Scale(x, [p[0] for line in drawn for p in line.points], LEFT, WIDTH - RIGHT)
-    ups = [_Scale(axis, [p[1] for line in drawn if line.right == right for p in line.points], HEIGHT - BOTTOM, TOP)
-           for axis, right in ((y, False), (y_right or y, True))]
+    ups = [
+        _Scale(
+            axis,
+            [p[1] for line in drawn if line.right == right for p in line.points],
+            HEIGHT - BOTTOM,
+            TOP,
+        )
+        for axis, right in ((y, False), (y_right or y, True))
+    ]
     parts = [*_frame(title, across, ups[0], ups[1] if y_right else None)]
     for number, line in enumerate(drawn):
         up, colour = ups[line.right], COLOURS[number % len(COLOURS)]
         way = " ".join(f"{across(px):.1f},{up(py):.1f}" for px, py in line.points)
         dash = ' stroke-dasharray="7 4"' if line.right else ""
-        parts.append(f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
+        parts.append(
+            f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
+        )
         for (px, py), text in zip(line.points, line.dots or (), strict=False):
             parts.append(f'<circle cx="{across(px):.1f}" cy="{up(py):.1f}" r="4" fill="{colour}"/>')
             parts.append(_text(across(px) + 7, up(py) - 7, text, "start"))
@@ -70,13 +82,16 @@ def areas(title: str, stacked: Sequence[tuple[str, Points]], x: Axis, y: Axis) -
     for number, (low, high) in enumerate(itertools.pairwise(levels)):
         rim = [*zip(where, high, strict=True), *reversed(list(zip(where, low, strict=True)))]
         way = " ".join(f"{across(px):.1f},{up(py):.1f}" for px, py in rim)
-        parts.append(f'<polygon points="{way}" fill="{COLOURS[number % len(COLOURS)]}" fill-opacity="0.8"/>')
+        parts.append(
+            f'<polygon points="{way}" fill="{COLOURS[number % len(COLOURS)]}" fill-opacity="0.8"/>'
+        )
     return _document([*parts, *_legend([label for label, _ in stacked])])
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when until when, of what sort (its colour), and what is said of it. `text`: a few characters in the bar."""
+    """From when until when, of what sort (its colour), and what is said of it. `text`: a few
+    characters in the bar."""
 
     start: float
     end: float
@@ -86,8 +101,13 @@ class Span:
 
 
 def spans(
-    title: str, rows: Sequence[tuple[str, Sequence[Span] | None]], x: Axis, *,
-    window: tuple[float, float] | None = None, mark: tuple[float, str] | None = None, sorts: Sequence[str] = (),
+    title: str,
+    rows: Sequence[tuple[str, Sequence[Span] | None]],
+    x: Axis,
+    *,
+    window: tuple[float, float] | None = None,
+    mark: tuple[float, str] | None = None,
+    sorts: Sequence[str] = (),
 ) -> str:
     """Return a row for each label, with its spans, or with None as a heading of the rows below it.
 
@@ -101,18 +121,28 @@ def spans(
     across = _Scale(x, moments, WIDE_LEFT, WIDTH - NARROW_RIGHT)
     floor = TOP + ROW * len(rows)
     parts = [_text(WIDTH / 2, 22, title, "middle", 15), *_below(across, floor)]
-    parts += [f'<line x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{floor}" stroke="#dddddd"/>'
-              for at in (across(value) for value, _ in across.ticks() if window)]
+    parts += [
+        f'<line x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{floor}" stroke="#dddddd"/>'
+        for at in (across(value) for value, _ in across.ticks() if window)
+    ]
     for place, (label, row) in enumerate(rows):
         y = TOP + ROW * place
-        short = label if len(label) <= LABEL else label[:LABEL - 1] + "…"
-        parts.append(_text(WIDE_LEFT - 8, y + ROW - 6, short, "end") if row is not None else
-                     f'<g font-weight="bold">{_text(8, y + ROW - 6, label, "start")}</g>')
+        short = label if len(label) <= LABEL else label[: LABEL - 1] + "…"
+        parts.append(
+            _text(WIDE_LEFT - 8, y + ROW - 6, short, "end")
+            if row is not None
+            else f'<g font-weight="bold">{_text(8, y + ROW - 6, label, "start")}</g>'
+        )
         parts += [_span(span, across, y, sorts.index(span.sort)) for span in row or ()]
     if mark:
         at = across(mark[0])
-        parts += [f'<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{floor}" stroke="#333" stroke-width="1.5"/>',
-                  _text(at, TOP - 7, mark[1], "middle")]
+        parts += [
+            (
+                f'<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{floor}" stroke="#333"'
+                ' stroke-width="1.5"/>'
+            ),
+            _text(at, TOP - 7, mark[1], "middle"),
+        ]
     return _document([*parts, *_legend(sorts, floor + BOTTOM)], floor + BOTTOM)
 
 
@@ -120,28 +150,38 @@ def _span(span: Span, across: _Scale, y: float, sort: int) -> str:
     start, end = across(max(span.start, across.low)), across(min(span.end, across.high))
     colour, tip = COLOURS[sort % len(COLOURS)], f"<title>{escape(span.about)}</title>"
     if span.end > across.high:
-        bar = (f'<path d="M{start:.1f} {y + 2}H{end:.1f}l6 {ROW / 2 - 2}l-6 {ROW / 2 - 2}H{start:.1f}z" '
-               f'fill="{colour}">{tip}</path>')
+        bar = (
+            f'<path d="M{start:.1f} {y + 2}H{end:.1f}l6 {ROW / 2 - 2}l-6'
+            f' {ROW / 2 - 2}H{start:.1f}z" fill="{colour}">{tip}</path>'
+        )
     else:
-        bar = (f'<rect x="{start:.1f}" y="{y + 2}" width="{max(end - start, 3 if span.start == span.end else 1):.1f}" '
-               f'height="{ROW - 4}" fill="{colour}">{tip}</rect>')
+        bar = (
+            f'<rect x="{start:.1f}" y="{y + 2}"'
+            f' width="{max(end - start, 3 if span.start == span.end else 1):.1f}"'
+            f' height="{ROW - 4}" fill="{colour}">{tip}</rect>'
+        )
     if not span.text:
         return bar
     # On a ground of its own, because no one colour of text is legible on all bars.
     wide = 6.6 * len(span.text) + 8
     if end - start < wide + 4:
         return bar
-    return (f'{bar}<rect x="{start + 3:.1f}" y="{y + 4}" width="{wide:.1f}" height="{ROW - 8}" rx="3" fill="#ffffff" '
-            f'class="ground"/>{_text(start + 3 + wide / 2, y + ROW - 6, span.text, "middle", 11)}')
+    return (
+        f'{bar}<rect x="{start + 3:.1f}" y="{y + 4}" width="{wide:.1f}" height="{ROW - 8}" rx="3"'
+        ' fill="#ffffff"'
+        f' class="ground"/>{_text(start + 3 + wide / 2, y + ROW - 6, span.text, "middle", 11)}'
+    )
 
 
 def inline(document: str, about: str) -> str:
-    """Return the drawing as an element of a page: without a ground and a title of its own, as wide as there is room,
-    and `about` for those who hear pages."""
+    """Return the drawing as an element of a page: without a ground and a title of its own, as wide
+    as there is room, and `about` for those who hear pages."""
     head, _ground, _title, rest = document.split("\n", 3)
-    height = int(head.partition(" height=\"")[2].partition("\"")[0]) - UNTITLED
-    return (f'<svg class="chart" role="img" aria-label="{escape(about)}" '
-            f'viewBox="0 {UNTITLED} {WIDTH} {height}">\n{rest}')
+    height = int(head.partition(' height="')[2].partition('"')[0]) - UNTITLED
+    return (
+        f'<svg class="chart" role="img" aria-label="{escape(about)}" '
+        f'viewBox="0 {UNTITLED} {WIDTH} {height}">\n{rest}'
+    )
 
 
 # ---------------------------------------------------------------- parts
@@ -152,11 +192,16 @@ class _Scale:
 
     def __init__(self, axis: Axis, values: Iterable[float], start: float, end: float) -> None:
         self.axis, self._start, self._end = axis, start, end
-        self._f: Callable[[float], float] = (lambda v: math.log10(max(v, 1e-9))) if axis.log else float
+        self._f: Callable[[float], float] = (
+            (lambda v: math.log10(max(v, 1e-9))) if axis.log else float
+        )
         known = [*values, *(at for at, _ in axis.ticks or ())] or [0.0]
         low, high = min(known), max(known)
         if axis.log:
-            low, high = 10 ** math.floor(self._f(max(low, 1e-3))), 10 ** math.ceil(self._f(max(high, 1e-3)))
+            low, high = (
+                10 ** math.floor(self._f(max(low, 1e-3))),
+                10 ** math.ceil(self._f(max(high, 1e-3))),
+            )
         elif axis.ticks is None:
             low = min(low, 0.0) if axis.from_zero else low
             step = _step(high - low)
@@ -176,7 +221,9 @@ class _Scale:
             return [(10.0**power, f"{10.0**power:g}") for power in range(first, last + 1)]
         step = _step(self.high - self.low)
         count = round((self.high - self.low) / step)
-        return [(self.low + n * step, f"{round(self.low + n * step, 9):g}") for n in range(count + 1)]
+        return [
+            (self.low + n * step, f"{round(self.low + n * step, 9):g}") for n in range(count + 1)
+        ]
 
 
 def _step(span: float) -> float:
@@ -191,7 +238,10 @@ def _frame(title: str, across: _Scale, up: _Scale, right: _Scale | None) -> Iter
     yield _text(WIDTH / 2, 22, title, "middle", 15)
     for value, text in up.ticks():
         place = up(value)
-        yield f'<line x1="{LEFT}" y1="{place:.1f}" x2="{WIDTH - RIGHT}" y2="{place:.1f}" stroke="#dddddd"/>'
+        yield (
+            f'<line x1="{LEFT}" y1="{place:.1f}" x2="{WIDTH - RIGHT}" y2="{place:.1f}"'
+            ' stroke="#dddddd"/>'
+        )
         yield _text(LEFT - 8, place + 4, text, "end")
     yield from _below(across, HEIGHT - BOTTOM)
     if right is not None:
@@ -206,7 +256,9 @@ def _frame(title: str, across: _Scale, up: _Scale, right: _Scale | None) -> Iter
 def _below(across: _Scale, floor: float) -> Iterable[str]:
     for value, text in across.ticks():
         place = across(value)
-        yield f'<line x1="{place:.1f}" y1="{floor}" x2="{place:.1f}" y2="{floor + 5}" stroke="#333"/>'
+        yield (
+            f'<line x1="{place:.1f}" y1="{floor}" x2="{place:.1f}" y2="{floor + 5}" stroke="#333"/>'
+        )
         yield _text(place, floor + 19, text, "middle")
 
 
@@ -220,16 +272,25 @@ def _legend(labels: Sequence[str], height: float = HEIGHT) -> Iterable[str]:
 
 
 def _text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}"'
+        f' text-anchor="{anchor}">{escape(text)}</text>'
+    )
 
 
 def _upright(x: float, text: str) -> str:
     y = (TOP + HEIGHT - BOTTOM) / 2
-    return (f'<text x="{x}" y="{y}" font-size="12" text-anchor="middle" transform="rotate(-90 {x} {y})">'
-            f"{escape(text)}</text>")
+    return (
+        f'<text x="{x}" y="{y}" font-size="12" text-anchor="middle" transform="rotate(-90 {x}'
+        f' {y})">{escape(text)}</text>'
+    )
 
 
 def _document(parts: Iterable[str], height: int = HEIGHT) -> str:
-    head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-            f'height="{height}" font-family="sans-serif" fill="#222">')
-    return "\n".join([head, f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", ""])
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" font-family="sans-serif" fill="#222">'
+    )
+    return "\n".join(
+        [head, f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", ""]
+    )

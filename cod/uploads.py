@@ -1,10 +1,11 @@
-"""Sends files to the server as images, in pieces: what breaks off goes on where it was, also days later.
+"""Sends files to the server as images, in pieces: what breaks off goes on where it was, also days
+later.
 
     with Client("https://cod.example:8443", token) as cod, open("debian.qcow2", "rb") as file:
         image = Sender(cod).add("debian", file)
 
-The server knows how far it is (docs/uploads.md); an upload is recognised by its name, group, length and sha256, so that
-nothing needs to be remembered here. Standard library only.
+The server knows how far it is (docs/uploads.md); an upload is recognised by its name, group, length
+and sha256, so that nothing needs to be remembered here. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any, BinaryIO
 
 from cod.client import ApiError, Client, Unreachable, full_name, path, path_of
 
-PIECE = 1 << 26  # bytes of one request: what the server reads on of one that it refuses, so that its reason is heard
+# bytes of one request: what the server reads on of one that it refuses, so that its reason is heard
+PIECE = 1 << 26
 PIECE_TYPE = "application/offset+octet-stream"
-PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0, 30.0)  # seconds before each attempt while nothing gets through
+# seconds before each attempt while nothing gets through
+PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0, 30.0)
 _BLOCK = 1 << 20
 _TRY_AGAIN = ("locked", "offset", "unavailable", "busy", "slow_down", "not_json")
 
@@ -31,14 +34,25 @@ class Sender:
     """Sends files. `sleep` waits between attempts."""
 
     def __init__(
-        self, client: Client, progress: Progress = lambda what, done, total: None,
+        self,
+        client: Client,
+        progress: Progress = lambda what, done, total: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._progress, self._sleep = client, progress, sleep
 
-    def add(self, name: str, file: BinaryIO, *, group: str = "", sha256: str | None = None, plain: bool = False,
-            raw: bool = False) -> Any:
-        """Send `file`, to be the image `name` of that group ('': the site's); returns the image, ingesting.
+    def add(
+        self,
+        name: str,
+        file: BinaryIO,
+        *,
+        group: str = "",
+        sha256: str | None = None,
+        plain: bool = False,
+        raw: bool = False,
+    ) -> Any:
+        """Send `file`, to be the image `name` of that group ('': the site's); returns the image,
+        ingesting.
 
         name    bare or in full, as for `full_name`
         sha256  what the file's is; None: it is read through first
@@ -47,13 +61,22 @@ class Sender:
         size = os.fstat(file.fileno()).st_size
         digest = sha256 or self._sum(file, size)
         name = full_name(name, group)
-        wanted = {"name": name, "size": size, "group": group, "sha256": digest, "plain": plain, "raw": raw}
+        wanted = {
+            "name": name,
+            "size": size,
+            "group": group,
+            "sha256": digest,
+            "plain": plain,
+            "raw": raw,
+        }
         upload = self._begun(wanted)
         if upload is not None:
             self._send(upload["id"], upload["offset"], file, size)
         image = self._client.get(path_of("images", name))
         if image["sha256"] != digest:
-            raise ApiError(409, "conflict", f"the upload of {name} is gone, and the image is another one")
+            raise ApiError(
+                409, "conflict", f"the upload of {name} is gone, and the image is another one"
+            )
         return image
 
     def _sum(self, file: BinaryIO, size: int) -> str:
@@ -103,9 +126,15 @@ class Sender:
         while offset is not None:
             before: int = offset
             try:
-                offset = self._piece(upload, offset, file, size) if offset < size else self._where(upload)
+                offset = (
+                    self._piece(upload, offset, file, size)
+                    if offset < size
+                    else self._where(upload)
+                )
             except (ApiError, Unreachable) as error:
-                if failures == len(PAUSES) or (isinstance(error, ApiError) and error.code not in _TRY_AGAIN):
+                if failures == len(PAUSES) or (
+                    isinstance(error, ApiError) and error.code not in _TRY_AGAIN
+                ):
                     raise
                 offset = self._after(upload, PAUSES[failures], before)
             failures = 0 if offset is None or offset > before else failures + 1
@@ -113,7 +142,8 @@ class Sender:
                 self._sleep(PAUSES[0])  # all is there; the server reads it again
 
     def _after(self, upload: str, pause: float, offset: int) -> int | None:
-        """Return where the server is, some time after something went wrong; `offset` where it does not say."""
+        """Return where the server is, some time after something went wrong; `offset` where it does
+        not say."""
         self._sleep(pause)
         try:
             return self._where(upload)
@@ -123,7 +153,8 @@ class Sender:
             return offset
 
     def _where(self, upload: str) -> int | None:
-        """Return bytes that the server has; None: no such upload, so that it is an image, or given up."""
+        """Return bytes that the server has; None: no such upload, so that it is an image, or given
+        up."""
         try:
             return int(self._client.get(path("uploads", upload))["offset"])
         except ApiError as error:
@@ -134,9 +165,15 @@ class Sender:
     def _piece(self, upload: str, offset: int, file: BinaryIO, size: int) -> int | None:
         """Send the next piece; what the server has then."""
         length = min(PIECE, size - offset)
-        headers = {"Content-Type": PIECE_TYPE, "Content-Length": str(length), "Tus-Resumable": "1.0.0",
-                   "Upload-Offset": str(offset)}
-        told = self._client.send("PATCH", path("uploads", upload), self._blocks(file, offset, length, size), headers)
+        headers = {
+            "Content-Type": PIECE_TYPE,
+            "Content-Length": str(length),
+            "Tus-Resumable": "1.0.0",
+            "Upload-Offset": str(offset),
+        }
+        told = self._client.send(
+            "PATCH", path("uploads", upload), self._blocks(file, offset, length, size), headers
+        )
         end = int(told.get("Upload-Offset", offset))
         return None if end == size else end
 

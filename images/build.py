@@ -1,10 +1,11 @@
-"""Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b, opaque, execd,
-slurmd, debian, debian-members.
+"""Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b,
+opaque, execd, slurmd, debian, debian-members.
 
-Writes DIR/NAME.img, a sparse raw disk, and DIR/NAME.json with its facts: name, version, size (bytes), sha256 of the
-whole image, digest (what the running image says about itself), stamp (of the inputs). Nothing is done when the inputs
-are those of the last time; of all but Debian's, the same inputs give the same bytes. Needs no network but the
-distribution's packages, and root for Debian's alone.
+Writes DIR/NAME.img, a sparse raw disk, and DIR/NAME.json with its facts: name, version, size
+(bytes), sha256 of the whole image, digest (what the running image says about itself), stamp (of the
+inputs). Nothing is done when the inputs are those of the last time; of all but Debian's, the same
+inputs give the same bytes. Needs no network but the distribution's packages, and root for Debian's
+alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ SOURCES = ("images", "trampoline/recipe")
 
 def main(arguments: list[str] | None = None) -> int:
     """Return the command; prints a line for each image."""
-    parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m images.build", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("name", nargs="+", choices=NAMES)
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build/images")
     parser.add_argument("--cache", type=Path, default=CHECKOUT / "build/cache/images")
@@ -38,7 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name in options.name:
         facts = build(name, options.out, options.cache)
         used = (options.out / f"{name}.img").stat().st_blocks * 512
-        print(f"{name} {facts['version']}: {facts['size'] >> 20} MiB, {used >> 20} MiB used, sha256 {facts['sha256']}")
+        print(
+            f"{name} {facts['version']}: {facts['size'] >> 20} MiB, {used >> 20} MiB used, sha256"
+            f" {facts['sha256']}"
+        )
     return 0
 
 
@@ -57,8 +63,14 @@ def build(name: str, out: Path, cache: Path) -> dict[str, Any]:
         return _make(name, out, cache, wanted, root, stamp)
 
 
-def _make(name: str, out: Path, cache: Path, wanted: list[packages.Package], root: list[packages.Package],
-          stamp: str) -> dict[str, Any]:
+def _make(
+    name: str,
+    out: Path,
+    cache: Path,
+    wanted: list[packages.Package],
+    root: list[packages.Package],
+    stamp: str,
+) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{name}-", dir=out) as folder:
         scratch = Path(folder)
@@ -69,11 +81,22 @@ def _make(name: str, out: Path, cache: Path, wanted: list[packages.Package], roo
         elif name in debian.VARIANTS:
             more = debian.make(name, packages.fetched(wanted, cache / "packages"), scratch, path)
         elif name in BATCH_HOSTS:
-            more = batch.make(BATCH_HOSTS[name], packages.unpacked(wanted, cache),
-                              packages.unpacked(root, cache / name), scratch, path)
+            more = batch.make(
+                BATCH_HOSTS[name],
+                packages.unpacked(wanted, cache),
+                packages.unpacked(root, cache / name),
+                scratch,
+                path,
+            )
         else:
             more = hello.make(hello.HELLOS[name], packages.unpacked(wanted, cache), scratch, path)
-        facts = {"name": name, "size": path.stat().st_size, "sha256": disk.digest(path), **more, "stamp": stamp}
+        facts = {
+            "name": name,
+            "size": path.stat().st_size,
+            "sha256": disk.digest(path),
+            **more,
+            "stamp": stamp,
+        }
         path.replace(out / path.name)
     (out / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
     return facts
@@ -88,7 +111,8 @@ def _known(out: Path, name: str) -> dict[str, Any]:
 
 
 def _stamp(wanted: list[packages.Package], sources: Iterable[str]) -> str:
-    """Return a digest of everything that goes in: packages and recipes (files, or folders of them)."""
+    """Return a digest of everything that goes in: packages and recipes (files, or folders of
+    them)."""
     whole = hashlib.sha256(repr(wanted).encode())
     for source in sources:
         place = CHECKOUT / source
@@ -102,6 +126,8 @@ if __name__ == "__main__":
     needed = {"sfdisk", "mkfs.fat", "mcopy", "mke2fs", "debugfs", "dpkg-deb"}
     for program in needed | ({"mmdebstrap"} if set(debian.VARIANTS) & set(sys.argv) else set()):
         if shutil.which(program) is None:
-            raise SystemExit(f"{program} is missing; Debian's packages fdisk, dosfstools, mtools, e2fsprogs and, for "
-                             "Debian's images, mmdebstrap have what is needed")
+            raise SystemExit(
+                f"{program} is missing; Debian's packages fdisk, dosfstools, mtools, e2fsprogs and,"
+                " for Debian's images, mmdebstrap have what is needed"
+            )
     raise SystemExit(main())

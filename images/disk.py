@@ -1,7 +1,8 @@
-"""Whole-disk images from parts: a sparse file, a partition table, and what goes into the partitions.
+"""Whole-disk images from parts: a sparse file, a partition table, and what goes into the
+partitions.
 
-Needs no root and mounts nothing. The partition table comes from sfdisk, FAT from mkfs.fat and mcopy, ext4 from mke2fs;
-all identifiers and times are given, so the same parts make the same bytes.
+Needs no root and mounts nothing. The partition table comes from sfdisk, FAT from mkfs.fat and
+mcopy, ext4 from mke2fs; all identifiers and times are given, so the same parts make the same bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ from stat import S_IMODE, S_ISDIR, S_ISLNK
 
 MIB = 1 << 20
 EPOCH = 1704067200  # 2024-01-01: the time that every file has
-TIMES = {"SOURCE_DATE_EPOCH": str(EPOCH), "E2FSPROGS_FAKE_TIME": str(EPOCH), "TZ": "UTC", "MTOOLS_SKIP_CHECK": "1"}
-_IDS = uuid.UUID("0c0d1a6e-5f3b-5b1c-8e7a-1d5c0ffee000")  # any fixed value: it keeps these identifiers apart
+TIMES = {
+    "SOURCE_DATE_EPOCH": str(EPOCH),
+    "E2FSPROGS_FAKE_TIME": str(EPOCH),
+    "TZ": "UTC",
+    "MTOOLS_SKIP_CHECK": "1",
+}
+# any fixed value: it keeps these identifiers apart
+_IDS = uuid.UUID("0c0d1a6e-5f3b-5b1c-8e7a-1d5c0ffee000")
 TYPES = {
     "bios": "21686148-6449-6E6F-744E-656564454649",
     "esp": "C12A7328-F81F-11D2-BA4B-00A0C93EC93B",
@@ -52,7 +59,11 @@ def create(path: Path, size: int, table: str, parts: Sequence[ImagePartition]) -
         file.truncate(size * MIB)
     script = [f"label: {table}", f"label-id: {_label_id(path.stem, table)}", "unit: sectors"]
     for start, part in zip(starts(parts), parts, strict=True):
-        words = [f"start={start * 2048}", f"size={part.size * 2048}", f"type={TYPES.get(part.type, part.type)}"]
+        words = [
+            f"start={start * 2048}",
+            f"size={part.size * 2048}",
+            f"type={TYPES.get(part.type, part.type)}",
+        ]
         if table == "gpt":
             words += [f"name={part.name}", f"uuid={identifier(path.stem, part.name)}"]
         script.append(", ".join(words))
@@ -63,7 +74,7 @@ def put(path: Path, content: bytes, offset: int) -> None:
     """Write `content` at `offset` bytes, leaving holes where it has whole blocks of zeros."""
     with open(path, "r+b") as file:
         for at in range(0, len(content), 4096):
-            block = content[at:at + 4096]
+            block = content[at : at + 4096]
             if block.strip(b"\0"):
                 file.seek(offset + at)
                 file.write(block)
@@ -73,10 +84,33 @@ def fat(scratch: Path, label: str, size: int, files: Mapping[str, bytes]) -> byt
     """Return a FAT16 file system of `size` MiB with `files` by path."""
     image, tree = scratch / "fat.img", scratch / "fat"
     image.unlink(missing_ok=True)
-    _run(["mkfs.fat", "-C", "-F", "16", "--invariant", "-i", volume_id(label).replace("-", ""), "-n",
-          label.upper()[:11], str(image), str(size * 1024)])
+    _run(
+        [
+            "mkfs.fat",
+            "-C",
+            "-F",
+            "16",
+            "--invariant",
+            "-i",
+            volume_id(label).replace("-", ""),
+            "-n",
+            label.upper()[:11],
+            str(image),
+            str(size * 1024),
+        ]
+    )
     write_tree(tree, {path: (content, 0o644) for path, content in files.items()})
-    _run(["mcopy", "-s", "-m", "-i", str(image), *(str(path) for path in sorted(tree.iterdir())), "::"])
+    _run(
+        [
+            "mcopy",
+            "-s",
+            "-m",
+            "-i",
+            str(image),
+            *(str(path) for path in sorted(tree.iterdir())),
+            "::",
+        ]
+    )
     return image.read_bytes()
 
 
@@ -87,29 +121,59 @@ def volume_id(label: str) -> str:
 
 
 def ext4(scratch: Path, label: str, size: int, files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """Return an ext4 file system of `size` MiB with `files` as `write_tree` takes them; they are root's."""
+    """Return an ext4 file system of `size` MiB with `files` as `write_tree` takes them; they are
+    root's."""
     image, tree = scratch / "ext4.img", scratch / "ext4"
     image.unlink(missing_ok=True)
     write_tree(tree, files)
     ext4_from(image, 0, size, tree, label, identifier(label))
-    # mke2fs copies the time of the last change and the owner, too, and those of a file of ours cannot be set.
+    # mke2fs copies the time of the last change and the owner, too, and those of a file of ours
+    # cannot be set.
     places = ["/", *(f"/{path.relative_to(tree)}" for path in sorted(tree.rglob("*")))]
     fields = {"ctime": f"@{EPOCH}", "uid": "0", "gid": "0"}
-    _run(["debugfs", "-w", "-f", "/dev/stdin", str(image)],
-         "".join(f'set_inode_field "{place}" {key} {value}\n' for place in places for key, value in fields.items()))
+    _run(
+        ["debugfs", "-w", "-f", "/dev/stdin", str(image)],
+        "".join(
+            f'set_inode_field "{place}" {key} {value}\n'
+            for place in places
+            for key, value in fields.items()
+        ),
+    )
     return image.read_bytes()
 
 
 def ext4_from(path: Path, start: int, size: int, tree: Path, label: str, uuid_: str) -> None:
-    """Make an ext4 file system with the files of `tree` at `start` of an image, `size` large (both in MiB)."""
+    """Make an ext4 file system with the files of `tree` at `start` of an image, `size` large (both
+    in MiB)."""
     # GRUB of Debian 12 cannot read what newer mke2fs may choose by itself
-    _run(["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file", "-d", str(tree), "-L", label[:16],
-          "-U", uuid_, "-E", f"offset={start * MIB},hash_seed={uuid_},root_owner=0:0,lazy_itable_init=0,"
-          "lazy_journal_init=0", str(path), f"{size}M"])
+    _run(
+        [
+            "mke2fs",
+            "-q",
+            "-t",
+            "ext4",
+            "-O",
+            "^metadata_csum_seed,^orphan_file",
+            "-d",
+            str(tree),
+            "-L",
+            label[:16],
+            "-U",
+            uuid_,
+            "-E",
+            (
+                f"offset={start * MIB},hash_seed={uuid_},root_owner=0:0,lazy_itable_init=0,"
+                "lazy_journal_init=0"
+            ),
+            str(path),
+            f"{size}M",
+        ]
+    )
 
 
 def write_tree(tree: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
-    """The folder `tree` with `files`, all of one time. A mode may say that it is a folder, or a link to its content."""
+    """The folder `tree` with `files`, all of one time. A mode may say that it is a folder, or a
+    link to its content."""
     for path, (content, mode) in sorted(files.items()):
         target = tree / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -133,10 +197,14 @@ def digest(path: Path) -> str:
 
 
 def _label_id(name: str, table: str) -> str:
-    return identifier(name) if table == "gpt" else "0x" + hashlib.sha256(name.encode()).hexdigest()[:8]
+    return (
+        identifier(name) if table == "gpt" else "0x" + hashlib.sha256(name.encode()).hexdigest()[:8]
+    )
 
 
 def _run(argv: list[str], text: str = "") -> None:
-    done = subprocess.run(argv, input=text, text=True, capture_output=True, check=False, env=os.environ | TIMES)
+    done = subprocess.run(
+        argv, input=text, text=True, capture_output=True, check=False, env=os.environ | TIMES
+    )
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")

@@ -1,6 +1,8 @@
-"""GRUB for both firmwares, made by grub-mkimage out of the unpacked packages and put in place by hand.
+"""GRUB for both firmwares, made by grub-mkimage out of the unpacked packages and put in place by
+hand.
 
-grub-install wants a mounted file system and a disk; what it does to the first sectors is little, and is done here.
+grub-install wants a mounted file system and a disk; what it does to the first sectors is little,
+and is done here.
 """
 
 from __future__ import annotations
@@ -26,30 +28,65 @@ def efi(packages: Path, scratch: Path) -> bytes:
     return _make(packages, scratch, "x86_64-efi", MODULES, "/", CONFIGURATION)
 
 
-def bios(packages: Path, scratch: Path, first_sector: int, *, prefix: str = PREFIX,
-         configuration: str = CONFIGURATION, modules: Sequence[str] = MODULES) -> tuple[bytes, bytes]:
-    """(boot code of the MBR, 440 bytes; core image), for a core image that starts at sector `first_sector`."""
-    core = bytearray(_make(packages, scratch, "i386-pc", ("biosdisk", *modules), prefix, configuration))
+def bios(
+    packages: Path,
+    scratch: Path,
+    first_sector: int,
+    *,
+    prefix: str = PREFIX,
+    configuration: str = CONFIGURATION,
+    modules: Sequence[str] = MODULES,
+) -> tuple[bytes, bytes]:
+    """(boot code of the MBR, 440 bytes; core image), for a core image that starts at sector
+    `first_sector`."""
+    core = bytearray(
+        _make(packages, scratch, "i386-pc", ("biosdisk", *modules), prefix, configuration)
+    )
     boot = bytearray((packages / "usr/lib/grub/i386-pc/boot.img").read_bytes()[:440])
     struct.pack_into("<Q", boot, 0x5C, first_sector)  # kernel_sector: where the core image starts
-    struct.pack_into("<H", boot, 0x66, 0x9090)  # boot_drive_check: on a hard disk DL is right (nop, nop)
-    # The core image's own first sector ends in a list of blocks: (sector, count, segment) of the rest of it.
+    # boot_drive_check: on a hard disk DL is right (nop, nop)
+    struct.pack_into("<H", boot, 0x66, 0x9090)
+    # The core image's own first sector ends in a list of blocks: (sector, count, segment) of the
+    # rest of it.
     start, count = struct.unpack_from("<QH", core, 512 - 12)
     rest = -(-len(core) // 512) - 1
     if count != rest:
-        raise RuntimeError(f"grub-mkimage made a block list that is not understood: {count} at {start}, not {rest}")
+        raise RuntimeError(
+            f"grub-mkimage made a block list that is not understood: {count} at {start}, not {rest}"
+        )
     struct.pack_into("<Q", core, 512 - 12, first_sector + 1)
     return bytes(boot), bytes(core)
 
 
-def _make(packages: Path, scratch: Path, target: str, modules: Sequence[str], prefix: str, text: str) -> bytes:
+def _make(
+    packages: Path, scratch: Path, target: str, modules: Sequence[str], prefix: str, text: str
+) -> bytes:
     configuration, out = scratch / "grub.cfg", scratch / f"grub-{target}"
     configuration.write_text(text)
-    argv = [str(packages / "usr/bin/grub-mkimage"), "-O", target, "-d", str(packages / "usr/lib/grub" / target),
-            "-p", prefix, "-c", str(configuration), "-o", str(out), *modules]
-    libraries = ":".join(str(packages / folder) for folder in ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"))
-    done = subprocess.run(argv, capture_output=True, text=True, check=False,
-                          env=os.environ | {"LD_LIBRARY_PATH": libraries})
+    argv = [
+        str(packages / "usr/bin/grub-mkimage"),
+        "-O",
+        target,
+        "-d",
+        str(packages / "usr/lib/grub" / target),
+        "-p",
+        prefix,
+        "-c",
+        str(configuration),
+        "-o",
+        str(out),
+        *modules,
+    ]
+    libraries = ":".join(
+        str(packages / folder) for folder in ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
+    )
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"LD_LIBRARY_PATH": libraries},
+    )
     if done.returncode:
         raise RuntimeError(f"grub-mkimage: {done.stderr.strip()}")
     return out.read_bytes()

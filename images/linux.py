@@ -1,7 +1,9 @@
-"""Whole-disk images that boot the distribution's kernel, on BIOS and UEFI alike: what they have in common.
+"""Whole-disk images that boot the distribution's kernel, on BIOS and UEFI alike: what they have in
+common.
 
-Three partitions: GRUB for BIOS; a FAT partition with GRUB for UEFI, kernel and ramdisk; and one for the image's own
-use, its root file system as a rule. The first process in the ramdisk is rootfs/init, which finds that one by its name.
+Three partitions: GRUB for BIOS; a FAT partition with GRUB for UEFI, kernel and ramdisk; and one for
+the image's own use, its root file system as a rule. The first process in the ramdisk is
+rootfs/init, which finds that one by its name.
 """
 
 from __future__ import annotations
@@ -17,28 +19,52 @@ from images import disk, grub, ssh
 from images.disk import MIB, ImagePartition
 from trampoline.recipe import cpio, modules
 
-PACKAGES = ("busybox-static", "grub-common", "grub-efi-amd64-bin", "grub-pc-bin", "libdevmapper1.02.1",
-            *ssh.PACKAGES)
+PACKAGES = (
+    "busybox-static",
+    "grub-common",
+    "grub-efi-amd64-bin",
+    "grub-pc-bin",
+    "libdevmapper1.02.1",
+    *ssh.PACKAGES,
+)
 MODULES = ("vfat", "nls_cp437", "nls_ascii", "nls_utf8", "ext4", "crc32c_generic")
 SYSTEM_MIB = 24
 ROOTFS = Path(__file__).resolve().parent / "rootfs"
 
 
-def write(path: Path, size: int, packages: Path, scratch: Path, *, ramdisk: bytes, last: ImagePartition,
-          content: bytes) -> str:
-    """Write an image of `size` MiB whose `last` partition holds `content`; the system partition's SHA-256."""
+def write(
+    path: Path,
+    size: int,
+    packages: Path,
+    scratch: Path,
+    *,
+    ramdisk: bytes,
+    last: ImagePartition,
+    content: bytes,
+) -> str:
+    """Write an image of `size` MiB whose `last` partition holds `content`; the system partition's
+    SHA-256."""
     name = path.stem
-    parts = [ImagePartition(f"{name}-boot", 1, "bios"), ImagePartition(f"{name}-system", SYSTEM_MIB, "esp"), last]
+    parts = [
+        ImagePartition(f"{name}-boot", 1, "bios"),
+        ImagePartition(f"{name}-system", SYSTEM_MIB, "esp"),
+        last,
+    ]
     disk.create(path, size, "gpt", parts)
     boot_at, system_at, last_at = disk.starts(parts)
     boot, core = grub.bios(packages, scratch, boot_at * MIB // 512)
     if len(core) > MIB:
         raise RuntimeError("GRUB's core image does not fit its partition")
-    system = disk.fat(scratch, "system", SYSTEM_MIB, {
-        "EFI/BOOT/BOOTX64.EFI": grub.efi(packages, scratch),
-        "vmlinuz": next((packages / "boot").glob("vmlinuz-*")).read_bytes(),
-        "ramdisk": ramdisk,
-    })
+    system = disk.fat(
+        scratch,
+        "system",
+        SYSTEM_MIB,
+        {
+            "EFI/BOOT/BOOTX64.EFI": grub.efi(packages, scratch),
+            "vmlinuz": next((packages / "boot").glob("vmlinuz-*")).read_bytes(),
+            "ramdisk": ramdisk,
+        },
+    )
     with open(path, "r+b") as file:
         file.write(boot)  # 440 bytes; what follows in the sector is the partition table
     disk.put(path, core, boot_at * MIB)
@@ -49,8 +75,10 @@ def write(path: Path, size: int, packages: Path, scratch: Path, *, ramdisk: byte
 
 def ramdisk(packages: Path, files: Mapping[str, tuple[bytes, int]]) -> bytes:
     """Return `files`, as `disk.write_tree` takes them, with the drivers of the lab's machines."""
-    entries = {path: cpio.link(content.decode()) if S_ISLNK(mode) else cpio.file(content, mode)
-               for path, (content, mode) in files.items()}
+    entries = {
+        path: cpio.link(content.decode()) if S_ISLNK(mode) else cpio.file(content, mode)
+        for path, (content, mode) in files.items()
+    }
     entries |= modules.tree(packages, "lab", MODULES)
     entries |= {"mnt": cpio.folder(), "data": cpio.folder()}
     return zstandard.ZstdCompressor(level=19).compress(cpio.archive(entries))

@@ -1,8 +1,9 @@
-"""An image that is no operating system: odd partitions and boot code of its own, which says hello on the serial port.
+"""An image that is no operating system: odd partitions and boot code of its own, which says hello
+on the serial port.
 
-COD must carry it like any other: it knows nothing of what is inside. BIOS only. The boot code prints a line, reads a
-sector of its second partition through the BIOS and prints the text it finds there, so the line is whole only if both
-the first sector and the partition came through.
+COD must carry it like any other: it knows nothing of what is inside. BIOS only. The boot code
+prints a line, reads a sector of its second partition through the BIOS and prints the text it finds
+there, so the line is whole only if both the first sector and the partition came through.
 """
 
 from __future__ import annotations
@@ -17,10 +18,16 @@ from images.disk import MIB, ImagePartition
 
 VERSION = "1"
 SIZE = 192  # MiB
-PARTS = (ImagePartition("one", 16, "63"), ImagePartition("two", 8, "27"), ImagePartition("three", 32, "6f"),
-         ImagePartition("four", 64, "db"))
+PARTS = (
+    ImagePartition("one", 16, "63"),
+    ImagePartition("two", 8, "27"),
+    ImagePartition("three", 32, "6f"),
+    ImagePartition("four", 64, "db"),
+)
 FILLED = 3  # MiB at the start of each partition that are not empty
-MESSAGE = f"opaque: image=opaque version={VERSION} hello from my own boot code, and partition two says: "
+MESSAGE = (
+    f"opaque: image=opaque version={VERSION} hello from my own boot code, and partition two says: "
+)
 PARTITION_TEXT = "all bits arrived"
 
 _READ = 0x7E00  # where the boot code reads its second sector
@@ -66,7 +73,9 @@ def boot_code(sector: int) -> bytes:
     }
     whole = realmode.assemble(_CODE, data)
     if len(whole) > 440:
-        raise RuntimeError(f"{len(whole)} bytes of boot code do not fit in front of the partition table")
+        raise RuntimeError(
+            f"{len(whole)} bytes of boot code do not fit in front of the partition table"
+        )
     return whole
 
 

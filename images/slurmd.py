@@ -1,4 +1,5 @@
-"""The compute node of a Slurm pool: a Debian system with `munged` and `slurmd` (docs/slurm-image.md)."""
+"""The compute node of a Slurm pool: a Debian system with `munged` and `slurmd`
+(docs/slurm-image.md)."""
 
 from __future__ import annotations
 
@@ -10,17 +11,43 @@ HOST = batch.BatchHost(
     name="slurmd",
     version="1",
     packages=(
-        *batch.PACKAGES, "libaudit1", "libbz2-1.0", "libcap-ng0", "libcap2", "libdbus-1-3", "libgcrypt20",
-        "libgpg-error0", "libhwloc15", "libjson-c5", "liblua5.1-0", "liblz4-1", "liblzma5", "libmunge2", "libnuma1",
-        "libpam0g", "libreadline8", "libstdc++6", "libsystemd0", "libyaml-0-2", "libzstd1", "munge", "slurm-client",
-        "slurm-wlm-basic-plugins", "slurmd",
+        *batch.PACKAGES,
+        "libaudit1",
+        "libbz2-1.0",
+        "libcap-ng0",
+        "libcap2",
+        "libdbus-1-3",
+        "libgcrypt20",
+        "libgpg-error0",
+        "libhwloc15",
+        "libjson-c5",
+        "liblua5.1-0",
+        "liblz4-1",
+        "liblzma5",
+        "libmunge2",
+        "libnuma1",
+        "libpam0g",
+        "libreadline8",
+        "libstdc++6",
+        "libsystemd0",
+        "libyaml-0-2",
+        "libzstd1",
+        "munge",
+        "slurm-client",
+        "slurm-wlm-basic-plugins",
+        "slurmd",
     ),
     rootfs=Path(__file__).resolve().parent / "slurmhost",
     daemons=("clock", "munged", "slurmd"),
     # slurmd tries every MPI plugin that is there; those of PMIx want its libraries
-    left_out=("etc/init.d/", "etc/logrotate.d/", "usr/lib/x86_64-linux-gnu/slurm-wlm/openapi_",
-              "usr/lib/x86_64-linux-gnu/slurm-wlm/mpi_pmix"),
+    left_out=(
+        "etc/init.d/",
+        "etc/logrotate.d/",
+        "usr/lib/x86_64-linux-gnu/slurm-wlm/openapi_",
+        "usr/lib/x86_64-linux-gnu/slurm-wlm/mpi_pmix",
+    ),
     folders={"etc/slurm": 0o755},
     links={"usr/sbin/slurmd": "slurmd-wlm", "usr/sbin/slurmstepd": "slurmstepd-wlm"},
-    users={"munge": 64031, "slurm": 64030},  # Debian's number of slurm; munge's is nobody else's business
+    # Debian's number of slurm; munge's is nobody else's business
+    users={"munge": 64031, "slurm": 64030},
 )

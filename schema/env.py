@@ -1,4 +1,5 @@
-"""Alembic's environment: runs the migrations over the connection that `cod.store.schema` hands in."""
+"""Alembic's environment: runs the migrations over the connection that `cod.store.schema` hands
+in."""
 
 from alembic import context
 

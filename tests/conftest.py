@@ -1,4 +1,5 @@
-"""Fixtures shared by all tests: a database with the current schema, a transaction in it, a site, a running reactor."""
+"""Fixtures shared by all tests: a database with the current schema, a transaction in it, a site, a
+running reactor."""
 
 from __future__ import annotations
 
@@ -26,11 +27,17 @@ from cod.store import tables
 from cod.store.engine import Tx, connect
 from tests.leftovers import Before, process
 
-# How long an example takes, and how long to think of one, is the machine's affair. A change is judged by the same
-# examples as the last one was; who looks for others says --hypothesis-profile search.
-_STEADY: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": True}
+# How long an example takes, and how long to think of one, is the machine's affair. A change is
+# judged by the same examples as the last one was; who looks for others says --hypothesis-profile
+# search.
+_STEADY: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow],
+    "derandomize": True,
+}
 settings.register_profile("cod", **_STEADY)
-settings.register_profile("fast", **_STEADY, max_examples=20)  # of `make test-fast`: see `pytest_itemcollected`
+# of `make test-fast`: see `pytest_itemcollected`
+settings.register_profile("fast", **_STEADY, max_examples=20)
 settings.register_profile("search", **_STEADY | {"derandomize": False})
 settings.load_profile("cod")
 
@@ -38,14 +45,16 @@ LONGEST_NAME = 80  # characters of a parameter in its test's name
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """Megabytes that are fed to a parser shall not be its test's name, which is written, sent and shown many times."""
+    """Megabytes that are fed to a parser shall not be its test's name, which is written, sent and
+    shown many times."""
     if isinstance(val, str | bytes) and len(val) > LONGEST_NAME:
         return f"{argname}-of-{len(val)}"
     return None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a module that is left out as a whole: `-m "not system and not slow"` costs what it runs."""
+    """Do not even import a module that is left out as a whole: `-m "not system and not slow"` costs
+    what it runs."""
     terms = (config.option.markexpr or "").split(" and ")
     unwanted = {term.removeprefix("not ") for term in terms if re.fullmatch(r"not \w+", term)}
     if not unwanted or collection_path.suffix != ".py":
@@ -55,8 +64,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave nothing behind when this process is killed: no server, no machine, no namespace. What a shell runs in the
-    background ignores SIGINT, and so would all that is started here; tests send it."""
+    """Leave nothing behind when this process is killed: no server, no machine, no namespace. What a
+    shell runs in the background ignores SIGINT, and so would all that is started here; tests send
+    it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_cleaner] = cleaner.start()
@@ -72,17 +82,26 @@ _cleaner = pytest.StashKey[subprocess.Popen[bytes]]()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What holds for all examples also holds for those tests that have settings of their own; and a quick answer comes
-    from an eighth of their examples, and from twenty of all others."""
+    """What holds for all examples also holds for those tests that have settings of their own; and a
+    quick answer comes from an eighth of their examples, and from twenty of all others."""
     fast = item.config.getoption("--hypothesis-profile", None) == "fast"
-    for of, name in ((getattr(item, "obj", None), "_hypothesis_internal_use_settings"),
-                     (getattr(item, "cls", None), "settings")):
+    for of, name in (
+        (getattr(item, "obj", None), "_hypothesis_internal_use_settings"),
+        (getattr(item, "cls", None), "settings"),
+    ):
         wanted = getattr(of, name, None)
         if isinstance(wanted, settings) and of not in _settled:
             fewer = 8 if fast and wanted.max_examples != settings().max_examples else 1
-            setattr(of, name, settings(
-                wanted, max_examples=-(-wanted.max_examples // fewer), derandomize=settings().derandomize,
-                suppress_health_check={*wanted.suppress_health_check, HealthCheck.too_slow}))
+            setattr(
+                of,
+                name,
+                settings(
+                    wanted,
+                    max_examples=-(-wanted.max_examples // fewer),
+                    derandomize=settings().derandomize,
+                    suppress_health_check={*wanted.suppress_health_check, HealthCheck.too_slow},
+                ),
+            )
             _settled.add(of)
 
 
@@ -90,7 +109,8 @@ _settled = set[object]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take modules and thousands of collected tests, which stay to the end, out of every later garbage collection."""
+    """Take modules and thousands of collected tests, which stay to the end, out of every later
+    garbage collection."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -158,11 +178,13 @@ def engine(tmp_path: Path, empty_sqlite: Path) -> Iterator[Engine]:
 
 
 def quickened(engine: Engine) -> Engine:
-    """A test's own engine on SQLite, which waits for no disk and takes over statements that were compiled for others
-    before it: compiling them costs more than running them."""
+    """A test's own engine on SQLite, which waits for no disk and takes over statements that were
+    compiled for others before it: compiling them costs more than running them."""
     first = _engines.setdefault("first", engine)
     engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
-    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+    event.listen(
+        engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+    )
     return engine
 
 
@@ -170,8 +192,9 @@ _engines: dict[str, Engine] = {}
 
 
 def ready(engine: Engine, name: str, make: Callable[[Tx], object]) -> None:
-    """Let the database hold what `make` adds to an empty one. On SQLite it is made once a process and copied for the
-    tests that follow: `name` tells apart what is made, which has to be the same each time."""
+    """Let the database hold what `make` adds to an empty one. On SQLite it is made once a process
+    and copied for the tests that follow: `name` tells apart what is made, which has to be the same
+    each time."""
     if engine.dialect.name != "sqlite" or name not in _made:
         with engine.begin() as tx:
             make(tx)
@@ -220,4 +243,6 @@ def reactor() -> Iterator[Any]:
 @pytest.fixture
 def in_reactor(reactor: Any) -> Callable[..., Any]:
     """Calls a function in the reactor's thread and waits for its result, or for its Deferred's."""
-    return lambda function, *args, **kwargs: blockingCallFromThread(reactor, function, *args, **kwargs)
+    return lambda function, *args, **kwargs: blockingCallFromThread(
+        reactor, function, *args, **kwargs
+    )

@@ -1,6 +1,8 @@
-"""The DHCP part alone, as a process that can be put into a network namespace: ``python -m tests.dhcp_service``.
+"""The DHCP part alone, as a process that can be put into a network namespace: ``python -m
+tests.dhcp_service``.
 
-Prints "ready" when it listens; ends by SIGTERM, printing its counts as JSON. For system tests and the benchmark.
+Prints "ready" when it listens; ends by SIGTERM, printing its counts as JSON. For system tests and
+the benchmark.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ reactor: Any = _reactor
 
 
 def _subnet(values: dict[str, Any]) -> Subnet:
-    arguments: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    arguments: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in values.items()
+    }
     return Subnet(**arguments)
 
 
@@ -40,7 +44,9 @@ def main() -> None:
     tables.metadata.create_all(engine)
     pool = Pool(engine, reactor)
     servers = [DhcpServer(reactor, pool, SiteRef(site), subnet) for subnet in listeners(subnets)]
-    advertisers = [RouterAdvertiser(reactor, subnet.interface) for subnet in subnets if subnet.interface]
+    advertisers = [
+        RouterAdvertiser(reactor, subnet.interface) for subnet in subnets if subnet.interface
+    ]
     for service in (*servers, *advertisers):
         service.startService()
     reactor.callWhenRunning(lambda: print("ready", flush=True))

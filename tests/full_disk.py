@@ -1,4 +1,5 @@
-"""A disk as a running node has it: boot code, a system partition, a root file system, swap, and a seed with secrets."""
+"""A disk as a running node has it: boot code, a system partition, a root file system, swap, and a
+seed with secrets."""
 
 from __future__ import annotations
 
@@ -14,12 +15,17 @@ from trampoline.target import Target
 MIB = 1 << 20
 SECRET = b"the password of node n1 alone"
 OLD = b"what somebody deleted long ago  "
-SPANS = (Span(1, MIB, MIB, "bios", "boot"), Span(2, 2 * MIB, 8 * MIB, "esp", "system"),
-         Span(3, 12 * MIB, 24 * MIB, "linux", "root"), Span(4, 36 * MIB, 4 * MIB, "swap", "swap"))
+SPANS = (
+    Span(1, MIB, MIB, "bios", "boot"),
+    Span(2, 2 * MIB, 8 * MIB, "esp", "system"),
+    Span(3, 12 * MIB, 24 * MIB, "linux", "root"),
+    Span(4, 36 * MIB, 4 * MIB, "swap", "swap"),
+)
 
 
 def make(path: Path, size: int = 64 * MIB, table: str = "gpt") -> Path:
-    """The disk. What is not in use is full of `OLD`; between the second and the third partition there is a gap."""
+    """The disk. What is not in use is full of `OLD`; between the second and the third partition
+    there is a gap."""
     path.write_bytes(OLD * (size // len(OLD)))
     with Target(str(path)) as target:
         for at in (0, size - MIB):
@@ -51,9 +57,22 @@ def _fill(path: Path) -> None:
     tree.mkdir()
     (tree / "hello").write_bytes(random.Random(2).randbytes(1_500_000))
     (tree / "name").write_text("a file on the root\n")
-    ext4 = ("mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-d",
-            str(tree))
-    for span, words in ((SPANS[1], ("mkfs.fat", "-n", "SYSTEM")), (SPANS[2], ext4), (SPANS[3], ("mkswap", "-q"))):
+    ext4 = (
+        "mke2fs",
+        "-q",
+        "-F",
+        "-t",
+        "ext4",
+        "-E",
+        "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+        "-d",
+        str(tree),
+    )
+    for span, words in (
+        (SPANS[1], ("mkfs.fat", "-n", "SYSTEM")),
+        (SPANS[2], ext4),
+        (SPANS[3], ("mkswap", "-q")),
+    ):
         part = path.with_suffix(".part")
         with path.open("rb") as disk:
             disk.seek(span.start)
@@ -69,7 +88,10 @@ def _fill(path: Path) -> None:
 
 def tool(*words: str) -> str:
     """A foreign program's output; it must succeed."""
-    environment = os.environ | {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", "MTOOLS_SKIP_CHECK": "1"}
+    environment = os.environ | {
+        "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
+        "MTOOLS_SKIP_CHECK": "1",
+    }
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout

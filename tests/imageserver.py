@@ -13,8 +13,8 @@ Fault = Callable[["Request"], None]
 
 
 class Request(BaseHTTPRequestHandler):
-    """Serves files below `server.root`. `server.faults` are called in turn before a body is sent, one each request
-    whose path ends with `server.on`; None lets it pass."""
+    """Serves files below `server.root`. `server.faults` are called in turn before a body is sent,
+    one each request whose path ends with `server.on`; None lets it pass."""
 
     protocol_version = "HTTP/1.1"
     server: Server
@@ -41,7 +41,11 @@ class Request(BaseHTTPRequestHandler):
         self.body = data[start:end]
         self.send_header("Content-Length", str(len(self.body)))
         self.end_headers()
-        if self.path.endswith(self.server.on) and self.server.faults and (fault := self.server.faults.pop(0)):
+        if (
+            self.path.endswith(self.server.on)
+            and self.server.faults
+            and (fault := self.server.faults.pop(0))
+        ):
             fault(self)
         else:
             self.wfile.write(self.body)
@@ -89,26 +93,32 @@ def serving(root: Path) -> Iterator[Server]:
 
 def dies_after(count: int) -> Fault:
     """The connection ends after `count` bytes of the body."""
+
     def fault(request: Request) -> None:
         request.wfile.write(request.body[:count])
         request.close_connection = True
+
     return fault
 
 
 def stalls_after(count: int) -> Fault:
     """Nothing more comes after `count` bytes, and the connection stays open."""
+
     def fault(request: Request) -> None:
         request.wfile.write(request.body[:count])
         request.wfile.flush()
         request.server.released.wait(30)
         request.close_connection = True
+
     return fault
 
 
 def flips(offset: int) -> Fault:
     """One bit of the body is wrong."""
+
     def fault(request: Request) -> None:
         body = bytearray(request.body)
         body[offset % len(body)] ^= 1
         request.wfile.write(body)
+
     return fault

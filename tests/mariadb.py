@@ -1,4 +1,5 @@
-"""A private MariaDB server for tests: its own data folder, socket and port; started, killed and restarted by pid."""
+"""A private MariaDB server for tests: its own data folder, socket and port; started, killed and
+restarted by pid."""
 
 from __future__ import annotations
 
@@ -10,14 +11,21 @@ from pathlib import Path
 
 from tests.ports import free_port
 
-UNSYNCED = ("--innodb-flush-method=nosync", "--skip-innodb-doublewrite", "--innodb-log-file-size=16M")
-"""Options of a server that never waits for its disk: what it wrote outlives the server, not the machine."""
+UNSYNCED = (
+    "--innodb-flush-method=nosync",
+    "--skip-innodb-doublewrite",
+    "--innodb-log-file-size=16M",
+)
+"""Options of a server that never waits for its disk: what it wrote outlives the server, not the
+machine."""
 
-_USER = ["--user=root"] if os.geteuid() == 0 else []  # the test's folders are private to whoever runs it
+# the test's folders are private to whoever runs it
+_USER = ["--user=root"] if os.geteuid() == 0 else []
 
 
 class MariaDB:
-    """One server in `folder`. `start` waits until it answers; `kill` is kill -9; `url(name)` makes a database."""
+    """One server in `folder`. `start` waits until it answers; `kill` is kill -9; `url(name)` makes
+    a database."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -29,16 +37,38 @@ class MariaDB:
         """Make an empty data folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            ["mariadb-install-db", "--no-defaults", *_USER, f"--datadir={self.data}", "--skip-test-db",
-             "--auth-root-authentication-method=normal"], check=True, capture_output=True)
+            [
+                "mariadb-install-db",
+                "--no-defaults",
+                *_USER,
+                f"--datadir={self.data}",
+                "--skip-test-db",
+                "--auth-root-authentication-method=normal",
+            ],
+            check=True,
+            capture_output=True,
+        )
 
     def start(self, *options: str) -> None:
         """Start the server and wait until it accepts connections."""
         self.process = subprocess.Popen(
-            ["mariadbd", "--no-defaults", *_USER, f"--datadir={self.data}", f"--socket={self.folder}/s.sock",
-             f"--pid-file={self.folder}/pid", "--bind-address=127.0.0.1", f"--port={self.port}",
-             "--innodb-buffer-pool-size=64M", "--skip-name-resolve", "--max-connections=200", *options],
-            stdout=subprocess.DEVNULL, stderr=(self.folder / "error.log").open("ab"))
+            [
+                "mariadbd",
+                "--no-defaults",
+                *_USER,
+                f"--datadir={self.data}",
+                f"--socket={self.folder}/s.sock",
+                f"--pid-file={self.folder}/pid",
+                "--bind-address=127.0.0.1",
+                f"--port={self.port}",
+                "--innodb-buffer-pool-size=64M",
+                "--skip-name-resolve",
+                "--max-connections=200",
+                *options,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / "error.log").open("ab"),
+        )
         self._wait()
 
     def _wait(self) -> None:
@@ -72,7 +102,9 @@ class MariaDB:
 
     def url(self, name: str) -> str:
         """Make an empty database `name` and return its URL."""
-        self.execute(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        self.execute(
+            f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} CHARACTER SET utf8mb4"
+        )
         return f"mysql+pymysql://root@127.0.0.1:{self.port}/{name}"
 
     def kill(self) -> None:

@@ -1,8 +1,9 @@
-"""The NMP part alone, as a process: ``python -m tests.nmp_service --url URL --ca FOLDER --address A --port N``.
+"""The NMP part alone, as a process: ``python -m tests.nmp_service --url URL --ca FOLDER --address A
+--port N``.
 
-Prints "ready" when it listens; a line of JSON with its memory and CPU time for each line that it reads. For the
-benchmark, so it tells VCMs apart by what they say alone (one certificate does for thousands), and has no limits to what
-one may say.
+Prints "ready" when it listens; a line of JSON with its memory and CPU time for each line that it
+reads. For the benchmark, so it tells VCMs apart by what they say alone (one certificate does for
+thousands), and has no limits to what one may say.
 """
 
 from __future__ import annotations
@@ -42,10 +43,22 @@ class Report(LineOnlyReceiver):
         """Whatever it says."""
         gc.collect()
         status = Path("/proc/self/status").read_text()
-        resident = int(next(row for row in status.splitlines() if row.startswith("VmRSS")).split()[1]) * 1024
+        resident = (
+            int(next(row for row in status.splitlines() if row.startswith("VmRSS")).split()[1])
+            * 1024
+        )
         used = resource.getrusage(resource.RUSAGE_SELF)
-        print(json.dumps({"resident": resident, "cpu": used.ru_utime + used.ru_stime, "now": time.monotonic(),
-                          "open": len(self._server.sessions)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "resident": resident,
+                    "cpu": used.ru_utime + used.ru_stime,
+                    "now": time.monotonic(),
+                    "open": len(self._server.sessions),
+                }
+            ),
+            flush=True,
+        )
 
     def connectionLost(self, reason: Any = None) -> None:
         """Nobody asks any more."""
@@ -60,8 +73,16 @@ def main() -> None:
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", required=True, type=int)
     options = parser.parse_args()
-    subnet = Subnet(name="bench", network="10.0.0.0/8", server=options.address, boot_pool=("10.1.0.0", "10.1.0.255"),
-                    block_pool=("10.64.0.0", "10.127.255.255"), block_size=64, router=None, interface=None)
+    subnet = Subnet(
+        name="bench",
+        network="10.0.0.0/8",
+        server=options.address,
+        boot_pool=("10.1.0.0", "10.1.0.255"),
+        block_pool=("10.64.0.0", "10.127.255.255"),
+        block_size=64,
+        router=None,
+        interface=None,
+    )
     site = Site("bench", "cod.test", (subnet,), Policy())
     pool = Pool(connect(options.url), reactor)
     listen = tls.listening(reactor, Ca(options.ca, "bench"), [options.address], options.port)
@@ -70,8 +91,15 @@ def main() -> None:
     limits.COSTLY = {}
     limits.HELLOS = 1e9, 1e9
     server = NmpServer(
-        reactor, pool, SiteRef(site), "cod1", listen, lambda peer: tls.Shown(tls.identity(peer).serial, "", True),
-        time.time, lambda effects: None)
+        reactor,
+        pool,
+        SiteRef(site),
+        "cod1",
+        listen,
+        lambda peer: tls.Shown(tls.identity(peer).serial, "", True),
+        time.time,
+        lambda effects: None,
+    )
     server.startService()
     reactor.callWhenRunning(lambda: (StandardIO(Report(server)), print("ready", flush=True)))
     reactor.run()

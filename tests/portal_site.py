@@ -1,10 +1,14 @@
-"""A small site with something of everything to look at, written into a database: for tests of pages, and to see them.
+"""A small site with something of everything to look at, written into a database: for tests of
+pages, and to see them.
 
-    python -m tests.portal_site FOLDER [PORT]   founds it in FOLDER and serves its portal on loopback (8443) until it is
-                                                interrupted; the port that it was founded with is the site's for good
+    python -m tests.portal_site FOLDER [PORT]   founds it in FOLDER and serves its portal on
+    loopback (8443) until it is
+                                                interrupted; the port that it was founded with is
+                                                the site's for good
 
-Two groups and the site itself; 36 nodes of three types in four blocks, in every state; vclusters that run, wait, drain
-and have ended; requests, reclaims, notices, energy, history. Times are around `now`.
+Two groups and the site itself; 36 nodes of three types in four blocks, in every state; vclusters
+that run, wait, drain and have ended; requests, reclaims, notices, energy, history. Times are around
+`now`.
 """
 
 from __future__ import annotations
@@ -71,16 +75,28 @@ class Hardware(NamedTuple):
     cost: float
 
 
-HARDWARE = (Hardware("small", 16, 8, 2400, 1000, 240, 1.0), Hardware("large", 128, 32, 2600, 10000, 960, 4.0),
-            Hardware("huge", 1024, 96, 2900, 100000, 3840, 20.0))
+HARDWARE = (
+    Hardware("small", 16, 8, 2400, 1000, 240, 1.0),
+    Hardware("large", 128, 32, 2600, 10000, 960, 4.0),
+    Hardware("huge", 1024, 96, 2900, 100000, 3840, 20.0),
+)
 GROUPS = {"physics": 20, "web": 10}  # name -> priority
 SITE_GROUP = "site"
-STATES = ("active",) * 12 + ("prime",) * 3 + ("boot", "wipe", "capture") + ("inactive",) * 5 + ("off",) * 8 + (
-    "trampoline", "registering", "new", "quarantined", "retired")
+STATES = (
+    ("active",) * 12
+    + ("prime",) * 3
+    + ("boot", "wipe", "capture")
+    + ("inactive",) * 5
+    + ("off",) * 8
+    + ("trampoline", "registering", "new", "quarantined", "retired")
+)
 VCLUSTERS = (  # name, group, state, size, seconds until its lease ends
-    ("batch", "physics", "active", 9, 3 * DAY), ("notebooks", "physics", "active", 4, 2 * HOUR),
-    ("farm", "web", "active", 5, 9 * DAY), ("staging", "web", "pending", 4, None),
-    ("summer-school", "physics", "ended", 6, -30 * DAY))
+    ("batch", "physics", "active", 9, 3 * DAY),
+    ("notebooks", "physics", "active", 4, 2 * HOUR),
+    ("farm", "web", "active", 5, 9 * DAY),
+    ("staging", "web", "pending", 4, None),
+    ("summer-school", "physics", "ended", 6, -30 * DAY),
+)
 TROUBLE = "its disk /dev/sda did not read back what was written at 1.2 GiB"
 TEMPLATE = """\
 <template name="{name}">
@@ -91,21 +107,26 @@ TEMPLATE = """\
   <personalise seed="nocloud"/>
 </template>
 """
-SOFTWARE = (("debian", "debian-12", None, "Debian 12 with nothing but SSH."),
-            ("execution-host", "execd", "physics", "A Grid Engine execution host that joins by name."),
-            ("web-server", "nginx", "web", "nginx with the <farm>'s & the shop's pages."))
+SOFTWARE = (
+    ("debian", "debian-12", None, "Debian 12 with nothing but SSH."),
+    ("execution-host", "execd", "physics", "A Grid Engine execution host that joins by name."),
+    ("web-server", "nginx", "web", "nginx with the <farm>'s & the shop's pages."),
+)
 
 
 def report(hardware: Hardware, number: int) -> str:
     """The hardware report of one of its machines."""
     return (
-        f'<node version="1"><system uuid="{number:08x}-0000-4000-8000-000000000000" vendor="Supermicro" '
-        f'product="{hardware.name}" serial="S{number:06}"/><firmware kind="{"uefi" if number % 3 else "bios"}"/>'
-        f'<memory mib="{hardware.gib * 1024 - 300}"/><cpu count="{hardware.cpus}" sockets="2" model="Xeon" '
-        f'mhz="{hardware.mhz}" arch="x86_64"><flag>aes</flag><flag>avx2</flag></cpu>'
-        f'<nic name="eth0" mac="{mac(number)}" driver="ixgbe" link="up" speed="{hardware.speed}" boot="yes"/>'
-        f'<disk name="sda" size="{hardware.disk * 10**9}" transport="sata" local="yes" rotational="no" '
-        f'removable="no" model="Disk" serial="D{number:06}"/><kernel release="6.1.0-31-amd64"/></node>')
+        f'<node version="1"><system uuid="{number:08x}-0000-4000-8000-000000000000"'
+        f' vendor="Supermicro" product="{hardware.name}" serial="S{number:06}"/><firmware'
+        f' kind="{"uefi" if number % 3 else "bios"}"/><memory'
+        f' mib="{hardware.gib * 1024 - 300}"/><cpu count="{hardware.cpus}" sockets="2" model="Xeon"'
+        f' mhz="{hardware.mhz}" arch="x86_64"><flag>aes</flag><flag>avx2</flag></cpu><nic'
+        f' name="eth0" mac="{mac(number)}" driver="ixgbe" link="up" speed="{hardware.speed}"'
+        f' boot="yes"/><disk name="sda" size="{hardware.disk * 10**9}" transport="sata" local="yes"'
+        f' rotational="no" removable="no" model="Disk" serial="D{number:06}"/><kernel'
+        ' release="6.1.0-31-amd64"/></node>'
+    )
 
 
 def mac(number: int) -> str:
@@ -116,13 +137,22 @@ def mac(number: int) -> str:
 def furnish(tx: Tx, now: float, seed: int = 1) -> None:
     """Write the site into an empty database."""
     world = _World(tx, now, random.Random(seed))
-    for step in (world.software, world.hardware, world.owners, world.nodes, world.waiting, world.told, world.counted,
-                 world.tested):
+    for step in (
+        world.software,
+        world.hardware,
+        world.owners,
+        world.nodes,
+        world.waiting,
+        world.told,
+        world.counted,
+        world.tested,
+    ):
         step()
 
 
 def populate(tx: Tx, now: float) -> None:
-    """Furnish, with volumes; an administrator, an owner, a member and a viewer (of physics) sign in with `PASSWORD`."""
+    """Furnish, with volumes; an administrator, an owner, a member and a viewer (of physics) sign in
+    with `PASSWORD`."""
     furnish(tx, now)
     world = _World(tx, now, random.Random(1))
     world.kept()
@@ -131,7 +161,9 @@ def populate(tx: Tx, now: float) -> None:
     group = groups.by_name(tx, "physics")
     assert group is not None
     for name in ("administrator", "owner", "member", "viewer"):
-        user = people.add(tx, name, now, admin=name == "administrator", password=kept, email=f"{name}@example.org")
+        user = people.add(
+            tx, name, now, admin=name == "administrator", password=kept, email=f"{name}@example.org"
+        )
         if not user.admin:
             people.set_role(tx, group.id, user.id, Role(name))
 
@@ -144,8 +176,12 @@ class _World:
         self._groups = {name: number for number, name in enumerate((SITE_GROUP, *GROUPS), 1)}
         self._vclusters = {row[0]: number for number, row in enumerate(VCLUSTERS, 1)}
         # Whose the nodes are that somebody holds, one after the other.
-        self._holders = [name for name, _group, state, size, _left in VCLUSTERS if state == "active"
-                         for _ in range(size)]
+        self._holders = [
+            name
+            for name, _group, state, size, _left in VCLUSTERS
+            if state == "active"
+            for _ in range(size)
+        ]
 
     def _put(self, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
@@ -153,62 +189,166 @@ class _World:
 
     def software(self) -> None:
         """Groups, images and templates."""
-        self._put(t.groups, [
-            {"id": number, "name": name, "priority": GROUPS.get(name, 0), "created_at": self._now - 90 * DAY,
-             "default_lease": 7 * DAY, "email": f"{name}@example.org"} for name, number in self._groups.items()])
+        self._put(
+            t.groups,
+            [
+                {
+                    "id": number,
+                    "name": name,
+                    "priority": GROUPS.get(name, 0),
+                    "created_at": self._now - 90 * DAY,
+                    "default_lease": 7 * DAY,
+                    "email": f"{name}@example.org",
+                }
+                for name, number in self._groups.items()
+            ],
+        )
         for number, (name, image, group, about) in enumerate(SOFTWARE, 1):
-            document = TEMPLATE.format(name=name, image=image, about=about.replace("&", "&amp;").replace("<", "&lt;"))
+            document = TEMPLATE.format(
+                name=name, image=image, about=about.replace("&", "&amp;").replace("<", "&lt;")
+            )
             owner = self._groups.get(group or "")
             name, image = (full(group or "", one) for one in (name, image))
-            self._put(t.images, [{
-                "id": number, "name": image, "group_id": owner, "state": "ready", "format": "qcow2", "content": "disk",
-                "size": 4 << 30, "used": (3 << 28) * number, "stored": (1 << 28) * number,
-                "sha256": hashlib.sha256(image.encode()).hexdigest(), "created_at": self._now - 40 * DAY,
-                "digest": hashlib.blake2b(image.encode(), digest_size=32).hexdigest()}])
-            self._put(t.config_templates, [{
-                "id": number, "name": name, "revision": 1, "group_id": owner, "document": document,
-                "digest": hashlib.blake2b(document.encode(), digest_size=32).hexdigest(),
-                "created_at": self._now - 39 * DAY}])
+            self._put(
+                t.images,
+                [
+                    {
+                        "id": number,
+                        "name": image,
+                        "group_id": owner,
+                        "state": "ready",
+                        "format": "qcow2",
+                        "content": "disk",
+                        "size": 4 << 30,
+                        "used": (3 << 28) * number,
+                        "stored": (1 << 28) * number,
+                        "sha256": hashlib.sha256(image.encode()).hexdigest(),
+                        "created_at": self._now - 40 * DAY,
+                        "digest": hashlib.blake2b(image.encode(), digest_size=32).hexdigest(),
+                    }
+                ],
+            )
+            self._put(
+                t.config_templates,
+                [
+                    {
+                        "id": number,
+                        "name": name,
+                        "revision": 1,
+                        "group_id": owner,
+                        "document": document,
+                        "digest": hashlib.blake2b(document.encode(), digest_size=32).hexdigest(),
+                        "created_at": self._now - 39 * DAY,
+                    }
+                ],
+            )
 
     def hardware(self) -> None:
         """Types and blocks."""
         for number, hardware in enumerate(HARDWARE, 1):
             attributes = canonical(report(hardware, 0))
-            self._put(t.node_types, [{
-                "id": number, "name": hardware.name, "attributes": attributes, "cost": hardware.cost,
-                "digest": hashlib.blake2b(attributes.encode(), digest_size=32).hexdigest(), "created_at": self._now,
-                "watts_off": 4.0, "watts_idle": 20.0 + 3 * hardware.cpus, "watts_busy": 60.0 + 6 * hardware.cpus}])
-        self._put(t.node_blocks, [{"id": number, "name": f"rack{number}"} for number in range(1, 5)])
+            self._put(
+                t.node_types,
+                [
+                    {
+                        "id": number,
+                        "name": hardware.name,
+                        "attributes": attributes,
+                        "cost": hardware.cost,
+                        "digest": hashlib.blake2b(attributes.encode(), digest_size=32).hexdigest(),
+                        "created_at": self._now,
+                        "watts_off": 4.0,
+                        "watts_idle": 20.0 + 3 * hardware.cpus,
+                        "watts_busy": 60.0 + 6 * hardware.cpus,
+                    }
+                ],
+            )
+        self._put(
+            t.node_blocks, [{"id": number, "name": f"rack{number}"} for number in range(1, 5)]
+        )
 
     def owners(self) -> None:
         """Vclusters, and the requests that made them."""
         for number, (name, group, state, size, left) in enumerate(VCLUSTERS, 1):
             first = ipv4("10.77.128.0") + 256 * number
             ended = state == "ended"
-            self._put(t.vclusters, [{
-                "id": number, "name": name, "live_name": None if ended else name, "group_id": self._groups[group],
-                "state": state, "template_id": 2 if group == "physics" else 3, "size": size,
-                "creation_size": max(1, size - 2), "subnet": "lab", "lease_time": 7 * DAY,
-                "expires_at": None if left is None else self._now + left,
-                "ready_at": self._now - DAY if state == "active" else None, "created_at": self._now - 2 * DAY,
-                "ended_at": self._now - 30 * DAY if ended else None}])
+            self._put(
+                t.vclusters,
+                [
+                    {
+                        "id": number,
+                        "name": name,
+                        "live_name": None if ended else name,
+                        "group_id": self._groups[group],
+                        "state": state,
+                        "template_id": 2 if group == "physics" else 3,
+                        "size": size,
+                        "creation_size": max(1, size - 2),
+                        "subnet": "lab",
+                        "lease_time": 7 * DAY,
+                        "expires_at": None if left is None else self._now + left,
+                        "ready_at": self._now - DAY if state == "active" else None,
+                        "created_at": self._now - 2 * DAY,
+                        "ended_at": self._now - 30 * DAY if ended else None,
+                    }
+                ],
+            )
             if not ended:
-                self._put(t.vcluster_blocks, [{
-                    "vcluster_id": number, "subnet": "lab", "first_address": first, "last_address": first + 255}])
+                self._put(
+                    t.vcluster_blocks,
+                    [
+                        {
+                            "vcluster_id": number,
+                            "subnet": "lab",
+                            "first_address": first,
+                            "last_address": first + 255,
+                        }
+                    ],
+                )
             waits = state == "pending"
             self._request(number, number, GROUPS[group], "create", size, waits)
 
     def _request(
-        self, number: int, vcluster: int, priority: int, kind: str, count: int, waits: bool, **columns: Any
+        self,
+        number: int,
+        vcluster: int,
+        priority: int,
+        kind: str,
+        count: int,
+        waits: bool,
+        **columns: Any,
     ) -> None:
         reason = "waits for nodes: 4 of type huge are wanted, 1 is free" if waits else ""
-        self._put(t.node_requests, [{
-            "id": number, "vcluster_id": vcluster, "kind": kind, "state": "pending" if waits else "granted",
-            "reason": reason, "priority": priority, "submitted_at": self._now - 20 * 60,
-            "decided_at": None if waits else self._now - 19 * 60} | columns])
-        self._put(t.request_tuples, [{
-            "request_id": number, "position": 0, "count": count, "template_id": 1,
-            "attributes": '<requires><memory><mib min="512GiB"/></memory></requires>' if waits else ""}])
+        self._put(
+            t.node_requests,
+            [
+                {
+                    "id": number,
+                    "vcluster_id": vcluster,
+                    "kind": kind,
+                    "state": "pending" if waits else "granted",
+                    "reason": reason,
+                    "priority": priority,
+                    "submitted_at": self._now - 20 * 60,
+                    "decided_at": None if waits else self._now - 19 * 60,
+                }
+                | columns
+            ],
+        )
+        self._put(
+            t.request_tuples,
+            [
+                {
+                    "request_id": number,
+                    "position": 0,
+                    "count": count,
+                    "template_id": 1,
+                    "attributes": (
+                        '<requires><memory><mib min="512GiB"/></memory></requires>' if waits else ""
+                    ),
+                }
+            ],
+        )
 
     def nodes(self) -> None:
         """Nodes in every state, with their NICs, their addresses and their history."""
@@ -223,105 +363,305 @@ class _World:
         vcluster = self._vclusters.get(holder or "")
         busy = state in ("prime", "wipe", "capture")
         rule = NODE_RULES[NodeState(state)]
-        self._put(t.nodes, [{
-            "id": number, "name": f"node{number:02d}", "state": state, "since": self._now - 60 * number,
-            "boot_mac": mac(number), "firmware": "uefi" if number % 3 else "bios", "generation": 3,
-            "deadline": self._now + rule.deadline if rule.deadline else None,
-            "type_id": 1 + hardware if known else None, "block_id": 1 + number % 4 if known else None, "subnet": "lab",
-            "attributes": report(HARDWARE[hardware], number) if known else None,
-            "reported_at": self._now - HOUR if known else None, "last_seen": self._now - number,
-            "disk": "dirty" if held_or(state, holder) else "foreign" if state in ("new", "registering") else "clean",
-            "vcluster_id": vcluster, "request_id": vcluster, "template_id": 2 if vcluster else None,
-            "hostname": f"n{number}" if vcluster else None, "assigned_at": self._now - 600 if vcluster else None,
-            "progress_done": (number % 5 + 1) << 28 if busy else 0, "progress_total": 2 << 30 if busy else 0,
-            "progress_rate": 2e8 if busy else 0.0, "power": "off" if state == "off" else "on",
-            "power_driver": "ipmi" if number % 2 else "none",
-            "power_address": f"10.78.0.{number}" if number % 2 else "",
-            "watts": 4.0 if state == "off" else 95.0,
-            "reason": TROUBLE if state == "quarantined" else ""}])
+        self._put(
+            t.nodes,
+            [
+                {
+                    "id": number,
+                    "name": f"node{number:02d}",
+                    "state": state,
+                    "since": self._now - 60 * number,
+                    "boot_mac": mac(number),
+                    "firmware": "uefi" if number % 3 else "bios",
+                    "generation": 3,
+                    "deadline": self._now + rule.deadline if rule.deadline else None,
+                    "type_id": 1 + hardware if known else None,
+                    "block_id": 1 + number % 4 if known else None,
+                    "subnet": "lab",
+                    "attributes": report(HARDWARE[hardware], number) if known else None,
+                    "reported_at": self._now - HOUR if known else None,
+                    "last_seen": self._now - number,
+                    "disk": (
+                        "dirty"
+                        if held_or(state, holder)
+                        else "foreign"
+                        if state in ("new", "registering")
+                        else "clean"
+                    ),
+                    "vcluster_id": vcluster,
+                    "request_id": vcluster,
+                    "template_id": 2 if vcluster else None,
+                    "hostname": f"n{number}" if vcluster else None,
+                    "assigned_at": self._now - 600 if vcluster else None,
+                    "progress_done": (number % 5 + 1) << 28 if busy else 0,
+                    "progress_total": 2 << 30 if busy else 0,
+                    "progress_rate": 2e8 if busy else 0.0,
+                    "power": "off" if state == "off" else "on",
+                    "power_driver": "ipmi" if number % 2 else "none",
+                    "power_address": f"10.78.0.{number}" if number % 2 else "",
+                    "watts": 4.0 if state == "off" else 95.0,
+                    "reason": TROUBLE if state == "quarantined" else "",
+                }
+            ],
+        )
         self._put(t.nics, [{"mac": mac(number), "node_id": number}])
         self._history(number, state, vcluster)
         if vcluster:
-            self._put(t.node_permissions, [{
-                "node_id": number, "group_id": self._groups[VCLUSTERS[vcluster - 1][1]], "right": "use"}])
-            self._put(t.bindings, [{
-                "address": ipv4("10.77.128.0") + 256 * vcluster + number, "mac": mac(number), "kind": "vcluster",
-                "node_id": number, "subnet": "lab", "hostname": f"n{number}", "state": "bound",
-                "expires_at": self._now + HOUR}])
+            self._put(
+                t.node_permissions,
+                [
+                    {
+                        "node_id": number,
+                        "group_id": self._groups[VCLUSTERS[vcluster - 1][1]],
+                        "right": "use",
+                    }
+                ],
+            )
+            self._put(
+                t.bindings,
+                [
+                    {
+                        "address": ipv4("10.77.128.0") + 256 * vcluster + number,
+                        "mac": mac(number),
+                        "kind": "vcluster",
+                        "node_id": number,
+                        "subnet": "lab",
+                        "hostname": f"n{number}",
+                        "state": "bound",
+                        "expires_at": self._now + HOUR,
+                    }
+                ],
+            )
 
     def _history(self, number: int, state: str, vcluster: int | None) -> None:
         """What happened to a node in the last two days, to where it is now."""
-        steps = [("registered", "new", "registering", 46), ("approved", "registering", "trampoline", 45),
-                 ("idled", "trampoline", "inactive", 44), ("prime_ordered", "inactive", "prime", 20),
-                 ("primed", "prime", "boot", 19.9), ("booted", "boot", "active", 19.8)]
-        steps = [*steps[:6 if vcluster else 3], ("timed_out", "trampoline", state, number / 60)]
-        self._put(t.node_history, [{
-            "node_id": number, "at": self._now - HOUR * hours, "event": event, "from_state": before, "to_state": after,
-            "generation": place, "vcluster_id": vcluster if place > 2 else None, "cause": "as the story goes",
-            "actor": "agent"} for place, (event, before, after, hours) in enumerate(steps)])
+        steps = [
+            ("registered", "new", "registering", 46),
+            ("approved", "registering", "trampoline", 45),
+            ("idled", "trampoline", "inactive", 44),
+            ("prime_ordered", "inactive", "prime", 20),
+            ("primed", "prime", "boot", 19.9),
+            ("booted", "boot", "active", 19.8),
+        ]
+        steps = [*steps[: 6 if vcluster else 3], ("timed_out", "trampoline", state, number / 60)]
+        self._put(
+            t.node_history,
+            [
+                {
+                    "node_id": number,
+                    "at": self._now - HOUR * hours,
+                    "event": event,
+                    "from_state": before,
+                    "to_state": after,
+                    "generation": place,
+                    "vcluster_id": vcluster if place > 2 else None,
+                    "cause": "as the story goes",
+                    "actor": "agent",
+                }
+                for place, (event, before, after, hours) in enumerate(steps)
+            ],
+        )
 
     def waiting(self) -> None:
         """A request for more that waits, and the reclaim that it has caused."""
         self._request(10, 1, GROUPS["physics"], "grow", 2, True)
-        self._put(t.reclaims, [{
-            "id": 1, "vcluster_id": 3, "request_id": 10, "type_id": 1, "block_id": 1, "count": 1, "state": "open",
-            "deadline": self._now + 600, "created_at": self._now - 60}])
+        self._put(
+            t.reclaims,
+            [
+                {
+                    "id": 1,
+                    "vcluster_id": 3,
+                    "request_id": 10,
+                    "type_id": 1,
+                    "block_id": 1,
+                    "count": 1,
+                    "state": "open",
+                    "deadline": self._now + 600,
+                    "created_at": self._now - 60,
+                }
+            ],
+        )
 
     def planned(self) -> None:
-        """Reservations in advance of two groups, a move, a lease without an end and one that is over."""
-        self._request(11, 1, GROUPS["physics"], "grow", 4, True, reason="", starts_at=self._now + 2 * DAY,
-                      duration=1.5 * DAY)
-        self._request(12, 3, GROUPS["web"], "grow", 6, True, reason="", starts_at=self._now + 9 * HOUR,
-                      duration=20 * HOUR)
-        self._request(13, 1, GROUPS["physics"], "move", 2, True, reason="", source_id=2,
-                      deadline=self._now + 3 * HOUR)
-        for number, columns in ((3, {"expires_at": None}),
-                                (2, {"expires_at": self._now - HOUR, "drain_until": self._now + 5 * HOUR})):
-            self._tx.execute(update(t.vclusters).where(t.vclusters.c.id == number).values(**columns))
+        """Reservations in advance of two groups, a move, a lease without an end and one that is
+        over."""
+        self._request(
+            11,
+            1,
+            GROUPS["physics"],
+            "grow",
+            4,
+            True,
+            reason="",
+            starts_at=self._now + 2 * DAY,
+            duration=1.5 * DAY,
+        )
+        self._request(
+            12,
+            3,
+            GROUPS["web"],
+            "grow",
+            6,
+            True,
+            reason="",
+            starts_at=self._now + 9 * HOUR,
+            duration=20 * HOUR,
+        )
+        self._request(
+            13,
+            1,
+            GROUPS["physics"],
+            "move",
+            2,
+            True,
+            reason="",
+            source_id=2,
+            deadline=self._now + 3 * HOUR,
+        )
+        for number, columns in (
+            (3, {"expires_at": None}),
+            (2, {"expires_at": self._now - HOUR, "drain_until": self._now + 5 * HOUR}),
+        ):
+            self._tx.execute(
+                update(t.vclusters).where(t.vclusters.c.id == number).values(**columns)
+            )
 
     def told(self) -> None:
         """Notices, and what the nodes have used."""
-        self._put(t.notices, [
-            {"at": self._now - HOUR, "kind": "ready", "group_id": 2, "vcluster_id": 1,
-             "subject": "vcluster batch is ready", "about": "All 9 nodes of vcluster batch are active."},
-            {"at": self._now - 60, "kind": "reclaim", "group_id": 3, "vcluster_id": 3,
-             "subject": "1 node of farm is wanted",
-             "about": "A request of higher priority wants 1 node of type small."}])
+        self._put(
+            t.notices,
+            [
+                {
+                    "at": self._now - HOUR,
+                    "kind": "ready",
+                    "group_id": 2,
+                    "vcluster_id": 1,
+                    "subject": "vcluster batch is ready",
+                    "about": "All 9 nodes of vcluster batch are active.",
+                },
+                {
+                    "at": self._now - 60,
+                    "kind": "reclaim",
+                    "group_id": 3,
+                    "vcluster_id": 3,
+                    "subject": "1 node of farm is wanted",
+                    "about": "A request of higher priority wants 1 node of type small.",
+                },
+            ],
+        )
         today = int(self._now // DAY)
-        self._put(t.energy_use, [
-            {"day": day, "group_id": group, "type_id": 1, "seconds": DAY * 4, "joules": 4e7 + 1e7 * self._dice.random(),
-             "always_on": 6e7} for day in range(today - 29, today + 1) for group in range(4)])
-
+        self._put(
+            t.energy_use,
+            [
+                {
+                    "day": day,
+                    "group_id": group,
+                    "type_id": 1,
+                    "seconds": DAY * 4,
+                    "joules": 4e7 + 1e7 * self._dice.random(),
+                    "always_on": 6e7,
+                }
+                for day in range(today - 29, today + 1)
+                for group in range(4)
+            ],
+        )
 
     def kept(self) -> None:
-        """Volumes on a file server that the site file does not name: nobody asks it for anything."""
-        row = {"group_id": self._groups["physics"], "fileserver": "nas", "size": 200 << 30, "enforced": "btrfs",
-               "sequence": 3, "applied": 3, "next_at": self._now, "made_at": self._now - DAY,
-               "created_at": self._now - DAY}
-        self._put(t.volumes, [
-            row | {"id": number, "name": f"physics/{name}", "kind": "data", "path": f"/srv/cod/physics/{name}",
-                   "export_id": number} for number, name in enumerate(["data", "results"], 1)])
-        self._put(t.volume_attachments, [
-            {"volume_id": 1, "vcluster_id": 1, "mount": "/data", "read_only": False, "delete_after": None,
-             "sequence": 2, "created_at": self._now - DAY}])
-        self._put(t.volume_snapshots, [
-            {"volume_id": 1, "name": "before-the-paper", "sequence": 3, "made_at": self._now - HOUR,
-             "created_at": self._now - HOUR}])
+        """Volumes on a file server that the site file does not name: nobody asks it for
+        anything."""
+        row = {
+            "group_id": self._groups["physics"],
+            "fileserver": "nas",
+            "size": 200 << 30,
+            "enforced": "btrfs",
+            "sequence": 3,
+            "applied": 3,
+            "next_at": self._now,
+            "made_at": self._now - DAY,
+            "created_at": self._now - DAY,
+        }
+        self._put(
+            t.volumes,
+            [
+                row
+                | {
+                    "id": number,
+                    "name": f"physics/{name}",
+                    "kind": "data",
+                    "path": f"/srv/cod/physics/{name}",
+                    "export_id": number,
+                }
+                for number, name in enumerate(["data", "results"], 1)
+            ],
+        )
+        self._put(
+            t.volume_attachments,
+            [
+                {
+                    "volume_id": 1,
+                    "vcluster_id": 1,
+                    "mount": "/data",
+                    "read_only": False,
+                    "delete_after": None,
+                    "sequence": 2,
+                    "created_at": self._now - DAY,
+                }
+            ],
+        )
+        self._put(
+            t.volume_snapshots,
+            [
+                {
+                    "volume_id": 1,
+                    "name": "before-the-paper",
+                    "sequence": 3,
+                    "made_at": self._now - HOUR,
+                    "created_at": self._now - HOUR,
+                }
+            ],
+        )
 
     def tested(self) -> None:
         """Burn-ins of a node: one that passed, and one that did not."""
         disk = {"test": "disk", "part": "sda (serial D000013)", "kind": "ssd", "about": ""}
         for days, outcome in ((20, "passed"), (2, "failed")):
             about = "" if outcome == "passed" else "read error at byte 1,234,567,680"
-            self._put(t.burnins, [{
-                "node_id": 13, "state": outcome, "cause": "on demand", "tests": "memory,disk", "seconds": 600,
-                "erase": False, "actor": "administrator", "asked_at": self._now - days * DAY,
-                "started_at": self._now - days * DAY + 60, "ended_at": self._now - days * DAY + 700, "reason": about,
-                "results": json.dumps([
-                    {"test": "memory", "part": "memory", "kind": "", "outcome": "passed", "about": "",
-                     "figures": {"tested_percent": 92.0, "mb_s": 5200.0}},
-                    disk | {"outcome": outcome, "about": about,
-                            "figures": {"read_mb_s": 480.0, "write_mb_s": 450.0}}])}])
+            self._put(
+                t.burnins,
+                [
+                    {
+                        "node_id": 13,
+                        "state": outcome,
+                        "cause": "on demand",
+                        "tests": "memory,disk",
+                        "seconds": 600,
+                        "erase": False,
+                        "actor": "administrator",
+                        "asked_at": self._now - days * DAY,
+                        "started_at": self._now - days * DAY + 60,
+                        "ended_at": self._now - days * DAY + 700,
+                        "reason": about,
+                        "results": json.dumps(
+                            [
+                                {
+                                    "test": "memory",
+                                    "part": "memory",
+                                    "kind": "",
+                                    "outcome": "passed",
+                                    "about": "",
+                                    "figures": {"tested_percent": 92.0, "mb_s": 5200.0},
+                                },
+                                disk
+                                | {
+                                    "outcome": outcome,
+                                    "about": about,
+                                    "figures": {"read_mb_s": 480.0, "write_mb_s": 450.0},
+                                },
+                            ]
+                        ),
+                    }
+                ],
+            )
 
     def counted(self) -> None:
         """The pool over time: two days in hours, a month in days."""
@@ -331,10 +671,19 @@ class _World:
             for start in range(last - count * span, last + span, span):
                 busy = 8 + round(4 * self._dice.random())
                 row = {"span": span, "start": start, "type_id": 1}
-                states += [row | {"state": state, "seconds": nodes * span} for state, nodes in (
-                    ("active", busy), ("inactive", 3), ("off", 24 - busy), ("quarantined", 1))]
-                held += [row | {"vcluster_id": vcluster, "seconds": nodes * span} for vcluster, nodes in (
-                    (1, busy - 4), (2, 4), (3, 2))]
+                states += [
+                    row | {"state": state, "seconds": nodes * span}
+                    for state, nodes in (
+                        ("active", busy),
+                        ("inactive", 3),
+                        ("off", 24 - busy),
+                        ("quarantined", 1),
+                    )
+                ]
+                held += [
+                    row | {"vcluster_id": vcluster, "seconds": nodes * span}
+                    for vcluster, nodes in ((1, busy - 4), (2, 4), (3, 2))
+                ]
         self._tx.execute(insert(t.pool_states), states)
         self._tx.execute(insert(t.pool_held), held)
         self._put(t.marks, [{"name": "pool", "at": self._now - 30}])
@@ -345,14 +694,21 @@ def held_or(state: str, holder: str | None) -> bool:
     return holder is not None or state == "wipe"
 
 
-CONSOLE = (b"\x1b[2J\x1b[1;1HSeaBIOS (version 1.16.2)\r\niPXE 1.21.1 -- Open Source Network Boot Firmware\r\n"
-           b"Booting from local disk...\r\n\r\n[    0.000000] \x1b[1mLinux version 6.1.0\x1b[0m\r\n"
-           + b"".join(b"[%5d.%06d] \x1b[32m  OK  \x1b[0m Started service %d.\r\n" % (n, 7 * n, n) for n in range(1, 60))
-           + b"\r\nn1 login: ")
+CONSOLE = (
+    b"\x1b[2J\x1b[1;1HSeaBIOS (version 1.16.2)\r\niPXE 1.21.1 -- Open Source Network Boot"
+    b" Firmware\r\nBooting from local disk...\r\n\r\n[    0.000000] \x1b[1mLinux version"
+    b" 6.1.0\x1b[0m\r\n"
+    + b"".join(
+        b"[%5d.%06d] \x1b[32m  OK  \x1b[0m Started service %d.\r\n" % (n, 7 * n, n)
+        for n in range(1, 60)
+    )
+    + b"\r\nn1 login: "
+)
 
 
 def recorded(tx: Tx, folder: Path, now: float) -> None:
-    """What the nodes with a BMC wrote on their consoles since they were given to their vclusters."""
+    """What the nodes with a BMC wrote on their consoles since they were given to their
+    vclusters."""
     claims.hold(tx, "consoles", "head", now, DAY)
     for node in nodes.every(tx):
         if node.vcluster_id is not None and node.power_driver == "ipmi":
@@ -365,7 +721,8 @@ def recorded(tx: Tx, folder: Path, now: float) -> None:
 
 
 class Portal:
-    """The site, founded in `folder` and served on loopback by a real server process; a context manager.
+    """The site, founded in `folder` and served on loopback by a real server process; a context
+    manager.
 
     url  of the portal; `client` is its administrator's, over the UNIX socket
     """
@@ -390,8 +747,10 @@ class Portal:
     def found(self, fill: Callable[[Tx, float], None] = populate) -> None:
         """Write the site file and the database."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        server = (f'[console]\nrecord = true\n\n[server]\ndata_dir = "{self.folder}/data"\n\n'
-                  f'[api]\nlisten = ["127.0.0.1:{self.port}"]\n\n')
+        server = (
+            f'[console]\nrecord = true\n\n[server]\ndata_dir = "{self.folder}/data"\n\n'
+            f'[api]\nlisten = ["127.0.0.1:{self.port}"]\n\n'
+        )
         self.site_file.write_text(SITE_TEXT.replace("[[subnet]]", server + "[[subnet]]", 1))
         database = f"sqlite:///{self.folder}/data/cod.db"
         (self.folder / "data").mkdir(exist_ok=True)
@@ -403,8 +762,11 @@ class Portal:
 
     def __enter__(self) -> Portal:
         with open(self.folder / "server.log", "wb") as log:
-            self._server = subprocess.Popen([str(COD), "--site", str(self.site_file), "serve", "--only", "web"],
-                                            stdout=log, stderr=log)
+            self._server = subprocess.Popen(
+                [str(COD), "--site", str(self.site_file), "serve", "--only", "web"],
+                stdout=log,
+                stderr=log,
+            )
         until(self._answers, f"no answer; see {self.folder}/server.log", 180)
         return self
 

@@ -9,8 +9,8 @@ _chance = random.SystemRandom()  # not the seeded one: workers would all draw th
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    """A port that nobody uses now. It lies below those that the kernel gives to whoever asks for any: a connection that
-    another test makes in the meantime does not take it."""
+    """A port that nobody uses now. It lies below those that the kernel gives to whoever asks for
+    any: a connection that another test makes in the meantime does not take it."""
     for _ in range(1000):
         number = _chance.randrange(15_000, 32_000)
         with socket.socket(socket.AF_INET, kind) as probe:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 
 def statements(text: str) -> Iterator[ast.AST]:
-    """Yield a module and its statements at every depth. Expressions, of which a tree is mostly made, are left out."""
+    """Yield a module and its statements at every depth. Expressions, of which a tree is mostly
+    made, are left out."""
     found: list[ast.AST] = [ast.parse(text)]
     for node in found:
         yield node

@@ -1,9 +1,11 @@
-"""The agent's behaviour, without sockets, clocks or disks: bytes and the time go in, bytes come out.
+"""The agent's behaviour, without sockets, clocks or disks: bytes and the time go in, bytes come
+out.
 
-A connection is: hello, mutual proof (`cod.wire.confd.protocol`), the hardware report, then one order at a time. An
-order is carried out in a thread (`Job`), so that heartbeats go on; its result is kept and said on every connection
-until the server has acknowledged it. An order with the id of the one in hand is the same order: it is not done twice.
-An order with another id replaces the one in hand, which ends at its next sign of progress.
+A connection is: hello, mutual proof (`cod.wire.confd.protocol`), the hardware report, then one
+order at a time. An order is carried out in a thread (`Job`), so that heartbeats go on; its result
+is kept and said on every connection until the server has acknowledged it. An order with the id of
+the one in hand is the same order: it is not done twice. An order with another id replaces the one
+in hand, which ends at its next sign of progress.
 """
 
 from __future__ import annotations
@@ -14,20 +16,33 @@ from collections.abc import Callable, Mapping
 
 from cod.orders import Order, TestResult
 from cod.wire.confd import protocol
-from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
+from cod.wire.confd.messages import (
+    Ack,
+    Done,
+    Error,
+    Failed,
+    Heartbeat,
+    Message,
+    Progress,
+    Report,
+    Welcome,
+)
 from trampoline.errors import PrimeError
 
 Tell = Callable[[str, int, int, float], None]
-"""tell(phase, done, total, rate): a job's sign of progress. Raises Replaced when the job is to end."""
+"""tell(phase, done, total, rate): a job's sign of progress. Raises Replaced when the job is to
+end."""
 
 Act = Callable[[Order, Tell], Mapping[str, float] | tuple[TestResult, ...]]
-"""Carries out an order and gives its figures, or a burn-in's results. Raises PrimeError with the reason when that
-cannot be done."""
+"""Carries out an order and gives its figures, or a burn-in's results. Raises PrimeError with the
+reason when that cannot be done."""
 
 SILENCE = 3  # heartbeats of the server missed before the connection counts as dead
 PROGRESS_EVERY = 1.0  # seconds
-REPORT_AGAIN = 60.0  # seconds until a report that was not acknowledged, or was refused, is made anew
-PATIENCE = 10.0  # seconds for the handshake, and for the acknowledgement of the last word before a reboot
+# seconds until a report that was not acknowledged, or was refused, is made anew
+REPORT_AGAIN = 60.0
+# seconds for the handshake, and for the acknowledgement of the last word before a reboot
+PATIENCE = 10.0
 LEAVING = ("reboot", "off")
 REFUSALS = 6  # in a row, of all secrets: only a new boot brings another
 
@@ -41,7 +56,8 @@ class Disconnect(Exception):
 
 
 class Job:
-    """An order being carried out in a thread of its own. `wake` is called whenever there is something to be said."""
+    """An order being carried out in a thread of its own. `wake` is called whenever there is
+    something to be said."""
 
     def __init__(self, order: Order, act: Act, wake: Callable[[], None]) -> None:
         self.order = order
@@ -75,7 +91,11 @@ class Job:
     def _run(self) -> None:
         try:
             found = self._act(self.order, self._tell)
-            self.result = Done(self.order.id, results=found) if isinstance(found, tuple) else Done(self.order.id, found)
+            self.result = (
+                Done(self.order.id, results=found)
+                if isinstance(found, tuple)
+                else Done(self.order.id, found)
+            )
         except Replaced:
             self.result = Failed(self.order.id, "replaced by another order")
         except PrimeError as error:
@@ -86,7 +106,8 @@ class Job:
 
 
 class Agent:
-    """One machine's agent. The shell tells it of connections, bytes and time, and sends what `to_send` gives.
+    """One machine's agent. The shell tells it of connections, bytes and time, and sends what
+    `to_send` gives.
 
     scan    makes the hardware report's document
     act     carries out an order
@@ -96,12 +117,26 @@ class Agent:
     leave   'reboot' or 'off' once the machine is to go; the shell does it
     """
 
-    def __init__(self, mac: str, secrets: protocol.Secrets, scan: Callable[[], str], act: Act,
-                 wake: Callable[[], None], log: Callable[[str], None],
-                 keep: Callable[[protocol.Secret], None]) -> None:
+    def __init__(
+        self,
+        mac: str,
+        secrets: protocol.Secrets,
+        scan: Callable[[], str],
+        act: Act,
+        wake: Callable[[], None],
+        log: Callable[[str], None],
+        keep: Callable[[protocol.Secret], None],
+    ) -> None:
         self.leave: str | None = None
         self.welcomed = False
-        self._mac, self._secrets, self._scan, self._act, self._wake, self._log = mac, secrets, scan, act, wake, log
+        self._mac, self._secrets, self._scan, self._act, self._wake, self._log = (
+            mac,
+            secrets,
+            scan,
+            act,
+            wake,
+            log,
+        )
         self._keep = keep
         self._side: protocol.AgentSide | None = None
         self._output = bytearray()
@@ -118,7 +153,9 @@ class Agent:
 
     def connected(self, now: float) -> None:
         """A new connection is up: say hello."""
-        self._side = protocol.AgentSide(self._secrets.current(), self._mac, os.urandom(protocol.NONCE))
+        self._side = protocol.AgentSide(
+            self._secrets.current(), self._mac, os.urandom(protocol.NONCE)
+        )
         self._output[:] = self._side.to_send()
         self._heard_at, self.welcomed, self._said = now, False, None
 
@@ -128,7 +165,8 @@ class Agent:
         self._heard_at = now
         for event in self._side.receive(data):
             if isinstance(event, protocol.NewSecret):
-                self._secrets.learned(event.secret)  # before the proof leaves: see cod.wire.confd.protocol
+                # before the proof leaves: see cod.wire.confd.protocol
+                self._secrets.learned(event.secret)
                 self._keep(self._secrets.current())
             elif isinstance(event, Welcome):
                 self.welcomed, self._refusals = True, 0
@@ -149,7 +187,10 @@ class Agent:
                     self._secrets.refused()
                     self._refusals += 1
                     if self._refusals >= REFUSALS and not (self._job and self._job.is_running()):
-                        self._log("the server knows none of this machine's secrets: rebooting for a new one")
+                        self._log(
+                            "the server knows none of this machine's secrets: rebooting for a"
+                            " new one"
+                        )
                         self.leave = "reboot"
                 if not self.welcomed or event.code != "refused":
                     raise Disconnect(f"the server says {event.code}: {event.reason}")
@@ -158,7 +199,8 @@ class Agent:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Time has passed, or a job has something to say. Raises Disconnect when the server has gone silent."""
+        """Time has passed, or a job has something to say. Raises Disconnect when the server has
+        gone silent."""
         self._start_next()
         if not self.welcomed:
             if now >= self._heard_at + PATIENCE:
@@ -169,7 +211,8 @@ class Agent:
         if now >= self._beat_at:
             self._say(Heartbeat())
             self._beat_at = now + self._interval
-            # A disk that came up late or a cable that was plugged in is reported; an order's own doings are not.
+            # A disk that came up late or a cable that was plugged in is reported; an order's own
+            # doings are not.
             if not self._job and not self._report_at and self._scan() != self._reported:
                 self._log("the machine has changed: reporting again")
                 self._report_at = now
@@ -198,7 +241,9 @@ class Agent:
             return self._heard_at + PATIENCE
         running = self._job is not None and self._job.is_running()
         optional = [self._report_at, self._leave_at, self._progress_at if running else 0.0]
-        return min(self._beat_at, self._heard_at + SILENCE * self._interval, *filter(None, optional))
+        return min(
+            self._beat_at, self._heard_at + SILENCE * self._interval, *filter(None, optional)
+        )
 
     def to_send(self) -> bytes:
         """Return bytes for the server; empty when there are none."""
@@ -207,7 +252,8 @@ class Agent:
         return data
 
     def lost(self) -> None:
-        """The connection is gone. Work goes on; a machine that only waits for the last acknowledgement leaves now."""
+        """The connection is gone. Work goes on; a machine that only waits for the last
+        acknowledgement leaves now."""
         self._side, self.welcomed = None, False
         self._output.clear()
         if self._leave_at and self._job:
@@ -248,4 +294,6 @@ def _no_work(order: Order, tell: Tell) -> Mapping[str, float]:
 
 
 def _sentence(order: Order, result: Done | Failed) -> str:
-    return f"order {order.id}: {order.action} " + ("done" if isinstance(result, Done) else f"failed: {result.reason}")
+    return f"order {order.id}: {order.action} " + (
+        "done" if isinstance(result, Done) else f"failed: {result.reason}"
+    )

@@ -1,11 +1,14 @@
-"""Which of a machine's disks its BIOS can start a system from, as the BIOS itself said before Linux started (EDD).
+"""Which of a machine's disks its BIOS can start a system from, as the BIOS itself said before Linux
+started (EDD).
 
-/sys/firmware/edd/int13_dev80 and so on: one folder for each disk that the BIOS has, with its size in sectors of
-`raw_data`'s sector size, and the PCI device it hangs on where the BIOS tells. The kernel asks for six disks' facts and
-sixteen disks' signatures, so what is said of a machine with more disks than six is not all there is to say.
+/sys/firmware/edd/int13_dev80 and so on: one folder for each disk that the BIOS has, with its size
+in sectors of `raw_data`'s sector size, and the PCI device it hangs on where the BIOS tells. The
+kernel asks for six disks' facts and sixteen disks' signatures, so what is said of a machine with
+more disks than six is not all there is to say.
 
-The question is answered with no only where that is sure. Which number the BIOS gives a disk is not asked: it may be
-another at the next start, and `cod.wire.diskloader` looks for the disk by its signature.
+The question is answered with no only where that is sure. Which number the BIOS gives a disk is not
+asked: it may be another at the next start, and `cod.wire.diskloader` looks for the disk by its
+signature.
 """
 
 from __future__ import annotations
@@ -21,14 +24,16 @@ _CAPPED = 0xFFFFFFFF  # sectors that a BIOS says at most, if it counts in 32 bit
 
 @dataclass(frozen=True, slots=True)
 class BiosDisk:
-    """A disk of the BIOS: its size in bytes, 0 if not told; the PCI device that it hangs on (0000:00:04.0), or ""."""
+    """A disk of the BIOS: its size in bytes, 0 if not told; the PCI device that it hangs on
+    (0000:00:04.0), or ""."""
 
     size: int
     pci: str
 
 
 def listed(root: Path) -> tuple[BiosDisk, ...] | None:
-    """Return what the BIOS has; None where that is not known in full. `root` is the folder that holds sys."""
+    """Return what the BIOS has; None where that is not known in full. `root` is the folder that
+    holds sys."""
     edd = root / "sys/firmware/edd"
     folders = sorted(edd.glob("int13_dev*")) if edd.is_dir() else []
     if not folders or len(folders) >= _MOST:
@@ -37,7 +42,8 @@ def listed(root: Path) -> tuple[BiosDisk, ...] | None:
 
 
 def starts(disk: Path, size: int, known: Sequence[BiosDisk] | None) -> bool:
-    """Return whether the BIOS may start a system from the disk with that folder in /sys/block; no only if it is sure.
+    """Return whether the BIOS may start a system from the disk with that folder in /sys/block; no
+    only if it is sure.
 
     size  of the disk, in bytes
     """
@@ -48,8 +54,8 @@ def starts(disk: Path, size: int, known: Sequence[BiosDisk] | None) -> bool:
 
 
 def _same(said: int, size: int) -> bool:
-    """Return whether a disk of `size` bytes can be one of which the BIOS said `said`. Controllers and translations
-    round."""
+    """Return whether a disk of `size` bytes can be one of which the BIOS said `said`. Controllers
+    and translations round."""
     return not said or said >= _CAPPED * 512 or abs(said - size) <= max(size // 100, 16 << 20)
 
 

@@ -1,16 +1,18 @@
-"""What makes the disk of a layout start on a BIOS machine: boot code in the first sector, for one of its partitions.
+"""What makes the disk of a layout start on a BIOS machine: boot code in the first sector, for one
+of its partitions.
 
 Three kinds, all written here:
 
-- an MBR's partition: the code finds the active partition in the table and starts its first sector, as usual, so that
-  whoever changes the active partition later changes what starts;
-- a GPT's partition of type bios with GRUB's core image (grub-mkimage's, for i386-pc): its first sector is loaded where
-  GRUB wants it, and the list of blocks at that sector's end is made to say where the rest is;
+- an MBR's partition: the code finds the active partition in the table and starts its first sector,
+  as usual, so that whoever changes the active partition later changes what starts;
+- a GPT's partition of type bios with GRUB's core image (grub-mkimage's, for i386-pc): its first
+  sector is loaded where GRUB wants it, and the list of blocks at that sector's end is made to say
+  where the rest is;
 - any other partition of a GPT: its first sector is started, as an MBR's would be.
 
-A first sector that is started is loaded to 0:7c00, with the BIOS's number of the disk in DL and DS:SI at the
-partition's entry of an MBR (for a GPT, one made up). A FAT or NTFS file system is told where it lies (its count of
-hidden sectors).
+A first sector that is started is loaded to 0:7c00, with the BIOS's number of the disk in DL and
+DS:SI at the partition's entry of an MBR (for a GPT, one made up). A FAT or NTFS file system is told
+where it lies (its count of hidden sectors).
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ _NONE, _BAD = b"COD: no active partition\r\n\0", b"COD: the partition cannot be 
 
 
 def install(disk: Disk, span: Span, table: str) -> None:
-    """Make the disk start from the partition `span`, whose image is written. `table`: 'gpt' or 'mbr'.
+    """Make the disk start from the partition `span`, whose image is written. `table`: 'gpt' or
+    'mbr'.
 
     Raises PrimeError where the partition has nothing that could be started.
     """
@@ -79,26 +82,49 @@ def install(disk: Disk, span: Span, table: str) -> None:
     if grub:
         struct.pack_into("<Q", head, 500, first + 1)
     elif head[510:] != b"\x55\xaa":
-        raise PrimeError(f"partition {span.number} is to start the system, but its image has neither a boot sector nor "
-                         "GRUB's core image at its beginning")
-    elif head[0] in (0xEB, 0xE9) and head[11:13] == b"\0\x02":  # a FAT or NTFS with sectors of 512 bytes
+        raise PrimeError(
+            f"partition {span.number} is to start the system, but its image has neither a boot"
+            " sector nor GRUB's core image at its beginning"
+        )
+    elif (
+        head[0] in (0xEB, 0xE9) and head[11:13] == b"\0\x02"
+    ):  # a FAT or NTFS with sectors of 512 bytes
         struct.pack_into("<I", head, 28, first & 0xFFFFFFFF)
     disk.write(memoryview(bytes(head)), span.start)
     disk.write(memoryview(code(first, table, grub) + disk.read(512, 0)[SPACE:]), 0)
 
 
 def code(first: int, table: str, grub: bool) -> bytes:
-    """Return the boot code that starts the partition at sector `first` (of an MBR: the active one), `SPACE` bytes."""
+    """Return the boot code that starts the partition at sector `first` (of an MBR: the active one),
+    `SPACE` bytes."""
     where = _GRUB_LOADED if grub else realmode.LOADED
-    data = {"mode": b"\1", "packet": struct.pack("<BBHHH", 16, 0, 1, where, 0), "lba": struct.pack("<Q", first),
-            "bad": _BAD}
+    data = {
+        "mode": b"\1",
+        "packet": struct.pack("<BBHHH", 16, 0, 1, where, 0),
+        "lba": struct.pack("<Q", first),
+        "bad": _BAD,
+    }
     if grub:
         whole = realmode.assemble(_CODE + _GRUB + _TROUBLE, data, _COPY)
     elif table == "mbr":
-        whole = realmode.assemble(_CODE + _ACTIVE + _START + _TROUBLE, data | {"none": _NONE}, _COPY)
+        whole = realmode.assemble(
+            _CODE + _ACTIVE + _START + _TROUBLE, data | {"none": _NONE}, _COPY
+        )
     else:
-        entry = struct.pack("<B3sB3sII", 0x80, b"\xfe\xff\xff", 0xED, b"\xfe\xff\xff", first & 0xFFFFFFFF, 0xFFFFFFFF)
-        whole = realmode.assemble(_CODE + _FIXED + _START + _TROUBLE, data | {"entry": entry}, _COPY)
+        entry = struct.pack(
+            "<B3sB3sII",
+            0x80,
+            b"\xfe\xff\xff",
+            0xED,
+            b"\xfe\xff\xff",
+            first & 0xFFFFFFFF,
+            0xFFFFFFFF,
+        )
+        whole = realmode.assemble(
+            _CODE + _FIXED + _START + _TROUBLE, data | {"entry": entry}, _COPY
+        )
     if len(whole) > SPACE:
-        raise PrimeError(f"{len(whole)} bytes of boot code do not fit in front of the partition table")
+        raise PrimeError(
+            f"{len(whole)} bytes of boot code do not fit in front of the partition table"
+        )
     return whole.ljust(SPACE, b"\0")

@@ -1,12 +1,14 @@
 """Makes the trampoline: `python -m trampoline.build [lab|generic] [--out DIR]`.
 
-Writes DIR/<flavour>/vmlinuz and DIR/<flavour>/ramdisk from the distribution's packages: a kernel as it comes, and one
-compressed cpio with drivers, busybox, Python and the agent. The same inputs give the same bytes. Nothing is installed,
-nothing needs root, and nothing is done when the inputs are those of the last time (`stamp`).
+Writes DIR/<flavour>/vmlinuz and DIR/<flavour>/ramdisk from the distribution's packages: a kernel as
+it comes, and one compressed cpio with drivers, busybox, Python and the agent. The same inputs give
+the same bytes. Nothing is installed, nothing needs root, and nothing is done when the inputs are
+those of the last time (`stamp`).
 
-lab      drivers for QEMU machines (virtio, four kinds of NICs, AHCI, PIIX, NVMe, MegaRAID, USB): small and quick
-generic  all drivers for wired networks and disks that the distribution's kernel has, and the firmware that they load
-         into their hardware, as far as apt is set up to fetch it
+lab      drivers for QEMU machines (virtio, four kinds of NICs, AHCI, PIIX, NVMe, MegaRAID, USB):
+         small and quick
+generic  all drivers for wired networks and disks that the distribution's kernel has, and the
+         firmware that they load into their hardware, as far as apt is set up to fetch it
 """
 
 from __future__ import annotations
@@ -26,17 +28,24 @@ from trampoline.recipe import cpio, firmware, modules, packages, python
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FLAVOURS = ("lab", "generic")
-# One thread: the bytes must not depend on the machine. A window of 8 MiB is what any kernel's decoder takes.
+# One thread: the bytes must not depend on the machine. A window of 8 MiB is what any kernel's
+# decoder takes.
 COMPRESS = ("zstd", "-19", "--single-thread", "-q", "-c")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Return the command; prints each flavour's sizes."""
-    parser = argparse.ArgumentParser(prog="python -m trampoline.build", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m trampoline.build", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("flavour", nargs="*", choices=[*FLAVOURS, []], help="default: lab")
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build/trampoline")
     parser.add_argument("--cache", type=Path, default=CHECKOUT / "build/cache/trampoline")
-    parser.add_argument("--sources", action="store_true", help="print the digest of the agent's sources, make nothing")
+    parser.add_argument(
+        "--sources",
+        action="store_true",
+        help="print the digest of the agent's sources, make nothing",
+    )
     options = parser.parse_args(arguments)
     if options.sources:
         print(sources())
@@ -52,30 +61,46 @@ def build(flavour: str, out: Path, cache: Path) -> Path:
     folder = out / flavour
     with packages.alone(cache):
         wanted = packages.wanted()
-        blobs = packages.exactly(names) if flavour == "generic" and (names := firmware.available()) else []
+        blobs = (
+            packages.exactly(names)
+            if flavour == "generic" and (names := firmware.available())
+            else []
+        )
         stamp = _stamp(flavour, [*wanted, *blobs])
         if not _is_made(folder, stamp):
             root = packages.unpacked(wanted, cache)
-            _write(folder, flavour, root, packages.unpacked(blobs, cache / "firmware") if blobs else root, stamp)
+            _write(
+                folder,
+                flavour,
+                root,
+                packages.unpacked(blobs, cache / "firmware") if blobs else root,
+                stamp,
+            )
     return folder
 
 
 def describe(flavour: str, folder: Path) -> str:
-    """Return a line of sizes, in bytes, and one about firmware where drivers want files that are not there."""
+    """Return a line of sizes, in bytes, and one about firmware where drivers want files that are
+    not there."""
     facts = json.loads((folder / "facts.json").read_text())
-    line = (f"{flavour}: kernel {facts['kernel']:,}, ramdisk {facts['packed']:,} packed, {facts['unpacked']:,} unpacked"
-            f" ({folder})")
+    line = (
+        f"{flavour}: kernel {facts['kernel']:,}, ramdisk {facts['packed']:,} packed,"
+        f" {facts['unpacked']:,} unpacked ({folder})"
+    )
     return "\n".join(filter(None, [line, facts["firmware"]["note"], facts["firmware"]["remedy"]]))
 
 
 def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio.Entry]:
-    """Return everything in the ramdisk, by path. `root` has the unpacked packages, `blobs` those of firmware; `scratch`
-    is a folder for a while."""
+    """Return everything in the ramdisk, by path. `root` has the unpacked packages, `blobs` those of
+    firmware; `scratch` is a folder for a while."""
     here = CHECKOUT / "trampoline"
     busybox = root / "bin/busybox"
     entries = {name: cpio.folder() for name in ("dev", "etc", "proc", "run", "sbin", "sys", "tmp")}
-    entries["cod"] = cpio.folder(0o700)  # the boot's secret is unpacked into it, from an initrd of its own
-    entries |= python.tree(root, CHECKOUT, scratch) | modules.tree(root, flavour, (modules.FIRMWARE_DISKS,))
+    # the boot's secret is unpacked into it, from an initrd of its own
+    entries["cod"] = cpio.folder(0o700)
+    entries |= python.tree(root, CHECKOUT, scratch) | modules.tree(
+        root, flavour, (modules.FIRMWARE_DISKS,)
+    )
     entries |= firmware.tree(blobs, modules.firmware(root, flavour))
     entries["init"] = cpio.file((here / "init").read_bytes(), 0o755)
     entries["lib/udhcpc"] = cpio.file((here / "udhcpc").read_bytes(), 0o755)
@@ -92,17 +117,23 @@ def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio
 
 
 def _stamp(flavour: str, wanted: list[packages.Package]) -> str:
-    """Return a digest of everything that the result depends on: packages, the agent's sources, the recipe."""
+    """Return a digest of everything that the result depends on: packages, the agent's sources, the
+    recipe."""
     return hashlib.sha256(repr((flavour, wanted, sources())).encode()).hexdigest()
 
 
 def sources() -> str:
-    """Return a digest of the agent's sources and of the recipe: ramdisks with the same one hold the same agent."""
+    """Return a digest of the agent's sources and of the recipe: ramdisks with the same one hold the
+    same agent."""
     mine, _ = python.reachable(python.AGENT, CHECKOUT)
-    files = {python.source(name, CHECKOUT) for name in mine} | set((CHECKOUT / "trampoline").rglob("*"))
+    files = {python.source(name, CHECKOUT) for name in mine} | set(
+        (CHECKOUT / "trampoline").rglob("*")
+    )
     digest = hashlib.sha256()
     for path in sorted(path for path in files if path and path.is_file() and path.suffix != ".pyc"):
-        digest.update(f"{path.relative_to(CHECKOUT)}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(
+            f"{path.relative_to(CHECKOUT)}\n".encode() + hashlib.sha256(path.read_bytes()).digest()
+        )
     return digest.hexdigest()
 
 
@@ -119,24 +150,39 @@ def _write(folder: Path, flavour: str, root: Path, blobs: Path, stamp: str) -> N
     with TemporaryDirectory() as scratch:
         entries = tree(flavour, root, blobs, Path(scratch))
     raw = cpio.archive(entries)
-    packed = cpio.padded(subprocess.run(COMPRESS, input=raw, stdout=subprocess.PIPE, check=True).stdout)
-    facts = {"flavour": flavour, "release": kernel.name.removeprefix("vmlinuz-"), "kernel": kernel.stat().st_size,
-             "packed": len(packed), "unpacked": len(raw), "firmware": _carried(flavour, root, entries), "stamp": stamp,
-             "sources": sources()}
+    packed = cpio.padded(
+        subprocess.run(COMPRESS, input=raw, stdout=subprocess.PIPE, check=True).stdout
+    )
+    facts = {
+        "flavour": flavour,
+        "release": kernel.name.removeprefix("vmlinuz-"),
+        "kernel": kernel.stat().st_size,
+        "packed": len(packed),
+        "unpacked": len(raw),
+        "firmware": _carried(flavour, root, entries),
+        "stamp": stamp,
+        "sources": sources(),
+    }
     _replace(folder / "vmlinuz", kernel.read_bytes())
     _replace(folder / "ramdisk", packed)
-    _replace(folder / "facts.json", json.dumps(facts, indent=1).encode() + b"\n")  # last: it says that all is there
+    # last: it says that all is there
+    _replace(folder / "facts.json", json.dumps(facts, indent=1).encode() + b"\n")
 
 
 def _carried(flavour: str, root: Path, entries: Mapping[str, cpio.Entry]) -> dict[str, Any]:
-    """Firmware: the `files` and their `bytes`, those `missing` by driver, and for people a `note` on that and a
-    `remedy`."""
+    """Firmware: the `files` and their `bytes`, those `missing` by driver, and for people a `note`
+    on that and a `remedy`."""
     needs = modules.firmware(root, flavour)
     carried = [entry for path, entry in entries.items() if path.startswith("lib/firmware/")]
     missing = firmware.lacking(entries, needs)
     note, remedy = firmware.note(missing) if needs else ("", "")
-    return {"files": len(carried), "bytes": sum(len(entry.content) for entry in carried), "missing": missing,
-            "note": note, "remedy": remedy}
+    return {
+        "files": len(carried),
+        "bytes": sum(len(entry.content) for entry in carried),
+        "missing": missing,
+        "note": note,
+        "remedy": remedy,
+    }
 
 
 def _replace(path: Path, content: bytes) -> None:

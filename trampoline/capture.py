@@ -1,8 +1,10 @@
-"""Saves this machine's disk as an image: reads what is in use, compresses it, sends it. Writes to no disk.
+"""Saves this machine's disk as an image: reads what is in use, compresses it, sends it. Writes to
+no disk.
 
-The disk is read in chunks (1 MiB, as images are served), a few threads read and compress pieces of several chunks
-ahead, and each sends its piece when its turn comes. As nothing else runs here and nothing is mounted, the disk does not
-change meanwhile: after a broken connection the rest is simply read again.
+The disk is read in chunks (1 MiB, as images are served), a few threads read and compress pieces of
+several chunks ahead, and each sends its piece when its turn comes. As nothing else runs here and
+nothing is mounted, the disk does not change meanwhile: after a broken connection the rest is simply
+read again.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ _ZEROS = bytes(CHUNK)
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What was done: the disk's `path`, bytes of the image, bytes in use that were read, bytes sent, seconds."""
+    """What was done: the disk's `path`, bytes of the image, bytes in use that were read, bytes
+    sent, seconds."""
 
     path: str
     size: int
@@ -48,14 +51,16 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Chunks that are sent at once: its number among the pieces; for each chunk where it begins, and what of it is in
-    use."""
+    """Chunks that are sent at once: its number among the pieces; for each chunk where it begins,
+    and what of it is in use."""
 
     number: int
     chunks: tuple[tuple[int, tuple[Extent, ...]], ...]
 
 
-def capture(order: Order, disks: Sequence[Disk], progress: Progress, patience: Patience = PATIENT) -> Captured:
+def capture(
+    order: Order, disks: Sequence[Disk], progress: Progress, patience: Patience = PATIENT
+) -> Captured:
     """Carry out a capture order. Raises PrimeError. No disk was changed, whatever happens."""
     if order.deposit is None:
         raise PrimeError("the order does not say where the capture goes")
@@ -80,8 +85,17 @@ def _begins(disk: Disk) -> bool:
 
 def _send(found: Usage, deposit: Deposit, patience: Patience, progress: Progress) -> int:
     """Send all; the bytes sent. Once more from where the server is, if it has lost something."""
-    parts = [{"number": part.number, "start": part.start, "size": part.size, "type": part.type, "name": part.name[:72],
-              "content": part.content.kind} for part in found.parts]
+    parts = [
+        {
+            "number": part.number,
+            "start": part.start,
+            "size": part.size,
+            "type": part.type,
+            "name": part.name[:72],
+            "content": part.content.kind,
+        }
+        for part in found.parts
+    ]
     sent = 0
     for _ in range(_REWINDS):
         sender = Sender(deposit, patience)
@@ -100,9 +114,12 @@ def _send(found: Usage, deposit: Deposit, patience: Patience, progress: Progress
 
 
 def _chunks(found: Usage) -> Iterator[tuple[int, tuple[Extent, ...]]]:
-    """Yield where each chunk begins that has anything in use or changed, and what of it is in use; in order."""
+    """Yield where each chunk begins that has anything in use or changed, and what of it is in use;
+    in order."""
     changed = [(at, at + len(data)) for at, data in found.copy.changes if at < found.copy.size]
-    marks = sorted({at // CHUNK for start, stop in changed for at in range(start - start % CHUNK, stop, CHUNK)})
+    marks = sorted(
+        {at // CHUNK for start, stop in changed for at in range(start - start % CHUNK, stop, CHUNK)}
+    )
     mark = iter([*marks, -1])
     due = next(mark)
     for number, spans in _by_chunk(found.used):
@@ -173,7 +190,9 @@ class _Pass:
                 put(piece)
 
         workers = min(os.cpu_count() or 1, _MOST_WORKERS) + 1  # one of them is sending
-        Crew(workers, workers).run(produce, self._work, self._meter, self._progress, self._sender.close)
+        Crew(workers, workers).run(
+            produce, self._work, self._meter, self._progress, self._sender.close
+        )
         return self._at
 
     def _work(self, piece: Piece) -> None:

@@ -1,9 +1,10 @@
 """cprime: makes a node's disk what an order says.
 
-Everything that can be known before is found out before the disk is touched: is there a disk that is large enough, does
-the layout fit, does the image server answer, is the manifest the one that was ordered. Then: wipe, partition table,
-images (fetched, unpacked, checked and written in one overlapping pass), the read-back where the order wants it, the
-table fitted to the disk's real end, the seed partition.
+Everything that can be known before is found out before the disk is touched: is there a disk that is
+large enough, does the layout fit, does the image server answer, is the manifest the one that was
+ordered. Then: wipe, partition table, images (fetched, unpacked, checked and written in one
+overlapping pass), the read-back where the order wants it, the table fitted to the disk's real end,
+the seed partition.
 
     python -m trampoline.cprime --order FILE --disk FILE [--dry-run]
 """
@@ -30,14 +31,15 @@ from trampoline.wipe import wipe_all
 __all__ = ["Plan", "PrimeError", "Progress", "Written", "plan", "prime", "wipe"]
 
 Progress = Callable[[str, int, int, float], None]
-"""progress(phase, done, total, rate): bytes, bytes, bytes per second. Called in the caller's thread at least each
-second; phase is 'wipe', 'zero', 'write' or 'verify'. An exception that it raises ends the work and is passed on."""
+"""progress(phase, done, total, rate): bytes, bytes, bytes per second. Called in the caller's thread
+at least each second; phase is 'wipe', 'zero', 'write' or 'verify'. An exception that it raises ends
+the work and is passed on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was done: the target's `path`, bytes written to it, bytes fetched, seconds in each phase. `disk_signature`
-    is what a BIOS machine's next boots find the disk by; 0: it has none."""
+    """What was done: the target's `path`, bytes written to it, bytes fetched, seconds in each
+    phase. `disk_signature` is what a BIOS machine's next boots find the disk by; 0: it has none."""
 
     path: str
     bytes_written: int
@@ -69,21 +71,38 @@ class Plan:
         """Return the lines, for people."""
         return [
             *(f"erase {disk.path} ({disk.size} bytes)" for disk in self.erase),
-            *([f"write a {self.table} partition table to {self.target.path}"] if self.spans else []),
-            *(f"partition {s.number}: {s.type}, {s.size} bytes at {s.start} {s.name}".rstrip() for s in self.spans),
-            *(f"write {p.to_write} of {p.source.size} bytes at {p.offset} of {self.target.path}: {p.source.url} "
-              f"({p.source.compression}, {p.source.installer})" for p in self.pieces),
-            *([f"seed partition: {self.seed.size} bytes at {self.seed.start}"] if self.seed else []),
+            *(
+                [f"write a {self.table} partition table to {self.target.path}"]
+                if self.spans
+                else []
+            ),
+            *(
+                f"partition {s.number}: {s.type}, {s.size} bytes at {s.start} {s.name}".rstrip()
+                for s in self.spans
+            ),
+            *(
+                f"write {p.to_write} of {p.source.size} bytes at {p.offset} of {self.target.path}:"
+                f" {p.source.url} ({p.source.compression}, {p.source.installer})"
+                for p in self.pieces
+            ),
+            *(
+                [f"seed partition: {self.seed.size} bytes at {self.seed.start}"]
+                if self.seed
+                else []
+            ),
         ]
 
 
 def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> Plan:
-    """Return what `prime` would do; fetches the images' manifests and touches no disk. Raises PrimeError."""
+    """Return what `prime` would do; fetches the images' manifests and touches no disk. Raises
+    PrimeError."""
     mine = erasable(disks, order.keep)
     room = seed.least_size(order.seed) if order.seed else 0
     target = choose(order.disk, mine, _need(order, room), order.sector)
     spans = partitions.place(order.partitions, target.size, room) if order.partitions else []
-    places = {str(span.number): (span.start, span.size) for span in spans} or {"disk": (0, target.size)}
+    places = {str(span.number): (span.start, span.size) for span in spans} or {
+        "disk": (0, target.size)
+    }
     last = Span(0, partitions.tail(target.size, room), room, "data", "cidata") if room else None
     return Plan(
         target=target,
@@ -103,20 +122,31 @@ def _need(order: Order, room: int) -> int:
 
 def _piece(source: ImageSource, places: dict[str, tuple[int, int]], patience: Patience) -> Piece:
     if source.target not in places:
-        raise PrimeError(f"the order has an image for target {source.target!r}, which its layout does not have")
+        raise PrimeError(
+            f"the order has an image for target {source.target!r}, which its layout does not have"
+        )
     offset, room = places[source.target]
     if source.size > room:
-        raise PrimeError(f"the image at {source.url} ({source.size} bytes) is larger than its place ({room} bytes)")
+        raise PrimeError(
+            f"the image at {source.url} ({source.size} bytes) is larger than its place ({room}"
+            " bytes)"
+        )
     chunks = images.load_manifest(source, patience) if source.compression == "chunks" else None
     return Piece(source, offset, room, chunks)
 
 
 def prime(
-    order: Order, disks: Sequence[Disk], progress: Progress, patience: Patience = PATIENT, bios: bool = False
+    order: Order,
+    disks: Sequence[Disk],
+    progress: Progress,
+    patience: Patience = PATIENT,
+    bios: bool = False,
 ) -> Written:
-    """Carry out a prime order. Raises PrimeError; the target's content is then undefined, unless nothing was begun.
+    """Carry out a prime order. Raises PrimeError; the target's content is then undefined, unless
+    nothing was begun.
 
-    bios  the machine's firmware is a BIOS: the disk gets a signature that no other disk of the machine has
+    bios  the machine's firmware is a BIOS: the disk gets a signature that no other disk of the
+          machine has
     """
     planned = plan(order, disks, patience)
     started = time.monotonic()
@@ -125,7 +155,9 @@ def prime(
     wiped = time.monotonic()
     with Target(planned.target.path) as target:
         meter = Meter("write", sum(piece.to_write for piece in planned.pieces))
-        writing = Writing(target, bool(planned.erase), patience, meter, progress, {} if order.verify else None)
+        writing = Writing(
+            target, bool(planned.erase), patience, meter, progress, {} if order.verify else None
+        )
         if planned.spans:
             _make_table(target, planned)
         for piece in planned.pieces:
@@ -141,8 +173,15 @@ def prime(
         target.flush()
         if target.is_device and not bios:
             print(f"cprime: {efiboot.arrange(target)}", flush=True)
-    return Written(planned.target.path, meter.done, writing.fetched, wiped - started, written - wiped,
-                   time.monotonic() - written, signature)
+    return Written(
+        planned.target.path,
+        meter.done,
+        writing.fetched,
+        wiped - started,
+        written - wiped,
+        time.monotonic() - written,
+        signature,
+    )
 
 
 def _signatures(paths: Iterable[str]) -> dict[int, str]:
@@ -175,7 +214,8 @@ def _make_table(target: Target, planned: Plan) -> None:
 
 
 def _finish(target: Target, planned: Plan, order: Order) -> None:
-    """Change the images' own bytes, and so after the read-back: boot code, the table's fit and the seed's entry."""
+    """Change the images' own bytes, and so after the read-back: boot code, the table's fit and the
+    seed's entry."""
     for span in planned.spans:
         if span.boot:
             bootcode.install(target, span, planned.table)
@@ -191,7 +231,9 @@ def _finish(target: Target, planned: Plan, order: Order) -> None:
 def _add_seed(target: Target, span: Span, order: Order) -> None:
     table = partitions.read_gpt(target)
     if table:
-        table.add(Span(table.free_number(), span.start, span.size, span.type, span.name), target).write(target)
+        table.add(
+            Span(table.free_number(), span.start, span.size, span.type, span.name), target
+        ).write(target)
     elif partitions.has_mbr(target):
         partitions.add_to_mbr(target, span)
     else:
@@ -200,7 +242,8 @@ def _add_seed(target: Target, span: Span, order: Order) -> None:
 
 
 def wipe(order: Order, disks: Sequence[Disk], progress: Progress) -> int:
-    """Erase all local disks that the order does not keep; returns the bytes erased. Raises PrimeError."""
+    """Erase all local disks that the order does not keep; returns the bytes erased. Raises
+    PrimeError."""
     return wipe_all(erasable(disks, order.keep), progress)
 
 
@@ -215,9 +258,14 @@ def main() -> None:
     from xml.etree import ElementTree
 
     from cod.wire.confd.messages import order_from
-    parser = argparse.ArgumentParser(prog="cprime", description="Write an order's images to a disk.")
+
+    parser = argparse.ArgumentParser(
+        prog="cprime", description="Write an order's images to a disk."
+    )
     parser.add_argument("--order", required=True, type=Path, help="file with an <order> document")
-    parser.add_argument("--disk", required=True, action="append", type=Path, help="file or device; may be repeated")
+    parser.add_argument(
+        "--disk", required=True, action="append", type=Path, help="file or device; may be repeated"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan, touch nothing")
     asked = parser.parse_args()
     order = order_from(ElementTree.parse(asked.order).getroot())
@@ -226,8 +274,15 @@ def main() -> None:
         if asked.dry_run:
             print("\n".join(plan(order, disks).lines()))
             return
-        print(prime(order, disks, lambda phase, done, total, rate: print(
-            f"{phase}: {done} of {total} bytes, {rate / 1e6:.1f} MB/s", flush=True)))
+        print(
+            prime(
+                order,
+                disks,
+                lambda phase, done, total, rate: print(
+                    f"{phase}: {done} of {total} bytes, {rate / 1e6:.1f} MB/s", flush=True
+                ),
+            )
+        )
     except PrimeError as error:
         raise SystemExit(f"cprime: {error}") from None
 

@@ -21,7 +21,8 @@ class Stopped(Exception):
 
 
 class Meter:
-    """Bytes done of a total, and how fast; added to by many threads, read by one. `stopped`: `add` raises Stopped."""
+    """Bytes done of a total, and how fast; added to by many threads, read by one. `stopped`: `add`
+    raises Stopped."""
 
     def __init__(self, phase: str, total: int) -> None:
         self.phase, self.total, self.done = phase, total, 0
@@ -43,7 +44,8 @@ class Meter:
         while len(self._past) > 2 and self._past[0][0] < now - _WINDOW:
             self._past.popleft()
         then, before = self._past[0]
-        if self.done >= self.total:  # nothing more comes: the rate of all of it, and not of the seconds since the end
+        # nothing more comes: the rate of all of it, and not of the seconds since the end
+        if self.done >= self.total:
             then, before = self._began, 0
         progress(self.phase, self.done, self.total, (self.done - before) / max(now - then, 1e-3))
 
@@ -57,15 +59,24 @@ class Crew:
         self._stop = threading.Event()
         self._errors: list[BaseException] = []
 
-    def run(self, produce: Callable[[Callable[[Item], None]], None], work: Callable[[Item], None],
-            meter: Meter, progress: Progress, cancel: Callable[[], None] = lambda: None) -> None:
-        """Run until all is done. The first exception of any thread, or of `progress`, stops all and is raised.
+    def run(
+        self,
+        produce: Callable[[Callable[[Item], None]], None],
+        work: Callable[[Item], None],
+        meter: Meter,
+        progress: Progress,
+        cancel: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run until all is done. The first exception of any thread, or of `progress`, stops all and
+        is raised.
 
         `cancel` makes a producer that waits for somebody else stop waiting.
         """
         threads = [threading.Thread(target=self._guard, args=(self._produce, produce), daemon=True)]
-        threads += [threading.Thread(target=self._guard, args=(self._work, work), daemon=True)
-                    for _ in range(self._workers)]
+        threads += [
+            threading.Thread(target=self._guard, args=(self._work, work), daemon=True)
+            for _ in range(self._workers)
+        ]
         try:
             for thread in threads:
                 thread.start()

@@ -1,11 +1,14 @@
-"""ctramp: the agent that runs on a node in the trampoline. This is its shell: options, sockets, the clock, the console.
+"""ctramp: the agent that runs on a node in the trampoline. This is its shell: options, sockets, the
+clock, the console.
 
-    python3 -m trampoline.ctramp [--confd HOST:PORT] [--mac MAC] [--secret FILE] [--root DIR] [--disk FILE]...
+    python3 -m trampoline.ctramp [--confd HOST:PORT] [--mac MAC] [--secret FILE] [--root DIR]
+    [--disk FILE]...
                                  [--reboot-command CMD] [--poweroff-command CMD] [--once]
 
-What is not given comes from the kernel's command line (`cod.confd=`, `cod.mac=`). With `--disk`, the files given are
-the machine's only disks, so that a test can run whole agents beside each other. It ends when it has rebooted or
-switched off the machine, or, with `--once`, when its first connection ends.
+What is not given comes from the kernel's command line (`cod.confd=`, `cod.mac=`). With `--disk`,
+the files given are the machine's only disks, so that a test can run whole agents beside each other.
+It ends when it has rebooted or switched off the machine, or, with `--once`, when its first
+connection ends.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ class BadOptions(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the program is told; see the head of this file. '' is for what the kernel's command line says."""
+    """What the program is told; see the head of this file. '' is for what the kernel's command line
+    says."""
 
     confd: str = ""
     mac: str = ""
@@ -79,7 +83,8 @@ def run(options: Options) -> int:
 
 
 def log(line: str) -> None:
-    """Print one line on the console. Nothing that is secret may ever come here: consoles are logged."""
+    """Print one line on the console. Nothing that is secret may ever come here: consoles are
+    logged."""
     print(f"trampoline: {line}", flush=True)
 
 
@@ -90,8 +95,8 @@ def log_end(reason: str) -> None:
 
 
 def pause(failures: int, chance: float) -> float:
-    """Return seconds until the next attempt: doubling, and spread by `chance` (0..1), so that a thousand nodes whose
-    server comes back do not knock in step."""
+    """Return seconds until the next attempt: doubling, and spread by `chance` (0..1), so that a
+    thousand nodes whose server comes back do not knock in step."""
     return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE) * (0.25 + 0.75 * chance)
 
 
@@ -129,7 +134,9 @@ class Shell:
         try:
             secrets = protocol.Secrets(protocol.Secret.read(self._options.secret.read_text()))
         except (OSError, ValueError) as error:
-            raise BadOptions(f"no usable secret in {self._options.secret}: {type(error).__name__}") from None
+            raise BadOptions(
+                f"no usable secret in {self._options.secret}: {type(error).__name__}"
+            ) from None
         if self._session_file.exists():
             secrets.learned(protocol.Secret.read(self._session_file.read_text()))
         self.agent = Agent(mac, secrets, self._scan, self._act, self._wake, log, self._keep)
@@ -137,8 +144,9 @@ class Shell:
     # ------------------------------------------------------------ secrets
 
     def _keep(self, session: protocol.Secret) -> None:
-        """The server forgets the boot's secret once it knows the session's: an agent that is started again needs it.
-        The file is in RAM, like all of the trampoline, and gone at the next boot."""
+        """The server forgets the boot's secret once it knows the session's: an agent that is
+        started again needs it. The file is in RAM, like all of the trampoline, and gone at the next
+        boot."""
         partial = self._session_file.with_suffix(".partial")
         partial.write_text(str(session))
         partial.chmod(0o600)
@@ -152,7 +160,9 @@ class Shell:
         return inventory.disks(self._options.root)
 
     def _scan(self) -> str:
-        return ET.tostring(inventory.report(self._options.root, self._mac, self._disks(), self._heard), "unicode")
+        return ET.tostring(
+            inventory.report(self._options.root, self._mac, self._disks(), self._heard), "unicode"
+        )
 
     def _act(self, order: Order, tell: Tell) -> Mapping[str, float] | tuple[TestResult, ...]:
         from trampoline import cprime  # late: a machine that only reports need not load it
@@ -169,9 +179,16 @@ class Shell:
         if order.action == "burnin":
             from trampoline.burnin import run
 
-            root = self._options.root  # a test's agent, whose disks are files, leaves its host's memory alone
-            return run.burnin(order, self._disks(), lambda: inventory.nics(root, self._mac), root, tell,
-                              STAND_IN_MEMORY if self._options.disks else None)
+            # a test's agent, whose disks are files, leaves its host's memory alone
+            root = self._options.root
+            return run.burnin(
+                order,
+                self._disks(),
+                lambda: inventory.nics(root, self._mac),
+                root,
+                tell,
+                STAND_IN_MEMORY if self._options.disks else None,
+            )
         raise PrimeError(f"this trampoline cannot {order.action}")
 
     # ------------------------------------------------------------ connections
@@ -181,7 +198,8 @@ class Shell:
             self._waker.send(b"\0")
 
     def converse(self, host: str, port: int) -> str:
-        """Return one connection, from connect to its end; returns why it ended, '' if the machine is to leave."""
+        """Return one connection, from connect to its end; returns why it ended, '' if the machine
+        is to leave."""
         self.was_welcomed = False
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
@@ -215,11 +233,14 @@ class Shell:
 
 
 def _figures(done: Any) -> dict[str, float]:
-    return {name: float(value) for name, value in asdict(done).items() if isinstance(value, int | float)}
+    return {
+        name: float(value) for name, value in asdict(done).items() if isinstance(value, int | float)
+    }
 
 
 def leave(action: str, options: Options) -> None:
-    """Reboot or switch off the machine. What a job wrote was synced by the job; this is for the rest."""
+    """Reboot or switch off the machine. What a job wrote was synced by the job; this is for the
+    rest."""
     log("rebooting" if action == "reboot" else "switching off")
     os.sync()
     command = options.reboot_command if action == "reboot" else options.poweroff_command

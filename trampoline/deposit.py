@@ -1,7 +1,9 @@
-"""Sends a captured disk to the image server: see docs/capture.md. One connection, one request at a time.
+"""Sends a captured disk to the image server: see docs/capture.md. One connection, one request at a
+time.
 
-A connection that breaks is made again. Then the server is asked how far the disk is there, because the answer to the
-last piece may have been lost, or the server may have been started anew without all of it.
+A connection that breaks is made again. Then the server is asked how far the disk is there, because
+the answer to the last piece may have been lost, or the server may have been started anew without
+all of it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class _Broken(Exception):
 
 
 class Sender:
-    """Where a capture goes. Its methods raise PrimeError when the server says no, or when patience is out."""
+    """Where a capture goes. Its methods raise PrimeError when the server says no, or when patience
+    is out."""
 
     def __init__(self, deposit: Deposit, patience: Patience) -> None:
         self._host, self._port, self._path = split(deposit.url)
@@ -75,7 +78,8 @@ class Sender:
     def _again(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
         for failures in range(1, self._patience.tries + 1):
             try:
-                if failures > 1 and method != "GET":  # what it says while a body is being sent may never be heard
+                # what it says while a body is being sent may never be heard
+                if failures > 1 and method != "GET":
                     self._ask("GET", "", b"", self._patience.stall)
                 return self._ask(method, path, body, stall)
             except _Broken as error:
@@ -100,14 +104,25 @@ class Sender:
             assert self._connection.sock
             self._connection.sock.settimeout(stall)
             connection = self._connection
-            connection.request(method, self._path + path, body or None, headers if body else headers | {
-                "Content-Length": "0"})
+            connection.request(
+                method,
+                self._path + path,
+                body or None,
+                headers if body else headers | {"Content-Length": "0"},
+            )
             response = connection.getresponse()
             status, said = response.status, response.read(1 << 16)
         except TimeoutError:
             raise _Broken(f"no answer for {stall:g} seconds") from None
-        except (OSError, HTTPException, ValueError, AttributeError) as error:  # the last two: closed by another thread
-            raise _Broken(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
+        except (
+            OSError,
+            HTTPException,
+            ValueError,
+            AttributeError,
+        ) as error:  # the last two: closed by another thread
+            raise _Broken(
+                getattr(error, "strerror", None) or str(error) or type(error).__name__
+            ) from None
         if response.will_close:
             self._drop()
         # What an answer means. Raises _Broken, Behind and PrimeError.
@@ -119,7 +134,9 @@ class Sender:
                 return values
             at = values["at"]
         except (ValueError, KeyError, TypeError):
-            raise PrimeError(f"the image server refuses the capture ({status}): {_words(said)}") from None
+            raise PrimeError(
+                f"the image server refuses the capture ({status}): {_words(said)}"
+            ) from None
         raise Behind(int(at))
 
     def _drop(self) -> None:

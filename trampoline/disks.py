@@ -11,8 +11,8 @@ from trampoline.inventory import Disk
 
 
 def erasable(disks: Iterable[Disk], keep: Iterable[str]) -> list[Disk]:
-    """Return the local disks that no rule in `keep` names. USB, SAN and multipath disks are not local (see
-    inventory)."""
+    """Return the local disks that no rule in `keep` names. USB, SAN and multipath disks are not
+    local (see inventory)."""
     rules = tuple(keep)
     return [disk for disk in disks if disk.local and not any(fits(rule, disk) for rule in rules)]
 
@@ -28,26 +28,36 @@ def fits(rule: str, disk: Disk) -> bool:
 
 
 def choose(rule: str, disks: Sequence[Disk], need: int, sector: int = 0) -> Disk:
-    """Return the disk that `rule` picks for `need` bytes: 'first', 'smallest' or 'largest' of those that are large
-    enough, 'serial:X' or 'path:X'. `disks` are in the kernel's order; those that the firmware cannot start systems
-    from, or whose sectors are not of `sector` bytes (0: any will do), are passed over. Raises PrimeError."""
+    """Return the disk that `rule` picks for `need` bytes: 'first', 'smallest' or 'largest' of those
+    that are large enough, 'serial:X' or 'path:X'. `disks` are in the kernel's order; those that the
+    firmware cannot start systems from, or whose sectors are not of `sector` bytes (0: any will do),
+    are passed over. Raises PrimeError."""
     named = ":" in rule
     candidates = [disk for disk in disks if fits(rule, disk)] if named else list(disks)
     if not candidates:
-        raise PrimeError(f"no suitable disk: {f'none is {rule}' if named else 'the node has no local one to use'}")
+        raise PrimeError(
+            "no suitable disk:"
+            f" {f'none is {rule}' if named else 'the node has no local one to use'}"
+        )
     seen = [disk for disk in candidates if disk.bootable]
     if not seen:
-        raise PrimeError(f"no suitable disk: the machine's BIOS does not offer {_paths(candidates)} to start a system "
-                         "from; enable the controller's boot support in the firmware's set-up, or name another disk in "
-                         "the template")
+        raise PrimeError(
+            f"no suitable disk: the machine's BIOS does not offer {_paths(candidates)} to start a"
+            " system from; enable the controller's boot support in the firmware's set-up, or name"
+            " another disk in the template"
+        )
     candidates = [disk for disk in seen if sector in (0, disk.sector)]
     if not candidates:
-        raise PrimeError(f"no suitable disk: the images are for sectors of {sector} bytes, "
-                         f"{_paths(seen)} has sectors of {seen[0].sector}")
+        raise PrimeError(
+            f"no suitable disk: the images are for sectors of {sector} bytes, "
+            f"{_paths(seen)} has sectors of {seen[0].sector}"
+        )
     enough = [disk for disk in candidates if disk.size >= need]
     if not enough:
         largest = max(candidates, key=lambda disk: disk.size)
-        raise PrimeError(f"the disk is too small: {need} bytes are needed, {largest.path} has {largest.size}")
+        raise PrimeError(
+            f"the disk is too small: {need} bytes are needed, {largest.path} has {largest.size}"
+        )
     if rule == "smallest":
         return min(enough, key=lambda disk: disk.size)
     if rule == "largest":

@@ -1,9 +1,11 @@
-"""Arranges a UEFI machine's boot order: the network, then the disk that was primed, then everything else. Best effort.
+"""Arranges a UEFI machine's boot order: the network, then the disk that was primed, then everything
+else. Best effort.
 
-COD is asked at every boot, and a boot that is sent on to the disk finds the one that was written, whatever other disks
-the machine has. An operating system or its installer may have put itself first; an entry for the primed disk is made
-anew at each priming, and the one before removed. Formats: UEFI 2.10, 3.1.3 (load options), 3.3 (BootOrder), 10.3
-(device paths); the files: Linux's efivarfs, whose first four bytes are the variable's attributes.
+COD is asked at every boot, and a boot that is sent on to the disk finds the one that was written,
+whatever other disks the machine has. An operating system or its installer may have put itself
+first; an entry for the primed disk is made anew at each priming, and the one before removed.
+Formats: UEFI 2.10, 3.1.3 (load options), 3.3 (BootOrder), 10.3 (device paths); the files: Linux's
+efivarfs, whose first four bytes are the variable's attributes.
 """
 
 from __future__ import annotations
@@ -31,22 +33,34 @@ _LOADERS = ("shimx64.efi", "grubx64.efi", "systemd-bootx64.efi", "bootmgfw.efi")
 
 
 def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
-    """Make the entry for `disk`, put the boot order right; return what was done, or why nothing was."""
+    """Make the entry for `disk`, put the boot order right; return what was done, or why nothing
+    was."""
     path = efivars / f"BootOrder-{_GLOBAL}"
     try:
         options = dict(_options(efivars))
         for number in [number for number, option in options.items() if description(option) == NAME]:
             _file(efivars, number).unlink()
             del options[number]
-        before = [number for (number,) in struct.iter_unpack("<H", path.read_bytes()[4:])] if path.exists() else []
+        before = (
+            [number for (number,) in struct.iter_unpack("<H", path.read_bytes()[4:])]
+            if path.exists()
+            else []
+        )
         network = [number for number in before if is_network(options.get(number, b""))]
         own = _add(disk, efivars, options)
         rest = [number for number in before if number not in network and number in options]
         wanted = [*network, *own, *rest]
         if wanted != before:
-            path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))  # whole, in one write
+            # whole, in one write
+            path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))
         return f"boot order: {len(network)} of the network, then {NAME if own else 'as it was'}"
-    except (OSError, struct.error, ValueError, OverflowError, PrimeError) as error:  # what is on the disk is anybody's
+    except (
+        OSError,
+        struct.error,
+        ValueError,
+        OverflowError,
+        PrimeError,
+    ) as error:  # what is on the disk is anybody's
         return f"boot order: not changed ({error})"
 
 
@@ -61,7 +75,8 @@ def _file(efivars: Path, number: int) -> Path:
 
 
 def _add(disk: Disk, efivars: Path, options: Mapping[int, bytes]) -> list[int]:
-    """Write the entry for the disk's EFI system partition; return its number, nothing where it has none."""
+    """Write the entry for the disk's EFI system partition; return its number, nothing where it has
+    none."""
     place = partitions.esp(disk)
     if place is None:
         return []
@@ -74,19 +89,36 @@ def _add(disk: Disk, efivars: Path, options: Mapping[int, bytes]) -> list[int]:
 def loader(disk: Disk, place: EspPlace) -> str:
     """Return the path of the system's loader on its EFI system partition, with slashes."""
     start, size = place.first * disk.sector, place.count * disk.sector
-    names = fatnames.below(lambda length, at: disk.read(length, start + at) if at < size else b"", "EFI", depth=3)
+    names = fatnames.below(
+        lambda length, at: disk.read(length, start + at) if at < size else b"", "EFI", depth=3
+    )
     folded = {name.lower(): name for name in names}
     if FALLBACK.lower() in folded:
         return FALLBACK
-    found = (folded[name] for wanted in _LOADERS for name in sorted(folded) if name.endswith("/" + wanted))
+    found = (
+        folded[name]
+        for wanted in _LOADERS
+        for name in sorted(folded)
+        if name.endswith("/" + wanted)
+    )
     return next(found, FALLBACK)
 
 
 def option(name: str, place: EspPlace, file: str) -> bytes:
     """Return a load option (EFI_LOAD_OPTION) for `file` on a partition."""
     kind = 2 if place.guid else 1  # GPT with a GUID, MBR with a 32-bit signature: for both fields
-    drive = struct.pack("<BBHIQQ16sBB", 4, 1, 42, place.number, place.first, place.count,
-                        place.guid or place.signature, kind, kind)
+    drive = struct.pack(
+        "<BBHIQQ16sBB",
+        4,
+        1,
+        42,
+        place.number,
+        place.first,
+        place.count,
+        place.guid or place.signature,
+        kind,
+        kind,
+    )
     text = ("\\" + file.replace("/", "\\") + "\0").encode("utf-16-le")
     path = drive + struct.pack("<BBH", 4, 4, 4 + len(text)) + text + _END
     return struct.pack("<IH", _ACTIVE, len(path)) + (name + "\0").encode("utf-16-le") + path

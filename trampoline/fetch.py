@@ -1,4 +1,5 @@
-"""HTTP/1.1 downloads that survive a bad server: timeouts, reconnects with Range, a budget of tries. Plain http only.
+"""HTTP/1.1 downloads that survive a bad server: timeouts, reconnects with Range, a budget of tries.
+Plain http only.
 
 What is fetched is checked by digest elsewhere; here only lengths count.
 """
@@ -22,7 +23,8 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a server is given: seconds without progress, tries in a row, seconds before the second (doubling)."""
+    """How long a server is given: seconds without progress, tries in a row, seconds before the
+    second (doubling)."""
 
     stall: float = 15.0
     tries: int = 6
@@ -37,13 +39,16 @@ class _Broken(Exception):
 
 
 class Download:
-    """The bytes of `url` from `start` up to `end` (to its end, if None), in order, reconnecting where it breaks off.
+    """The bytes of `url` from `start` up to `end` (to its end, if None), in order, reconnecting
+    where it breaks off.
 
     at     offset of the next byte
     total  bytes of the whole resource, known after the first byte was read
     """
 
-    def __init__(self, url: str, patience: Patience, start: int = 0, end: int | None = None) -> None:
+    def __init__(
+        self, url: str, patience: Patience, start: int = 0, end: int | None = None
+    ) -> None:
         self.url = url
         self.at = start
         self.total = -1
@@ -58,7 +63,8 @@ class Download:
         self._closed = False
 
     def fill(self, view: memoryview) -> int:
-        """Read until `view` is full or the end is reached; the bytes read. Raises PrimeError when patience is out."""
+        """Read until `view` is full or the end is reached; the bytes read. Raises PrimeError when
+        patience is out."""
         filled = 0
         while filled < len(view):
             try:
@@ -81,7 +87,8 @@ class Download:
             yield bytes(view[:got])
 
     def skip_to(self, offset: int) -> None:
-        """Go on reading at `offset`, ahead of `at`: near by on the same connection, further on by another request."""
+        """Go on reading at `offset`, ahead of `at`: near by on the same connection, further on by
+        another request."""
         if offset - self.at > BLOCK:
             self._drop()
             self.at = offset
@@ -107,10 +114,16 @@ class Download:
             return self._some(view)
         started = time.monotonic()
         try:
-            data = self._response.read1(min(len(view), end - self.at, BLOCK))  # what is there: a stall loses nothing
+            # what is there: a stall loses nothing
+            data = self._response.read1(min(len(view), end - self.at, BLOCK))
         except TimeoutError:
             raise _Broken(f"nothing came for {self._patience.stall:g} seconds") from None
-        except (OSError, HTTPException, ValueError, AttributeError) as error:  # the last two: closed by another thread
+        except (
+            OSError,
+            HTTPException,
+            ValueError,
+            AttributeError,
+        ) as error:  # the last two: closed by another thread
             raise _Broken(_words(error)) from None
         if not data:
             raise _Broken("the connection ended early")
@@ -139,7 +152,9 @@ class Download:
         host, port, path = split(url)
         asked = {"Accept": "*/*"}
         if self.at or self._end is not None:
-            asked["Range"] = f"bytes={self.at}-" + (str(self._end - 1) if self._end is not None else "")
+            asked["Range"] = f"bytes={self.at}-" + (
+                str(self._end - 1) if self._end is not None else ""
+            )
         try:
             # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
             address: Any = (host.encode(), port)
@@ -158,21 +173,28 @@ class Download:
         if status >= 500 or status in (408, 425, 429):
             raise _Broken(f"it answered {status} {response.reason}")
         if status == 206:
-            first, _, total = (response.getheader("Content-Range", "").removeprefix("bytes ")).partition("/")
+            first, _, total = (
+                response.getheader("Content-Range", "").removeprefix("bytes ")
+            ).partition("/")
             if not first.startswith(f"{self.at}-") or not total.isdecimal():
                 raise _Broken("it answered with another range than asked for")
             found = int(total)
         elif status == 200 and self.at == 0 and length and length.isdecimal():
             found = int(length)
         elif status == 200:
-            raise PrimeError(f"the image server cannot send parts of {self.url} (Range), or does not say its length")
+            raise PrimeError(
+                f"the image server cannot send parts of {self.url} (Range), or does not say its"
+                " length"
+            )
         else:
             raise PrimeError(f"the image server answered {status} {response.reason} for {self.url}")
         if self.total not in (-1, found):
             raise PrimeError(f"{self.url} changed while it was being fetched")
         self.total = found
         if self._end is not None and self._end > found:
-            raise PrimeError(f"{self.url} is cut short: {found} bytes, at least {self._end} expected")
+            raise PrimeError(
+                f"{self.url} is cut short: {found} bytes, at least {self._end} expected"
+            )
         return response
 
     def _try_again(self, why: str) -> None:
@@ -180,8 +202,10 @@ class Download:
         self._failures += 1
         self._few, self._slow = 0, 0.0
         if self._failures >= self._patience.tries or self._closed:
-            raise PrimeError(f"the image server failed at byte {self.at} of {self.url}: {why}; "
-                             f"gave up after {self._failures} tries")
+            raise PrimeError(
+                f"the image server failed at byte {self.at} of {self.url}: {why}; "
+                f"gave up after {self._failures} tries"
+            )
         time.sleep(min(self._patience.pause * 2 ** (self._failures - 1), 8.0))
 
     def _drop(self) -> None:
@@ -193,7 +217,8 @@ class Download:
 
 
 def get(url: str, limit: int, patience: Patience) -> bytes:
-    """Return all of a small resource. Raises PrimeError, also when it has more than `limit` bytes."""
+    """Return all of a small resource. Raises PrimeError, also when it has more than `limit`
+    bytes."""
     download = Download(url, patience)
     data = bytearray()
     try:
@@ -210,7 +235,9 @@ def split(url: str) -> tuple[str, int, str]:
     """Host, port and path of an http URL. Raises PrimeError for any other."""
     scheme, _, rest = url.partition("://")
     place, slash, path = rest.partition("/")
-    host, _, port = place.rpartition(":") if not place.endswith("]") and ":" in place else (place, "", "80")
+    host, _, port = (
+        place.rpartition(":") if not place.endswith("]") and ":" in place else (place, "", "80")
+    )
     if scheme != "http" or not host or not port.isdecimal():
         raise PrimeError(f"{url} is not an http URL that can be fetched here")
     return host.strip("[]"), int(port), slash + path or "/"

@@ -1,8 +1,10 @@
-"""Writes one image to its place on a disk, in one pass: fetch, unpack, check and write overlap, nothing is kept.
+"""Writes one image to its place on a disk, in one pass: fetch, unpack, check and write overlap,
+nothing is kept.
 
-COD's own images come in chunks (see `cod.wire.manifest`): each is checked before it is written, damaged ones are
-fetched again, and what is empty is not sent at all. Images from elsewhere come as one stream whose sha256 is known only
-at its end: a mismatch is found after it was written, and leaves a disk that must not be booted.
+COD's own images come in chunks (see `cod.wire.manifest`): each is checked before it is written,
+damaged ones are fetched again, and what is empty is not sent at all. Images from elsewhere come as
+one stream whose sha256 is known only at its end: a mismatch is found after it was written, and
+leaves a disk that must not be booted.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _ZEROS = bytes(CHUNK)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """An image and its place: `offset` on the disk, `room` bytes there. `manifest` if it comes in chunks."""
+    """An image and its place: `offset` on the disk, `room` bytes there. `manifest` if it comes in
+    chunks."""
 
     source: ImageSource
     offset: int
@@ -81,13 +84,17 @@ def load_manifest(source: ImageSource, patience: Patience) -> Manifest:
     """Fetch and check an image's manifest. Raises PrimeError."""
     data = get(f"{source.url}/manifest.json", manifest.LIMIT, patience)
     if manifest.digest(data) != source.digest:
-        raise PrimeError(f"bad checksum: the manifest at {source.url} is not the one that was ordered")
+        raise PrimeError(
+            f"bad checksum: the manifest at {source.url} is not the one that was ordered"
+        )
     try:
         found = manifest.decode(data)
     except BadManifest as error:
         raise PrimeError(f"the manifest at {source.url} cannot be used: {error}") from None
     if found.size != source.size:
-        raise PrimeError(f"the image at {source.url} has {found.size} bytes, {source.size} were ordered")
+        raise PrimeError(
+            f"the image at {source.url} has {found.size} bytes, {source.size} were ordered"
+        )
     return found
 
 
@@ -125,7 +132,9 @@ def _write_chunks(piece: Piece, found: Manifest, writing: Writing) -> None:
 def chunks_download(piece: Piece, found: Manifest, patience: Patience) -> Download:
     """Return a download of the used part of an image's data.zst."""
     end = found.chunks[-1].offset + found.chunks[-1].length if found.chunks else 0
-    return Download(f"{piece.source.url}/data.zst", patience, found.chunks[0].offset if end else 0, end)
+    return Download(
+        f"{piece.source.url}/data.zst", patience, found.chunks[0].offset if end else 0, end
+    )
 
 
 def fetch_chunks(download: Download, found: Manifest) -> Iterator[_Packed]:
@@ -137,23 +146,37 @@ def fetch_chunks(download: Download, found: Manifest) -> Iterator[_Packed]:
         yield chunk, data
 
 
-def unpack_chunk(piece: Piece, chunk: Chunk, data: bytearray, tools: Tools, writing: Writing) -> None:
-    """Check a chunk, fetching it once more if it is damaged, and unpack it into `tools.buffer`. Raises PrimeError."""
+def unpack_chunk(
+    piece: Piece, chunk: Chunk, data: bytearray, tools: Tools, writing: Writing
+) -> None:
+    """Check a chunk, fetching it once more if it is damaged, and unpack it into `tools.buffer`.
+    Raises PrimeError."""
     if manifest.digest(data) != chunk.digest:
-        again = Download(f"{piece.source.url}/data.zst", writing.patience, chunk.offset, chunk.offset + chunk.length)
+        again = Download(
+            f"{piece.source.url}/data.zst",
+            writing.patience,
+            chunk.offset,
+            chunk.offset + chunk.length,
+        )
         again.fill(memoryview(data))
         again.close()
         if manifest.digest(data) != chunk.digest:
-            raise PrimeError(f"bad checksum: the chunk at byte {chunk.raw_offset} of the image at {piece.source.url} "
-                             "is damaged on its server")
+            raise PrimeError(
+                f"bad checksum: the chunk at byte {chunk.raw_offset} of the image at"
+                f" {piece.source.url} is damaged on its server"
+            )
     with writing.lock:
         writing.fetched += len(data)
     try:
         length = tools.zstd.into(data, tools.buffer)
     except ZstdError as error:
-        raise PrimeError(f"the chunk at byte {chunk.raw_offset} of {piece.source.url}: {error}") from None
+        raise PrimeError(
+            f"the chunk at byte {chunk.raw_offset} of {piece.source.url}: {error}"
+        ) from None
     if length != chunk.raw_length:
-        raise PrimeError(f"the chunk at byte {chunk.raw_offset} of {piece.source.url} has a wrong length")
+        raise PrimeError(
+            f"the chunk at byte {chunk.raw_offset} of {piece.source.url} has a wrong length"
+        )
 
 
 def _holes(found: Manifest, offset: int) -> list[tuple[int, int]]:
@@ -168,8 +191,8 @@ def _holes(found: Manifest, offset: int) -> list[tuple[int, int]]:
 def zero(writing: Writing, spans: Sequence[tuple[int, int]]) -> None:
     """Make ranges (offset, length) of the disk read as zeros.
 
-    That may take as long as the disk is large, so it shows as a phase of its own: who only sees that nothing is being
-    written must take the node for stalled.
+    That may take as long as the disk is large, so it shows as a phase of its own: who only sees
+    that nothing is being written must take the node for stalled.
     """
     meter = Meter("zero", sum(length for _, length in spans))
 
@@ -210,8 +233,8 @@ def _write_stream(piece: Piece, writing: Writing) -> None:
 
 
 def stream(source: ImageSource, download: Download, writing: Writing) -> Iterator[bytes]:
-    """Yield the raw image in blocks of 1 MiB (the last may be shorter), length and checksum checked. Raises
-    PrimeError."""
+    """Yield the raw image in blocks of 1 MiB (the last may be shorter), length and checksum
+    checked. Raises PrimeError."""
     state = sha256()
 
     def served() -> Iterator[bytes]:
@@ -225,14 +248,19 @@ def stream(source: ImageSource, download: Download, writing: Writing) -> Iterato
         for block in manifest.chunked(_UNPACK[source.compression](served())):
             at += len(block)
             if at > source.size:
-                raise PrimeError(f"the image at {source.url} is longer than the {source.size} bytes it should have")
+                raise PrimeError(
+                    f"the image at {source.url} is longer than the {source.size} bytes it should"
+                    " have"
+                )
             yield block
     except (ZstdError, zlib.error, EOFError) as error:
         raise PrimeError(f"the image at {source.url} is damaged or cut short ({error})") from None
     if at < source.size:
         raise PrimeError(f"short image: {source.url} has {at} bytes, {source.size} were ordered")
     if state.hexdigest() != source.digest:
-        raise PrimeError(f"bad checksum: the sha256 of {source.url} is {state.hexdigest()}, not {source.digest}")
+        raise PrimeError(
+            f"bad checksum: the sha256 of {source.url} is {state.hexdigest()}, not {source.digest}"
+        )
 
 
 def _gunzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -275,8 +303,13 @@ def read_back(target: Target, sums: dict[int, tuple[int, bytes]], progress: Prog
 
     def work(offset: int) -> None:
         length, wanted = sums[offset]
-        if blake2b(target.read_into(tools.buffer, length, offset), digest_size=16).digest() != wanted:
-            raise PrimeError(f"the disk {target.path} does not hold what was written at byte {offset}")
+        if (
+            blake2b(target.read_into(tools.buffer, length, offset), digest_size=16).digest()
+            != wanted
+        ):
+            raise PrimeError(
+                f"the disk {target.path} does not hold what was written at byte {offset}"
+            )
         meter.add(length)
 
     Crew(WORKERS).run(produce, work, meter, progress)

@@ -1,8 +1,9 @@
-"""How an image gets to its place: copied, unpacked from qcow2, or by a program of its own (see `orders.ImageSource`).
+"""How an image gets to its place: copied, unpacked from qcow2, or by a program of its own (see
+`orders.ImageSource`).
 
-A program is a static executable, fetched into memory and checked; it is run with the device's path as its argument and
-the unpacked image on standard input. It succeeds by exit status 0; the last line that it writes to standard error is
-the reason otherwise.
+A program is a static executable, fetched into memory and checked; it is run with the device's path
+as its argument and the unpacked image on standard input. It succeeds by exit status 0; the last
+line that it writes to standard error is the reason otherwise.
 """
 
 from __future__ import annotations
@@ -38,10 +39,19 @@ def _run(piece: Piece, writing: Writing) -> None:
     program = _load(piece, writing)
     errors = os.memfd_create("errors")
     device = _device(piece, writing.target)
-    download = (images.chunks_download(piece, piece.manifest, writing.patience) if piece.manifest
-                else Download(piece.source.url, writing.patience))
-    process = subprocess.Popen([f"/proc/self/fd/{program}", device], stdin=subprocess.PIPE,
-                               stdout=subprocess.DEVNULL, stderr=errors, pass_fds=[program], bufsize=0)
+    download = (
+        images.chunks_download(piece, piece.manifest, writing.patience)
+        if piece.manifest
+        else Download(piece.source.url, writing.patience)
+    )
+    process = subprocess.Popen(
+        [f"/proc/self/fd/{program}", device],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        pass_fds=[program],
+        bufsize=0,
+    )
 
     def produce(put: Callable[[bytes], None]) -> None:
         for block in _raw(piece, download, writing):
@@ -78,10 +88,13 @@ def _feed(process: subprocess.Popen[bytes], block: bytes) -> None:
 
 
 def _load(piece: Piece, writing: Writing) -> int:
-    """Return the program as a file in memory, read-only, because what is open for writing cannot be run."""
+    """Return the program as a file in memory, read-only, because what is open for writing cannot be
+    run."""
     program = get(piece.source.installer, _LIMIT, writing.patience)
     if sha256(program).hexdigest() != piece.source.installer_digest:
-        raise PrimeError(f"bad checksum: the installer {piece.source.installer} is not the one that was ordered")
+        raise PrimeError(
+            f"bad checksum: the installer {piece.source.installer} is not the one that was ordered"
+        )
     writable = os.memfd_create("installer", 0)
     with os.fdopen(writable, "wb", closefd=False) as file:
         file.write(program)
@@ -99,7 +112,9 @@ def _device(piece: Piece, target: Target) -> str:
     deadline = time.monotonic() + _APPEARS
     while not os.path.exists(path):
         if not target.is_device or time.monotonic() > deadline:
-            raise PrimeError(f"the device {path} of partition {piece.source.target} does not appear")
+            raise PrimeError(
+                f"the device {path} of partition {piece.source.target} does not appear"
+            )
         time.sleep(0.05)
     return path
 
@@ -126,6 +141,10 @@ def _zeros(count: int) -> Iterator[bytes]:
 
 
 def _failed(piece: Piece, status: int, errors: int) -> str:
-    text = os.pread(errors, 1 << 16, max(os.fstat(errors).st_size - (1 << 16), 0)).decode("utf-8", "replace").strip()
+    text = (
+        os.pread(errors, 1 << 16, max(os.fstat(errors).st_size - (1 << 16), 0))
+        .decode("utf-8", "replace")
+        .strip()
+    )
     reason = text.splitlines()[-1][:300] if text else "it gave no reason"
     return f"the installer {piece.source.installer} failed with status {status}: {reason}"

@@ -1,7 +1,9 @@
-"""What this machine is made of: /proc and /sys in, the report's `<node>` element out (see schema/report.rng).
+"""What this machine is made of: /proc and /sys in, the report's `<node>` element out (see
+schema/report.rng).
 
-Nothing is opened for writing and no disk is read: partitions are those that the kernel found. The roots are arguments,
-so a tree of files can stand for any machine. What is not there is left out of the document, never guessed.
+Nothing is opened for writing and no disk is read: partitions are those that the kernel found. The
+roots are arguments, so a tree of files can stand for any machine. What is not there is left out of
+the document, never guessed.
 """
 
 from __future__ import annotations
@@ -18,11 +20,34 @@ from trampoline import biosdisks, pci
 from trampoline.biosdisks import BiosDisk
 from trampoline.lldp import Heard, deaf
 
-# The CPU features that software is built for or needs; the other hundred would only make node types differ.
-FLAGS = frozenset({
-    "aes", "amx_tile", "avx", "avx2", "avx512_vnni", "avx512f", "ept", "fma", "hypervisor", "la57", "lm", "npt", "nx",
-    "pdpe1gb", "rdrand", "rdseed", "sev", "sgx", "sha_ni", "sse4_2", "svm", "vmx",
-})
+# The CPU features that software is built for or needs; the other hundred would only make node types
+# differ.
+FLAGS = frozenset(
+    {
+        "aes",
+        "amx_tile",
+        "avx",
+        "avx2",
+        "avx512_vnni",
+        "avx512f",
+        "ept",
+        "fma",
+        "hypervisor",
+        "la57",
+        "lm",
+        "npt",
+        "nx",
+        "pdpe1gb",
+        "rdrand",
+        "rdseed",
+        "sev",
+        "sgx",
+        "sha_ni",
+        "sse4_2",
+        "svm",
+        "vmx",
+    }
+)
 SECTOR = 512  # the unit of every size in /sys/block, whatever the disk's own sectors are
 LOCAL = frozenset({"ata", "file", "mmc", "nvme", "sas", "scsi", "virtio"})
 
@@ -39,8 +64,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk. `path` is where it is opened; `local` says that wipe and prime may touch it; `sector` is the size of its
-    logical sectors, bytes; `bootable` is False where the firmware is known not to start systems from it."""
+    """A disk. `path` is where it is opened; `local` says that wipe and prime may touch it; `sector`
+    is the size of its logical sectors, bytes; `bootable` is False where the firmware is known not
+    to start systems from it."""
 
     name: str
     path: str
@@ -69,30 +95,51 @@ class Nic:
 
 
 def report(root: Path, boot_mac: str, disks: tuple[Disk, ...], heard: Heard = deaf) -> Element:
-    """Return the `<node>` element. `root` is the folder that holds proc and sys; `boot_mac` the NIC it booted from."""
+    """Return the `<node>` element. `root` is the folder that holds proc and sys; `boot_mac` the NIC
+    it booted from."""
     node = Element("node", version="1")
     _put(node, "system", system(root))
-    _put(node, "firmware", {"kind": "uefi" if (root / "sys/firmware/efi").is_dir() else "bios",
-                            "version": _read(root / "sys/class/dmi/id/bios_version")})
+    _put(
+        node,
+        "firmware",
+        {
+            "kind": "uefi" if (root / "sys/firmware/efi").is_dir() else "bios",
+            "version": _read(root / "sys/class/dmi/id/bios_version"),
+        },
+    )
     _put(node, "memory", {"mib": str(memory(root))})
     text = _raw(root / "proc/cpuinfo")
     fields = dict(re.findall(r"^(\S.*?)\s*:\s*(.*)$", text, re.M))
     model = _clean(fields.get("model name", ""))
-    cpu = _put(node, "cpu", {
-        "count": str(len(re.findall(r"^processor\s*:", text, re.M)) or 1),
-        "sockets": str(len(set(re.findall(r"^physical id\s*:\s*(\d+)", text, re.M))) or 1),
-        "model": model,
-        "mhz": str(_mhz(root, model, fields.get("cpu MHz", "")) or ""),
-        "arch": os.uname().machine,
-    })
+    cpu = _put(
+        node,
+        "cpu",
+        {
+            "count": str(len(re.findall(r"^processor\s*:", text, re.M)) or 1),
+            "sockets": str(len(set(re.findall(r"^physical id\s*:\s*(\d+)", text, re.M))) or 1),
+            "model": model,
+            "mhz": str(_mhz(root, model, fields.get("cpu MHz", "")) or ""),
+            "arch": os.uname().machine,
+        },
+    )
     for flag in sorted(FLAGS & set(fields.get("flags", "").split())):
         SubElement(cpu, "flag").text = flag
     wired = nics(root, boot_mac)
     neighbours = heard([nic.name for nic in wired])
     for nic in wired:
         boot = "yes" if nic.mac == boot_mac else "no"
-        element = _put(node, "nic", {"name": nic.name, "mac": nic.mac, "driver": nic.driver, "link": nic.link,
-                                     "speed": str(nic.speed or ""), "boot": boot})
+        element = _put(
+            node,
+            "nic",
+            {
+                "name": nic.name,
+                "mac": nic.mac,
+                "driver": nic.driver,
+                "link": nic.link,
+                "speed": str(nic.speed or ""),
+                "boot": boot,
+            },
+        )
         if nic.name in neighbours:
             _put(element, "neighbour", neighbours[nic.name]._asdict())
     for disk in disks:
@@ -102,7 +149,9 @@ def report(root: Path, boot_mac: str, disks: tuple[Disk, ...], heard: Heard = de
         _put(node, "pci", {name.rstrip("_"): value for name, value in asdict(device).items()})
     if count := pci.gpus(devices):
         _put(node, "gpu", {"count": str(count)})
-    _put(node, "kernel", {"release": _read(root / "proc/sys/kernel/osrelease") or os.uname().release})
+    _put(
+        node, "kernel", {"release": _read(root / "proc/sys/kernel/osrelease") or os.uname().release}
+    )
     return node
 
 
@@ -122,9 +171,12 @@ def system(root: Path) -> dict[str, str]:
 
 
 def memory(root: Path) -> int:
-    """MiB installed. SMBIOS says what is in the sockets; without it, what the kernel has, which is a little less."""
+    """MiB installed. SMBIOS says what is in the sockets; without it, what the kernel has, which is
+    a little less."""
     # Memory devices: DSP0134 7.18, size at 0x0C, extended size at 0x1C.
-    if installed := sum(_device_size(device) for device in _smbios(root, 17) if len(device) >= 0x0E):
+    if installed := sum(
+        _device_size(device) for device in _smbios(root, 17) if len(device) >= 0x0E
+    ):
         return installed
     found = re.search(r"^MemTotal:\s+(\d+) kB", _raw(root / "proc/meminfo"), re.M)
     return max(int(found[1]) // 1024, 1) if found else 1
@@ -156,14 +208,16 @@ def _device_size(device: bytes) -> int:
 
 
 def _mhz(root: Path, model: str, measured: str) -> int:
-    """Return the clock that the CPU is sold with. What the kernel measures moves with load and from boot to boot, and
-    would put equal machines into different types: it comes last, and rounded. SMBIOS: DSP0134 7.5, current speed at
-    0x16."""
+    """Return the clock that the CPU is sold with. What the kernel measures moves with load and from
+    boot to boot, and would put equal machines into different types: it comes last, and rounded.
+    SMBIOS: DSP0134 7.5, current speed at 0x16."""
     if sold := re.search(r"@ ([\d.]+)GHz", model):
         return round(float(sold[1]) * 1000)
     if limit := _read(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"):
         return _number(limit) // 1000
-    if speeds := [int.from_bytes(cpu[0x16:0x18], "little") for cpu in _smbios(root, 4) if len(cpu) >= 0x18]:
+    if speeds := [
+        int.from_bytes(cpu[0x16:0x18], "little") for cpu in _smbios(root, 4) if len(cpu) >= 0x18
+    ]:
         return speeds[0]
     return int(round(float(measured), -2)) if re.fullmatch(r"[\d.]+", measured) else 0
 
@@ -172,10 +226,15 @@ def _mhz(root: Path, model: str, measured: str) -> int:
 
 
 def nics(root: Path, boot_mac: str) -> list[Nic]:
-    """Wired interfaces, by name: those with hardware behind them, and the one that the machine booted from."""
+    """Wired interfaces, by name: those with hardware behind them, and the one that the machine
+    booted from."""
     net = root / "sys/class/net"
     found = [_nic(path) for path in sorted(net.iterdir())] if net.is_dir() else []
-    wired = [nic for nic, real in found if nic.mac == boot_mac or (real and re.fullmatch(r"\w\w(:\w\w){5}", nic.mac))]
+    wired = [
+        nic
+        for nic, real in found
+        if nic.mac == boot_mac or (real and re.fullmatch(r"\w\w(:\w\w){5}", nic.mac))
+    ]
     return wired if any(nic.mac == boot_mac for nic in wired) else [*wired, Nic("boot", boot_mac)]
 
 
@@ -198,12 +257,14 @@ def _nic(path: Path) -> tuple[Nic, bool]:
 
 
 def disks(root: Path) -> tuple[Disk, ...]:
-    """Return every disk with a medium in it, by name. A volume seen by several paths is nobody's local disk."""
+    """Return every disk with a medium in it, by name. A volume seen by several paths is nobody's
+    local disk."""
     block = root / "sys/block"
     names = sorted(block.iterdir(), key=_by_number) if block.is_dir() else []
     bios = None if (root / "sys/firmware/efi").is_dir() else biosdisks.listed(root)
     found = [_disk(path, bios) for path in names if _is_disk(path)]
-    if not any(disk.local and disk.bootable for disk in found):  # a BIOS that names wrong devices is believed nothing
+    # a BIOS that names wrong devices is believed nothing
+    if not any(disk.local and disk.bootable for disk in found):
         found = [replace(disk, bootable=True) for disk in found]
     paths = Counter(disk.wwid for disk in found if disk.wwid)
     return tuple(replace(disk, local=disk.local and paths[disk.wwid] < 2) for disk in found)
@@ -219,7 +280,8 @@ def _by_number(path: Path) -> tuple[int, str]:
 
 
 def _is_disk(path: Path) -> bool:
-    """Return hardware behind it (no loop, ram, md, dm), not an optical or floppy drive, not hidden, a medium inside."""
+    """Return hardware behind it (no loop, ram, md, dm), not an optical or floppy drive, not hidden,
+    a medium inside."""
     return (
         (path / "device").exists()
         and not re.match(r"sr\d|fd\d|mmcblk\d+(boot|rpmb)", path.name)
@@ -250,14 +312,22 @@ def _disk(path: Path, bios: Sequence[BiosDisk] | None) -> Disk:
 
 
 def _transport(path: Path) -> str:
-    """Return the bus that the disk hangs on, from its place in the device tree. The first match counts: a USB bridge
-    has an ATA disk behind it, and is still USB."""
+    """Return the bus that the disk hangs on, from its place in the device tree. The first match
+    counts: a USB bridge has an ATA disk behind it, and is still USB."""
     place = str(path.resolve())
     if "/nvme" in place:
         network = _read(path / "device/transport") or _read(path / "device/device/transport")
         return "nvme" if network in ("", "pcie", "apple-nvme") else "nvmeof"
-    marks = (("/usb", "usb"), ("/session", "iscsi"), ("/rport-", "fc"), ("/end_device-", "sas"), ("/ata", "ata"),
-             ("/virtio", "virtio"), ("/mmc", "mmc"), ("/host", "scsi"))
+    marks = (
+        ("/usb", "usb"),
+        ("/session", "iscsi"),
+        ("/rport-", "fc"),
+        ("/end_device-", "sas"),
+        ("/ata", "ata"),
+        ("/virtio", "virtio"),
+        ("/mmc", "mmc"),
+        ("/host", "scsi"),
+    )
     return next((name for mark, name in marks if re.search(rf"{mark}\d", place)), "unknown")
 
 
@@ -275,22 +345,46 @@ def _partitions(path: Path) -> list[Partition]:
         if (part / "partition").is_file():
             name = re.search(r"^PARTNAME=(.*)$", _raw(part / "uevent"), re.M)
             start, size = (_number(_read(part / key)) * SECTOR for key in ("start", "size"))
-            found.append(Partition(_number(_read(part / "partition")), start, size, _clean(name[1]) if name else ""))
+            found.append(
+                Partition(
+                    _number(_read(part / "partition")), start, size, _clean(name[1]) if name else ""
+                )
+            )
     return found
 
 
 def _add_disk(node: Element, disk: Disk) -> None:
     yes = {True: "yes", False: "no"}
-    element = _put(node, "disk", {
-        "name": disk.name, "size": str(disk.size), "transport": disk.transport, "local": yes[disk.local],
-        "rotational": yes[disk.rotational], "removable": yes[disk.removable], "model": disk.model,
-        "serial": disk.serial, "wwid": disk.wwid,
-        # What nearly every disk has is left out, so that the machines that are known keep their types.
-        "sector": "" if disk.sector == SECTOR else str(disk.sector), "bootable": "" if disk.bootable else "no",
-    })
+    element = _put(
+        node,
+        "disk",
+        {
+            "name": disk.name,
+            "size": str(disk.size),
+            "transport": disk.transport,
+            "local": yes[disk.local],
+            "rotational": yes[disk.rotational],
+            "removable": yes[disk.removable],
+            "model": disk.model,
+            "serial": disk.serial,
+            "wwid": disk.wwid,
+            # What nearly every disk has is left out, so that the machines that are known keep their
+            # types.
+            "sector": "" if disk.sector == SECTOR else str(disk.sector),
+            "bootable": "" if disk.bootable else "no",
+        },
+    )
     for part in disk.partitions:
-        _put(element, "partition", {"number": str(part.number), "start": str(part.start), "size": str(part.size),
-                                    "name": part.name})
+        _put(
+            element,
+            "partition",
+            {
+                "number": str(part.number),
+                "start": str(part.start),
+                "size": str(part.size),
+                "name": part.name,
+            },
+        )
 
 
 # ---------------------------------------------------------------- files
@@ -313,8 +407,11 @@ def _read(path: Path) -> str:
 
 
 def _clean(text: str) -> str:
-    """Firmware fills these fields with anything: only what XML can carry and a person can read is kept."""
-    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[:200]
+    """Firmware fills these fields with anything: only what XML can carry and a person can read is
+    kept."""
+    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[
+        :200
+    ]
 
 
 def _number(text: str) -> int:

@@ -1,9 +1,10 @@
-"""Which switch, and which port of it, is at the other end of each cable: what LLDP says (IEEE 802.1AB).
+"""Which switch, and which port of it, is at the other end of each cable: what LLDP says (IEEE
+802.1AB).
 
-Switches tell it every half a minute. So a socket listens from the agent's start, the first report goes out without it,
-and the agent, which looks at the machine again at every heartbeat, reports once more when a switch has been heard. The
-first neighbour that a NIC hears is kept until the next boot: a hub with several switches behind it is no reason to
-report again and again.
+Switches tell it every half a minute. So a socket listens from the agent's start, the first report
+goes out without it, and the agent, which looks at the machine again at every heartbeat, reports
+once more when a switch has been heard. The first neighbour that a NIC hears is kept until the next
+boot: a hub with several switches behind it is no reason to report again and again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ LONGEST = 200  # characters of a name
 MOST = 1000  # frames that are read at once
 _SOL_PACKET, _ADD_MEMBERSHIP, _MULTICAST = 263, 1, 0  # linux/if_packet.h
 _END, _CHASSIS, _PORT, _SYSTEM_NAME = 0, 1, 2, 5
-_MAC = {_CHASSIS: 4, _PORT: 3}  # subtypes whose value is a MAC; an address (5, 4) begins with its family
+# subtypes whose value is a MAC; an address (5, 4) begins with its family
+_MAC = {_CHASSIS: 4, _PORT: 3}
 _ADDRESS = {_CHASSIS: 5, _PORT: 4}
 
 
@@ -41,8 +43,8 @@ def deaf(names: Iterable[str]) -> Mapping[str, Neighbour]:
 
 
 def parse(frame: bytes) -> Neighbour | None:
-    """Return what an Ethernet frame says; None for one that is not LLDP, is malformed, or bids farewell (time to live
-    0)."""
+    """Return what an Ethernet frame says; None for one that is not LLDP, is malformed, or bids
+    farewell (time to live 0)."""
     if len(frame) < 16 or frame[12:14] != ETHERTYPE.to_bytes(2, "big"):
         return None
     found: dict[int, bytes] = {}
@@ -54,7 +56,7 @@ def parse(frame: bytes) -> Neighbour | None:
             break
         if end > len(frame):
             return None
-        found.setdefault(kind, frame[at + 2:end])
+        found.setdefault(kind, frame[at + 2 : end])
         at = end
     if found.get(3) in (None, b"\0\0"):
         return None
@@ -76,11 +78,14 @@ def _identifier(kind: int, value: bytes) -> str:
 
 def _clean(value: bytes) -> str:
     text = value.decode("utf-8", "replace")
-    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[:LONGEST]
+    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[
+        :LONGEST
+    ]
 
 
 class Listener:
-    """Hears LLDP on all interfaces; frames wait in the kernel until somebody asks. Without the right, it is deaf."""
+    """Hears LLDP on all interfaces; frames wait in the kernel until somebody asks. Without the
+    right, it is deaf."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Neighbour] = {}
@@ -91,14 +96,16 @@ class Listener:
             self._socket.setblocking(False)
 
     def neighbours(self, nics: Iterable[str]) -> Mapping[str, Neighbour]:
-        """Return the neighbours heard so far, by interface name; interfaces that are new among `nics` are listened
-        on."""
+        """Return the neighbours heard so far, by interface name; interfaces that are new among
+        `nics` are listened on."""
         if self._socket is None:
             return {}
         for name in {*nics} - self._joined:
             with suppress(OSError):  # it is gone again
                 # NICs drop frames to groups that nobody has joined.
-                wish = struct.pack("iHH8s", socket.if_nametoindex(name), _MULTICAST, len(GROUP), GROUP)
+                wish = struct.pack(
+                    "iHH8s", socket.if_nametoindex(name), _MULTICAST, len(GROUP), GROUP
+                )
                 self._socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
                 self._joined.add(name)
         self._drain(self._socket)
@@ -110,5 +117,6 @@ class Listener:
                 frame, address = listener.recvfrom(2048)
             except OSError:  # nothing more waits; or an interface went down
                 return
-            if neighbour := parse(frame):  # what the machine sends itself never comes here: packet(7), ETH_P_ALL
+            # what the machine sends itself never comes here: packet(7), ETH_P_ALL
+            if neighbour := parse(frame):
                 self._seen.setdefault(address[0], neighbour)

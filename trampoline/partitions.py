@@ -1,7 +1,8 @@
-"""Partition tables, GPT (UEFI 2.10, chapter 5) and MBR: reading an image's, fitting it to the disk, making one.
+"""Partition tables, GPT (UEFI 2.10, chapter 5) and MBR: reading an image's, fitting it to the disk,
+making one.
 
-Sizes and places are bytes outside this file's tables, sectors inside. Everything that is made is aligned to 1 MiB, and
-the last MiB of a disk is left to the backup GPT.
+Sizes and places are bytes outside this file's tables, sectors inside. Everything that is made is
+aligned to 1 MiB, and the last MiB of a disk is left to the backup GPT.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Disk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A partition on a disk: `start` and `size` in bytes; `boot`: a BIOS starts the system from it."""
+    """A partition on a disk: `start` and `size` in bytes; `boot`: a BIOS starts the system from
+    it."""
 
     number: int
     start: int
@@ -58,15 +60,19 @@ class Span:
 
 
 def place(partitions: Sequence[Partition], disk_size: int, reserve: int = 0) -> list[Span]:
-    """Return where the partitions of a layout go on a disk, with `reserve` bytes left free behind them. Raises
-    PrimeError."""
+    """Return where the partitions of a layout go on a disk, with `reserve` bytes left free behind
+    them. Raises PrimeError."""
     at, end = ALIGN, _end(disk_size) - reserve
     spans = []
     for partition in partitions:
         size = _up(partition.size) if partition.size else end - at
         if size < ALIGN or at + size > end:
-            raise PrimeError(f"the disk is too small for the layout: partition {partition.number} does not fit")
-        spans.append(Span(partition.number, at, size, partition.type, partition.name, partition.boot))
+            raise PrimeError(
+                f"the disk is too small for the layout: partition {partition.number} does not fit"
+            )
+        spans.append(
+            Span(partition.number, at, size, partition.type, partition.name, partition.boot)
+        )
         at += size
     return spans
 
@@ -106,7 +112,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Gpt:
-    """A GUID partition table: entries by number. `alternate` is where its backup header was found to be, LBA."""
+    """A GUID partition table: entries by number. `alternate` is where its backup header was found
+    to be, LBA."""
 
     guid: bytes
     count: int = 128
@@ -117,13 +124,17 @@ class Gpt:
     entries: dict[int, Entry] = field(default_factory=dict)
 
     def add(self, span: Span, disk: Disk) -> Gpt:
-        """Return the table with another partition. Raises PrimeError where it would lie upon one, or all entries are
-        taken."""
+        """Return the table with another partition. Raises PrimeError where it would lie upon one,
+        or all entries are taken."""
         first, last = span.start // disk.sector, (span.start + span.size) // disk.sector - 1
         if any(first <= entry.last and entry.first <= last for entry in self.entries.values()):
-            raise PrimeError(f"the disk {disk.path} has no room for partition {span.name!r} behind the others")
+            raise PrimeError(
+                f"the disk {disk.path} has no room for partition {span.name!r} behind the others"
+            )
         if not 0 < span.number <= self.count:
-            raise PrimeError(f"the partition table has {self.count} entries; there is no number {span.number}")
+            raise PrimeError(
+                f"the partition table has {self.count} entries; there is no number {span.number}"
+            )
         attributes = LEGACY_BOOT if span.boot and span.type != "bios" else 0
         entry = Entry(type_guid(span.type), new_guid(), first, last, attributes, span.name)
         return replace(self, entries=self.entries | {span.number: entry})
@@ -133,7 +144,8 @@ class Gpt:
         return next((n for n in range(1, self.count + 1) if n not in self.entries), 0)
 
     def write(self, disk: Disk) -> None:
-        """Write both copies, fitted to the disk's real end, and the protective MBR's size. The backup first."""
+        """Write both copies, fitted to the disk's real end, and the protective MBR's size. The
+        backup first."""
         sectors = disk.size // disk.sector
         array = self._array()
         taken = -(-len(array) // disk.sector)
@@ -148,8 +160,11 @@ class Gpt:
         _put(disk, 1, self._header(1, last, self.entries_at, *common))
         _put(disk, 0, _protective(disk.read(disk.sector, 0), sectors))
         if self.alternate not in (0, last):
-            # Erase the backup header that an image smaller than the disk has left in the disk's middle.
-            inside = any(entry.first <= self.alternate <= entry.last for entry in self.entries.values())
+            # Erase the backup header that an image smaller than the disk has left in the disk's
+            # middle.
+            inside = any(
+                entry.first <= self.alternate <= entry.last for entry in self.entries.values()
+            )
             if not inside and disk.read(8, self.alternate * disk.sector) == b"EFI PART":
                 _put(disk, self.alternate, bytes(disk.sector))
 
@@ -157,14 +172,39 @@ class Gpt:
         array = bytearray(self.count * self.entry_size)
         for number, entry in self.entries.items():
             name = entry.name.encode("utf-16-le")[:72]
-            _ENTRY.pack_into(array, (number - 1) * self.entry_size, entry.type, entry.guid, entry.first, entry.last,
-                             entry.attributes, name)
+            _ENTRY.pack_into(
+                array,
+                (number - 1) * self.entry_size,
+                entry.type,
+                entry.guid,
+                entry.first,
+                entry.last,
+                entry.attributes,
+                name,
+            )
         return bytes(array)
 
-    def _header(self, at: int, other: int, entries_at: int, first: int, last: int, array: bytes, sector: int) -> bytes:
+    def _header(
+        self, at: int, other: int, entries_at: int, first: int, last: int, array: bytes, sector: int
+    ) -> bytes:
         def pack(crc: int) -> bytes:
-            return _HEADER.pack(b"EFI PART", 0x10000, _HEADER.size, crc, 0, at, other, first, last, self.guid,
-                                entries_at, self.count, self.entry_size, crc32(array))
+            return _HEADER.pack(
+                b"EFI PART",
+                0x10000,
+                _HEADER.size,
+                crc,
+                0,
+                at,
+                other,
+                first,
+                last,
+                self.guid,
+                entries_at,
+                self.count,
+                self.entry_size,
+                crc32(array),
+            )
+
         return pack(crc32(pack(0))).ljust(sector, b"\0")
 
 
@@ -173,22 +213,50 @@ def read_gpt(disk: Disk) -> Gpt | None:
     head = disk.read(disk.sector, disk.sector)
     if len(head) < _HEADER.size or head[:8] != b"EFI PART":
         return None
-    (_, _, size, crc, _, at, alternate, first, _, guid, entries_at, count, entry_size, array_crc) = (
-        _HEADER.unpack_from(head))
-    if not _HEADER.size <= size <= len(head) or at != 1 or count > 1024 or not 128 <= entry_size <= 4096:
+    (
+        _,
+        _,
+        size,
+        crc,
+        _,
+        at,
+        alternate,
+        first,
+        _,
+        guid,
+        entries_at,
+        count,
+        entry_size,
+        array_crc,
+    ) = _HEADER.unpack_from(head)
+    if (
+        not _HEADER.size <= size <= len(head)
+        or at != 1
+        or count > 1024
+        or not 128 <= entry_size <= 4096
+    ):
         return None
-    if crc32(head[:16] + bytes(4) + head[20:size]) != crc or max(entries_at, alternate, first) > disk.size:
+    if (
+        crc32(head[:16] + bytes(4) + head[20:size]) != crc
+        or max(entries_at, alternate, first) > disk.size
+    ):
         return None
     array = disk.read(count * entry_size, entries_at * disk.sector)
     if len(array) != count * entry_size or crc32(array) != array_crc:
         return None
-    entries = {n + 1: _entry(array[n * entry_size :]) for n in range(count) if any(array[n * entry_size :][:16])}
+    entries = {
+        n + 1: _entry(array[n * entry_size :])
+        for n in range(count)
+        if any(array[n * entry_size :][:16])
+    }
     return Gpt(guid, count, entry_size, entries_at, first, alternate, entries)
 
 
 def _entry(data: bytes) -> Entry:
     kind, guid, first, last, attributes, name = _ENTRY.unpack_from(data)
-    return Entry(kind, guid, first, last, attributes, name.decode("utf-16-le", "replace").rstrip("\0"))
+    return Entry(
+        kind, guid, first, last, attributes, name.decode("utf-16-le", "replace").rstrip("\0")
+    )
 
 
 def _put(disk: Disk, sector: int, data: bytes) -> None:
@@ -196,19 +264,26 @@ def _put(disk: Disk, sector: int, data: bytes) -> None:
 
 
 def _protective(sector0: bytes, sectors: int) -> bytes:
-    """Sector 0 with a protective entry over the whole disk; boot code and the entries of a hybrid MBR stay."""
+    """Sector 0 with a protective entry over the whole disk; boot code and the entries of a hybrid
+    MBR stay."""
     sector = bytearray(sector0)
     entries = _mbr_entries(sector0)
     place = next((n for n, entry in enumerate(entries) if entry.type == 0xEE), 0)
     if sector0[510:512] != b"\x55\xaa":
         sector[446:512] = bytes(64) + b"\x55\xaa"
-    entry = MbrEntry(entries[place].flag if entries[place].type == 0xEE else 0, 0xEE, 1, min(sectors - 1, 0xFFFFFFFF))
+    entry = MbrEntry(
+        entries[place].flag if entries[place].type == 0xEE else 0,
+        0xEE,
+        1,
+        min(sectors - 1, 0xFFFFFFFF),
+    )
     sector[446 + 16 * place : 462 + 16 * place] = entry.pack(b"\x00\x02\x00")
     return bytes(sector)
 
 
 def type_guid(name: str) -> bytes:
-    """Return a partition type's GUID as it lies on the disk (its first three fields are little-endian)."""
+    """Return a partition type's GUID as it lies on the disk (its first three fields are
+    little-endian)."""
     text = TYPES[name][0] if name in TYPES else name
     raw = bytes.fromhex(text.replace("-", ""))
     return raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
@@ -259,7 +334,8 @@ def read_mbr(disk: Disk) -> list[MbrEntry]:
 
 
 def has_mbr(disk: Disk) -> bool:
-    """Return whether sector 0 holds an MBR with partitions, rather than a file system's boot sector or nothing."""
+    """Return whether sector 0 holds an MBR with partitions, rather than a file system's boot sector
+    or nothing."""
     sector0 = disk.read(512, 0)
     if sector0[510:] != b"\x55\xaa":
         return False
@@ -269,8 +345,8 @@ def has_mbr(disk: Disk) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EspPlace:
-    """An EFI system partition: its number, first sector and sectors; how firmware knows it, by GUID (GPT) or by the
-    disk's signature (MBR), sixteen bytes each; the other is empty."""
+    """An EFI system partition: its number, first sector and sectors; how firmware knows it, by GUID
+    (GPT) or by the disk's signature (MBR), sixteen bytes each; the other is empty."""
 
     number: int
     first: int
@@ -282,37 +358,50 @@ class EspPlace:
 def esp(disk: Disk) -> EspPlace | None:
     """Return the first EFI system partition that lies on the disk; None where there is none."""
     if table := read_gpt(disk):
-        places = [EspPlace(number, entry.first, entry.last - entry.first + 1, entry.guid, b"")
-                  for number, entry in sorted(table.entries.items()) if type_name(entry.type) == "esp"]
+        places = [
+            EspPlace(number, entry.first, entry.last - entry.first + 1, entry.guid, b"")
+            for number, entry in sorted(table.entries.items())
+            if type_name(entry.type) == "esp"
+        ]
     elif has_mbr(disk):
         signed = disk.read(444, 0)[440:].ljust(16, b"\0")
-        places = [EspPlace(number, entry.first, entry.count, b"", signed)
-                  for number, entry in enumerate(read_mbr(disk), 1) if entry.type == TYPES["esp"][1]]
+        places = [
+            EspPlace(number, entry.first, entry.count, b"", signed)
+            for number, entry in enumerate(read_mbr(disk), 1)
+            if entry.type == TYPES["esp"][1]
+        ]
     else:
         return None
     sectors = disk.size // disk.sector
-    return next((place for place in places if place.first > 0 < place.count <= sectors - place.first), None)
+    return next(
+        (place for place in places if place.first > 0 < place.count <= sectors - place.first), None
+    )
 
 
 def signature(sector0: bytes) -> int:
-    """Return the disk signature in a first sector; 0 where a BIOS would not start it, or there is none."""
+    """Return the disk signature in a first sector; 0 where a BIOS would not start it, or there is
+    none."""
     return int.from_bytes(sector0[440:444], "little") if sector0[510:512] == b"\x55\xaa" else 0
 
 
 def sign(disk: Disk, others: Mapping[int, str]) -> int:
-    """See that the disk has a signature that none of `others` has, and return it; 0 where it has no boot sector.
+    """See that the disk has a signature that none of `others` has, and return it; 0 where it has no
+    boot sector.
 
     others  paths of the machine's other disks, by their signatures
-    A GPT's disk can be given any, as its partitions are known by GUIDs. An MBR's signature is part of its partitions'
-    names: it is given one where it has none, and kept. Raises PrimeError where that of an MBR is another disk's.
+    A GPT's disk can be given any, as its partitions are known by GUIDs. An MBR's signature is part
+    of its partitions' names: it is given one where it has none, and kept. Raises PrimeError where
+    that of an MBR is another disk's.
     """
     sector0 = disk.read(disk.sector, 0)
     if sector0[510:512] != b"\x55\xaa":
         return 0
     own = signature(sector0)
     if own and own in others and read_gpt(disk) is None:
-        raise PrimeError(f"the image's disk signature {own:08x} is that of {others[own]} too, so the BIOS could not "
-                         "tell them apart; give one of them another (sfdisk --disk-id)")
+        raise PrimeError(
+            f"the image's disk signature {own:08x} is that of {others[own]} too, so the BIOS could"
+            " not tell them apart; give one of them another (sfdisk --disk-id)"
+        )
     if own and own not in others:
         return own
     while not own or own in others:
@@ -323,20 +412,30 @@ def sign(disk: Disk, others: Mapping[int, str]) -> int:
 
 def new_mbr(disk: Disk) -> None:
     """Write an empty MBR with a random disk signature."""
-    disk.write(memoryview((bytes(440) + os.urandom(4) + bytes(66) + b"\x55\xaa").ljust(disk.sector, b"\0")), 0)
+    disk.write(
+        memoryview(
+            (bytes(440) + os.urandom(4) + bytes(66) + b"\x55\xaa").ljust(disk.sector, b"\0")
+        ),
+        0,
+    )
 
 
 def add_to_mbr(disk: Disk, span: Span) -> int:
-    """Add a primary partition (span.number 0: in the first free slot); its number. Raises PrimeError."""
+    """Add a primary partition (span.number 0: in the first free slot); its number. Raises
+    PrimeError."""
     sector0 = disk.read(disk.sector, 0)
     entries = _mbr_entries(sector0)
     first, count = span.start // disk.sector, span.size // disk.sector
     free = [n for n, entry in enumerate(entries) if not entry.type]
     slot = span.number - 1 if span.number else next(iter(free), -1)
     if slot not in free:
-        raise PrimeError(f"the partition table of {disk.path} has no free slot for partition {span.name!r}")
+        raise PrimeError(
+            f"the partition table of {disk.path} has no free slot for partition {span.name!r}"
+        )
     if any(e.type and first < e.first + e.count and e.first < first + count for e in entries):
-        raise PrimeError(f"the disk {disk.path} has no room for partition {span.name!r} behind the others")
+        raise PrimeError(
+            f"the disk {disk.path} has no room for partition {span.name!r} behind the others"
+        )
     if first + count > 0xFFFFFFFF:
         raise PrimeError(f"the disk {disk.path} is too large for an MBR partition at its end")
     kind = TYPES.get(span.type, ("", 0))[1]

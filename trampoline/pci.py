@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Classes (PCI Code and ID Assignment, two or four digits) that boards are full of and nobody asks for: memory
-# controllers, communication controllers of the chipset (management engines), bridges, timers and interrupt
-# controllers, SMBus, performance counters. Firmware settings show and hide them.
+# Classes (PCI Code and ID Assignment, two or four digits) that boards are full of and nobody asks
+# for: memory controllers, communication controllers of the chipset (management engines), bridges,
+# timers and interrupt controllers, SMBus, performance counters. Firmware settings show and hide
+# them.
 LEFT_OUT = ("0500", "0580", "0780", "06", "08", "0c05", "11")
 MOST = 512  # devices of a report
-# Vendors whose display controllers compute. Those of BMCs (Matrox, ASPEED) and of virtual machines show text.
+# Vendors whose display controllers compute. Those of BMCs (Matrox, ASPEED) and of virtual machines
+# show text.
 _NVIDIA, _AMD, _INTEL = "10de", "1002", "8086"
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A function of a PCI device. All ids are lower-case hex digits, four of each; '' where the device has none.
+    """A function of a PCI device. All ids are lower-case hex digits, four of each; '' where the
+    device has none.
 
     slot    domain:bus:device.function
     class_  class and subclass
@@ -35,23 +38,28 @@ class Device:
 
 
 def devices(root: Path) -> list[Device]:
-    """Return the PCI devices below `root`/sys by slot, without those of classes `LEFT_OUT` and virtual functions."""
+    """Return the PCI devices below `root`/sys by slot, without those of classes `LEFT_OUT` and
+    virtual functions."""
     folder = root / "sys/bus/pci/devices"
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     found = (_device(path) for path in paths if not (path / "physfn").exists())
-    return [each for each in found if each is not None and not each.class_.startswith(LEFT_OUT)][:MOST]
+    return [each for each in found if each is not None and not each.class_.startswith(LEFT_OUT)][
+        :MOST
+    ]
 
 
 def gpus(found: Sequence[Device]) -> int:
     """Return how many of the devices are graphics processors that compute.
 
-    These are display controllers (class 03) and processing accelerators (class 12) of NVIDIA and AMD, and display
-    controllers of Intel that are cards: the one built into Intel's processors is on the root bus.
+    These are display controllers (class 03) and processing accelerators (class 12) of NVIDIA and
+    AMD, and display controllers of Intel that are cards: the one built into Intel's processors is
+    on the root bus.
     """
     return sum(
         (each.vendor in (_NVIDIA, _AMD) and each.class_[:2] in ("03", "12"))
         or (each.vendor == _INTEL and each.class_[:2] == "03" and each.slot.split(":")[1] != "00")
-        for each in found)
+        for each in found
+    )
 
 
 def _device(path: Path) -> Device | None:
@@ -62,8 +70,15 @@ def _device(path: Path) -> Device | None:
     if subvendor in ("0000", "ffff"):  # the device does not say whose board it is on
         subvendor = subdevice = ""
     driver = path / "driver"
-    return Device(path.name, class_, vendor, device, subvendor, subdevice,
-                  driver.resolve().name if driver.exists() else "")
+    return Device(
+        path.name,
+        class_,
+        vendor,
+        device,
+        subvendor,
+        subdevice,
+        driver.resolve().name if driver.exists() else "",
+    )
 
 
 def _hex(path: Path) -> str:

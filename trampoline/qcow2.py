@@ -1,8 +1,9 @@
-"""The installer 'qcow2': unpacks a qcow2 file while it is fetched, without keeping it (QEMU, docs/interop/qcow2.txt).
+"""The installer 'qcow2': unpacks a qcow2 file while it is fetched, without keeping it (QEMU,
+docs/interop/qcow2.txt).
 
-The tables say where each cluster of the disk lies in the file; they are fetched first, by Range. Then the file is read
-once from its start to its end, each cluster is written as it comes by, and the tables are seen to be the same: the
-sha256 of the whole thus vouches for them too.
+The tables say where each cluster of the disk lies in the file; they are fetched first, by Range.
+Then the file is read once from its start to its end, each cluster is written as it comes by, and
+the tables are seen to be the same: the sha256 of the whole thus vouches for them too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _HEADER = struct.Struct(">4sIQIIQIIQ")
 
 
 class Run(NamedTuple):
-    """`length` bytes of the file at `host` that are the disk's at `guest`; -1 for a table, which is only compared."""
+    """`length` bytes of the file at `host` that are the disk's at `guest`; -1 for a table, which is
+    only compared."""
 
     host: int
     length: int
@@ -38,7 +40,8 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the header and the tables say: bytes of a cluster and of the disk, and the runs in the file's order."""
+    """What the header and the tables say: bytes of a cluster and of the disk, and the runs in the
+    file's order."""
 
     cluster: int
     size: int
@@ -71,14 +74,24 @@ def install(piece: Piece, writing: Writing) -> None:
 
 
 def read_tables(piece: Piece, writing: Writing) -> Tables:
-    """Fetch the header and all tables. Raises PrimeError for what is not a plain qcow2 file of the ordered size."""
+    """Fetch the header and all tables. Raises PrimeError for what is not a plain qcow2 file of the
+    ordered size."""
     head = _fetch(piece, writing, 0, 112)
     magic, version, backing, _, bits, size, crypt, l1_size, l1_at = _HEADER.unpack_from(head)
     features = struct.unpack_from(">Q", head, 72)[0] if version >= 3 else 0
-    if magic != b"QFI\xfb" or version not in (2, 3) or backing or crypt or features & ~1 or not 9 <= bits <= 21:
+    if (
+        magic != b"QFI\xfb"
+        or version not in (2, 3)
+        or backing
+        or crypt
+        or features & ~1
+        or not 9 <= bits <= 21
+    ):
         raise PrimeError(f"{piece.source.url} is not a qcow2 file that can be unpacked here")
     if size != piece.source.size:
-        raise PrimeError(f"the disk in {piece.source.url} has {size} bytes, {piece.source.size} were ordered")
+        raise PrimeError(
+            f"the disk in {piece.source.url} has {size} bytes, {piece.source.size} were ordered"
+        )
     cluster = 1 << bits
     if l1_size > size // (cluster * cluster // 8) + 1:
         raise PrimeError(f"the tables of {piece.source.url} make no sense")
@@ -118,8 +131,13 @@ def _merged(runs: Iterator[Run]) -> Iterator[Run]:
     """Yield clusters that follow each other in the file and on the disk as one, up to 1 MiB."""
     last: Run | None = None
     for run in runs:
-        if (last and not (last.packed or run.packed) and last.host + last.length == run.host
-                and last.guest + last.length == run.guest and last.length + run.length <= CHUNK):
+        if (
+            last
+            and not (last.packed or run.packed)
+            and last.host + last.length == run.host
+            and last.guest + last.length == run.guest
+            and last.length + run.length <= CHUNK
+        ):
             last = last._replace(length=last.length + run.length)
             continue
         if last:
@@ -132,8 +150,11 @@ def _merged(runs: Iterator[Run]) -> Iterator[Run]:
 # ---------------------------------------------------------------- the file
 
 
-def _passing(piece: Piece, tables: Tables, download: Download, writing: Writing) -> Iterator[tuple[Run, bytes]]:
-    """Yield each run with its bytes as the file passes by; its tables compared and its sha256 checked."""
+def _passing(
+    piece: Piece, tables: Tables, download: Download, writing: Writing
+) -> Iterator[tuple[Run, bytes]]:
+    """Yield each run with its bytes as the file passes by; its tables compared and its sha256
+    checked."""
     state, window, start = sha256(), bytearray(), 0
     waiting = iter(tables.runs)
     run = next(waiting, None)
@@ -155,8 +176,10 @@ def _passing(piece: Piece, tables: Tables, download: Download, writing: Writing)
     if run:
         raise PrimeError(f"short image: {piece.source.url} ends before its last cluster")
     if state.hexdigest() != piece.source.digest:
-        raise PrimeError(f"bad checksum: the sha256 of {piece.source.url} is {state.hexdigest()}, "
-                         f"not {piece.source.digest}")
+        raise PrimeError(
+            f"bad checksum: the sha256 of {piece.source.url} is {state.hexdigest()}, "
+            f"not {piece.source.digest}"
+        )
 
 
 def _unpack(piece: Piece, data: bytes, cluster: int) -> bytes:
@@ -165,5 +188,7 @@ def _unpack(piece: Piece, data: bytes, cluster: int) -> bytes:
     except zlib.error as error:
         raise PrimeError(f"the image at {piece.source.url} is damaged ({error})") from None
     if len(content) != cluster:
-        raise PrimeError(f"the image at {piece.source.url} is damaged (a cluster of {len(content)} bytes)")
+        raise PrimeError(
+            f"the image at {piece.source.url} is damaged (a cluster of {len(content)} bytes)"
+        )
     return content

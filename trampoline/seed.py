@@ -1,7 +1,8 @@
-"""The NoCloud seed: a small FAT file system labelled CIDATA, written from nothing (no mounting, no mkfs).
+"""The NoCloud seed: a small FAT file system labelled CIDATA, written from nothing (no mounting, no
+mkfs).
 
-Format: Microsoft FAT specification, 2005 (FAT12 and FAT16), with long names, because "meta-data" is no 8.3 name.
-Labels and file names: cloud-init's NoCloud data source.
+Format: Microsoft FAT specification, 2005 (FAT12 and FAT16), with long names, because "meta-data" is
+no 8.3 name. Labels and file names: cloud-init's NoCloud data source.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def least_size(files: Mapping[str, str]) -> int:
 
 
 def build(files: Mapping[str, str], size: int, sector: int = 512) -> bytes:
-    """Return a file system of `size` bytes with these files. `sector` is the disk's (512 or 4096). Raises
-    ValueError."""
+    """Return a file system of `size` bytes with these files. `sector` is the disk's (512 or 4096).
+    Raises ValueError."""
     sectors = size // sector
     root = _ROOT_ENTRIES * 32 // sector
     per_cluster = 1
@@ -49,19 +50,43 @@ def build(files: Mapping[str, str], size: int, sector: int = 512) -> bytes:
         body += content.ljust(count * cluster, b"\0")
     if len(chain) - 2 > clusters or len(directory) > root * sector:
         raise ValueError("the files do not fit")
-    table = (struct.pack(f"<{len(chain)}H", *chain) if wide else _fat12(chain)).ljust(fat_sectors * sector, b"\0")
+    table = (struct.pack(f"<{len(chain)}H", *chain) if wide else _fat12(chain)).ljust(
+        fat_sectors * sector, b"\0"
+    )
     small = sectors if sectors < 1 << 16 else 0
-    head = struct.pack("<3s8sHBHBHHBHHHII", b"\xeb\x3c\x90", b"COD     ", sector, per_cluster, 1, 2, _ROOT_ENTRIES,
-                       small, 0xF8, fat_sectors, 63, 255, 0, 0 if small else sectors)
-    head += struct.pack("<BBB4s11s8s", 0x80, 0, 0x29, os.urandom(4), LABEL, b"FAT16   " if wide else b"FAT12   ")
+    head = struct.pack(
+        "<3s8sHBHBHHBHHHII",
+        b"\xeb\x3c\x90",
+        b"COD     ",
+        sector,
+        per_cluster,
+        1,
+        2,
+        _ROOT_ENTRIES,
+        small,
+        0xF8,
+        fat_sectors,
+        63,
+        255,
+        0,
+        0 if small else sectors,
+    )
+    head += struct.pack(
+        "<BBB4s11s8s", 0x80, 0, 0x29, os.urandom(4), LABEL, b"FAT16   " if wide else b"FAT12   "
+    )
     boot = (head.ljust(510, b"\0") + b"\x55\xaa").ljust(sector, b"\0")
-    return (boot + table + table + bytes(directory).ljust(root * sector, b"\0") + bytes(body)).ljust(size, b"\0")
+    return (
+        boot + table + table + bytes(directory).ljust(root * sector, b"\0") + bytes(body)
+    ).ljust(size, b"\0")
 
 
 def _fat12(chain: list[int]) -> bytes:
     """Twelve bits each, two in three bytes."""
     pairs = [link & 0xFFF for link in (*chain, *[0] * (len(chain) % 2))]
-    return b"".join((low | high << 12).to_bytes(3, "little") for low, high in zip(pairs[::2], pairs[1::2], strict=True))
+    return b"".join(
+        (low | high << 12).to_bytes(3, "little")
+        for low, high in zip(pairs[::2], pairs[1::2], strict=True)
+    )
 
 
 def _label() -> bytes:
@@ -69,7 +94,8 @@ def _label() -> bytes:
 
 
 def _names(name: str, number: int, first: int, size: int) -> bytes:
-    """Return a file's directory entries: its long name, last part first, then a short alias that nobody will use."""
+    """Return a file's directory entries: its long name, last part first, then a short alias that
+    nobody will use."""
     alias = f"SEED~{number}".ljust(11).encode()
     checksum = 0
     for byte in alias:
@@ -79,6 +105,15 @@ def _names(name: str, number: int, first: int, size: int) -> bytes:
     entries = b""
     for order in range(len(parts), 0, -1):
         part = parts[order - 1]
-        entries += struct.pack("<B10sBBB12sH4s", order | (0x40 if order == len(parts) else 0), part[:10], 0x0F, 0,
-                               checksum, part[10:22], 0, part[22:])
+        entries += struct.pack(
+            "<B10sBBB12sH4s",
+            order | (0x40 if order == len(parts) else 0),
+            part[:10],
+            0x0F,
+            0,
+            checksum,
+            part[10:22],
+            0,
+            part[22:],
+        )
     return entries + struct.pack("<11sB10xHHHI", alias, 0x20, 0, _DAY, first, size)

@@ -1,4 +1,5 @@
-"""The disk that is captured: read, never written. And how it would look with a few bytes changed."""
+"""The disk that is captured: read, never written. And how it would look with a few bytes
+changed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from trampoline.target import BLKSSZGET
 
 
 class Source:
-    """An open disk, read-only. `size` and `sector` in bytes. Every method raises PrimeError when the disk fails."""
+    """An open disk, read-only. `size` and `sector` in bytes. Every method raises PrimeError when
+    the disk fails."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -23,26 +25,36 @@ class Source:
             # O_EXCL: refused while anything is mounted from it or built upon it (open(2))
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (os.O_EXCL if is_device else 0))
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
-            sector = fcntl.ioctl(self._fd, BLKSSZGET, bytes(4)) if is_device else struct.pack("i", 512)
+            sector = (
+                fcntl.ioctl(self._fd, BLKSSZGET, bytes(4)) if is_device else struct.pack("i", 512)
+            )
         except OSError as error:
             raise PrimeError(f"the disk {path} cannot be opened: {error.strerror}") from None
         self.sector = int(struct.unpack("i", sector)[0])
 
     def read(self, length: int, offset: int) -> bytes:
-        """Return `length` bytes at `offset`, fewer at its end. What was read is not kept: nobody reads it twice."""
+        """Return `length` bytes at `offset`, fewer at its end. What was read is not kept: nobody
+        reads it twice."""
         try:
             data = os.pread(self._fd, length, offset)
-            while len(data) < length and (more := os.pread(self._fd, length - len(data), offset + len(data))):
+            while len(data) < length and (
+                more := os.pread(self._fd, length - len(data), offset + len(data))
+            ):
                 data += more
         except OSError as error:
-            raise PrimeError(f"the disk {self.path} cannot be read at byte {offset}: {error.strerror}") from None
+            raise PrimeError(
+                f"the disk {self.path} cannot be read at byte {offset}: {error.strerror}"
+            ) from None
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_DONTNEED)
         return data
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Refuse: a disk that is captured stays as it is. Here for those who can do both, and must not by mistake."""
-        raise PrimeError(f"{len(data)} bytes were to be written at {offset} to {self.path}, which is only read")
+        """Refuse: a disk that is captured stays as it is. Here for those who can do both, and must
+        not by mistake."""
+        raise PrimeError(
+            f"{len(data)} bytes were to be written at {offset} to {self.path}, which is only read"
+        )
 
     def close(self) -> None:
         """Let go of it."""
@@ -56,7 +68,8 @@ class Source:
 
 
 class Overlay:
-    """A disk of `size` bytes that reads as `disk` does, but for what is written to it, which is kept in memory."""
+    """A disk of `size` bytes that reads as `disk` does, but for what is written to it, which is
+    kept in memory."""
 
     def __init__(self, disk: Disk, size: int) -> None:
         self.path, self.sector, self.size = disk.path, disk.sector, size

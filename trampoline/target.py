@@ -1,7 +1,8 @@
 """The disk that is written: a block device, or a file that stands for one.
 
-Writes of whole pages go past the page cache (O_DIRECT) where the disk can do that: the cache would only be in the way
-of data that is read once at most, and on a machine with little memory flushing it is what everything waits for.
+Writes of whole pages go past the page cache (O_DIRECT) where the disk can do that: the cache would
+only be in the way of data that is read once at most, and on a machine with little memory flushing
+it is what everything waits for.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Target:
-    """An open disk. `size` and `sector` in bytes. Every method raises PrimeError when the disk fails."""
+    """An open disk. `size` and `sector` in bytes. Every method raises PrimeError when the disk
+    fails."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
             self.is_device = stat.S_ISBLK(os.stat(path).st_mode)
-            if self.is_device:  # O_EXCL: refused while anything is mounted from it or built upon it (open(2))
+            # O_EXCL: refused while anything is mounted from it or built upon it (open(2))
+            if self.is_device:
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_EXCL))
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -40,7 +43,9 @@ class Target:
         with suppress(OSError):
             self._direct = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
         self.size = os.lseek(self._fd, 0, os.SEEK_END)
-        self.sector = struct.unpack("i", self.control(BLKSSZGET, bytes(4)))[0] if self.is_device else 512
+        self.sector = (
+            struct.unpack("i", self.control(BLKSSZGET, bytes(4)))[0] if self.is_device else 512
+        )
 
     def close(self) -> None:
         """Let go of it; safe to call again."""
@@ -55,7 +60,8 @@ class Target:
         self.close()
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Write all of `data`: past the cache if its length, `offset` and address are whole pages."""
+        """Write all of `data`: past the cache if its length, `offset` and address are whole
+        pages."""
         direct = self._direct >= 0 and not (offset | len(data)) % PAGE
         done = 0
         while done < len(data):
@@ -84,7 +90,9 @@ class Target:
             buffer[: len(data)] = data
             return memoryview(buffer)[: len(data)]
         try:
-            return memoryview(buffer)[: os.preadv(self._direct, [memoryview(buffer)[:length]], offset)]
+            return memoryview(buffer)[
+                : os.preadv(self._direct, [memoryview(buffer)[:length]], offset)
+            ]
         except OSError as error:
             raise self._broken("read", offset, error) from None
 
@@ -93,7 +101,9 @@ class Target:
         try:
             if self.is_device:
                 self.control(BLKZEROOUT, struct.pack("QQ", offset, length))
-            elif _libc.fallocate(self._fd, _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length)):
+            elif _libc.fallocate(
+                self._fd, _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length)
+            ):
                 with mmap.mmap(-1, 1 << 20) as zeros, memoryview(zeros) as view:
                     for at in range(offset, offset + length, 1 << 20):
                         self.write(view[: min(1 << 20, offset + length - at)], at)
@@ -101,7 +111,8 @@ class Target:
             raise self._broken("zeroed", offset, error) from None
 
     def discard(self, offset: int, length: int) -> None:
-        """Tell a device that a range is not needed; what it reads as then is the device's choice. Raises OSError."""
+        """Tell a device that a range is not needed; what it reads as then is the device's choice.
+        Raises OSError."""
         self.control(BLKDISCARD, struct.pack("QQ", offset, length))
 
     def control(self, request: int, argument: bytes) -> bytes:
@@ -122,11 +133,18 @@ class Target:
                 fcntl.ioctl(self._fd, BLKRRPART)
 
     def show_partition(self, number: int, start: int, size: int) -> None:
-        """Have the kernel make a device for a partition, whether or not it can read the table; best effort."""
+        """Have the kernel make a device for a partition, whether or not it can read the table; best
+        effort."""
         if self.is_device:
-            about = ctypes.create_string_buffer(struct.pack("qqi64s64s", start, size, number, b"", b""))
+            about = ctypes.create_string_buffer(
+                struct.pack("qqi64s64s", start, size, number, b"", b"")
+            )
             with suppress(OSError):  # it is there already
-                self.control(BLKPG, struct.pack("iiiP", BLKPG_ADD, 0, len(about), ctypes.addressof(about)))
+                self.control(
+                    BLKPG, struct.pack("iiiP", BLKPG_ADD, 0, len(about), ctypes.addressof(about))
+                )
 
     def _broken(self, what: str, offset: int, error: OSError) -> PrimeError:
-        return PrimeError(f"the disk {self.path} cannot be {what} at byte {offset}: {error.strerror}")
+        return PrimeError(
+            f"the disk {self.path} cannot be {what} at byte {offset}: {error.strerror}"
+        )

@@ -1,8 +1,10 @@
-"""What there is to capture on a disk: its partition map, the bytes in use, and what the copy's map is to look like.
+"""What there is to capture on a disk: its partition map, the bytes in use, and what the copy's map
+is to look like.
 
-Left out are the NoCloud seeds (partitions whose volume is labelled CIDATA, cprime's or anybody's): they hold the names,
-keys and passwords that this one node was given. The copy's partition table does not have them either. What lies between
-and behind the partitions is not captured; what lies before the first one is, because boot loaders live there.
+Left out are the NoCloud seeds (partitions whose volume is labelled CIDATA, cprime's or anybody's):
+they hold the names, keys and passwords that this one node was given. The copy's partition table
+does not have them either. What lies between and behind the partitions is not captured; what lies
+before the first one is, because boot loaders live there.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ SEED = "CIDATA"
 
 @dataclass(frozen=True, slots=True)
 class PartitionUsage:
-    """A partition: `start` and `size` in bytes; number 0 is a whole disk without a table. `type` as in templates, or a
-    GUID, or an MBR type in hexadecimal."""
+    """A partition: `start` and `size` in bytes; number 0 is a whole disk without a table. `type` as
+    in templates, or a GUID, or an MBR type in hexadecimal."""
 
     number: int
     start: int
@@ -43,7 +45,8 @@ class Usage:
 
     parts   partitions of the copy
     copy    the disk as the copy shall be, wherever it is read: its size is the image's
-    used    bytes to be read, in ascending order; all others of the copy are zeros, but for its changes
+    used    bytes to be read, in ascending order; all others of the copy are zeros, but for its
+            changes
     """
 
     parts: tuple[PartitionUsage, ...]
@@ -72,7 +75,8 @@ def look(disk: Disk) -> Usage:
 
 
 def _size(disk: Disk, kept: Sequence[PartitionUsage], has_backup: bool) -> int:
-    """Return the size: as small as the map allows, so that the copy fits onto smaller disks, too."""
+    """Return the size: as small as the map allows, so that the copy fits onto smaller disks,
+    too."""
     end = max((part.start + part.size for part in kept), default=0) + (ALIGN if has_backup else 0)
     return min(-(-max(end, ALIGN) // ALIGN) * ALIGN, disk.size)
 
@@ -96,7 +100,14 @@ def _parts(disk: Disk) -> Iterator[PartitionUsage]:
     elif partitions.has_mbr(disk):
         for number, mbr in enumerate(partitions.read_mbr(disk), 1):
             if mbr.type and mbr.count:
-                yield _part(disk, number, mbr.first * disk.sector, mbr.count * disk.sector, _mbr_type(mbr.type), "")
+                yield _part(
+                    disk,
+                    number,
+                    mbr.first * disk.sector,
+                    mbr.count * disk.sector,
+                    _mbr_type(mbr.type),
+                    "",
+                )
     else:
         yield _part(disk, 0, 0, disk.size, "", "")
 

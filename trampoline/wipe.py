@@ -1,15 +1,17 @@
-"""Erases disks: afterwards every byte reads as zero. The quickest way that can be trusted, for each disk.
+"""Erases disks: afterwards every byte reads as zero. The quickest way that can be trusted, for each
+disk.
 
-1. A device that takes *write zeroes* (NVMe Write Zeroes, SCSI WRITE SAME, virtio; queue/write_zeroes_max_bytes) is told
-   to: its standard promises zeros.
-2. A device that takes *discard* (TRIM, UNMAP) is told to, but the standards let it ignore that or return old data. It
-   is believed only if zeros are read back: the first and last 16 MiB whole, where ranges that the device rounds off
-   lie, and 2048 samples of 4 KiB, one at a random place in each 2048th of the disk. A device that kept a fraction f
-   of its data passes with probability (1-f)^2048: one in e^20 for 1 %. If anything but zeros shows, see 3.
+1. A device that takes *write zeroes* (NVMe Write Zeroes, SCSI WRITE SAME, virtio;
+   queue/write_zeroes_max_bytes) is told to: its standard promises zeros.
+2. A device that takes *discard* (TRIM, UNMAP) is told to, but the standards let it ignore that or
+   return old data. It is believed only if zeros are read back: the first and last 16 MiB whole,
+   where ranges that the device rounds off lie, and 2048 samples of 4 KiB, one at a random place in
+   each 2048th of the disk. A device that kept a fraction f of its data passes with probability
+   (1-f)^2048: one in e^20 for 1 %. If anything but zeros shows, see 3.
 3. Everything else is overwritten with zeros (by the kernel, BLKZEROOUT).
 
-All three ways end with a look, with fewer samples where zeros were promised. A file that stands for a disk is
-truncated.
+All three ways end with a look, with fewer samples where zeros were promised. A file that stands for
+a disk is truncated.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def _erase(target: Target, meter: Meter) -> None:
             meter.add(length)
     target.flush()
     if (found := data_at(target, _FEW)) is not None:
-        raise PrimeError(f"the disk {target.path} still shows data at byte {found} after it was erased")
+        raise PrimeError(
+            f"the disk {target.path} still shows data at byte {found} after it was erased"
+        )
     target.reread_table()
 
 
@@ -82,12 +86,15 @@ def _discard(target: Target, meter: Meter) -> bool:
 
 
 def data_at(target: Target, samples: int) -> int | None:
-    """Return where a look at the edges and `samples` random places finds anything but zeros; None if nowhere."""
+    """Return where a look at the edges and `samples` random places finds anything but zeros; None
+    if nowhere."""
     spans = [(at, _LONG) for at in range(0, min(_EDGE, target.size), _LONG)]
     spans += [(at, _LONG) for at in range(max(0, target.size - _EDGE), target.size, _LONG)]
     stratum = max(target.size // samples, _SAMPLE)
     for start in range(0, target.size, stratum):
-        spans.append((start + int.from_bytes(os.urandom(8), "big") % stratum // _SAMPLE * _SAMPLE, _SAMPLE))
+        spans.append(
+            (start + int.from_bytes(os.urandom(8), "big") % stratum // _SAMPLE * _SAMPLE, _SAMPLE)
+        )
     zeros = bytes(_LONG)
     for at, length in spans:
         data = target.read(length, at)

@@ -1,5 +1,5 @@
-"""zstd through the system's libzstd.so.1 (zstd manual, 1.5): whole frames both ways, and streams to be unpacked. Calls
-let go of the GIL."""
+"""zstd through the system's libzstd.so.1 (zstd manual, 1.5): whole frames both ways, and streams to
+be unpacked. Calls let go of the GIL."""
 
 from __future__ import annotations
 
@@ -61,17 +61,20 @@ class Decompressor:
         _zstd.ZSTD_freeDCtx(self._context)
 
     def into(self, data: bytearray, target: Any) -> int:
-        """Decompress the whole frames in `data` into `target` (a writable buffer); the bytes written.
+        """Decompress the whole frames in `data` into `target` (a writable buffer); the bytes
+        written.
 
         Raises ZstdError, also when `target` is too small.
         """
         source = (ctypes.c_char * len(data)).from_buffer(data)
         room = (ctypes.c_char * len(target)).from_buffer(target)
-        return _checked(_zstd.ZSTD_decompressDCtx(self._context, room, len(target), source, len(data)))
+        return _checked(
+            _zstd.ZSTD_decompressDCtx(self._context, room, len(target), source, len(data))
+        )
 
     def stream(self, blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
-        """Yield the decompressed bytes of a stream of frames, in blocks of at most `size`. Raises ZstdError if it is
-        cut."""
+        """Yield the decompressed bytes of a stream of frames, in blocks of at most `size`. Raises
+        ZstdError if it is cut."""
         out = ctypes.create_string_buffer(size)
         target = _Buffer(ctypes.cast(out, c_void_p), size, 0)
         left = 0
@@ -81,7 +84,9 @@ class Decompressor:
                 if target.pos == target.size:
                     yield out.raw
                     target.pos = 0
-                left = _checked(_zstd.ZSTD_decompressStream(self._context, byref(target), byref(source)))
+                left = _checked(
+                    _zstd.ZSTD_decompressStream(self._context, byref(target), byref(source))
+                )
         if target.pos:
             yield out.raw[: target.pos]
         if left:
@@ -102,5 +107,7 @@ class Compressor:
         """Return `data` as one frame, which says how long it unpacks. Raises ZstdError."""
         room = ctypes.create_string_buffer(_zstd.ZSTD_compressBound(len(data)))
         source = (ctypes.c_char * len(data)).from_buffer(data)
-        length = _checked(_zstd.ZSTD_compressCCtx(self._context, room, len(room), source, len(data), self._level))
+        length = _checked(
+            _zstd.ZSTD_compressCCtx(self._context, room, len(room), source, len(data), self._level)
+        )
         return room.raw[:length]

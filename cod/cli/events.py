@@ -12,7 +12,11 @@ from cod.cli.show import as_json, client, size
 
 
 @click.command()
-@click.option("--after", type=click.IntRange(0), help="Start after the event with this id; 0: at the beginning.")
+@click.option(
+    "--after",
+    type=click.IntRange(0),
+    help="Start after the event with this id; 0: at the beginning.",
+)
 @as_json
 @click.pass_context
 def events(ctx: click.Context, after: int | None, as_json: bool) -> None:
@@ -31,7 +35,9 @@ def line(kind: str, value: Any) -> str:
     if kind == "progress":
         share = 100 * value["done"] // max(value["total"], 1)
         phase = f", {value['phase']}" if value.get("phase") else ""
-        return f"         {value['node']}: {value['state']}{phase} {share} %, {size(value['rate'])}/s"
+        return (
+            f"         {value['node']}: {value['state']}{phase} {share} %, {size(value['rate'])}/s"
+        )
     at = time.strftime("%H:%M:%S", time.localtime(value["at"]))
     if kind == "notice":
         return f"{at} notice {value['id']} to {value['group'] or 'the site'}: {value['subject']}"

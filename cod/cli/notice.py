@@ -25,9 +25,13 @@ def notice() -> None:
 
 def notice_table(values: list[Any]) -> Any:
     """Return notices for people."""
-    return table(("ID", "AT", "TO", "KIND", "SUBJECT", "DELIVERY"),
-                 [(v["id"], when(v["at"]), v["group"] or "(site)", v["kind"], v["subject"], _in_short(v))
-                  for v in values])
+    return table(
+        ("ID", "AT", "TO", "KIND", "SUBJECT", "DELIVERY"),
+        [
+            (v["id"], when(v["at"]), v["group"] or "(site)", v["kind"], v["subject"], _in_short(v))
+            for v in values
+        ],
+    )
 
 
 def _in_short(value: Any) -> str | None:
@@ -36,26 +40,42 @@ def _in_short(value: Any) -> str | None:
 
 def delivery_table(value: Any) -> Any:
     """Return a notice's deliveries for people."""
-    return table(("CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
-                 [(d["channel"], d["to"], d["state"], str(d["attempts"]), ago(d["next_at"]), d["error"])
-                  for d in value["deliveries"]])
+    return table(
+        ("CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
+        [
+            (d["channel"], d["to"], d["state"], str(d["attempts"]), ago(d["next_at"]), d["error"])
+            for d in value["deliveries"]
+        ],
+    )
 
 
 @notice.command("list")
 @click.option("--group", help="Only notices to this group.")
 @click.option("--vcluster", help="Only notices about this vcluster.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Number of newest "
-              "entries.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Number of newest entries.",
+)
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, group: str | None, vcluster: str | None, limit: int, as_json: bool) -> None:
+def list_(
+    ctx: click.Context, group: str | None, vcluster: str | None, limit: int, as_json: bool
+) -> None:
     """List the newest notices, oldest first.
 
     \b
     Example:
       cod notice list --vcluster web --json
     """
-    shown(ctx, client(ctx).newest("/notices", limit, group=group, vcluster=vcluster), notice_table, as_json)
+    shown(
+        ctx,
+        client(ctx).newest("/notices", limit, group=group, vcluster=vcluster),
+        notice_table,
+        as_json,
+    )
 
 
 @notice.command()
@@ -77,7 +97,9 @@ def _show(value: Any, as_json: bool) -> None:
         print_json(value)
         return
     whom = f"group {value['group']}" if value["group"] else "the site's administrators"
-    click.echo(f"{when(value['at'])}  {value['kind']}  to {whom}\n{value['subject']}\n\n{value['about']}\n")
+    click.echo(
+        f"{when(value['at'])}  {value['kind']}  to {whom}\n{value['subject']}\n\n{value['about']}\n"
+    )
     console().print(delivery_table(value))
 
 
@@ -99,9 +121,13 @@ def test(ctx: click.Context, group: str, as_json: bool) -> None:
 
 
 def tried(server: Client, value: Any, seconds: float = TEST_TIME) -> Any:
-    """Return the notice, once each of its deliveries has arrived or failed for the first time, or after `seconds`."""
+    """Return the notice, once each of its deliveries has arrived or failed for the first time, or
+    after `seconds`."""
     end = time.monotonic() + seconds
-    while any(d["state"] == "waiting" and not d["error"] for d in value["deliveries"]) and time.monotonic() < end:
+    while (
+        any(d["state"] == "waiting" and not d["error"] for d in value["deliveries"])
+        and time.monotonic() < end
+    ):
         time.sleep(0.2)
         value = server.get(path("notices", value["id"]))
     return value

@@ -1,5 +1,5 @@
-"""Whose something shall be that is made: `--group`; else the site's where an administrator asks, and for everybody else
-the one group that they work in."""
+"""Whose something shall be that is made: `--group`; else the site's where an administrator asks,
+and for everybody else the one group that they work in."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import click
 from cod.client import Client
 
 group_option = click.option(
-    "--group", help="Owner. [default: your group if you have only one; for administrators, the site]")
+    "--group",
+    help="Owner. [default: your group if you have only one; for administrators, the site]",
+)
 
 
 def owner(api: Client, group: str | None, site: str = "") -> str:
-    """Return the group's name; `site` stands for the site. Raises UsageError where somebody works in several groups."""
+    """Return the group's name; `site` stands for the site. Raises UsageError where somebody works
+    in several groups."""
     if group is not None:
         return group
     me = api.get("/me")

@@ -13,46 +13,103 @@ from click.core import ParameterSource
 
 from cod.client import ApiError, Unreachable
 
-# Name: (module, attribute, what it is for). Modules are loaded when their command is used: start-up time matters.
+# Name: (module, attribute, what it is for). Modules are loaded when their command is used: start-up
+# time matters.
 COMMANDS = {
     "init": ("cod.cli.server.serve", "init", "Create a new site: site file, folders, database."),
     "serve": ("cod.cli.server.serve", "serve", "Run the server."),
-    "doctor": ("cod.cli.server.doctor", "doctor", "Check this server, and say how to fix what is wrong."),
+    "doctor": (
+        "cod.cli.server.doctor",
+        "doctor",
+        "Check this server, and say how to fix what is wrong.",
+    ),
     "backup": ("cod.cli.server.backup", "backup", "Back up the whole site into a folder."),
     "restore": ("cod.cli.server.backup", "restore", "Restore a site from its backups."),
     "db": ("cod.cli.server.db", "db", "Upgrade, back up, restore and check the database."),
     "token": ("cod.cli.server.token", "token", "Tokens for the REST API."),
-    "trampoline": ("cod.cli.server.trampoline", "trampoline", "Build the Linux that machines boot into memory."),
+    "trampoline": (
+        "cod.cli.server.trampoline",
+        "trampoline",
+        "Build the Linux that machines boot into memory.",
+    ),
     "states": ("cod.cli.server.serve", "states", "Show the nodes' lifecycle."),
     "node": ("cod.cli.nodes.node", "node", "Machines: list, approve, power, take out of service."),
-    "type": ("cod.cli.nodes.type", "type_", "Node types: kinds of machines, their cost and power settings."),
+    "type": (
+        "cod.cli.nodes.type",
+        "type_",
+        "Node types: kinds of machines, their cost and power settings.",
+    ),
     "block": ("cod.cli.nodes.block", "block", "Blocks: nodes that share a rack or a switch."),
     "switch": ("cod.cli.nodes.switch", "switch", "Switches whose ports COD puts into VLANs."),
     "port": ("cod.cli.nodes.switch", "port", "Switch ports of nodes: wanted and applied VLANs."),
     "image": ("cod.cli.images.image", "image", "Disk and partition images."),
     "template": ("cod.cli.images.template", "template", "Configuration templates."),
     "name": ("cod.cli.scheduler.name", "name", "Names beside nodes' host names, such as www."),
-    "vcluster": ("cod.cli.scheduler.vcluster", "vcluster", "Virtual clusters: create, watch, resize, release."),
-    "volume": ("cod.cli.volumes.volume", "volume", "Volumes on file servers, which vclusters mount."),
+    "vcluster": (
+        "cod.cli.scheduler.vcluster",
+        "vcluster",
+        "Virtual clusters: create, watch, resize, release.",
+    ),
+    "volume": (
+        "cod.cli.volumes.volume",
+        "volume",
+        "Volumes on file servers, which vclusters mount.",
+    ),
     "request": ("cod.cli.scheduler.request", "request", "Requests for nodes, and why they wait."),
     "plan": ("cod.cli.scheduler.plan", "plan", "What the resource manager's next pass would do."),
-    "reclaim": ("cod.cli.scheduler.reclaim", "reclaim", "Nodes taken for requests of higher priority."),
+    "reclaim": (
+        "cod.cli.scheduler.reclaim",
+        "reclaim",
+        "Nodes taken for requests of higher priority.",
+    ),
     "vcm": ("cod.cli.server.vcm", "vcm", "Virtual cluster managers: enrol them, run one."),
-    "group": ("cod.cli.people.group", "group", "Groups: owners of vclusters, with their priorities."),
-    "shares": ("cod.cli.scheduler.shares", "shares", "Groups' shares of the site: usage, rank, guarantees, limits."),
+    "group": (
+        "cod.cli.people.group",
+        "group",
+        "Groups: owners of vclusters, with their priorities.",
+    ),
+    "shares": (
+        "cod.cli.scheduler.shares",
+        "shares",
+        "Groups' shares of the site: usage, rank, guarantees, limits.",
+    ),
     "user": ("cod.cli.people.user", "user", "Users: people who may sign in."),
     "member": ("cod.cli.people.member", "member", "Members of groups: owners, members, viewers."),
     "invite": ("cod.cli.people.member", "invite", "Invitation links."),
     "key": ("cod.cli.people.account", "key", "Your SSH keys, which nodes let in."),
-    "session": ("cod.cli.people.account", "session", "Your browser sessions; a token for name and password."),
+    "session": (
+        "cod.cli.people.account",
+        "session",
+        "Your browser sessions; a token for name and password.",
+    ),
     "audit": ("cod.cli.people.account", "audit", "Log of changes: who changed what, and when."),
     "notice": ("cod.cli.notice", "notice", "Notices to groups, and their delivery."),
-    "energy": ("cod.cli.nodes.energy", "energy", "Energy that nodes used, and energy saved by sleeping nodes."),
-    "timeline": ("cod.cli.scheduler.timeline", "timeline", "Nodes held over time, by vcluster, group, type or state."),
-    "calendar": ("cod.cli.scheduler.calendar", "calendar", "Nodes held until when, and nodes that come."),
-    "conflict": ("cod.cli.nodes.conflict", "conflict", "Conflicts of addresses and of machines' identities."),
+    "energy": (
+        "cod.cli.nodes.energy",
+        "energy",
+        "Energy that nodes used, and energy saved by sleeping nodes.",
+    ),
+    "timeline": (
+        "cod.cli.scheduler.timeline",
+        "timeline",
+        "Nodes held over time, by vcluster, group, type or state.",
+    ),
+    "calendar": (
+        "cod.cli.scheduler.calendar",
+        "calendar",
+        "Nodes held until when, and nodes that come.",
+    ),
+    "conflict": (
+        "cod.cli.nodes.conflict",
+        "conflict",
+        "Conflicts of addresses and of machines' identities.",
+    ),
     "events": ("cod.cli.events", "events", "Follow events, live."),
-    "simulate": ("cod.cli.server.simulate", "simulate", "Simulate a site's demand under a policy, on a virtual clock."),
+    "simulate": (
+        "cod.cli.server.simulate",
+        "simulate",
+        "Simulate a site's demand under a policy, on a virtual clock.",
+    ),
     "lab": ("cod.lab.commands", "lab", "Virtual bare metal to try COD on."),
 }
 
@@ -75,7 +132,8 @@ class NoServer(click.ClickException):
 
 
 class Root(click.Group):
-    """Loads a noun's module when its command is used, and turns the client's errors into exit codes."""
+    """Loads a noun's module when its command is used, and turns the client's errors into exit
+    codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of the table."""
@@ -95,10 +153,15 @@ class Root(click.Group):
             formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
 
     def main(
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, complete_var: str | None = None,
-        standalone_mode: bool = True, **extra: Any,
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
     ) -> Any:
-        """Run the command line. With --json a refusal is JSON, too, on standard error, with the same exit code."""
+        """Run the command line. With --json a refusal is JSON, too, on standard error, with the
+        same exit code."""
         words = sys.argv[1:] if args is None else args
         if not standalone_mode or "--json" not in words:
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
@@ -125,30 +188,65 @@ class Root(click.Group):
 
 
 def _problem(error: click.ClickException) -> dict[str, Any]:
-    """Return a refusal as JSON values: those of the API's problem document, or what the command line itself says."""
+    """Return a refusal as JSON values: those of the API's problem document, or what the command
+    line itself says."""
     told: dict[str, Any] = {"exit_code": error.exit_code, "detail": error.format_message()}
     if isinstance(error, RefusedByServer):
         found = error.error
-        return told | {"code": found.code, "status": found.status, "detail": found.detail, "field": found.field,
-                       "errors": found.errors}
+        return told | {
+            "code": found.code,
+            "status": found.status,
+            "detail": found.detail,
+            "field": found.field,
+            "errors": found.errors,
+        }
     kinds = {2: "usage", 3: "unreachable", 4: "timed_out"}
     return told | {"code": kinds.get(error.exit_code, "failed")}
 
 
-@click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-               epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no server answers, 4 timed out.")
-@click.option("--site", metavar="FILE", envvar="COD_SITE", help="Site file. It also names the server's socket.")
-@click.option("--server", metavar="URL", help="UNIX socket or http(s)://HOST:PORT. [default: $COD_SERVER, else the "
-              "site file's socket]")
-@click.option("--token", metavar="TOKEN", envvar="COD_TOKEN", help="Bearer token. $COD_TOKEN is safer: it does not "
-              "show in the list of processes.")
-@click.option("--ca-file", metavar="FILE", envvar="COD_CA_FILE", help="Certificate of the authority that signs the "
-              "server's certificate (PEM).")
-@click.option("--pin", metavar="SHA256", envvar="COD_PIN", help="SHA-256 fingerprint of the server's certificate.")
+@click.command(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no server answers, 4 timed out.",
+)
+@click.option(
+    "--site",
+    metavar="FILE",
+    envvar="COD_SITE",
+    help="Site file. It also names the server's socket.",
+)
+@click.option(
+    "--server",
+    metavar="URL",
+    help="UNIX socket or http(s)://HOST:PORT. [default: $COD_SERVER, else the site file's socket]",
+)
+@click.option(
+    "--token",
+    metavar="TOKEN",
+    envvar="COD_TOKEN",
+    help="Bearer token. $COD_TOKEN is safer: it does not show in the list of processes.",
+)
+@click.option(
+    "--ca-file",
+    metavar="FILE",
+    envvar="COD_CA_FILE",
+    help="Certificate of the authority that signs the server's certificate (PEM).",
+)
+@click.option(
+    "--pin",
+    metavar="SHA256",
+    envvar="COD_PIN",
+    help="SHA-256 fingerprint of the server's certificate.",
+)
 @click.version_option(None, "-V", "--version", package_name="cod", message="%(prog)s %(version)s")
 @click.pass_context
 def cod(
-    ctx: click.Context, site: str | None, server: str | None, token: str | None, ca_file: str | None, pin: str | None
+    ctx: click.Context,
+    site: str | None,
+    server: str | None,
+    token: str | None,
+    ca_file: str | None,
+    pin: str | None,
 ) -> None:
     """Cluster-on-Demand: shares a pool of bare-metal machines as virtual clusters.
 
@@ -156,7 +254,13 @@ def cod(
     Example:
       cod init --dir /tmp/site && cod --site /tmp/site/site.toml serve
     """
-    named = ctx.get_parameter_source("site") is ParameterSource.COMMANDLINE  # $COD_SERVER goes before $COD_SITE
-    ctx.obj = {"site": site, "named": site if named else None, "server": server, "token": token, "ca_file": ca_file,
-               "pin": pin}
-
+    # $COD_SERVER goes before $COD_SITE
+    named = ctx.get_parameter_source("site") is ParameterSource.COMMANDLINE
+    ctx.obj = {
+        "site": site,
+        "named": site if named else None,
+        "server": server,
+        "token": token,
+        "ca_file": ca_file,
+        "pin": pin,
+    }

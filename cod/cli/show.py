@@ -18,21 +18,28 @@ from cod.client import Client, find_server
 
 Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's JSON, for programs.")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print the API's JSON, for programs."
+)
 watching = click.option("--watch", is_flag=True, help="Keep the view up to date until Ctrl-C.")
 
 
 def client(ctx: click.Context) -> Client:
     """Return a client of the server that the command line names."""
     said = ctx.find_root().obj
-    made = Client(said["server"] or find_server(said["named"]), said["token"], ca_file=said["ca_file"],
-                  pin=said["pin"] or "")
+    made = Client(
+        said["server"] or find_server(said["named"]),
+        said["token"],
+        ca_file=said["ca_file"],
+        pin=said["pin"] or "",
+    )
     ctx.call_on_close(made.close)
     return made
 
 
 def password_option(*, confirm: bool = False) -> Callable[[Option], Option]:
-    """`--password`: where it is left out it is asked for at a terminal; else it is the first line of what is piped in.
+    """`--password`: where it is left out it is asked for at a terminal; else it is the first line
+    of what is piped in.
     """
 
     def ask(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
@@ -42,7 +49,9 @@ def password_option(*, confirm: bool = False) -> Callable[[Option], Option]:
             return str(click.prompt("Password", hide_input=True, confirmation_prompt=confirm))
         return sys.stdin.readline().rstrip("\r\n")
 
-    return click.option("--password", callback=ask, help="Password. [default: asked for, or read from a pipe]")
+    return click.option(
+        "--password", callback=ask, help="Password. [default: asked for, or read from a pipe]"
+    )
 
 
 def count(number: int, one: str) -> str:
@@ -110,12 +119,25 @@ def watched(ask: Callable[[], Any], make: Callable[[Any], Any], as_json: bool, w
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Provide a bar on standard error, if somebody looks: call with what is done, bytes done, bytes in all."""
+    """Provide a bar on standard error, if somebody looks: call with what is done, bytes done, bytes
+    in all."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
-               TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         tasks: dict[str, Any] = {}
 
@@ -179,7 +201,9 @@ class Span(click.ParamType[float]):
         """Make the parameter type. `zero`: no time at all will do, too."""
         self._zero = zero
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Parse it."""
         if isinstance(value, float | int):
             return float(value)
@@ -187,25 +211,33 @@ class Span(click.ParamType[float]):
         parts = re.findall(r"([\d.]+)\s*([a-z]*)", value) if whole else []
         seconds = sum(float(digits) * _UNITS[unit] for digits, unit in parts)
         if not 0 < seconds < 1e10 and not (self._zero and whole and not seconds):
-            self.fail(f"{value!r} should be a length of time such as 90s, 15m, 8h or 7d", param, ctx)
+            self.fail(
+                f"{value!r} should be a length of time such as 90s, 15m, 8h or 7d", param, ctx
+            )
         return seconds
 
 
 class Moment(click.ParamType[float]):
-    """A time: '2026-12-01T08:00' in this computer's time zone, '2026-12-01T08:00Z' or '…+01:00' in that one -> seconds
-    since the epoch."""
+    """A time: '2026-12-01T08:00' in this computer's time zone, '2026-12-01T08:00Z' or '…+01:00' in
+    that one -> seconds since the epoch."""
 
     name = "moment"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Parse it."""
         if isinstance(value, float | int):
             return float(value)
         try:
             return datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError, OSError):
-            self.fail(f"{value!r} should be a time such as 2026-12-01T08:00, or with a time zone as in "
-                      "2026-12-01T08:00+01:00", param, ctx)
+            self.fail(
+                f"{value!r} should be a time such as 2026-12-01T08:00, or with a time zone as in "
+                "2026-12-01T08:00+01:00",
+                param,
+                ctx,
+            )
 
 
 class NodeKindParam(click.ParamType[dict[str, Any]]):
@@ -213,11 +245,18 @@ class NodeKindParam(click.ParamType[dict[str, Any]]):
 
     name = "COUNT[:TEMPLATE[:FILE]]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """`--also 4:worker:gpu.xml` -> {"count": 4, "template": "worker", "attributes": "<requires>…"}."""
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        """`--also 4:worker:gpu.xml` -> {"count": 4, "template": "worker", "attributes":
+        "<requires>…"}."""
         count, template, file = (*str(value).split(":", 2), "", "")[:3]
         if not (count.isascii() and count.isdigit() and int(count[:7])):
-            self.fail(f"{value!r} should begin with a number of nodes: 4, 4:TEMPLATE or 4:TEMPLATE:FILE", param, ctx)
+            self.fail(
+                f"{value!r} should begin with a number of nodes: 4, 4:TEMPLATE or 4:TEMPLATE:FILE",
+                param,
+                ctx,
+            )
         try:
             attributes = Path(file).read_text() if file else ""
         except (OSError, UnicodeDecodeError) as error:
@@ -243,11 +282,15 @@ class MountParam(click.ParamType[dict[str, Any]]):
 
     name = "VOLUME[:DIRECTORY[:ro]]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
         """`--volume data:/in:ro` -> {"volume": "data", "mount": "/in", "read_only": True}."""
         volume, mount, mode = (*str(value).split(":", 2), "", "")[:3]
         if not volume or mode not in ("", "ro", "rw"):
-            self.fail(f"{value!r} should be VOLUME, VOLUME:DIRECTORY or VOLUME:DIRECTORY:ro", param, ctx)
+            self.fail(
+                f"{value!r} should be VOLUME, VOLUME:DIRECTORY or VOLUME:DIRECTORY:ro", param, ctx
+            )
         return {"volume": volume, "mount": mount, "read_only": mode == "ro"}
 
 

@@ -13,7 +13,8 @@ from cod.cli.show import SPAN, console, duration, size
 from cod.client import ApiError, Client, path
 
 POLL = 0.5  # seconds
-WAY = {"trampoline": 0.05, "wipe": 0.1, "prime": 0.15, "boot": 0.85, "active": 1.0}  # how far along a state is
+# how far along a state is
+WAY = {"trampoline": 0.05, "wipe": 0.1, "prime": 0.15, "boot": 0.85, "active": 1.0}
 
 
 class TimedOut(click.ClickException):
@@ -24,28 +25,51 @@ class TimedOut(click.ClickException):
 
 def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--wait` and `--timeout`."""
-    command = click.option("--timeout", type=SPAN, default=1800.0, show_default="30m", help="For --wait.")(command)
-    return click.option("--wait", is_flag=True, help="Wait until it is done. Exit code 4 after --timeout.")(command)
+    command = click.option(
+        "--timeout", type=SPAN, default=1800.0, show_default="30m", help="For --wait."
+    )(command)
+    return click.option(
+        "--wait", is_flag=True, help="Wait until it is done. Exit code 4 after --timeout."
+    )(command)
 
 
 def wait_until(
-    api: Client, name: str, done: Callable[[Any], bool], timeout: float, *, quiet: bool = False,
-    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+    api: Client,
+    name: str,
+    done: Callable[[Any], bool],
+    timeout: float,
+    *,
+    quiet: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
-    """Ask for the vcluster until it is `done`; its last value. Ends early where what it asked for was rejected."""
-    return _watched(api, name, lambda value: value is not None and done(value), timeout, quiet, clock, sleep)
+    """Ask for the vcluster until it is `done`; its last value. Ends early where what it asked for
+    was rejected."""
+    return _watched(
+        api, name, lambda value: value is not None and done(value), timeout, quiet, clock, sleep
+    )
 
 
 def wait_until_gone(
-    api: Client, name: str, timeout: float, *, quiet: bool = False,
-    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+    api: Client,
+    name: str,
+    timeout: float,
+    *,
+    quiet: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Ask for the vcluster until there is none."""
     _watched(api, name, lambda value: value is None, timeout, quiet, clock, sleep)
 
 
 def _watched(
-    api: Client, name: str, done: Callable[[Any], bool], timeout: float, quiet: bool, clock: Callable[[], float],
+    api: Client,
+    name: str,
+    done: Callable[[Any], bool],
+    timeout: float,
+    quiet: bool,
+    clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> Any:
     until = clock() + timeout
@@ -57,7 +81,10 @@ def _watched(
                 return value
             _check_not_rejected(api, name, ended=value is None)
             if clock() > until:
-                raise TimedOut(f"{name} is not as wished after {duration(timeout)}; it goes on without being watched")
+                raise TimedOut(
+                    f"{name} is not as wished after {duration(timeout)}; it goes on without being"
+                    " watched"
+                )
             sleep(POLL)
 
 
@@ -104,7 +131,9 @@ class Lines(Silent):
             if self._states.get(node["name"]) != node["state"]:
                 self._states[node["name"]] = node["state"]
                 where = f" {node['address']}" if node["address"] else ""
-                click.echo(f"{node['hostname'] or node['name']} ({node['name']}): {node['state']}{where}")
+                click.echo(
+                    f"{node['hostname'] or node['name']} ({node['name']}): {node['state']}{where}"
+                )
 
 
 class Bars(Silent):
@@ -115,8 +144,12 @@ class Bars(Silent):
 
         self._bars: dict[str, TaskID] = {}
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn(),
-            console=console())
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=console(),
+        )
 
     def __enter__(self) -> Bars:
         self._progress.start()
@@ -130,12 +163,15 @@ class Bars(Silent):
         for node in nodes:
             name = node["name"]
             if name not in self._bars:
-                self._bars[name] = self._progress.add_task(node["hostname"] or name, total=1.0, state="")
+                self._bars[name] = self._progress.add_task(
+                    node["hostname"] or name, total=1.0, state=""
+                )
             self._progress.update(self._bars[name], completed=far(node), state=_about(node))
 
 
 def far(node: Any) -> float:
-    """Return how far a node is on its way to active, 0 to 1; most of the way is the writing of its disk."""
+    """Return how far a node is on its way to active, 0 to 1; most of the way is the writing of its
+    disk."""
     progress = node["progress"]
     start = WAY.get(node["state"], 0.0)
     if node["state"] == "prime" and progress:
@@ -146,4 +182,8 @@ def far(node: Any) -> float:
 def _about(node: Any) -> str:
     if node["progress"]:
         return f"{node['state']} {size(node['progress']['rate'])}/s"
-    return f"{node['state']} {node['reason']}" if node["state"] == "quarantined" else str(node["state"])
+    return (
+        f"{node['state']} {node['reason']}"
+        if node["state"] == "quarantined"
+        else str(node["state"])
+    )

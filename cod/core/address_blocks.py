@@ -12,23 +12,38 @@ from cod.store.scheduler import address_blocks, requests, vclusters
 def extend(
     tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str = "size", *, now: float
 ) -> None:
-    """Give the vcluster further blocks of its subnet, so that it has addresses for `size` nodes, and have its volumes
-    exported to them. Raise `Refused` where too few are free; without `site`, where it has not got them already."""
+    """Give the vcluster further blocks of its subnet, so that it has addresses for `size` nodes,
+    and have its volumes exported to them. Raise `Refused` where too few are free; without `site`,
+    where it has not got them already."""
     room = address_blocks.room(tx, vcluster.id)
     if size <= room:
         return
     if vcluster.isolated:
-        raise Refused("conflict", f"vcluster {vcluster.name} is isolated, and its network has addresses for {room} "
-                      f"nodes, not for {size}: only a new one can have a larger network", field)
-    subnet = next((one for one in site.subnets if one.name == vcluster.subnet), None) if site else None
+        raise Refused(
+            "conflict",
+            f"vcluster {vcluster.name} is isolated, and its network has addresses for {room} "
+            f"nodes, not for {size}: only a new one can have a larger network",
+            field,
+        )
+    subnet = (
+        next((one for one in site.subnets if one.name == vcluster.subnet), None) if site else None
+    )
     if subnet is None:
-        raise Refused("conflict", f"vcluster {vcluster.name} has addresses for {room} nodes, and no subnet to get "
-                      "more from", field)
+        raise Refused(
+            "conflict",
+            f"vcluster {vcluster.name} has addresses for {room} nodes, and no subnet to get "
+            "more from",
+            field,
+        )
     if not address_blocks.claim(tx, vcluster.id, subnet, size - room):
         free = address_blocks.free_room(tx, subnet)
-        raise Refused("conflict", f"vcluster {vcluster.name} has addresses for {room} nodes, and the free blocks of "
-                      f"subnet {subnet.name} have addresses for {free} more, not for {size - room}: delete a vcluster, "
-                      "or enlarge block_pool in the site file", field)
+        raise Refused(
+            "conflict",
+            f"vcluster {vcluster.name} has addresses for {room} nodes, and the free blocks of"
+            f" subnet {subnet.name} have addresses for {free} more, not for {size - room}: delete a"
+            " vcluster, or enlarge block_pool in the site file",
+            field,
+        )
     volumes.addresses_changed(tx, vcluster.id, now)
 
 
@@ -42,5 +57,8 @@ def trim(tx: Tx, vcluster_id: int) -> None:
 def asked(tx: Tx, vcluster_id: int) -> int:
     """Return how many nodes a vcluster asks for, beyond its size."""
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
-    return sum(sum(one.count for one in request.tuples) - request.granted
-               for request in pending if request.kind in ("grow", "move"))
+    return sum(
+        sum(one.count for one in request.tuples) - request.granted
+        for request in pending
+        if request.kind in ("grow", "move")
+    )

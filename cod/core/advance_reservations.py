@@ -25,80 +25,142 @@ from cod.store.scheduler import requests, vclusters
 
 
 def check(
-    tx: Tx, vcluster: Vcluster, tuples: Sequence[RequestTuple], *, spread: bool, wait: bool, starts_at: float | None,
-    duration: float | None, site: Site | None, groups: frozenset[int] | None, now: float,
+    tx: Tx,
+    vcluster: Vcluster,
+    tuples: Sequence[RequestTuple],
+    *,
+    spread: bool,
+    wait: bool,
+    starts_at: float | None,
+    duration: float | None,
+    site: Site | None,
+    groups: frozenset[int] | None,
+    now: float,
 ) -> None:
-    """Raise `Refused` unless the nodes can be reserved from `starts_at` on for `duration` seconds, beside the other
-    reservations and within the group's limits. `groups`: whose names the sentence may have; None: all."""
+    """Raise `Refused` unless the nodes can be reserved from `starts_at` on for `duration` seconds,
+    beside the other reservations and within the group's limits. `groups`: whose names the sentence
+    may have; None: all."""
     if starts_at is None or duration is None:
-        raise Refused("invalid", "a reservation in advance has a start and a duration",
-                      "starts_at" if starts_at is None else "duration")
+        raise Refused(
+            "invalid",
+            "a reservation in advance has a start and a duration",
+            "starts_at" if starts_at is None else "duration",
+        )
     if site is None or vcluster.isolated:
-        raise Refused("conflict", "nodes of an isolated vcluster cannot be reserved in advance: request them when they "
-                      "are needed", "starts_at")
+        raise Refused(
+            "conflict",
+            "nodes of an isolated vcluster cannot be reserved in advance: request them when they "
+            "are needed",
+            "starts_at",
+        )
     if vcluster.preemptible:
-        raise Refused("conflict", "nodes of a preemptible vcluster cannot be reserved in advance: any other request "
-                      "may take them", "starts_at")
+        raise Refused(
+            "conflict",
+            "nodes of a preemptible vcluster cannot be reserved in advance: any other request "
+            "may take them",
+            "starts_at",
+        )
     if starts_at <= now:
-        raise Refused("invalid", f"the start {reasons.at(starts_at)} is over: it is {reasons.at(now)}", "starts_at")
+        raise Refused(
+            "invalid",
+            f"the start {reasons.at(starts_at)} is over: it is {reasons.at(now)}",
+            "starts_at",
+        )
     if not wait:
-        raise Refused("invalid", "a reservation in advance waits for its start: leave out that it does not wait",
-                      "wait")
+        raise Refused(
+            "invalid",
+            "a reservation in advance waits for its start: leave out that it does not wait",
+            "wait",
+        )
     leases.check(duration, "duration")
     owner = group_rows.get(tx, vcluster.group_id)
     _check_lease(vcluster, owner, starts_at, duration, site.policy)
     watermarks.version(tx, watermarks.RESERVED, lock=True)
     seen = snapshot.look(tx, site, now)
     wish = PendingRequest(
-        admission.LAST, vcluster.id, owner.priority, now, owner.id,
-        (vcluster.subnet or "") if len(site.subnets) > 1 else "", tuple(tuples), may_spread=spread,
-        own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)), lease=duration,
-        starts_at=starts_at)
+        admission.LAST,
+        vcluster.id,
+        owner.priority,
+        now,
+        owner.id,
+        (vcluster.subnet or "") if len(site.subnets) > 1 else "",
+        tuple(tuples),
+        may_spread=spread,
+        own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)),
+        lease=duration,
+        starts_at=starts_at,
+    )
     if owner.hours_limit is not None:
         used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
         if why := admission.over_hours(seen.site, wish, owner.hours_limit, used, now):
             raise Refused("conflict", why, "duration")
     documents = templates.for_matching(tx, {one.template_id for one in tuples})
-    hidden = set() if groups is None else {one.id for one in seen.scene.live if one.group_id not in groups}
-    known = whatif.masked(replace(seen.site, templates={**seen.site.templates, **documents}), hidden)
+    hidden = (
+        set()
+        if groups is None
+        else {one.id for one in seen.scene.live if one.group_id not in groups}
+    )
+    known = whatif.masked(
+        replace(seen.site, templates={**seen.site.templates, **documents}), hidden
+    )
     if why := admission.refusal(known, wish, site.policy, now):
         raise Refused("conflict", why, "starts_at")
     watermarks.raise_version(tx, watermarks.RESERVED)
 
 
-def _check_lease(vcluster: Vcluster, owner: Group, starts_at: float, duration: float, policy: Policy) -> None:
+def _check_lease(
+    vcluster: Vcluster, owner: Group, starts_at: float, duration: float, policy: Policy
+) -> None:
     """Raise `Refused` unless the vcluster's lease lasts to the start, and can last to the end."""
     if vcluster.expires_at is not None and vcluster.expires_at <= starts_at:
-        raise Refused("conflict", f"the lease of vcluster {vcluster.name} ends {reasons.at(vcluster.expires_at)}, "
-                      "before the start: extend it first", "starts_at")
+        raise Refused(
+            "conflict",
+            f"the lease of vcluster {vcluster.name} ends {reasons.at(vcluster.expires_at)}, "
+            "before the start: extend it first",
+            "starts_at",
+        )
     last = leases.latest(vcluster.leased_at or vcluster.created_at, owner, policy)
     if starts_at + duration > max(last, vcluster.expires_at or 0.0):
-        raise Refused("invalid", f"a lease of group {owner.name} lasts {span(leases.longest(owner, policy))} at most, "
-                      f"with all extensions: this one ends {reasons.at(last)} at the latest", "duration")
+        raise Refused(
+            "invalid",
+            f"a lease of group {owner.name} lasts {span(leases.longest(owner, policy))} at most, "
+            f"with all extensions: this one ends {reasons.at(last)} at the latest",
+            "duration",
+        )
 
 
-def bounded(tx: Tx, vcluster: Vcluster, until: float, *, clip: bool, site: Site, now: float) -> float:
-    """Return the end that a lease can have beside the reservations in advance. Raise `Refused` where it is earlier than
-    `until`, unless `clip`."""
+def bounded(
+    tx: Tx, vcluster: Vcluster, until: float, *, clip: bool, site: Site, now: float
+) -> float:
+    """Return the end that a lease can have beside the reservations in advance. Raise `Refused`
+    where it is earlier than `until`, unless `clip`."""
     if not requests.reserved(tx):
         return until
     watermarks.version(tx, watermarks.RESERVED, lock=True)
     seen = snapshot.look(tx, site, now)
     others = {one.id for one in seen.scene.live if one.group_id != vcluster.group_id}
-    end, why = admission.bound(whatif.masked(seen.site, others), vcluster.id, until, site.policy, now)
+    end, why = admission.bound(
+        whatif.masked(seen.site, others), vcluster.id, until, site.policy, now
+    )
     if why and not clip:
-        left = (f"the lease can last until {reasons.at(end)}" if end > (vcluster.expires_at or now) else
-                "the lease cannot be extended")
+        left = (
+            f"the lease can last until {reasons.at(end)}"
+            if end > (vcluster.expires_at or now)
+            else "the lease cannot be extended"
+        )
         raise Refused("conflict", f"{left}: {why}", "lease")
     begins = (one.starts_at or now for one in forecast.reserved(seen.site))
-    if any((vcluster.expires_at or now) < start <= end + forecast.margin(site.policy) for start in begins):
+    if any(
+        (vcluster.expires_at or now) < start <= end + forecast.margin(site.policy)
+        for start in begins
+    ):
         watermarks.raise_version(tx, watermarks.RESERVED)
     return end
 
 
 def failing(tx: Tx, site: Site, now: float) -> Set[int]:
-    """Return the ids of accepted reservations that find no place as things are. Until the transaction ends nobody
-    reserves, and no request is granted."""
+    """Return the ids of accepted reservations that find no place as things are. Until the
+    transaction ends nobody reserves, and no request is granted."""
     if not requests.reserved(tx):
         return frozenset()
     watermarks.version(tx, watermarks.RESERVED, lock=True)
@@ -107,39 +169,57 @@ def failing(tx: Tx, site: Site, now: float) -> Set[int]:
 
 
 def check_kept(tx: Tx, before: Set[int], group_id: int, site: Site, now: float) -> None:
-    """Raise `Refused` where a move of nodes, made in this transaction, leaves a reservation without a place that had
-    one: `before` is what was `failing`. `group_id`: whose names the sentence may have."""
+    """Raise `Refused` where a move of nodes, made in this transaction, leaves a reservation without
+    a place that had one: `before` is what was `failing`. `group_id`: whose names the sentence may
+    have."""
     lost = failing(tx, site, now) - before
     for request in (requests.get(tx, one) for one in sorted(lost)):
         vcluster = vclusters.get(tx, request.vcluster_id) if request is not None else None
         if request is None or vcluster is None:
             continue
         whom = f"vcluster {vcluster.name}" if vcluster.group_id == group_id else whatif.OTHERS
-        raise Refused("conflict", f"{reasons.nodes(sum(one.count for one in request.tuples))} are reserved for {whom} "
-                      f"(request {request.id}) from {reasons.at(request.starts_at or now)} on, and would not be "
-                      "there: move fewer nodes, or nodes of another type", "nodes")
+        raise Refused(
+            "conflict",
+            f"{reasons.nodes(sum(one.count for one in request.tuples))} are reserved for {whom}"
+            f" (request {request.id}) from {reasons.at(request.starts_at or now)} on, and would not"
+            " be there: move fewer nodes, or nodes of another type",
+            "nodes",
+        )
     if requests.reserved(tx):
         watermarks.raise_version(tx, watermarks.RESERVED)
 
 
 def begin(tx: Tx, vcluster: Vcluster, request: Request, policy: Policy, now: float) -> None:
-    """Let the vcluster's lease last as long as the reservation whose nodes it has got; tell its group of a late
-    start."""
+    """Let the vcluster's lease last as long as the reservation whose nodes it has got; tell its
+    group of a late start."""
     start = now if request.starts_at is None else request.starts_at
-    longest = leases.latest(vcluster.leased_at or vcluster.created_at, group_rows.get(tx, vcluster.group_id), policy)
+    longest = leases.latest(
+        vcluster.leased_at or vcluster.created_at, group_rows.get(tx, vcluster.group_id), policy
+    )
     end = min(now + (request.duration or 0.0), longest)
     if end > (vcluster.expires_at or now):
-        vcluster = vclusters.change(tx, vcluster, now, expires_at=end, warned=leases.begun(end - now, policy))
+        vcluster = vclusters.change(
+            tx, vcluster, now, expires_at=end, warned=leases.begun(end - now, policy)
+        )
         vcm_outbox.leased(tx, vcluster, "extended", now)
     if now >= start + reasons.PUNCTUAL:
-        notices.tell(tx, vcluster, notice_texts.reservation_late(vcluster, request.id, start, True), now)
+        notices.tell(
+            tx, vcluster, notice_texts.reservation_late(vcluster, request.id, start, True), now
+        )
 
 
 def late(tx: Tx, request_id: int, sentence: str, now: float) -> None:
     """Tell the group, once, that its reservation cannot begin yet."""
     request = requests.get(tx, request_id, lock=True)
     vcluster = vclusters.get(tx, request.vcluster_id) if request is not None else None
-    if request is None or vcluster is None or request.state != RequestState.PENDING or request.reason == sentence:
+    if (
+        request is None
+        or vcluster is None
+        or request.state != RequestState.PENDING
+        or request.reason == sentence
+    ):
         return
     start = now if request.starts_at is None else request.starts_at
-    notices.tell(tx, vcluster, notice_texts.reservation_late(vcluster, request.id, start, False), now)
+    notices.tell(
+        tx, vcluster, notice_texts.reservation_late(vcluster, request.id, start, False), now
+    )

@@ -15,10 +15,12 @@ from cod.store.nodes import holding
 def release(
     tx: Tx, held: Iterable[Node], *, cause: str, now: float, actor: str, policy: Policy
 ) -> tuple[Effect, ...]:
-    """Take nodes from their vcluster and back to the trampoline, by their power; returns who should look at once.
+    """Take nodes from their vcluster and back to the trampoline, by their power; returns who should
+    look at once.
 
-    A disk that may be kept for the group keeps its software (`lifecycle.may_keep_disk`). A node that is in the
-    trampoline already, or on its way there, only loses its holder: it is settled when it reports.
+    A disk that may be kept for the group keeps its software (`lifecycle.may_keep_disk`). A node
+    that is in the trampoline already, or on its way there, only loses its holder: it is settled
+    when it reports.
     """
     effects = {Effect("wake", "manager")}
     for node in held:
@@ -26,7 +28,9 @@ def release(
         runs = holding.assignment(tx, node)
         vcm_outbox.moved(tx, node, node.vcluster_id, "lost", cause, now)
         kept = runs is not None and lifecycle.may_keep_disk(node, runs.document)
-        given = holding.give_back(tx, node, up_until=now + policy.binding_time if stuck else None, keep_disk=kept)
+        given = holding.give_back(
+            tx, node, up_until=now + policy.binding_time if stuck else None, keep_disk=kept
+        )
         if (NodeState(node.state), NodeEvent.RELEASED) in NODE_TRANSITIONS:
             columns = {"attempts": 0, "reason": transitions.BY_HAND if stuck else ""}
             step = Step(NodeEvent.RELEASED, cause, columns, "cycle")

@@ -1,4 +1,5 @@
-"""What groups may hold and are sure of, by the rows of the moment; `policy.sharing.entitlements` has the rules."""
+"""What groups may hold and are sure of, by the rows of the moment; `policy.sharing.entitlements`
+has the rules."""
 
 from __future__ import annotations
 
@@ -19,20 +20,26 @@ from cod.store.scheduler import node_counts, reservations, vclusters
 def between(
     tx: Tx, holder: int, asking: int, wanted: int, policy: Policy, now: float, *, open_: int = 0
 ) -> tuple[preemption.Beyond, preemption.Within]:
-    """Return what group `holder` holds beyond what it is sure of, and what of its own a request of group `asking` for
-    `wanted` nodes stays within. `open_`: nodes that leave the holder and count as kept.
+    """Return what group `holder` holds beyond what it is sure of, and what of its own a request of
+    group `asking` for `wanted` nodes stays within. `open_`: nodes that leave the holder and count
+    as kept.
 
     Each act asks: the number of queries is the same however many groups there are.
     """
     nodes = sum(node_counts.by_type(tx).values()) if policy.fair_half_life > 0 else 0
     entitled = entitlements.of(groups.every(tx), policy, nodes)
-    beyond = preemption.beyond(entitled.get(holder, ANYTHING), vclusters.kept(tx, holder, now) + open_)
+    beyond = preemption.beyond(
+        entitled.get(holder, ANYTHING), vclusters.kept(tx, holder, now) + open_
+    )
     own = entitled.get(asking)
-    return beyond, "" if own is None else preemption.within(own, vclusters.kept(tx, asking, now), wanted)
+    return beyond, (
+        "" if own is None else preemption.within(own, vclusters.kept(tx, asking, now), wanted)
+    )
 
 
 def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, now: float) -> None:
-    """Raise `Refused` where a group may not hold so many more nodes, by type, as its limits stand."""
+    """Raise `Refused` where a group may not hold so many more nodes, by type, as its limits
+    stand."""
     used = energy.node_seconds(tx, energy_accounting.month(now), [group.id])
     limits = groups.type_limits(tx, group.id)
     entitlement = entitlements.of([group], policy, 0, limits, used).get(group.id, ANYTHING)
@@ -41,12 +48,22 @@ def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, n
         held[type_id] += count if holder == group.id else 0
     total, most = held.total() + sum(nodes.values()), entitlement.limit
     if entitlement.used_up:
-        raise Refused("conflict", f"group {group.name} has used its node-hours of this month", "nodes")
+        raise Refused(
+            "conflict", f"group {group.name} has used its node-hours of this month", "nodes"
+        )
     if most is not None and total > most:
-        raise Refused("conflict", f"group {group.name} may hold {most} nodes at once, and would hold {total}", "nodes")
+        raise Refused(
+            "conflict",
+            f"group {group.name} may hold {most} nodes at once, and would hold {total}",
+            "nodes",
+        )
     for type_id, count in nodes.items():
         limit = entitlement.type_limits.get(type_id)
         if limit is not None and held[type_id] + count > limit:
             name = types.get(tx, type_id).name
-            raise Refused("conflict", f"group {group.name} may hold {limit} nodes of type {name} at once, and would "
-                          f"hold {held[type_id] + count}", "nodes")
+            raise Refused(
+                "conflict",
+                f"group {group.name} may hold {limit} nodes of type {name} at once, and would "
+                f"hold {held[type_id] + count}",
+                "nodes",
+            )

@@ -1,8 +1,10 @@
-"""Nodes of isolated vclusters: when their switch ports enter the vcluster's VLAN and leave it, and what waits for that.
+"""Nodes of isolated vclusters: when their switch ports enter the vcluster's VLAN and leave it, and
+what waits for that.
 
-A node is primed where it was found. Its port enters the VLAN when the node asks for the boot of its own system (its
-agent, which would lose its connection, is gone then), and leaves it in the transaction in which the node leaves that
-system, whatever the reason. No power command that boots a node is carried out before the port is where it is wanted.
+A node is primed where it was found. Its port enters the VLAN when the node asks for the boot of its
+own system (its agent, which would lose its connection, is gone then), and leaves it in the
+transaction in which the node leaves that system, whatever the reason. No power command that boots a
+node is carried out before the port is where it is wanted.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ NOWHERE = "0.0.0.0"
 def subnets(tx: Tx, site: Site) -> list[Subnet]:
     """Return the networks of all isolated vclusters that have not ended."""
     rules = site.isolation
-    return [isolation.subnet(each, rules, site.dns.port == 53) for each in networks.every(tx)] if rules else []
+    return (
+        [isolation.subnet(each, rules, site.dns.port == 53) for each in networks.every(tx)]
+        if rules
+        else []
+    )
 
 
 def subnets_of(tx: Tx, queries: Iterable[DhcpQuery], site: Site) -> list[Subnet]:
@@ -40,7 +46,9 @@ def subnets_of(tx: Tx, queries: Iterable[DhcpQuery], site: Site) -> list[Subnet]
         vlans = {isolation.vlan_of(query.subnet) for query in queries} - {None}
         found = networks.of_subnets(tx, [each for each in vlans if each is not None], [])
     else:
-        said = {query.giaddr if query.giaddr != NOWHERE else query.ciaddr for query in queries} - {NOWHERE}
+        said = {query.giaddr if query.giaddr != NOWHERE else query.ciaddr for query in queries} - {
+            NOWHERE
+        }
         found = networks.of_subnets(tx, [], [ipv4(each) for each in said])
     return [isolation.subnet(each, rules, site.dns.port == 53) for each in found]
 
@@ -55,41 +63,51 @@ def subnet_named(tx: Tx, name: str, site: Site) -> Subnet | None:
 
 
 def rules_of(site: Site) -> Isolation:
-    """Return the site's rules of isolated vclusters. Raise `Refused` where it has no VLANs for them."""
+    """Return the site's rules of isolated vclusters. Raise `Refused` where it has no VLANs for
+    them."""
     if site.isolation is None:
-        raise Refused("conflict", "this site has no VLANs for isolated vclusters: [isolation] in the site file",
-                      "isolated")
+        raise Refused(
+            "conflict",
+            "this site has no VLANs for isolated vclusters: [isolation] in the site file",
+            "isolated",
+        )
     return site.isolation
 
 
 def source(tx: Tx, site: Site) -> Subnet:
-    """Return the site's subnet that the nodes of a new isolated vcluster come from: the one with most nodes whose
-    switch ports are usable."""
+    """Return the site's subnet that the nodes of a new isolated vcluster come from: the one with
+    most nodes whose switch ports are usable."""
     usable, known = node_counts.by_subnet(tx, usable=True), node_counts.by_subnet(tx)
-    return max(site.subnets, key=lambda subnet: (usable.get(subnet.name, 0), known.get(subnet.name, 0)))
+    return max(
+        site.subnets, key=lambda subnet: (usable.get(subnet.name, 0), known.get(subnet.name, 0))
+    )
 
 
 # ---------------------------------------------------------------- a node's port
 
 
 def enter(tx: Tx, node: Node, vlan: int, now: float) -> float:
-    """Want the node's port in its vcluster's VLAN. Return for how many seconds that has been wanted; infinity where it
-    is done, and the node asks elsewhere all the same, or cannot be done."""
+    """Want the node's port in its vcluster's VLAN. Return for how many seconds that has been
+    wanted; infinity where it is done, and the node asks elsewhere all the same, or cannot be
+    done."""
     try:
         switch_ports.want(tx, node, vlan, now)
     except Refused as refused:
-        conflicts.add_once(tx, "switch", refused.sentence, now, within=AGAIN, subnet=node.subnet, mac=node.boot_mac)
+        conflicts.add_once(
+            tx, "switch", refused.sentence, now, within=AGAIN, subnet=node.subnet, mac=node.boot_mac
+        )
         return float("inf")
     port = ports.of_mac(tx, node.boot_mac)
     return float("inf") if port is None else now - port.wished_at
 
 
 def is_on_its_way(tx: Tx, query: DhcpQuery, client: DhcpClient, vlan: int, now: float) -> bool:
-    """Return whether a node of an isolated vcluster asks where it was primed, and will ask in its own network if it
-    gets no answer. Its port is wanted there from now on: its agent, which would lose its connection, is gone.
+    """Return whether a node of an isolated vcluster asks where it was primed, and will ask in its
+    own network if it gets no answer. Its port is wanted there from now on: its agent, which would
+    lose its connection, is gone.
 
-    One whose port takes longer is answered: its boot script then makes it wait, where silence would send firmware on to
-    its disk, whose system is not to run outside of its network.
+    One whose port takes longer is answered: its boot script then makes it wait, where silence would
+    send firmware on to its disk, whose system is not to run outside of its network.
     """
     if client.state not in OWN_SYSTEM or query.stage == "trampoline":
         return False
@@ -100,20 +118,27 @@ def is_on_its_way(tx: Tx, query: DhcpQuery, client: DhcpClient, vlan: int, now: 
 
 
 def leave(tx: Tx, node: Node, now: float) -> bool:
-    """Want the node's port in the provisioning network. False: it is there, or was wanted there before."""
+    """Want the node's port in the provisioning network. False: it is there, or was wanted there
+    before."""
     return bool(switch_ports.want(tx, node, None, now))
 
 
 def delays_power(tx: Tx, node: Node, desired: str) -> bool:
-    """Return whether a power command has to wait: it would boot the node before its port is where it is wanted."""
+    """Return whether a power command has to wait: it would boot the node before its port is where
+    it is wanted."""
     return desired in ("on", "cycle") and not switch_ports.arrived(tx, node)
 
 
 def elsewhere(tx: Tx, node: Node, subnet: Subnet) -> str:
-    """Return why a node that asks for its boot script from `subnet` cannot boot there; '' where it can."""
+    """Return why a node that asks for its boot script from `subnet` cannot boot there; '' where it
+    can."""
     network = networks.of(tx, node.vcluster_id) if node.vcluster_id is not None else None
     if isolation.vlan_of(subnet.name) is not None:
-        return "" if node.state in OWN_SYSTEM else "its switch port is on its way back to the provisioning network"
+        return (
+            ""
+            if node.state in OWN_SYSTEM
+            else "its switch port is on its way back to the provisioning network"
+        )
     if network is None or node.state not in OWN_SYSTEM:
         return ""
     said = trouble(tx, node)
@@ -121,13 +146,19 @@ def elsewhere(tx: Tx, node: Node, subnet: Subnet) -> str:
 
 
 def trouble(tx: Tx, node: Node) -> str:
-    """Return what is wrong with the node's switch port; '' where nothing is, or none is wanted anywhere."""
+    """Return what is wrong with the node's switch port; '' where nothing is, or none is wanted
+    anywhere."""
     port = ports.of_mac(tx, node.boot_mac)
     if port is None:
         network = networks.of(tx, node.vcluster_id) if node.vcluster_id is not None else None
-        return "" if network is None else f"switch port: it is not known, and VLAN {network.vlan} is wanted"
+        return (
+            ""
+            if network is None
+            else f"switch port: it is not known, and VLAN {network.vlan} is wanted"
+        )
     if not port.pending:
         return ""
     where = "the provisioning VLAN" if port.wanted_vlan is None else f"VLAN {port.wanted_vlan}"
-    return (f"switch port: {port.port} of {port.switch} is not in {where} yet"
-            + (f" ({port.reason})" if port.reason else ""))
+    return f"switch port: {port.port} of {port.switch} is not in {where} yet" + (
+        f" ({port.reason})" if port.reason else ""
+    )

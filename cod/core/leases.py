@@ -1,7 +1,7 @@
 """What becomes of a vcluster whose lease runs out: warned, drained, and its nodes taken back.
 
-Each looks at the row again, locked: a lease may have been extended, or the vcluster deleted, since somebody decided
-that its time had come. Then nothing is done, and the answer is False or None.
+Each looks at the row again, locked: a lease may have been extended, or the vcluster deleted, since
+somebody decided that its time had come. Then nothing is done, and the answer is False or None.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
 def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
     """Tell the group, once, that the lease ends within `seconds`."""
     vcluster = _active(tx, vcluster_id)
-    if vcluster is None or vcluster.expires_at is None or not now < vcluster.expires_at <= now + seconds:
+    if (
+        vcluster is None
+        or vcluster.expires_at is None
+        or not now < vcluster.expires_at <= now + seconds
+    ):
         return False
     if vcluster.warned is not None and vcluster.warned <= seconds:
         return False
@@ -34,11 +38,15 @@ def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
 
 
 def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
-    """Drain the vcluster, whose lease has run out: it has `grace` seconds to save what it needs, or to extend the
-    lease; it gets nothing more.
+    """Drain the vcluster, whose lease has run out: it has `grace` seconds to save what it needs, or
+    to extend the lease; it gets nothing more.
     """
     vcluster = _active(tx, vcluster_id)
-    if vcluster is None or vcluster.drain_until is not None or (vcluster.expires_at or now + 1) > now:
+    if (
+        vcluster is None
+        or vcluster.drain_until is not None
+        or (vcluster.expires_at or now + 1) > now
+    ):
         return False
     drained = vclusters.change(tx, vcluster, now, drain_until=now + grace)
     requests.suspend(tx, vcluster.id, now)
@@ -47,7 +55,9 @@ def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
     return True
 
 
-def expire(tx: Tx, vcluster_id: int, *, now: float, actor: str, policy: Policy) -> tuple[Effect, ...] | None:
+def expire(
+    tx: Tx, vcluster_id: int, *, now: float, actor: str, policy: Policy
+) -> tuple[Effect, ...] | None:
     """Take the nodes back by power: the grace after the lease is over."""
     vcluster = _active(tx, vcluster_id)
     if vcluster is None or vcluster.drain_until is None or vcluster.drain_until > now:
@@ -55,7 +65,9 @@ def expire(tx: Tx, vcluster_id: int, *, now: float, actor: str, policy: Policy) 
     requests.withdraw(tx, vcluster.id, "the vcluster's lease ran out", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     preemption.deserted(tx, vcluster.id, held, now)
-    effects = assignment.release(tx, held, cause="the lease ran out", now=now, actor=actor, policy=policy)
+    effects = assignment.release(
+        tx, held, cause="the lease ran out", now=now, actor=actor, policy=policy
+    )
     volumes.detach_all(tx, vcluster, now)
     vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
     notices.tell(tx, vcluster, notice_texts.drained(vcluster), now)

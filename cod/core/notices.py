@@ -11,18 +11,38 @@ from cod.store.people import groups
 
 
 def add(
-    tx: Tx, *, kind: str, group_id: int | None, vcluster_id: int | None = None, subject: str, about: str,
-    link: str = "", now: float,
+    tx: Tx,
+    *,
+    kind: str,
+    group_id: int | None,
+    vcluster_id: int | None = None,
+    subject: str,
+    about: str,
+    link: str = "",
+    now: float,
 ) -> Notice:
-    """Tell a group (None: the site's administrators) something. For texts see `cod.notice_texts`; delivery follows the
-    commit (`flows.notices.notices`)."""
+    """Tell a group (None: the site's administrators) something. For texts see `cod.notice_texts`;
+    delivery follows the commit (`flows.notices.notices`)."""
     targets = [(EMAIL, ADMINISTRATORS)]
     if group_id is not None:
         group = groups.get(tx, group_id)
         webhook = group.webhook if "notices" in group.events or kind == "test" else ""
-        targets = [(channel, target) for channel, target in ((WEBHOOK, webhook), (EMAIL, group.email)) if target]
-    return notices.add(tx, targets, kind=kind, group_id=group_id, vcluster_id=vcluster_id, subject=subject,
-                       about=about, link=link, now=now)
+        targets = [
+            (channel, target)
+            for channel, target in ((WEBHOOK, webhook), (EMAIL, group.email))
+            if target
+        ]
+    return notices.add(
+        tx,
+        targets,
+        kind=kind,
+        group_id=group_id,
+        vcluster_id=vcluster_id,
+        subject=subject,
+        about=about,
+        link=link,
+        now=now,
+    )
 
 
 def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, now: float) -> Notice:

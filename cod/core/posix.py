@@ -1,4 +1,5 @@
-"""POSIX numbers of users and groups: given once, set by administrators, or taken from the site's directory."""
+"""POSIX numbers of users and groups: given once, set by administrators, or taken from the site's
+directory."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ SHARED = "shared"
 
 
 def set_uid(tx: Tx, user: User, uid: int, now: float) -> None:
-    """Give the user the number `uid`. The gid of a primary group of the user's own follows. Raises `Refused` where
-    somebody else has or had one of them."""
+    """Give the user the number `uid`. The gid of a primary group of the user's own follows. Raises
+    `Refused` where somebody else has or had one of them."""
     own = user.gid is None or user.gid == user.uid
     _take(tx, "uid", uid, f"user:{user.name}", "uid", now)
     if own:
@@ -21,12 +22,19 @@ def set_uid(tx: Tx, user: User, uid: int, now: float) -> None:
 
 
 def set_primary_gid(tx: Tx, user: User, gid: int, now: float) -> None:
-    """Make the group with that number the user's primary one. Raises `Refused` where the number is of another user."""
+    """Make the group with that number the user's primary one. Raises `Refused` where the number is
+    of another user."""
     held = posix_ids.holder(tx, "gid", gid)
     if held is None or held == f"user:{user.name}":
-        _take(tx, "gid", gid, f"user:{user.name}" if gid == user.uid else held or SHARED, "gid", now)
+        _take(
+            tx, "gid", gid, f"user:{user.name}" if gid == user.uid else held or SHARED, "gid", now
+        )
     elif held.startswith("user:"):
-        raise Refused("conflict", f"{gid} is or was the primary group of {held[5:]}: choose another number", "gid")
+        raise Refused(
+            "conflict",
+            f"{gid} is or was the primary group of {held[5:]}: choose another number",
+            "gid",
+        )
     people.change(tx, user.id, gid=gid)
 
 
@@ -37,7 +45,8 @@ def take_gid(tx: Tx, group: str, gid: int, now: float) -> None:
 
 
 def follow_directory(tx: Tx, user: User, uid: int | None, gid: int | None, now: float) -> list[str]:
-    """Take over the numbers that the site's directory has for the user; return why one is not taken over."""
+    """Take over the numbers that the site's directory has for the user; return why one is not taken
+    over."""
     kept = []
     for number, have, take in ((uid, user.uid, set_uid), (gid, user.gid, set_primary_gid)):
         if number is not None and number != have:
@@ -50,11 +59,19 @@ def follow_directory(tx: Tx, user: User, uid: int | None, gid: int | None, now: 
 
 def _take(tx: Tx, kind: str, number: int, holder: str, field: str, now: float) -> None:
     if not LOWEST <= number <= HIGHEST or number in OVERFLOW:
-        raise Refused("invalid", f"{number} is no {kind} for people: choose one from {LOWEST} to {HIGHEST}, "
-                                 f"but not {' or '.join(map(str, sorted(OVERFLOW)))}", field)
+        raise Refused(
+            "invalid",
+            f"{number} is no {kind} for people: choose one from {LOWEST} to {HIGHEST}, "
+            f"but not {' or '.join(map(str, sorted(OVERFLOW)))}",
+            field,
+        )
     held = posix_ids.holder(tx, kind, number)
     if held is None:
         posix_ids.claim(tx, kind, number, holder, now)
     elif held != holder:
-        raise Refused("conflict", f"the {kind} {number} is or was given to {held.replace(':', ' ')}: choose another "
-                                  "number", field)
+        raise Refused(
+            "conflict",
+            f"the {kind} {number} is or was given to {held.replace(':', ' ')}: choose another "
+            "number",
+            field,
+        )

@@ -1,6 +1,7 @@
 """Carrying reclaims out: nodes are being taken from a vcluster for a request of higher priority.
 
-Which nodes may be taken is `policy.scheduler.preemption`'s to say; here that rule meets the rows of the moment.
+Which nodes may be taken is `policy.scheduler.preemption`'s to say; here that rule meets the rows of
+the moment.
 """
 
 from __future__ import annotations
@@ -22,9 +23,17 @@ from cod.store.scheduler.node_counts import NodeKindRow
 
 
 def takeable(
-    tx: Tx, vcluster: Vcluster, request: Request, count: int, policy: Policy, now: float, *, open_: int = 0
+    tx: Tx,
+    vcluster: Vcluster,
+    request: Request,
+    count: int,
+    policy: Policy,
+    now: float,
+    *,
+    open_: int = 0,
 ) -> int:
-    """Return how many of `count` nodes the request may take from the vcluster now, by the planner's own rule.
+    """Return how many of `count` nodes the request may take from the vcluster now, by the planner's
+    own rule.
 
     open_   nodes that leave the vcluster for this request already
     """
@@ -35,17 +44,38 @@ def takeable(
     if vcluster.state != VclusterState.ACTIVE or asking is None:
         return 0
     wanted = sum(one.count for one in request.tuples)
-    holder = preemption.holder(vcluster, groups.get(tx, vcluster.group_id).priority, vclusters.held(tx, vcluster.id),
-                               reclaims.leaving(tx, vcluster.id))
-    beyond, within = entitlements.between(tx, vcluster.group_id, asking.group_id, wanted, policy, now, open_=open_)
+    holder = preemption.holder(
+        vcluster,
+        groups.get(tx, vcluster.group_id).priority,
+        vclusters.held(tx, vcluster.id),
+        reclaims.leaving(tx, vcluster.id),
+    )
+    beyond, within = entitlements.between(
+        tx, vcluster.group_id, asking.group_id, wanted, policy, now, open_=open_
+    )
     return preemption.takeable(
-        holder, count, effective(request.priority, asking.preemptible), request.vcluster_id, now, open_=open_,
-        beyond=preemption.EVERYTHING if vcluster.preemptible else beyond, within="" if asking.preemptible else within)
+        holder,
+        count,
+        effective(request.priority, asking.preemptible),
+        request.vcluster_id,
+        now,
+        open_=open_,
+        beyond=preemption.EVERYTHING if vcluster.preemptible else beyond,
+        within="" if asking.preemptible else within,
+    )
 
 
-def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: bool, policy: Policy,
-            now: float) -> list[Node]:
-    """Return the nodes that go, locked: of those of the kind that are outside their inertia and not leaving already.
+def victims(
+    tx: Tx,
+    vcluster: Vcluster,
+    kind: NodeKindRow,
+    count: int,
+    many: bool,
+    policy: Policy,
+    now: float,
+) -> list[Node]:
+    """Return the nodes that go, locked: of those of the kind that are outside their inertia and not
+    leaving already.
 
     many  the site has more than one subnet
     """
@@ -55,12 +85,14 @@ def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: boo
 
 
 def deadline(tx: Tx, vcluster: Vcluster, policy: Policy, now: float) -> float:
-    """Return the deadline of a reclaim from the vcluster that is made now, by the grace of its group."""
+    """Return the deadline of a reclaim from the vcluster that is made now, by the grace of its
+    group."""
     return now + preemption.grace(groups.get(tx, vcluster.group_id), policy)
 
 
 def kind_of(tx: Tx, reclaim: Reclaim) -> NodeKindRow:
-    """Return the kind of the nodes that are taken: for an isolated vcluster, those with usable switch ports."""
+    """Return the kind of the nodes that are taken: for an isolated vcluster, those with usable
+    switch ports."""
     request = requests.get(tx, reclaim.request_id)
     asking = vclusters.get(tx, request.vcluster_id) if request else None
     port = USABLE if asking is not None and asking.isolated else ""
@@ -77,23 +109,32 @@ def fitting(tx: Tx, reclaim: Reclaim, nodes_: Iterable[Node]) -> list[Node]:
 
 
 def protected(found: Sequence[NodeView], policy: Policy | None) -> list[NodeView]:
-    """Return nodes for people with the times until which their inertia protects them; without, if `policy` is None."""
-    return [view if policy is None or view.priority is None or view.node.assigned_at is None else
-            replace(view, immune_until=view.node.assigned_at + preemption.inertia(view.priority, policy))
-            for view in found]
+    """Return nodes for people with the times until which their inertia protects them; without, if
+    `policy` is None."""
+    return [
+        (
+            view
+            if policy is None or view.priority is None or view.node.assigned_at is None
+            else replace(
+                view, immune_until=view.node.assigned_at + preemption.inertia(view.priority, policy)
+            )
+        )
+        for view in found
+    ]
 
 
 def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Reclaim:
-    """Return `given`, which fit and are no more than it wants, leave their vcluster for it; the reclaim as it is now.
+    """Return `given`, which fit and are no more than it wants, leave their vcluster for it; the
+    reclaim as it is now.
 
-    Nodes that were chosen and are not needed now may stay: as many as others were given instead, of those that are
-    promised the last.
+    Nodes that were chosen and are not needed now may stay: as many as others were given instead, of
+    those that are promised the last.
     """
     chosen = reclaims.chosen_ids(tx, reclaim)
     instead = [node.id for node in given if node.id not in chosen]
     promised = reservations.promises(tx, reclaim.id)
     staying = set(reclaims.held_ids(tx, reclaim)) - {node.id for node in given}
-    spared = sorted(staying, key=lambda one: (one in promised, one))[:len(instead)]
+    spared = sorted(staying, key=lambda one: (one in promised, one))[: len(instead)]
     reservations.drop(tx, [*spared, *instead])
     reservations.add(tx, instead, reclaim.request_id, reclaim.id, now)
     answered = reclaims.change(tx, reclaim, given=reclaim.given + len(given))
@@ -104,8 +145,8 @@ def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Recla
 
 
 def answer_all(tx: Tx, vcluster_id: int, leaving: Sequence[Node], now: float) -> None:
-    """Count nodes that leave the vcluster, for whatever reason, as answers to its open reclaims. Call it before
-    `holding.give_back`.
+    """Count nodes that leave the vcluster, for whatever reason, as answers to its open reclaims.
+    Call it before `holding.give_back`.
     """
     there = reclaims.open_(tx, vcluster_id, lock=True)
     if not there:
@@ -115,39 +156,47 @@ def answer_all(tx: Tx, vcluster_id: int, leaving: Sequence[Node], now: float) ->
     for reclaim in there:
         own = [node for node in left if chosen.get(node.id) == reclaim.id]
         others = fitting(tx, reclaim, (node for node in left if node.id not in chosen))
-        given = (own + others)[:reclaim.count - reclaim.given]
+        given = (own + others)[: reclaim.count - reclaim.given]
         left = [node for node in left if node not in given]
         answer(tx, reclaim, given, now)
 
 
 def deserted(tx: Tx, vcluster_id: int, held: Sequence[Node], now: float) -> None:
-    """End reclaims from a vcluster that all nodes leave: they answer its open reclaims, and nothing more can be
-    taken."""
+    """End reclaims from a vcluster that all nodes leave: they answer its open reclaims, and nothing
+    more can be taken."""
     answer_all(tx, vcluster_id, held, now)
     for reclaim in reclaims.open_(tx, vcluster_id):
         close(tx, reclaim, now)
 
 
 def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now: float) -> None:
-    """Nodes that its vcluster holds will be given, each by a time: at the deadline they go in place of others that were
-    chosen. What was promised before and is not now is no promise any more."""
+    """Nodes that its vcluster holds will be given, each by a time: at the deadline they go in place
+    of others that were chosen. What was promised before and is not now is no promise any more."""
     there = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
     left = reclaim.count - reclaim.given
-    able = [node.id for node in fitting(tx, reclaim, (node for node, _ in nodes_))
-            if there.get(node.id, reclaim.id) == reclaim.id]
+    able = [
+        node.id
+        for node in fitting(tx, reclaim, (node for node, _ in nodes_))
+        if there.get(node.id, reclaim.id) == reclaim.id
+    ]
     promised = able[:left]
     others = sorted(node.id for node in reclaims.chosen(tx, reclaim) if node.id not in promised)
-    reservations.drop(tx, others[left - len(promised):])
-    reservations.add(tx, [one for one in promised if one not in there], reclaim.request_id, reclaim.id, now)
-    reservations.promise(tx, reclaim.id, {node.id: at for node, at in nodes_ if node.id in promised})
+    reservations.drop(tx, others[left - len(promised) :])
+    reservations.add(
+        tx, [one for one in promised if one not in there], reclaim.request_id, reclaim.id, now
+    )
+    reservations.promise(
+        tx, reclaim.id, {node.id: at for node, at in nodes_ if node.id in promised}
+    )
 
 
 def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
-    """Return `count` of what is open in it is not wanted any more, only `left`; returns how many, 0 if it was done
-    before.
+    """Return `count` of what is open in it is not wanted any more, only `left`; returns how many, 0
+    if it was done before.
 
-    Of the nodes that were chosen those may stay that are last by `leases.victims`, of those that are promised the last.
-    Where nothing is left the reclaim is over. Raises `Stale` when something else is open than both.
+    Of the nodes that were chosen those may stay that are last by `leases.victims`, of those that
+    are promised the last. Where nothing is left the reclaim is over. Raises `Stale` when something
+    else is open than both.
     """
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
@@ -158,7 +207,9 @@ def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
     if open_now == left:
         return 0
     if open_now != left + count:
-        raise nodes.Changed(f"{open_now} nodes are open in reclaim {reclaim.id}, not {left + count}")
+        raise nodes.Changed(
+            f"{open_now} nodes are open in reclaim {reclaim.id}, not {left + count}"
+        )
     eased = reclaims.change(tx, reclaim, count=reclaim.count - count)
     _tell_spared(tx, reclaim, count, now)
     if not left:
@@ -168,15 +219,19 @@ def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
     first = sorted(leases.victims(held, len(held)), key=lambda node: node.id not in promised)
     reservations.drop(tx, [node.id for node in first[left:]])
     would_do = fitting(tx, reclaim, nodes.every(tx, vcluster_id=vcluster.id))
-    vcm_outbox.reclaimed(tx, eased, f"request {reclaim.request_id} is short of fewer", would_do, now)
+    vcm_outbox.reclaimed(
+        tx, eased, f"request {reclaim.request_id} is short of fewer", would_do, now
+    )
     return count
 
 
 def close(tx: Tx, reclaim: Reclaim, now: float, given: Sequence[Node] = ()) -> None:
-    """Take no more by it: nodes that were chosen and are still held may stay, but for those that are just `given`."""
+    """Take no more by it: nodes that were chosen and are still held may stay, but for those that
+    are just `given`."""
     going = {node.id for node in given}
     reservations.drop(tx, [one for one in reclaims.held_ids(tx, reclaim) if one not in going])
-    vcm_outbox.over(tx, reclaim, ReclaimState.CANCELLED, now)  # whatever was given: what was not may be used again
+    # whatever was given: what was not may be used again
+    vcm_outbox.over(tx, reclaim, ReclaimState.CANCELLED, now)
     state = ReclaimState.DONE if reclaim.given else ReclaimState.CANCELLED
     reclaims.change(tx, reclaim, state=state, ended_at=now)
 

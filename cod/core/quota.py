@@ -10,13 +10,15 @@ from cod.store.people import groups
 
 
 def room(tx: Tx, *, group_id: int, rules: ImageRules, lock: bool = False) -> tuple[int, int | None]:
-    """Return (bytes that they have, bytes that they may have; None: any number). `lock` as in `uploads.taken`."""
+    """Return (bytes that they have, bytes that they may have; None: any number). `lock` as in
+    `uploads.taken`."""
     taken, own = uploads.taken(tx, group_id, lock=lock)
     return taken, rules.quota if own is None else own
 
 
 def left(tx: Tx, group_id: int | None, rules: ImageRules, own: int = 0) -> int | None:
-    """Return the bytes that an image may take which has `own` bytes already; None: any number, as the site's may."""
+    """Return the bytes that an image may take which has `own` bytes already; None: any number, as
+    the site's may."""
     taken, quota = room(tx, group_id=group_id, rules=rules) if group_id is not None else (0, None)
     return None if quota is None else max(quota - taken + own, 0)
 

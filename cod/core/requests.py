@@ -1,4 +1,5 @@
-"""Ends of requests for nodes, and requests that COD itself makes: whatever follows from them, in one place."""
+"""Ends of requests for nodes, and requests that COD itself makes: whatever follows from them, in
+one place."""
 
 from __future__ import annotations
 
@@ -16,9 +17,16 @@ from cod.store.scheduler import reclaims, requests, reservations, vclusters
 
 
 def checked(
-    tx: Tx, one: AskedTuple, field: str, attributes: str, template_id: int, group_id: int, rules: TypeRules | None
+    tx: Tx,
+    one: AskedTuple,
+    field: str,
+    attributes: str,
+    template_id: int,
+    group_id: int,
+    rules: TypeRules | None,
 ) -> RequestTuple:
-    """Return the tuple of a request that is asked for so. Raises `Refused`, with the name of what is wrong.
+    """Return the tuple of a request that is asked for so. Raises `Refused`, with the name of what
+    is wrong.
 
     field        what names in refusals begin with
     attributes, template_id  for what `one` leaves out
@@ -33,7 +41,8 @@ def checked(
 
 
 def replace(tx: Tx, node: Node, now: float) -> Request | None:
-    """Ask for a node in the place of `node`, which its vcluster is losing; call it before `holding.give_back`.
+    """Ask for a node in the place of `node`, which its vcluster is losing; call it before
+    `holding.give_back`.
 
     None when nobody holds the node. Repeated for the same generation, it is the same request.
     """
@@ -45,23 +54,34 @@ def replace(tx: Tx, node: Node, now: float) -> Request | None:
     if there is not None:
         return there
     granted = requests.get(tx, node.request_id) if node.request_id is not None else None
-    asked = [one.attributes for place, one in enumerate(granted.tuples if granted else ())
-             if place == node.position or (node.position is None and one.template_id == node.template_id)]
+    asked = [
+        one.attributes
+        for place, one in enumerate(granted.tuples if granted else ())
+        if place == node.position or (node.position is None and one.template_id == node.template_id)
+    ]
     wanted = RequestTuple(1, asked[0] if asked else vcluster.attributes, node.template_id)
-    return requests.add(tx, vcluster_id=vcluster.id, kind="replace", tuples=[wanted], now=now, key=key,
-                        priority=groups.get(tx, vcluster.group_id).priority)
+    return requests.add(
+        tx,
+        vcluster_id=vcluster.id,
+        kind="replace",
+        tuples=[wanted],
+        now=now,
+        key=key,
+        priority=groups.get(tx, vcluster.group_id).priority,
+    )
 
 
 def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
-    """End a pending request's wait, and what was being done for it. False when it was not pending any more: nothing was
-    changed.
+    """End a pending request's wait, and what was being done for it. False when it was not pending
+    any more: nothing was changed.
     """
     done = requests.end(tx, request_id, state, reason, now)
     if done:
         _drop(tx, [request_id], now)
         request = requests.get(tx, request_id)
-        if request is not None and (request.kind == "move" or (
-                request.kind == "grow" and state != RequestState.GRANTED)):
+        if request is not None and (
+            request.kind == "move" or (request.kind == "grow" and state != RequestState.GRANTED)
+        ):
             address_blocks.trim(tx, request.vcluster_id)
     return done
 
@@ -73,8 +93,8 @@ def _drop(tx: Tx, ids: Sequence[int], now: float) -> None:
 
 
 def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
-    """End its wait for good, and tell its group. A vcluster whose first request is rejected ends; one that is refused a
-    replacement does without. False when it was not pending any more.
+    """End its wait for good, and tell its group. A vcluster whose first request is rejected ends;
+    one that is refused a replacement does without. False when it was not pending any more.
     """
     if not decide(tx, request_id, RequestState.REJECTED, reason, now):
         return False
@@ -92,7 +112,8 @@ def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
 
 
 def conclude_move(tx: Tx, request_id: int, now: float) -> bool:
-    """End a move for which no node is kept any more: it has brought what there was. False while there are such."""
+    """End a move for which no node is kept any more: it has brought what there was. False while
+    there are such."""
     request = requests.get(tx, request_id, lock=True)
     if request is None or request.state != RequestState.PENDING:
         return False
@@ -101,12 +122,17 @@ def conclude_move(tx: Tx, request_id: int, now: float) -> bool:
     wanted = sum(one.count for one in request.tuples)
     if not request.granted:
         return reject(tx, request_id, "none of the nodes that were to move is left", now)
-    short = "" if request.granted == wanted else f"{request.granted} of {wanted} nodes have moved; no others are left"
+    short = (
+        ""
+        if request.granted == wanted
+        else f"{request.granted} of {wanted} nodes have moved; no others are left"
+    )
     return decide(tx, request_id, RequestState.GRANTED, short, now)
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
-    """End a vcluster that holds no node: at once, or when its volumes have been withdrawn from its addresses."""
+    """End a vcluster that holds no node: at once, or when its volumes have been withdrawn from its
+    addresses."""
     if volumes.detach_all(tx, vcluster, now):
         return vclusters.end(tx, vcluster, now)
     return vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
@@ -120,7 +146,8 @@ def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None
 
 
 def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
-    """Withdraw a request, and tell the vcluster's VCM, which counts on it. False: it was not pending any more."""
+    """Withdraw a request, and tell the vcluster's VCM, which counts on it. False: it was not
+    pending any more."""
     done = decide(tx, request.id, RequestState.WITHDRAWN, reason, now)
     if done:
         vcm_outbox.refused(tx, request, reason, now)
@@ -128,8 +155,8 @@ def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
 
 
 def suspend(tx: Tx, vcluster_id: int, now: float) -> None:
-    """Let a vcluster get nothing for the time being: its requests wait, and nothing is kept or taken for them. Moves
-    end."""
+    """Let a vcluster get nothing for the time being: its requests wait, and nothing is kept or
+    taken for them. Moves end."""
     withdraw(tx, vcluster_id, "the lease of its vcluster has run out", now, kind="move")
     _drop(tx, [one.id for one in _pending(tx, vcluster_id)], now)
 

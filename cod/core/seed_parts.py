@@ -1,4 +1,5 @@
-"""What each subject of COD adds to the seed of a node, and to what the metadata service tells that node."""
+"""What each subject of COD adds to the seed of a node, and to what the metadata service tells that
+node."""
 
 from __future__ import annotations
 
@@ -13,14 +14,17 @@ from cod.store.scheduler import networks, vclusters
 
 
 def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.SeedPart]:
-    """Return the parts for a node that is held as `wanted` says. A subject adds its part to this list."""
+    """Return the parts for a node that is held as `wanted` says. A subject adds its part to this
+    list."""
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     if vcluster is None:
         return []
     subnet = system_subnet(tx, vcluster, site)
     return [
         seed.metadata_service(metadata_url(subnet, site)),
-        seed.login_keys(policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))),
+        seed.login_keys(
+            policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
+        ),
         _accounts(vcluster, subnet, site),
     ]
 
@@ -32,7 +36,8 @@ def _accounts(vcluster: Vcluster, subnet: Subnet, site: Site) -> seed.SeedPart:
 
 
 def metadata_url(subnet: Subnet, site: Site) -> str:
-    """Return the URL of the metadata service for systems with addresses of the subnet; it ends in /."""
+    """Return the URL of the metadata service for systems with addresses of the subnet; it ends in
+    /."""
     return f"http://{subnet.server}:{site.http_port}/"
 
 
@@ -41,4 +46,7 @@ def system_subnet(tx: Tx, vcluster: Vcluster | None, site: Site) -> Subnet:
     own = networks.of(tx, vcluster.id) if vcluster and vcluster.isolated else None
     if own is not None and site.isolation is not None:
         return isolation.subnet(own, site.isolation)
-    return next((each for each in site.subnets if vcluster and each.name == vcluster.subnet), site.subnets[0])
+    return next(
+        (each for each in site.subnets if vcluster and each.name == vcluster.subnet),
+        site.subnets[0],
+    )

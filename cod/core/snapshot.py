@@ -1,5 +1,5 @@
-"""The site at one moment, as the planner sees it, read from the database. The planner, the forecasts for people and the
-checks of advance reservations read it here.
+"""The site at one moment, as the planner sees it, read from the database. The planner, the
+forecasts for people and the checks of advance reservations read it here.
 """
 
 from __future__ import annotations
@@ -41,18 +41,34 @@ class Observed:
     rules: Policy
 
 
-def look(tx: Tx, site: Site, now: float, before: Observed | None = None, *, isolated: bool = False) -> Observed:
-    """Return the site now. `before`: what was seen last; what has not changed since is the same object. `isolated`:
-    nodes' switch ports count, though no request for an isolated vcluster waits."""
+def look(
+    tx: Tx, site: Site, now: float, before: Observed | None = None, *, isolated: bool = False
+) -> Observed:
+    """Return the site now. `before`: what was seen last; what has not changed since is the same
+    object. `isolated`: nodes' switch ports count, though no request for an isolated vcluster
+    waits."""
     many = len(site.subnets) > 1
     ports = site.isolation is not None and (isolated or pass_rows.isolated_waits(tx))
     by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))
-    read = pass_rows.read(tx, by, many=many, idle_since=now - site.energy.idle_time,
-                          month=energy_accounting.month(now), now=now,
-                          before=before.scene if before else None, ports=ports)
-    if before is None or before.rules != site.policy or before.scene._replace(digests=read.digests) != read:
+    read = pass_rows.read(
+        tx,
+        by,
+        many=many,
+        idle_since=now - site.energy.idle_time,
+        month=energy_accounting.month(now),
+        now=now,
+        before=before.scene if before else None,
+        ports=ports,
+    )
+    if (
+        before is None
+        or before.rules != site.policy
+        or before.scene._replace(digests=read.digests) != read
+    ):
         return Observed(read, _snapshot(read, many, site.policy), site.policy)
-    return before if before.scene.digests == read.digests else Observed(read, before.site, site.policy)
+    return (
+        before if before.scene.digests == read.digests else Observed(read, before.site, site.policy)
+    )
 
 
 def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
@@ -67,34 +83,61 @@ def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
     return Snapshot(
         types={kind.id: kind for kind in read.types},
         lots=[_lot(one) for one in read.free],
-        coming=[IncomingNodes(NodeKind(*kind), count, request_id, waking)
-                for (kind, request_id, waking), count in read.coming.items()],
-        holdings=[Allocation(one.vcluster_id, NodeKind(*one.kind), one.nodes, one.mobile,
-                             None if one.first_later is None else one.first_later + inertia[one.vcluster_id],
-                             one.started)
-                  for one in read.held],
+        coming=[
+            IncomingNodes(NodeKind(*kind), count, request_id, waking)
+            for (kind, request_id, waking), count in read.coming.items()
+        ],
+        holdings=[
+            Allocation(
+                one.vcluster_id,
+                NodeKind(*one.kind),
+                one.nodes,
+                one.mobile,
+                None if one.first_later is None else one.first_later + inertia[one.vcluster_id],
+                one.started,
+            )
+            for one in read.held
+        ],
         holders=_holders(read),
-        reclaims=[OpenReclaim(one.id, one.vcluster_id, one.request_id,
-                              NodeKind(one.type_id, one.block_id or 0, one.subnet,
-                                       USABLE if one.request_id in isolated else ""),
-                              one.count - one.given, one.deadline)
-                  for one in read.reclaims],
+        reclaims=[
+            OpenReclaim(
+                one.id,
+                one.vcluster_id,
+                one.request_id,
+                NodeKind(
+                    one.type_id,
+                    one.block_id or 0,
+                    one.subnet,
+                    USABLE if one.request_id in isolated else "",
+                ),
+                one.count - one.given,
+                one.deadline,
+            )
+            for one in read.reclaims
+        ],
         site=read.site,
         wishes=wishes,
         templates=read.templates,
         deserted=read.deserted,
         version=read.version,
         warned={one.id: one.warned for one in read.live if one.warned is not None},
-        entitlements=entitlements.of(read.groups.values(), rules, sum(read.site.values()), read.type_limits, read.used),
+        entitlements=entitlements.of(
+            read.groups.values(), rules, sum(read.site.values()), read.type_limits, read.used
+        ),
     )
 
 
 def _lot(one: node_counts.Free) -> FreeNodes:
     key = one.key
     cache = None if key.template is None or key.group is None else Cache(key.template, key.group)
-    return FreeNodes(NodeKind(*key.kind), WARM if key.state == NodeState.INACTIVE else COLD, one.nodes, cache,
-                     key.reserved,
-                     one.idle)
+    return FreeNodes(
+        NodeKind(*key.kind),
+        WARM if key.state == NodeState.INACTIVE else COLD,
+        one.nodes,
+        cache,
+        key.reserved,
+        one.idle,
+    )
 
 
 def _holders(read: PassRows) -> dict[int, Holder]:
@@ -104,8 +147,13 @@ def _holders(read: PassRows) -> dict[int, Holder]:
         nodes[one.vcluster_id] += one.nodes
     for reclaim in read.reclaims:
         leaving[reclaim.vcluster_id] += reclaim.count - reclaim.given
-    return {each.id: preemption.holder(each, read.groups[each.group_id].priority, nodes[each.id], leaving[each.id])
-            for each in read.live if each.state != VclusterState.RELEASING}
+    return {
+        each.id: preemption.holder(
+            each, read.groups[each.group_id].priority, nodes[each.id], leaving[each.id]
+        )
+        for each in read.live
+        if each.state != VclusterState.RELEASING
+    }
 
 
 def _priority(read: PassRows, vcluster: vclusters.Live) -> int:
@@ -121,9 +169,23 @@ def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
     for request in read.pending:
         vcluster = live[request.vcluster_id]
         subnet = (vcluster.subnet or "") if many else ""
-        wishes.append(PendingRequest(
-            request.id, vcluster.id, effective(request.priority, vcluster.preemptible), request.submitted_at,
-            vcluster.group_id, subnet, request.tuples, request.may_wait, request.may_spread, own.get(vcluster.id, {}),
-            request.reason, vcluster.lease_time if request.duration is None else request.duration, vcluster.isolated,
-            request.source_id, request.starts_at))
+        wishes.append(
+            PendingRequest(
+                request.id,
+                vcluster.id,
+                effective(request.priority, vcluster.preemptible),
+                request.submitted_at,
+                vcluster.group_id,
+                subnet,
+                request.tuples,
+                request.may_wait,
+                request.may_spread,
+                own.get(vcluster.id, {}),
+                request.reason,
+                vcluster.lease_time if request.duration is None else request.duration,
+                vcluster.isolated,
+                request.source_id,
+                request.starts_at,
+            )
+        )
     return wishes

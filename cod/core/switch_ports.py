@@ -1,7 +1,8 @@
-"""Switch ports of nodes: the VLAN that a node's port should be in, whether it is, and where its NICs are plugged in.
+"""Switch ports of nodes: the VLAN that a node's port should be in, whether it is, and where its
+NICs are plugged in.
 
-A wish is a row (`store.nodes.switch_ports`); the edge in `cod.switches` carries it out and reads it back. Only the port
-of a node's boot NIC is changed.
+A wish is a row (`store.nodes.switch_ports`); the edge in `cod.switches` carries it out and reads it
+back. Only the port of a node's boot NIC is changed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ AGAIN = 3600.0  # seconds in which the same doubt about a port is recorded once
 
 
 def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]:
-    """Want the port of the node's boot NIC in `vlan`; None: in its switch's provisioning VLAN. Returns who should look
-    at once.
+    """Want the port of the node's boot NIC in `vlan`; None: in its switch's provisioning VLAN.
+    Returns who should look at once.
 
-    Wanting what is wanted already changes nothing, unless it was given up. A port that COD has never changed counts as
-    in the provisioning VLAN. Raises `Refused` for a VLAN where the port is not known.
+    Wanting what is wanted already changes nothing, unless it was given up. A port that COD has
+    never changed counts as in the provisioning VLAN. Raises `Refused` for a VLAN where the port is
+    not known.
     """
     port = store.of_mac(tx, node.boot_mac, lock=True)
     if port is None:
@@ -37,15 +39,15 @@ def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]
 
 
 def arrived(tx: Tx, node: Node) -> bool:
-    """Return whether the port of the node's boot NIC was read back from its switch as it is wanted. True for a node
-    without a known port: nothing can be wanted of it."""
+    """Return whether the port of the node's boot NIC was read back from its switch as it is wanted.
+    True for a node without a known port: nothing can be wanted of it."""
     port = store.of_mac(tx, node.boot_mac)
     return port is None or not port.pending
 
 
 def trouble(tx: Tx, node: Node) -> str:
-    """Return why the port of the node's boot NIC is not in the wanted VLAN: the error of the last attempt; '' when it
-    is, or was not tried yet."""
+    """Return why the port of the node's boot NIC is not in the wanted VLAN: the error of the last
+    attempt; '' when it is, or was not tried yet."""
     port = store.of_mac(tx, node.boot_mac)
     return "" if port is None or not port.pending else port.reason
 
@@ -59,7 +61,8 @@ def given_up(tx: Tx, node: Node) -> bool:
 def sighted(
     tx: Tx, node: Node, report_xml: str, macs: Sequence[str], switches: Sequence[Switch], now: float
 ) -> None:
-    """Take in where the node's NICs are plugged in, as its hardware report says. `macs` are all its NICs."""
+    """Take in where the node's NICs are plugged in, as its hardware report says. `macs` are all its
+    NICs."""
     if not switches:
         return
     for port in store.of_node(tx, node.id):
@@ -74,11 +77,12 @@ def sighted(
 def connect(
     tx: Tx, node: Node, mac: str, switch: str, port: str, *, source: str, now: float
 ) -> SwitchPort | None:
-    """Note that the node's NIC is on that port; returns the port, or None where LLDP says so and is not believed.
+    """Note that the node's NIC is on that port; returns the port, or None where LLDP says so and is
+    not believed.
 
-    A manual entry stays, whatever LLDP says of its NIC or its port. A NIC that has moved takes its wish along, and the
-    port that it left goes back to provisioning. A port in an isolated network is not taken from its NIC by LLDP alone:
-    that is recorded as a conflict.
+    A manual entry stays, whatever LLDP says of its NIC or its port. A NIC that has moved takes its
+    wish along, and the port that it left goes back to provisioning. A port in an isolated network
+    is not taken from its NIC by LLDP alone: that is recorded as a conflict.
     """
     there = store.at(tx, switch, port, lock=True)
     own = store.of_mac(tx, mac, lock=True)
@@ -97,24 +101,36 @@ def connect(
     if own is not None:
         vacate(tx, own, now)
     if there is None:
-        found = store.add(tx, switch=switch, port=port, node_id=node.id, mac=mac, source=source, now=now)
+        found = store.add(
+            tx, switch=switch, port=port, node_id=node.id, mac=mac, source=source, now=now
+        )
     else:
         found = store.change(tx, there, node_id=node.id, mac=mac, source=source, seen_at=now)
     return found if wanted is None else store.wish(tx, found, wanted, now)
 
 
 def vacate(tx: Tx, port: SwitchPort, now: float) -> SwitchPort:
-    """Take the NIC from its port, which goes back to provisioning; returns the port as it is now."""
+    """Take the NIC from its port, which goes back to provisioning; returns the port as it is
+    now."""
     left = store.change(tx, port, node_id=None, mac=None)
-    return left if left.wanted_vlan is None and not left.given_up else store.wish(tx, left, None, now)
+    return (
+        left if left.wanted_vlan is None and not left.given_up else store.wish(tx, left, None, now)
+    )
 
 
 def _unknown(node: Node) -> str:
-    return (f"the switch port of its boot NIC {node.boot_mac} is not known: its switch should send LLDP, or an "
-            "administrator should enter the port")
+    return (
+        f"the switch port of its boot NIC {node.boot_mac} is not known: its switch should send"
+        " LLDP, or an administrator should enter the port"
+    )
 
 
 def _doubt(tx: Tx, node: Node, mac: str, there: SwitchPort, now: float) -> None:
-    about = (f"{node.name} says that its NIC is on port {there.port} of switch {there.switch}, where {there.mac} is by "
-             + ("a manual entry" if there.source == "manual" else "an isolated vcluster's wish"))
-    conflicts.add_once(tx, "switch", about, now, within=AGAIN, same=("mac", "about"), subnet=node.subnet, mac=mac)
+    about = (
+        f"{node.name} says that its NIC is on port {there.port} of switch {there.switch}, where"
+        f" {there.mac} is by "
+        + ("a manual entry" if there.source == "manual" else "an isolated vcluster's wish")
+    )
+    conflicts.add_once(
+        tx, "switch", about, now, within=AGAIN, same=("mac", "about"), subnet=node.subnet, mac=mac
+    )

@@ -1,5 +1,6 @@
-"""A node's transitions, and the rows that go with them: `move` is the one way in which a node changes its state, and
-every flow that moves a node by a decision of `policy.nodes.lifecycle` carries the step out with `apply`.
+"""A node's transitions, and the rows that go with them: `move` is the one way in which a node
+changes its state, and every flow that moves a node by a decision of `policy.nodes.lifecycle`
+carries the step out with `apply`.
 """
 
 from __future__ import annotations
@@ -32,24 +33,27 @@ BY_HAND = "its system runs until somebody reboots it: no power driver can switch
 FOR_CAPTURE = "waits to be captured: reboot it, no power driver can"
 CANNOT_SWITCH_OFF = ("none", "wol")
 # What a node's disk does not survive, or is not COD's to read any more.
-ENDS_CAPTURE = frozenset({NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED})
+ENDS_CAPTURE = frozenset(
+    {NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED}
+)
 ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
 
 
 def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
     """Apply `step` to `node`; returns the node as it is now.
 
-    With the transition go: the power wish; the installation that a prime order begins or that trouble ends; the capture
-    that it brings nearer or ends, of which its owner is told; and for a node that is set aside or that the step frees,
-    the end of its holder's hold on it, with a request for another in its place, and of its reservation. Its holder is
-    told, and of a quarantine the site's administrators.
-    Raises as `move` does.
+    With the transition go: the power wish; the installation that a prime order begins or that
+    trouble ends; the capture that it brings nearer or ends, of which its owner is told; and for a
+    node that is set aside or that the step frees, the end of its holder's hold on it, with a
+    request for another in its place, and of its reservation. Its holder is told, and of a
+    quarantine the site's administrators. Raises as `move` does.
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
     _note_capture(tx, node, step, target, now)
     _note_burnin(tx, node, step, target, now)
-    if target is NodeState.QUARANTINED and ":" not in actor:  # not if it was a person, user:NAME: they know
+    # not if it was a person, user:NAME: they know
+    if target is NodeState.QUARANTINED and ":" not in actor:
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
     if target in (NodeState.QUARANTINED, NodeState.RETIRED) or step.frees:
         vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
@@ -59,28 +63,51 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         reservations.drop(tx, [node.id])
         requests.replace(tx, node, now)
         vcm_outbox.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
-        node = holding.give_back(tx, node, up_until=now + policy.binding_time if is_stuck(node) else None)
-    moved = move(tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
+        node = holding.give_back(
+            tx, node, up_until=now + policy.binding_time if is_stuck(node) else None
+        )
+    moved = move(
+        tx,
+        node,
+        step.event,
+        now=now,
+        cause=step.cause,
+        actor=actor,
+        patience=policy.patience,
+        **step.columns,
+    )
     power = step.power
     if target not in OWN_SYSTEM and (node.state in OWN_SYSTEM or target is NodeState.TRAMPOLINE):
-        stranded = isolation.leave(tx, moved, now) and node.state in OWN_SYSTEM and target is NodeState.TRAMPOLINE
-        if stranded and policy.power_cycle:  # its firmware may have given up asking in its vcluster's network
+        stranded = (
+            isolation.leave(tx, moved, now)
+            and node.state in OWN_SYSTEM
+            and target is NodeState.TRAMPOLINE
+        )
+        # its firmware may have given up asking in its vcluster's network
+        if stranded and policy.power_cycle:
             power = power or "cycle"
     if power and nodes.wish_power(tx, moved, power, now):
         moved = replace(moved, power_wanted=power, power_seq=moved.power_seq + 1)
         if power == "on":  # should it be up after all, its agent has to come back and report
             sessions.forget(tx, node.id)
-        elif target is not NodeState.OFF:  # there its agent is told to power down, and has time for it
+        elif (
+            target is not NodeState.OFF
+        ):  # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
     return moved
 
 
 def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Node:
-    """Settle a node that has rested at the crossroads (`lifecycle.settle`); any other stays as it is."""
+    """Settle a node that has rested at the crossroads (`lifecycle.settle`); any other stays as it
+    is."""
     if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, policy, now):
         return node
-    step = lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id),
-                            burnins.wanted(tx, node.id))
+    step = lifecycle.settle(
+        node,
+        holding.assignment(tx, node),
+        captures.is_wanted(tx, node.id),
+        burnins.wanted(tx, node.id),
+    )
     return apply(tx, node, step, now=now, actor=actor, policy=policy)
 
 
@@ -92,14 +119,17 @@ def is_stuck(node: Node) -> bool:
 def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
     if target is NodeState.PRIME:
         holding.set_installation(tx, node.id, "pending", "", now, generation=node.generation + 1)
-    elif step.event is NodeEvent.PRIMED or (target is NodeState.BOOT and node.state != NodeState.PRIME):
+    elif step.event is NodeEvent.PRIMED or (
+        target is NodeState.BOOT and node.state != NodeState.PRIME
+    ):
         holding.set_installation(tx, node.id, "done", "", now)
     elif node.state == NodeState.PRIME:
         holding.set_installation(tx, node.id, "failed", step.cause, now)
 
 
 def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
-    """Let the node's capture follow the step; its owner is told if that ends it without an image."""
+    """Let the node's capture follow the step; its owner is told if that ends it without an
+    image."""
     if not (NodeState.CAPTURE in (node.state, target) or target in ENDS_CAPTURE):
         return
     capture = captures.get(tx, node.id)
@@ -108,7 +138,9 @@ def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float)
     if capture is None or capture.state not in captures.OPEN:
         return
     if target is NodeState.CAPTURE:
-        captures.change(tx, node.id, state=CaptureState.RUNNING, generation=node.generation + 1, digest="")
+        captures.change(
+            tx, node.id, state=CaptureState.RUNNING, generation=node.generation + 1, digest=""
+        )
     elif step.event is NodeEvent.CANCELLED:
         captures.end(tx, node.id, CaptureState.CANCELLED, step.cause, now)
     elif target in ENDS_CAPTURE or step.event in (NodeEvent.EXHAUSTED, NodeEvent.CAPTURED):
@@ -127,7 +159,9 @@ def _note_burnin(tx: Tx, node: Node, step: Step, target: NodeState, now: float) 
     if burnin is None:
         return
     if target is NodeState.BURNIN:
-        burnins.change(tx, burnin.id, state=BurninState.RUNNING, generation=node.generation + 1, started_at=now)
+        burnins.change(
+            tx, burnin.id, state=BurninState.RUNNING, generation=node.generation + 1, started_at=now
+        )
     elif step.event is NodeEvent.BURNED_IN:
         burnins.end(tx, burnin.id, BurninState.PASSED, "", now)
     elif step.event is NodeEvent.CANCELLED:
@@ -139,15 +173,24 @@ def _note_burnin(tx: Tx, node: Node, step: Step, target: NodeState, now: float) 
 
 
 def move(
-    tx: Tx, node: Node, event: NodeEvent, *, now: float, cause: str, actor: str, patience: float = 1.0, **columns: Any
+    tx: Tx,
+    node: Node,
+    event: NodeEvent,
+    *,
+    now: float,
+    cause: str,
+    actor: str,
+    patience: float = 1.0,
+    **columns: Any,
 ) -> Node:
     """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
 
-    Writes the transition to the history, sets the new state's deadline (times `patience`), gives the retry budget back
-    on arrival, and adds one to the generation, which fences every effect and order of the state that was left. In wipe
-    and prime the column `disk` tells what the order found; however they end, the disks are dirty then, unless `columns`
-    knows better. So are clean disks, which a burn-in writes to.
-    Raises `states.WrongEvent` when the table has no such arrow, `Stale` when the row has moved on since it was read.
+    Writes the transition to the history, sets the new state's deadline (times `patience`), gives
+    the retry budget back on arrival, and adds one to the generation, which fences every effect and
+    order of the state that was left. In wipe and prime the column `disk` tells what the order
+    found; however they end, the disks are dirty then, unless `columns` knows better. So are clean
+    disks, which a burn-in writes to. Raises `states.WrongEvent` when the table has no such arrow,
+    `Stale` when the row has moved on since it was read.
     """
     target = after(NodeState(node.state), event)
     rule = NODE_RULES[target]
@@ -170,28 +213,38 @@ def move(
     if node.state == NodeState.PRIME:
         host_keys.written(tx, node.id)
     moved = nodes.set_state(tx, node, values | columns, event=event, cause=cause, actor=actor)
-    if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
-        # Or so it seems: should the agent of a node that asked be there all the same, it must come back.
+    # it reboots: what its agent said holds no longer
+    if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:
+        # Or so it seems: should the agent of a node that asked be there all the same, it must come
+        # back.
         sessions.forget_report(tx, node.id, newer=event is NodeEvent.ASKED)
     vcm_outbox.moved(tx, moved, moved.vcluster_id, target, cause, now)
     return moved
 
 
-def booted(tx: Tx, node: Node, cause: str, *, now: float, actor: str, policy: Policy, unseen: bool = False) -> Node:
-    """Make a booting node active; its group is told when it was the last of its vcluster. Returns the node now.
+def booted(
+    tx: Tx, node: Node, cause: str, *, now: float, actor: str, policy: Policy, unseen: bool = False
+) -> Node:
+    """Make a booting node active; its group is told when it was the last of its vcluster. Returns
+    the node now.
 
-    unseen  nobody has heard of its system: its firmware may still be on its way through its boot options
+    unseen  nobody has heard of its system: its firmware may still be on its way through its boot
+            options
     """
     columns = {"boot_served_at": node.boot_served_at} if unseen else {}
-    moved = apply(tx, node, Step(NodeEvent.BOOTED, cause, columns), now=now, actor=actor, policy=policy)
+    moved = apply(
+        tx, node, Step(NodeEvent.BOOTED, cause, columns), now=now, actor=actor, policy=policy
+    )
     tell_if_ready(tx, node.vcluster_id, now)
     return moved
 
 
 def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
-    """Tell a vcluster's group, once, that all its nodes are active. To be asked whenever one has become active.
+    """Tell a vcluster's group, once, that all its nodes are active. To be asked whenever one has
+    become active.
 
-    The vcluster's row is locked, so that of two servers that see its last two nodes come up, the second sees both.
+    The vcluster's row is locked, so that of two servers that see its last two nodes come up, the
+    second sees both.
     """
     vcluster = None if vcluster_id is None else vclusters.get(tx, vcluster_id, lock=True)
     if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
@@ -208,7 +261,11 @@ def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:
         effects.append(Effect("wake", "orders"))
         if after_.vcluster_id is not None:
             effects.append(Effect("wake", "vcms"))
-    if after_.state != before.state and after_.state in (NodeState.INACTIVE, NodeState.QUARANTINED, NodeState.OFF):
+    if after_.state != before.state and after_.state in (
+        NodeState.INACTIVE,
+        NodeState.QUARANTINED,
+        NodeState.OFF,
+    ):
         effects.append(Effect("wake", "manager"))
     if after_.power_seq != before.power_seq:
         effects.append(Effect("wake", "power"))

@@ -1,7 +1,8 @@
-"""What a vcluster's manager (VCM) is owed when rows change: messages for its outbox, by their verbs (docs/nmp.md).
+"""What a vcluster's manager (VCM) is owed when rows change: messages for its outbox, by their verbs
+(docs/nmp.md).
 
-Called in the transaction of the change. Where a vcluster has no VCM, nothing is written. The fields are those of the
-records in `wire/nmp/bodies`; values are plain, because the outbox keeps JSON.
+Called in the transaction of the change. Where a vcluster has no VCM, nothing is written. The fields
+are those of the records in `wire/nmp/bodies`; values are plain, because the outbox keeps JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ PREFIX = "vcm"
 
 
 def request_key(vcluster_id: int, key: str) -> str:
-    """Return a VCM's own key for a request, as it stands in `node_requests.key`, which all clients share."""
+    """Return a VCM's own key for a request, as it stands in `node_requests.key`, which all clients
+    share."""
     return f"{PREFIX}{vcluster_id}:{key}"
 
 
@@ -26,36 +28,74 @@ def own_key(key: str | None) -> str:
     return (key or "").partition(":")[2] if (key or "").startswith(PREFIX) else ""
 
 
-def granted(tx: Tx, request: Request, vcluster: Vcluster, node_ids: Sequence[int], now: float) -> None:
+def granted(
+    tx: Tx, request: Request, vcluster: Vcluster, node_ids: Sequence[int], now: float
+) -> None:
     """The request is satisfied with those nodes."""
     if vcms.get(tx, vcluster.id) is not None:
-        vcms.owe(tx, vcluster.id, "grant", {
-            "request": request.id, "key": _key(tx, request.id), "expires": vcluster.expires_at or 0.0,
-            "members": vcms.members(tx, node_ids, attributes=True)}, now)
+        vcms.owe(
+            tx,
+            vcluster.id,
+            "grant",
+            {
+                "request": request.id,
+                "key": _key(tx, request.id),
+                "expires": vcluster.expires_at or 0.0,
+                "members": vcms.members(tx, node_ids, attributes=True),
+            },
+            now,
+        )
 
 
 def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
     """The request is rejected, or was withdrawn."""
     if vcms.get(tx, request.vcluster_id) is not None:
-        vcms.owe(tx, request.vcluster_id, "refusal",
-                 {"request": request.id, "key": _key(tx, request.id), "reason": reason}, now)
+        vcms.owe(
+            tx,
+            request.vcluster_id,
+            "refusal",
+            {"request": request.id, "key": _key(tx, request.id), "reason": reason},
+            now,
+        )
 
 
 def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, now: float) -> None:
     """A node of that vcluster has come into `state`: a state of its life, or 'lost'."""
     if vcluster_id is not None and vcms.get(tx, vcluster_id) is not None:
-        vcms.owe(tx, vcluster_id, "node-state", {
-            "node": node.name, "hostname": node.hostname or node.name,
-            "address": vcms.addresses(tx, [node.id]).get(node.id, ""), "state": state, "reason": reason}, now)
+        vcms.owe(
+            tx,
+            vcluster_id,
+            "node-state",
+            {
+                "node": node.name,
+                "hostname": node.hostname or node.name,
+                "address": vcms.addresses(tx, [node.id]).get(node.id, ""),
+                "state": state,
+                "reason": reason,
+            },
+            now,
+        )
 
 
-def reclaimed(tx: Tx, reclaim: Reclaim, reason: str, candidates: Iterable[Node], now: float) -> None:
+def reclaimed(
+    tx: Tx, reclaim: Reclaim, reason: str, candidates: Iterable[Node], now: float
+) -> None:
     """Nodes are being taken; `candidates` are all that would do."""
     if vcms.get(tx, reclaim.vcluster_id) is not None:
-        vcms.owe(tx, reclaim.vcluster_id, "reclaim", {
-            "reclaim": reclaim.id, "count": reclaim.count - reclaim.given, "deadline": reclaim.deadline,
-            "reason": reason, "requires": reclaim.attributes,
-            "nodes": [{"node": node.hostname or node.name} for node in candidates]}, now)
+        vcms.owe(
+            tx,
+            reclaim.vcluster_id,
+            "reclaim",
+            {
+                "reclaim": reclaim.id,
+                "count": reclaim.count - reclaim.given,
+                "deadline": reclaim.deadline,
+                "reason": reason,
+                "requires": reclaim.attributes,
+                "nodes": [{"node": node.hostname or node.name} for node in candidates],
+            },
+            now,
+        )
 
 
 def over(tx: Tx, reclaim: Reclaim, state: str, now: float) -> None:

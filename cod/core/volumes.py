@@ -1,8 +1,10 @@
-"""Changes of volumes that follow from other things: a vcluster that begins or ends, a group whose members change.
+"""Changes of volumes that follow from other things: a vcluster that begins or ends, a group whose
+members change.
 
-A change raises the volume's sequence; `flows.volumes.exports` carries it out on the file server. The rule that keeps
-volumes apart: a vcluster keeps its addresses until no attachment of it is left, and an attachment goes when its file
-server has withdrawn the export (`store.scheduler.vclusters.deserted`, `end`).
+A change raises the volume's sequence; `flows.volumes.exports` carries it out on the file server.
+The rule that keeps volumes apart: a vcluster keeps its addresses until no attachment of it is left,
+and an attachment goes when its file server has withdrawn the export
+(`store.scheduler.vclusters.deserted`, `end`).
 """
 
 from __future__ import annotations
@@ -22,60 +24,123 @@ HOME = "home"
 def changed(tx: Tx, volume: Volume, now: float, **columns: Any) -> int:
     """Set columns of the volume, and have the change carried out; return its sequence number."""
     sequence = policy.next_sequence(volume, now)
-    volumes.change(tx, volume.id, sequence=sequence, next_at=now, attempts=0, claimed_by=None, claim_expires=None,
-                   reason="", told=False, **columns)
+    volumes.change(
+        tx,
+        volume.id,
+        sequence=sequence,
+        next_at=now,
+        attempts=0,
+        claimed_by=None,
+        claim_expires=None,
+        reason="",
+        told=False,
+        **columns,
+    )
     return sequence
 
 
 def create(
-    tx: Tx, group: Group, name: str, size: int, *, kind: str = "data", server: FileServer, site: Site, now: float,
+    tx: Tx,
+    group: Group,
+    name: str,
+    size: int,
+    *,
+    kind: str = "data",
+    server: FileServer,
+    site: Site,
+    now: float,
     source: str = "",
 ) -> Volume:
-    """Return a new volume of the group, which is yet to be made on its file server. Raises `Refused`.
+    """Return a new volume of the group, which is yet to be made on its file server. Raises
+    `Refused`.
 
     name  in full
     """
     policy.check_size(size)
     if volumes.is_there(tx, name):
-        raise Refused("conflict", f"there is a volume {name!r} already, or a deleted one that is kept for a while",
-                      "name")
+        raise Refused(
+            "conflict",
+            f"there is a volume {name!r} already, or a deleted one that is kept for a while",
+            "name",
+        )
     taken, own = volumes.taken(tx, group.id)
     policy.check_quota(site.volumes.quota if own is None else own, taken, size, group.name)
     made = volumes.add(
-        tx, name=name, group_id=group.id, kind=kind, fileserver=server.name, path="", size=size, source=source,
-        export_id=volumes.free_export(tx, server.name), sequence=int(now), next_at=now, created_at=now)
+        tx,
+        name=name,
+        group_id=group.id,
+        kind=kind,
+        fileserver=server.name,
+        path="",
+        size=size,
+        source=source,
+        export_id=volumes.free_export(tx, server.name),
+        sequence=int(now),
+        next_at=now,
+        created_at=now,
+    )
     volumes.change(tx, made.id, path=policy.directory(server.root, made.id, name))
     return volumes.named(tx, name)
 
 
 def home(tx: Tx, group: Group, site: Site, now: float) -> Volume | None:
-    """Return the group's home volume, made now if need be; None where the site has no file server. Raises `Refused`."""
+    """Return the group's home volume, made now if need be; None where the site has no file server.
+    Raises `Refused`."""
     there = volumes.homes(tx, group.id)
     if there or not site.fileservers:
         return there[0] if there else None
-    return create(tx, group, f"{group.name}/{HOME}", site.volumes.home_size, kind="home", server=site.fileservers[0],
-                  site=site, now=now)
+    return create(
+        tx,
+        group,
+        f"{group.name}/{HOME}",
+        site.volumes.home_size,
+        kind="home",
+        server=site.fileservers[0],
+        site=site,
+        now=now,
+    )
 
 
-def attach(tx: Tx, volume: Volume, vcluster: Vcluster, asked: AskedVolume, site: Site, now: float) -> None:
-    """Have the vcluster's nodes mount the volume; one that they mount already is mounted as is asked now. Raises
-    `Refused`."""
+def attach(
+    tx: Tx, volume: Volume, vcluster: Vcluster, asked: AskedVolume, site: Site, now: float
+) -> None:
+    """Have the vcluster's nodes mount the volume; one that they mount already is mounted as is
+    asked now. Raises `Refused`."""
     if volume.deleted_at is not None:
         raise Refused("conflict", f"volume {volume.name} is deleted: restore it first", "volume")
-    default = site.volumes.home_mount if volume.kind == "home" else f"/{volume.name.rpartition('/')[2]}"
+    default = (
+        site.volumes.home_mount if volume.kind == "home" else f"/{volume.name.rpartition('/')[2]}"
+    )
     mount = asked.mount or default
     policy.check_mount(mount)
-    if asked.delete_after is not None and (volume.kind == "home" or asked.delete_after < site.volumes.grace):
-        why = "a home volume is kept" if volume.kind == "home" else (
-            f"a volume is kept for {notice_texts.span(site.volumes.grace)} after its vcluster's end at least")
+    if asked.delete_after is not None and (
+        volume.kind == "home" or asked.delete_after < site.volumes.grace
+    ):
+        why = (
+            "a home volume is kept"
+            if volume.kind == "home"
+            else (
+                f"a volume is kept for {notice_texts.span(site.volumes.grace)} after its vcluster's"
+                " end at least"
+            )
+        )
         raise Refused("invalid", why, "delete_after")
     there = volumes.attached_to(tx, vcluster.id)
-    policy.check_apart(mount, [one.mount for one in there if not one.leaving and one.volume_id != volume.id])
+    policy.check_apart(
+        mount, [one.mount for one in there if not one.leaving and one.volume_id != volume.id]
+    )
     columns = {"mount": mount, "read_only": asked.read_only, "delete_after": asked.delete_after}
     own = next((one for one in there if one.volume_id == volume.id), None)
     sequence = changed(tx, volume, now)
     if own is None:
-        volumes.attach(tx, volume_id=volume.id, vcluster_id=vcluster.id, sequence=sequence, created_at=now, **columns)
+        volumes.attach(
+            tx,
+            volume_id=volume.id,
+            vcluster_id=vcluster.id,
+            sequence=sequence,
+            created_at=now,
+            **columns,
+        )
     else:
         volumes.change_attachment(tx, own.id, sequence=sequence, leaving=False, **columns)
 
@@ -86,10 +151,11 @@ def detach(tx: Tx, volume: Volume, attachment_id: int, now: float) -> None:
 
 
 def detach_all(tx: Tx, vcluster: Vcluster, now: float) -> bool:
-    """Have everything withdrawn that is exported to the vcluster, which ends; return whether nothing is (any more).
+    """Have everything withdrawn that is exported to the vcluster, which ends; return whether
+    nothing is (any more).
 
-    A volume that was to be deleted after the vcluster, and is attached to no other, is: it is kept for as long as was
-    asked for, its group is told, and may restore it until then.
+    A volume that was to be deleted after the vcluster, and is attached to no other, is: it is kept
+    for as long as was asked for, its group is told, and may restore it until then.
     """
     there = volumes.attached_to(tx, vcluster.id)
     for one in there:
@@ -100,14 +166,21 @@ def detach_all(tx: Tx, vcluster: Vcluster, now: float) -> bool:
         detach(tx, volume, one.id, now)
         others = [other for other in volumes.attachments(tx, [volume.id]) if not other.leaving]
         if one.delete_after is not None and not others and volume.deleted_at is None:
-            mark_deleted(tx, volume, now + one.delete_after, now, f"vcluster {vcluster.name} has ended")
+            mark_deleted(
+                tx, volume, now + one.delete_after, now, f"vcluster {vcluster.name} has ended"
+            )
     return not there
 
 
 def mark_deleted(tx: Tx, volume: Volume, purge_at: float, now: float, cause: str) -> None:
     """Delete the volume: its data is kept until `purge_at`; its group is told."""
     volumes.change(tx, volume.id, deleted_at=now, purge_at=purge_at)
-    notices.add(tx, **notice_texts.volume_deleted(volume.name, purge_at, cause), group_id=volume.group_id, now=now)
+    notices.add(
+        tx,
+        **notice_texts.volume_deleted(volume.name, purge_at, cause),
+        group_id=volume.group_id,
+        now=now,
+    )
 
 
 def addresses_changed(tx: Tx, vcluster_id: int, now: float) -> None:
@@ -127,8 +200,11 @@ def gid_changed(tx: Tx, group_id: int, now: float) -> None:
 def mounts(tx: Tx, vcluster_id: int, site: Site) -> list[VolumeMount]:
     """Return what the vcluster's nodes can mount now, by mount point."""
     addresses = {one.name: one.address for one in site.fileservers}
-    return [policy.mount(volume, attachment, addresses[volume.fileserver])
-            for volume, attachment in volumes.exported(tx, vcluster_id) if volume.fileserver in addresses]
+    return [
+        policy.mount(volume, attachment, addresses[volume.fileserver])
+        for volume, attachment in volumes.exported(tx, vcluster_id)
+        if volume.fileserver in addresses
+    ]
 
 
 def automounts(tx: Tx, vcluster_id: int, site: Site) -> dict[str, dict[str, str]]:

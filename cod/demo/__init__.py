@@ -1,1 +1,2 @@
-"""`make demo`: machines of a lab become members of vclusters, shown live, and written down in a report."""
+"""`make demo`: machines of a lab become members of vclusters, shown live, and written down in a
+report."""

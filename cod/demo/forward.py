@@ -1,9 +1,10 @@
-"""Carries connections from a listening socket of the host to a port inside a lab's network, until it is ended.
+"""Carries connections from a listening socket of the host to a port inside a lab's network, until
+it is ended.
 
     python -m cod.demo.forward DESCRIPTOR PORT
 
-A socket belongs to the network namespace that it was made in, so the process can run inside the lab's and be handed a
-socket of the host's by its file descriptor.
+A socket belongs to the network namespace that it was made in, so the process can run inside the
+lab's and be handed a socket of the host's by its file descriptor.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ HOST = "127.0.0.1"
 
 
 async def main(descriptor: int, port: int) -> None:
-    """Accept from the socket `descriptor`, and connect each to `port` of this namespace's loopback."""
+    """Accept from the socket `descriptor`, and connect each to `port` of this namespace's
+    loopback."""
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -42,5 +44,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: it goes with the program that started it
+    # PR_SET_PDEATHSIG: it goes with the program that started it
+    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
     asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))

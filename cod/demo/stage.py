@@ -1,4 +1,5 @@
-"""What the demo plays on: a lab of virtual machines and a COD server in the lab's network namespace.
+"""What the demo plays on: a lab of virtual machines and a COD server in the lab's network
+namespace.
 
 Tests and benchmarks on whole machines stand on the same stage, with machines of their own.
 """
@@ -26,7 +27,12 @@ from cod.lab.spec import LabDisk, LabNetwork, LabNic, LabNode, LabSpec
 LAB = "demo"
 MACHINES = (
     LabNode("bios1", "bios", disks=(LabDisk(2 << 30, "virtio"),)),
-    LabNode("bios2", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(2 << 30, "virtio"), LabDisk(2 << 30, "ahci"))),
+    LabNode(
+        "bios2",
+        "bios",
+        nics=(LabNic("e1000"),),
+        disks=(LabDisk(2 << 30, "virtio"), LabDisk(2 << 30, "ahci")),
+    ),
     LabNode("uefi1", "uefi", memory=768, disks=(LabDisk(2 << 30, "virtio"),)),
 )
 SITE = """\
@@ -86,13 +92,23 @@ class Stage:
     folder    for the site's file, data and log; removed first if it is there
     machines  those of the lab, `lab` its name
     networks  further networks of the lab; `switch`: what they are made of, see `LabSpec`
-    vlans     first and last VLAN for isolated vclusters, with interfaces of the server in them; None: none
-    patience  the site's: what its deadlines are multiplied by; `policy`: further lines of its [policy], and tables
+    vlans     first and last VLAN for isolated vclusters, with interfaces of the server in them;
+              None: none
+    patience  the site's: what its deadlines are multiplied by; `policy`: further lines of its
+              [policy], and tables
     """
 
-    def __init__(self, folder: Path, machines: Sequence[LabNode] = MACHINES, lab: str = LAB,
-                 patience: float = 3.0, policy: str = "", networks: Sequence[LabNetwork] = (),
-                 switch: str = "bridge", vlans: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        machines: Sequence[LabNode] = MACHINES,
+        lab: str = LAB,
+        patience: float = 3.0,
+        policy: str = "",
+        networks: Sequence[LabNetwork] = (),
+        switch: str = "bridge",
+        vlans: tuple[int, int] | None = None,
+    ) -> None:
         self.folder, self.lab, self.patience, self.policy = folder, lab, patience, policy
         self._specs, self._networks, self._switch = tuple(machines), tuple(networks), switch
         self._vlans = vlans
@@ -106,21 +122,43 @@ class Stage:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         try:
-            status = control.up(LabSpec(self.lab, self._specs, networks=self._networks, switch=self._switch))
+            status = control.up(
+                LabSpec(self.lab, self._specs, networks=self._networks, switch=self._switch)
+            )
             self.machines = {mac: node for node in status["nodes"] for mac in node["macs"]}
             switches = str(status["socket"])
             site = SITE.format(
-                data=self.folder / "data", switches=switches, patience=self.patience, policy=self.policy)
+                data=self.folder / "data",
+                switches=switches,
+                patience=self.patience,
+                policy=self.policy,
+            )
             if address := status["switch_address"]:
                 site += SWITCH.format(name=f"{self.lab}-switch", address=address)
             if self._vlans is not None:
                 first, last = self._vlans
                 site += ISOLATION.format(first=first, last=last)
-                for vlan in range(first, last + 1):  # the server itself would make them, if this kernel could
-                    network.add_interface(record.namespace(self.lab), f"trunk.{vlan}", vlan, "192.0.2.1/32")
+                # the server itself would make them, if this kernel could
+                for vlan in range(first, last + 1):
+                    network.add_interface(
+                        record.namespace(self.lab), f"trunk.{vlan}", vlan, "192.0.2.1/32"
+                    )
             self.site_file.write_text(site)
-            done = subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
-                                   str(self.folder / "data")], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "cod",
+                    "--site",
+                    str(self.site_file),
+                    "init",
+                    "--dir",
+                    str(self.folder / "data"),
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if done.returncode:
                 raise StageError(f"cod init: {done.stderr.strip() or done.stdout.strip()}")
             built = data.path("build/trampoline/lab")
@@ -132,10 +170,17 @@ class Stage:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         with suppress(Exception):
             consoles = self.folder / "console"
-            shutil.copytree(control.console(self.lab, self._specs[0].name).parent, consoles, dirs_exist_ok=True)
+            shutil.copytree(
+                control.console(self.lab, self._specs[0].name).parent, consoles, dirs_exist_ok=True
+            )
         if self._server is not None and self._server.poll() is None:
             self._server.terminate()
             try:
@@ -153,14 +198,20 @@ class Stage:
         """Run a command of `cod` as a person would; returns its JSON."""
         done = subprocess.run(
             [sys.executable, "-m", "cod", "--site", str(self.site_file), *words, "--json"],
-            capture_output=True, text=True, check=False)
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise StageError(f"cod {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
         return json.loads(done.stdout)
 
     def inside(self, argv: Sequence[str], timeout: float) -> str:
-        """Return what `argv` prints, run in the lab's network; '' when it fails or takes too long."""
-        process = control.run_inside(self.lab, list(argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        """Return what `argv` prints, run in the lab's network; '' when it fails or takes too
+        long."""
+        process = control.run_inside(
+            self.lab, list(argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         try:
             out, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -185,7 +236,8 @@ class Stage:
         with suppress(ProcessLookupError):
             os.killpg(self._server.pid, signal.SIGKILL)
             self._server.wait()
-            until = time.monotonic() + 60  # its parts are not our children: they end when their group does
+            # its parts are not our children: they end when their group does
+            until = time.monotonic() + 60
             while time.monotonic() < until:
                 os.killpg(self._server.pid, 0)
                 time.sleep(0.02)
@@ -194,8 +246,13 @@ class Stage:
         """Start the server; returns when its API answers. Raises StageError."""
         with open(self.folder / "server.log", "ab") as log:
             self._server = control.run_inside(
-                self.lab, [sys.executable, "-m", "cod", "--site", str(self.site_file), "serve"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                self.lab,
+                [sys.executable, "-m", "cod", "--site", str(self.site_file), "serve"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         until = time.monotonic() + 120
         while True:
             try:
@@ -204,5 +261,7 @@ class Stage:
                     return
             except (Unreachable, ApiError):
                 if self._server.poll() is not None or time.monotonic() > until:
-                    raise StageError(f"the server does not answer; see {self.folder / 'server.log'}") from None
+                    raise StageError(
+                        f"the server does not answer; see {self.folder / 'server.log'}"
+                    ) from None
             time.sleep(0.1)

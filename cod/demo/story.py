@@ -1,9 +1,11 @@
-"""The demo's story: three machines are powered on, two become a vcluster, one of those moves on to another.
+"""The demo's story: three machines are powered on, two become a vcluster, one of those moves on to
+another.
 
     python -m cod.demo.story [--out build/demo]
 
-Writes OUT/report.json: nodes (name, firmware, states: [{state, at}], bytes_written, mb_per_second), vclusters (name,
-members), total_seconds. Exit status 0 only if every step was seen to be true, on the machines themselves.
+Writes OUT/report.json: nodes (name, firmware, states: [{state, at}], bytes_written, mb_per_second),
+vclusters (name, members), total_seconds. Exit status 0 only if every step was seen to be true, on
+the machines themselves.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ BOOT_LIMIT, PRIME_LIMIT = 600.0, 900.0  # seconds; emulated machines on a busy h
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m cod.demo.story", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m cod.demo.story", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
     out = parser.parse_args(arguments).out.resolve()
     console = Console(highlight=False)
     begin = time.time()
     try:
         with Stage(out, switch="ovs", vlans=VLANS) as stage:
-            timeline = Timeline(stage.client, {mac: node["name"] for mac, node in stage.machines.items()}, console)
+            timeline = Timeline(
+                stage.client, {mac: node["name"] for mac, node in stage.machines.items()}, console
+            )
             timeline.start()
             try:
                 members = Story(stage, timeline).play()
@@ -53,8 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"Look into {out}: server.log, and console/ for what the machines said.")
         return 1
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    console.print(f"\nAll of it happened, in {report['total_seconds']:.0f} s. Report: {out / 'report.json'}",
-                  style="bold green")
+    console.print(
+        f"\nAll of it happened, in {report['total_seconds']:.0f} s. Report: {out / 'report.json'}",
+        style="bold green",
+    )
     return 0
 
 
@@ -76,28 +84,54 @@ class Story:
             image = data.path(f"build/images/{name}.img")
             self._stage.cod("image", "add", name, str(image), "--wait")
             self._stage.cod("template", "add", str(data.path(f"images/{name}.xml")))
-        say(f"Somebody presses {len(MACHINES)} power buttons: "
-            + ", ".join(f"{m.name} ({m.firmware.upper()}, {m.nics[0].model})" for m in MACHINES))
+        say(
+            f"Somebody presses {len(MACHINES)} power buttons: "
+            + ", ".join(f"{m.name} ({m.firmware.upper()}, {m.nics[0].model})" for m in MACHINES)
+        )
         for machine in MACHINES:
             control.power(LAB, machine.name, "on")
-        self._wait("all machines idle in the warm reserve", BOOT_LIMIT,
-                   lambda: [node["state"] for node in self._api.every("/nodes")].count("inactive") == len(MACHINES))
+        self._wait(
+            "all machines idle in the warm reserve",
+            BOOT_LIMIT,
+            lambda: (
+                [node["state"] for node in self._api.every("/nodes")].count("inactive")
+                == len(MACHINES)
+            ),
+        )
         first = self._vcluster("web", 2, "hello-a")
         moved = self._release_one("web", first)
         second = self._vcluster("lab", 2, "hello-b")
         if moved not in [node["name"] for node in second]:
             raise StageError(f"lab did not get {moved}")
         self._check_apart("web", "lab", second[0])
-        return [self._members("web", [member for member in first if member["name"] != moved]),
-                self._members("lab", second)]
+        return [
+            self._members("web", [member for member in first if member["name"] != moved]),
+            self._members("lab", second),
+        ]
 
     def _vcluster(self, name: str, size: int, template: str) -> list[Any]:
-        self._timeline.say(f"An isolated vcluster {name!r} of {size} nodes with template {template}")
-        made = self._stage.cod("vcluster", "create", name, "--size", str(size), "--template", template, "--spread",
-                               "--isolated")
-        self._timeline.say(f"{name} is in VLAN {made['network']['vlan']}, subnet {made['network']['subnet']}")
-        self._wait(f"{name} has {size} active nodes", PRIME_LIMIT,
-                   lambda: [node["state"] for node in self._nodes(name)] == ["active"] * size)
+        self._timeline.say(
+            f"An isolated vcluster {name!r} of {size} nodes with template {template}"
+        )
+        made = self._stage.cod(
+            "vcluster",
+            "create",
+            name,
+            "--size",
+            str(size),
+            "--template",
+            template,
+            "--spread",
+            "--isolated",
+        )
+        self._timeline.say(
+            f"{name} is in VLAN {made['network']['vlan']}, subnet {made['network']['subnet']}"
+        )
+        self._wait(
+            f"{name} has {size} active nodes",
+            PRIME_LIMIT,
+            lambda: [node["state"] for node in self._nodes(name)] == ["active"] * size,
+        )
         found = self._nodes(name)
         for node in found:
             self._check_page(node, template)
@@ -110,7 +144,8 @@ class Story:
         def answers() -> bool:
             nonlocal page
             page = self._stage.inside(
-                ["busybox", "wget", "-q", "-O", "-", f"http://{node['address']}/identity.json"], 10)
+                ["busybox", "wget", "-q", "-O", "-", f"http://{node['address']}/identity.json"], 10
+            )
             return bool(page)
 
         self._wait(f"{node['hostname']} serves its page", 120, answers)
@@ -119,11 +154,15 @@ class Story:
         if {key: said.get(key) for key in wanted} != wanted:
             raise StageError(f"the page of {node['hostname']} should say {wanted}, it says {said}")
         self._timeline.say(
-            f"http://{node['address']}/ says: I am {said['hostname']}.{said['domain']} at {said['address']}, "
-            f"image {said['image']} ({said['digest'][:12]}…), booted by {said['firmware']}", "green")
+            f"http://{node['address']}/ says: I am {said['hostname']}.{said['domain']} at"
+            f" {said['address']}, image {said['image']} ({said['digest'][:12]}…), booted by"
+            f" {said['firmware']}",
+            "green",
+        )
 
     def _check_apart(self, one: str, other: str, node: Any) -> None:
-        """A probe in the VLAN of `one` does not reach a node of `other`, and reaches it in the VLAN of `other`."""
+        """A probe in the VLAN of `one` does not reach a node of `other`, and reaches it in the VLAN
+        of `other`."""
         namespace = record.namespace(LAB)
         probe = f"{namespace}.probe"
         network.plug(namespace, probe, "probe", "52:54:00:99:00:01")
@@ -132,14 +171,26 @@ class Story:
                 vlan = self._api.get(f"/vclusters/{name}")["network"]["vlan"]
                 network.switch_of(namespace).vsctl("set", "port", "probe", f"tag={vlan}")
                 done = subprocess.run(
-                    network.inside(probe, ["busybox", "arping", "-c", str(TRIES), "-I", "eth0", node["address"]]),
-                    capture_output=True, text=True, timeout=60, check=False)
+                    network.inside(
+                        probe,
+                        ["busybox", "arping", "-c", str(TRIES), "-I", "eth0", node["address"]],
+                    ),
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                )
                 said = re.search(r"Received (\d+) re", done.stdout)
                 if said is None or (int(said[1]) > 0) != answered:
-                    raise StageError(f"{node['hostname']}.{other} should {'' if answered else 'not '}be reached from "
-                                     f"VLAN {vlan}: {done.stdout or done.stderr}")
-            self._timeline.say(f"From {one}'s VLAN nobody answers at {node['address']}, from {other}'s "
-                               f"{node['hostname']} does", "green")
+                    raise StageError(
+                        f"{node['hostname']}.{other} should {'' if answered else 'not '}be reached"
+                        f" from VLAN {vlan}: {done.stdout or done.stderr}"
+                    )
+            self._timeline.say(
+                f"From {one}'s VLAN nobody answers at {node['address']}, from {other}'s "
+                f"{node['hostname']} does",
+                "green",
+            )
         finally:
             network.unplug(probe)
 
@@ -149,10 +200,16 @@ class Story:
         self._timeline.say(f"{name} releases {leaving['hostname']} ({machine})")
         disks = self._stage.disks(machine)
         if not any(map(allocated, disks)):
-            raise StageError(f"{machine} had nothing on its disks before the release: the wipe would prove nothing")
+            raise StageError(
+                f"{machine} had nothing on its disks before the release: the wipe would prove"
+                " nothing"
+            )
         self._stage.cod("vcluster", "release", name, leaving["hostname"])
-        self._wait("the released node is wiped and back in the reserve", BOOT_LIMIT,
-                   lambda: self._api.get(f"/nodes/{leaving['name']}")["state"] == "inactive")
+        self._wait(
+            "the released node is wiped and back in the reserve",
+            BOOT_LIMIT,
+            lambda: self._api.get(f"/nodes/{leaving['name']}")["state"] == "inactive",
+        )
         left = [disk for disk in disks if not is_zero(disk)]
         if left:
             raise StageError(f"{left[0]} is not empty after the wipe")
@@ -160,9 +217,18 @@ class Story:
         return str(leaving["name"])
 
     def _members(self, name: str, found: list[Any]) -> dict[str, Any]:
-        return {"name": name, "members": [
-            {"node": self._stage.machines[node["boot_mac"]]["name"], "hostname": node["hostname"],
-             "address": node["address"], "template": node["template"]} for node in found]}
+        return {
+            "name": name,
+            "members": [
+                {
+                    "node": self._stage.machines[node["boot_mac"]]["name"],
+                    "hostname": node["hostname"],
+                    "address": node["address"],
+                    "template": node["template"],
+                }
+                for node in found
+            ],
+        }
 
     def _nodes(self, vcluster: str) -> list[Any]:
         return list(self._api.get(f"/vclusters/{vcluster}")["nodes"])
@@ -189,19 +255,28 @@ def is_zero(path: Path) -> bool:
     """Return whether every byte of the file reads back as zero."""
     zero = bytes(1 << 20)
     with open(path, "rb") as file:
-        return all(block == zero[:len(block)] for block in iter(lambda: file.read(1 << 20), b""))
+        return all(block == zero[: len(block)] for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def written_report(stage: Stage, timeline: Timeline, vclusters: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+def written_report(
+    stage: Stage, timeline: Timeline, vclusters: list[dict[str, Any]], seconds: float
+) -> dict[str, Any]:
     """Return what `report.json` holds."""
     nodes = []
     for machine in stage.machines.values():
         name = machine["name"]
         primes = [row for row in timeline.written[name] if row["state"] == "prime"]
-        nodes.append({
-            "name": name, "firmware": machine["firmware"], "states": timeline.states[name],
-            "bytes_written": sum(int(row["bytes"]) for row in primes),
-            "mb_per_second": round(max((row["mb_per_second"] for row in primes), default=0.0), 1)})
+        nodes.append(
+            {
+                "name": name,
+                "firmware": machine["firmware"],
+                "states": timeline.states[name],
+                "bytes_written": sum(int(row["bytes"]) for row in primes),
+                "mb_per_second": round(
+                    max((row["mb_per_second"] for row in primes), default=0.0), 1
+                ),
+            }
+        )
     return {"nodes": nodes, "vclusters": vclusters, "total_seconds": round(seconds, 1)}
 
 

@@ -1,4 +1,5 @@
-"""Follows what happens to the machines: shows it (a line an event, bars on a terminal) and keeps it for the report."""
+"""Follows what happens to the machines: shows it (a line an event, bars on a terminal) and keeps it
+for the report."""
 
 from __future__ import annotations
 
@@ -14,14 +15,23 @@ from cod.client import Client, Unreachable
 
 MIB = 1 << 20
 PHASES = {"wipe": "erasing", "zero": "clearing", "write": "writing", "verify": "checking"}
-STYLES = {"active": "bold green", "prime": "cyan", "wipe": "yellow", "boot": "blue", "inactive": "green",
-          "quarantined": "bold red"}
+STYLES = {
+    "active": "bold green",
+    "prime": "cyan",
+    "wipe": "yellow",
+    "boot": "blue",
+    "inactive": "green",
+    "quarantined": "bold red",
+}
 
 
 class Timeline:
-    """Reads the server's event stream in a thread. `names` maps a node's boot MAC to what the demo calls it."""
+    """Reads the server's event stream in a thread. `names` maps a node's boot MAC to what the demo
+    calls it."""
 
-    def __init__(self, client: Callable[[], Client], names: Mapping[str, str], console: Console) -> None:
+    def __init__(
+        self, client: Callable[[], Client], names: Mapping[str, str], console: Console
+    ) -> None:
         self._client, self._names, self._console = client, names, console
         self._begin = time.time()
         self._called: dict[str, str] = {}
@@ -32,8 +42,12 @@ class Timeline:
         self._phases: dict[str, str] = {}
         self.failure = ""
         self._progress = Progress(
-            TextColumn("        {task.description:8}"), BarColumn(40), TextColumn("{task.fields[about]}"),
-            console=console, transient=True)
+            TextColumn("        {task.description:8}"),
+            BarColumn(40),
+            TextColumn("{task.fields[about]}"),
+            console=console,
+            transient=True,
+        )
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
@@ -47,7 +61,9 @@ class Timeline:
 
     def say(self, text: str, style: str = "bold") -> None:
         """A line of the story."""
-        self._console.print(f"{self.elapsed():6.1f}s  {text}", style=style, highlight=False, soft_wrap=True)
+        self._console.print(
+            f"{self.elapsed():6.1f}s  {text}", style=style, highlight=False, soft_wrap=True
+        )
 
     def elapsed(self) -> float:
         """Return seconds since the demo began."""
@@ -56,7 +72,11 @@ class Timeline:
     def _follow(self) -> None:
         try:
             with self._client() as client:
-                ways = {"transition": self._transition, "progress": self._advance, "notice": self._told}
+                ways = {
+                    "transition": self._transition,
+                    "progress": self._advance,
+                    "notice": self._told,
+                }
                 for kind, value in client.events(0):
                     ways[kind](value)
         except Unreachable as error:
@@ -78,12 +98,21 @@ class Timeline:
         if row["bytes_written"]:
             rate = row["rate"] or 0.0
             self.written.setdefault(name, []).append(
-                {"state": row["from_state"], "bytes": row["bytes_written"], "mb_per_second": rate / 1e6})
+                {
+                    "state": row["from_state"],
+                    "bytes": row["bytes_written"],
+                    "mb_per_second": rate / 1e6,
+                }
+            )
         at = row["at"] - self._begin
         style = STYLES.get(row["to_state"], "")
         where = f" in {row['vcluster']}" if row.get("vcluster") else ""
-        self._console.print(f"{at:6.1f}s  {name:6} [{style or 'none'}]{row['to_state']:<11}[/]{where:9} "
-                            f"[dim]{row['cause']}[/]", highlight=False, soft_wrap=True)
+        self._console.print(
+            f"{at:6.1f}s  {name:6} [{style or 'none'}]{row['to_state']:<11}[/]{where:9} "
+            f"[dim]{row['cause']}[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
 
     def _told(self, notice: Mapping[str, Any]) -> None:
         self.say(f"Told {notice['group'] or 'the administrators'}: {notice['subject']}")
@@ -104,7 +133,10 @@ class Timeline:
             self._last_line[name] = time.time()
             filled = int(30 * done / total) if total else 0
             self._console.print(
-                f"{self.elapsed():6.1f}s  {name:6} |{'█' * filled:30}| {about}", highlight=False, soft_wrap=True)
+                f"{self.elapsed():6.1f}s  {name:6} |{'█' * filled:30}| {about}",
+                highlight=False,
+                soft_wrap=True,
+            )
 
     def _drop_bar(self, name: str) -> None:
         bar = self._bars.pop(name, None)

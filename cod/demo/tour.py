@@ -1,9 +1,10 @@
-"""`make try`: a site to look around in: a lab of four machines, a server, people, groups, images; until Ctrl-C.
+"""`make try`: a site to look around in: a lab of four machines, a server, people, groups, images;
+until Ctrl-C.
 
     python -m cod.demo.tour [--out build/try] [--port 8443]
 
-The server lives in the lab's network, which nothing outside reaches; its portal alone is carried to the host's
-loopback.
+The server lives in the lab's network, which nothing outside reaches; its portal alone is carried to
+the host's loopback.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ from cod.model import Refused
 
 LAB = "try"
 MACHINES = (  # three of one type, and one of another
-    *(LabNode(f"bios{number}", "bios", disks=(LabDisk(2 << 30, "virtio"),)) for number in (1, 2, 3)),
-    LabNode("uefi1", "uefi", memory=768, disks=(LabDisk(2 << 30, "virtio"),)))
+    *(
+        LabNode(f"bios{number}", "bios", disks=(LabDisk(2 << 30, "virtio"),))
+        for number in (1, 2, 3)
+    ),
+    LabNode("uefi1", "uefi", memory=768, disks=(LabDisk(2 << 30, "virtio"),)),
+)
 IMAGES = ("hello-a", "hello-b")
 INSIDE = 8443  # the portal's port in the lab's network
 TABLES = """
@@ -44,8 +49,11 @@ names = ["localhost"]
 [signin]
 url = "https://localhost:{port}"
 """
-PEOPLE = (("ann", "Ann Owner", "physics", "owner"), ("bob", "Bob Member", "physics", "member"),
-          ("cleo", "Cleo Owner", "biology", "owner"))
+PEOPLE = (
+    ("ann", "Ann Owner", "physics", "owner"),
+    ("bob", "Bob Member", "physics", "member"),
+    ("cleo", "Cleo Owner", "biology", "owner"),
+)
 WORDS = """
 The portal runs: [bold]https://localhost:{port}/[/bold]
 (its certificate is its own: let the browser go on all the same)
@@ -73,10 +81,17 @@ Ctrl-C ends the server and switches the machines off; nothing of them stays but 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the command; its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m cod.demo.tour", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m cod.demo.tour", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--out", type=Path, default=Path("build/try"))
     parser.add_argument("--lab", default=LAB, help="the lab's name")
-    parser.add_argument("--port", type=int, default=8443, help="the portal's on this host; another, if that is taken")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8443,
+        help="the portal's on this host; another, if that is taken",
+    )
     options = parser.parse_args(arguments)
     out, console = options.out.resolve(), Console(highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -92,8 +107,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 links = _furnish(stage)
                 for machine in MACHINES:
                     control.power(options.lab, machine.name, "on")
-                console.print(WORDS.format(port=port, admin=links["ada"], owner=links["ann"], site=stage.site_file,
-                                           cod=Path(sys.executable).with_name("cod"), out=out))
+                console.print(
+                    WORDS.format(
+                        port=port,
+                        admin=links["ada"],
+                        owner=links["ann"],
+                        site=stage.site_file,
+                        cod=Path(sys.executable).with_name("cod"),
+                        out=out,
+                    )
+                )
                 Event().wait()
     except KeyboardInterrupt:
         console.print("\nThe server has stopped, and the machines are off.")
@@ -109,7 +132,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _listening(port: int) -> socket.socket:
-    """Return a socket that listens on the host's loopback: on `port`, or on another one where that is taken."""
+    """Return a socket that listens on the host's loopback: on `port`, or on another one where that
+    is taken."""
     door = socket.socket()
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -121,16 +145,27 @@ def _listening(port: int) -> socket.socket:
 
 
 def _carry(stage: Stage, door: socket.socket) -> None:
-    """Start what carries connections from `door` into the lab's network; it ends with the lab, or with this process."""
+    """Start what carries connections from `door` into the lab's network; it ends with the lab, or
+    with this process."""
     argv = [sys.executable, "-m", "cod.demo.forward", str(door.fileno()), str(INSIDE)]
     environment = os.environ | {"PYTHONPATH": str(data.path("cod").parent)}
-    control.run_inside(stage.lab, argv, pass_fds=(door.fileno(),), start_new_session=True, env=environment,
-                       stdin=subprocess.DEVNULL)
+    control.run_inside(
+        stage.lab,
+        argv,
+        pass_fds=(door.fileno(),),
+        start_new_session=True,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def _furnish(stage: Stage) -> dict[str, str]:
     """Make people, groups, images and templates; returns the link of each person, by name."""
-    links = {"ada": str(stage.cod("user", "add", "ada", "--admin", "--full-name", "Ada Administrator")["link"])}
+    links = {
+        "ada": str(
+            stage.cod("user", "add", "ada", "--admin", "--full-name", "Ada Administrator")["link"]
+        )
+    }
     for group, priority in (("physics", 5), ("biology", 1)):
         stage.cod("group", "create", group, "--priority", str(priority))
     for name, full_name, group, role in PEOPLE:

@@ -1,4 +1,5 @@
-"""Asking devices of the site: in Twisted's reactor, which runs in a thread of its own from the first check that asks.
+"""Asking devices of the site: in Twisted's reactor, which runs in a thread of its own from the
+first check that asks.
 
 A reactor cannot be started a second time, and several checks ask.
 """
@@ -20,8 +21,8 @@ T = TypeVar("T")
 
 
 def answers(questions: Sequence[Callable[[Any], Coroutine[Any, Any, T]]]) -> list[T | Exception]:
-    """Ask all questions, at most `AT_ONCE` at a time; the answer of each, or why there is none. Each question gets the
-    reactor."""
+    """Ask all questions, at most `AT_ONCE` at a time; the answer of each, or why there is none.
+    Each question gets the reactor."""
     reactor = _running()
     turns = DeferredSemaphore(AT_ONCE)
 
@@ -29,7 +30,9 @@ def answers(questions: Sequence[Callable[[Any], Coroutine[Any, Any, T]]]) -> lis
         return Deferred.fromCoroutine(question(reactor)).addTimeout(PATIENCE, reactor)
 
     def all_of_them() -> Deferred[Any]:
-        return DeferredList([turns.run(one, question) for question in questions], consumeErrors=True)
+        return DeferredList(
+            [turns.run(one, question) for question in questions], consumeErrors=True
+        )
 
     results: Any = blockingCallFromThread(reactor, all_of_them)
     return [value if good else value.value for good, value in results]
@@ -41,5 +44,7 @@ def _running() -> Any:
 
     reactor: Any = the_reactor
     if not reactor.running:
-        Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name="asking", daemon=True).start()
+        Thread(
+            target=reactor.run, kwargs={"installSignalHandlers": False}, name="asking", daemon=True
+        ).start()
     return reactor

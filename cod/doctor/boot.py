@@ -1,4 +1,5 @@
-"""What machines load at a boot: first-stage loaders, and the trampoline; and the programs that the server calls."""
+"""What machines load at a boot: first-stage loaders, and the trampoline; and the programs that the
+server calls."""
 
 from __future__ import annotations
 
@@ -19,14 +20,20 @@ def loaders(context: Context) -> Iterator[Finding]:
     for key in ("bios_loader", "uefi_loader"):
         name = getattr(context.site, key)
         if fault := _unreadable(context.settings.boot / name):
-            yield Finding("loaders", BAD, f"{key}: {fault}", "install the packages ipxe, pxelinux and syslinux-common, "
-                          "then run `cod init` again: it copies what is missing")
+            yield Finding(
+                "loaders",
+                BAD,
+                f"{key}: {fault}",
+                "install the packages ipxe, pxelinux and syslinux-common, "
+                "then run `cod init` again: it copies what is missing",
+            )
         else:
             yield Finding("loaders", GOOD, f"{key}: {name}")
 
 
 def trampoline(context: Context) -> Iterator[Finding]:
-    """Yield a finding for the trampoline: whether it is there, whole, of this version, and has servers' drivers."""
+    """Yield a finding for the trampoline: whether it is there, whole, of this version, and has
+    servers' drivers."""
     folder = context.settings.boot / "trampoline"
     for name in ("vmlinuz", "ramdisk"):
         if fault := _unreadable(folder / name):
@@ -34,23 +41,44 @@ def trampoline(context: Context) -> Iterator[Finding]:
             return
     try:
         facts = json.loads((folder / "facts.json").read_bytes())
-        flavour, release, packed = str(facts["flavour"]), str(facts["release"]), int(facts["packed"])
+        flavour, release, packed = (
+            str(facts["flavour"]),
+            str(facts["release"]),
+            int(facts["packed"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
-        yield Finding("trampoline", WARNING, f"{folder} has no facts.json, which says how the trampoline was made",
-                      f"`{BUILD}` makes it anew")
+        yield Finding(
+            "trampoline",
+            WARNING,
+            f"{folder} has no facts.json, which says how the trampoline was made",
+            f"`{BUILD}` makes it anew",
+        )
         return
     words = f"{flavour}, Linux {release}"
     emulated = all(rule.driver == "lab" for rule in context.site.power) and context.site.power
     if (folder / "ramdisk").stat().st_size != packed:
-        yield Finding("trampoline", BAD, f"{words}: the ramdisk is not the one that was built", f"`{BUILD}` makes it "
-                      "anew")
+        yield Finding(
+            "trampoline",
+            BAD,
+            f"{words}: the ramdisk is not the one that was built",
+            f"`{BUILD}` makes it anew",
+        )
     elif flavour != "generic" and not emulated:
-        yield Finding("trampoline", BAD, f"{words}: it has drivers for emulated machines alone", f"`{BUILD} generic`")
+        yield Finding(
+            "trampoline",
+            BAD,
+            f"{words}: it has drivers for emulated machines alone",
+            f"`{BUILD} generic`",
+        )
     elif (wanted := _sources()) is None:
         yield Finding("trampoline", UNSEEN, f"{words}: whether it is of this version")
     elif facts.get("sources") != wanted:
-        yield Finding("trampoline", WARNING, f"{words}: its agent is of another version than this server",
-                      f"`{BUILD} {flavour}`, while the server runs; machines load it at their next boot")
+        yield Finding(
+            "trampoline",
+            WARNING,
+            f"{words}: its agent is of another version than this server",
+            f"`{BUILD} {flavour}`, while the server runs; machines load it at their next boot",
+        )
     else:
         yield Finding("trampoline", GOOD, f"{words}, of this version")
         if remedy := facts.get("firmware", {}).get("remedy"):
@@ -59,15 +87,19 @@ def trampoline(context: Context) -> Iterator[Finding]:
 
 def programs(context: Context) -> Iterator[Finding]:
     """Yield a finding for each program that is missing, with its package."""
-    wanted = {"qemu-img": ("qemu-utils", "qcow2 images are converted by it"),
-              "ip": ("iproute2", "`cod init` and `cod doctor` list interfaces by it")}
+    wanted = {
+        "qemu-img": ("qemu-utils", "qcow2 images are converted by it"),
+        "ip": ("iproute2", "`cod init` and `cod doctor` list interfaces by it"),
+    }
     drivers = {rule.driver for rule in context.site.power}
     if "ipmi" in drivers:
         wanted["ipmitool"] = ("ipmitool", "the power driver ipmi and its consoles need it")
     missing = {name for name in wanted if shutil.which(name) is None}
     for name in sorted(missing):
         package, why = wanted[name]
-        yield Finding("programs", BAD, f"{name} is not installed: {why}", f"apt-get install {package}")
+        yield Finding(
+            "programs", BAD, f"{name} is not installed: {why}", f"apt-get install {package}"
+        )
     if len(missing) < len(wanted):
         yield Finding("programs", GOOD, ", ".join(name for name in wanted if name not in missing))
 

@@ -1,4 +1,5 @@
-"""Certificates: the portal's and that of the authority for VCMs; whether key and certificate fit, and when they end."""
+"""Certificates: the portal's and that of the authority for VCMs; whether key and certificate fit,
+and when they end."""
 
 from __future__ import annotations
 
@@ -21,12 +22,21 @@ def findings(context: Context) -> Iterator[Finding]:
     own = settings.certificate
     if not settings.plain and settings.listen:
         files = own or WebCertificate(settings.web / "web.crt", settings.web / "web.key")
-        remedy = ("put the renewed certificate and its key there, then `systemctl reload cod`" if own else
-                  "remove both files and restart the server: COD makes new ones")
+        remedy = (
+            "put the renewed certificate and its key there, then `systemctl reload cod`"
+            if own
+            else "remove both files and restart the server: COD makes new ones"
+        )
         yield _judged("portal", files, remedy, context.now, made=own is None)
     files = WebCertificate(settings.authority / "ca.crt", settings.authority / "ca.key")
-    yield _judged("authority for VCMs", files, "bring both files back from a backup, or remove them, restart the "
-                  "server and enrol every VCM again", context.now, made=True)
+    yield _judged(
+        "authority for VCMs",
+        files,
+        "bring both files back from a backup, or remove them, restart the "
+        "server and enrol every VCM again",
+        context.now,
+        made=True,
+    )
 
 
 def _judged(what: str, files: WebCertificate, remedy: str, now: float, made: bool) -> Finding:
@@ -37,13 +47,22 @@ def _judged(what: str, files: WebCertificate, remedy: str, now: float, made: boo
         (first, *_), _key = webcert.loaded(files)
     except webcert.BadWebCertificate as error:
         state = UNSEEN if "Permission denied" in str(error) else BAD
-        return Finding("certificates", state, f"{what}: {error}", "run `cod doctor` as root" if state == UNSEEN else
-                       remedy)
+        return Finding(
+            "certificates",
+            state,
+            f"{what}: {error}",
+            "run `cod doctor` as root" if state == UNSEEN else remedy,
+        )
     begin, end = first.not_valid_before_utc.timestamp(), first.not_valid_after_utc.timestamp()
     if end <= now:
         return Finding("certificates", BAD, f"{what}: it ended on {_day(end)}", remedy)
     if begin > now:
-        return Finding("certificates", BAD, f"{what}: it begins on {_day(begin)} only", "is the host's clock right?")
+        return Finding(
+            "certificates",
+            BAD,
+            f"{what}: it begins on {_day(begin)} only",
+            "is the host's clock right?",
+        )
     if end - now < NEAR:
         return Finding("certificates", WARNING, f"{what}: it ends on {_day(end)}", remedy)
     return Finding("certificates", GOOD, f"{what}: good until {_day(end)}, for {_names(first)}")
@@ -57,7 +76,8 @@ def _exists(path: Path) -> bool:
 
 
 def _names(certificate: x509.Certificate) -> str:
-    """Return the first names and addresses that the certificate is for; the subject where it has none."""
+    """Return the first names and addresses that the certificate is for; the subject where it has
+    none."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -1,4 +1,5 @@
-"""The host's clock: whether the kernel counts it as synchronised. Leases, certificates and secrets live by it."""
+"""The host's clock: whether the kernel counts it as synchronised. Leases, certificates and secrets
+live by it."""
 
 from __future__ import annotations
 
@@ -11,16 +12,27 @@ _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _MAX_ERROR = 3  # where `maxerror` is among the longs of struct timex
 
 
-def findings(context: Context, adjtimex: Callable[[], tuple[int, int]] | None = None) -> Iterator[Finding]:
-    """Yield one finding. `adjtimex` returns the clock's state and the largest error in microseconds."""
+def findings(
+    context: Context, adjtimex: Callable[[], tuple[int, int]] | None = None
+) -> Iterator[Finding]:
+    """Yield one finding. `adjtimex` returns the clock's state and the largest error in
+    microseconds."""
     try:
         state, error = (adjtimex or _adjtimex)()
     except OSError as failure:
-        yield Finding("clock", UNSEEN, f"the kernel does not say whether it is synchronised: {failure.strerror}")
+        yield Finding(
+            "clock",
+            UNSEEN,
+            f"the kernel does not say whether it is synchronised: {failure.strerror}",
+        )
         return
     if state < 0 or state == _TIME_ERROR:
-        yield Finding("clock", WARNING, "it is not synchronised: it drifts, and nobody sets it right",
-                      "apt-get install chrony; with several servers on one database this is not optional")
+        yield Finding(
+            "clock",
+            WARNING,
+            "it is not synchronised: it drifts, and nobody sets it right",
+            "apt-get install chrony; with several servers on one database this is not optional",
+        )
     else:
         yield Finding("clock", GOOD, f"synchronised, at most {error / 1000:.0f} ms off")
 

@@ -16,7 +16,10 @@ from cod.store import schema
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
 SLOW = 0.1  # seconds of a question
-REMEDY = "`[server] database` in the site file names it; is the database server up, and may COD's user sign in?"
+REMEDY = (
+    "`[server] database` in the site file names it; is the database server up, and may COD's user"
+    " sign in?"
+)
 
 
 def findings(context: Context) -> Iterator[Finding]:
@@ -25,11 +28,20 @@ def findings(context: Context) -> Iterator[Finding]:
     if url.get_backend_name() == "sqlite":
         path = Path(url.database or "")
         if not path.exists():
-            yield Finding("database", BAD, f"{path} is not there", "`cod init` makes it, `cod restore` brings it back")
+            yield Finding(
+                "database",
+                BAD,
+                f"{path} is not there",
+                "`cod init` makes it, `cod restore` brings it back",
+            )
             return
         if not os.access(path, os.R_OK | os.W_OK):
-            yield Finding("database", UNSEEN, f"{path} is for its owner alone", "run `cod doctor` as root, or as the "
-                          "user that the server runs as")
+            yield Finding(
+                "database",
+                UNSEEN,
+                f"{path} is for its owner alone",
+                "run `cod doctor` as root, or as the user that the server runs as",
+            )
             return
     engine = store.connect(context.settings.database)
     try:
@@ -38,7 +50,12 @@ def findings(context: Context) -> Iterator[Finding]:
         theirs = store.clock(engine)
         took = time.monotonic() - begin
     except schema.SchemaMismatch as error:
-        yield Finding("database", BAD, str(error), "`cod db upgrade`, or the version of COD that made the database")
+        yield Finding(
+            "database",
+            BAD,
+            str(error),
+            "`cod db upgrade`, or the version of COD that made the database",
+        )
         return
     except DBAPIError as error:
         yield Finding("database", BAD, f"{url.render_as_string()}: {error.orig}", REMEDY)
@@ -48,10 +65,19 @@ def findings(context: Context) -> Iterator[Finding]:
     words = f"{url.get_backend_name()}, schema {schema.head()}, answers in {took * 1000:.1f} ms"
     apart = None if theirs is None else theirs - time.time()
     if apart is not None and abs(apart) > APART:
-        yield Finding("database", WARNING, f"{words}; its clock is {apart:+.0f} s from this host's",
-                      "synchronise both hosts' clocks (chrony)")
+        yield Finding(
+            "database",
+            WARNING,
+            f"{words}; its clock is {apart:+.0f} s from this host's",
+            "synchronise both hosts' clocks (chrony)",
+        )
     elif took > SLOW:
-        yield Finding("database", WARNING, f"{words}: slow", "every DHCP answer waits for a commit: look at the disk, "
-                      "or at the network between the two")
+        yield Finding(
+            "database",
+            WARNING,
+            f"{words}: slow",
+            "every DHCP answer waits for a commit: look at the disk, "
+            "or at the network between the two",
+        )
     else:
         yield Finding("database", GOOD, words)

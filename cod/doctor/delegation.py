@@ -1,4 +1,5 @@
-"""The site's domain in DNS: whether this host's resolver answers for it from COD, as everybody else's should."""
+"""The site's domain in DNS: whether this host's resolver answers for it from COD, as everybody
+else's should."""
 
 from __future__ import annotations
 
@@ -18,12 +19,18 @@ RESOLV_CONF = Path("/etc/resolv.conf")
 PATIENCE = (1, 3)  # seconds for an answer, and for one to the question repeated
 
 
-def findings(context: Context, resolv_conf: Path = RESOLV_CONF, port: int = 53) -> Iterator[Finding]:
+def findings(
+    context: Context, resolv_conf: Path = RESOLV_CONF, port: int = 53
+) -> Iterator[Finding]:
     """Yield one finding. `port`: where the name servers in `resolv_conf` listen."""
     site = context.site
     if not site.dns.port:
-        yield Finding("delegation", UNSEEN, f"COD answers no DNS questions here ([dns] port = 0): who answers for "
-                      f"{site.domain} is not looked at")
+        yield Finding(
+            "delegation",
+            UNSEEN,
+            "COD answers no DNS questions here ([dns] port = 0): who answers for "
+            f"{site.domain} is not looked at",
+        )
         return
     try:
         lines = [line.split() for line in resolv_conf.read_text().splitlines()]
@@ -32,32 +39,68 @@ def findings(context: Context, resolv_conf: Path = RESOLV_CONF, port: int = 53) 
         return
     servers = [(words[1], port) for words in lines if len(words) > 1 and words[0] == "nameserver"]
     if not servers:
-        yield Finding("delegation", UNSEEN, f"{resolv_conf} names no name server: this host asks nobody for names",
-                      "add a nameserver line, or look from a host that has one")
+        yield Finding(
+            "delegation",
+            UNSEEN,
+            f"{resolv_conf} names no name server: this host asks nobody for names",
+            "add a nameserver line, or look from a host that has one",
+        )
         return
     first, addresses = policy.name_servers(site)[0]
     where = ", ".join(addresses) or first
-    remedy = (f"have the owner of the domain above delegate {site.domain} to {first} ({where}), or the site's resolver "
-              f"forward it to {where}" + ("" if site.dns.port == 53 else f", port {site.dns.port}; a delegation always "
-              "leads to port 53") + ": see docs/names.md, \"Delegate the domain\"")
+    remedy = (
+        f"have the owner of the domain above delegate {site.domain} to {first} ({where}), or the"
+        f" site's resolver forward it to {where}"
+        + (
+            ""
+            if site.dns.port == 53
+            else f", port {site.dns.port}; a delegation always leads to port 53"
+        )
+        + ': see docs/names.md, "Delegate the domain"'
+    )
     (found,) = answers([partial(_authority, site.domain, servers)])
     asked = f"this host's resolver ({', '.join(server for server, _ in servers)})"
     if isinstance(found, TimeoutError):
-        yield Finding("delegation", UNSEEN, f"{asked} does not answer", "is the resolver up, and does it reach COD?")
+        yield Finding(
+            "delegation",
+            UNSEEN,
+            f"{asked} does not answer",
+            "is the resolver up, and does it reach COD?",
+        )
     elif isinstance(found, Exception):
-        said = "does not know it" if isinstance(found, error.DNSNameError) else f"fails ({type(found).__name__})"
-        yield Finding("delegation", WARNING, f"{site.domain}: {asked} {said}: names of nodes are known to clients of "
-                      "COD's own name server only", remedy)
+        said = (
+            "does not know it"
+            if isinstance(found, error.DNSNameError)
+            else f"fails ({type(found).__name__})"
+        )
+        yield Finding(
+            "delegation",
+            WARNING,
+            f"{site.domain}: {asked} {said}: names of nodes are known to clients of "
+            "COD's own name server only",
+            remedy,
+        )
     elif found.lower() != first.lower():
-        yield Finding("delegation", WARNING, f"{site.domain}: {asked} answers from {found or 'elsewhere'}, not from "
-                      f"{first}", remedy)
+        yield Finding(
+            "delegation",
+            WARNING,
+            f"{site.domain}: {asked} answers from {found or 'elsewhere'}, not from {first}",
+            remedy,
+        )
     else:
         yield Finding("delegation", GOOD, f"{site.domain}: {asked} answers from {first}")
 
 
 async def _authority(domain: str, servers: list[tuple[str, int]], reactor: Any) -> str:
-    """Return the primary name server in the SOA of the zone `domain`, '' where there is no such zone."""
+    """Return the primary name server in the SOA of the zone `domain`, '' where there is no such
+    zone."""
     resolver = client.Resolver(servers=servers, timeout=PATIENCE, reactor=reactor)
     found, _authority, _additional = await resolver.lookupAuthority(domain)
-    return next((str(each.payload.mname) for each in found
-                 if each.type == dns.SOA and str(each.name).lower() == domain.lower()), "")
+    return next(
+        (
+            str(each.payload.mname)
+            for each in found
+            if each.type == dns.SOA and str(each.name).lower() == domain.lower()
+        ),
+        "",
+    )

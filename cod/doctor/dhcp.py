@@ -1,8 +1,9 @@
-"""Other DHCP servers on the site's networks: two DISCOVERs on each interface, which commit nobody to anything.
+"""Other DHCP servers on the site's networks: two DISCOVERs on each interface, which commit nobody
+to anything.
 
-One asks as a network-booting machine, one as a system. Offers are only listened to: none is requested, and servers
-forget an offer within minutes. The hardware address is made up for the occasion, and COD's own servers pass over what
-says that it is this probe (`cod.wire.dhcp.PROBE`).
+One asks as a network-booting machine, one as a system. Offers are only listened to: none is
+requested, and servers forget an offer within minutes. The hardware address is made up for the
+occasion, and COD's own servers pass over what says that it is this probe (`cod.wire.dhcp.PROBE`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Subnet
 from cod.wire import dhcp as wire
 
-PATIENCE = 5.0  # seconds: a server may look for three whether an address is in use before it offers it
+# seconds: a server may look for three whether an address is in use before it offers it
+PATIENCE = 5.0
 AGAIN = 2.0  # seconds after which both are sent once more
 _ETH_P_IP, _UDP = 0x0800, 17
 
@@ -47,19 +49,33 @@ def findings(context: Context) -> Iterator[Finding]:
                 sockets[raw] = subnet
                 raw.bind((subnet.interface, _ETH_P_IP))
             except PermissionError:
-                yield Finding("dhcp", UNSEEN, f"{subnet.name}: whether other DHCP servers answer on {subnet.interface}",
-                              "run `cod doctor` as root: the probe needs a raw socket")
+                yield Finding(
+                    "dhcp",
+                    UNSEEN,
+                    f"{subnet.name}: whether other DHCP servers answer on {subnet.interface}",
+                    "run `cod doctor` as root: the probe needs a raw socket",
+                )
             except OSError as error:
-                yield Finding("dhcp", UNSEEN, f"{subnet.name}: {subnet.interface} cannot be listened to: "
-                              f"{os.strerror(error.errno or 0)}")
+                yield Finding(
+                    "dhcp",
+                    UNSEEN,
+                    f"{subnet.name}: {subnet.interface} cannot be listened to: "
+                    f"{os.strerror(error.errno or 0)}",
+                )
                 sockets.pop(raw)
                 raw.close()
         own = {subnet.server for subnet in context.site.subnets}
         for subnet, offers in (_asked(sockets) if sockets else {}).items():
-            foreign = {(offer.server, offer.pxe): offer for offer in offers if offer.server not in own}
+            foreign = {
+                (offer.server, offer.pxe): offer for offer in offers if offer.server not in own
+            }
             yield from (_judged(subnet, offer) for offer in foreign.values())
             if not foreign:
-                yield Finding("dhcp", GOOD, f"{subnet.name}: no other DHCP server answers on {subnet.interface}")
+                yield Finding(
+                    "dhcp",
+                    GOOD,
+                    f"{subnet.name}: no other DHCP server answers on {subnet.interface}",
+                )
     finally:
         for raw in sockets:
             raw.close()
@@ -87,16 +103,40 @@ def _asked(sockets: dict[socket.socket, Subnet]) -> dict[Subnet, list[Offer]]:
 
 
 def datagram(xid: int, mac: bytes, pxe: bool) -> bytes:
-    """Return the DISCOVER as an IP datagram from 0.0.0.0 to everybody; answers are asked for by broadcast."""
-    options = {wire.TYPE: b"\1", wire.USER_CLASS: wire.PROBE,
-               wire.PARAMETERS: bytes((wire.NETMASK, wire.ROUTER, wire.SERVER_NAME, wire.BOOTFILE))}
+    """Return the DISCOVER as an IP datagram from 0.0.0.0 to everybody; answers are asked for by
+    broadcast."""
+    options = {
+        wire.TYPE: b"\1",
+        wire.USER_CLASS: wire.PROBE,
+        wire.PARAMETERS: bytes((wire.NETMASK, wire.ROUTER, wire.SERVER_NAME, wire.BOOTFILE)),
+    }
     if pxe:
         options |= {wire.VENDOR_CLASS: b"PXEClient:Arch:00000:UNDI:002001", wire.ARCH: b"\0\0"}
     none = bytes(4)
-    message = wire.encode(wire.Packet(1, 1, 6, 0, xid, 0, 0x8000, none, none, none, none, mac.ljust(16, b"\0"),
-                                      bytes(64), bytes(128), options))
-    udp = struct.pack("!4H", wire.CLIENT_PORT, wire.SERVER_PORT, 8 + len(message), 0) + message  # 0: no checksum
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, _UDP, 0, none, b"\xff" * 4)
+    message = wire.encode(
+        wire.Packet(
+            1,
+            1,
+            6,
+            0,
+            xid,
+            0,
+            0x8000,
+            none,
+            none,
+            none,
+            none,
+            mac.ljust(16, b"\0"),
+            bytes(64),
+            bytes(128),
+            options,
+        )
+    )
+    # 0: no checksum
+    udp = struct.pack("!4H", wire.CLIENT_PORT, wire.SERVER_PORT, 8 + len(message), 0) + message
+    head = struct.pack(
+        "!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, _UDP, 0, none, b"\xff" * 4
+    )
     # The checksum of RFC 791, as RFC 1071 sums it.
     total: int = sum(struct.unpack(f"!{len(head) // 2}H", head))
     while total >> 16:
@@ -107,33 +147,59 @@ def datagram(xid: int, mac: bytes, pxe: bool) -> bytes:
 def _offer(ip: bytes, questions: dict[int, bool]) -> Offer | None:
     """Return the answer to one of our questions that an IP datagram holds."""
     start = (ip[0] & 15) * 4 if ip else 0
-    if len(ip) < start + 8 or ip[9] != _UDP or int.from_bytes(ip[start:start + 2], "big") != wire.SERVER_PORT:
+    if (
+        len(ip) < start + 8
+        or ip[9] != _UDP
+        or int.from_bytes(ip[start : start + 2], "big") != wire.SERVER_PORT
+    ):
         return None
     try:
-        packet = wire.decode(ip[start + 8:])
+        packet = wire.decode(ip[start + 8 :])
     except wire.DecodeError:
         return None
     if packet.op != 2 or packet.xid not in questions:
         return None
     server = packet.options.get(wire.SERVER_ID, ip[12:16])
     bootfile = packet.file.rstrip(b"\0") or packet.options.get(wire.BOOTFILE, b"")
-    return Offer(str(IPv4Address(server[:4])), str(IPv4Address(packet.yiaddr)), questions[packet.xid],
-                 bootfile.decode(errors="replace"))
+    return Offer(
+        str(IPv4Address(server[:4])),
+        str(IPv4Address(packet.yiaddr)),
+        questions[packet.xid],
+        bootfile.decode(errors="replace"),
+    )
 
 
 def _judged(subnet: Subnet, offer: Offer) -> Finding:
     pools = (subnet.boot_pool, subnet.block_pool)
-    inside = any(IPv4Address(first) <= IPv4Address(offer.address) <= IPv4Address(last) for first, last in pools)
-    words = (f"{subnet.name}: the DHCP server {offer.server} answers "
-             f"{'network-booting machines' if offer.pxe else 'systems'} on {subnet.interface}")
+    inside = any(
+        IPv4Address(first) <= IPv4Address(offer.address) <= IPv4Address(last)
+        for first, last in pools
+    )
+    words = (
+        f"{subnet.name}: the DHCP server {offer.server} answers "
+        f"{'network-booting machines' if offer.pxe else 'systems'} on {subnet.interface}"
+    )
     if offer.address != "0.0.0.0":
         words += f" and offers {offer.address}"
     if inside:
-        return Finding("dhcp", BAD, f"{words}, which is in the subnet's own pools",
-                       "take the pools out of the other server's ranges, or change them in the site file")
+        return Finding(
+            "dhcp",
+            BAD,
+            f"{words}, which is in the subnet's own pools",
+            "take the pools out of the other server's ranges, or change them in the site file",
+        )
     if offer.bootfile or (offer.pxe and offer.address == "0.0.0.0"):
-        return Finding("dhcp", BAD, f"{words}" + (f" with the boot file {offer.bootfile}" if offer.bootfile else ""),
-                       "have the other server ignore PXE clients (dnsmasq: dhcp-ignore=tag:pxe; Kea: a client class), "
-                       'or set policy.unknown = "known-only"')
-    return Finding("dhcp", WARNING, words, "nodes may get its addresses in place of COD's: have it ignore the nodes' "
-                   "hardware addresses, or give the nodes a network of their own")
+        return Finding(
+            "dhcp",
+            BAD,
+            f"{words}" + (f" with the boot file {offer.bootfile}" if offer.bootfile else ""),
+            "have the other server ignore PXE clients (dnsmasq: dhcp-ignore=tag:pxe; Kea: a client"
+            ' class), or set policy.unknown = "known-only"',
+        )
+    return Finding(
+        "dhcp",
+        WARNING,
+        words,
+        "nodes may get its addresses in place of COD's: have it ignore the nodes' "
+        "hardware addresses, or give the nodes a network of their own",
+    )

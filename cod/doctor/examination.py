@@ -13,7 +13,8 @@ from cod.host import Interface
 from cod.site import load
 from cod.site.load import ConfigError
 
-# Name: (module, function). Modules are loaded when their check is made: some bring the drivers, some the database.
+# Name: (module, function). Modules are loaded when their check is made: some bring the drivers,
+# some the database.
 CHECKS = {
     "network": ("network", "findings"),
     "ports": ("ports", "findings"),
@@ -33,13 +34,18 @@ CHECKS = {
 
 
 def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator[Finding]:
-    """Yield the findings of the checks `only` names, of all where it is empty. Nothing is changed by any of them."""
+    """Yield the findings of the checks `only` names, of all where it is empty. Nothing is changed
+    by any of them."""
     try:
         site, settings = load.load(site_file)
     except ConfigError as error:
         for problem in error.problems:
-            yield Finding("site file", BAD, f"{site_file}: {problem}", "correct the site file; `cod init` writes one "
-                          "where there is none")
+            yield Finding(
+                "site file",
+                BAD,
+                f"{site_file}: {problem}",
+                "correct the site file; `cod init` writes one where there is none",
+            )
         return
     yield Finding("site file", GOOD, f"{site_file}: site {site.name}")
     interfaces: Mapping[str, Interface] | None = None
@@ -51,7 +57,13 @@ def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator
     for name, (module, function) in CHECKS.items():
         if not only or name in only:
             try:
-                yield from getattr(importlib.import_module(f"cod.doctor.{module}"), function)(context)
+                yield from getattr(importlib.import_module(f"cod.doctor.{module}"), function)(
+                    context
+                )
             except Exception as error:  # one check's fault hides no other's findings
-                yield Finding(name, UNSEEN, f"the check failed: {type(error).__name__}: {error}",
-                              "report this as an error of COD")
+                yield Finding(
+                    name,
+                    UNSEEN,
+                    f"the check failed: {type(error).__name__}: {error}",
+                    "report this as an error of COD",
+                )

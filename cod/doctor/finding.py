@@ -16,7 +16,8 @@ GOOD, WARNING, BAD, UNSEEN = "good", "warning", "bad", "not seen"
 class Finding:
     """One thing that a check looked at.
 
-    state   GOOD; WARNING: works, with a drawback; BAD: does not work; UNSEEN: could not be looked at
+    state   GOOD; WARNING: works, with a drawback; BAD: does not work; UNSEEN: could not be looked
+            at
     remedy  what to do about it, a sentence; '' where nothing has to be done
     """
 

@@ -1,4 +1,5 @@
-"""BMCs and outlets: each is asked once whether its machine is on, with the account that the server would use."""
+"""BMCs and outlets: each is asked once whether its machine is on, with the account that the server
+would use."""
 
 from __future__ import annotations
 
@@ -22,25 +23,35 @@ from cod.store.engine import connect
 from cod.store.nodes import nodes
 
 MOST = 64  # machines that are asked, spread over the drivers and accounts
-REMEDIES = {"ipmi": "is the BMC on the network (ping), and IPMI over LAN enabled in it?",
-            "redfish": "is the BMC on the network (ping), and Redfish enabled in it?",
-            "pdu": "is the outlet strip on the network (ping), and SNMP enabled in it?",
-            "lab": "cod lab status"}
+REMEDIES = {
+    "ipmi": "is the BMC on the network (ping), and IPMI over LAN enabled in it?",
+    "redfish": "is the BMC on the network (ping), and Redfish enabled in it?",
+    "pdu": "is the outlet strip on the network (ping), and SNMP enabled in it?",
+    "lab": "cod lab status",
+}
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each machine whose BMC fails, and one for each driver. A wrong password counts at the BMC."""
+    """Yield a finding for each machine whose BMC fails, and one for each driver. A wrong password
+    counts at the BMC."""
     site = context.site
     if not site.power:
-        yield Finding("power", WARNING, "the site file has no [[power]] rule: COD cannot switch machines",
-                      "a node that is released has to be rebooted by hand; docs/power.md has the drivers")
+        yield Finding(
+            "power",
+            WARNING,
+            "the site file has no [[power]] rule: COD cannot switch machines",
+            "a node that is released has to be rebooted by hand; docs/power.md has the drivers",
+        )
         return
     known = _nodes(context.settings)
     if known is None:
         yield Finding("power", UNSEEN, "the database does not tell which machines there are")
         return
-    machines = [(node.name, node.power_driver, node.power_address, node.power_account, node.firmware)
-                for node in known if node.power_driver not in ("none", "wol") and node.power_address]
+    machines = [
+        (node.name, node.power_driver, node.power_address, node.power_account, node.firmware)
+        for node in known
+        if node.power_driver not in ("none", "wol") and node.power_address
+    ]
     seen: Counter[Any] = Counter()
     ranked: list[tuple[int, int, Any]] = []
     for machine in machines:
@@ -49,14 +60,25 @@ def findings(context: Context) -> Iterator[Finding]:
     # Of each driver and account as evenly as can be.
     asked = [machine for *_, machine in sorted(ranked, key=lambda each: each[:2])[:MOST]]
     if not known:  # a site without machines: rules that name one machine can be tried
-        asked = [(f"rule {rule.match}", rule.driver, rule.address, rule.account, None) for rule in site.power
-                 if rule.driver not in ("none", "wol") and rule.address and "{" not in rule.address]
+        asked = [
+            (f"rule {rule.match}", rule.driver, rule.address, rule.account, None)
+            for rule in site.power
+            if rule.driver not in ("none", "wol") and rule.address and "{" not in rule.address
+        ]
     for rule in site.power:
         if rule.driver == "wol":
-            yield Finding("power", GOOD, f"rule {rule.match}: Wake-on-LAN cannot be asked, and cannot switch off")
+            yield Finding(
+                "power",
+                GOOD,
+                f"rule {rule.match}: Wake-on-LAN cannot be asked, and cannot switch off",
+            )
         elif not known and rule.driver != "none" and "{" in rule.address:
-            yield Finding("power", UNSEEN, f"rule {rule.match} ({rule.driver}): no machine is known yet",
-                          "run `cod doctor` again when the first machine has reported")
+            yield Finding(
+                "power",
+                UNSEEN,
+                f"rule {rule.match} ({rule.driver}): no machine is known yet",
+                "run `cod doctor` again when the first machine has reported",
+            )
     if asked:
         yield from _judged(asked, _statuses(asked, site), len(known))
 
@@ -77,8 +99,12 @@ def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:
     """Ask all of them; the power of each, or why it is not known."""
     known = cache(drivers)
 
-    async def ask(driver: str, address: str, account: str | None, firmware: str | None, reactor: Any) -> str:
-        return await known(reactor)[driver].status(Target(address, sign_in(site, account), firmware))
+    async def ask(
+        driver: str, address: str, account: str | None, firmware: str | None, reactor: Any
+    ) -> str:
+        return await known(reactor)[driver].status(
+            Target(address, sign_in(site, account), firmware)
+        )
 
     return answers([partial(ask, *machine[1:]) for machine in asked])
 
@@ -89,11 +115,26 @@ def _judged(asked: list[Any], answers: list[str | Exception], in_all: int) -> It
         if isinstance(answer, str):
             good[driver] += 1
         else:
-            why = (answer.sentence if isinstance(answer, PowerError) else f"no answer within {PATIENCE:.0f} s"
-                   if isinstance(answer, TimeoutError) else f"{type(answer).__name__}: {answer}")
+            why = (
+                answer.sentence
+                if isinstance(answer, PowerError)
+                else (
+                    f"no answer within {PATIENCE:.0f} s"
+                    if isinstance(answer, TimeoutError)
+                    else f"{type(answer).__name__}: {answer}"
+                )
+            )
             lasting = isinstance(answer, PowerError) and answer.lasting
-            yield Finding("power", BAD, f"{name}: {driver} at {address}: {why}", "correct [[account]] or [[power]] of "
-                          "the site file, or `cod node set`" if lasting else REMEDIES[driver])
+            yield Finding(
+                "power",
+                BAD,
+                f"{name}: {driver} at {address}: {why}",
+                (
+                    "correct [[account]] or [[power]] of the site file, or `cod node set`"
+                    if lasting
+                    else REMEDIES[driver]
+                ),
+            )
     for driver, count in good.items():
         rest = f"; {in_all} machines are known" if in_all > len(asked) else ""
         yield Finding("power", GOOD, f"{driver}: {count} answered{rest}")

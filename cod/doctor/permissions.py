@@ -18,12 +18,19 @@ HANDLES = 4096  # open files below which some hundreds of nodes at once are too 
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each secret that others can read or that cannot be used, and one for open files."""
+    """Yield a finding for each secret that others can read or that cannot be used, and one for open
+    files."""
     site, settings = context.site, context.settings
     named = {account.password_file: f"[[account]] {account.name}" for account in site.accounts}
-    named |= {path: table for path, table in ((site.mail.password_file, "[smtp]"),
-                                              (site.signin.ldap.password_file, "[ldap]"),
-                                              (site.signin.oidc.secret_file, "[oidc]")) if path}
+    named |= {
+        path: table
+        for path, table in (
+            (site.mail.password_file, "[smtp]"),
+            (site.signin.ldap.password_file, "[ldap]"),
+            (site.signin.oidc.secret_file, "[oidc]"),
+        )
+        if path
+    }
     faults = 0
     for path, table in named.items():
         try:
@@ -31,36 +38,73 @@ def findings(context: Context) -> Iterator[Finding]:
         except secretfile.Unreadable as error:
             faults += 1
             refused = not context.root and "Permission denied" in str(error)
-            yield Finding("permissions", UNSEEN if refused else BAD, f"{table}: {error}", "run `cod doctor` as root" if
-                          refused else "put the password into its first line, and chmod 600 it")
-    own = [settings.path, settings.webhook_key, settings.authority / "ca.key", settings.web / "web.key", settings.run]
+            yield Finding(
+                "permissions",
+                UNSEEN if refused else BAD,
+                f"{table}: {error}",
+                (
+                    "run `cod doctor` as root"
+                    if refused
+                    else "put the password into its first line, and chmod 600 it"
+                ),
+            )
+    own = [
+        settings.path,
+        settings.webhook_key,
+        settings.authority / "ca.key",
+        settings.web / "web.key",
+        settings.run,
+    ]
     own += [settings.certificate.key] if settings.certificate else []
     for secret in own:
-        with suppress(OSError):  # it is not there yet, or its folder is closed to us, and so to others
+        # it is not there yet, or its folder is closed to us, and so to others
+        with suppress(OSError):
             if (mode := stat.S_IMODE(secret.stat().st_mode)) & 0o077:
                 faults += 1
-                yield Finding("permissions", BAD, f"{secret} may be read by others (mode {mode:04o})",
-                              f"chmod go= {secret}")
+                yield Finding(
+                    "permissions",
+                    BAD,
+                    f"{secret} may be read by others (mode {mode:04o})",
+                    f"chmod go= {secret}",
+                )
     if not os.access(settings.data, os.W_OK):
         faults += 1
-        yield Finding("permissions", UNSEEN, f"{settings.data} cannot be written to by this user",
-                      "run `cod doctor` as root, or as the user that the server runs as")
+        yield Finding(
+            "permissions",
+            UNSEEN,
+            f"{settings.data} cannot be written to by this user",
+            "run `cod doctor` as root, or as the user that the server runs as",
+        )
     if not faults:
-        yield Finding("permissions", GOOD, f"{len(named) + len(own)} files with secrets are their owner's alone")
+        yield Finding(
+            "permissions",
+            GOOD,
+            f"{len(named) + len(own)} files with secrets are their owner's alone",
+        )
     yield _handles()
 
 
 def _handles() -> Finding:
     """Return how many files the running server may open; without one, this shell's limit."""
-    limit, whose = resource.getrlimit(resource.RLIMIT_NOFILE)[1], "this shell; the unit file sets 65536"
+    limit, whose = (
+        resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "this shell; the unit file sets 65536",
+    )
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if is_server((process / "cmdline").read_bytes()):
                 found = re.search(r"Max open files +\S+ +(\d+)", (process / "limits").read_text())
-                limit, whose = int(found[1]) if found else limit, f"the server, process {process.name}"
+                limit, whose = (
+                    int(found[1]) if found else limit,
+                    f"the server, process {process.name}",
+                )
                 break
     words = f"at most {limit} open files ({whose})"
     if limit < HANDLES:
-        return Finding("permissions", WARNING, words, "LimitNOFILE=65536 in the unit: each agent and each download "
-                       "of a node holds one")
+        return Finding(
+            "permissions",
+            WARNING,
+            words,
+            "LimitNOFILE=65536 in the unit: each agent and each download of a node holds one",
+        )
     return Finding("permissions", GOOD, words)

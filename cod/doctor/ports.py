@@ -18,9 +18,14 @@ from cod.model import METADATA_ADDRESS
 LISTENING = "0A"  # of TCP, as /proc/net writes it
 REMEDIES = {
     "DHCP": "stop the other DHCP server (systemctl disable --now …), or run COD on another host",
-    "TFTP": "stop the other TFTP server (systemctl disable --now tftpd-hpa, or `enable-tftp` of dnsmasq)",
-    "DNS": "stop the other name server (systemctl disable --now …, or have it listen on other addresses alone), or set "
-           "[dns] port = 0",
+    "TFTP": (
+        "stop the other TFTP server (systemctl disable --now tftpd-hpa, or `enable-tftp` of"
+        " dnsmasq)"
+    ),
+    "DNS": (
+        "stop the other name server (systemctl disable --now …, or have it listen on other"
+        " addresses alone), or set [dns] port = 0"
+    ),
 }
 
 
@@ -34,13 +39,15 @@ class Port:
     number: int
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.kind} port {self.number}" + ("" if self.address == "0.0.0.0" else
-                                                                 f" of {self.address}")
+        return f"{self.name}, {self.kind} port {self.number}" + (
+            "" if self.address == "0.0.0.0" else f" of {self.address}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that listens; `pid` 0: one that only root can see. `ours`: a part of `cod serve`."""
+    """A process that listens; `pid` 0: one that only root can see. `ours`: a part of `cod
+    serve`."""
 
     pid: int
     command: str
@@ -53,13 +60,23 @@ def wanted(context: Context) -> list[Port]:
     ports = [Port("DHCP", "UDP", "0.0.0.0", 67)]
     for address in dict.fromkeys(subnet.server for subnet in site.subnets):
         ports += [Port("TFTP", "UDP", address, 69)]
-        ports += [Port("DNS", kind, address, site.dns.port) for kind in ("UDP", "TCP") if site.dns.port]
-        ports += [Port("boot and image server", "TCP", address, site.http_port),
-                  Port("confd", "TCP", address, site.confd_port)]
-        ports += [Port("NMP", "TCP", address, port) for port in (site.nmp_port, site.nmp_plain_port) if port]
+        ports += [
+            Port("DNS", kind, address, site.dns.port) for kind in ("UDP", "TCP") if site.dns.port
+        ]
+        ports += [
+            Port("boot and image server", "TCP", address, site.http_port),
+            Port("confd", "TCP", address, site.confd_port),
+        ]
+        ports += [
+            Port("NMP", "TCP", address, port)
+            for port in (site.nmp_port, site.nmp_plain_port)
+            if port
+        ]
     if site.metadata_link_local:
         ports += [Port("metadata service", "TCP", METADATA_ADDRESS, 80)]
-    return ports + [Port("portal and API", "TCP", address, number) for address, number in settings.listen]
+    return ports + [
+        Port("portal and API", "TCP", address, number) for address, number in settings.listen
+    ]
 
 
 def findings(context: Context) -> Iterator[Finding]:
@@ -70,19 +87,35 @@ def findings(context: Context) -> Iterator[Finding]:
     for port, holders in held.items():
         others = [holder for holder in holders if not holder.ours]
         if any(holder.pid for holder in others):
-            who = ", ".join(f"{holder.command} (process {holder.pid})" for holder in others if holder.pid)
-            yield Finding("ports", BAD, f"{port}: held by {who}",
-                          REMEDIES.get(port.name, "stop that program, or change the port in the site file"))
+            who = ", ".join(
+                f"{holder.command} (process {holder.pid})" for holder in others if holder.pid
+            )
+            yield Finding(
+                "ports",
+                BAD,
+                f"{port}: held by {who}",
+                REMEDIES.get(port.name, "stop that program, or change the port in the site file"),
+            )
         elif others:
-            yield Finding("ports", UNSEEN, f"{port}: held by a process that only root can see",
-                          "run `cod doctor` as root to see whose it is")
+            yield Finding(
+                "ports",
+                UNSEEN,
+                f"{port}: held by a process that only root can see",
+                "run `cod doctor` as root to see whose it is",
+            )
         elif runs and not holders:
-            yield Finding("ports", WARNING, f"{port}: `cod serve` runs on this host and does not listen there",
-                          "look into its log: journalctl -u cod")
+            yield Finding(
+                "ports",
+                WARNING,
+                f"{port}: `cod serve` runs on this host and does not listen there",
+                "look into its log: journalctl -u cod",
+            )
         else:
             good += 1
     if good:
-        yield Finding("ports", GOOD, f"{good} of {len(held)} ports: {'held by cod serve' if runs else 'free'}")
+        yield Finding(
+            "ports", GOOD, f"{good} of {len(held)} ports: {'held by cod serve' if runs else 'free'}"
+        )
 
 
 def _holders(port: Port) -> list[Holder]:
@@ -95,15 +128,21 @@ def _holders(port: Port) -> list[Holder]:
                 local, _, number = fields[1].rpartition(":")
                 address = _address(local)
                 overlaps = port.address == "0.0.0.0" or address in ("0.0.0.0", "::", port.address)
-                if int(number, 16) == port.number and overlaps and (port.kind == "UDP" or fields[3] == LISTENING):
+                if (
+                    int(number, 16) == port.number
+                    and overlaps
+                    and (port.kind == "UDP" or fields[3] == LISTENING)
+                ):
                     inodes.add(fields[9])
     return _owners(inodes) if inodes else []
 
 
 def _address(written: str) -> str:
     """Return an address of /proc/net, which writes words of 32 bits in the host's order."""
-    raw = b"".join(bytes.fromhex(written[at:at + 8])[::-1] for at in range(0, len(written), 8))
-    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw).removeprefix("::ffff:")
+    raw = b"".join(bytes.fromhex(written[at : at + 8])[::-1] for at in range(0, len(written), 8))
+    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw).removeprefix(
+        "::ffff:"
+    )
 
 
 def _owners(inodes: set[str]) -> list[Holder]:
@@ -118,8 +157,10 @@ def _owners(inodes: set[str]) -> list[Holder]:
                         seen.add(target)
                         line = (process / "cmdline").read_bytes()
                         found[int(process.name)] = Holder(
-                            int(process.name), line.replace(b"\0", b" ").decode(errors="replace").strip()[:120],
-                            is_server(line))
+                            int(process.name),
+                            line.replace(b"\0", b" ").decode(errors="replace").strip()[:120],
+                            is_server(line),
+                        )
     return [*found.values(), *([Holder(0, "", False)] if names - seen else [])]
 
 

@@ -29,12 +29,23 @@ def findings(context: Context) -> Iterator[Finding]:
         free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         words = f"{path}: {free / (1 << 30):.1f} of {whole / (1 << 30):.1f} GiB free"
         if found.f_files and found.f_favail < FILES:
-            yield Finding("room", BAD, f"{path}: room for {found.f_favail} more files", "delete files, or make the "
-                          "file system anew with more inodes")
+            yield Finding(
+                "room",
+                BAD,
+                f"{path}: room for {found.f_favail} more files",
+                "delete files, or make the file system anew with more inodes",
+            )
         elif free < LEAST:
-            yield Finding("room", BAD, words, "delete images (`cod image list`), empty the cache folder, or move the "
-                          "data folder to a larger disk: images are not taken in, and the database cannot grow")
+            yield Finding(
+                "room",
+                BAD,
+                words,
+                "delete images (`cod image list`), empty the cache folder, or move the data folder"
+                " to a larger disk: images are not taken in, and the database cannot grow",
+            )
         elif free < FEW or free < whole // 20:
-            yield Finding("room", WARNING, words, "images will not fit for long: delete some, or add a disk")
+            yield Finding(
+                "room", WARNING, words, "images will not fit for long: delete some, or add a disk"
+            )
         else:
             yield Finding("room", GOOD, words)

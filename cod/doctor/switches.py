@@ -1,4 +1,5 @@
-"""Switches: each is asked once, with the account that the server would use, what it says of itself."""
+"""Switches: each is asked once, with the account that the server would use, what it says of
+itself."""
 
 from __future__ import annotations
 
@@ -16,9 +17,13 @@ from cod.power.driver import PowerError
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.drivers import drivers
 
-REMEDIES = {"ovs": "does ovsdb-server listen there (ovs-vsctl get-manager), and may this user open the socket?",
-            "snmp": "is the switch on the network (ping), and SNMP enabled in it for this server?",
-            "netmiko": "is the switch on the network (ping), and SSH enabled in it for this server?"}
+REMEDIES = {
+    "ovs": (
+        "does ovsdb-server listen there (ovs-vsctl get-manager), and may this user open the socket?"
+    ),
+    "snmp": "is the switch on the network (ping), and SNMP enabled in it for this server?",
+    "netmiko": "is the switch on the network (ping), and SSH enabled in it for this server?",
+}
 
 
 def findings(context: Context) -> Iterator[Finding]:
@@ -26,19 +31,37 @@ def findings(context: Context) -> Iterator[Finding]:
     known = cache(drivers)
 
     async def ask(site: Site, switch: Switch, reactor: Any) -> str:
-        session = await known(reactor)[switch.driver].open(SwitchTarget(switch, sign_in(site, switch.account)))
+        session = await known(reactor)[switch.driver].open(
+            SwitchTarget(switch, sign_in(site, switch.account))
+        )
         await session.close()
         return session.about
 
     switches = context.site.switches
-    for switch, answer in zip(switches, answers([partial(ask, context.site, each) for each in switches]), strict=True):
+    for switch, answer in zip(
+        switches, answers([partial(ask, context.site, each) for each in switches]), strict=True
+    ):
         where = f"{switch.name}: {switch.driver} at {switch.address}"
         if isinstance(answer, str):
             yield Finding("switches", GOOD, f"{where}: {answer or 'answered'}")
         else:
-            why = (answer.sentence if isinstance(answer, SwitchError | PowerError) else
-                   f"no answer within {PATIENCE:.0f} s" if isinstance(answer, TimeoutError) else
-                   f"{type(answer).__name__}: {answer}")
+            why = (
+                answer.sentence
+                if isinstance(answer, SwitchError | PowerError)
+                else (
+                    f"no answer within {PATIENCE:.0f} s"
+                    if isinstance(answer, TimeoutError)
+                    else f"{type(answer).__name__}: {answer}"
+                )
+            )
             lasting = isinstance(answer, SwitchError | PowerError) and answer.lasting
-            yield Finding("switches", BAD, f"{where}: {why}", "correct [[account]] or [[switch]] of the site file"
-                          if lasting else REMEDIES[switch.driver])
+            yield Finding(
+                "switches",
+                BAD,
+                f"{where}: {why}",
+                (
+                    "correct [[account]] or [[switch]] of the site file"
+                    if lasting
+                    else REMEDIES[switch.driver]
+                ),
+            )

@@ -1,8 +1,8 @@
 """What every file server's driver does: make of a volume what is wanted, and say what is exported.
 
-Both drivers run a script on the file server by `sh`, through the program ssh or, on this very host, directly. The
-program ssh rather than a library: it knows every key, algorithm and configuration that the site's administrators use,
-and its errors are the ones that they know.
+Both drivers run a script on the file server by `sh`, through the program ssh or, on this very host,
+directly. The program ssh rather than a library: it knows every key, algorithm and configuration
+that the site's administrators use, and its errors are the ones that they know.
 """
 
 from __future__ import annotations
@@ -23,12 +23,20 @@ CONNECT = 10  # seconds in which a file server has to answer
 OUTPUT = 1 << 20  # bytes kept of what it says
 REFUSED = 10  # exit status of the script: it says why
 SSH_FAILED = 255
-ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+ENVIRONMENT = {
+    "LC_ALL": "C",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+}
 AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
 SSH_SAYS = {  # what ssh says of a connection that did not come about, and what it means
     "Permission denied": "refuses COD's key: add its public key to the account's authorized_keys",
-    "Host key verification failed": "has another host key than known_hosts says, or one that is not in it",
-    "No such file or directory": "cannot be asked: the file of the key or of the host keys is missing",
+    "Host key verification failed": (
+        "has another host key than known_hosts says, or one that is not in it"
+    ),
+    "No such file or directory": (
+        "cannot be asked: the file of the key or of the host keys is missing"
+    ),
     "UNPROTECTED PRIVATE KEY": "cannot be asked: others can read the file of the key",
 }
 
@@ -61,8 +69,8 @@ class FileServerDriver(Protocol):
         ...
 
     async def exports(self, server: FileServer) -> dict[int, int]:
-        """Return the sequence numbers of what is exported, by the exports' numbers; 0 for one that is not as it was
-        carried out."""
+        """Return the sequence numbers of what is exported, by the exports' numbers; 0 for one that
+        is not as it was carried out."""
         ...
 
     async def withdraw(self, server: FileServer, number: int) -> None:
@@ -80,7 +88,9 @@ class ScriptDriver:
     async def carry_out(self, server: FileServer, wanted: WantedVolume) -> Outcome:
         """Run `apply`."""
         said = await self._run(server, script.apply(server, wanted))
-        return Outcome(script.value(said, "enforced") or "none", script.value(said, "goes_on") == "yes")
+        return Outcome(
+            script.value(said, "enforced") or "none", script.value(said, "goes_on") == "yes"
+        )
 
     async def exports(self, server: FileServer) -> dict[int, int]:
         """Run `list`."""
@@ -102,15 +112,36 @@ class ScriptDriver:
 
 
 def options(server: FileServer) -> list[str]:
-    """Return ssh's options and the host: nothing is asked of a person, and no host is believed that is not known."""
+    """Return ssh's options and the host: nothing is asked of a person, and no host is believed that
+    is not known."""
     account, _, port = server.ssh.partition(":")
     user, _, host = account.partition("@")
-    settings = {"BatchMode": "yes", "ConnectTimeout": str(CONNECT), "ConnectionAttempts": "1",
-                "ServerAliveInterval": "5", "ServerAliveCountMax": "3", "StrictHostKeyChecking": "yes",
-                "UserKnownHostsFile": server.known_hosts or "/dev/null", "GlobalKnownHostsFile": "/dev/null",
-                "IdentitiesOnly": "yes", "ForwardAgent": "no", "LogLevel": "ERROR"}
-    return ["-F", "none", "-T", "-p", port or "22", "-l", user, *(["-i", server.ssh_key] if server.ssh_key else []),
-            *(word for name, text in settings.items() for word in ("-o", f"{name}={text}")), "--", host]
+    settings = {
+        "BatchMode": "yes",
+        "ConnectTimeout": str(CONNECT),
+        "ConnectionAttempts": "1",
+        "ServerAliveInterval": "5",
+        "ServerAliveCountMax": "3",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": server.known_hosts or "/dev/null",
+        "GlobalKnownHostsFile": "/dev/null",
+        "IdentitiesOnly": "yes",
+        "ForwardAgent": "no",
+        "LogLevel": "ERROR",
+    }
+    return [
+        "-F",
+        "none",
+        "-T",
+        "-p",
+        port or "22",
+        "-l",
+        user,
+        *(["-i", server.ssh_key] if server.ssh_key else []),
+        *(word for name, text in settings.items() for word in ("-o", f"{name}={text}")),
+        "--",
+        host,
+    ]
 
 
 def trouble(server: FileServer, status: int | None, said: str, complaint: str) -> FileServerError:
@@ -122,14 +153,17 @@ def trouble(server: FileServer, status: int | None, said: str, complaint: str) -
         return FileServerError(f"file server {server.name} did not answer in time")
     last = (complaint.strip().splitlines() or ["no reason given"])[-1]
     if status == SSH_FAILED and server.ssh:
-        meaning = next((text for words, text in SSH_SAYS.items() if words in complaint), f"does not answer: {last}")
+        meaning = next(
+            (text for words, text in SSH_SAYS.items() if words in complaint),
+            f"does not answer: {last}",
+        )
         return FileServerError(f"file server {server.name} {meaning}"[:500])
     return FileServerError(f"file server {server.name}: the change failed: {last}"[:500])
 
 
 class Child(ProcessProtocol):
-    """A running shell that reads `text`: `ended` fires with (exit status, standard output, standard error); cancelled,
-    it is killed."""
+    """A running shell that reads `text`: `ended` fires with (exit status, standard output, standard
+    error); cancelled, it is killed."""
 
     transport: Any
 
@@ -151,7 +185,13 @@ class Child(ProcessProtocol):
     def processEnded(self, reason: Failure | None = None) -> None:
         ended, status = self.ended, getattr(getattr(reason, "value", None), "exitCode", None)
         if not ended.called:
-            ended.callback((status, self._said.decode(errors="replace"), self._complaint.decode(errors="replace")))
+            ended.callback(
+                (
+                    status,
+                    self._said.decode(errors="replace"),
+                    self._complaint.decode(errors="replace"),
+                )
+            )
 
     def _kill(self, _ended: object) -> None:
         with suppress(ProcessExitedAlready):

@@ -8,7 +8,7 @@ from cod.fileservers.driver import FileServerDriver, ScriptDriver
 
 
 def drivers(reactor: Any) -> dict[str, FileServerDriver]:
-    """Return drivers that run their children with `reactor`. Both run scripts; `cod.fileservers.script` chooses the
-    functions of a script by the server's driver."""
+    """Return drivers that run their children with `reactor`. Both run scripts;
+    `cod.fileservers.script` chooses the functions of a script by the server's driver."""
     scripts = ScriptDriver(reactor)
     return {"ganesha": scripts, "kernel": scripts}

@@ -1,9 +1,11 @@
-"""Carries out changes of volumes: claims what is due, asks the file server, writes down what came of it.
+"""Carries out changes of volumes: claims what is due, asks the file server, writes down what came
+of it.
 
-Each change is carried out at least once, unless a newer one replaces it; a file server is asked for no more than
-`AT_ONCE` volumes at a time; one that hangs is given up on after `ATTEMPT` seconds, which is shorter than a claim lasts.
-Every `COMPARE` seconds one of the site's servers compares what each file server exports with the database: exports that
-were lost (a file server that was rebuilt or whose configuration was replaced) are made anew, strays are withdrawn.
+Each change is carried out at least once, unless a newer one replaces it; a file server is asked for
+no more than `AT_ONCE` volumes at a time; one that hangs is given up on after `ATTEMPT` seconds,
+which is shorter than a claim lasts. Every `COMPARE` seconds one of the site's servers compares what
+each file server exports with the database: exports that were lost (a file server that was rebuilt
+or whose configuration was replaced) are made anew, strays are withdrawn.
 """
 
 from __future__ import annotations
@@ -31,12 +33,19 @@ log = logging.getLogger("cod.fileservers")
 
 
 class FileServerEdge(Claimer):
-    """One server's edge to the site's file servers. `clock()` is the time of day for the rows; `effects` wakes others.
+    """One server's edge to the site's file servers. `clock()` is the time of day for the rows;
+    `effects` wakes others.
     """
 
     def __init__(
-        self, reactor: Any, pool: Any, drivers: Mapping[str, FileServerDriver], server_name: str,
-        clock: Callable[[], float], site: SiteRef, effects: Callable[[Any], None],
+        self,
+        reactor: Any,
+        pool: Any,
+        drivers: Mapping[str, FileServerDriver],
+        server_name: str,
+        clock: Callable[[], float],
+        site: SiteRef,
+        effects: Callable[[Any], None],
     ) -> None:
         super().__init__(reactor, pool, log, "looking for changes of volumes", POLL)
         self._reactor, self._drivers = reactor, drivers
@@ -72,16 +81,25 @@ class FileServerEdge(Claimer):
             else:
                 done = await self._pool.run(flows.succeeded, task, outcome.enforced, self._clock())
                 if done.value:
-                    log.info("volume %s: change %d carried out by %s", task.name, task.sequence, server.name)
+                    log.info(
+                        "volume %s: change %d carried out by %s",
+                        task.name,
+                        task.sequence,
+                        server.name,
+                    )
                 self._effects(done.effects)
         except Exception:
-            log.exception("volume %s: the outcome was not written; its claim will run out", task.name)
+            log.exception(
+                "volume %s: the outcome was not written; its claim will run out", task.name
+            )
         finally:
             self._busy[server.name] -= 1
 
     async def _attempt(self, server: FileServer, task: VolumeTask) -> tuple[Outcome | None, str]:
         """(outcome, '') or (None, what went wrong)."""
-        attempt = Deferred.fromCoroutine(self._drivers[server.driver].carry_out(server, task.wanted))
+        attempt = Deferred.fromCoroutine(
+            self._drivers[server.driver].carry_out(server, task.wanted)
+        )
         try:
             return await attempt.addTimeout(ATTEMPT, self._reactor), ""
         except FileServerError as error:
@@ -98,11 +116,21 @@ class FileServerEdge(Claimer):
             now = self._clock()
             if not await self._pool.run(flows.may_compare, self._server, now, 2 * COMPARE):
                 return
-            found = await Deferred.fromCoroutine(driver.exports(server)).addTimeout(ATTEMPT, self._reactor)
+            found = await Deferred.fromCoroutine(driver.exports(server)).addTimeout(
+                ATTEMPT, self._reactor
+            )
             for number in await self._pool.run(flows.compared, server.name, found, self._clock()):
-                log.warning("file server %s: export %d belongs to no volume and is withdrawn", server.name, number)
-                await Deferred.fromCoroutine(driver.withdraw(server, number)).addTimeout(ATTEMPT, self._reactor)
+                log.warning(
+                    "file server %s: export %d belongs to no volume and is withdrawn",
+                    server.name,
+                    number,
+                )
+                await Deferred.fromCoroutine(driver.withdraw(server, number)).addTimeout(
+                    ATTEMPT, self._reactor
+                )
         except (FileServerError, TookTooLong) as error:
             log.warning("file server %s cannot be compared: %s", server.name, error)
         except Exception as error:
-            log.error("file server %s: %s", server.name, error, exc_info=not self._pool.is_away(error))
+            log.error(
+                "file server %s: %s", server.name, error, exc_info=not self._pool.is_away(error)
+            )

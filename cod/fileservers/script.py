@@ -1,8 +1,8 @@
 """The script that COD runs on a file server for one volume, and what it answers.
 
-The functions are in `volume.sh` and, for each driver, `ganesha.sh` or `kernel.sh`; here are the values that they work
-on, quoted for the shell. The last line calls one function with the word `end`: of a script that arrives cut short
-nothing is run.
+The functions are in `volume.sh` and, for each driver, `ganesha.sh` or `kernel.sh`; here are the
+values that they work on, quoted for the shell. The last line calls one function with the word
+`end`: of a script that arrives cut short nothing is run.
 """
 
 from __future__ import annotations
@@ -15,20 +15,51 @@ from shlex import quote
 from cod.model import FileServer, WantedVolume
 
 EXPORTS = {"ganesha": "/etc/ganesha/cod.d", "kernel": "/etc/exports.d"}
-NOTHING: Mapping[str, str] = dict.fromkeys((
-    "id", "kind", "number", "path", "size", "sequence", "may_make", "source", "gid", "clients", "homes", "snapshots",
-    "dropped", "erase"), "")
+NOTHING: Mapping[str, str] = dict.fromkeys(
+    (
+        "id",
+        "kind",
+        "number",
+        "path",
+        "size",
+        "sequence",
+        "may_make",
+        "source",
+        "gid",
+        "clients",
+        "homes",
+        "snapshots",
+        "dropped",
+        "erase",
+    ),
+    "",
+)
 
 
 def apply(server: FileServer, wanted: WantedVolume) -> str:
     """Return the script that makes of the volume what is wanted."""
-    return _script(server, "apply", {
-        "id": str(wanted.id), "kind": wanted.kind, "number": str(wanted.export_id), "path": wanted.path,
-        "size": str(wanted.size), "sequence": str(wanted.sequence), "may_make": _flag(wanted.may_make),
-        "source": wanted.source, "gid": "" if wanted.gid is None else str(wanted.gid),
-        "clients": "\n".join(f"{one.network} {'ro' if one.read_only else 'rw'}" for one in wanted.clients),
-        "homes": "\n".join(f"{one.name} {one.uid} {one.gid}" for one in wanted.homes),
-        "snapshots": " ".join(wanted.snapshots), "dropped": " ".join(wanted.dropped), "erase": _flag(wanted.erase)})
+    return _script(
+        server,
+        "apply",
+        {
+            "id": str(wanted.id),
+            "kind": wanted.kind,
+            "number": str(wanted.export_id),
+            "path": wanted.path,
+            "size": str(wanted.size),
+            "sequence": str(wanted.sequence),
+            "may_make": _flag(wanted.may_make),
+            "source": wanted.source,
+            "gid": "" if wanted.gid is None else str(wanted.gid),
+            "clients": "\n".join(
+                f"{one.network} {'ro' if one.read_only else 'rw'}" for one in wanted.clients
+            ),
+            "homes": "\n".join(f"{one.name} {one.uid} {one.gid}" for one in wanted.homes),
+            "snapshots": " ".join(wanted.snapshots),
+            "dropped": " ".join(wanted.dropped),
+            "erase": _flag(wanted.erase),
+        },
+    )
 
 
 def listing(server: FileServer) -> str:
@@ -54,7 +85,14 @@ def exported(said: str) -> dict[int, int]:
 
 def value(said: str, key: str) -> str:
     """Return the last value of `key` in an answer; '' where it has none."""
-    return next((line.partition("=")[2] for line in reversed(said.splitlines()) if line.startswith(f"{key}=")), "")
+    return next(
+        (
+            line.partition("=")[2]
+            for line in reversed(said.splitlines())
+            if line.startswith(f"{key}=")
+        ),
+        "",
+    )
 
 
 def _flag(yes: bool) -> str:
@@ -62,7 +100,11 @@ def _flag(yes: bool) -> str:
 
 
 def _script(server: FileServer, function: str, values: Mapping[str, str]) -> str:
-    own = {"root": server.root, "exports": server.exports or EXPORTS[server.driver], "squash": server.squash}
+    own = {
+        "root": server.root,
+        "exports": server.exports or EXPORTS[server.driver],
+        "squash": server.squash,
+    }
     said = "\n".join(f"{name}={quote(text)}" for name, text in {**NOTHING, **own, **values}.items())
     return f"{_functions(server.driver)}\n{said}\n{function} end\n"
 

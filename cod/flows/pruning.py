@@ -13,13 +13,14 @@ TABLES = tuple(pruning.EVERY)
 
 
 def prune(tx: Tx, table: str, before: float, limit: int = BATCH) -> int:
-    """Delete at most `limit` rows of one of `TABLES` that were done before `before`; how many were."""
+    """Delete at most `limit` rows of one of `TABLES` that were done before `before`; how many
+    were."""
     return pruning.EVERY[table](tx, before, limit)
 
 
 def forget_machines(tx: Tx, before: float, limit: int = BATCH) -> int:
-    """Forget at most `limit` machines that were first seen before `before`, have never reported and have had no
-    address since; return how many."""
+    """Forget at most `limit` machines that were first seen before `before`, have never reported and
+    have had no address since; return how many."""
     forgotten = nodes.never_reported(tx, before, limit, quiet=True)
     nodes.forget(tx, forgotten)
     return len(forgotten)

@@ -1,4 +1,5 @@
-"""Any flow, but once for each key that whoever asks gives; and any change, but only of what is still as it was seen.
+"""Any flow, but once for each key that whoever asks gives; and any change, but only of what is
+still as it was seen.
 
 Like `flows.people.access` these wrap flows: they are handed them.
 """
@@ -30,13 +31,22 @@ class Changed(Exception):
 
 
 def once(
-    tx: Tx, *, flow: Callable[[Tx], T], key: str, question: str, status: int, body: Callable[[T], str], now: float
+    tx: Tx,
+    *,
+    flow: Callable[[Tx], T],
+    key: str,
+    question: str,
+    status: int,
+    body: Callable[[T], str],
+    now: float,
 ) -> T | Repeated:
-    """Return what `flow` returns, the first time; a `Repeated` when the key was used for the same question before.
+    """Return what `flow` returns, the first time; a `Repeated` when the key was used for the same
+    question before.
 
     question  digest of the whole question
     body      the answer to keep, from what the flow returns
-    Raises `Refused` where the key was used for another question. A flow that raises is as if it was never asked.
+    Raises `Refused` where the key was used for another question. A flow that raises is as if it was
+    never asked.
     """
     before = replies.begin(tx, key, question, now)
     if before is None:
@@ -49,9 +59,15 @@ def once(
 
 
 def unchanged(
-    tx: Tx, *, flow: Callable[[Tx], T], current: Callable[[Tx], str], wanted: Collection[str], now: float
+    tx: Tx,
+    *,
+    flow: Callable[[Tx], T],
+    current: Callable[[Tx], str],
+    wanted: Collection[str],
+    now: float,
 ) -> T:
-    """Return what `flow` returns, if `current` says one of the tags in `wanted`. Raises `Changed`."""
+    """Return what `flow` returns, if `current` says one of the tags in `wanted`. Raises
+    `Changed`."""
     watermarks.one_at_a_time(tx, "conditions", now)
     if current(tx) not in wanted:
         raise Changed

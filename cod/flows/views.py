@@ -1,4 +1,5 @@
-"""Reads for people: nodes, vclusters, requests with names in place of ids; what happens; what the metrics count."""
+"""Reads for people: nodes, vclusters, requests with names in place of ids; what happens; what the
+metrics count."""
 
 from __future__ import annotations
 
@@ -7,7 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from cod.core.preemption import protected
-from cod.model import ALL, Binding, Listed, NodeView, NoticeView, Page, Policy, Refused, RequestView, VclusterView
+from cod.model import (
+    ALL,
+    Binding,
+    Listed,
+    NodeView,
+    NoticeView,
+    Page,
+    Policy,
+    Refused,
+    RequestView,
+    VclusterView,
+)
 from cod.store import lists, views, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, host_keys
@@ -19,11 +31,15 @@ SHOWN = 100  # transitions that are shown with a node
 
 
 def node_list(
-    tx: Tx, *, page: Page = ALL, policy: Policy | None = None, groups: frozenset[int] | None = None,
+    tx: Tx,
+    *,
+    page: Page = ALL,
+    policy: Policy | None = None,
+    groups: frozenset[int] | None = None,
     **filters: str | None,
 ) -> Listed[NodeView]:
-    """Return nodes that these groups hold (None: all), by name; with `policy`, until when they are immune. For filters
-    see `store.lists.nodes`."""
+    """Return nodes that these groups hold (None: all), by name; with `policy`, until when they are
+    immune. For filters see `store.lists.nodes`."""
     found = lists.nodes(tx, page, groups, **filters)
     return Listed(protected(found, policy), found.next, found.total)
 
@@ -39,19 +55,27 @@ def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
 def node_in_full(
     tx: Tx, name: str, policy: Policy | None = None, groups: frozenset[int] | None = None
 ) -> tuple[NodeView, list[Binding], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return one node with its host keys, its bindings, the newest `SHOWN` transitions (oldest first; of these groups,
-    if there are any: while they held it), and, for everybody's, the newest conflicts about its MACs."""
+    """Return one node with its host keys, its bindings, the newest `SHOWN` transitions (oldest
+    first; of these groups, if there are any: while they held it), and, for everybody's, the newest
+    conflicts about its MACs."""
     view = node(tx, name, policy)
-    view = replace(view, host_keys=tuple(host_keys.of_nodes(tx, [view.node.id]).get(view.node.id, ())))
+    view = replace(
+        view, host_keys=tuple(host_keys.of_nodes(tx, [view.node.id]).get(view.node.id, ()))
+    )
     history = node_history(tx, name=name, page=Page(limit=SHOWN), groups=groups)
-    return (view, bindings.of_node(tx, view.node.id), history[::-1],
-            conflicts.every(tx, 20, macs=view.macs) if groups is None else [])
+    return (
+        view,
+        bindings.of_node(tx, view.node.id),
+        history[::-1],
+        conflicts.every(tx, 20, macs=view.macs) if groups is None else [],
+    )
 
 
 def node_history(
     tx: Tx, *, name: str, page: Page = ALL, groups: frozenset[int] | None = None
 ) -> Listed[dict[str, Any]]:
-    """Return a node's transitions, the newest first; of these groups (None: all), while they held it."""
+    """Return a node's transitions, the newest first; of these groups (None: all), while they held
+    it."""
     return lists.history(tx, page, groups, node=name)
 
 
@@ -63,22 +87,35 @@ def vcluster_history(
 
 
 def vcluster_list(
-    tx: Tx, *, page: Page = ALL, ended: bool = False, groups: frozenset[int] | None = None, **filters: str | None
+    tx: Tx,
+    *,
+    page: Page = ALL,
+    ended: bool = False,
+    groups: frozenset[int] | None = None,
+    **filters: str | None,
 ) -> Listed[VclusterView]:
-    """Return vclusters by name, of these groups (None: all); those that have ended too if `ended`."""
+    """Return vclusters by name, of these groups (None: all); those that have ended too if
+    `ended`."""
     return lists.vclusters(tx, page, groups, ended=ended, **filters)
 
 
-def vcluster(tx: Tx, name: str, policy: Policy | None = None) -> tuple[VclusterView, list[NodeView]]:
-    """Return a vcluster as `vcluster_alone` finds it, with its nodes by name; one that has ended has none."""
+def vcluster(
+    tx: Tx, name: str, policy: Policy | None = None
+) -> tuple[VclusterView, list[NodeView]]:
+    """Return a vcluster as `vcluster_alone` finds it, with its nodes by name; one that has ended
+    has none."""
     found = vcluster_alone(tx, name)
     ended = found.vcluster.ended_at is not None
-    return found, [] if ended else protected(views.nodes(tx, vcluster=found.vcluster.name, limit=100_000), policy)
+    return found, (
+        []
+        if ended
+        else protected(views.nodes(tx, vcluster=found.vcluster.name, limit=100_000), policy)
+    )
 
 
 def vcluster_alone(tx: Tx, name: str) -> VclusterView:
-    """Return the vcluster that has that name now, or else the last one that had it; 'name@id' names an older one.
-    Without its nodes."""
+    """Return the vcluster that has that name now, or else the last one that had it; 'name@id' names
+    an older one. Without its nodes."""
     return views.vcluster(tx, name)
 
 
@@ -103,8 +140,8 @@ def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Liste
 
 
 def told_until(tx: Tx, after: int | None) -> int:
-    """Return the id of the newest notice that whoever has seen the transition `after` (None: the newest) has surely
-    seen."""
+    """Return the id of the newest notice that whoever has seen the transition `after` (None: the
+    newest) has surely seen."""
     if after is None:
         return notices.newest(tx)
     return notices.newest_before(tx, after) if after else 0
@@ -113,8 +150,8 @@ def told_until(tx: Tx, after: int | None) -> int:
 def happened(
     tx: Tx, after: int, told: int
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[NoticeView]]:
-    """Return transitions after the one with the id `after`, the progress of disks being written now, and the notices
-    after the one with the id `told`."""
+    """Return transitions after the one with the id `after`, the progress of disks being written
+    now, and the notices after the one with the id `told`."""
     return events.events(tx, after), events.progress(tx), notices.every(tx, after=told, limit=500)
 
 

@@ -1,9 +1,11 @@
-"""A captured disk while it comes in: the served form, growing in a folder of its own that nobody sees until then.
+"""A captured disk while it comes in: the served form, growing in a folder of its own that nobody
+sees until then.
 
-Chunks arrive compressed, in order, in pieces (`cod.wire.capture`). Each is checked (its digest, that it unpacks to what
-it says) and appended to ``data.zst``; what is known of it is appended to ``chunks``. A server that dies in the middle
-goes on where it was: what is not in both files, or does not have its digest, is cut off, and the agent is told how far
-the rest reaches. The folder is locked while somebody fills it.
+Chunks arrive compressed, in order, in pieces (`cod.wire.capture`). Each is checked (its digest,
+that it unpacks to what it says) and appended to ``data.zst``; what is known of it is appended to
+``chunks``. A server that dies in the middle goes on where it was: what is not in both files, or
+does not have its digest, is cut off, and the agent is told how far the rest reaches. The folder is
+locked while somebody fills it.
 """
 
 from __future__ import annotations
@@ -84,22 +86,32 @@ class Deposit:
     # ------------------------------------------------------------ growing
 
     def add(self, body: bytes) -> int:
-        """Append a piece, all of it or nothing; returns `at`. Raises `Refused` where it is damaged or out of place."""
+        """Append a piece, all of it or nothing; returns `at`. Raises `Refused` where it is damaged
+        or out of place."""
         try:
             sent = list(capture.unpack(body))
         except BadPiece as error:
             raise Refused("invalid", f"the piece is no piece: {error}", "body") from None
         at = self.at
         for each in sent:
-            if at % CHUNK or each.raw_offset % CHUNK or each.raw_offset < at or not 0 < each.raw_length <= CHUNK:
+            if (
+                at % CHUNK
+                or each.raw_offset % CHUNK
+                or each.raw_offset < at
+                or not 0 < each.raw_length <= CHUNK
+            ):
                 raise Refused("invalid", f"the chunk at {each.raw_offset} is out of place", "body")
             if manifest.digest(each.frame) != each.digest:
-                raise Refused("invalid", f"the chunk at {each.raw_offset} was damaged on its way", "body")
+                raise Refused(
+                    "invalid", f"the chunk at {each.raw_offset} was damaged on its way", "body"
+                )
             _unpacked(each.frame, each.raw_length)
             at = each.raw_offset + each.raw_length
         for each in sent:
             self._fill(each.raw_offset)
-            chunk = Chunk(each.raw_offset, each.raw_length, self._offset, len(each.frame), each.digest)
+            chunk = Chunk(
+                each.raw_offset, each.raw_length, self._offset, len(each.frame), each.digest
+            )
             self._write(each.frame)
             self._notes.write(HEAD.pack(*chunk[:2], chunk.length, bytes.fromhex(each.digest)))
             self._chunks.append(chunk)
@@ -125,12 +137,15 @@ class Deposit:
     # ------------------------------------------------------------ the end
 
     def seal(self, size: int) -> Ingested:
-        """Write what makes the disk's content an image of `size` bytes: all has come. Still nobody sees it.
+        """Write what makes the disk's content an image of `size` bytes: all has come. Still nobody
+        sees it.
 
         Raises `Refused`. May be repeated.
         """
         if not 0 < size >= self.at or (self.at % CHUNK and self.at != size):
-            raise Refused("invalid", f"an image of {size} bytes cannot end before {self.at}", "size")
+            raise Refused(
+                "invalid", f"an image of {size} bytes cannot end before {self.at}", "size"
+            )
         used = self._offset
         self._data.truncate(used)
         self._fill(size - size % CHUNK)
@@ -145,18 +160,30 @@ class Deposit:
         frames += [(len(last), rest)] * bool(rest)
         self._write(seekable.seek_table(frames))
         stored, self._offset = self._offset, used
-        found = Manifest(size, CHUNK, sum(chunk.raw_length for chunk in self._chunks), stored, self._chunks)
+        found = Manifest(
+            size, CHUNK, sum(chunk.raw_length for chunk in self._chunks), stored, self._chunks
+        )
         text = manifest.encode(found)
         (self.folder / "manifest.json").write_bytes(text)
         head = self._head()
-        return Ingested("capture", formats.content_of(head), size, found.used, stored, "", manifest.digest(text),
-                        formats.sector_of(head))
+        return Ingested(
+            "capture",
+            formats.content_of(head),
+            size,
+            found.used,
+            stored,
+            "",
+            manifest.digest(text),
+            formats.sector_of(head),
+        )
 
     def _head(self) -> bytes:
         if not self._chunks or self._chunks[0].raw_offset:
             return bytes(CHUNK)
         first = self._chunks[0]
-        return _unpacked(os.pread(self._data.fileno(), first.length, first.offset), first.raw_length)
+        return _unpacked(
+            os.pread(self._data.fileno(), first.length, first.offset), first.raw_length
+        )
 
     def publish(self, digest: str) -> None:
         """Make it the image `digest`, which everybody can see. It is closed then."""
@@ -167,8 +194,8 @@ class Deposit:
 
 
 def _unpacked(frame: bytes, length: int) -> bytes:
-    """Return what a frame holds: `length` bytes, or `Refused` is raised. Its header is believed before it is
-    unpacked."""
+    """Return what a frame holds: `length` bytes, or `Refused` is raised. Its header is believed
+    before it is unpacked."""
     try:
         if zstandard.get_frame_parameters(frame).content_size != length:
             raise Refused("invalid", "a chunk is not as long as it says", "body")
@@ -178,23 +205,32 @@ def _unpacked(frame: bytes, length: int) -> bytes:
 
 
 def published(root: Path, digest: str) -> Ingested:
-    """Return what `seal` returned for an image that is published by now. Raises OSError, or ValueError if it is
-    damaged."""
+    """Return what `seal` returned for an image that is published by now. Raises OSError, or
+    ValueError if it is damaged."""
     found = manifest.decode((root / digest / "manifest.json").read_bytes())
     head = bytes(CHUNK)
     if found.chunks and found.chunks[0].raw_offset == 0:
         with (root / digest / "data.zst").open("rb") as data:
             data.seek(found.chunks[0].offset)
             head = _unpacked(data.read(found.chunks[0].length), found.chunks[0].raw_length)
-    return Ingested("capture", formats.content_of(head), found.size, found.used, found.stored, "", digest,
-                    formats.sector_of(head))
+    return Ingested(
+        "capture",
+        formats.content_of(head),
+        found.size,
+        found.used,
+        found.stored,
+        "",
+        digest,
+        formats.sector_of(head),
+    )
 
 
 # ---------------------------------------------------------------- folders
 
 
 def folder_of(root: Path, order: str) -> Path:
-    """Return where the capture of that order comes in. Raises `Refused` where it is no order's id."""
+    """Return where the capture of that order comes in. Raises `Refused` where it is no order's
+    id."""
     if not _ORDER.fullmatch(order):
         raise Refused("not_found", "no such order", "order")
     return root / f"{_PREFIX}{order}"

@@ -1,9 +1,10 @@
-"""What kind of file is this image? Recognised by content; opened as a stream of raw bytes that cannot surprise.
+"""What kind of file is this image? Recognised by content; opened as a stream of raw bytes that
+cannot surprise.
 
-Images come from users. A qcow2 file can name other files of the server (backing file, external data file), so its
-header is read here, by the qcow2 specification (QEMU, docs/interop/qcow2.txt), and anything that refers elsewhere is
-refused before qemu-img sees it. A compressed file can unpack to any size: readers give small blocks, and the caller
-counts.
+Images come from users. A qcow2 file can name other files of the server (backing file, external data
+file), so its header is read here, by the qcow2 specification (QEMU, docs/interop/qcow2.txt), and
+anything that refers elsewhere is refused before qemu-img sees it. A compressed file can unpack to
+any size: readers give small blocks, and the caller counts.
 """
 
 from __future__ import annotations
@@ -25,28 +26,41 @@ from cod.model import Refused
 BLOCK = 1 << 20
 _PIECE = 1 << 16  # bytes of a gzip file that are read at once
 _SILENT = 1 << 18  # bytes of a gzip file, in headers and empty members, that may hold nothing
-_WINDOW = 1 << 27  # bytes of zstd's window that are granted: `zstd --long` makes files that need no more
+# bytes of zstd's window that are granted: `zstd --long` makes files that need no more
+_WINDOW = 1 << 27
 
 _MAGIC = {b"QFI\xfb": "qcow2", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _FOREIGN = {
-    b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"\x04\x22\x4d\x18": "lz4", b"KDMV": "VMDK", b"# Disk DescriptorFile": "VMDK",
-    b"vhdxfile": "VHDX", b"conectix": "VHD", b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z", b"<<< ": "VDI",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"KDMV": "VMDK",
+    b"# Disk DescriptorFile": "VMDK",
+    b"vhdxfile": "VHDX",
+    b"conectix": "VHD",
+    b"PK\x03\x04": "zip",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    b"<<< ": "VDI",
 }
 
 
 def recognise(head: bytes) -> str:
-    """'raw', 'gzip', 'zstd' or 'qcow2', from a file's first bytes. Raises Refused for other formats."""
+    """'raw', 'gzip', 'zstd' or 'qcow2', from a file's first bytes. Raises Refused for other
+    formats."""
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
-            raise Refused("invalid", f"this is a {name} file; add it as raw, gzip, zstd or qcow2", "file")
-    if re.match(rb"[\x50-\x5f]\x2a\x4d\x18", head):  # a skippable frame: zstd's own containers may start with one
+            raise Refused(
+                "invalid", f"this is a {name} file; add it as raw, gzip, zstd or qcow2", "file"
+            )
+    # a skippable frame: zstd's own containers may start with one
+    if re.match(rb"[\x50-\x5f]\x2a\x4d\x18", head):
         return "zstd"
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "raw")
 
 
 def look(head: bytes, length: int, limit: int) -> tuple[str, int]:
-    """Return what a file of `length` bytes is by its first kilobytes, and the bytes of the image in it, 0 if they do
-    not say.
+    """Return what a file of `length` bytes is by its first kilobytes, and the bytes of the image in
+    it, 0 if they do not say.
 
     limit  bytes that the image may have
     Raises Refused for what will not be taken in. Nothing else of the file is looked at.
@@ -56,48 +70,93 @@ def look(head: bytes, length: int, limit: int) -> tuple[str, int]:
         return form, check_qcow2(head, limit)
     size = length if form == "raw" else 0
     if size > limit:
-        raise Refused("invalid", f"the image has {size} bytes; at most {limit} are accepted", "file")
+        raise Refused(
+            "invalid", f"the image has {size} bytes; at most {limit} are accepted", "file"
+        )
     return form, size
 
 
 def content_of(head: bytes) -> str:
-    """'disk' or 'partition', from a raw image's first kilobytes: a disk has a GPT or plausible MBR (UEFI 2.10, 5.2)."""
+    """'disk' or 'partition', from a raw image's first kilobytes: a disk has a GPT or plausible MBR
+    (UEFI 2.10, 5.2)."""
     if head[512:520] == b"EFI PART" or head[4096:4104] == b"EFI PART":
         return "disk"
     entries = [head[446 + 16 * n : 462 + 16 * n] for n in range(4)]
     plausible = all(len(e) == 16 and e[0] in (0, 0x80) and (e[4] or not any(e)) for e in entries)
-    return "disk" if head[510:512] == b"\x55\xaa" and plausible and any(e[4] for e in entries) else "partition"
+    return (
+        "disk"
+        if head[510:512] == b"\x55\xaa" and plausible and any(e[4] for e in entries)
+        else "partition"
+    )
 
 
 def check_content(head: bytes) -> None:
-    """Raise Refused unless a raw image's first 128 KiB show a partition table, a boot sector or a file system."""
+    """Raise Refused unless a raw image's first 128 KiB show a partition table, a boot sector or a
+    file system."""
     if head[514:518] == b"HdrS" or head.startswith((b"070701", b"070702")):
-        raise Refused("invalid", "this is a kernel or a RAM disk; add it as one (plain), to be served as it is", "file")
+        raise Refused(
+            "invalid",
+            "this is a kernel or a RAM disk; add it as one (plain), to be served as it is",
+            "file",
+        )
     if content_of(head) == "disk" or head[510:512] == b"\x55\xaa":
         return
     if not any(head[at : at + len(magic)] == magic for at, magic in _FILE_SYSTEMS):
-        raise Refused("invalid", "the file holds no partition table and no file system that is known here; if it is "
-                      "right all the same, add it as raw", "file")
+        raise Refused(
+            "invalid",
+            "the file holds no partition table and no file system that is known here; if it is "
+            "right all the same, add it as raw",
+            "file",
+        )
 
 
-# Where what a partition, or a disk without a partition table, may hold shows itself (libblkid, superblocks/*.c).
+# Where what a partition, or a disk without a partition table, may hold shows itself (libblkid,
+# superblocks/*.c).
 _FILE_SYSTEMS = (
-    (0, b"XFSB"), (0, b"LUKS\xba\xbe"), (0, b"hsqs"), (0, b"\x45\x3d\xcd\x28"), (3, b"NTFS    "), (3, b"EXFAT   "),
-    (32, b"NXSB"), (1080, b"\x53\xef"), (1024, b"\xe2\xe1\xf5\xe0"), (1024, b"\x10\x20\xf5\xf2"), (1024, b"H+"),
-    (1024, b"HX"), (1040, b"\x7f\x13"), (1040, b"\x8f\x13"), (1040, b"\x68\x24"), (1040, b"\x78\x24"),
-    (1048, b"\x5a\x4d"), (4086, b"SWAPSPACE2"), (65526, b"SWAPSPACE2"), (0, b"LABELONE"), (512, b"LABELONE"),
-    (1024, b"LABELONE"), (1536, b"LABELONE"), (0, b"\xfc\x4e\x2b\xa9"), (4096, b"\xfc\x4e\x2b\xa9"),
-    (4120, b"\xc6\x85\x73\xf6"), (32768, b"JFS1"), (32769, b"CD001"), (65588, b"ReIsEr"), (65600, b"_BHRfS_M"),
-    (512, b"\x57\x45\x56\x82"), (9564, b"\x54\x19\x01\x00"), (66908, b"\x54\x19\x01\x00"),
-    (9564, b"\x19\x01\x54\x19"), (66908, b"\x19\x01\x54\x19"),
+    (0, b"XFSB"),
+    (0, b"LUKS\xba\xbe"),
+    (0, b"hsqs"),
+    (0, b"\x45\x3d\xcd\x28"),
+    (3, b"NTFS    "),
+    (3, b"EXFAT   "),
+    (32, b"NXSB"),
+    (1080, b"\x53\xef"),
+    (1024, b"\xe2\xe1\xf5\xe0"),
+    (1024, b"\x10\x20\xf5\xf2"),
+    (1024, b"H+"),
+    (1024, b"HX"),
+    (1040, b"\x7f\x13"),
+    (1040, b"\x8f\x13"),
+    (1040, b"\x68\x24"),
+    (1040, b"\x78\x24"),
+    (1048, b"\x5a\x4d"),
+    (4086, b"SWAPSPACE2"),
+    (65526, b"SWAPSPACE2"),
+    (0, b"LABELONE"),
+    (512, b"LABELONE"),
+    (1024, b"LABELONE"),
+    (1536, b"LABELONE"),
+    (0, b"\xfc\x4e\x2b\xa9"),
+    (4096, b"\xfc\x4e\x2b\xa9"),
+    (4120, b"\xc6\x85\x73\xf6"),
+    (32768, b"JFS1"),
+    (32769, b"CD001"),
+    (65588, b"ReIsEr"),
+    (65600, b"_BHRfS_M"),
+    (512, b"\x57\x45\x56\x82"),
+    (9564, b"\x54\x19\x01\x00"),
+    (66908, b"\x54\x19\x01\x00"),
+    (9564, b"\x19\x01\x54\x19"),
+    (66908, b"\x19\x01\x54\x19"),
 )
 
 
 def sector_of(head: bytes) -> int:
-    """Return the bytes of a logical sector that a disk must have for the image; 0 where any will do or none is told.
+    """Return the bytes of a logical sector that a disk must have for the image; 0 where any will do
+    or none is told.
 
-    Tables count in sectors: a GPT's header is in the second one, and an MBR without it is of the usual 512. FAT and
-    NTFS say theirs, and cannot be used on a disk with larger ones.
+    Tables count in sectors: a GPT's header is in the second one, and an MBR without it is of the
+    usual 512. FAT and NTFS say theirs, and cannot be used on a disk with larger ones.
     """
     if head[512:520] == b"EFI PART":
         return 512
@@ -106,7 +165,11 @@ def sector_of(head: bytes) -> int:
     if content_of(head) == "disk":
         return 512
     told = int.from_bytes(head[11:13], "little")
-    return 512 if head[510:512] == b"\x55\xaa" and head[:1] in (b"\xeb", b"\xe9") and told == 512 else 0
+    return (
+        512
+        if head[510:512] == b"\x55\xaa" and head[:1] in (b"\xeb", b"\xe9") and told == 512
+        else 0
+    )
 
 
 # ---------------------------------------------------------------- compressed files
@@ -119,18 +182,21 @@ class Source(Protocol):
 
 
 def unpack(file: Source, form: str) -> Iterator[bytes]:
-    """Yield the raw bytes of a gzip or zstd file, in blocks of at most 1 MiB. Raises Refused when it is damaged."""
+    """Yield the raw bytes of a gzip or zstd file, in blocks of at most 1 MiB. Raises Refused when
+    it is damaged."""
     try:
         yield from _gzip(file) if form == "gzip" else _zstd(file)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, struct.error) as error:
         if isinstance(error, OSError) and error.errno:
             raise
-        raise Refused("invalid", f"the {form} file is damaged or cut short ({error})", "file") from None
+        raise Refused(
+            "invalid", f"the {form} file is damaged or cut short ({error})", "file"
+        ) from None
 
 
 def _gzip(file: Source) -> Iterator[bytes]:
-    """Yield the members of a gzip file (RFC 1952), one after the other. The standard library's reader would look for
-    the end of a header as long as the file is."""
+    """Yield the members of a gzip file (RFC 1952), one after the other. The standard library's
+    reader would look for the end of a header as long as the file is."""
     data, silent = file.read(_PIECE), 0
     while data:
         member = zlib.decompressobj(wbits=31)
@@ -157,9 +223,11 @@ def _zstd(file: Source) -> Iterator[bytes]:
 
 
 def check_frames(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> None:
-    """Walk over a zstd file's frames and blocks (RFC 8878, section 3.1) to its end. Raises Refused if it is cut short.
+    """Walk over a zstd file's frames and blocks (RFC 8878, section 3.1) to its end. Raises Refused
+    if it is cut short.
 
-    The library's reader takes the end of the file for the end of the data; without this a cut would go unnoticed.
+    The library's reader takes the end of the file for the end of the data; without this a cut would
+    go unnoticed.
     go_on  called for each frame; an exception that it raises ends the walk
     """
     size, at = os.fstat(file.fileno()).st_size, 0
@@ -182,7 +250,8 @@ def _end_of_frame(file: int, at: int) -> int:
     at += zstandard.frame_header_size(head)
     last = 0
     while not last:
-        block = int.from_bytes(os.pread(file, 3, at).ljust(3, b"\xff"), "little")  # past the end: the reserved type
+        # past the end: the reserved type
+        block = int.from_bytes(os.pread(file, 3, at).ljust(3, b"\xff"), "little")
         last, kind, length = block & 1, block >> 1 & 3, block >> 3
         if kind == 3:
             return -1
@@ -192,38 +261,58 @@ def _end_of_frame(file: int, at: int) -> int:
 
 # ---------------------------------------------------------------- qcow2
 
-_INCOMPATIBLE_KNOWN = 0b11001  # dirty, compression type, extended L2; not: corrupt (2), external data file (4)
+# dirty, compression type, extended L2; not: corrupt (2), external data file (4)
+_INCOMPATIBLE_KNOWN = 0b11001
 
 
 def check_qcow2(head: bytes, limit: int) -> int:
-    """Return the virtual size of a qcow2 file, from its first 104 bytes. Raises Refused for what must not be opened."""
+    """Return the virtual size of a qcow2 file, from its first 104 bytes. Raises Refused for what
+    must not be opened."""
     if len(head) < 104:
         raise Refused("invalid", "the qcow2 file is cut short", "file")
-    version, backing_offset, backing_size, cluster_bits, size, encryption = struct.unpack_from(">IQIIQI", head, 4)
+    version, backing_offset, backing_size, cluster_bits, size, encryption = struct.unpack_from(
+        ">IQIIQI", head, 4
+    )
     features = struct.unpack_from(">Q", head, 72)[0] if version >= 3 else 0
     if version not in (2, 3):
         raise Refused("invalid", f"qcow2 version {version} is not known", "file")
     if backing_offset or backing_size:
-        raise Refused("invalid", "the qcow2 file needs a backing file; flatten it with qemu-img convert first", "file")
+        raise Refused(
+            "invalid",
+            "the qcow2 file needs a backing file; flatten it with qemu-img convert first",
+            "file",
+        )
     if features & 4:
-        raise Refused("invalid", "the qcow2 file keeps its data in another file; that is not accepted", "file")
+        raise Refused(
+            "invalid", "the qcow2 file keeps its data in another file; that is not accepted", "file"
+        )
     if features & ~_INCOMPATIBLE_KNOWN:
-        raise Refused("invalid", "the qcow2 file is marked corrupt, or has features that are not known here", "file")
+        raise Refused(
+            "invalid",
+            "the qcow2 file is marked corrupt, or has features that are not known here",
+            "file",
+        )
     if encryption:
         raise Refused("invalid", "the qcow2 file is encrypted", "file")
     if not 9 <= cluster_bits <= 21:
         raise Refused("invalid", "the qcow2 file's header makes no sense", "file")
     if size > limit:
-        raise Refused("invalid", f"the image has {size} bytes; at most {limit} are accepted", "file")
+        raise Refused(
+            "invalid", f"the image has {size} bytes; at most {limit} are accepted", "file"
+        )
     if not size:
         raise Refused("invalid", "the image in the qcow2 file is empty", "file")
     return int(size)
 
 
 def measure_qcow2(source: Path, go_on: Callable[[], None] = lambda: None) -> int:
-    """Return about the bytes of disk that a checked qcow2 file takes as a sparse raw file. Raises Refused."""
-    # As qcow2, because for raw the whole virtual size is told, holes too: what it adds is a 4000th of that.
-    said = _run(["qemu-img", "measure", "--output", "json", "-f", "qcow2", "-O", "qcow2"], source, [], go_on)
+    """Return about the bytes of disk that a checked qcow2 file takes as a sparse raw file. Raises
+    Refused."""
+    # As qcow2, because for raw the whole virtual size is told, holes too: what it adds is a 4000th
+    # of that.
+    said = _run(
+        ["qemu-img", "measure", "--output", "json", "-f", "qcow2", "-O", "qcow2"], source, [], go_on
+    )
     return int(json.loads(said)["required"])
 
 
@@ -237,17 +326,25 @@ def convert_qcow2(source: Path, target: Path, go_on: Callable[[], None] = lambda
 
 def _run(command: list[str], source: Path, more: list[Path], go_on: Callable[[], None]) -> str:
     """Run qemu-img on `source`; returns what it printed."""
-    # -f: what is inside cannot be taken for another format; a path with a slash in front is never a protocol or JSON.
-    # setpriv: should this process be killed, the kernel ends the program with it.
+    # -f: what is inside cannot be taken for another format; a path with a slash in front is never a
+    # protocol or JSON. setpriv: should this process be killed, the kernel ends the program with it.
     paths = [str(path.absolute()) for path in (source, *more)]
-    with subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command, *paths], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+    with subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", *command, *paths],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
         try:
             printed, said = _wait(process, go_on)
         finally:
             process.kill()
     if process.returncode:
-        complaint = (said.strip().splitlines() or ["no reason given"])[-1].replace(str(source.absolute()), "it")
+        complaint = (said.strip().splitlines() or ["no reason given"])[-1].replace(
+            str(source.absolute()), "it"
+        )
         raise Refused("invalid", f"the qcow2 file cannot be converted: {complaint}", "file")
     return printed
 

@@ -1,7 +1,9 @@
-"""The file of an upload while somebody writes it: one writer at a time, its sha256 worked out on the way.
+"""The file of an upload while somebody writes it: one writer at a time, its sha256 worked out on
+the way.
 
-Everything here blocks, for a moment or for as long as a disk takes: callers are threads, for each file one at a time.
-The writer's lock is the kernel's (flock), so it ends with its process, however that ends.
+Everything here blocks, for a moment or for as long as a disk takes: callers are threads, for each
+file one at a time. The writer's lock is the kernel's (flock), so it ends with its process, however
+that ends.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Busy(Exception):
 
 
 class Sum:
-    """sha256 of a file's first `done` bytes; what is in the file beyond them is read when there is time."""
+    """sha256 of a file's first `done` bytes; what is in the file beyond them is read when there is
+    time."""
 
     def __init__(self) -> None:
         self.done = 0

@@ -1,7 +1,8 @@
-"""Turns an image file that somebody added into its served form, once (see `cod.wire.manifest` for that form).
+"""Turns an image file that somebody added into its served form, once (see `cod.wire.manifest` for
+that form).
 
-One reader, a few compressing threads (zstd and BLAKE2b let go of the interpreter's lock), one writer; never more than a
-few chunks in memory, whatever the image's size.
+One reader, a few compressing threads (zstd and BLAKE2b let go of the interpreter's lock), one
+writer; never more than a few chunks in memory, whatever the image's size.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from cod.wire import manifest
 from cod.wire.manifest import CHUNK, Chunk, Manifest
 
 Progress = Callable[[int, int], None]
-"""progress(done, total): bytes of the added file. Called for each chunk; an exception that it raises ends it all."""
+"""progress(done, total): bytes of the added file. Called for each chunk; an exception that it
+raises ends it all."""
 
 ROOM = 1 << 30  # bytes of the disk that are left for others
 _ZEROS = bytes(CHUNK)
@@ -45,8 +47,8 @@ class Limits:
 
     size       bytes of the image
     stored     bytes of its served form; None: the disk decides
-    expansion  bytes of data, or of the disk while it is converted, that each byte of the file may stand for; a small
-               file has `_DATA` and `_TEMPORARY` all the same
+    expansion  bytes of data, or of the disk while it is converted, that each byte of the file may
+               stand for; a small file has `_DATA` and `_TEMPORARY` all the same
     seconds    for a small file; a large one has more
     """
 
@@ -57,8 +59,16 @@ class Limits:
 
 
 def ingest(
-    source: Path, root: Path, *, sha256: str = "", plain: bool = False, raw: bool = False, limits: Limits = Limits(),
-    threads: int = 0, progress: Progress = lambda done, total: None, clock: Callable[[], float] = time.monotonic,
+    source: Path,
+    root: Path,
+    *,
+    sha256: str = "",
+    plain: bool = False,
+    raw: bool = False,
+    limits: Limits = Limits(),
+    threads: int = 0,
+    progress: Progress = lambda done, total: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Ingested:
     """Add the file `source` to the images under `root`.
 
@@ -67,19 +77,32 @@ def ingest(
     raw      an image may hold what is not known here: neither partition table nor file system
     threads  that compress; 0: one for each CPU
     clock    seconds, which only go forward
-    Raises Refused when the file is not as promised, or not an image that can be served; OSError when the disk is full.
+    Raises Refused when the file is not as promised, or not an image that can be served; OSError
+    when the disk is full.
     """
     with source.open("rb", buffering=0) as file, store.new_folder(root) as folder:
         added = _Added(file, _in_time(progress, clock, limits.seconds))
         if not added.size:
             raise Refused("invalid", "the file is empty", "file")
         form = "plain" if plain else formats.recognise(os.pread(file.fileno(), _HEAD, 0))
-        made = _FORMS[form](_Job(source, added, folder, limits, raw, threads or os.cpu_count() or 1))
+        made = _FORMS[form](
+            _Job(source, added, folder, limits, raw, threads or os.cpu_count() or 1)
+        )
         if sha256 and added.sha256() != sha256.lower():
-            raise Refused("invalid", f"the file's sha256 is {added.sha256()}, not {sha256}", "sha256")
+            raise Refused(
+                "invalid", f"the file's sha256 is {added.sha256()}, not {sha256}", "sha256"
+            )
         store.publish(folder, root, made.digest)
-    return Ingested(form, made.content, made.size, made.used, made.stored, added.sha256(), made.digest,
-                    made.sector)
+    return Ingested(
+        form,
+        made.content,
+        made.size,
+        made.used,
+        made.stored,
+        added.sha256(),
+        made.digest,
+        made.sector,
+    )
 
 
 def _in_time(progress: Progress, clock: Callable[[], float], seconds: float) -> Progress:
@@ -89,7 +112,11 @@ def _in_time(progress: Progress, clock: Callable[[], float], seconds: float) -> 
     def go_on(done: int, total: int) -> None:
         progress(done, total)
         if clock() - begun > seconds + total / _PACE:
-            raise Refused("invalid", f"the file was not taken in within {seconds + total / _PACE:.0f} s", "file")
+            raise Refused(
+                "invalid",
+                f"the file was not taken in within {seconds + total / _PACE:.0f} s",
+                "file",
+            )
 
     return go_on
 
@@ -192,18 +219,23 @@ def _qcow2(job: _Job) -> _Made:
 
 
 def _converting(job: _Job, raw: Path) -> None:
-    """Watch a conversion: a file that is small as qcow2 may be anything as a disk, whatever was measured before."""
+    """Watch a conversion: a file that is small as qcow2 may be anything as a disk, whatever was
+    measured before."""
     taken = raw.stat().st_blocks * 512 if raw.exists() else 0
     _check_conversion(job, taken, taken)
     job.added.still()
 
 
 def _check_conversion(job: _Job, size: int, taken: int = 0) -> None:
-    """Check that the qcow2 file may become `size` bytes on this disk, of which it has `taken` already. Raises
-    Refused."""
+    """Check that the qcow2 file may become `size` bytes on this disk, of which it has `taken`
+    already. Raises Refused."""
     if size > (most := job.may_stand_for(_TEMPORARY)):
-        raise Refused("invalid", f"the qcow2 file of {job.added.size} bytes would take {size} bytes of the server's "
-                      f"disk; at most {most} are granted", "file")
+        raise Refused(
+            "invalid",
+            f"the qcow2 file of {job.added.size} bytes would take {size} bytes of the server's "
+            f"disk; at most {most} are granted",
+            "file",
+        )
     _check_room(job, size - taken, "what the qcow2 file becomes")
 
 
@@ -226,20 +258,32 @@ def _check_limits(job: _Job, size: int, stored: int, used: int = 0) -> None:
     """Raise Refused where an image, so far, is more than is accepted."""
     limits = job.limits
     if size > limits.size:
-        raise Refused("invalid", f"the image has more than {limits.size} bytes, the most that is accepted", "file")
+        raise Refused(
+            "invalid",
+            f"the image has more than {limits.size} bytes, the most that is accepted",
+            "file",
+        )
     if limits.stored is not None and stored > limits.stored:
-        raise Refused("quota", f"the image takes more than the {limits.stored} bytes that its group has left; delete "
-                      "some images, or ask for a larger quota", "size")
+        raise Refused(
+            "quota",
+            f"the image takes more than the {limits.stored} bytes that its group has left; delete "
+            "some images, or ask for a larger quota",
+            "size",
+        )
     if used > (most := job.may_stand_for(_DATA)):
-        raise Refused("invalid", f"the file of {job.added.size} bytes unpacks to more than {most} bytes of data",
-                      "file")
+        raise Refused(
+            "invalid",
+            f"the file of {job.added.size} bytes unpacks to more than {most} bytes of data",
+            "file",
+        )
 
 
 # ---------------------------------------------------------------- chunks in, frames out
 
 
 def _extents(file: BinaryIO, note: Callable[[bytes], None]) -> Iterator[bytes]:
-    """Yield a raw file chunk by chunk; its holes are not read. `note` is told all bytes in order."""
+    """Yield a raw file chunk by chunk; its holes are not read. `note` is told all bytes in
+    order."""
     size = os.fstat(file.fileno()).st_size
     data_at = -1
     for at in range(0, size, CHUNK):
@@ -290,11 +334,14 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
     found = Manifest(size, CHUNK, in_use, stored, used)
     text = manifest.encode(found)
     (job.folder / "manifest.json").write_bytes(text)
-    return _Made(content, size, found.used, stored, manifest.digest(text), formats.sector_of(first[:_HEAD]))
+    return _Made(
+        content, size, found.used, stored, manifest.digest(text), formats.sector_of(first[:_HEAD])
+    )
 
 
 def _content(head: bytes, raw: bool) -> str:
-    """Return what an image that begins so is: 'disk' or 'partition'. Raises Refused for what is none."""
+    """Return what an image that begins so is: 'disk' or 'partition'. Raises Refused for what is
+    none."""
     if not head:
         raise Refused("invalid", "the image in the file is empty", "file")
     if (inner := formats.recognise(head)) != "raw":
@@ -324,7 +371,8 @@ def _zstd(chunk: bytes) -> bytes:
 
 
 _ZERO_FRAME = _zstd(_ZEROS)
-_ZERO: seekable.Frame = (len(_ZERO_FRAME), CHUNK)  # one for all: an image may have millions of empty chunks
+# one for all: an image may have millions of empty chunks
+_ZERO: seekable.Frame = (len(_ZERO_FRAME), CHUNK)
 _LOOK = 1 << 26  # bytes that are written between looks at the disk's room
 
 

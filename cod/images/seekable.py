@@ -1,7 +1,8 @@
 """zstd's seekable format: independent frames, then a table of their sizes in a skippable frame.
 
-Source: facebook/zstd, contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0, without checksums in
-the table (the manifest has stronger ones). A decoder that does not know the format skips the table.
+Source: facebook/zstd, contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0,
+without checksums in the table (the manifest has stronger ones). A decoder that does not know the
+format skips the table.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def seek_table(frames: Sequence[Frame]) -> bytes:
 
 
 def read_seek_table(file: BinaryIO) -> list[Frame]:
-    """Return the table of a file in the seekable format. Raises ValueError if there is none, or it does not fit the
-    file."""
+    """Return the table of a file in the seekable format. Raises ValueError if there is none, or it
+    does not fit the file."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _FOOTER.size, 0))
     tail = file.read(_FOOTER.size)

@@ -1,9 +1,11 @@
-"""The folder of images in their served form: one folder for each image, named by its digest, written once.
+"""The folder of images in their served form: one folder for each image, named by its digest,
+written once.
 
-``<root>/<digest>/manifest.json`` and ``data.zst`` (see `cod.wire.manifest`), or ``<root>/<digest>/file`` for a kernel
-or ramdisk that is served as it is. A new image grows in a temporary folder, is flushed to the disk and renamed: nobody
-ever sees half of one. A temporary folder is locked by who fills it; the locks of the dead are free, so `clean` removes
-exactly what crashes left behind.
+``<root>/<digest>/manifest.json`` and ``data.zst`` (see `cod.wire.manifest`), or
+``<root>/<digest>/file`` for a kernel or ramdisk that is served as it is. A new image grows in a
+temporary folder, is flushed to the disk and renamed: nobody ever sees half of one. A temporary
+folder is locked by who fills it; the locks of the dead are free, so `clean` removes exactly what
+crashes left behind.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def private(root: Path) -> None:
-    """Make the folder, which other users of the host may not list: the digests in it let one fetch the images."""
+    """Make the folder, which other users of the host may not list: the digests in it let one fetch
+    the images."""
     root.mkdir(parents=True, exist_ok=True)
     if stat.S_IMODE(root.stat().st_mode) & 0o027:
         root.chmod(0o750)
@@ -44,7 +47,8 @@ def new_folder(root: Path) -> Iterator[Path]:
 
 
 def publish(folder: Path, root: Path, digest: str) -> None:
-    """Make a filled `folder` the image `digest`. If there is one by that name it holds the same bytes and stays."""
+    """Make a filled `folder` the image `digest`. If there is one by that name it holds the same
+    bytes and stays."""
     for path in folder.iterdir():
         flush(path)
     folder.chmod(0o755)

@@ -1,8 +1,10 @@
-"""Can this host run machines on KVM? /dev/kvm may be there and still hang whatever is more than a boot sector.
+"""Can this host run machines on KVM? /dev/kvm may be there and still hang whatever is more than a
+boot sector.
 
-The probe runs real firmware: OVMF goes through real, protected and long mode before its first character on the serial
-port. (SeaBIOS runs on hosts where OVMF and Linux hang, so it proves nothing.) The answer is kept until the host boots
-again. ``COD_LAB_ACCEL=kvm`` or ``=tcg`` decides without asking.
+The probe runs real firmware: OVMF goes through real, protected and long mode before its first
+character on the serial port. (SeaBIOS runs on hosts where OVMF and Linux hang, so it proves
+nothing.) The answer is kept until the host boots again. ``COD_LAB_ACCEL=kvm`` or ``=tcg`` decides
+without asking.
 """
 
 from __future__ import annotations
@@ -41,13 +43,30 @@ def kvm_works(seconds: float = PROBE_SECONDS) -> bool:
 
 
 def speaks(accel: str, seconds: float) -> bool:
-    """Start OVMF with `accel`, without disk or network: does it write to its serial port in time?"""
+    """Start OVMF with `accel`, without disk or network: does it write to its serial port in
+    time?"""
     with tempfile.TemporaryDirectory(prefix="cod-probe-") as name:
         serial, variables = Path(name) / "serial", Path(name) / "vars.fd"
         shutil.copyfile(OVMF_VARS, variables)
-        argv = [QEMU, "-machine", "q35", *ACCELERATORS[accel], "-m", "256", "-nodefaults", "-display", "none",
-                "-net", "none", "-serial", f"file:{serial}", *flash(OVMF_CODE, variables)]
-        probe = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        argv = [
+            QEMU,
+            "-machine",
+            "q35",
+            *ACCELERATORS[accel],
+            "-m",
+            "256",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-net",
+            "none",
+            "-serial",
+            f"file:{serial}",
+            *flash(OVMF_CODE, variables),
+        ]
+        probe = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             until = time.monotonic() + seconds
             while time.monotonic() < until and probe.poll() is None:

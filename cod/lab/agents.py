@@ -1,8 +1,10 @@
-"""Simulated nodes: stand-ins for machines on a lab's bridge, with power switches (`cod lab agents`).
+"""Simulated nodes: stand-ins for machines on a lab's bridge, with power switches (`cod lab
+agents`).
 
-To a server they are machines: DHCP, HTTP and confd are the real protocols, spoken by real clients (cod/lab/standin.py).
-One costs a namespace and some processes, so twenty fit where two virtual machines do. They live as long as the command
-that made them; what a kill leaves behind goes with the lab (`cod lab down`), because namespaces and folders are its.
+To a server they are machines: DHCP, HTTP and confd are the real protocols, spoken by real clients
+(cod/lab/standin.py). One costs a namespace and some processes, so twenty fit where two virtual
+machines do. They live as long as the command that made them; what a kill leaves behind goes with
+the lab (`cod lab down`), because namespaces and folders are its.
 """
 
 from __future__ import annotations
@@ -35,13 +37,18 @@ _UUIDS = uuid.UUID("c0d00000-0000-4000-8000-0000000a6e75")
 
 
 def prepare(folder: Path, mac: str, system: str, disk_size: int) -> None:
-    """Make a stand-in's folder: its disk, and what its agent reads as /proc and /sys. `system`: the DMI UUID."""
+    """Make a stand-in's folder: its disk, and what its agent reads as /proc and /sys. `system`: the
+    DMI UUID."""
     files = {
-        "root/proc/cmdline": "", "root/proc/meminfo": "MemTotal: 524288 kB\n",
+        "root/proc/cmdline": "",
+        "root/proc/meminfo": "MemTotal: 524288 kB\n",
         "root/proc/cpuinfo": "processor\t: 0\nmodel name\t: Stand-in\ncpu MHz\t\t: 1000.0\n",
-        "root/sys/class/net/eth0/address": f"{mac}\n", "root/sys/class/net/eth0/carrier": "1\n",
-        "root/sys/class/net/eth0/speed": "1000\n", "root/sys/class/net/eth0/operstate": "up\n",
-        "root/sys/class/net/eth0/type": "1\n", "root/sys/class/dmi/id/product_uuid": f"{system}\n",
+        "root/sys/class/net/eth0/address": f"{mac}\n",
+        "root/sys/class/net/eth0/carrier": "1\n",
+        "root/sys/class/net/eth0/speed": "1000\n",
+        "root/sys/class/net/eth0/operstate": "up\n",
+        "root/sys/class/net/eth0/type": "1\n",
+        "root/sys/class/dmi/id/product_uuid": f"{system}\n",
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -79,12 +86,25 @@ class Agent:
                 return
             for name in ("off", "os"):
                 (self.folder / name).unlink(missing_ok=True)
-            words = [sys.executable, "-m", "cod.lab.standin", "--folder", str(self.folder), "--mac", self.mac]
+            words = [
+                sys.executable,
+                "-m",
+                "cod.lab.standin",
+                "--folder",
+                str(self.folder),
+                "--mac",
+                self.mac,
+            ]
             environment = os.environ | {"PYTHONPATH": str(Path(data.__file__).parents[1])}
             with open(self.console, "ab") as console:
                 self._process = subprocess.Popen(
-                    network.inside(self.namespace, words), stdin=subprocess.DEVNULL, stdout=console, stderr=console,
-                    start_new_session=True, env=environment)
+                    network.inside(self.namespace, words),
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=console,
+                    start_new_session=True,
+                    env=environment,
+                )
 
     def off(self) -> None:
         """Pull the plug: everything that runs in it ends at once."""
@@ -102,11 +122,17 @@ class Agent:
 
     def describe(self) -> dict[str, Any]:
         """Return the agent as its switch answers."""
-        return {"name": self.name, "mac": self.mac, "power": "on" if self.is_on else "off",
-                "console": str(self.console)}
+        return {
+            "name": self.name,
+            "mac": self.mac,
+            "power": "on" if self.is_on else "off",
+            "console": str(self.console),
+        }
 
 
-def said(agents: Sequence[Agent], sleep: Callable[[float], None] = time.sleep) -> Iterator[tuple[Agent, str]]:
+def said(
+    agents: Sequence[Agent], sleep: Callable[[float], None] = time.sleep
+) -> Iterator[tuple[Agent, str]]:
     """Yield the lines that agents write on their consoles, as they come, for ever."""
     read = dict.fromkeys((agent.name for agent in agents), 0)
     while True:
@@ -123,7 +149,8 @@ def said(agents: Sequence[Agent], sleep: Callable[[float], None] = time.sleep) -
 
 
 class _Switches(socketserver.ThreadingUnixStreamServer):
-    """The agents' power switches, in the lab daemon's protocol, so that the server's driver `lab` turns them."""
+    """The agents' power switches, in the lab daemon's protocol, so that the server's driver `lab`
+    turns them."""
 
     daemon_threads = True
 
@@ -150,33 +177,51 @@ class _Switch(socketserver.StreamRequestHandler):
             every = {id(each): each.describe() for each in self.server.agents.values()}
             return {"ok": True, "nodes": list(every.values())}
         acts: dict[str, Callable[[Agent], None]] = {
-            "on": Agent.on, "off": Agent.off, "reset": Agent.reset, "status": lambda _: None,
-            "console-path": lambda _: None}
+            "on": Agent.on,
+            "off": Agent.off,
+            "reset": Agent.reset,
+            "status": lambda _: None,
+            "console-path": lambda _: None,
+        }
         if agent is None or op not in acts:
-            return {"ok": False, "error": f"there is no agent {asked.get('node')!r}" if op in acts else f"no op {op!r}"}
+            return {
+                "ok": False,
+                "error": (
+                    f"there is no agent {asked.get('node')!r}" if op in acts else f"no op {op!r}"
+                ),
+            }
         acts[op](agent)
         return {"ok": True, **agent.describe()}
 
 
 @contextmanager
 def running(lab: str, count: int, disk_size: int, *, on: bool = True) -> Iterator[list[Agent]]:
-    """Run so many agents on the lab's bridge, with their switches, until the block is left. Raises `Refused`."""
+    """Run so many agents on the lab's bridge, with their switches, until the block is left. Raises
+    `Refused`."""
     record.load(lab)
     if not 1 <= count <= MOST:
         raise Refused("invalid", f"there can be 1 to {MOST} agents, not {count}", "count")
     if shutil.which("busybox") is None:
-        raise Refused("conflict", "agents need busybox, for its DHCP client (Debian: apt install busybox-static)")
+        raise Refused(
+            "conflict",
+            "agents need busybox, for its DHCP client (Debian: apt install busybox-static)",
+        )
     folder, path = record.folder(lab) / FOLDER, record.folder(lab) / SOCKET
     try:
         folder.mkdir()
     except FileExistsError:
-        raise Refused("conflict", f"lab {lab} has agents already, or a kill left some behind (remove the lab: "
-                      f"cod lab down {lab})") from None
+        raise Refused(
+            "conflict",
+            f"lab {lab} has agents already, or a kill left some behind (remove the lab: "
+            f"cod lab down {lab})",
+        ) from None
     made: list[Agent] = []
     switches: _Switches | None = None
     try:
         made += (Agent(lab, number, disk_size) for number in range(1, count + 1))
-        switches = _Switches(path, {name: agent for agent in made for name in (agent.name, agent.mac)})
+        switches = _Switches(
+            path, {name: agent for agent in made for name in (agent.name, agent.mac)}
+        )
         threading.Thread(target=switches.serve_forever, daemon=True).start()
         for agent in made if on else ():
             agent.on()

@@ -1,7 +1,8 @@
-"""Have the kernel finish checksums itself: ``python -m cod.lab.checksums INTERFACE…``, inside a network namespace.
+"""Have the kernel finish checksums itself: ``python -m cod.lab.checksums INTERFACE…``, inside a
+network namespace.
 
-A pair of virtual interfaces passes packets on with unfinished checksums, for hardware to finish that is not there. A
-switch in user space takes them as they are, and the receiver drops them.
+A pair of virtual interfaces passes packets on with unfinished checksums, for hardware to finish
+that is not there. A switch in user space takes them as they are, and the receiver drops them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Cleans up after a process that was killed: ``python -m cod.lab.cleaner``, started by `start`.
 
-A killed process cannot remove what it made. Its cleaner is a process in a session of its own, which holds one end of a
-pipe and waits: the kernel closes the other end when the owner ends, however it ends. Then the cleaner ends what the
-owner started, and removes its labs and namespaces. It finds them by three marks:
+A killed process cannot remove what it made. Its cleaner is a process in a session of its own, which
+holds one end of a pipe and waits: the kernel closes the other end when the owner ends, however it
+ends. Then the cleaner ends what the owner started, and removes its labs and namespaces. It finds
+them by three marks:
 
-- processes by their environment: `start` puts the owner's mark into it, and everything that is started inherits it;
+- processes by their environment: `start` puts the owner's mark into it, and everything that is
+  started inherits it;
 - labs by the names that the owner gave;
 - namespaces, and further labs, by the owner's process id in their names.
 
@@ -26,19 +28,27 @@ from cod.lab import control, network, record
 from cod.lab.processes import NAMESPACES, Process, end, identify, inside
 
 MARKS = "COD_CLEANED_BY"
-"""The variable that holds the marks of a process's owners, the outermost first, with colons between."""
+"""The variable that holds the marks of a process's owners, the outermost first, with colons
+between."""
 
 
 def start(*labs: str) -> subprocess.Popen[bytes]:
-    """Start a cleaner of this process, and of those `labs` whoever made them. Close its `stdin` to have it clean up."""
+    """Start a cleaner of this process, and of those `labs` whoever made them. Close its `stdin` to
+    have it clean up."""
     itself = identify(os.getpid())
     assert itself is not None
     mark = f"{itself.pid}.{itself.start}"
     command = [sys.executable, "-m", "cod.lab.cleaner", mark, *labs]
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, MARKS: "", "PYTHONPATH": root, "COD_LAB_ROOT": str(record.root())}
-    cleaner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               start_new_session=True, env=environment)
+    cleaner = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=environment,
+    )
     marks = [each for each in os.environ.get(MARKS, "").split(":") if each]
     if mark not in marks:
         os.environ[MARKS] = ":".join([*marks, mark])
@@ -68,13 +78,18 @@ def _marked(mark: str) -> list[Process]:
 
 
 def _has(pid: int, mark: str) -> bool:
-    """Return whether the process inherited the mark. Its owner, whose own environment is older, has not."""
+    """Return whether the process inherited the mark. Its owner, whose own environment is older, has
+    not."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # it has ended, or is somebody else's
         return False
     name = MARKS.encode() + b"="
-    return any(mark.encode() in each.removeprefix(name).split(b":") for each in variables if each.startswith(name))
+    return any(
+        mark.encode() in each.removeprefix(name).split(b":")
+        for each in variables
+        if each.startswith(name)
+    )
 
 
 def main(mark: str, *labs: str) -> None:

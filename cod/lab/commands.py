@@ -15,7 +15,18 @@ from rich.table import Table
 
 from cod.lab import agents as simulated
 from cod.lab import control, network, record
-from cod.lab.spec import ADDRESS, BUSES, NICS, LabDisk, LabNic, LabSpec, completed, counted, parse, size_of
+from cod.lab.spec import (
+    ADDRESS,
+    BUSES,
+    NICS,
+    LabDisk,
+    LabNic,
+    LabSpec,
+    completed,
+    counted,
+    parse,
+    size_of,
+)
 from cod.model import Refused
 
 
@@ -41,18 +52,40 @@ def lab() -> None:
 
 
 @lab.command()
-@click.argument("spec", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "spec", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
 @click.option("--name", default="lab", show_default=True, help="Name of the lab (without a SPEC).")
 @click.option("--bios", default=2, show_default=True, help="How many machines with BIOS.")
 @click.option("--uefi", default=1, show_default=True, help="How many machines with UEFI.")
 @click.option("--memory", default=512, show_default=True, help="MiB of memory of each.")
 @click.option("--disk", default="4G", show_default=True, help="Size of the disk of each.")
-@click.option("--bus", type=click.Choice(BUSES), default="virtio", show_default=True, help="What the disk hangs on.")
-@click.option("--nic", type=click.Choice(NICS), default=NICS[0], show_default=True, help="Model of the NIC.")
-@click.option("--address", default=ADDRESS, show_default=True, help="The bridge's address with prefix length.")
+@click.option(
+    "--bus",
+    type=click.Choice(BUSES),
+    default="virtio",
+    show_default=True,
+    help="What the disk hangs on.",
+)
+@click.option(
+    "--nic", type=click.Choice(NICS), default=NICS[0], show_default=True, help="Model of the NIC."
+)
+@click.option(
+    "--address", default=ADDRESS, show_default=True, help="The bridge's address with prefix length."
+)
 @as_json
-def up(spec: Path | None, name: str, bios: int, uefi: int, memory: int, disk: str, bus: str, nic: str, address: str,
-       json_: bool) -> None:
+def up(
+    spec: Path | None,
+    name: str,
+    bios: int,
+    uefi: int,
+    memory: int,
+    disk: str,
+    bus: str,
+    nic: str,
+    address: str,
+    json_: bool,
+) -> None:
     """Make a lab, all machines switched off, from the file SPEC (TOML) or from the options.
 
     Example: cod lab up --name demo --bios 2 --uefi 1 --disk 8G
@@ -60,7 +93,9 @@ def up(spec: Path | None, name: str, bios: int, uefi: int, memory: int, disk: st
     if spec is not None:
         wanted = parse(spec.read_text())
     else:
-        like = counted(name, bios, uefi, disk=LabDisk(size_of(disk), bus), memory=memory, nic=LabNic(nic))
+        like = counted(
+            name, bios, uefi, disk=LabDisk(size_of(disk), bus), memory=memory, nic=LabNic(nic)
+        )
         wanted = completed(LabSpec(name, like.nodes, address))
     _show(control.up(wanted), json_)
 
@@ -111,12 +146,16 @@ def console(name: str, node: str, follow: bool, json_: bool) -> None:
     """
     path = control.console(name, node)
     if follow and json_:
-        raise click.UsageError("--follow shows the console as it is written: it goes without --json")
+        raise click.UsageError(
+            "--follow shows the console as it is written: it goes without --json"
+        )
     if follow:
         sys.exit(subprocess.call(["tail", "-n", "+1", "-F", str(path)]))
     text = path.read_bytes() if path.exists() else b""
     if json_:
-        click.echo(json.dumps({"node": node, "file": str(path), "text": text.decode(errors="replace")}))
+        click.echo(
+            json.dumps({"node": node, "file": str(path), "text": text.decode(errors="replace")})
+        )
     else:
         click.echo(text, nl=False)
 
@@ -138,14 +177,21 @@ def power(name: str, node: str, op: str, json_: bool) -> None:
 @lab.command()
 @click.argument("count", type=click.IntRange(1, simulated.MOST))
 @click.argument("name", default="lab")
-@click.option("--disk", default="64M", show_default=True, help="Size of the disk of each, a sparse file.")
-@click.option("--off", "wait", is_flag=True, help="Leave them switched off: the server's power driver turns them on.")
+@click.option(
+    "--disk", default="64M", show_default=True, help="Size of the disk of each, a sparse file."
+)
+@click.option(
+    "--off",
+    "wait",
+    is_flag=True,
+    help="Leave them switched off: the server's power driver turns them on.",
+)
 @as_json
 def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
     """Run COUNT simulated nodes on a lab's network until Ctrl-C, and show what they say.
 
-    They speak DHCP, HTTP and confd as machines do; there is no machine. A lab that is not there is made without
-    machines, and removed at the end. With --json each line is an object.
+    They speak DHCP, HTTP and confd as machines do; there is no machine. A lab that is not there is
+    made without machines, and removed at the end. With --json each line is an object.
 
     Example: cod lab agents 20
     """
@@ -155,13 +201,25 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
         control.up(completed(LabSpec(name, ())))
     try:
         with simulated.running(name, count, size_of(disk), on=not wait) as nodes:
-            there = {"lab": name, "namespace": record.namespace(name), "address": record.load(name).spec.address,
-                     "bridge": network.BRIDGE, "switches": str(record.folder(name) / simulated.SOCKET),
-                     "agents": [{"name": node.name, "mac": node.mac} for node in nodes]}
-            sentence = f"{count} agents in {there['namespace']}, at {there['bridge']}; switches: {there['switches']}"
+            there = {
+                "lab": name,
+                "namespace": record.namespace(name),
+                "address": record.load(name).spec.address,
+                "bridge": network.BRIDGE,
+                "switches": str(record.folder(name) / simulated.SOCKET),
+                "agents": [{"name": node.name, "mac": node.mac} for node in nodes],
+            }
+            sentence = (
+                f"{count} agents in {there['namespace']}, at {there['bridge']}; switches:"
+                f" {there['switches']}"
+            )
             click.echo(json.dumps(there) if json_ else sentence)
             for node, line in simulated.said(nodes):
-                click.echo(json.dumps({"agent": node.name, "said": line}) if json_ else f"{node.name}: {line}")
+                click.echo(
+                    json.dumps({"agent": node.name, "said": line})
+                    if json_
+                    else f"{node.name}: {line}"
+                )
     except KeyboardInterrupt:
         pass
     finally:
@@ -185,10 +243,16 @@ def vlan(name: str, vlan: int, address: str, json_: bool) -> None:
     interface = f"vlan{vlan}"
     network.add_interface(record.namespace(name), interface, vlan, address)
     made = {"lab": name, "interface": interface, "vlan": vlan, "address": address}
-    click.echo(json.dumps(made) if json_ else f"{interface} in {record.namespace(name)} has {address}, in VLAN {vlan}")
+    click.echo(
+        json.dumps(made)
+        if json_
+        else f"{interface} in {record.namespace(name)} has {address}, in VLAN {vlan}"
+    )
 
 
-@lab.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@lab.command(
+    "exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 @click.argument("name")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_(name: str, argv: tuple[str, ...]) -> None:
@@ -204,12 +268,22 @@ def _show(found: dict[str, Any], json_: bool) -> None:
     if json_:
         click.echo(json.dumps(found, indent=1))
         return
-    title = f"lab {found['name']}: {found['address']} on {found['bridge']} in {found['namespace']} ({found['accel']})"
+    title = (
+        f"lab {found['name']}: {found['address']} on {found['bridge']} in {found['namespace']}"
+        f" ({found['accel']})"
+    )
     table = Table(title=title, title_justify="left")
     for column in ("name", "power", "firmware", "nics", "disks", "mac", "uuid"):
         table.add_column(column)
     for node in found["nodes"]:
         disks = [f"{disk['size'] / (1 << 30):g} GiB {disk['bus']}" for disk in node["disks"]]
-        table.add_row(node["name"], node["power"], node["firmware"], ", ".join(node["nics"]), ", ".join(disks),
-                      node["mac"], node["uuid"])
+        table.add_row(
+            node["name"],
+            node["power"],
+            node["firmware"],
+            ", ".join(node["nics"]),
+            ", ".join(disks),
+            node["mac"],
+            node["uuid"],
+        )
     Console().print(table)

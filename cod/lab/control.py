@@ -1,7 +1,7 @@
 """Making, using and removing labs: `up`, `down`, `status`, `console`, `power`, `run_inside`.
 
-Everything needs root. Labs with different names live side by side, with the same addresses if they like: each has a
-network namespace of its own. Errors are `Refused` with a sentence.
+Everything needs root. Labs with different names live side by side, with the same addresses if they
+like: each has a network namespace of its own. Errors are `Refused` with a sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SWITCH_SECONDS = 90.0
 
 
 def up(spec: LabSpec) -> dict[str, Any]:
-    """Make the lab with every node switched off; returns its status. What fails half-way is removed again.
+    """Make the lab with every node switched off; returns its status. What fails half-way is removed
+    again.
 
     `Refused` (conflict) when a lab, or a namespace, of that name exists.
     """
@@ -35,7 +36,11 @@ def up(spec: LabSpec) -> dict[str, Any]:
     if os.geteuid() != 0:
         raise Refused("forbidden", "a lab needs root: it makes network namespaces")
     if network.exists(record.namespace(spec.name)):
-        raise Refused("conflict", f"there is a network namespace {record.namespace(spec.name)} already", "name")
+        raise Refused(
+            "conflict",
+            f"there is a network namespace {record.namespace(spec.name)} already",
+            "name",
+        )
     accelerator = accel.choose(record.root()) if spec.nodes else "none"
     _claim(spec.name)
     try:
@@ -48,15 +53,19 @@ def up(spec: LabSpec) -> dict[str, Any]:
 
 
 def down(name: str) -> None:
-    """Remove the lab: its processes, and any other in its namespace, the namespace, the folder. Whatever is gone
-    already, or was never made, is passed over; a lab that does not exist is no error."""
+    """Remove the lab: its processes, and any other in its namespace, the namespace, the folder.
+    Whatever is gone already, or was never made, is passed over; a lab that does not exist is no
+    error."""
     folder = record.folder(name)
     if not folder.is_dir():
         return
-    with suppress(Refused):  # made by half, or a broken record: what there is of it is found by its name below
+    # made by half, or a broken record: what there is of it is found by its name below
+    with suppress(Refused):
         processes.end(record.load(name).processes())
     namespace = record.namespace(name)
-    while left := [process for each in network.all_of(namespace) for process in processes.inside(each)]:
+    while left := [
+        process for each in network.all_of(namespace) for process in processes.inside(each)
+    ]:
         processes.end(left)
     network.remove(namespace)
     while folder.is_dir():
@@ -73,25 +82,42 @@ def down_all() -> list[str]:
 
 
 def status(name: str) -> dict[str, Any]:
-    """Return what the lab is: namespace, address, socket, accelerator, whether its daemon runs, and its nodes.
+    """Return what the lab is: namespace, address, socket, accelerator, whether its daemon runs, and
+    its nodes.
 
-    Each node: power ('on', 'off', or 'unknown' without the daemon), pid, and what `machine.describe` says of it.
+    Each node: power ('on', 'off', or 'unknown' without the daemon), pid, and what
+    `machine.describe` says of it.
     """
     made = record.load(name)
     running = made.daemon is not None and made.daemon.alive()
-    nodes = ask(name, "list")["nodes"] if running else [
-        {"power": "unknown", "pid": None, **machine.describe(node, record.folder(name))} for node in made.spec.nodes]
+    nodes = (
+        ask(name, "list")["nodes"]
+        if running
+        else [
+            {"power": "unknown", "pid": None, **machine.describe(node, record.folder(name))}
+            for node in made.spec.nodes
+        ]
+    )
     return {
-        "name": name, "namespace": record.namespace(name), "bridge": network.BRIDGE, "address": made.spec.address,
-        "accel": made.accel, "folder": str(record.folder(name)), "socket": str(record.socket_path(name)),
-        "daemon": "running" if running else "not running", "switch": made.spec.switch,
-        "switch_address": network.switch_of(record.namespace(name)).address if made.spec.switch == "ovs" else None,
+        "name": name,
+        "namespace": record.namespace(name),
+        "bridge": network.BRIDGE,
+        "address": made.spec.address,
+        "accel": made.accel,
+        "folder": str(record.folder(name)),
+        "socket": str(record.socket_path(name)),
+        "daemon": "running" if running else "not running",
+        "switch": made.spec.switch,
+        "switch_address": (
+            network.switch_of(record.namespace(name)).address if made.spec.switch == "ovs" else None
+        ),
         "nodes": nodes,
     }
 
 
 def power(name: str, node: str, op: str) -> dict[str, Any]:
-    """Turn a node's switch: `op` is 'on', 'off', 'reset' or 'status'. Returns the node as `status` shows it."""
+    """Turn a node's switch: `op` is 'on', 'off', 'reset' or 'status'. Returns the node as `status`
+    shows it."""
     return ask(name, op, node)
 
 
@@ -102,7 +128,8 @@ def console(name: str, node: str) -> Path:
 
 
 def run_inside(name: str, argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start `argv` in the lab's namespace; `options` are those of Popen. It ends with the lab, if not before."""
+    """Start `argv` in the lab's namespace; `options` are those of Popen. It ends with the lab, if
+    not before."""
     record.load(name)
     return subprocess.Popen(network.inside(record.namespace(name), argv), **options)
 
@@ -115,9 +142,13 @@ def ask(name: str, op: str, node: str | None = None) -> dict[str, Any]:
             connection.settimeout(SWITCH_SECONDS)
             connection.connect(str(record.socket_path(made.spec.name)))
             connection.sendall(json.dumps({"op": op, "node": node}).encode() + b"\n")
-            answer = json.loads(connection.makefile().readline() or '{"ok": false, "error": "its daemon ended"}')
+            answer = json.loads(
+                connection.makefile().readline() or '{"ok": false, "error": "its daemon ended"}'
+            )
     except OSError as error:
-        raise Refused("conflict", f"the power switches of lab {name} do not answer: {error}") from None
+        raise Refused(
+            "conflict", f"the power switches of lab {name} do not answer: {error}"
+        ) from None
     if not answer["ok"]:
         raise Refused("conflict", str(answer["error"]), "node")
     return {key: value for key, value in answer.items() if key != "ok"}
@@ -130,7 +161,9 @@ def _claim(name: str) -> None:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        raise Refused("conflict", f"there is a lab {name!r} already (remove it: cod lab down {name})", "name") from None
+        raise Refused(
+            "conflict", f"there is a lab {name!r} already (remove it: cod lab down {name})", "name"
+        ) from None
     for part in record.PARTS:
         (folder / part).mkdir()
 
@@ -141,17 +174,33 @@ def _make(spec: LabSpec) -> None:
     network.make(record.namespace(spec.name), spec)
     server = spec.address.partition("/")[0]
     for router in network.routers(record.namespace(spec.name), spec):
-        network.start_relay(router, server, record.folder(spec.name) / "log" / f"relay.{router.network}.log")
-    argv = network.inside(record.namespace(spec.name), [sys.executable, "-m", "cod.lab.daemon", spec.name])
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "COD_LAB_ROOT": str(record.root())}
+        network.start_relay(
+            router, server, record.folder(spec.name) / "log" / f"relay.{router.network}.log"
+        )
+    argv = network.inside(
+        record.namespace(spec.name), [sys.executable, "-m", "cod.lab.daemon", spec.name]
+    )
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "COD_LAB_ROOT": str(record.root()),
+    }
     with open(record.folder(spec.name) / "daemon.log", "ab") as log:
-        daemon = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                  env=environment)
+        daemon = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=environment,
+        )
     until = time.monotonic() + START_SECONDS
     while not _listens(record.socket_path(spec.name)):
         if daemon.poll() is not None or time.monotonic() > until:
             words = (record.folder(spec.name) / "daemon.log").read_text().strip().splitlines()
-            raise Refused("conflict", f"the lab's daemon does not start: {words[-1] if words else 'it says nothing'}")
+            raise Refused(
+                "conflict",
+                f"the lab's daemon does not start: {words[-1] if words else 'it says nothing'}",
+            )
         time.sleep(0.02)
 
 

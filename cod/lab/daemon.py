@@ -1,17 +1,19 @@
-"""The lab's power switches: ``python -m cod.lab.daemon NAME``, started by `cod.lab.control.up` inside the namespace.
+"""The lab's power switches: ``python -m cod.lab.daemon NAME``, started by `cod.lab.control.up`
+inside the namespace.
 
-It listens on a UNIX socket. A request is one line of JSON, an answer too; a connection may carry many::
+It listens on a UNIX socket. A request is one line of JSON, an answer too; a connection may carry
+many::
 
-    {"op": "on", "node": "n1"}       -> {"ok": true, "power": "on"}
-    {"op": "off" | "reset" | "status" | "console-path", "node": "n1"}
-    {"op": "list"}                   -> {"ok": true, "nodes": [{"name": "n1", "power": "off", ...}, ...]}
+    {"op": "on", "node": "n1"}       -> {"ok": true, "power": "on"} {"op": "off" | "reset" |
+    "status" | "console-path", "node": "n1"} {"op": "list"}                   -> {"ok": true,
+    "nodes": [{"name": "n1", "power": "off", ...}, ...]}
     anything wrong                   -> {"ok": false, "error": "a sentence"}
 
 A node is named by its name or by its MAC.
 
-Off is what a switched outlet does: QEMU is killed, the guest gets no chance to object. Reset is off, then on. A machine
-whose QEMU has ended by itself (the guest shut down, QEMU crashed) is off. A node is on once QEMU's control socket has
-greeted: from then on the machine runs.
+Off is what a switched outlet does: QEMU is killed, the guest gets no chance to object. Reset is
+off, then on. A machine whose QEMU has ended by itself (the guest shut down, QEMU crashed) is off. A
+node is on once QEMU's control socket has greeted: from then on the machine runs.
 """
 
 from __future__ import annotations
@@ -70,14 +72,19 @@ class Switches:
             if name not in self._running:
                 spec = self._record.spec
                 position = next(n for n, node in enumerate(spec.nodes) if node.name == name)
-                argv = machine.command(spec.nodes[position], position, self._folder, self._record.accel, spec.switch)
+                argv = machine.command(
+                    spec.nodes[position], position, self._folder, self._record.accel, spec.switch
+                )
                 if spec.switch == "ovs":
-                    argv = network.inside(network.ports_namespace(record.namespace(spec.name), spec), argv)
+                    argv = network.inside(
+                        network.ports_namespace(record.namespace(spec.name), spec), argv
+                    )
                 machine.qmp_path(self._folder, name).unlink(missing_ok=True)
                 log_path = self._folder / "log" / f"{name}.log"
                 with open(log_path, "ab") as log:
-                    process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, stdout=log,
-                                                                   stderr=log)
+                    process = await asyncio.create_subprocess_exec(
+                        *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+                    )
                 self._running[name] = process
                 identity = identify(process.pid)
                 if identity:
@@ -93,7 +100,9 @@ class Switches:
                         process.kill()
                     await process.wait()
                     self._ended(name, process)
-                    raise Refused("conflict", f"{name} does not start: {_last_line(log_path)}", "node") from None
+                    raise Refused(
+                        "conflict", f"{name} does not start: {_last_line(log_path)}", "node"
+                    ) from None
 
     async def off(self, name: str) -> None:
         """Switch off and wait until the machine is gone; nothing happens if it is off."""
@@ -112,7 +121,8 @@ class Switches:
     def _describe(self, name: str) -> dict[str, Any]:
         node, process = self._record.spec.node(name), self._running.get(name)
         return {
-            "power": "on" if process else "off", "pid": process.pid if process else None,
+            "power": "on" if process else "off",
+            "pid": process.pid if process else None,
             **machine.describe(node, self._folder),
         }
 

@@ -1,8 +1,9 @@
 """The QEMU command line of one machine: real firmware that tries its devices in the spec's order.
 
-BIOS machines run SeaBIOS with the iPXE ROMs of their NICs, as a server's own PXE ROM would. UEFI machines run OVMF; its
-own PXE stack speaks on virtio, whose ROM is left out unless the spec wants it. A NIC's ROM brings the driver that OVMF
-lacks for any other model; OVMF lists that iPXE and its own PXE stack, on top of the ROM's driver, as two boot options.
+BIOS machines run SeaBIOS with the iPXE ROMs of their NICs, as a server's own PXE ROM would. UEFI
+machines run OVMF; its own PXE stack speaks on virtio, whose ROM is left out unless the spec wants
+it. A NIC's ROM brings the driver that OVMF lacks for any other model; OVMF lists that iPXE and its
+own PXE stack, on top of the ROM's driver, as two boot options.
 """
 
 from __future__ import annotations
@@ -18,13 +19,25 @@ from cod.lab.spec import LabNode
 OVMF_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 OVMF_VARS = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
 QEMU = "qemu-system-x86_64"
-CONTROLLERS = {"ahci": "ich9-ahci,id=sata", "virtio-scsi": "virtio-scsi-pci,id=vscsi", "megasas": "megasas,id=raid",
-               "usb": "qemu-xhci,id=usb"}
+CONTROLLERS = {
+    "ahci": "ich9-ahci,id=sata",
+    "virtio-scsi": "virtio-scsi-pci,id=vscsi",
+    "megasas": "megasas,id=raid",
+    "usb": "qemu-xhci,id=usb",
+}
 # The number is the disk's among those of its bus.
-DEVICES = {"virtio": "virtio-blk-pci", "ahci": "ide-hd,bus=sata.{}", "nvme": "nvme",
-           "virtio-scsi": "scsi-hd,bus=vscsi.0,scsi-id={}", "megasas": "scsi-hd,bus=raid.0,scsi-id={}",
-           "usb": "usb-storage,bus=usb.0"}
-ACCELERATORS = {"kvm": ["-accel", "kvm", "-cpu", "host"], "tcg": ["-accel", "tcg,thread=multi", "-cpu", "max"]}
+DEVICES = {
+    "virtio": "virtio-blk-pci",
+    "ahci": "ide-hd,bus=sata.{}",
+    "nvme": "nvme",
+    "virtio-scsi": "scsi-hd,bus=vscsi.0,scsi-id={}",
+    "megasas": "scsi-hd,bus=raid.0,scsi-id={}",
+    "usb": "usb-storage,bus=usb.0",
+}
+ACCELERATORS = {
+    "kvm": ["-accel", "kvm", "-cpu", "host"],
+    "tcg": ["-accel", "tcg,thread=multi", "-cpu", "max"],
+}
 
 
 def prepare(node: LabNode, folder: Path) -> None:
@@ -36,30 +49,68 @@ def prepare(node: LabNode, folder: Path) -> None:
         shutil.copyfile(OVMF_VARS, _vars(folder, node))
 
 
-def command(node: LabNode, position: int, folder: Path, accel: str, switch: str = "bridge") -> list[str]:
-    """Return the command that is the machine `node`, the spec's node at `position`, while it is switched on. `switch`:
-    what its NICs are connected to."""
+def command(
+    node: LabNode, position: int, folder: Path, accel: str, switch: str = "bridge"
+) -> list[str]:
+    """Return the command that is the machine `node`, the spec's node at `position`, while it is
+    switched on. `switch`: what its NICs are connected to."""
     return [
-        QEMU, "-name", node.name, "-machine", f"{node.machine},graphics=off", *ACCELERATORS[accel],
+        QEMU,
+        "-name",
+        node.name,
+        "-machine",
+        f"{node.machine},graphics=off",
+        *ACCELERATORS[accel],
         # A server that finds nothing to boot begins again; SeaBIOS would halt.
-        "-boot", "strict=on,reboot-timeout=10000",
-        "-m", str(node.memory), "-smp", str(node.cpus), "-nodefaults", "-display", "none", "-vga", "none",
-        "-uuid", node.uuid,
-        "-smbios", f"type=1,manufacturer=COD,product=lab-{node.firmware},serial={node.serial},uuid={node.uuid}",
-        "-qmp", f"unix:{qmp_path(folder, node.name)},server=on,wait=off",
-        "-chardev", f"file,id=console,path={console_path(folder, node.name)},append=on", "-serial", "chardev:console",
-        *_firmware(node, folder), *_nics(node, position, switch), *_disks(node, folder),
+        "-boot",
+        "strict=on,reboot-timeout=10000",
+        "-m",
+        str(node.memory),
+        "-smp",
+        str(node.cpus),
+        "-nodefaults",
+        "-display",
+        "none",
+        "-vga",
+        "none",
+        "-uuid",
+        node.uuid,
+        "-smbios",
+        f"type=1,manufacturer=COD,product=lab-{node.firmware},serial={node.serial},uuid={node.uuid}",
+        "-qmp",
+        f"unix:{qmp_path(folder, node.name)},server=on,wait=off",
+        "-chardev",
+        f"file,id=console,path={console_path(folder, node.name)},append=on",
+        "-serial",
+        "chardev:console",
+        *_firmware(node, folder),
+        *_nics(node, position, switch),
+        *_disks(node, folder),
     ]
 
 
 def describe(node: LabNode, folder: Path) -> dict[str, Any]:
-    """Return what people and programs want to know of a machine, ready for JSON. `mac` is of the NIC that boots."""
+    """Return what people and programs want to know of a machine, ready for JSON. `mac` is of the
+    NIC that boots."""
     return {
-        "name": node.name, "firmware": node.firmware, "mac": node.mac, "macs": list(node.macs), "uuid": node.uuid,
+        "name": node.name,
+        "firmware": node.firmware,
+        "mac": node.mac,
+        "macs": list(node.macs),
+        "uuid": node.uuid,
         "nics": [nic.model for nic in node.nics],
-        "disks": [{"bus": disk.bus, "size": disk.size, "sector": disk.sector, "serial": f"{node.serial}-{position}",
-                   "file": str(disk_path(folder, node, position))} for position, disk in enumerate(node.disks)],
-        "boot": list(node.boot), "console": str(console_path(folder, node.name)),
+        "disks": [
+            {
+                "bus": disk.bus,
+                "size": disk.size,
+                "sector": disk.sector,
+                "serial": f"{node.serial}-{position}",
+                "file": str(disk_path(folder, node, position)),
+            }
+            for position, disk in enumerate(node.disks)
+        ],
+        "boot": list(node.boot),
+        "console": str(console_path(folder, node.name)),
     }
 
 
@@ -81,44 +132,73 @@ def disk_path(folder: Path, node: LabNode, position: int) -> Path:
 def flash(code: Path, variables: Path) -> list[str]:
     """Return the two flash chips of UEFI firmware."""
     return [
-        "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}",
-        "-drive", f"if=pflash,format=raw,unit=1,file={variables}",
+        "-drive",
+        f"if=pflash,format=raw,unit=0,readonly=on,file={code}",
+        "-drive",
+        f"if=pflash,format=raw,unit=1,file={variables}",
     ]
 
 
 def _firmware(node: LabNode, folder: Path) -> list[str]:
     if node.firmware != "uefi":
         return []
-    # Set-up as a site with IPv4 has it. OVMF tries all of a NIC's ways to boot before the first disk, and those over
-    # IPv6 each wait a quarter of a minute for an answer.
-    left_out = ["IPv6Support", "IPv6PXESupport", *(["IPv4PXESupport"] if node.netboot == "http" else [])]
-    setup = [word for key in left_out for word in ("-fw_cfg", f"name=opt/org.tianocore/{key},string=no")]
+    # Set-up as a site with IPv4 has it. OVMF tries all of a NIC's ways to boot before the first
+    # disk, and those over IPv6 each wait a quarter of a minute for an answer.
+    left_out = [
+        "IPv6Support",
+        "IPv6PXESupport",
+        *(["IPv4PXESupport"] if node.netboot == "http" else []),
+    ]
+    setup = [
+        word for key in left_out for word in ("-fw_cfg", f"name=opt/org.tianocore/{key},string=no")
+    ]
     return [*flash(OVMF_CODE, _vars(folder, node)), *setup]
 
 
 def _nics(node: LabNode, position: int, switch: str) -> list[str]:
     argv = []
-    # A switch in user space passes packets on as they are: the machine has to finish their checksums.
+    # A switch in user space passes packets on as they are: the machine has to finish their
+    # checksums.
     plain = ",vnet_hdr=off" if switch == "ovs" else ""
     for n, nic in enumerate(node.nics):
-        argv += ["-netdev", f"tap,id=net{n},ifname={tap(position, n)},script=no,downscript=no{plain}"]
+        argv += [
+            "-netdev",
+            f"tap,id=net{n},ifname={tap(position, n)},script=no,downscript=no{plain}",
+        ]
         rom = "" if nic.has_rom(node.firmware) else ",romfile="
-        argv += ["-device", f"{nic.model},netdev=net{n},mac={nic.mac}{_bootindex(node, f'nic{n}')}{rom}"]
+        argv += [
+            "-device",
+            f"{nic.model},netdev=net{n},mac={nic.mac}{_bootindex(node, f'nic{n}')}{rom}",
+        ]
     return argv
 
 
 def _disks(node: LabNode, folder: Path) -> list[str]:
-    argv = [word for bus, controller in CONTROLLERS.items() if any(disk.bus == bus for disk in node.disks)
-            for word in ("-device", controller)]
+    argv = [
+        word
+        for bus, controller in CONTROLLERS.items()
+        if any(disk.bus == bus for disk in node.disks)
+        for word in ("-device", controller)
+    ]
     counts = Counter[str]()
     for position, disk in enumerate(node.disks):
-        # A power cut must not lose what the disk has acknowledged: the host's page cache survives QEMU, flushes too.
+        # A power cut must not lose what the disk has acknowledged: the host's page cache survives
+        # QEMU, flushes too.
         path = disk_path(folder, node, position)
         argv += ["-drive", f"if=none,id=disk{position},format=raw,discard=unmap,file={path}"]
         device = DEVICES[disk.bus].format(counts[disk.bus])
-        sectors = f",logical_block_size={disk.sector},physical_block_size={disk.sector}" if disk.sector != 512 else ""
-        argv += ["-device", f"{device},drive=disk{position},serial={node.serial}-{position}{sectors}"
-                            f"{_bootindex(node, f'disk{position}')}"]
+        sectors = (
+            f",logical_block_size={disk.sector},physical_block_size={disk.sector}"
+            if disk.sector != 512
+            else ""
+        )
+        argv += [
+            "-device",
+            (
+                f"{device},drive=disk{position},serial={node.serial}-{position}{sectors}"
+                f"{_bootindex(node, f'disk{position}')}"
+            ),
+        ]
         counts[disk.bus] += 1
     return argv
 

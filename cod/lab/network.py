@@ -1,14 +1,17 @@
 """A lab's networks: a switch for each, one tap for each NIC, and routers that relay DHCP.
 
-A switch is a bridge of the kernel in the lab's namespace, or an Open vSwitch (`cod.lab.openvswitch`), as the spec says.
+A switch is a bridge of the kernel in the lab's namespace, or an Open vSwitch
+(`cod.lab.openvswitch`), as the spec says.
 
-The first bridge has the server's address. `port0`/`port1` is a pair whose one end is always plugged into it: without
-a live port a bridge has no carrier, and without carrier the kernel gives it no IPv6 link-local address, which the
-router advertisement needs before the first machine is switched on.
+The first bridge has the server's address. `port0`/`port1` is a pair whose one end is always plugged
+into it: without a live port a bridge has no carrier, and without carrier the kernel gives it no
+IPv6 link-local address, which the router advertisement needs before the first machine is switched
+on.
 
-A further network with an address is reached over a router, a namespace of its own with one foot in either network,
-that runs ISC's `dhcrelay`. The server's namespace has the bridge of that network too (the machines' taps are there) but
-no address on it, so DHCP reaches the server by the relay alone.
+A further network with an address is reached over a router, a namespace of its own with one foot in
+either network, that runs ISC's `dhcrelay`. The server's namespace has the bridge of that network
+too (the machines' taps are there) but no address on it, so DHCP reaches the server by the relay
+alone.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ def exists(namespace: str) -> bool:
 
 def switch_of(namespace: str) -> OpenVSwitch:
     """Return the Open vSwitch of the lab with that namespace, which need not exist."""
-    return OpenVSwitch(namespace, record.folder(namespace.removeprefix(record.namespace(""))) / "switch")
+    return OpenVSwitch(
+        namespace, record.folder(namespace.removeprefix(record.namespace(""))) / "switch"
+    )
 
 
 def ports_namespace(namespace: str, spec: LabSpec) -> str:
@@ -57,7 +62,10 @@ def make(namespace: str, spec: LabSpec) -> None:
     """Make the namespace and everything in it, the switches and the routers."""
     _ip("netns", "add", namespace)
     _sysctl(namespace, "net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.accept_ra=0")
-    bridges = {"": BRIDGE, **{network.name: f"br{n}" for n, network in enumerate(spec.networks, start=1)}}
+    bridges = {
+        "": BRIDGE,
+        **{network.name: f"br{n}" for n, network in enumerate(spec.networks, start=1)},
+    }
     if spec.switch == "ovs":
         _make_switches(namespace, spec, bridges)
     else:
@@ -74,16 +82,25 @@ def _make_switches(namespace: str, spec: LabSpec, bridges: Mapping[str, str]) ->
     switch.start()
     for network, bridge in bridges.items():
         switch.add_bridge(bridge, f"{spec.name}-switch")  # of one daemon all bridges have one name
-        taps = [tap(position, n) for position, node in enumerate(spec.nodes) for n, nic in enumerate(node.nics)
-                if nic.network == network]
-        _batch(ports, [f"tuntap add dev {name} mode tap" for name in taps] + [f"link set {name} up" for name in taps])
+        taps = [
+            tap(position, n)
+            for position, node in enumerate(spec.nodes)
+            for n, nic in enumerate(node.nics)
+            if nic.network == network
+        ]
+        _batch(
+            ports,
+            [f"tuntap add dev {name} mode tap" for name in taps]
+            + [f"link set {name} up" for name in taps],
+        )
         switch.add_ports(bridge, taps, lldp=True)
     _batch(namespace, ["link set lo up"])
     _move_in(namespace, BRIDGE, spec.address)
 
 
 def add_interface(namespace: str, name: str, vlan: int, address: str) -> None:
-    """Add an interface of the lab's namespace to the first network's Open vSwitch, in that VLAN, with that address.
+    """Add an interface of the lab's namespace to the first network's Open vSwitch, in that VLAN,
+    with that address.
 
     Raises `Refused` for a lab whose switch is another.
     """
@@ -111,11 +128,17 @@ def _make_bridges(namespace: str, spec: LabSpec, bridges: Mapping[str, str]) -> 
     for position, node in enumerate(spec.nodes):
         for n, nic in enumerate(node.nics):
             name = tap(position, n)
-            commands += [f"tuntap add dev {name} mode tap", f"link set {name} master {bridges[nic.network]} up"]
+            commands += [
+                f"tuntap add dev {name} mode tap",
+                f"link set {name} master {bridges[nic.network]} up",
+            ]
     _batch(namespace, commands)
     silent = ["port0", "port1", *(bridge for bridge in bridges.values() if bridge != BRIDGE)]
     _sysctl(namespace, *(f"net.ipv6.conf.{name}.disable_ipv6=1" for name in silent))
-    _batch(namespace, ["link set port0 up", "link set port1 up", *(f"link set {b} up" for b in bridges.values())])
+    _batch(
+        namespace,
+        ["link set port0 up", "link set port1 up", *(f"link set {b} up" for b in bridges.values())],
+    )
 
 
 def _make_router(namespace: str, spec: LabSpec, router: Router, bridge: str) -> None:
@@ -123,13 +146,34 @@ def _make_router(namespace: str, spec: LabSpec, router: Router, bridge: str) -> 
     for side, on in (("near", BRIDGE), ("far", bridge)):
         outer = f"{side}{bridge[2:]}"
         ports = ports_namespace(namespace, spec)
-        _ip("-n", router.namespace, "link", "add", side, "type", "veth", "peer", "name", outer, "netns", ports)
+        _ip(
+            "-n",
+            router.namespace,
+            "link",
+            "add",
+            side,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            outer,
+            "netns",
+            ports,
+        )
         _connect(namespace, on, outer, router.namespace, side)
     _sysctl(router.namespace, "net.ipv4.ip_forward=1", "net.ipv6.conf.all.disable_ipv6=1")
     server = IPv4Interface(spec.address).ip
-    _batch(router.namespace, [
-        "link set lo up", f"addr add {router.near} brd + dev near", f"addr add {router.far} brd + dev far",
-        "link set near up", "link set far up", f"route add default via {server}"])
+    _batch(
+        router.namespace,
+        [
+            "link set lo up",
+            f"addr add {router.near} brd + dev near",
+            f"addr add {router.far} brd + dev far",
+            "link set near up",
+            "link set far up",
+            f"route add default via {server}",
+        ],
+    )
     _batch(namespace, [f"route add {router.far.network} via {router.near.ip}"])
 
 
@@ -147,7 +191,8 @@ def _connect(namespace: str, bridge: str, outer: str, end: str, inner: str) -> N
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """A router between the server's network and `network`: `near` is its address in the former, `far` in the latter."""
+    """A router between the server's network and `network`: `near` is its address in the former,
+    `far` in the latter."""
 
     namespace: str
     network: str
@@ -158,28 +203,45 @@ class Router:
 def routers(namespace: str, spec: LabSpec) -> list[Router]:
     """Return the routers of the spec's networks. A router's near address follows the server's."""
     server = IPv4Interface(spec.address)
-    return [Router(f"{namespace}.{network.name}", network.name,
-                   IPv4Interface(f"{IPv4Address(int(server.ip) + n)}/{server.network.prefixlen}"),
-                   IPv4Interface(network.address))
-            for n, network in enumerate(spec.networks, start=1) if network.address]
+    return [
+        Router(
+            f"{namespace}.{network.name}",
+            network.name,
+            IPv4Interface(f"{IPv4Address(int(server.ip) + n)}/{server.network.prefixlen}"),
+            IPv4Interface(network.address),
+        )
+        for n, network in enumerate(spec.networks, start=1)
+        if network.address
+    ]
 
 
 def start_relay(router: Router, server: str, log: Path) -> subprocess.Popen[bytes]:
     """Start the router's DHCP relay to `server`, an address; `Refused` when it is not installed."""
     if shutil.which(RELAY) is None:
-        raise Refused("conflict", f"network {router.network} needs {RELAY} (Debian: apt install isc-dhcp-relay)")
-    argv = inside(router.namespace, [RELAY, "-4", "-d", "--no-pid", "-iu", "near", "-id", "far", server])
+        raise Refused(
+            "conflict",
+            f"network {router.network} needs {RELAY} (Debian: apt install isc-dhcp-relay)",
+        )
+    argv = inside(
+        router.namespace, [RELAY, "-4", "-d", "--no-pid", "-iu", "near", "-id", "far", server]
+    )
     with open(log, "ab") as file:
-        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+        )
 
 
 def all_of(namespace: str) -> list[str]:
-    """Return the lab's namespaces that exist: its routers' and its own. No name of a lab has a dot."""
-    return [path.name for path in sorted(NAMESPACES.glob(f"{namespace}.*"))] + [namespace] * exists(namespace)
+    """Return the lab's namespaces that exist: its routers' and its own. No name of a lab has a
+    dot."""
+    return [path.name for path in sorted(NAMESPACES.glob(f"{namespace}.*"))] + [namespace] * exists(
+        namespace
+    )
 
 
 def remove(namespace: str) -> None:
-    """Remove the lab's namespaces; their interfaces go with them. Nothing happens when there is none."""
+    """Remove the lab's namespaces; their interfaces go with them. Nothing happens when there is
+    none."""
     for each in all_of(namespace):
         try:
             _ip("netns", "del", each)
@@ -189,11 +251,27 @@ def remove(namespace: str) -> None:
 
 
 def plug(namespace: str, new: str, port: str, mac: str) -> None:
-    """Make the namespace `new` with an interface eth0 of that MAC, plugged into the lab's first switch as `port`."""
+    """Make the namespace `new` with an interface eth0 of that MAC, plugged into the lab's first
+    switch as `port`."""
     _ip("netns", "add", new)
     switch = switch_of(namespace)
     ports = switch.ports_namespace if switch.exists() else namespace
-    _ip("-n", ports, "link", "add", port, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", new)
+    _ip(
+        "-n",
+        ports,
+        "link",
+        "add",
+        port,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "eth0",
+        "address",
+        mac,
+        "netns",
+        new,
+    )
     _connect(namespace, BRIDGE, port, new, "eth0")
     _batch(new, ["link set lo up", "link set eth0 up"])
 
@@ -224,6 +302,8 @@ def _ip(*argv: str, text: str = "") -> None:
 
 def _run(argv: list[str], text: str = "") -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        argv, input=text, capture_output=True, text=True, check=False, env=environment
+    )
     if done.returncode != 0:
         raise Refused("conflict", f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")

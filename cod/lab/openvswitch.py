@@ -1,10 +1,13 @@
-"""A lab's switch as Open vSwitch in user space: every NIC an access port, with LLDP, in VLANs that can be changed.
+"""A lab's switch as Open vSwitch in user space: every NIC an access port, with LLDP, in VLANs that
+can be changed.
 
-Its database and its daemon run in a network namespace of their own, NAMESPACE.switch, with the machines' taps: the
-kernel's own network stack sees each packet on a tap, too, and would answer for the server's address in any VLAN. The
-server's interfaces are internal ports of the switch, which are moved to the lab's namespace.
+Its database and its daemon run in a network namespace of their own, NAMESPACE.switch, with the
+machines' taps: the kernel's own network stack sees each packet on a tap, too, and would answer for
+the server's address in any VLAN. The server's interfaces are internal ports of the switch, which
+are moved to the lab's namespace.
 
-Nothing of an Open vSwitch that the host may run is touched: database, sockets and logs are in the lab's folder.
+Nothing of an Open vSwitch that the host may run is touched: database, sockets and logs are in the
+lab's folder.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ START_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class OpenVSwitch:
-    """The switch of the lab whose namespace is `namespace`, with everything of it below `folder`."""
+    """The switch of the lab whose namespace is `namespace`, with everything of it below
+    `folder`."""
 
     namespace: str
     folder: Path
@@ -49,26 +53,64 @@ class OpenVSwitch:
     def start(self) -> None:
         """Start its database and its daemon in their namespace, which exists."""
         if shutil.which("ovs-vswitchd", path=PATH) is None or not SCHEMA.exists():
-            raise Refused("conflict", 'a lab with switch = "ovs" needs Open vSwitch (Debian: apt install '
-                          'openvswitch-switch; its service need not run)', "switch")
+            raise Refused(
+                "conflict",
+                'a lab with switch = "ovs" needs Open vSwitch (Debian: apt install '
+                "openvswitch-switch; its service need not run)",
+                "switch",
+            )
         self.folder.mkdir(mode=0o700)
         self._run("ovsdb-tool", "create", str(self.folder / "conf.db"), str(SCHEMA))
-        self._begin("ovsdb-server", str(self.folder / "conf.db"), f"--remote=punix:{self.folder / 'db.sock'}")
+        self._begin(
+            "ovsdb-server",
+            str(self.folder / "conf.db"),
+            f"--remote=punix:{self.folder / 'db.sock'}",
+        )
         version = self._run("ovs-vswitchd", "--version").splitlines()[0].rpartition(" ")[2]
         self.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"ovs_version={version}")
         self._begin("ovs-vswitchd", self.address)
 
     def add_bridge(self, name: str, system_name: str) -> None:
         """Add a bridge that calls itself `system_name` by LLDP. Its internal port has its name."""
-        self.vsctl("--", "add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "auto_attach=@aa", "--",
-                   "set", "port", name, f"tag={PROVISIONING_VLAN}", "--",
-                   "--id=@aa", "create", "AutoAttach", f"system_name={system_name}", "system_description=cod-lab")
+        self.vsctl(
+            "--",
+            "add-br",
+            name,
+            "--",
+            "set",
+            "bridge",
+            name,
+            "datapath_type=netdev",
+            "auto_attach=@aa",
+            "--",
+            "set",
+            "port",
+            name,
+            f"tag={PROVISIONING_VLAN}",
+            "--",
+            "--id=@aa",
+            "create",
+            "AutoAttach",
+            f"system_name={system_name}",
+            "system_description=cod-lab",
+        )
 
     def add_ports(self, bridge: str, names: Iterable[str], *, lldp: bool = False) -> None:
-        """Add interfaces of its namespace as access ports in the provisioning VLAN, which may say so by LLDP."""
+        """Add interfaces of its namespace as access ports in the provisioning VLAN, which may say
+        so by LLDP."""
         words: list[str] = []
         for name in names:
-            words += ["--", "--if-exists", "del-port", name, "--", "add-port", bridge, name, f"tag={PROVISIONING_VLAN}"]
+            words += [
+                "--",
+                "--if-exists",
+                "del-port",
+                name,
+                "--",
+                "add-port",
+                bridge,
+                name,
+                f"tag={PROVISIONING_VLAN}",
+            ]
             if lldp:
                 words += ["--", "set", "interface", name, "lldp:enable=true"]
         if words:
@@ -76,28 +118,51 @@ class OpenVSwitch:
 
     def add_internal(self, bridge: str, name: str, vlan: int) -> None:
         """Add an interface `name` in that VLAN, which appears in the switch's namespace."""
-        self.vsctl("add-port", bridge, name, f"tag={vlan}", "--", "set", "interface", name, "type=internal")
+        self.vsctl(
+            "add-port", bridge, name, f"tag={vlan}", "--", "set", "interface", name, "type=internal"
+        )
 
     def vsctl(self, *words: str) -> str:
         """Run ovs-vsctl, and wait until the daemon has done what it says. Raises `Refused`."""
-        return self._run("ovs-vsctl", f"--db={self.address}", f"--timeout={START_SECONDS:.0f}", *words)
+        return self._run(
+            "ovs-vsctl", f"--db={self.address}", f"--timeout={START_SECONDS:.0f}", *words
+        )
 
     def _begin(self, program: str, *argv: str) -> None:
         control = self.folder / f"{program}.ctl"
-        command = ["ip", "netns", "exec", self.ports_namespace, program, *argv, f"--unixctl={control}"]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            self.ports_namespace,
+            program,
+            *argv,
+            f"--unixctl={control}",
+        ]
         log_path = self.folder / f"{program}.log"
         with open(log_path, "ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                       start_new_session=True, env=self._environment())
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self._environment(),
+            )
         until = time.monotonic() + START_SECONDS
         while not control.exists():
             if process.poll() is not None or time.monotonic() > until:
                 lines = log_path.read_text(errors="replace").strip().splitlines()
-                raise Refused("conflict", f"{program} does not start: {lines[-1] if lines else 'it says nothing'}")
+                raise Refused(
+                    "conflict",
+                    f"{program} does not start: {lines[-1] if lines else 'it says nothing'}",
+                )
             time.sleep(0.01)
 
     def _run(self, *argv: str) -> str:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=self._environment())
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, env=self._environment()
+        )
         if done.returncode != 0:
             raise Refused("conflict", f"{argv[0]}: {done.stderr.strip() or done.returncode}")
         return done.stdout.strip()

@@ -1,8 +1,9 @@
-"""Processes that stay recognisable: a pid alone may belong to somebody else by the time it is read again.
+"""Processes that stay recognisable: a pid alone may belong to somebody else by the time it is read
+again.
 
-A process is named by its pid and its start time (field 22 of /proc/PID/stat, in clock ticks since the host booted).
-Before a signal is sent a pidfd is opened and the start time compared *after* that, so the signal can only reach the
-process that was meant.
+A process is named by its pid and its start time (field 22 of /proc/PID/stat, in clock ticks since
+the host booted). Before a signal is sent a pidfd is opened and the start time compared *after*
+that, so the signal can only reach the process that was meant.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def inside(namespace: str) -> list[Process]:
 
 
 def end(processes: Iterable[Process], grace: float = 2.0) -> None:
-    """End them all: SIGTERM, and SIGKILL for those still there after `grace` seconds. Returns when they are gone."""
+    """End them all: SIGTERM, and SIGKILL for those still there after `grace` seconds. Returns when
+    they are gone."""
     opened = [fd for process in processes if (fd := _open(process)) is not None]
     try:
         _signal(opened, signal.SIGTERM)
@@ -61,7 +63,9 @@ def end(processes: Iterable[Process], grace: float = 2.0) -> None:
 
 
 def _pids() -> Iterator[int]:
-    return (int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid())
+    return (
+        int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()
+    )
 
 
 def _is_in(pid: int, wanted: os.stat_result) -> bool:
@@ -72,8 +76,9 @@ def _is_in(pid: int, wanted: os.stat_result) -> bool:
     return (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino)
 
 
-def _stat(pid: int) -> tuple[int, bool]| None:
-    """(start time, running) of `pid`. The program's name, in parentheses, may itself hold spaces and parentheses."""
+def _stat(pid: int) -> tuple[int, bool] | None:
+    """(start time, running) of `pid`. The program's name, in parentheses, may itself hold spaces
+    and parentheses."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

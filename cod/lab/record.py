@@ -1,7 +1,7 @@
 """A lab's folder and the record in it of everything that was made.
 
-The record is written *before* a thing is made, so that whatever exists is found again after any crash. One lab is one
-folder under the root (``$COD_LAB_ROOT``, else /var/lib/cod-lab)::
+The record is written *before* a thing is made, so that whatever exists is found again after any
+crash. One lab is one folder under the root (``$COD_LAB_ROOT``, else /var/lib/cod-lab)::
 
     lab.json           the record: spec, namespace, processes with their start times
     lab.sock           the daemon's socket: the power switches
@@ -63,7 +63,9 @@ class Record:
         """Replace the record on disk in one step."""
         path = folder(self.spec.name) / "lab.json"
         document = {
-            "spec": as_dict(self.spec), "namespace": namespace(self.spec.name), "accel": self.accel,
+            "spec": as_dict(self.spec),
+            "namespace": namespace(self.spec.name),
+            "accel": self.accel,
             "daemon": asdict(self.daemon) if self.daemon else None,
             "nodes": {name: asdict(process) for name, process in self.nodes.items()},
         }
@@ -72,18 +74,22 @@ class Record:
         draft.replace(path)
 
     def processes(self) -> list[Process]:
-        """Return those recorded, the daemon first: nothing may switch a node on while the lab is taken down."""
+        """Return those recorded, the daemon first: nothing may switch a node on while the lab is
+        taken down."""
         return [*filter(None, [self.daemon]), *self.nodes.values()]
 
 
 def load(name: str) -> Record:
-    """Return the record of the lab `name`; `Refused` when there is none, or none that can be read."""
+    """Return the record of the lab `name`; `Refused` when there is none, or none that can be
+    read."""
     try:
         document = json.loads((folder(name) / "lab.json").read_text())
     except FileNotFoundError:
         raise Refused("not_found", f"there is no lab {name!r}", "name") from None
     except ValueError as error:
-        raise Refused("conflict", f"the record of lab {name!r} cannot be read: {error}", "name") from None
+        raise Refused(
+            "conflict", f"the record of lab {name!r} cannot be read: {error}", "name"
+        ) from None
     nodes = {node: Process(**process) for node, process in document["nodes"].items()}
     daemon = Process(**document["daemon"]) if document["daemon"] else None
     return Record(from_dict(document["spec"]), document["accel"], daemon, nodes)
@@ -91,4 +97,6 @@ def load(name: str) -> Record:
 
 def names() -> list[str]:
     """Return every lab that has a folder."""
-    return sorted(path.name for path in root().iterdir() if path.is_dir()) if root().is_dir() else []
+    return (
+        sorted(path.name for path in root().iterdir() if path.is_dir()) if root().is_dir() else []
+    )

@@ -1,4 +1,5 @@
-"""The description of a lab: networks and the machines on them, from a small TOML file or from counts.
+"""The description of a lab: networks and the machines on them, from a small TOML file or from
+counts.
 
 ::
 
@@ -12,8 +13,9 @@
     disks = [{ size = "4G", bus = "virtio" }, { size = "4G", bus = "nvme", sector = 4096 }]
     boot = ["nic0", "disk1", "disk0"]
 
-docs/lab.md explains every key. MACs, the DMI UUID and serial numbers are derived from the names of the lab and of the
-node unless the spec sets them, so a lab that is made again has the same machines.
+docs/lab.md explains every key. MACs, the DMI UUID and serial numbers are derived from the names of
+the lab and of the node unless the spec sets them, so a lab that is made again has the same
+machines.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ Part = TypeVar("Part")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 _SIZE = re.compile(r"(\d+)([KMGT]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_UUIDS = uuid.UUID("5c5f7d0e-2a6b-5b8f-9c53-c0d1ab000000")  # any fixed value: it keeps these UUIDs apart from others'
+# any fixed value: it keeps these UUIDs apart from others'
+_UUIDS = uuid.UUID("5c5f7d0e-2a6b-5b8f-9c53-c0d1ab000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,19 @@ class LabNic:
     mac: str = ""
 
     def has_rom(self, firmware: str) -> bool:
-        """Return whether the card has a ROM: without `rom` all have but virtio on UEFI, whose OVMF has a driver."""
-        return self.rom if self.rom is not None else firmware == "bios" or not self.model.startswith("virtio")
+        """Return whether the card has a ROM: without `rom` all have but virtio on UEFI, whose OVMF
+        has a driver."""
+        return (
+            self.rom
+            if self.rom is not None
+            else firmware == "bios" or not self.model.startswith("virtio")
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class LabDisk:
-    """A disk of `size` bytes (a sparse file) on a bus of `BUSES`, with sectors of `sector` bytes."""
+    """A disk of `size` bytes (a sparse file) on a bus of `BUSES`, with sectors of `sector`
+    bytes."""
 
     size: int = 4 << 30
     bus: str = "virtio"
@@ -80,9 +89,10 @@ class LabNode:
 
     machine    pc or q35; empty: pc for bios, q35 for uefi
     memory     in MiB
-    boot       the devices in the order in which the firmware tries them, "nic0" to "disk9"; a device that is not listed
-               is not tried; empty: all NICs, then all disks
-    boot_kept  (UEFI) QEMU imposes no order: that in the firmware's variables counts, which systems may change
+    boot       the devices in the order in which the firmware tries them, "nic0" to "disk9"; a
+               device that is not listed is not tried; empty: all NICs, then all disks
+    boot_kept  (UEFI) QEMU imposes no order: that in the firmware's variables counts, which systems
+               may change
     netboot    (UEFI) "http": HTTP boot alone; "any": PXE, then HTTP boot
     uuid, serial  empty: derived
     """
@@ -116,8 +126,8 @@ class LabNode:
 class LabNetwork:
     """A further network of a lab.
 
-    address  of a router with a DHCP relay between this network and the server's, with prefix length; empty: a switch
-             without any server or router
+    address  of a router with a DHCP relay between this network and the server's, with prefix
+             length; empty: a switch without any server or router
     """
 
     name: str
@@ -128,7 +138,8 @@ class LabNetwork:
 class LabSpec:
     """A lab. `address` is that of the server's interface, with prefix length.
 
-    switch  "bridge": the kernel's, one flat network; "ovs": Open vSwitch, whose ports may be put into VLANs
+    switch  "bridge": the kernel's, one flat network; "ovs": Open vSwitch, whose ports may be put
+            into VLANs
     """
 
     name: str
@@ -156,10 +167,17 @@ def parse(text: str) -> LabSpec:
 def from_dict(document: Mapping[str, Any]) -> LabSpec:
     """Return a checked and completed spec from the TOML's (or `as_dict`'s) structure."""
     _known(document, LabSpec, "")
-    nodes = tuple(_node(row, f"nodes[{position}]") for position, row in enumerate(document.get("nodes", ())))
+    nodes = tuple(
+        _node(row, f"nodes[{position}]") for position, row in enumerate(document.get("nodes", ()))
+    )
     networks = tuple(_records(document.get("networks", ()), LabNetwork, "networks"))
-    spec = LabSpec(str(document.get("name", "lab")), nodes, str(document.get("address", ADDRESS)), networks,
-                   str(document.get("switch", "bridge")))
+    spec = LabSpec(
+        str(document.get("name", "lab")),
+        nodes,
+        str(document.get("address", ADDRESS)),
+        networks,
+        str(document.get("switch", "bridge")),
+    )
     return completed(spec)
 
 
@@ -168,24 +186,47 @@ def as_dict(spec: LabSpec) -> dict[str, Any]:
     return asdict(spec)
 
 
-def counted(name: str, bios: int, uefi: int, *, disk: LabDisk | None = None, nic: LabNic | None = None, **node: Any
-            ) -> LabSpec:
-    """Return a lab of `bios` + `uefi` like machines n1, n2, … (BIOS first), each with one `disk` and one `nic`; `node`
-    sets other fields."""
+def counted(
+    name: str,
+    bios: int,
+    uefi: int,
+    *,
+    disk: LabDisk | None = None,
+    nic: LabNic | None = None,
+    **node: Any,
+) -> LabSpec:
+    """Return a lab of `bios` + `uefi` like machines n1, n2, … (BIOS first), each with one `disk`
+    and one `nic`; `node` sets other fields."""
     kinds = ["bios"] * bios + ["uefi"] * uefi
     nics, disks = (nic or LabNic(),), (disk or LabDisk(),)
-    nodes = tuple(LabNode(f"n{n}", kind, nics=nics, disks=disks, **node) for n, kind in enumerate(kinds, start=1))
+    nodes = tuple(
+        LabNode(f"n{n}", kind, nics=nics, disks=disks, **node)
+        for n, kind in enumerate(kinds, start=1)
+    )
     return completed(LabSpec(name, nodes))
 
 
 def completed(spec: LabSpec) -> LabSpec:
-    """Return the spec with every derived field filled in; `Refused` when something in it cannot be."""
-    _check(_NAME.fullmatch(spec.name), "name", f"{spec.name!r} is not a name of at most 24 letters, digits and dashes")
+    """Return the spec with every derived field filled in; `Refused` when something in it cannot
+    be."""
+    _check(
+        _NAME.fullmatch(spec.name),
+        "name",
+        f"{spec.name!r} is not a name of at most 24 letters, digits and dashes",
+    )
     _address(spec.address, "address")
     _one_of(spec.switch, SWITCHES, "switch")
     for network in spec.networks:
-        _check(_NAME.fullmatch(network.name), "networks", f"{network.name!r} is not a name of letters, digits, dashes")
-        _check(network.name != "switch", "networks", "'switch' is the name of the namespace of the lab's switch")
+        _check(
+            _NAME.fullmatch(network.name),
+            "networks",
+            f"{network.name!r} is not a name of letters, digits, dashes",
+        )
+        _check(
+            network.name != "switch",
+            "networks",
+            "'switch' is the name of the namespace of the lab's switch",
+        )
         if network.address:
             _address(network.address, f"network {network.name}: address")
     known = [network.name for network in spec.networks]
@@ -249,16 +290,26 @@ def _address(text: str, field: str) -> None:
     try:
         ipaddress.IPv4Interface(text)
     except ValueError:
-        raise Refused("invalid", f"{text!r} is not an IPv4 address with prefix length", field) from None
+        raise Refused(
+            "invalid", f"{text!r} is not an IPv4 address with prefix length", field
+        ) from None
 
 
 def _check_node(node: LabNode, networks: Sequence[str]) -> None:
     where = f"node {node.name}"
-    _check(_NAME.fullmatch(node.name), "name", f"{node.name!r} is not a name of letters, digits and dashes")
+    _check(
+        _NAME.fullmatch(node.name),
+        "name",
+        f"{node.name!r} is not a name of letters, digits and dashes",
+    )
     _one_of(node.firmware, FIRMWARE, f"{where}: firmware")
     _one_of(node.machine, ("", *MACHINES), f"{where}: machine")
     _one_of(node.netboot, NETBOOT, f"{where}: netboot")
-    _check(128 <= node.memory <= 65536, f"{where}: memory", f"{node.memory} MiB is not between 128 and 65536")
+    _check(
+        128 <= node.memory <= 65536,
+        f"{where}: memory",
+        f"{node.memory} MiB is not between 128 and 65536",
+    )
     _check(1 <= node.cpus <= 64, f"{where}: cpus", f"{node.cpus} is not between 1 and 64")
     _check(1 <= len(node.nics) <= 10, f"{where}: nics", "a machine has 1 to 10 NICs")
     _check(len(node.disks) <= 10, f"{where}: disks", "a machine has 10 disks at most")
@@ -268,16 +319,29 @@ def _check_node(node: LabNode, networks: Sequence[str]) -> None:
     for disk in node.disks:
         _one_of(disk.bus, BUSES, f"{where}: disks")
         _one_of(disk.sector, SECTORS, f"{where}: disks: sector")
-        _check(disk.sector == 512 or disk.bus != "ahci", f"{where}: disks: sector",
-               "QEMU's SATA disks have sectors of 512 bytes")
-        _check(disk.size % disk.sector == 0 and disk.size >= 1 << 20, f"{where}: disks",
-               f"{disk.size} is no size for a disk")
+        _check(
+            disk.sector == 512 or disk.bus != "ahci",
+            f"{where}: disks: sector",
+            "QEMU's SATA disks have sectors of 512 bytes",
+        )
+        _check(
+            disk.size % disk.sector == 0 and disk.size >= 1 << 20,
+            f"{where}: disks",
+            f"{disk.size} is no size for a disk",
+        )
     _check(len(set(node.boot)) == len(node.boot), f"{where}: boot", "a device is listed twice")
     for device in node.boot:
         _one_of(device, _devices(node), f"{where}: boot")
-    _check(node.firmware == "uefi" or not (node.boot_kept or node.netboot == "http"), where,
-           "boot_kept and netboot are for UEFI")
-    _check(not (node.boot and node.boot_kept), f"{where}: boot", "an order is imposed or kept, not both")
+    _check(
+        node.firmware == "uefi" or not (node.boot_kept or node.netboot == "http"),
+        where,
+        "boot_kept and netboot are for UEFI",
+    )
+    _check(
+        not (node.boot and node.boot_kept),
+        f"{where}: boot",
+        "an order is imposed or kept, not both",
+    )
 
 
 def _devices(node: LabNode) -> list[str]:
@@ -301,4 +365,6 @@ def _identified(lab: str, node: LabNode) -> LabNode:
 
 def _with_mac(node: str, nic: LabNic, position: int) -> LabNic:
     digest = hashlib.sha256((f"{node}/{position}" if position else node).encode()).digest()
-    return replace(nic, mac=(nic.mac or "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])).lower())
+    return replace(
+        nic, mac=(nic.mac or "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])).lower()
+    )

@@ -1,9 +1,10 @@
-"""A stand-in for a bare-metal machine, run inside a network namespace of its own: ``python -m cod.lab.standin``.
+"""A stand-in for a bare-metal machine, run inside a network namespace of its own: ``python -m
+cod.lab.standin``.
 
-Everything that it says to the server is said by the real thing: BusyBox's DHCP client (as PXE firmware, as iPXE, as the
-trampoline, as an operating system), real HTTP fetches of script and secret, the real agent working on a file as its
-disk. It leaves out the firmware and the kernels. Killing the process group is pulling the plug; stopping it is a
-machine that hangs.
+Everything that it says to the server is said by the real thing: BusyBox's DHCP client (as PXE
+firmware, as iPXE, as the trampoline, as an operating system), real HTTP fetches of script and
+secret, the real agent working on a file as its disk. It leaves out the firmware and the kernels.
+Killing the process group is pulling the plug; stopping it is a machine that hangs.
 """
 
 from __future__ import annotations
@@ -86,8 +87,26 @@ class Machine:
         """Return one exchange; returns what the client's script was told."""
         self.lease_file.unlink(missing_ok=True)
         subprocess.run(
-            ["busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", str(tries), "-T", "1", "-s", str(self.script),
-             *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            [
+                "busybox",
+                "udhcpc",
+                "-i",
+                "eth0",
+                "-n",
+                "-q",
+                "-f",
+                "-t",
+                str(tries),
+                "-T",
+                "1",
+                "-s",
+                str(self.script),
+                *options,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
         if not self.lease_file.exists():
             raise Failed("nobody answers DHCP")
         return dict(line.partition("=")[::2] for line in self.lease_file.read_text().splitlines())
@@ -115,20 +134,40 @@ class Machine:
         self.dhcp(["-V", "cod-trampoline"], tries=90)
         confd = re.search(r"cod\.confd=(\S+)", cmdline)
         assert confd is not None
-        disks = [word for path in sorted(self.folder.glob("disk*")) for word in ("--disk", str(path))]
+        disks = [
+            word for path in sorted(self.folder.glob("disk*")) for word in ("--disk", str(path))
+        ]
         subprocess.run(
-            [sys.executable, "-m", "trampoline.ctramp", "--confd", confd[1], "--mac", self.mac, "--secret", str(secret),
-             "--root", str(self.folder / "root"), *disks, "--reboot-command", "true",
-             "--poweroff-command", f"touch {self.folder}/off"], check=False,
-            env=os.environ | {"PYTHONPATH": str(data.path("trampoline").parent)})
+            [
+                sys.executable,
+                "-m",
+                "trampoline.ctramp",
+                "--confd",
+                confd[1],
+                "--mac",
+                self.mac,
+                "--secret",
+                str(secret),
+                "--root",
+                str(self.folder / "root"),
+                *disks,
+                "--reboot-command",
+                "true",
+                "--poweroff-command",
+                f"touch {self.folder}/off",
+            ],
+            check=False,
+            env=os.environ | {"PYTHONPATH": str(data.path("trampoline").parent)},
+        )
 
     def boot_disk(self) -> None:
-        """The system on the disk, if there is one: it asks for its address as any system does, and then runs."""
+        """The system on the disk, if there is one: it asks for its address as any system does, and
+        then runs."""
         with open(self.folder / "disk", "rb") as disk:
             head = disk.read(512)
         at, signature = SIGNATURE
         if head.startswith(MARK):
-            name = head[len(MARK):].split(b"\0")[0].decode().strip()
+            name = head[len(MARK) :].split(b"\0")[0].decode().strip()
         elif head[at:] == signature:
             name = "system"
         else:
@@ -137,9 +176,12 @@ class Machine:
         self.say(f"running {name}")
         while not (lease := self.asked_as_system(name)):
             self.say("the network does not answer")
-        (self.folder / "os").write_text(f"{name} {lease['ip']} {lease.get('hostname', '')} {lease.get('domain', '')}")
+        (self.folder / "os").write_text(
+            f"{name} {lease['ip']} {lease.get('hostname', '')} {lease.get('domain', '')}"
+        )
         self.say(f"{name} is {lease.get('hostname')} at {lease['ip']}")
-        if (self.folder / "system").exists():  # what the image would start, where a test wants more than an address
+        # what the image would start, where a test wants more than an address
+        if (self.folder / "system").exists():
             words = [lease.get("hostname", ""), lease.get("domain", "")]
             subprocess.run([str(self.folder / "system"), *words], check=False)
         while True:

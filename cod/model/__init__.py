@@ -1,8 +1,8 @@
 """Frozen records that travel between floors. Standard library only.
 
-Times are seconds since the epoch, UTC, as floats; lengths of time are seconds; sizes are bytes unless a name says
-otherwise; MACs are lower-case with colons; IPv4 addresses are dotted strings, except in `bindings`, which sorts them
-as integers.
+Times are seconds since the epoch, UTC, as floats; lengths of time are seconds; sizes are bytes
+unless a name says otherwise; MACs are lower-case with colons; IPv4 addresses are dotted strings,
+except in `bindings`, which sorts them as integers.
 
 Import records from here: which file of the package they are in does not matter.
 """

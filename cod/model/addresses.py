@@ -34,8 +34,9 @@ class AddressRange:
 
     @property
     def room(self) -> int:
-        """Return how many nodes the range has addresses for. Addresses that end in .0 or .255 are given to none: too
-        many systems take them for a network's own. Counted in closed form, as ranges may have 2**20 addresses."""
+        """Return how many nodes the range has addresses for. Addresses that end in .0 or .255 are
+        given to none: too many systems take them for a network's own. Counted in closed form, as
+        ranges may have 2**20 addresses."""
         in_zero = (self.last >> 8) - ((self.first - 1) >> 8)
         in_255 = ((self.last + 1) >> 8) - (self.first >> 8)
         return max(self.last - self.first + 1, 0) - in_zero - in_255

@@ -1,4 +1,5 @@
-"""Sentences about values that pydantic refuses, for the person who typed them: pydantic's own speak to programmers.
+"""Sentences about values that pydantic refuses, for the person who typed them: pydantic's own speak
+to programmers.
 
 Requests, the site file, the settings of VCMs: all have their errors from here.
 """
@@ -14,19 +15,25 @@ from cod.model.names import DNS_LABEL, DNS_NAME
 __all__ = ["field_error", "unknown_key"]
 
 PATTERNS = {  # a pattern -> what it asks for
-    f"^{DNS_LABEL}$":
-        "should be lower-case letters, digits and hyphens between them, at most 63, such as web-2",
-    r"^[a-z][a-z0-9._-]{0,31}$":
-        "should be a letter, then lower-case letters, digits, dots, hyphens and underscores, at most 32, such as ann",
-    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$":
-        "should be letters, digits, dots, hyphens and underscores, at most 30, such as laptop",
+    f"^{DNS_LABEL}$": (
+        "should be lower-case letters, digits and hyphens between them, at most 63, such as web-2"
+    ),
+    r"^[a-z][a-z0-9._-]{0,31}$": (
+        "should be a letter, then lower-case letters, digits, dots, hyphens and underscores, at"
+        " most 32, such as ann"
+    ),
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$": (
+        "should be letters, digits, dots, hyphens and underscores, at most 30, such as laptop"
+    ),
     r"^[0-9a-f]{64}$": "should be a sha256: 64 of the digits 0-9 and a-f",
     r"^[^\x00-\x1f\x7f]*$": "should be one line of text",
     r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$": "should be a MAC such as 52:54:00:12:34:56",
     r"^/": "should be a whole path, which begins with /",
     f"^{DNS_NAME}$": "should be a DNS name in lower case (a-z, 0-9, -)",
     r"^[A-Za-z0-9.:-]*$": "should be a host's name or address",
-    r"^(ldaps?://[A-Za-z0-9.:\[\]-]+)?$": "should be ldaps://HOST or ldap://HOST, with :PORT where it is another",
+    r"^(ldaps?://[A-Za-z0-9.:\[\]-]+)?$": (
+        "should be ldaps://HOST or ldap://HOST, with :PORT where it is another"
+    ),
     r"^(https?://[^\s?#]+)?$": "should be an https:// or http:// URL without ? and #",
     r"^@": "should begin with @",
 }
@@ -34,8 +41,11 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda told: "is missing",
     "extra_forbidden": lambda told: "is not known here",
     "string_pattern_mismatch": lambda told: PATTERNS[told["pattern"]],
-    "string_too_short": lambda told: "is missing" if told["min_length"] == 1 else (
-        f"should be at least {told['min_length']} characters long"),
+    "string_too_short": lambda told: (
+        "is missing"
+        if told["min_length"] == 1
+        else (f"should be at least {told['min_length']} characters long")
+    ),
     "string_too_long": lambda told: f"should be at most {told['max_length']} characters long",
     "greater_than": lambda told: f"should be more than {told['gt']:.12g}",
     "greater_than_equal": lambda told: f"should be at least {told['ge']:.12g}",
@@ -47,10 +57,15 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def field_error(error: Mapping[str, Any]) -> str:
-    """Return the sentence for one of a ValidationError's `errors`, with its context; the field is the subject."""
+    """Return the sentence for one of a ValidationError's `errors`, with its context; the field is
+    the subject."""
     said = _SENTENCES.get(error["type"])
     try:
-        return said(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        return (
+            said(error.get("ctx", {}))
+            if said
+            else error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        )
     except KeyError:  # a pattern that is not above
         return str(error["msg"])
 
@@ -58,4 +73,6 @@ def field_error(error: Mapping[str, Any]) -> str:
 def unknown_key(name: str, known: Collection[str]) -> str:
     """Return the sentence for a key that is none of a table's, with the one that may be meant."""
     near = difflib.get_close_matches(name, known, 1)
-    return "no such key; " + (f"did you mean {near[0]!r}?" if near else f"this table has {', '.join(known)}")
+    return "no such key; " + (
+        f"did you mean {near[0]!r}?" if near else f"this table has {', '.join(known)}"
+    )

@@ -29,10 +29,11 @@ class LdapCode(IntEnum):
 class LdapFilter:
     """One node of a search filter.
 
-    kind       'and', 'or', 'not', 'equal', 'substrings', 'at_least', 'at_most', 'present', or 'unknown' for a match
-               that COD has no rule for
+    kind       'and', 'or', 'not', 'equal', 'substrings', 'at_least', 'at_most', 'present', or
+               'unknown' for a match that COD has no rule for
     attribute  in lower case, without options; '' for the first three kinds
-    values     what is compared with; for substrings the initial part, those between, and the final one, '' for none
+    values     what is compared with; for substrings the initial part, those between, and the final
+               one, '' for none
     parts      the filters inside
     """
 
@@ -49,7 +50,8 @@ class LdapSearch:
     scope       0 the base alone, 1 one level below it, 2 the base and all below
     attributes  in lower case; none: all
     size        entries at most, 0: as many as the server gives
-    page        entries of a page (RFC 2696), None: in one piece; cookie: where the next page begins, '' for the first
+    page        entries of a page (RFC 2696), None: in one piece; cookie: where the next page
+                begins, '' for the first
     """
 
     base: str
@@ -72,7 +74,8 @@ class LdapEntry:
 
 @dataclass(frozen=True, slots=True)
 class LdapAnswer:
-    """What a search found. `cookie`: where the next page begins, '' after the last; `text`: for people."""
+    """What a search found. `cookie`: where the next page begins, '' after the last; `text`: for
+    people."""
 
     code: LdapCode
     entries: tuple[LdapEntry, ...] = ()
@@ -93,8 +96,8 @@ class NodeTree:
 
 @dataclass(frozen=True, slots=True)
 class NodeUser:
-    """Somebody with an account on a vcluster's nodes. `role`: in the vcluster's group; 'viewer' or '' for an
-    administrator of the site who has no other account there."""
+    """Somebody with an account on a vcluster's nodes. `role`: in the vcluster's group; 'viewer' or
+    '' for an administrator of the site who has no other account there."""
 
     id: int
     name: str

@@ -96,7 +96,8 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class BootSecret:
-    """A row of `boot_secrets`: the verifier of a secret that a machine booted with (see wire/confd)."""
+    """A row of `boot_secrets`: the verifier of a secret that a machine booted with (see
+    wire/confd)."""
 
     id: str
     mac: str
@@ -124,7 +125,8 @@ class AgentSession:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Which connection an agent's message came in on: the key of its session, and the MAC that it proved to have."""
+    """Which connection an agent's message came in on: the key of its session, and the MAC that it
+    proved to have."""
 
     node_id: int
     server: str
@@ -134,8 +136,9 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class PowerAction:
-    """A row of `power_actions`: a wish that a node be 'on', 'off', 'soft' (off, its system being asked first) or be
-    'cycle'd, valid for one `generation`. `stage`: how many commands were accepted for it and did not show."""
+    """A row of `power_actions`: a wish that a node be 'on', 'off', 'soft' (off, its system being
+    asked first) or be 'cycle'd, valid for one `generation`. `stage`: how many commands were
+    accepted for it and did not show."""
 
     id: int
     node_id: int
@@ -153,7 +156,8 @@ class PowerAction:
 
 @dataclass(frozen=True, slots=True)
 class EnergyUse:
-    """A row of `energy_use`: what nodes of a type used on a day (since the epoch, UTC) for a group; 0: the reserve.
+    """A row of `energy_use`: what nodes of a type used on a day (since the epoch, UTC) for a group;
+    0: the reserve.
 
     seconds    node-seconds
     joules     used; `always_on`: what it would have been had no node slept
@@ -169,7 +173,8 @@ class EnergyUse:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A row of `captures`: a node's disk on its way into an image. `secret` is shown to the node's agent alone."""
+    """A row of `captures`: a node's disk on its way into an image. `secret` is shown to the node's
+    agent alone."""
 
     node_id: int
     image: str
@@ -188,8 +193,9 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Burnin:
-    """A row of `burnins`: tests of a node. `tests` have commas between; `results` is JSON, a list of
-    `orders.TestResult`; `secret` is shown to the node's agent, and to a neighbour's that is tested with it."""
+    """A row of `burnins`: tests of a node. `tests` have commas between; `results` is JSON, a list
+    of `orders.TestResult`; `secret` is shown to the node's agent, and to a neighbour's that is
+    tested with it."""
 
     id: int
     node_id: int
@@ -210,8 +216,9 @@ class Burnin:
 
 @dataclass(frozen=True, slots=True)
 class CapturedPartition:
-    """A partition of a captured disk, as its agent tells: bytes, GPT type or MBR type, and what was found in it
-    ('ext', 'fat', 'swap'; '': not known, or empty). Number 0: the whole disk, which has no partition table."""
+    """A partition of a captured disk, as its agent tells: bytes, GPT type or MBR type, and what was
+    found in it ('ext', 'fat', 'swap'; '': not known, or empty). Number 0: the whole disk, which has
+    no partition table."""
 
     number: int
     start: int
@@ -223,7 +230,8 @@ class CapturedPartition:
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """The public part of an SSH host key of a node. `algorithm` and `key`, in base64, are as in a known_hosts file."""
+    """The public part of an SSH host key of a node. `algorithm` and `key`, in base64, are as in a
+    known_hosts file."""
 
     algorithm: str
     key: str
@@ -244,8 +252,8 @@ class HostKeyMaker:
     """The means to make nodes' SSH host keys.
 
     salt  random, for an installation that has no salt yet
-    make  the public and the private part (a file of OpenSSH) that belong to a salt and an order's id: the same for the
-          same arguments, and not to be guessed
+    make  the public and the private part (a file of OpenSSH) that belong to a salt and an order's
+          id: the same for the same arguments, and not to be guessed
     """
 
     salt: str = field(repr=False)

@@ -12,11 +12,13 @@ class DhcpQuery:
     """A client's message as the flow sees it (RFC 2131 field and option names).
 
     kind        DISCOVER, REQUEST, DECLINE, RELEASE or INFORM
-    subnet      name of the site's subnet that it came from (interface or giaddr); None if the site has none
+    subnet      name of the site's subnet that it came from (interface or giaddr); None if the site
+                has none
     arch        option 93, None when absent
     stage       who is speaking: 'firmware', 'ipxe', 'pxelinux', 'httpclient', 'trampoline' or 'os'
     requested   option 50; server_id option 54; uuid option 97 in the form that Linux prints
-    circuit     option 82's circuit id, remote its remote id; in hex, cut to what a column holds; None when absent
+    circuit     option 82's circuit id, remote its remote id; in hex, cut to what a column holds;
+                None when absent
     """
 
     kind: str
@@ -37,12 +39,13 @@ class DhcpQuery:
 
 @dataclass(frozen=True, slots=True)
 class DhcpClient:
-    """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its vcluster's name.
+    """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its
+    vcluster's name.
 
     vlan          of its vcluster's own network; None: the vcluster is not isolated
 
-    sent_to_disk  what was served of late was its disk, and is what it would be served now; looked up only for messages
-                  that this decides (`policy.nodes.boot.may_be_next_option`)
+    sent_to_disk  what was served of late was its disk, and is what it would be served now; looked
+                  up only for messages that this decides (`policy.nodes.boot.may_be_next_option`)
     """
 
     id: int
@@ -88,8 +91,9 @@ class BootPlan:
     """What a node is to boot now, decided by `policy.nodes.boot`; written out by `wire/bootscript`.
 
     action   'trampoline', 'local' (its own disk), 'kernel' (diskless) or 'none' (not ours to boot)
-    kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'; for 'local', the kernel is the program
-             that finds the disk on a BIOS machine (`wire.diskloader`), '' where the first disk is to be started
+    kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'; for 'local', the
+             kernel is the program that finds the disk on a BIOS machine (`wire.diskloader`), ''
+             where the first disk is to be started
     why      one line for the log and the script's comment
     """
 
@@ -102,7 +106,8 @@ class BootPlan:
 
 @dataclass(frozen=True, slots=True)
 class DnsQuestion:
-    """A question: `name` in lower case without the last dot, `type` as text ('A', 'PTR' …, 'TYPE65' if unnamed)."""
+    """A question: `name` in lower case without the last dot, `type` as text ('A', 'PTR' …, 'TYPE65'
+    if unnamed)."""
 
     name: str
     type: str
@@ -110,8 +115,9 @@ class DnsQuestion:
 
 @dataclass(frozen=True, slots=True)
 class DnsRecord:
-    """A resource record. `name`: lower case, without the last dot. `data` by `type`: A: the address as an integer;
-    NS, PTR, CNAME: a name; SOA: the serial; SSHFP: (algorithm, type, fingerprint in hex); TXT: a text."""
+    """A resource record. `name`: lower case, without the last dot. `data` by `type`: A: the address
+    as an integer; NS, PTR, CNAME: a name; SOA: the serial; SSHFP: (algorithm, type, fingerprint in
+    hex); TXT: a text."""
 
     name: str
     type: str
@@ -120,7 +126,8 @@ class DnsRecord:
 
 @dataclass(frozen=True, slots=True)
 class DnsAnswer:
-    """What the site says of a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' without records is an empty answer.
+    """What the site says of a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' without records
+    is an empty answer.
 
     zone     whose SOA a negative answer names, with `serial`; '': the name's own
     server   the address of the server that is asked belongs to the name

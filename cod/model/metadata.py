@@ -31,16 +31,19 @@ class Metadata:
     """What a node may know of itself, as of one moment.
 
     instance      changes whenever the node is primed anew; the same as in its seed
-    name          the machine's name at the site; `hostname`: its name in its vcluster; `fqdn`: that with the domain
+    name          the machine's name at the site; `hostname`: its name in its vcluster; `fqdn`: that
+                  with the domain
     network       of its address, '' where the site file has none; `server`: COD's address there
     template      with its revision, 'web@3'
     started       when the node was given to the vcluster
-    ends          when the node goes back, as far as that is known: the end of the lease or of its grace or, where that
-                  is earlier, the deadline of a reclaim that takes it, or the time that was promised; None: not known
+    ends          when the node goes back, as far as that is known: the end of the lease or of its
+                  grace or, where that is earlier, the deadline of a reclaim that takes it, or the
+                  time that was promised; None: not known
     leaving       the node is on its way back: the lease has ended, or a reclaim takes it
     cpus, memory  of the machine's report, memory in MiB; 0 where that does not say
     keys          of the group's owners and members, as of now
-    documents     cloud-init's: meta-data, user-data, network-config and, where there is any, vendor-data
+    documents     cloud-init's: meta-data, user-data, network-config and, where there is any,
+                  vendor-data
     """
 
     instance: str

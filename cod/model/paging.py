@@ -1,5 +1,6 @@
-"""Lists in parts. A list is in the order of one key and, where that is the same, of a unique one; a cursor is the pair
-that the last part ended with, so that rows that come and go meanwhile make no part skip or repeat one."""
+"""Lists in parts. A list is in the order of one key and, where that is the same, of a unique one; a
+cursor is the pair that the last part ended with, so that rows that come and go meanwhile make no
+part skip or repeat one."""
 
 from __future__ import annotations
 
@@ -41,10 +42,12 @@ ALL = Page(limit=1_000_000)
 
 
 class Listed(list[T]):
-    """A part of a list. `next`: the cursor of the next one, None after the last; `total`: rows of all parts, None where
-    that was not counted."""
+    """A part of a list. `next`: the cursor of the next one, None after the last; `total`: rows of
+    all parts, None where that was not counted."""
 
-    def __init__(self, items: Iterable[T] = (), next: str | None = None, total: int | None = None) -> None:
+    def __init__(
+        self, items: Iterable[T] = (), next: str | None = None, total: int | None = None
+    ) -> None:
         super().__init__(items)
         self.next, self.total = next, total
 
@@ -63,9 +66,13 @@ def place(page: Page, default: str) -> tuple[Any, Any] | None:
     """(value, unique key) that `page` begins after; None: at the beginning. Raises `Refused`."""
     if not page.after:
         return None
-    wrong = Refused("invalid", "this is no cursor of this list in this order: begin anew without it", "after")
+    wrong = Refused(
+        "invalid", "this is no cursor of this list in this order: begin anew without it", "after"
+    )
     try:
-        sort, value, unique = json.loads(urlsafe_b64decode(page.after + "=" * (-len(page.after) % 4)))
+        sort, value, unique = json.loads(
+            urlsafe_b64decode(page.after + "=" * (-len(page.after) % 4))
+        )
     except (ValueError, TypeError, RecursionError):
         raise wrong from None
     if sort != (page.sort or default) or not (_plain(value) and _plain(unique)):
@@ -81,14 +88,20 @@ def _plain(value: object) -> bool:
 
 
 def part(
-    rows: Iterable[T], page: Page, keys: Mapping[str, Callable[[T], Any]], default: str, unique: Callable[[T], Any],
+    rows: Iterable[T],
+    page: Page,
+    keys: Mapping[str, Callable[[T], Any]],
+    default: str,
+    unique: Callable[[T], Any],
     texts: Callable[[T], Iterable[str]],
 ) -> Listed[T]:
-    """Return a part of a list that is short enough to be in memory. `keys`: what it can be ordered by; `texts` are
-    searched for `page.q`, whatever the case. Raises `Refused`."""
+    """Return a part of a list that is short enough to be in memory. `keys`: what it can be ordered
+    by; `texts` are searched for `page.q`, whatever the case. Raises `Refused`."""
     name, down = page.key(default)
     wanted = page.q.casefold()
-    found = [row for row in rows if not wanted or any(wanted in text.casefold() for text in texts(row))]
+    found = [
+        row for row in rows if not wanted or any(wanted in text.casefold() for text in texts(row))
+    ]
 
     def pair(row: T) -> tuple[Any, Any]:
         return keys[name](row), unique(row)
@@ -100,6 +113,8 @@ def part(
             ordered = [row for row in ordered if (pair(row) < start if down else pair(row) > start)]
         except TypeError:
             raise Refused("invalid", "this is no cursor of this list", "after") from None
-    shown = ordered[:page.limit]
+    shown = ordered[: page.limit]
     more = len(ordered) > page.limit
-    return Listed(shown, cursor(page.sort or default, *pair(shown[-1])) if more else None, len(found))
+    return Listed(
+        shown, cursor(page.sort or default, *pair(shown[-1])) if more else None, len(found)
+    )

@@ -20,7 +20,8 @@ class Right(StrEnum):
 
     ANY     nothing but to be signed in
     SEE     to look at it
-    USE     to change it as those who work with it do: vclusters, images, templates, power of nodes that one holds
+    USE     to change it as those who work with it do: vclusters, images, templates, power of nodes
+            that one holds
     MANAGE  to say who else may, and how its group is told things
     ADMIN   what only the site's administrators may
     """
@@ -67,7 +68,11 @@ class Who:
     @property
     def owns(self) -> frozenset[int] | None:
         """The groups that it is an owner of; None: all."""
-        return None if self.admin else frozenset(group for group, role in self.roles.items() if role is Role.OWNER)
+        return (
+            None
+            if self.admin
+            else frozenset(group for group, role in self.roles.items() if role is Role.OWNER)
+        )
 
     @property
     def groups(self) -> frozenset[int] | None:
@@ -89,8 +94,9 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A row of `users` without its password. `absent_at` is set while the directory that it signs in by does not know
-    it: then it may as little as one who is disabled. `uid`, `gid`: its POSIX numbers on nodes."""
+    """A row of `users` without its password. `absent_at` is set while the directory that it signs
+    in by does not know it: then it may as little as one who is disabled. `uid`, `gid`: its POSIX
+    numbers on nodes."""
 
     id: int
     name: str
@@ -116,7 +122,8 @@ class User:
 class Identity:
     """Somebody as a directory knows them.
 
-    subject    what stays the same about them there, with the directory before it: 'oidc:248289761001'
+    subject    what stays the same about them there, with the directory before it:
+               'oidc:248289761001'
     directory  'oidc' or 'ldap'
     name       what they are called there; what becomes the sign-in name of somebody new
     uid, gid   POSIX numbers there; None: it has none
@@ -192,7 +199,8 @@ class SshKey:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row of `audit`, with the name of its group if that is still there. `before` and `after` are JSON or ''."""
+    """A row of `audit`, with the name of its group if that is still there. `before` and `after` are
+    JSON or ''."""
 
     id: int
     at: float

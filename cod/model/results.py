@@ -10,7 +10,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something to do after the commit. Only wake-ups travel this way; everything else is a row (house rule 3).
+    """Something to do after the commit. Only wake-ups travel this way; everything else is a row
+    (house rule 3).
 
     kind  'wake'     what: 'manager', 'orders' (confd sessions), 'power', 'switches',
                      'notices'
@@ -29,7 +30,8 @@ class Result(Generic[V]):
 
 
 class Refused(Exception):
-    """A rule says no; the sentence is for the user. `field` names the part of the input, `code` is stable.
+    """A rule says no; the sentence is for the user. `field` names the part of the input, `code` is
+    stable.
 
     code  'invalid', 'not_found', 'conflict', 'forbidden' or 'quota'
     """

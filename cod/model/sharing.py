@@ -16,7 +16,8 @@ from cod.model.addresses import dotted
 class Group:
     """A row of `groups`.
 
-    webhook_events  what is posted to its webhook: 'notices', 'vclusters', 'nodes', with spaces between
+    webhook_events  what is posted to its webhook: 'notices', 'vclusters', 'nodes', with spaces
+                    between
     webhook_turn    how often its webhook's secret was changed
     gid             its POSIX number on nodes
     shares          what it is to have of the site, in proportion to the other groups'
@@ -24,8 +25,10 @@ class Group:
     node_limit      nodes that it may hold at once; None: the site's default
     hours_limit     node-hours that it may use in a month; None: no limit
     parent_id       the group that it is a subgroup of
-    grace           seconds in which its vclusters give nodes back after a reclaim; None: the site's. The site bounds it
-    faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at `faded_at`
+    grace           seconds in which its vclusters give nodes back after a reclaim; None: the
+                    site's. The site bounds it
+    faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at
+                    `faded_at`
     """
 
     id: int
@@ -58,7 +61,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A row of `api_tokens` without its digest. `scope` is 'admin' or 'read', of a user's 'write' or 'read'."""
+    """A row of `api_tokens` without its digest. `scope` is 'admin' or 'read', of a user's 'write'
+    or 'read'."""
 
     id: int
     name: str
@@ -96,9 +100,11 @@ class Vcluster:
 
 @dataclass(frozen=True, slots=True)
 class VclusterNetwork:
-    """A row of `vcluster_networks`: the VLAN and the subnet of an isolated vcluster, from its first address on.
+    """A row of `vcluster_networks`: the VLAN and the subnet of an isolated vcluster, from its first
+    address on.
 
-    server_address  COD's, by which its nodes reach it; router_address: their default router, None: they have none
+    server_address  COD's, by which its nodes reach it; router_address: their default router, None:
+                    they have none
     """
 
     vlan: int
@@ -124,10 +130,12 @@ class VclusterNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a node is to run for its holder: a template's id, full `name` and `document`, and the holder's group.
+    """What a node is to run for its holder: a template's id, full `name` and `document`, and the
+    holder's group.
 
     hardware  canonical attributes of the node's type; '' while it has none
-    requires  requirements (XML or '') of the tuples that it may have been granted for: it has to meet one of them
+    requires  requirements (XML or '') of the tuples that it may have been granted for: it has to
+              meet one of them
     """
 
     template_id: int
@@ -145,7 +153,8 @@ class Request:
     source_id  of a move: the vcluster whose nodes it gets; None: it is no move
     deadline   of a move: when nodes that `source_id` still holds are taken
     granted    of a move: nodes that its vcluster has got so far
-    starts_at, duration  of a reservation in advance: when it begins, and for how many seconds; None: it is none
+    starts_at, duration  of a reservation in advance: when it begins, and for how many seconds;
+                         None: it is none
     """
 
     id: int
@@ -168,7 +177,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RequestTuple:
-    """One (count, attributes, template) of a request; `attributes` is a requirements document (XML) or ''."""
+    """One (count, attributes, template) of a request; `attributes` is a requirements document (XML)
+    or ''."""
 
     count: int
     attributes: str
@@ -177,8 +187,8 @@ class RequestTuple:
 
 @dataclass(frozen=True, slots=True)
 class AskedTuple:
-    """A tuple as it is asked for. '' stands for what the vcluster was created with, or, in a request for a new one, for
-    what its first tuple asks for.
+    """A tuple as it is asked for. '' stands for what the vcluster was created with, or, in a
+    request for a new one, for what its first tuple asks for.
 
     attributes  requirements (XML, schema/requires.rng)
     template    'name' or 'name@revision'
@@ -191,7 +201,8 @@ class AskedTuple:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """A row of `reclaims`: `count` nodes taken from a vcluster for a request; `given` of them are on their way."""
+    """A row of `reclaims`: `count` nodes taken from a vcluster for a request; `given` of them are
+    on their way."""
 
     id: int
     vcluster_id: int
@@ -212,8 +223,9 @@ class Reclaim:
 class Vcm:
     """A row of `vcms`: who may speak for a vcluster, and how far the messages for it have come.
 
-    Without `serial` and `address` nobody may yet: the node `head` has not fetched its certificate. One that is
-    renewed has a successor, `next_serial`, which counts from the moment it is first shown, and alone from then on.
+    Without `serial` and `address` nobody may yet: the node `head` has not fetched its certificate.
+    One that is renewed has a successor, `next_serial`, which counts from the moment it is first
+    shown, and alone from then on.
     """
 
     vcluster_id: int
@@ -249,7 +261,8 @@ class Inviter:
     """What a VCM on a node of its vcluster begins with.
 
     authority   certificate of the site's authority, PEM
-    invitation  the secret that belongs to some words: the same for the same words, and not to be guessed
+    invitation  the secret that belongs to some words: the same for the same words, and not to be
+                guessed
     """
 
     authority: str
@@ -304,8 +317,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class VclusterName:
-    """A row of `vcluster_names`: a name beside the nodes' host names (a CNAME). `external`: the target is a full name
-    elsewhere, not a host or a name of the vcluster."""
+    """A row of `vcluster_names`: a name beside the nodes' host names (a CNAME). `external`: the
+    target is a full name elsewhere, not a host or a name of the vcluster."""
 
     vcluster_id: int
     name: str

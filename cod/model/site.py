@@ -58,37 +58,47 @@ class Isolation:
 class Policy:
     """The site's rules, from the `[policy]` table of the site file.
 
-    unknown         'discover' answers PXE clients that are not in the database, 'known-only' ignores them
+    unknown         'discover' answers PXE clients that are not in the database, 'known-only'
+                    ignores them
     auto_approve    new machines need no administrator
-    new_rate        new machines a second that are registered of one relay or interface; `new_burst`: at once before
-    new_machines    machines that are in the database and wait for approval, or have never reported, at most
-    new_time        seconds after which a machine that has never reported and asks no more is forgotten
+    new_rate        new machines a second that are registered of one relay or interface;
+                    `new_burst`: at once before
+    new_machines    machines that are in the database and wait for approval, or have never reported,
+                    at most
+    new_time        seconds after which a machine that has never reported and asks no more is
+                    forgotten
     approved_share  share of each boot pool that is kept for approved machines
-    patience        factor on every deadline of `states.NODE_RULES` (slow firmware, emulated hardware)
+    patience        factor on every deadline of `states.NODE_RULES` (slow firmware, emulated
+                    hardware)
     binding_time    seconds of a DHCP binding given to an operating system
     boot_time       the same for firmware and trampoline
     heartbeat       seconds between signs of life of an agent; three missed are a loss
     secret_time     seconds in which a boot's secret must be used
     default_lease   seconds of a vcluster's lease where its group says nothing
     power_cycle     may COD power-cycle nodes that overrun a deadline
-    power_rate      machines of one power driver that a server begins to switch in a second, at most; `power_at_once`:
-                    that it is switching at a time
-    inertia         seconds for which a newly assigned node is immune from reclaims; `inertia_by_priority` overrides it
-                    for holders of a priority
-    age_step        seconds: requests of one priority submitted within the same step are of one age, and the more
-                    constraining goes first
-    hold_after      seconds that a request waits before nodes are held back for it; 0: they never are
+    power_rate      machines of one power driver that a server begins to switch in a second, at
+                    most; `power_at_once`: that it is switching at a time
+    inertia         seconds for which a newly assigned node is immune from reclaims;
+                    `inertia_by_priority` overrides it for holders of a priority
+    age_step        seconds: requests of one priority submitted within the same step are of one age,
+                    and the more constraining goes first
+    hold_after      seconds that a request waits before nodes are held back for it; 0: they never
+                    are
     reclaim_grace   seconds that a holder has to give nodes back before they are seized
-    max_grace       seconds that a group may set as its own grace of a reclaim; 0: no more than `reclaim_grace`
-    victims         criteria by which nodes of preemptible vclusters are taken: 'cheap-type', 'whole-block',
-                    'last-started'
+    max_grace       seconds that a group may set as its own grace of a reclaim; 0: no more than
+                    `reclaim_grace`
+    victims         criteria by which nodes of preemptible vclusters are taken: 'cheap-type',
+                    'whole-block', 'last-started'
     drain_grace     seconds between the end of a lease and the seizure of its nodes
-    turnaround      seconds until nodes that are given back are free again: erased, and in the reserve
+    turnaround      seconds until nodes that are given back are free again: erased, and in the
+                    reserve
     lease_warnings  seconds before the end of a lease at which its group is warned
-    fair            how groups of one priority are ranked: 'tree' or 'classic' (`policy.sharing.shares`)
+    fair            how groups of one priority are ranked: 'tree' or 'classic'
+                    (`policy.sharing.shares`)
     fair_half_life  seconds in which half of what a group has used fades; 0: groups are not ranked
     node_limit      nodes that a group may hold at once, where the group says nothing; 0: no limit
-    max_lease       seconds of a whole lease, with all extensions, where the group says nothing; 0: no limit
+    max_lease       seconds of a whole lease, with all extensions, where the group says nothing; 0:
+                    no limit
     """
 
     unknown: str = "discover"
@@ -125,12 +135,15 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """The site's rules for its reserve pool, from the `[energy]` table; types may have their own marks and watts.
+    """The site's rules for its reserve pool, from the `[energy]` table; types may have their own
+    marks and watts.
 
     manage     put surplus nodes to sleep; False: whatever is free stays as it is
-    warm_low, warm_high   free nodes of each type kept awake: fewer than low, some are woken; more than high, some sleep
+    warm_low, warm_high   free nodes of each type kept awake: fewer than low, some are woken; more
+                          than high, some sleep
     idle_time  seconds that a node must have been idle before it is put to sleep
-    wake_time  seconds that a node has for waking when it wakes alone; `wake_step` more for each that wakes with it
+    wake_time  seconds that a node has for waking when it wakes alone; `wake_step` more for each
+               that wakes with it
     watts_off, watts_idle, watts_busy   of one node: asleep; awake in the reserve; in use
     """
 
@@ -147,9 +160,11 @@ class Energy:
 
 @dataclass(frozen=True, slots=True)
 class TypeRules:
-    """What makes nodes equal, from the `[types]` table. Never counts what is particular to one machine.
+    """What makes nodes equal, from the `[types]` table. Never counts what is particular to one
+    machine.
 
-    ignore        attributes that take no part: paths such as 'disk/model' (`policy.hardware.attributes`), with what is
+    ignore        attributes that take no part: paths such as 'disk/model'
+                  (`policy.hardware.attributes`), with what is
     below
     memory_parts  memory is rounded up to a multiple of this fraction of the next power of two
     clock_step    MHz that clocks are rounded to
@@ -166,13 +181,15 @@ class BurninRules:
 
     at_registration  new machines are tested when they are approved
     after_trouble    nodes that are restored from quarantine or retirement are tested
-    after_failures   free nodes that failed or timed out so often on their way to the reserve are tested; 0: none
+    after_failures   free nodes that failed or timed out so often on their way to the reserve are
+                     tested; 0: none
     every            seconds after which a free node is tested again; 0: never
     tests            which tests where nobody says
     seconds          for all of a burn-in's tests where nobody says
-    erase_new        a burn-in that the site asks for first erases disks that COD never wrote, so as to test them by
-                     writing
-    least_link, least_network   Mb/s of each link, and of the throughput; a node with less fails. 0: no limit
+    erase_new        a burn-in that the site asks for first erases disks that COD never wrote, so as
+                     to test them by writing
+    least_link, least_network   Mb/s of each link, and of the throughput; a node with less fails. 0:
+                                no limit
     least_hdd, least_ssd, least_nvme   the same for reading disks, in MB/s
     """
 
@@ -192,7 +209,8 @@ class BurninRules:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account on BMCs or outlets. `password_file` names the file with its password: see `cod.power.accounts`."""
+    """An account on BMCs or outlets. `password_file` names the file with its password: see
+    `cod.power.accounts`."""
 
     name: str
     user: str
@@ -223,8 +241,10 @@ class Mail:
 class NoticeRules:
     """How notices leave the site, from the `[notices]` table.
 
-    local_webhooks  may webhooks be at addresses of the server itself (loopback, link-local, the subnets' `server`)
-    ca_file         PEM file of the certificate authorities to trust in mail servers and webhooks; None: the system's
+    local_webhooks  may webhooks be at addresses of the server itself (loopback, link-local, the
+                    subnets' `server`)
+    ca_file         PEM file of the certificate authorities to trust in mail servers and webhooks;
+                    None: the system's
     closed_networks networks that webhooks may not be in: those of BMCs, say ('10.9.0.0/16')
     """
 
@@ -246,7 +266,8 @@ class KeepRule:
 class ImageRules:
     """What groups may keep, from the `[images]` table.
 
-    quota         bytes of a group's images and open uploads, where the group says nothing; None: no limit
+    quota         bytes of a group's images and open uploads, where the group says nothing; None: no
+                  limit
     keep_uploads  seconds after which an upload that nothing more comes of is given up
     open          the image server gives images to whoever knows their digests
     largest       bytes that an image may have on a disk
@@ -264,7 +285,8 @@ class ImageRules:
 
 @dataclass(frozen=True, slots=True)
 class Ldap:
-    """A directory that people sign in by, from the `[ldap]` table: see there. `url` is '' where the site has none."""
+    """A directory that people sign in by, from the `[ldap]` table: see there. `url` is '' where the
+    site has none."""
 
     url: str = ""
     tls: str = "tls"
@@ -279,7 +301,8 @@ class Ldap:
 
 @dataclass(frozen=True, slots=True)
 class Oidc:
-    """An OpenID Connect provider that people sign in by, from the `[oidc]` table. `issuer` is '' for none."""
+    """An OpenID Connect provider that people sign in by, from the `[oidc]` table. `issuer` is ''
+    for none."""
 
     issuer: str = ""
     client_id: str = ""
@@ -296,13 +319,15 @@ class Oidc:
 class SignInRules:
     """How people sign in, from the `[signin]` table.
 
-    url           where browsers reach the portal, without a slash at the end: goes into links; '': not said
-    named         the site file says so; else `url` has the host's own name, which others may not be able to look up
+    url           where browsers reach the portal, without a slash at the end: goes into links; '':
+                  not said
+    named         the site file says so; else `url` has the host's own name, which others may not be
+                  able to look up
     idle          seconds without a click after which a browser is signed out
     life          seconds after which it is anyhow
     invitation    seconds that an invitation or a link for a new password is good for
-    letters       letters with links, and test notices, that one person may have sent in an hour; `letters_in_all`:
-                  everybody together
+    letters       letters with links, and test notices, that one person may have sent in an hour;
+                  `letters_in_all`: everybody together
     """
 
     url: str = ""
@@ -318,7 +343,8 @@ class SignInRules:
 
 @dataclass(frozen=True, slots=True)
 class PowerRule:
-    """How new machines whose name or MAC fits the pattern `match` are switched; see `policy.nodes.power.rule_for`.
+    """How new machines whose name or MAC fits the pattern `match` are switched; see
+    `policy.nodes.power.rule_for`.
 
     account  name of the site file's account to sign in to their BMCs with; None for none
     """
@@ -335,7 +361,8 @@ class Switch:
 
     account   name of the site file's account to sign in with; None for none
     known_as  patterns on what LLDP calls the switch, beside its name
-    ports     (pattern, name) pairs: what LLDP calls a port -> what the driver calls it; others stay as they are
+    ports     (pattern, name) pairs: what LLDP calls a port -> what the driver calls it; others stay
+              as they are
     verify    seconds between looks at a port that is in an isolated network
     """
 
@@ -380,7 +407,8 @@ class Dns:
     port      0: none
     forward   servers to ask about other names
     secondaries   (address, port) of the servers that may copy the zones, and are told of changes
-    name_servers  the zones' name servers: addresses of the site's own, names of others; none: this server
+    name_servers  the zones' name servers: addresses of the site's own, names of others; none: this
+                  server
     names     names that owners may add to a vcluster, at most
     external  such a name may lead to a host elsewhere
     """
@@ -395,14 +423,17 @@ class Dns:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything a flow may want to know about the site. Built once by `cod.site.load` from the site file.
+    """Everything a flow may want to know about the site. Built once by `cod.site.load` from the
+    site file.
 
     domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
     nmp_port   where VCMs connect, on each subnet's `server` address; 0: nowhere
     nmp_plain_port   the same without TLS, for VCMs that are known by their addresses
-    nmp_keepalive    silent seconds after which either side of such a connection asks whether the other is there
+    nmp_keepalive    silent seconds after which either side of such a connection asks whether the
+                     other is there
     metadata_link_local   nodes may ask for their metadata at 169.254.169.254, port 80, too
-    http_port, confd_port   where nodes reach the boot server and confd, on each subnet's `server` address
+    http_port, confd_port   where nodes reach the boot server and confd, on each subnet's `server`
+                            address
     bios_loader, uefi_loader   file names of the NBPs under the boot root
     console    kernel console argument for the trampoline, '' for none
     power      rules for the power driver of new machines, first fit
@@ -454,8 +485,8 @@ class Site:
 
 
 class SiteRef:
-    """The site as it is now. Services keep this reference and ask `current` each time: SIGHUP replaces it at once, so
-    that a flow sees the old rules or the new ones, never some of both."""
+    """The site as it is now. Services keep this reference and ask `current` each time: SIGHUP
+    replaces it at once, so that a flow sees the old rules or the new ones, never some of both."""
 
     __slots__ = ("current",)
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SITE = "site"
-"""The group that `cod init` makes. As the owner of what somebody adds, and before a name, it stands for the site."""
+"""The group that `cod init` makes. As the owner of what somebody adds, and before a name, it stands
+for the site."""
 
 
 def owner_of(name: str) -> str:
-    """Return the group whose image or template has that full name; '' for the site's, whose names have no slash."""
+    """Return the group whose image or template has that full name; '' for the site's, whose names
+    have no slash."""
     return name.rpartition("/")[0]
 
 
 def meant(name: str, group: str) -> tuple[str, ...]:
-    """Return the full names that `name` may stand for in what belongs to `group` ('': the site), the best first.
+    """Return the full names that `name` may stand for in what belongs to `group` ('': the site),
+    the best first.
 
-    A bare name stands for the group's own thing, then for the site's. A full name stands for that one thing, if it is
-    the group's; with the prefix `site` it stands for the site's, whatever the group has. Names of other groups stand
-    for nothing, so that they are answered as names that nobody has.
+    A bare name stands for the group's own thing, then for the site's. A full name stands for that
+    one thing, if it is the group's; with the prefix `site` it stands for the site's, whatever the
+    group has. Names of other groups stand for nothing, so that they are answered as names that
+    nobody has.
     """
     owner, slash, own = name.rpartition("/")
     if not slash or owner == group == SITE:
@@ -33,7 +37,8 @@ def meant(name: str, group: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A row of `config_templates`: one revision of a configuration template. `document` is its XML."""
+    """A row of `config_templates`: one revision of a configuration template. `document` is its
+    XML."""
 
     id: int
     name: str
@@ -49,11 +54,14 @@ class Template:
 class Image:
     """A row of `images`. `size` is of the image as written to a disk; `stored` of its served form.
 
-    content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or ramdisk, served as is)
-    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the folder that is served
-             while ingesting: 'file', 'raw' (anything may be in it), or '' (not known yet)
+    content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or
+             ramdisk, served as is)
+    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the
+             folder that is served while ingesting: 'file', 'raw' (anything may be in it), or ''
+             (not known yet)
     source   while ingesting: the file on the server that is taken in
-    sector   bytes of the logical sectors of the disks that it is for, as its tables say; 0: any will do
+    sector   bytes of the logical sectors of the disks that it is for, as its tables say; 0: any
+             will do
     """
 
     id: int
@@ -75,8 +83,8 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ImageView(Image):
-    """An image for people. `group` is its owner's name; `used_by` are templates, 'name@revision', as far as who asks
-    may see them."""
+    """An image for people. `group` is its owner's name; `used_by` are templates, 'name@revision',
+    as far as who asks may see them."""
 
     group: str = ""
     used_by: tuple[str, ...] = ()
@@ -86,7 +94,8 @@ class ImageView(Image):
 class Upload:
     """A row of `uploads`: a file on its way in. `group` is the owner's name.
 
-    offset  bytes that are known to be on disk; beyond it the file is right while the host's boot is `boot`
+    offset  bytes that are known to be on disk; beyond it the file is right while the host's boot is
+            `boot`
     sha256  what it must be; '': nobody said
     """
 
@@ -107,7 +116,8 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What came of an image file that was turned into its served form (`cod.images.ingest`); names as in `Image`."""
+    """What came of an image file that was turned into its served form (`cod.images.ingest`); names
+    as in `Image`."""
 
     format: str
     content: str

@@ -1,4 +1,5 @@
-"""Rows about switches and their ports. Names of attributes are the columns' names; `store/tables` explains each."""
+"""Rows about switches and their ports. Names of attributes are the columns' names; `store/tables`
+explains each."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class SwitchSession:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """A row of `switch_ports`: which NIC is on a port, and the VLANs that the port should be in and was last read in.
+    """A row of `switch_ports`: which NIC is on a port, and the VLANs that the port should be in and
+    was last read in.
 
     wanted_vlan  None: the provisioning VLAN of its switch
     """
@@ -65,7 +67,8 @@ class SwitchPortView:
 
     @property
     def state(self) -> str:
-        """Return how it goes: 'untouched' (COD has never changed the port), 'applied', 'pending' or 'given up'."""
+        """Return how it goes: 'untouched' (COD has never changed the port), 'applied', 'pending' or
+        'given up'."""
         if self.port.given_up:
             return "given up"
         if self.port.pending:
@@ -75,9 +78,11 @@ class SwitchPortView:
 
 @dataclass(frozen=True, slots=True)
 class SwitchView:
-    """A switch of the site file for people, with what came of the sessions with it; None: there was none.
+    """A switch of the site file for people, with what came of the sessions with it; None: there was
+    none.
 
-    ports     how many of its ports are known; `pending`: wait for their VLAN; `given_up`: are not tried any more
+    ports     how many of its ports are known; `pending`: wait for their VLAN; `given_up`: are not
+              tried any more
     """
 
     switch: Switch

@@ -8,15 +8,26 @@ from typing import Any
 
 from cod.model.addresses import AddressRange
 from cod.model.machines import HostKey, Node, NodeType
-from cod.model.sharing import Notice, Reclaim, Request, Send, Vcluster, VclusterName, VclusterNetwork, Vcm
+from cod.model.sharing import (
+    Notice,
+    Reclaim,
+    Request,
+    Send,
+    Vcluster,
+    VclusterName,
+    VclusterNetwork,
+    Vcm,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A node for people. `address` is the one it has now; `template` is 'name@revision'.
 
-    immune_until  when its scheduling inertia ends, or ended: from then on it may be taken for others
-    priority      of the group that holds it; None: nobody, or a preemptible vcluster, which has no inertia
+    immune_until  when its scheduling inertia ends, or ended: from then on it may be taken for
+                  others
+    priority      of the group that holds it; None: nobody, or a preemptible vcluster, which has no
+                  inertia
     host_keys     that COD installed it with; read only where the node is shown in full
     """
 
@@ -34,8 +45,8 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class CaptureView:
-    """A node's newest capture for people. `group`: the owner's name, '' for the site; `node_state`: where the node is;
-    bytes `done` of `total` at `rate` a second, while it is running."""
+    """A node's newest capture for people. `group`: the owner's name, '' for the site; `node_state`:
+    where the node is; bytes `done` of `total` at `rate` a second, while it is running."""
 
     node: str
     image: str
@@ -54,8 +65,9 @@ class CaptureView:
 
 @dataclass(frozen=True, slots=True)
 class BurninView:
-    """A burn-in for people. `node_state`: where the node is; while it runs, bytes `done` of about `total` of the test
-    `phase` at `rate` a second; `results`: of the tests, each a mapping of the fields of `orders.TestResult`."""
+    """A burn-in for people. `node_state`: where the node is; while it runs, bytes `done` of about
+    `total` of the test `phase` at `rate` a second; `results`: of the tests, each a mapping of the
+    fields of `orders.TestResult`."""
 
     id: int
     node: str
@@ -79,8 +91,8 @@ class BurninView:
 
 @dataclass(frozen=True, slots=True)
 class TypeView:
-    """A node type for people. `states` counts its nodes by state; `facts` are its attributes as ('memory/mib', '4096
-    MiB'), those of several like parts numbered: 'nic 2/speed'."""
+    """A node type for people. `states` counts its nodes by state; `facts` are its attributes as
+    ('memory/mib', '4096 MiB'), those of several like parts numbered: 'nic 2/speed'."""
 
     type: NodeType
     states: Mapping[str, int]
@@ -89,7 +101,8 @@ class TypeView:
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """A block for people. `types` counts its nodes by the name of their type, '' for those that have none yet."""
+    """A block for people. `types` counts its nodes by the name of their type, '' for those that
+    have none yet."""
 
     name: str
     types: Mapping[str, int]
@@ -134,10 +147,10 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimView:
-    """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go unless others are
-    given instead; `promised`: by when the vcluster's VCM gives back those of them that it has promised, by name;
-    `block` is '' for nodes in no block; `wanted_by` is None for those who may not see it; `moves`: an owner moves the
-    nodes there, whatever the priorities.
+    """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go
+    unless others are given instead; `promised`: by when the vcluster's VCM gives back those of them
+    that it has promised, by name; `block` is '' for nodes in no block; `wanted_by` is None for
+    those who may not see it; `moves`: an owner moves the nodes there, whatever the priorities.
     """
 
     reclaim: Reclaim
@@ -152,7 +165,8 @@ class ReclaimView:
 
 @dataclass(frozen=True, slots=True)
 class NoticeView:
-    """A notice for people: with the names of its group and vcluster, and how its deliveries stand."""
+    """A notice for people: with the names of its group and vcluster, and how its deliveries
+    stand."""
 
     notice: Notice
     group: str | None
@@ -162,8 +176,8 @@ class NoticeView:
 
 @dataclass(frozen=True, slots=True)
 class NameView:
-    """A name of a vcluster for people. `full`: as DNS has it; `host` and `address`: of the node that it leads to, ''
-    for one elsewhere or none; `dangling`: it leads to a node that has left."""
+    """A name of a vcluster for people. `full`: as DNS has it; `host` and `address`: of the node
+    that it leads to, '' for one elsewhere or none; `dangling`: it leads to a node that has left."""
 
     name: VclusterName
     full: str

@@ -12,7 +12,8 @@ class FileServer:
 
     address      where nodes reach its NFS service
     root         directory that volumes are made in
-    ssh          'USER@HOST' or 'USER@HOST:PORT' that COD signs in as; '': the file server is this very host
+    ssh          'USER@HOST' or 'USER@HOST:PORT' that COD signs in as; '': the file server is this
+                 very host
     ssh_key      file of the private key
     known_hosts  file of the host keys that COD accepts
     squash       whose ids become nobody's: 'root', 'all' or 'none'
@@ -164,7 +165,8 @@ class WantedVolume:
     """What a file server is to make of one volume: all of it, whatever was there before.
 
     sequence   of the change; a file server refuses one that is older than what it has carried out
-    may_make   its directory may be made; False: it was made before, and one that is missing is an error
+    may_make   its directory may be made; False: it was made before, and one that is missing is an
+               error
     gid        group that may write into it; None: every user of the nodes may
     snapshots  names of those that shall be there; `dropped`: that shall not
     kind       as in `Volume`

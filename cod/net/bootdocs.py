@@ -1,8 +1,11 @@
-"""Documents made for one node when it asks: its boot script and its boot's secret. Shared by the TFTP and HTTP edges.
+"""Documents made for one node when it asks: its boot script and its boot's secret. Shared by the
+TFTP and HTTP edges.
 
-Beside them, for everybody: the program that starts a BIOS machine's disk, by the signature in its name.
+Beside them, for everybody: the program that starts a BIOS machine's disk, by the signature in its
+name.
 
-Each is for one machine: a flow refuses (`model.Refused`) unless `address`, the peer's own, is bound to `mac`.
+Each is for one machine: a flow refuses (`model.Refused`) unless `address`, the peer's own, is bound
+to `mac`.
 """
 
 from __future__ import annotations
@@ -24,13 +27,15 @@ _DISK = re.compile(r"([0-9a-f]{8})(-or-first)?")  # as `policy.nodes.boot` names
 
 
 def mac_of(text: str) -> str | None:
-    """Return the MAC in `text` (six bytes in hex between colons or dashes, either case) as COD writes it, or None."""
+    """Return the MAC in `text` (six bytes in hex between colons or dashes, either case) as COD
+    writes it, or None."""
     mac = text.lower().replace("-", ":")
     return mac if _MAC.fullmatch(mac) else None
 
 
 def disk_loader(name: str) -> bytes | None:
-    """Return the program that starts the disk that `name` says, below /boot/disk/; None where it says none."""
+    """Return the program that starts the disk that `name` says, below /boot/disk/; None where it
+    says none."""
     said = _DISK.fullmatch(name)
     return diskloader.loader(int(said[1], 16), lenient=said[2] is not None) if said else None
 
@@ -52,12 +57,27 @@ class BootDocs:
         return self._plan(mac, address).addCallback(lambda plan: bootscript.pxelinux(plan).encode())
 
     def secret(self, mac: str, address: str) -> Deferred[bytes]:
-        """Return a new secret for the boot that is under way, as an initrd: only its verifier is kept here."""
+        """Return a new secret for the boot that is under way, as an initrd: only its verifier is
+        kept here."""
         secret = protocol.Secret(os.urandom(16).hex(), os.urandom(32))
         verifier = protocol.verifier(secret.key, os.urandom(16))
-        minted = self._pool.run_at(NODES, script.mint, mac, address, secret.id, verifier.salt, verifier.stored_key,
-                                   verifier.server_key, self._site.current, self._clock())
-        return minted.addCallback(lambda _: bootscript.cpio_newc({"cod/secret": str(secret).encode()}))
+        minted = self._pool.run_at(
+            NODES,
+            script.mint,
+            mac,
+            address,
+            secret.id,
+            verifier.salt,
+            verifier.stored_key,
+            verifier.server_key,
+            self._site.current,
+            self._clock(),
+        )
+        return minted.addCallback(
+            lambda _: bootscript.cpio_newc({"cod/secret": str(secret).encode()})
+        )
 
     def _plan(self, mac: str, address: str) -> Deferred[BootPlan]:
-        return self._pool.run_at(NODES, script.script, mac, address, self._site.current, self._clock())
+        return self._pool.run_at(
+            NODES, script.script, mac, address, self._site.current, self._clock()
+        )

@@ -1,8 +1,8 @@
 """The boot root: which file a name from the network means, opened once for everybody who reads it.
 
-Both file servers, TFTP and HTTP, ask here, so that one place decides what may be read: regular files below the root.
-A name is a path below the root, as in a chroot (a leading slash means the root itself: some PXE ROMs send one).
-Symbolic links are followed when they stay below it.
+Both file servers, TFTP and HTTP, ask here, so that one place decides what may be read: regular
+files below the root. A name is a path below the root, as in a chroot (a leading slash means the
+root itself: some PXE ROMs send one). Symbolic links are followed when they stay below it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ LONGEST_NAME = 512
 
 
 class NoSuchFile(Exception):
-    """There is no such file for anybody: it does not exist, is no regular file, or lies outside the root."""
+    """There is no such file for anybody: it does not exist, is no regular file, or lies outside the
+    root."""
 
 
 class OpenFile:
-    """An open file, closed when the last reader drops it. Readers use offsets, never the file position.
+    """An open file, closed when the last reader drops it. Readers use offsets, never the file
+    position.
 
-    `identity` changes when the file is replaced or written to; `etag` is a strong validator (RFC 9110) made of it.
+    `identity` changes when the file is replaced or written to; `etag` is a strong validator (RFC
+    9110) made of it.
     """
 
     __slots__ = ("__weakref__", "_map", "fd", "identity", "size")
@@ -40,8 +43,8 @@ class OpenFile:
         return '"{:x}-{:x}-{:x}"'.format(*self.identity[1:])
 
     def view(self) -> bytes | memoryview:
-        """Return the content, mapped. Hand it to the kernel only: if the file is truncated meanwhile, a system call
-        fails with EFAULT where Python would die of SIGBUS."""
+        """Return the content, mapped. Hand it to the kernel only: if the file is truncated
+        meanwhile, a system call fails with EFAULT where Python would die of SIGBUS."""
         if self.size == 0:
             return b""
         if self._map is None:
@@ -79,11 +82,13 @@ class BootFiles:
             raise NoSuchFile(name) from error
 
     def _open_new(self, real: Path) -> OpenFile:
-        # O_NONBLOCK: a FIFO must not stop the server. Where the descriptor really points is asked of the kernel, so
-        # that a link swapped in since `realpath` gains nothing.
+        # O_NONBLOCK: a FIFO must not stop the server. Where the descriptor really points is asked
+        # of the kernel, so that a link swapped in since `realpath` gains nothing.
         fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode) or not Path(os.readlink(f"/proc/self/fd/{fd}")).is_relative_to(self.root):
+        if not stat.S_ISREG(about.st_mode) or not Path(
+            os.readlink(f"/proc/self/fd/{fd}")
+        ).is_relative_to(self.root):
             os.close(fd)
             raise NoSuchFile(str(real))
         opened = self._open[_identity(about)] = OpenFile(fd, about)

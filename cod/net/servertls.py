@@ -1,7 +1,8 @@
-"""TLS of the ports that nodes and VCMs connect to: the server's key and certificate, which the site's authority signs.
+"""TLS of the ports that nodes and VCMs connect to: the server's key and certificate, which the
+site's authority signs.
 
-Certificates of servers are made at each start, and anew when half of their life is over: nobody remembers them, and a
-server may run for years.
+Certificates of servers are made at each start, and anew when half of their life is over: nobody
+remembers them, and a server may run for years.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from zope.interface import implementer
 
 from cod.security.ca import Ca, Issued
 
-BACK = 3600.0  # seconds by which the clock may be set back before a certificate is taken for one of the future
+# seconds by which the clock may be set back before a certificate is taken for one of the future
+BACK = 3600.0
 
 
 class TlsFactory(TLSMemoryBIOFactory):
@@ -35,7 +37,8 @@ class TlsFactory(TLSMemoryBIOFactory):
 
 @implementer(IOpenSSLServerConnectionCreator)
 class ServerTls:
-    """TLS for the connections of a server on `addresses`. `peers`: peers may show certificates of the authority."""
+    """TLS for the connections of a server on `addresses`. `peers`: peers may show certificates of
+    the authority."""
 
     def __init__(
         self, ca: Ca, addresses: Sequence[str], clock: Callable[[], float], *, peers: bool = False
@@ -56,12 +59,19 @@ class ServerTls:
 
 
 def _options(issued: Issued, ca: Ca | None) -> CertificateOptions:
-    key: Any = load_pem_private_key(issued.key, None)  # what pyOpenSSL wants today; twisted's annotations name what it
+    # what pyOpenSSL wants today; twisted's annotations name what it
+    key: Any = load_pem_private_key(issued.key, None)
     own: Any = load_pem_x509_certificate(issued.certificate)  # wanted before
     if ca is None:
-        return CertificateOptions(privateKey=key, certificate=own, raiseMinimumTo=TLSVersion.TLSv1_2)
+        return CertificateOptions(
+            privateKey=key, certificate=own, raiseMinimumTo=TLSVersion.TLSv1_2
+        )
     options = CertificateOptions(
-        privateKey=key, certificate=own, trustRoot=Certificate.loadPEM(ca.certificate),
-        raiseMinimumTo=TLSVersion.TLSv1_2)
-    options.requireCertificate = False  # cannot be said together with trustRoot; it is looked at later
+        privateKey=key,
+        certificate=own,
+        trustRoot=Certificate.loadPEM(ca.certificate),
+        raiseMinimumTo=TLSVersion.TLSv1_2,
+    )
+    # cannot be said together with trustRoot; it is looked at later
+    options.requireCertificate = False
     return options

@@ -1,5 +1,5 @@
-"""What the edges that read from one socket of their own do alike: open it, have the reactor watch it, close it, and say
-why it cannot be opened."""
+"""What the edges that read from one socket of their own do alike: open it, have the reactor watch
+it, close it, and say why it cannot be opened."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from zope.interface import implementer
 
 @implementer(IReadDescriptor)
 class SocketService(Service, ABC):
-    """Watches a socket while the service runs. Who inherits says which (`_open`), and what to do when it has something
-    to read (`doRead`).
+    """Watches a socket while the service runs. Who inherits says which (`_open`), and what to do
+    when it has something to read (`doRead`).
 
     reactor  needs addReader and removeReader
     name     what the reactor's log calls it
@@ -72,7 +72,9 @@ class SocketService(Service, ABC):
 # ---------------------------------------------------------------- what may be in the way
 
 _ADVICE = {
-    errno.EADDRINUSE: "another program has that port, or `cod serve` runs here already: `ss -lnp` shows who",
+    errno.EADDRINUSE: (
+        "another program has that port, or `cod serve` runs here already: `ss -lnp` shows who"
+    ),
     errno.EADDRNOTAVAIL: "this host has no such address: see [[subnet]] and [api] in the site file",
     errno.ENODEV: "this host has no such interface: see [[subnet]] in the site file",
     errno.EACCES: "it wants root, or the capabilities that docs/systemd/cod.service gives",
@@ -86,7 +88,11 @@ def why(error: Exception) -> str:
     if isinstance(error, CannotListenError):
         cause = error.socketError
         port = error.port
-        where = port.decode(errors="replace") if isinstance(port, bytes) else f"{error.interface}:{port}"
+        where = (
+            port.decode(errors="replace")
+            if isinstance(port, bytes)
+            else f"{error.interface}:{port}"
+        )
         text = f"{where}: {os.strerror(cause.errno) if getattr(cause, 'errno', None) else cause}"
     advice = _ADVICE.get(getattr(cause, "errno", None) or 0)
     return f"{text}; {advice}" if advice else text

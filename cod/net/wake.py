@@ -1,7 +1,9 @@
-"""Wake-ups between the server's processes on one host: a datagram socket each, below the run folder.
+"""Wake-ups between the server's processes on one host: a datagram socket each, below the run
+folder.
 
-A wake-up says "look again now" to whoever polls rows ('manager', 'orders', 'power'). It may be lost: every poll comes
-round by itself, so a lost one costs a delay, nothing else. Nothing but the word travels.
+A wake-up says "look again now" to whoever polls rows ('manager', 'orders', 'power'). It may be
+lost: every poll comes round by itself, so a lost one costs a delay, nothing else. Nothing but the
+word travels.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Wake(FileDescriptor):
     def wake(self, what: str) -> None:
         """Wake `what` in every process of this host, this one included."""
         for path in self._folder.glob("*.wake"):
-            with contextlib.suppress(OSError):  # nobody there any more, or its queue is full: it will look by itself
+            # nobody there any more, or its queue is full: it will look by itself
+            with contextlib.suppress(OSError):
                 self._socket.sendto(what.encode(), str(path))
 
     def fileno(self) -> int:

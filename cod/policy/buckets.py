@@ -1,11 +1,13 @@
-"""The pool over time, in spans: which a minute belongs to, how long each is kept, which answer a question. Pure."""
+"""The pool over time, in spans: which a minute belongs to, how long each is kept, which answer a
+question. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 MINUTES, HOURS, DAYS = 300, 3600, 86400
-SPANS = (MINUTES, HOURS, DAYS)  # seconds; each the multiple of the one before; they begin at multiples of themselves
+# seconds; each the multiple of the one before; they begin at multiples of themselves
+SPANS = (MINUTES, HOURS, DAYS)
 KEPT = {MINUTES: 86400.0, HOURS: 32 * 86400.0}  # seconds; days are kept for ever
 UNKNOWN = 900.0
 """Seconds after which nobody knows what was between two counts: nothing is put down."""
@@ -13,7 +15,8 @@ LONGEST = 400 * DAYS
 
 
 def pieces(since: float, until: float) -> Iterator[tuple[int, int, float]]:
-    """(span, its start, seconds) for the time between two counts; none where it is too long, or the clock went back."""
+    """(span, its start, seconds) for the time between two counts; none where it is too long, or the
+    clock went back."""
     if not 0 < until - since <= UNKNOWN:
         return
     for span in SPANS:

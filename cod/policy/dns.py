@@ -1,6 +1,8 @@
-"""Which DNS names are the site's, and what each means. Pure; who has which address is `store.nodes.dns_names`' matter.
+"""Which DNS names are the site's, and what each means. Pure; who has which address is
+`store.nodes.dns_names`' matter.
 
-The site's domain is a zone, each vcluster below it another, and so are the reverse names of each subnet::
+The site's domain is a zone, each vcluster below it another, and so are the reverse names of each
+subnet::
 
     cod.internal            the site's zone (SOA, NS, and the vclusters' NS)
     pool.cod.internal       the zone of a vcluster (SOA, NS)
@@ -8,9 +10,9 @@ The site's domain is a zone, each vcluster below it another, and so are the reve
     _catalog.cod.internal   the list of all zones, for secondaries (RFC 9432)
     77.10.in-addr.arpa      the zone of a subnet 10.77.0.0/16
 
-A subnet's prefix length is rounded up to a whole octet: a /22 has four zones. A longer one than /24 has a zone as in
-RFC 2317, 64-127.2.0.192.in-addr.arpa, into which the owner of 2.0.192.in-addr.arpa can lead; the plain names of its
-addresses are answered, too, for clients that ask this server.
+A subnet's prefix length is rounded up to a whole octet: a /22 has four zones. A longer one than /24
+has a zone as in RFC 2317, 64-127.2.0.192.in-addr.arpa, into which the owner of 2.0.192.in-addr.arpa
+can lead; the plain names of its addresses are answered, too, for clients that ask this server.
 """
 
 from __future__ import annotations
@@ -27,15 +29,16 @@ from cod.policy.nodes.subnets import at
 _OCTET = re.compile(r"[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]")
 _ARPA = ".in-addr.arpa"
 
-NAME_SERVER = "ns"  # label of the server itself below the domain; with a number where the site has several
+# label of the server itself below the domain; with a number where the site has several
+NAME_SERVER = "ns"
 CATALOG = "_catalog"
 _SERVERS = re.compile(rf"{NAME_SERVER}[0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A zone of the site. `kind` and `key` say whose serial it has: ('site', ''), ('vcluster', its name) or ('subnet',
-    its name). `span`: the addresses of a reverse zone."""
+    """A zone of the site. `kind` and `key` say whose serial it has: ('site', ''), ('vcluster', its
+    name) or ('subnet', its name). `span`: the addresses of a reverse zone."""
 
     name: str
     kind: str
@@ -52,10 +55,11 @@ class Zone:
 class Place:
     """Where a name is in the site's tree.
 
-    what  'apex' of a zone, 'server' (a name server), 'vcluster' (the apex of its zone, if there is such a vcluster),
-          'node', 'address' (a reverse name), 'between' (a domain of reverse names), or 'nothing': a name of ours that
-          cannot be anybody's
-    zone  that it is in, or would be; None: a reverse name outside of the zone of its subnet (RFC 2317)
+    what  'apex' of a zone, 'server' (a name server), 'vcluster' (the apex of its zone, if there is
+          such a vcluster), 'node', 'address' (a reverse name), 'between' (a domain of reverse
+          names), or 'nothing': a name of ours that cannot be anybody's
+    zone  that it is in, or would be; None: a reverse name outside of the zone of its subnet (RFC
+          2317)
     """
 
     what: str
@@ -81,7 +85,8 @@ def vcluster_zone(name: str, site: Site) -> Zone:
 
 
 def place(name: str, site: Site, subnets: Iterable[Subnet]) -> Place | None:
-    """Return what `name` (lower case, without the last dot) is; None where it is not the site's to say."""
+    """Return what `name` (lower case, without the last dot) is; None where it is not the site's to
+    say."""
     if name == site.domain:
         return Place("apex", site_zone(site))
     if name.endswith("." + site.domain):
@@ -101,8 +106,12 @@ def place(name: str, site: Site, subnets: Iterable[Subnet]) -> Place | None:
     subnet = at(subnets, dotted(first))
     if subnet is not None:
         return _reverse(name, first, subnet, site)
-    isolated = site.isolation is not None and IPv4Address(first) in IPv4Network(site.isolation.networks)
-    return Place("address", None, address=first) if isolated and name == reverse_name(first) else None
+    isolated = site.isolation is not None and IPv4Address(first) in IPv4Network(
+        site.isolation.networks
+    )
+    return (
+        Place("address", None, address=first) if isolated and name == reverse_name(first) else None
+    )
 
 
 def _reverse(name: str, first: int, subnet: Subnet, site: Site) -> Place | None:
@@ -117,7 +126,11 @@ def _reverse(name: str, first: int, subnet: Subnet, site: Site) -> Place | None:
         if len(labels) < 4:
             return Place("between", zone)
         host = name.removesuffix("." + zone.name)
-        if not zone.is_part or not _OCTET.fullmatch(host) or first & ~0xFF | int(host) not in zone.span:
+        if (
+            not zone.is_part
+            or not _OCTET.fullmatch(host)
+            or first & ~0xFF | int(host) not in zone.span
+        ):
             return Place("nothing", zone)
         return Place("address", zone, address=first & ~0xFF | int(host))
     ours = ipv4(subnet.block_pool[0]) <= first <= ipv4(subnet.block_pool[1])
@@ -127,11 +140,14 @@ def _reverse(name: str, first: int, subnet: Subnet, site: Site) -> Place | None:
 
 
 def first_address(name: str) -> int | None:
-    """Return the first address that a reverse name (RFC 1035 section 3.5, RFC 2317) is about; None for another name."""
+    """Return the first address that a reverse name (RFC 1035 section 3.5, RFC 2317) is about; None
+    for another name."""
     if not name.endswith(_ARPA):
         return None
     labels = name.removesuffix(_ARPA).split(".")[::-1]
-    octets = [label if place < 3 else label.partition("-")[0] for place, label in enumerate(labels[:4])]
+    octets = [
+        label if place < 3 else label.partition("-")[0] for place, label in enumerate(labels[:4])
+    ]
     if not all(map(_OCTET.fullmatch, octets)):
         return None
     return ipv4(".".join([*octets, *["0"] * (4 - len(octets))]))
@@ -167,8 +183,9 @@ def full_name(host: str, vcluster: str, site: Site) -> str:
 
 
 def name_servers(site: Site) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the zones' name servers with their addresses, the first one's first: those that the site file names; by
-    default this server, at its addresses. Those of the site have names below its domain."""
+    """Return the zones' name servers with their addresses, the first one's first: those that the
+    site file names; by default this server, at its addresses. Those of the site have names below
+    its domain."""
     if not site.dns.name_servers:
         addresses = dict.fromkeys(subnet.server for subnet in site.subnets)
         return [(f"{NAME_SERVER}.{site.domain}", tuple(addresses))]

@@ -1,7 +1,9 @@
-"""How often something may be done: so often in a span of time, all at once or one after the other. Pure.
+"""How often something may be done: so often in a span of time, all at once or one after the other.
+Pure.
 
-One number remembers it (the generic cell rate algorithm, ITU-T I.371): the time at which all that was done would be
-forgotten. Each deed moves it on by the time in which one is forgotten; further ahead than the span it may not be.
+One number remembers it (the generic cell rate algorithm, ITU-T I.371): the time at which all that
+was done would be forgotten. Each deed moves it on by the time in which one is forgotten; further
+ahead than the span it may not be.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ def done_once(mark: float | None, now: float, most: float, span: float) -> tuple
     mark  None: nothing was done before
     most  deeds in `span` seconds
     """
-    if mark is None or mark > now + 2 * span:  # so far ahead it is only when the clock was set back meanwhile
+    # so far ahead it is only when the clock was set back meanwhile
+    if mark is None or mark > now + 2 * span:
         mark = now
     after = max(now, mark) + span / most
     wait = after - (now + span)

@@ -16,14 +16,21 @@ _STEPS = 8  # names from one to another until a node: resolvers follow about as 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a name leads. `external`: `name` is a full name elsewhere; otherwise a label in the vcluster."""
+    """Where a name leads. `external`: `name` is a full name elsewhere; otherwise a label in the
+    vcluster."""
 
     name: str
     external: bool
 
 
 def check(
-    name: str, target: str, *, vcluster: str, hosts: Collection[str], known: Mapping[str, VclusterName], site: Site
+    name: str,
+    target: str,
+    *,
+    vcluster: str,
+    hosts: Collection[str],
+    known: Mapping[str, VclusterName],
+    site: Site,
 ) -> Target:
     """Return the target of the name `name`. Raises `Refused` where the rules stand against it.
 
@@ -32,25 +39,42 @@ def check(
     """
     labels.check_label(name)
     if _GIVEN.fullmatch(name) or name in hosts:
-        raise Refused("conflict", f"{name} is a node's host name, now or later: choose a name unlike n1, n2 …", "name")
+        raise Refused(
+            "conflict",
+            f"{name} is a node's host name, now or later: choose a name unlike n1, n2 …",
+            "name",
+        )
     if name not in known and len(known) >= site.dns.names:
-        raise Refused("conflict", f"vcluster {vcluster} has {len(known)} names, and may have {site.dns.names}: remove "
-                      "one, or ask the administrator ([dns] names in the site file)", "name")
+        raise Refused(
+            "conflict",
+            f"vcluster {vcluster} has {len(known)} names, and may have {site.dns.names}: remove "
+            "one, or ask the administrator ([dns] names in the site file)",
+            "name",
+        )
     found = _target(target.lower().removesuffix("."), vcluster, site)
     if not found.external:
         if found.name not in hosts and found.name not in known:
-            raise Refused("not_found", f"vcluster {vcluster} has no node and no name {found.name!r}", "target")
-        targets = {one.name: one.target for one in known.values() if not one.external} | {name: found.name}
+            raise Refused(
+                "not_found", f"vcluster {vcluster} has no node and no name {found.name!r}", "target"
+            )
+        targets = {one.name: one.target for one in known.values() if not one.external} | {
+            name: found.name
+        }
         if name in _chain(found.name, targets):
             raise Refused("conflict", f"{name} would lead back to itself", "target")
         if any(len(_chain(each, targets)) > _STEPS + 1 for each in targets):
-            raise Refused("conflict", f"more than {_STEPS} names would lead to each other, which DNS clients do not "
-                          "follow: name the node", "target")
+            raise Refused(
+                "conflict",
+                f"more than {_STEPS} names would lead to each other, which DNS clients do not "
+                "follow: name the node",
+                "target",
+            )
     return found
 
 
 def follow(name: str, known: Mapping[str, VclusterName]) -> list[VclusterName]:
-    """Return the names that lead on from `name`, itself first; none where it is no name of the vcluster."""
+    """Return the names that lead on from `name`, itself first; none where it is no name of the
+    vcluster."""
     targets = {one.name: one.target for one in known.values() if not one.external}
     return [known[each] for each in _chain(name, targets) if each in known]
 
@@ -61,12 +85,24 @@ def _target(text: str, vcluster: str, site: Site) -> Target:
         labels.check_label(inside)
         return Target(inside, False)
     if f".{text}".endswith(f".{site.domain}"):
-        raise Refused("invalid", f"{text} is not of vcluster {vcluster}: name a node of it, such as n1", "target")
+        raise Refused(
+            "invalid",
+            f"{text} is not of vcluster {vcluster}: name a node of it, such as n1",
+            "target",
+        )
     if not re.fullmatch(DNS_NAME, text) or len(text) > _LONGEST:
-        raise Refused("invalid", f"{text!r} is neither a node of vcluster {vcluster} nor a full DNS name", "target")
+        raise Refused(
+            "invalid",
+            f"{text!r} is neither a node of vcluster {vcluster} nor a full DNS name",
+            "target",
+        )
     if not site.dns.external:
-        raise Refused("conflict", f"this site lets names lead to nodes of their own vcluster only, and {text} is not "
-                      "([dns] external in the site file)", "target")
+        raise Refused(
+            "conflict",
+            f"this site lets names lead to nodes of their own vcluster only, and {text} is not "
+            "([dns] external in the site file)",
+            "target",
+        )
     return Target(text, True)
 
 

@@ -1,4 +1,5 @@
-"""Decisions about volumes: where they may be mounted, which addresses may reach them, when to try again. Pure."""
+"""Decisions about volumes: where they may be mounted, which addresses may reach them, when to try
+again. Pure."""
 
 from __future__ import annotations
 
@@ -10,33 +11,63 @@ from cod.model import AddressRange, Attachment, ExportClient, Refused, Volume, V
 
 SMALLEST = 2**20  # bytes
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
-LONGEST_PAUSE = 300.0  # an export has to come down, however long its file server is away: nothing is given up for good
+# an export has to come down, however long its file server is away: nothing is given up for good
+LONGEST_PAUSE = 300.0
 MOST_SNAPSHOTS = 100  # of a volume: with thousands of them, file systems become slow
 TELL = 5  # failures after which people are told: about a minute
 MASTER, DIRECT = "auto.master", "auto.direct"  # names of the automounter's maps
 _MOUNT = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]{0,62}){1,4}")
-_SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "net", "proc", "root", "run", "sbin", "sys", "tmp",
-           "usr", "var")
-_MAY_HOLD = {"var", "usr"}  # of those, what is deeper than this may be mounted: /var/scratch, /usr/local
+_SYSTEM = (
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "net",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+)
+# of those, what is deeper than this may be mounted: /var/scratch, /usr/local
+_MAY_HOLD = {"var", "usr"}
 
 
 def check_mount(mount: str) -> None:
     """Raise `Refused` unless nodes can mount a volume there without losing their system."""
     first, _, rest = mount.removeprefix("/").partition("/")
     if not _MOUNT.fullmatch(mount) or ".." in mount:
-        raise Refused("invalid", f"{mount!r} is no mount point: an absolute path such as /data, of letters, digits, "
-                      "'.', '_' and '-', at most four names deep", "mount")
+        raise Refused(
+            "invalid",
+            f"{mount!r} is no mount point: an absolute path such as /data, of letters, digits, "
+            "'.', '_' and '-', at most four names deep",
+            "mount",
+        )
     if first in _SYSTEM and not (first in _MAY_HOLD and rest):
-        raise Refused("invalid", f"{mount} belongs to the nodes' operating system: choose another mount point, such "
-                      "as /data", "mount")
+        raise Refused(
+            "invalid",
+            f"{mount} belongs to the nodes' operating system: choose another mount point, such "
+            "as /data",
+            "mount",
+        )
 
 
 def check_apart(mount: str, others: Iterable[str]) -> None:
     """Raise `Refused` where `mount` is, is in or holds one of the vcluster's other mount points."""
     for other in others:
         if mount == other or mount.startswith(f"{other}/") or other.startswith(f"{mount}/"):
-            raise Refused("conflict", f"the vcluster mounts another volume at {other}: choose a mount point apart "
-                          "from it", "mount")
+            raise Refused(
+                "conflict",
+                f"the vcluster mounts another volume at {other}: choose a mount point apart "
+                "from it",
+                "mount",
+            )
 
 
 def check_size(size: int) -> None:
@@ -48,27 +79,38 @@ def check_size(size: int) -> None:
 def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
     """Raise `Refused` unless `size` bytes more fit into the group's `quota` (None: no limit)."""
     if quota is not None and taken + size > quota:
-        raise Refused("quota", f"{size} bytes are too much for group {group}: its volumes may have {quota} bytes and "
-                      f"have {taken}; delete some, or ask for a larger quota. A deleted volume counts until it is "
-                      "erased", "size")
+        raise Refused(
+            "quota",
+            f"{size} bytes are too much for group {group}: its volumes may have {quota} bytes and"
+            f" have {taken}; delete some, or ask for a larger quota. A deleted volume counts until"
+            " it is erased",
+            "size",
+        )
 
 
 def clients(blocks: Iterable[tuple[AddressRange, bool]]) -> tuple[ExportClient, ...]:
-    """Return the networks that cover exactly the addresses of `blocks`: (block, whether for reading only)."""
-    return tuple(ExportClient(str(network), read_only) for block, read_only in blocks
-                 for network in summarize_address_range(IPv4Address(block.first), IPv4Address(block.last)))
+    """Return the networks that cover exactly the addresses of `blocks`: (block, whether for reading
+    only)."""
+    return tuple(
+        ExportClient(str(network), read_only)
+        for block, read_only in blocks
+        for network in summarize_address_range(IPv4Address(block.first), IPv4Address(block.last))
+    )
 
 
 def mount(volume: Volume, attachment: Attachment, address: str) -> VolumeMount:
-    """Return how nodes mount the volume. Programs on it do not gain rights: it is shared with other nodes' users."""
+    """Return how nodes mount the volume. Programs on it do not gain rights: it is shared with other
+    nodes' users."""
     options = f"fstype=nfs4,{'ro' if attachment.read_only else 'rw'},hard,nosuid,nodev"
     return VolumeMount(volume.name, volume.kind, attachment.mount, address, volume.path, options)
 
 
 def automounts(mounts: Iterable[VolumeMount]) -> dict[str, dict[str, str]]:
-    """Return the automounter's maps for those mounts, in the format of autofs(5): by map, what belongs at each key.
+    """Return the automounter's maps for those mounts, in the format of autofs(5): by map, what
+    belongs at each key.
 
-    Data is in a direct map; a home volume is an indirect one of its own, whose only key `*` stands for any user.
+    Data is in a direct map; a home volume is an indirect one of its own, whose only key `*` stands
+    for any user.
     """
     master: dict[str, str] = {}
     maps = {MASTER: master}
@@ -84,13 +126,14 @@ def automounts(mounts: Iterable[VolumeMount]) -> dict[str, dict[str, str]]:
 
 
 def directory(root: str, volume_id: int, name: str) -> str:
-    """Return the path of a new volume: the number tells it from earlier volumes of the same name."""
+    """Return the path of a new volume: the number tells it from earlier volumes of the same
+    name."""
     return f"{root.rstrip('/')}/{name.replace('/', '.')}-{volume_id}"
 
 
 def next_sequence(volume: Volume, now: float) -> int:
-    """Return the sequence number of a change. Numbers follow the clock: those of a database that was restored from a
-    backup are still newer than what a file server has seen."""
+    """Return the sequence number of a change. Numbers follow the clock: those of a database that
+    was restored from a backup are still newer than what a file server has seen."""
     return max(volume.sequence + 1, int(now))
 
 

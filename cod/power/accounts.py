@@ -1,6 +1,8 @@
-"""Accounts on BMCs and outlets: the site file names them, their passwords are in files that are read at each use.
+"""Accounts on BMCs and outlets: the site file names them, their passwords are in files that are
+read at each use.
 
-A password is in a `SignIn` only, for as long as a command takes: never in the database, the log, the API, an error.
+A password is in a `SignIn` only, for as long as a command takes: never in the database, the log,
+the API, an error.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from cod.security import secretfile
 
 
 def sign_in(site: Site, name: str | None) -> SignIn | None:
-    """Return the account `name` with its password as it is now; None when none is named. Raises `PowerError`."""
+    """Return the account `name` with its password as it is now; None when none is named. Raises
+    `PowerError`."""
     if name is None:
         return None
     account = next((each for each in site.accounts if each.name == name), None)

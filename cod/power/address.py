@@ -1,4 +1,5 @@
-"""Addresses of machines as the drivers of BMCs and outlets write them: ``HOST[:PORT][/PATH][?KEY=VALUE&…]``."""
+"""Addresses of machines as the drivers of BMCs and outlets write them:
+``HOST[:PORT][/PATH][?KEY=VALUE&…]``."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from cod.power.driver import PowerError
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address taken apart. `host` is a name or an address, of IPv6 without brackets; `path` has no slash at ends."""
+    """An address taken apart. `host` is a name or an address, of IPv6 without brackets; `path` has
+    no slash at ends."""
 
     scheme: str
     host: str
@@ -21,8 +23,8 @@ class Address:
 
 
 def parse(text: str, form: str, ports: Mapping[str, int], options: Collection[str]) -> Address:
-    """Return `text` taken apart. `ports`: the default port of each scheme, '' being none; `options`: the keys that
-    there are.
+    """Return `text` taken apart. `ports`: the default port of each scheme, '' being none;
+    `options`: the keys that there are.
 
     Raises a lasting `PowerError`, which shows `form`.
     """
@@ -33,12 +35,25 @@ def parse(text: str, form: str, ports: Mapping[str, int], options: Collection[st
     except ValueError:
         raise malformed(text, form) from None
     known = parts.scheme in ports and all(key in options for key, _ in pairs)
-    if not known or not parts.hostname or parts.username is not None or parts.fragment or text != text.strip():
+    if (
+        not known
+        or not parts.hostname
+        or parts.username is not None
+        or parts.fragment
+        or text != text.strip()
+    ):
         raise malformed(text, form)
-    return Address(parts.scheme, parts.hostname, port or ports[parts.scheme], parts.path.strip("/"), dict(pairs))
+    return Address(
+        parts.scheme,
+        parts.hostname,
+        port or ports[parts.scheme],
+        parts.path.strip("/"),
+        dict(pairs),
+    )
 
 
 def malformed(text: str, form: str) -> PowerError:
-    """Return the error of an address that cannot be used. A password that somebody put into it is not repeated."""
+    """Return the error of an address that cannot be used. A password that somebody put into it is
+    not repeated."""
     shown = repr(text) if "@" not in text else "the address"
     return PowerError(f"{shown} is not of the form {form}", lasting=True)

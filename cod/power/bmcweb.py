@@ -1,4 +1,5 @@
-"""Requests to a BMC's web server: JSON over HTTP, with basic authentication, bounded in time and size.
+"""Requests to a BMC's web server: JSON over HTTP, with basic authentication, bounded in time and
+size.
 
 A BMC that is busy (503) is asked again when it says.
 """
@@ -29,7 +30,8 @@ ANSWER = 15.0
 MOST = 1 << 20  # bytes of an answer
 BUSY = (429, 503)
 TRIES = 3
-GIVEN_UP = (TookTooLong, CancelledError, ConnectingCancelledError)  # a request that was cancelled fails as it likes
+# a request that was cancelled fails as it likes
+GIVEN_UP = (TookTooLong, CancelledError, ConnectingCancelledError)
 LONGEST_PAUSE = 8.0  # seconds until a busy BMC is asked again, whatever it says
 
 
@@ -42,17 +44,29 @@ class BmcRefusal(PowerError):
 
 
 class Bmcs:
-    """The BMCs that are spoken to. Connections are kept for a few seconds: TLS is dear to a BMC's processor."""
+    """The BMCs that are spoken to. Connections are kept for a few seconds: TLS is dear to a BMC's
+    processor."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._agents: dict[Trust, Agent] = {}
 
     async def ask(
-        self, method: str, url: str, sign_in: SignIn | None, trust: Trust, body: Any = None, etag: str = "",
+        self,
+        method: str,
+        url: str,
+        sign_in: SignIn | None,
+        trust: Trust,
+        body: Any = None,
+        etag: str = "",
     ) -> tuple[Any, str]:
-        """Return the answer's JSON (None if it has none) and its ETag ('' likewise). Raises `PowerError`."""
-        headers = {"Accept": "application/json", "OData-Version": "4.0", "User-Agent": "Cluster-on-Demand"}
+        """Return the answer's JSON (None if it has none) and its ETag ('' likewise). Raises
+        `PowerError`."""
+        headers = {
+            "Accept": "application/json",
+            "OData-Version": "4.0",
+            "User-Agent": "Cluster-on-Demand",
+        }
         if sign_in is not None:
             pair = f"{sign_in.user}:{sign_in.password}".encode()
             headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
@@ -66,14 +80,19 @@ class Bmcs:
             if response.code not in BUSY:
                 code = response.code
                 if code in (401, 403):
-                    raise BmcRefusal(code, f"the BMC refuses user or password (HTTP {code})", lasting=True)
+                    raise BmcRefusal(
+                        code, f"the BMC refuses user or password (HTTP {code})", lasting=True
+                    )
                 try:
                     value = json.loads(text) if text.strip() else None
                 except ValueError:
                     value = None
                 if code >= 300:
-                    raise BmcRefusal(code, f"the BMC says: {_message(value) or 'no'} (HTTP {code})",
-                                     lasting=code == 404)
+                    raise BmcRefusal(
+                        code,
+                        f"the BMC says: {_message(value) or 'no'} (HTTP {code})",
+                        lasting=code == 404,
+                    )
                 if text.strip() and value is None:
                     raise PowerError("what answers there is no BMC: that is no JSON")
                 return value, response.headers.getRawHeaders("ETag", [""])[0]
@@ -86,8 +105,11 @@ class Bmcs:
         producer = None if content is None else FileBodyProducer(BytesIO(content))
         try:
             asked = self._agent(trust).request(
-                method.encode(), url.encode("ascii"), Headers({key: [value] for key, value in headers.items()}),
-                producer)
+                method.encode(),
+                url.encode("ascii"),
+                Headers({key: [value] for key, value in headers.items()}),
+                producer,
+            )
             response = await asked.addTimeout(ANSWER, self._reactor)
             return response, await _read(response).addTimeout(ANSWER, self._reactor)
         except PowerError:
@@ -114,7 +136,9 @@ def _message(value: Any) -> str:
     if not isinstance(error, dict):
         return ""
     further = error.get("@Message.ExtendedInfo")
-    first = further[0] if isinstance(further, list) and further and isinstance(further[0], dict) else {}
+    first = (
+        further[0] if isinstance(further, list) and further and isinstance(further[0], dict) else {}
+    )
     said = first.get("Message") or error.get("message") or ""
     return " ".join(str(said).split())[:200]
 
@@ -122,8 +146,13 @@ def _message(value: Any) -> str:
 def _unheard(error: Exception) -> PowerError:
     """Return why there was no answer."""
     inner = [error, *(failure.value for failure in getattr(error, "reasons", []))]
-    if any(isinstance(each, SSL.Error) or "VerificationError" in type(each).__name__ for each in inner):
-        if any("certificate verify failed" in str(each) or "Verif" in type(each).__name__ for each in inner):
+    if any(
+        isinstance(each, SSL.Error) or "VerificationError" in type(each).__name__ for each in inner
+    ):
+        if any(
+            "certificate verify failed" in str(each) or "Verif" in type(each).__name__
+            for each in inner
+        ):
             return PowerError("the BMC's certificate is not one that is trusted here", lasting=True)
         return PowerError("the BMC does not speak TLS as it is spoken here")
     if any(isinstance(each, GIVEN_UP) for each in inner):

@@ -16,8 +16,8 @@ Opened = Callable[[], object]
 class Line(Protocol):
     """A console that is being followed, or about to be.
 
-    ended  fires with None after `close`, when nothing of it is left; fails with `PowerError` when the line is lost or
-           does not come about
+    ended  fires with None after `close`, when nothing of it is left; fails with `PowerError` when
+           the line is lost or does not come about
     """
 
     ended: Deferred[None]
@@ -31,5 +31,6 @@ class ConsoleDriver(Protocol):
     """Follows what machines write on their serial consoles. It only listens: nothing is typed."""
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> Line:
-        """Follow the console: call `opened` once, when it is heard, and then `heard` with what comes, as it comes."""
+        """Follow the console: call `opened` once, when it is heard, and then `heard` with what
+        comes, as it comes."""
         ...

@@ -1,4 +1,5 @@
-"""What every power driver does, whatever it speaks to: a lab's daemon, a BMC, a switched outlet, a sleeping NIC."""
+"""What every power driver does, whatever it speaks to: a lab's daemon, a BMC, a switched outlet, a
+sleeping NIC."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from twisted.internet.task import deferLater
 class PowerError(Exception):
     """The command was not, or not certainly, carried out; the sentence is for the administrator.
 
-    lasting  trying again is useless: the driver cannot do that, its address is wrong, its password is refused
+    lasting  trying again is useless: the driver cannot do that, its address is wrong, its password
+             is refused
     ignored  the machine accepted the command and did not do it: a stronger one is next
     """
 
@@ -33,7 +35,8 @@ class SignIn:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One machine: its address, in the driver's own form (`nodes.power_address`), and who asks; None: no account.
+    """One machine: its address, in the driver's own form (`nodes.power_address`), and who asks;
+    None: no account.
 
     firmware  'bios' or 'uefi', None where that is not known
     """
@@ -46,8 +49,8 @@ class Target:
 class PowerDriver(Protocol):
     """Each method is awaited, raises `PowerError`, and may be cancelled.
 
-    Commands may be repeated: on while on, off while off do nothing. They return when the command was accepted; the edge
-    asks for the status until it is as wished. No sentence holds a password.
+    Commands may be repeated: on while on, off while off do nothing. They return when the command
+    was accepted; the edge asks for the status until it is as wished. No sentence holds a password.
 
     switches_off  False: whatever runs cannot be switched off by this driver (Wake-on-LAN)
     measures      `watts` may be asked
@@ -69,7 +72,8 @@ class PowerDriver(Protocol):
         ...
 
     def cycle(self, target: Target) -> Awaitable[None]:
-        """Switch off, then on: a machine that runs, or that has not come on when it was switched on."""
+        """Switch off, then on: a machine that runs, or that has not come on when it was switched
+        on."""
         ...
 
     def soft(self, target: Target) -> Awaitable[bool]:
@@ -77,7 +81,8 @@ class PowerDriver(Protocol):
         ...
 
     def boot_from_network(self, target: Target) -> Awaitable[bool]:
-        """Have the next boot, and that alone, begin at the network. False: that is left to the machine's own set-up."""
+        """Have the next boot, and that alone, begin at the network. False: that is left to the
+        machine's own set-up."""
         ...
 
     def watts(self, target: Target) -> Awaitable[float | None]:
@@ -86,7 +91,8 @@ class PowerDriver(Protocol):
 
 
 class Plain:
-    """What a switch that is nothing but a switch answers to the finer questions; drivers derive from it."""
+    """What a switch that is nothing but a switch answers to the finer questions; drivers derive
+    from it."""
 
     switches_off = True
     measures = False
@@ -104,14 +110,19 @@ class Plain:
         return None
 
 
-async def off_then_on(reactor: Any, driver: PowerDriver, target: Target, patience: float, dark: float = 0.0) -> None:
-    """A power cycle in two commands: off, seen to be off within `patience` seconds and for `dark` seconds, on."""
+async def off_then_on(
+    reactor: Any, driver: PowerDriver, target: Target, patience: float, dark: float = 0.0
+) -> None:
+    """A power cycle in two commands: off, seen to be off within `patience` seconds and for `dark`
+    seconds, on."""
     if await driver.status(target) != "off":
         await driver.off(target)
     until = reactor.seconds() + patience
     while await driver.status(target) != "off":
         if reactor.seconds() >= until:
-            raise PowerError(f"told to go off and on, it is not off after {patience:.0f} s", ignored=True)
+            raise PowerError(
+                f"told to go off and on, it is not off after {patience:.0f} s", ignored=True
+            )
         await deferLater(reactor, 0.5, lambda: None)
     await deferLater(reactor, dark, lambda: None)
     await driver.on(target)

@@ -1,4 +1,5 @@
-"""Every power driver that there is, and every console, by the name that the site file and `nodes.power_driver` use."""
+"""Every power driver that there is, and every console, by the name that the site file and
+`nodes.power_driver` use."""
 
 from __future__ import annotations
 
@@ -27,6 +28,6 @@ def drivers(reactor: Any) -> dict[str, PowerDriver]:
 
 
 def consoles(reactor: Any) -> dict[str, ConsoleDriver]:
-    """Return what follows the consoles of those drivers' machines; `policy.nodes.console` says why the others have
-    none."""
+    """Return what follows the consoles of those drivers' machines; `policy.nodes.console` says why
+    the others have none."""
     return {"ipmi": SolConsoles(reactor), "lab": LabConsoles(reactor)}

@@ -1,10 +1,12 @@
-"""Carries out power wishes: claims what is due, asks the driver, verifies, writes down what came of it.
+"""Carries out power wishes: claims what is due, asks the driver, verifies, writes down what came of
+it.
 
-What it promises: each wish is carried out at least once unless its node has moved on; a driver is asked for no more
-than `Policy.power_at_once` machines at a time and for no more than `power_rate` a second (a rack that is switched on at
-once trips its breaker); a driver that hangs is given up on after `ATTEMPT` seconds, which is shorter than a claim
-lasts. Which command is right, and which comes after it, is `policy.nodes.power.command`'s to say; before a machine is
-switched on it is told to boot from the network, where its BMC can do that.
+What it promises: each wish is carried out at least once unless its node has moved on; a driver is
+asked for no more than `Policy.power_at_once` machines at a time and for no more than `power_rate` a
+second (a rack that is switched on at once trips its breaker); a driver that hangs is given up on
+after `ATTEMPT` seconds, which is shorter than a claim lasts. Which command is right, and which
+comes after it, is `policy.nodes.power.command`'s to say; before a machine is switched on it is told
+to boot from the network, where its BMC can do that.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ log = logging.getLogger("cod.power")
 
 @dataclass(slots=True)
 class Pace:
-    """A token bucket: what may start within a second may start at once, and one whenever the last was long ago."""
+    """A token bucket: what may start within a second may start at once, and one whenever the last
+    was long ago."""
 
     at: float
     tokens: float = 1.0
@@ -59,11 +62,17 @@ class Pace:
 
 
 class PowerEdge(Claimer):
-    """One server's power edge. `reactor` keeps its time for pauses, `clock()` is the time of day for the rows."""
+    """One server's power edge. `reactor` keeps its time for pauses, `clock()` is the time of day
+    for the rows."""
 
     def __init__(
-        self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
-        clock: Callable[[], float], site: SiteRef,
+        self,
+        reactor: Any,
+        pool: Any,
+        drivers: Mapping[str, PowerDriver],
+        server_name: str,
+        clock: Callable[[], float],
+        site: SiteRef,
     ) -> None:
         super().__init__(reactor, pool, log, "looking for power wishes", POLL)
         self._reactor = reactor
@@ -88,7 +97,10 @@ class PowerEdge(Claimer):
             self._busy[task.driver] += 1
             self.begin(self._carry_out(task))
         # One batch of what is too old; the next look goes on, until there is none.
-        if now >= self._tidied + TIDY and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH:
+        if (
+            now >= self._tidied + TIDY
+            and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH
+        ):
             self._tidied = now
 
     def _room(self, driver: str, now: float) -> int:
@@ -101,15 +113,29 @@ class PowerEdge(Claimer):
         try:
             power, error = await self._attempt(task)
             if error is None:
-                log.info("%s: %s done, it is %s", task.node, task.action.desired, power, extra=about)
+                log.info(
+                    "%s: %s done, it is %s", task.node, task.action.desired, power, extra=about
+                )
                 await self._pool.run(flows.succeeded, task, power, self._clock())
             else:
-                log.warning("%s: %s failed: %s", task.node, task.action.desired, error.sentence, extra=about)
-                await self._pool.run(flows.failed, task, error.sentence, self._clock(), lasting=error.lasting,
-                                     ignored=error.ignored)
+                log.warning(
+                    "%s: %s failed: %s", task.node, task.action.desired, error.sentence, extra=about
+                )
+                await self._pool.run(
+                    flows.failed,
+                    task,
+                    error.sentence,
+                    self._clock(),
+                    lasting=error.lasting,
+                    ignored=error.ignored,
+                )
         except Exception:
-            log.exception("%s: the outcome of %s was not written; its claim will run out", task.node,
-                          task.action.desired, extra=about)
+            log.exception(
+                "%s: the outcome of %s was not written; its claim will run out",
+                task.node,
+                task.action.desired,
+                extra=about,
+            )
         finally:
             self._busy[task.driver] -= 1
 
@@ -121,9 +147,13 @@ class PowerEdge(Claimer):
         except PowerError as error:
             return "unknown", error
         except TookTooLong:
-            return "unknown", PowerError(f"no answer from the {task.driver} driver within {ATTEMPT:.0f} s")
+            return "unknown", PowerError(
+                f"no answer from the {task.driver} driver within {ATTEMPT:.0f} s"
+            )
         except Exception as error:
-            log.exception("%s: the %s driver is broken", task.node, task.driver, extra={"node": task.node})
+            log.exception(
+                "%s: the %s driver is broken", task.node, task.driver, extra={"node": task.node}
+            )
             return "unknown", PowerError(f"the {task.driver} driver failed: {type(error).__name__}")
 
     async def _attain(self, driver: PowerDriver, task: PowerTask) -> str:
@@ -132,35 +162,45 @@ class PowerEdge(Claimer):
         command = flows.command(task, await driver.status(target))
         wanted = "off" if task.action.desired in ("off", "soft") else "on"
         if command in ("off", "soft", "cycle") and not driver.switches_off:
-            # What the driver cannot do the node's agent does, if one was told to; else it is an operator's.
+            # What the driver cannot do the node's agent does, if one was told to; else it is an
+            # operator's.
             if task.agent and command != "cycle":
                 return "unknown"
             if command == "cycle":
                 await driver.on(target)  # in case that it is off: nobody can tell
             raise PowerError(NEEDS_OPERATOR.format(task.driver), lasting=True)
         if command in ("on", "cycle"):
-            # A BMC that refuses leaves the machine to its own boot order, which begins at the network anyway.
+            # A BMC that refuses leaves the machine to its own boot order, which begins at the
+            # network anyway.
             try:
                 await driver.boot_from_network(target)
             except PowerError as error:
-                log.warning("%s: not told to boot from the network: %s", task.node, error.sentence,
-                            extra={"node": task.node})
+                log.warning(
+                    "%s: not told to boot from the network: %s",
+                    task.node,
+                    error.sentence,
+                    extra={"node": task.node},
+                )
         if command == "on":
             await driver.on(target)
         elif command == "cycle":
             await driver.cycle(target)
-        elif command == "off" or (command == "soft" and not await self._asked(driver, target) and not task.agent):
+        elif command == "off" or (
+            command == "soft" and not await self._asked(driver, target) and not task.agent
+        ):
             await driver.off(target)
         until = self._reactor.seconds() + VERIFY
         while (seen := await driver.status(target)) not in (wanted, "unknown"):
             if self._reactor.seconds() >= until:
-                raise PowerError(f"asked to be {wanted}, it is still {seen} after {VERIFY:.0f} s", ignored=True)
+                raise PowerError(
+                    f"asked to be {wanted}, it is still {seen} after {VERIFY:.0f} s", ignored=True
+                )
             await deferLater(self._reactor, VERIFY_EVERY, lambda: None)
         return seen
 
     async def _asked(self, driver: PowerDriver, target: Target) -> bool:
-        """Return whether the node's system was asked to shut down. A refusal counts as a command that did nothing: the
-        plug comes next."""
+        """Return whether the node's system was asked to shut down. A refusal counts as a command
+        that did nothing: the plug comes next."""
         try:
             return await driver.soft(target)
         except PowerError as error:

@@ -1,11 +1,12 @@
 """The driver `ipmi`: BMCs that speak IPMI 2.0 over the network (RMCP+), by the program ipmitool.
 
-Address: ``HOST[:PORT][?suite=N]``; `suite` is the cipher suite (3, 17), for BMCs that do not tell which they have: each
-command waits some seconds for the answer to that question then. An account is needed; operator's rights suffice.
+Address: ``HOST[:PORT][?suite=N]``; `suite` is the cipher suite (3, 17), for BMCs that do not tell
+which they have: each command waits some seconds for the answer to that question then. An account is
+needed; operator's rights suffice.
 
-The password travels in the child's environment, which nobody but COD's user and root can read. ipmitool is told to be
-verbose because it says only then why a session was refused: a wrong password is not tried again (BMCs lock accounts), a
-BMC that is away is.
+The password travels in the child's environment, which nobody but COD's user and root can read.
+ipmitool is told to be verbose because it says only then why a session was refused: a wrong password
+is not tried again (BMCs lock accounts), a BMC that is away is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from cod.power.driver import Plain, PowerError, Target, off_then_on
 
 FORM = "HOST[:PORT][?suite=N]"
 LONGEST_PASSWORD = 20  # bytes, IPMI 2.0
-SUITES = ("3", "17")  # those with a key, integrity and encryption that BMCs have; 0 would need no password
+# those with a key, integrity and encryption that BMCs have; 0 would need no password
+SUITES = ("3", "17")
 OUTPUT = 1 << 16  # bytes kept of what ipmitool says
 TO_GO_OFF = 12.0  # seconds
 
@@ -55,7 +57,9 @@ class IpmiDriver(Plain):
 
     async def status(self, target: Target) -> str:
         """'on' or 'off'."""
-        found = re.search(r"Chassis Power is (on|off)", await self._run(target, "chassis", "power", "status"))
+        found = re.search(
+            r"Chassis Power is (on|off)", await self._run(target, "chassis", "power", "status")
+        )
         return found[1] if found else "unknown"
 
     async def on(self, target: Target) -> None:
@@ -67,7 +71,8 @@ class IpmiDriver(Plain):
         await self._run(target, "chassis", "power", "off")
 
     async def cycle(self, target: Target) -> None:
-        """Chassis control: power cycle, or off and on where that is not offered or the machine is off."""
+        """Chassis control: power cycle, or off and on where that is not offered or the machine is
+        off."""
         if await self.status(target) == "on":
             with suppress(IpmiRefusal):
                 await self._run(target, "chassis", "power", "cycle")
@@ -80,7 +85,8 @@ class IpmiDriver(Plain):
         return True
 
     async def boot_from_network(self, target: Target) -> bool:
-        """PXE at the next boot; of UEFI machines by UEFI, else some BMCs switch them to BIOS for that boot."""
+        """PXE at the next boot; of UEFI machines by UEFI, else some BMCs switch them to BIOS for
+        that boot."""
         efi = ["options=efiboot"] if target.firmware == "uefi" else []
         await self._run(target, "chassis", "bootdev", "pxe", *efi)
         return True
@@ -119,12 +125,37 @@ def call(target: Target) -> tuple[list[str], dict[str, str]]:
     if where.path or ("suite" in where.options and suite not in SUITES):
         raise address.malformed(target.address, FORM)
     if target.sign_in is None:
-        raise PowerError("the ipmi driver needs an account: see [[account]] of the site file", lasting=True)
+        raise PowerError(
+            "the ipmi driver needs an account: see [[account]] of the site file", lasting=True
+        )
     if len(target.sign_in.password.encode()) > LONGEST_PASSWORD:
-        raise PowerError(f"IPMI passwords have at most {LONGEST_PASSWORD} bytes, this one has more", lasting=True)
-    options = ["-I", "lanplus", "-H", where.host, "-p", str(where.port), "-U", target.sign_in.user, "-E",
-               "-L", "OPERATOR", "-N", "2", "-R", "2", "-v", *(["-C", suite] if suite else [])]
-    return options, {"IPMI_PASSWORD": target.sign_in.password, "LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        raise PowerError(
+            f"IPMI passwords have at most {LONGEST_PASSWORD} bytes, this one has more", lasting=True
+        )
+    options = [
+        "-I",
+        "lanplus",
+        "-H",
+        where.host,
+        "-p",
+        str(where.port),
+        "-U",
+        target.sign_in.user,
+        "-E",
+        "-L",
+        "OPERATOR",
+        "-N",
+        "2",
+        "-R",
+        "2",
+        "-v",
+        *(["-C", suite] if suite else []),
+    ]
+    return options, {
+        "IPMI_PASSWORD": target.sign_in.password,
+        "LC_ALL": "C",
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    }
 
 
 def trouble(said: str) -> PowerError:
@@ -142,14 +173,16 @@ def trouble(said: str) -> PowerError:
 
 
 def reading(said: str) -> float | None:
-    """Return watts in ipmitool's answer to `dcmi power reading`; None when the BMC says that it is not measuring."""
+    """Return watts in ipmitool's answer to `dcmi power reading`; None when the BMC says that it is
+    not measuring."""
     found = re.search(r"Instantaneous power reading:\s+(\d+) Watts", said)
     off = re.search(r"Power reading state is:\s+deactivated", said)
     return float(found[1]) if found and not off else None
 
 
 class _Child(ProcessProtocol):
-    """A running ipmitool: `ended` fires with (exit status, what it said); cancelled, it is killed."""
+    """A running ipmitool: `ended` fires with (exit status, what it said); cancelled, it is
+    killed."""
 
     transport: Any
 

@@ -1,4 +1,5 @@
-"""The driver `lab`: the power switches of virtual bare metal (`cod.lab.daemon` says what is spoken).
+"""The driver `lab`: the power switches of virtual bare metal (`cod.lab.daemon` says what is
+spoken).
 
 Address: ``<path of the lab's socket>#<node's name or MAC>``, for example
 ``/var/lib/cod-lab/demo/lab.sock#52:54:00:12:34:56``.
@@ -47,7 +48,8 @@ class LabDriver(Plain):
         return power if power in ("on", "off") else "unknown"
 
     async def console(self, target: Target) -> str:
-        """Return the file that the machine's serial port is written to, there or not. Raises `PowerError`."""
+        """Return the file that the machine's serial port is written to, there or not. Raises
+        `PowerError`."""
         return str((await self._answer(target.address, "console-path")).get("console"))
 
     async def _answer(self, address: str, op: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Consoles of machines of `cod lab`: QEMU writes each machine's serial port into a file, which is read as it grows.
+"""Consoles of machines of `cod lab`: QEMU writes each machine's serial port into a file, which is
+read as it grows.
 
 What was written before it was looked at first is left alone: it may be of another holder's time.
 """
@@ -36,7 +37,9 @@ class LabConsoles:
 class LabLine:
     """A file that is read as it grows; it begins again when the file does."""
 
-    def __init__(self, reactor: Any, lab: LabDriver, target: Target, heard: Heard, opened: Opened) -> None:
+    def __init__(
+        self, reactor: Any, lab: LabDriver, target: Target, heard: Heard, opened: Opened
+    ) -> None:
         self.ended: Deferred[None] = Deferred()
         self._heard, self._opened = heard, opened
         self._path, self._at = "", 0
@@ -78,4 +81,6 @@ class LabLine:
         if not self.ended.called:
             error = failure.value
             known = isinstance(error, PowerError)
-            self.ended.errback(error if known else PowerError(f"its console cannot be read: {error}"))
+            self.ended.errback(
+                error if known else PowerError(f"its console cannot be read: {error}")
+            )

@@ -1,8 +1,9 @@
-"""Measures what machines draw, where their BMCs can tell: each once a round of five minutes, spread over the round.
+"""Measures what machines draw, where their BMCs can tell: each once a round of five minutes, spread
+over the round.
 
-One server does it. What could not be measured is told, too: an old figure is worse than none, for then the site's own
-figures are used. A BMC that does not measure, or refuses the password, is left alone for an hour: it would lock the
-account that its machine is switched with.
+One server does it. What could not be measured is told, too: an old figure is worse than none, for
+then the site's own figures are used. A BMC that does not measure, or refuses the password, is left
+alone for an hour: it would lock the account that its machine is switched with.
 """
 
 from __future__ import annotations
@@ -25,18 +26,25 @@ ROUND = 300.0  # seconds in which every machine is measured
 TICK = 10.0  # seconds between the round's parts
 AT_ONCE = 40  # machines measured at once: more of them take longer rounds
 PATIENCE = 20.0  # seconds for one answer
-ALONE = 3600.0  # seconds until a BMC that said no is asked again, unless its address or account changes
+# seconds until a BMC that said no is asked again, unless its address or account changes
+ALONE = 3600.0
 LEASE = 2 * ROUND  # the claim of the one server that measures
 
 log = logging.getLogger("cod.power")
 
 
 class Meters(Service):
-    """One server's meters. `reactor` keeps its time for pauses, `clock()` is the time of day for the claim."""
+    """One server's meters. `reactor` keeps its time for pauses, `clock()` is the time of day for
+    the claim."""
 
     def __init__(
-        self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
-        clock: Callable[[], float], site: SiteRef,
+        self,
+        reactor: Any,
+        pool: Any,
+        drivers: Mapping[str, PowerDriver],
+        server_name: str,
+        clock: Callable[[], float],
+        site: SiteRef,
     ) -> None:
         self._reactor = reactor
         self._pool = pool
@@ -82,18 +90,30 @@ class Meters(Service):
 
     async def _part(self) -> None:
         """Measure the next machines; after the last the list begins anew."""
-        found = await self._pool.run(flows.meters, self._server, sorted(self._drivers), self._after, TICK / ROUND,
-                                     AT_ONCE, self._clock(), LEASE)
+        found = await self._pool.run(
+            flows.meters,
+            self._server,
+            sorted(self._drivers),
+            self._after,
+            TICK / ROUND,
+            AT_ONCE,
+            self._clock(),
+            LEASE,
+        )
         self._after = found[-1].node_id if found else 0
         now = self._reactor.seconds()
         self._alone = {meter: until for meter, until in self._alone.items() if until > now}
-        asked = [Deferred.fromCoroutine(self._measure(each)) for each in found if each not in self._alone]
+        asked = [
+            Deferred.fromCoroutine(self._measure(each)) for each in found if each not in self._alone
+        ]
         await DeferredList(asked, consumeErrors=True)
 
     async def _measure(self, meter: flows.Meter) -> None:
         refused = False
         try:
-            watts = await Deferred.fromCoroutine(self._ask(meter)).addTimeout(PATIENCE, self._reactor)
+            watts = await Deferred.fromCoroutine(self._ask(meter)).addTimeout(
+                PATIENCE, self._reactor
+            )
             refused = watts is None
         except (PowerError, TookTooLong) as error:
             log.debug("%s: not measured: %s", meter.node, error)

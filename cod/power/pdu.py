@@ -1,10 +1,13 @@
-"""The driver `pdu`: switched outlets, by SNMP. It needs the package pysnmp (`pip install cod[pdu]`).
+"""The driver `pdu`: switched outlets, by SNMP. It needs the package pysnmp (`pip install
+cod[pdu]`).
 
-Address: ``HOST[:PORT]/MODEL/OUTLET`` for a MODEL in `MODELS`, or ``HOST[:PORT]/OID?on=N&off=N`` for any outlet that has
-one object, an integer, to be read and to be set. With an account that has a user, SNMPv3 is spoken (authPriv; SHA and
-AES-128, both keys made of the password); with one that has none, v2c with the password as community.
+Address: ``HOST[:PORT]/MODEL/OUTLET`` for a MODEL in `MODELS`, or ``HOST[:PORT]/OID?on=N&off=N`` for
+any outlet that has one object, an integer, to be read and to be set. With an account that has a
+user, SNMPv3 is spoken (authPriv; SHA and AES-128, both keys made of the password); with one that
+has none, v2c with the password as community.
 
-The machine behind the outlet must be set to switch on when power returns. Off is sudden: no system is asked.
+The machine behind the outlet must be set to switch on when power returns. Off is sudden: no system
+is asked.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ TO_GO_OFF = 10.0  # seconds
 DARK = 5.0  # seconds without power until what power supplies have stored is used up
 
 MODELS = {  # object without the outlet's number, value that is on, value that is off
-    "apc": ("1.3.6.1.4.1.318.1.1.12.3.3.1.1.4", 1, 2),  # rPDUOutletControlOutletCommand of PowerNet-MIB
+    # rPDUOutletControlOutletCommand of PowerNet-MIB
+    "apc": ("1.3.6.1.4.1.318.1.1.12.3.3.1.1.4", 1, 2),
 }
 _OID = re.compile(r"[0-2](\.[0-9]{1,10}){2,}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -80,15 +84,21 @@ def parse(text: str) -> Outlet:
         oid, on, off = MODELS[model]
         return Outlet(where.host, where.port, f"{oid}.{number}", on, off)
     values = [where.options.get(key, "") for key in ("on", "off")]
-    if _OID.fullmatch(where.path) and all(map(_NUMBER.fullmatch, values)) and values[0] != values[1]:
+    if (
+        _OID.fullmatch(where.path)
+        and all(map(_NUMBER.fullmatch, values))
+        and values[0] != values[1]
+    ):
         return Outlet(where.host, where.port, where.path, int(values[0]), int(values[1]))
     raise address.malformed(text, FORM)
 
 
 class Snmp:
-    """SNMP by pysnmp, which wants an asyncio loop: one in a thread of its own, begun with the first exchange.
+    """SNMP by pysnmp, which wants an asyncio loop: one in a thread of its own, begun with the first
+    exchange.
 
-    An engine is dear to make and remembers the keys of users by their names: there is one for each account.
+    An engine is dear to make and remembers the keys of users by their names: there is one for each
+    account.
     """
 
     def __init__(self, reactor: Any) -> None:
@@ -97,9 +107,15 @@ class Snmp:
         self._engines: dict[SignIn, Any] = {}
 
     def exchange(self, outlet: Outlet, sign_in: SignIn | None, value: int | None) -> Deferred[int]:
-        """Set the outlet's object to `value` (None: only read it); what it is. Fails with `PowerError`."""
+        """Set the outlet's object to `value` (None: only read it); what it is. Fails with
+        `PowerError`."""
         if sign_in is None:
-            return fail(PowerError("the pdu driver needs an account: see [[account]] of the site file", lasting=True))
+            return fail(
+                PowerError(
+                    "the pdu driver needs an account: see [[account]] of the site file",
+                    lasting=True,
+                )
+            )
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="snmp", daemon=True).start()
@@ -116,25 +132,44 @@ class Snmp:
         try:
             from pysnmp.hlapi.v3arch import asyncio as snmp
         except ImportError:
-            raise PowerError("the pdu driver needs the package pysnmp on this server: pip install cod[pdu]") from None
+            raise PowerError(
+                "the pdu driver needs the package pysnmp on this server: pip install cod[pdu]"
+            ) from None
         try:
             if sign_in not in self._engines:
                 self._engines[sign_in] = snmp.SnmpEngine()
             engine = self._engines[sign_in]
-            where = await snmp.UdpTransportTarget.create((outlet.host, outlet.port), timeout=TIMEOUT, retries=RETRIES)
+            where = await snmp.UdpTransportTarget.create(
+                (outlet.host, outlet.port), timeout=TIMEOUT, retries=RETRIES
+            )
             words = [] if value is None else [snmp.Integer32(value)]
             asked = snmp.ObjectType(snmp.ObjectIdentity(outlet.oid), *words)
             command = snmp.get_cmd if value is None else snmp.set_cmd
             silence, error, _index, found = await command(
-                engine, credentials(snmp, sign_in), where, snmp.ContextData(), asked, lookupMib=False)
-        except Exception as problem:  # names that are not found, passwords that are too short for a key
-            raise PowerError(f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}") from None
+                engine,
+                credentials(snmp, sign_in),
+                where,
+                snmp.ContextData(),
+                asked,
+                lookupMib=False,
+            )
+        except (
+            Exception
+        ) as problem:  # names that are not found, passwords that are too short for a key
+            raise PowerError(
+                f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}"
+            ) from None
         if silence:
             said = str(silence)
-            refused = any(word in type(silence).__name__ + said for word in ("Wrong", "wrong", "Unknown", "unknown"))
+            refused = any(
+                word in type(silence).__name__ + said
+                for word in ("Wrong", "wrong", "Unknown", "unknown")
+            )
             who = "user" if sign_in.user else "community"
             hint = "" if refused else f" (or not to this {who})"
-            raise PowerError(f"the outlet's {outlet.host} does not answer{hint}: {said}", lasting=refused)
+            raise PowerError(
+                f"the outlet's {outlet.host} does not answer{hint}: {said}", lasting=refused
+            )
         if error:
             raise PowerError(f"the outlet's {outlet.host} says: {error.prettyPrint()}")
         try:
@@ -159,5 +194,9 @@ def credentials(snmp: Any, sign_in: SignIn) -> Any:
     if not sign_in.user:
         return snmp.CommunityData(sign_in.password, mpModel=1)
     return snmp.UsmUserData(
-        sign_in.user, authKey=sign_in.password, privKey=sign_in.password,
-        authProtocol=snmp.USM_AUTH_HMAC96_SHA, privProtocol=snmp.USM_PRIV_CFB128_AES)
+        sign_in.user,
+        authKey=sign_in.password,
+        privKey=sign_in.password,
+        authProtocol=snmp.USM_AUTH_HMAC96_SHA,
+        privProtocol=snmp.USM_PRIV_CFB128_AES,
+    )

@@ -1,12 +1,14 @@
-"""Follows the consoles of nodes and keeps what they say: one server does it, for as long as the claim is its own.
+"""Follows the consoles of nodes and keeps what they say: one server does it, for as long as the
+claim is its own.
 
-Every few seconds it looks which consoles are to be followed and who holds their nodes. A console that is lost is tried
-again, at growing intervals; no more than eight a second are begun and no more than `OPENING` are on their way at a
-time, so that a thousand BMCs which come back together are asked one after the other. What comes is held in memory for
-half a second and written by a thread, under the tenure that was known when it came: between a change of holder and the
-next look what is said counts as said before it. A BMC may also keep what was said while nobody listened, and hand it
-over first: unless the console was heard under the same tenure before, that counts as nobody's. So something may be
-hidden from somebody whose it is; nothing is shown to somebody whose it is not.
+Every few seconds it looks which consoles are to be followed and who holds their nodes. A console
+that is lost is tried again, at growing intervals; no more than eight a second are begun and no more
+than `OPENING` are on their way at a time, so that a thousand BMCs which come back together are
+asked one after the other. What comes is held in memory for half a second and written by a thread,
+under the tenure that was known when it came: between a change of holder and the next look what is
+said counts as said before it. A BMC may also keep what was said while nobody listened, and hand it
+over first: unless the console was heard under the same tenure before, that counts as nobody's. So
+something may be hidden from somebody whose it is; nothing is shown to somebody whose it is not.
 """
 
 from __future__ import annotations
@@ -38,9 +40,12 @@ TICK = 0.5  # seconds that what is heard is held, and between beginnings
 AT_ONCE = 4  # consoles begun at a time: eight a second
 OPENING = 16  # begun and not heard yet
 PATIENCE = 60.0  # seconds until a console that was begun is heard
-DOUBT = 3.0  # seconds in which what is heard may have been kept by the BMC since before the node's present holder
+# seconds in which what is heard may have been kept by the BMC since before the node's present
+# holder
+DOUBT = 3.0
 STEADY = 60.0  # seconds for which a console is heard, after which earlier failures are forgotten
-HELD = 1 << 18  # bytes of one console held until they are written; a serial line brings six thousand meanwhile
+# bytes of one console held until they are written; a serial line brings six thousand meanwhile
+HELD = 1 << 18
 SWEEP = 3600.0  # seconds between looks for files that are too old
 
 log = logging.getLogger("cod.consoles")
@@ -48,7 +53,8 @@ log = logging.getLogger("cod.consoles")
 
 @dataclass(slots=True, eq=False)
 class Console:
-    """One console: what it is, and how far following it has come. `line`: None while it is not followed."""
+    """One console: what it is, and how far following it has come. `line`: None while it is not
+    followed."""
 
     what: Followed
     next_at: float
@@ -68,14 +74,21 @@ class Console:
 
 
 class Recorder(Service):
-    """One server's. `reactor` keeps its time, `clock()` is the time of day; `folder` is where consoles are kept.
+    """One server's. `reactor` keeps its time, `clock()` is the time of day; `folder` is where
+    consoles are kept.
 
     in_thread  calls something slow outside of the reactor, and returns a Deferred
     """
 
     def __init__(
-        self, reactor: Any, pool: Any, drivers: Mapping[str, ConsoleDriver], server_name: str,
-        clock: Callable[[], float], site: SiteRef, folder: Path,
+        self,
+        reactor: Any,
+        pool: Any,
+        drivers: Mapping[str, ConsoleDriver],
+        server_name: str,
+        clock: Callable[[], float],
+        site: SiteRef,
+        folder: Path,
         in_thread: Callable[..., Deferred[Any]] | None = None,
     ) -> None:
         self._reactor, self._pool, self._drivers, self._server = reactor, pool, drivers, server_name
@@ -88,8 +101,10 @@ class Recorder(Service):
         self._states: dict[int, State] = {}
         self._full: set[int] = set()
         self._swept = 0.0
-        self._timers = [Timer(reactor, LOOK, lambda: Deferred.fromCoroutine(self._look()), at_once=True),
-                        Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._tick()), at_once=True)]
+        self._timers = [
+            Timer(reactor, LOOK, lambda: Deferred.fromCoroutine(self._look()), at_once=True),
+            Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._tick()), at_once=True),
+        ]
 
     def _deferred(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)
@@ -123,16 +138,26 @@ class Recorder(Service):
     async def _look(self) -> None:
         rules, now = self._site.current.consoles, self._clock()
         try:
-            found = await self._pool.run(flows.followed, self._server, rules, now, LEASE) if rules.record else []
+            found = (
+                await self._pool.run(flows.followed, self._server, rules, now, LEASE)
+                if rules.record
+                else []
+            )
             if self.running:
                 self._agree({each.node_id: each for each in found})
             if not 0 <= now - self._swept < SWEEP:  # the clock may have been set back
                 self._swept = now
                 before = now - rules.keep if rules.keep else None
-                if before is not None and (gone := await self._in_thread(consolefiles.sweep, self._folder, before)):
+                if before is not None and (
+                    gone := await self._in_thread(consolefiles.sweep, self._folder, before)
+                ):
                     log.info("deleted %d old files of consoles", gone)
         except Exception as error:
-            log.error("looking which consoles to follow: %s", error, exc_info=not self._pool.is_away(error))
+            log.error(
+                "looking which consoles to follow: %s",
+                error,
+                exc_info=not self._pool.is_away(error),
+            )
 
     def _agree(self, wanted: Mapping[int, Followed]) -> None:
         """Follow these and no others."""
@@ -147,10 +172,14 @@ class Recorder(Service):
         most = self._site.current.consoles.most
         others = [what for node_id, what in wanted.items() if node_id not in self._consoles]
         room = max(0, most - len(self._consoles))
-        self._consoles |= {what.node_id: Console(what, self._reactor.seconds()) for what in others[:room]}
+        self._consoles |= {
+            what.node_id: Console(what, self._reactor.seconds()) for what in others[:room]
+        }
         about = f"this server follows {most} consoles already: [console] most of the site file"
         full = {what.node_id for what in others[room:]}
-        self._states |= {node_id: State("lost", about, self._clock()) for node_id in full - self._full}
+        self._states |= {
+            node_id: State("lost", about, self._clock()) for node_id in full - self._full
+        }
         self._full = full
 
     def _close(self, console: Console) -> None:
@@ -173,13 +202,21 @@ class Recorder(Service):
         try:
             if self.running:
                 now = self._reactor.seconds()
-                opening = [each for each in self._consoles.values() if each.line is not None and each.heard_at is None]
+                opening = [
+                    each
+                    for each in self._consoles.values()
+                    if each.line is not None and each.heard_at is None
+                ]
                 for console in opening:
                     if now >= console.begun_at + PATIENCE and console.line is not None:
                         console.given_up = f"it was not heard within {PATIENCE:.0f} s"
                         console.line.close()
                 room = max(0, min(AT_ONCE, OPENING - len(opening)))
-                due = [each for each in self._consoles.values() if each.line is None and each.next_at <= now]
+                due = [
+                    each
+                    for each in self._consoles.values()
+                    if each.line is None and each.next_at <= now
+                ]
                 for console in sorted(due, key=lambda each: each.next_at)[:room]:
                     self._begin(console)
         except Exception:
@@ -192,19 +229,24 @@ class Recorder(Service):
         try:
             target = Target(what.address, sign_in(self._site.current, what.account))
             line = self._drivers[what.driver].follow(
-                target, lambda data: self._heard(console, data), lambda: self._opened(console))
+                target, lambda data: self._heard(console, data), lambda: self._opened(console)
+            )
         except Exception as error:
             self._failed(console, self._known(console, error))
             return
         console.line = line
-        line.ended.addCallbacks(lambda _: self._gave_up(console), lambda failure: self._over(console, failure))
+        line.ended.addCallbacks(
+            lambda _: self._gave_up(console), lambda failure: self._over(console, failure)
+        )
 
     def _opened(self, console: Console) -> None:
         now, tenure = self._reactor.seconds(), console.what.tenure
         console.doubt_until = now + DOUBT if console.known != tenure else 0.0
         console.heard_at, console.about, console.known = now, "", tenure
         self._states[console.what.node_id] = State("recording", "", self._clock())
-        log.info("%s: its console is recorded", console.what.node, extra={"node": console.what.node})
+        log.info(
+            "%s: its console is recorded", console.what.node, extra={"node": console.what.node}
+        )
 
     def _gave_up(self, console: Console) -> None:
         """Closed by us: because it was not heard, or for good."""
@@ -218,7 +260,9 @@ class Recorder(Service):
     def _known(self, console: Console, error: BaseException | None) -> PowerError:
         if isinstance(error, PowerError):
             return error
-        log.error("%s: the %s console is broken", console.what.node, console.what.driver, exc_info=error)
+        log.error(
+            "%s: the %s console is broken", console.what.node, console.what.driver, exc_info=error
+        )
         return PowerError(f"the {console.what.driver} console failed: {type(error).__name__}")
 
     def _failed(self, console: Console, error: PowerError) -> None:
@@ -230,8 +274,12 @@ class Recorder(Service):
         if console.about != error.sentence:  # else it has been told
             console.about = error.sentence
             self._states[console.what.node_id] = State("lost", error.sentence, self._clock())
-            log.warning("%s: its console is not recorded: %s", console.what.node, error.sentence,
-                        extra={"node": console.what.node})
+            log.warning(
+                "%s: its console is not recorded: %s",
+                console.what.node,
+                error.sentence,
+                extra={"node": console.what.node},
+            )
 
     # ------------------------------------------------ what is heard
 
@@ -251,12 +299,16 @@ class Recorder(Service):
             for key, count in lost.items():
                 held[key] += f"\r\n[{count} bytes came too fast and were not recorded]\r\n".encode()
             try:
-                await self._in_thread(written, self._folder, held, states, self._site.current.consoles.size)
+                await self._in_thread(
+                    written, self._folder, held, states, self._site.current.consoles.size
+                )
             except Exception:
                 log.exception("consoles are not written")
 
 
-def written(folder: Path, held: Mapping[tuple[int, str], bytes], states: Mapping[int, State], size: int) -> None:
+def written(
+    folder: Path, held: Mapping[tuple[int, str], bytes], states: Mapping[int, State], size: int
+) -> None:
     """Write what was heard; where that cannot be, it is lost, and said once for all of them."""
     troubles = []
     for (node_id, tenure), data in held.items():

@@ -1,8 +1,10 @@
-"""The driver `redfish`: BMCs that speak Redfish (DMTF DSP0266), with its ComputerSystem and Chassis schemas.
+"""The driver `redfish`: BMCs that speak Redfish (DMTF DSP0266), with its ComputerSystem and Chassis
+schemas.
 
-Address: ``https://HOST[:PORT][/redfish/v1/Systems/ID][?ca=FILE | ?fingerprint=SHA256 | ?insecure=yes]``. Without a path
-the BMC's one system is meant. The certificate is checked against the system's authorities unless an option says
-otherwise (`cod.power.trust`). ``http://`` is for BMCs behind a tunnel: it shows the password to the network.
+Address: ``https://HOST[:PORT][/redfish/v1/Systems/ID][?ca=FILE | ?fingerprint=SHA256 |
+?insecure=yes]``. Without a path the BMC's one system is meant. The certificate is checked against
+the system's authorities unless an option says otherwise (`cod.power.trust`). ``http://`` is for
+BMCs behind a tunnel: it shows the password to the network.
 
 What a BMC can do it says itself: of the reset types that it allows the first of ours is taken.
 """
@@ -23,7 +25,8 @@ OFF = ("ForceOff",)
 SOFT = ("GracefulShutdown",)
 CYCLE = ("PowerCycle",)
 TO_GO_OFF = 20.0  # seconds
-POWER = {"On": "on", "Off": "off", "PoweringOn": "off", "PoweringOff": "on"}  # not yet there is not there
+# not yet there is not there
+POWER = {"On": "on", "Off": "off", "PoweringOn": "off", "PoweringOff": "on"}
 CHANGED = (412, 428)
 
 
@@ -85,7 +88,8 @@ class RedfishDriver(Plain):
         return True
 
     async def watts(self, target: Target) -> float | None:
-        """Return what the chassis draws; None where it is not measured, or holds other systems too."""
+        """Return what the chassis draws; None where it is not measured, or holds other systems
+        too."""
         talk = self._talk(target)
         system = await _system(talk)
         chassis = _part(system, "Links").get("Chassis")
@@ -100,20 +104,26 @@ class RedfishDriver(Plain):
             metrics = await talk.get(_link(_part(found, "EnvironmentMetrics"), "@odata.id"))
             return _number(_part(metrics, "PowerWatts").get("Reading"))
         if "Power" in found:
-            controls = (await talk.get(_link(_part(found, "Power"), "@odata.id"))).get("PowerControl")
+            controls = (await talk.get(_link(_part(found, "Power"), "@odata.id"))).get(
+                "PowerControl"
+            )
             first = controls[0] if isinstance(controls, list) and controls else {}
             return _number(first.get("PowerConsumedWatts")) if isinstance(first, dict) else None
         return None
 
     def _talk(self, target: Target) -> _Talk:
-        where = address.parse(target.address, FORM, {"https": 443, "http": 80}, ("ca", "fingerprint", "insecure"))
+        where = address.parse(
+            target.address, FORM, {"https": 443, "http": 80}, ("ca", "fingerprint", "insecure")
+        )
         if where.path and not f"/{where.path}".startswith(f"{ROOT}/Systems/"):
             raise address.malformed(target.address, FORM)
         if where.scheme == "http" and where.options:
             raise PowerError("ca, fingerprint and insecure are for https", lasting=True)
         host = f"[{where.host}]" if ":" in where.host else where.host
         base = f"{where.scheme}://{host}:{where.port}"
-        return _Talk(self._bmcs, target, base, where.path and f"/{where.path}", trust_of(dict(where.options)))
+        return _Talk(
+            self._bmcs, target, base, where.path and f"/{where.path}", trust_of(dict(where.options))
+        )
 
 
 class _Talk:
@@ -132,7 +142,8 @@ class _Talk:
         await self._ask("POST", path, body)
 
     async def patch(self, path: str, body: Any) -> None:
-        """A change, to the resource as it was just read: many BMCs insist on its ETag (DSP0266 6.5)."""
+        """A change, to the resource as it was just read: many BMCs insist on its ETag (DSP0266
+        6.5)."""
         etag = (await self._got(path))[1]
         try:
             await self._ask("PATCH", path, body, etag)
@@ -147,8 +158,12 @@ class _Talk:
             raise PowerError(f"the BMC's {path} is no Redfish resource")
         return value, etag or str(value.get("@odata.etag", ""))
 
-    async def _ask(self, method: str, path: str, body: Any = None, etag: str = "") -> tuple[Any, str]:
-        return await self._bmcs.ask(method, self._base + path, self._target.sign_in, self._trust, body, etag)
+    async def _ask(
+        self, method: str, path: str, body: Any = None, etag: str = ""
+    ) -> tuple[Any, str]:
+        return await self._bmcs.ask(
+            method, self._base + path, self._target.sign_in, self._trust, body, etag
+        )
 
 
 async def _system(talk: _Talk) -> dict[str, Any]:
@@ -156,7 +171,9 @@ async def _system(talk: _Talk) -> dict[str, Any]:
         members = (await talk.get(f"{ROOT}/Systems")).get("Members")
         if not isinstance(members, list) or len(members) != 1:
             count = len(members) if isinstance(members, list) else 0
-            raise PowerError(f"the BMC has {count} systems: the address has to name one", lasting=True)
+            raise PowerError(
+                f"the BMC has {count} systems: the address has to name one", lasting=True
+            )
         talk.path = _link(members[0], "@odata.id")
     return await talk.get(talk.path)
 
@@ -173,11 +190,16 @@ async def _allowed(talk: _Talk, system: dict[str, Any]) -> list[str] | None:
     return [str(each) for each in found] if isinstance(found, list) else None
 
 
-async def _do_reset(talk: _Talk, system: dict[str, Any], types: tuple[str, ...], allowed: list[str] | None) -> None:
+async def _do_reset(
+    talk: _Talk, system: dict[str, Any], types: tuple[str, ...], allowed: list[str] | None
+) -> None:
     chosen = next((each for each in types if allowed is None or each in allowed), None)
     if chosen is None:
-        raise PowerError(f"the BMC allows no reset of type {' or '.join(types)}: it has {', '.join(allowed or ())}",
-                         lasting=True)
+        raise PowerError(
+            f"the BMC allows no reset of type {' or '.join(types)}: it has"
+            f" {', '.join(allowed or ())}",
+            lasting=True,
+        )
     action = _part(_part(system, "Actions"), "#ComputerSystem.Reset")
     await talk.post(_link(action, "target"), {"ResetType": chosen})
 
@@ -190,10 +212,19 @@ def _part(value: Any, key: str) -> dict[str, Any]:
 def _link(value: Any, key: str) -> str:
     """Return a path on the same BMC: what it says goes nowhere else, and the password with it."""
     found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, str) or not found.startswith("/") or found.startswith("//") or not found.isprintable():
+    if (
+        not isinstance(found, str)
+        or not found.startswith("/")
+        or found.startswith("//")
+        or not found.isprintable()
+    ):
         raise PowerError(f"the BMC's answer has no usable {key}")
     return found
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        else None
+    )

@@ -1,8 +1,10 @@
-"""Consoles of BMCs that speak IPMI 2.0: Serial-over-LAN, by the program ipmitool, a child process for each console.
+"""Consoles of BMCs that speak IPMI 2.0: Serial-over-LAN, by the program ipmitool, a child process
+for each console.
 
-ipmitool wants a terminal: into a pipe it writes only when it has four kilobytes. It is ended with its own words (`~.`),
-so that it tells the BMC: one that is killed leaves its session there for a minute, in which nobody else gets the
-console. Nobody is thrown out by us: a BMC has one such session, and an administrator's goes before a recorder's.
+ipmitool wants a terminal: into a pipe it writes only when it has four kilobytes. It is ended with
+its own words (`~.`), so that it tells the BMC: one that is killed leaves its session there for a
+minute, in which nobody else gets the console. Nobody is thrown out by us: a BMC has one such
+session, and an administrator's goes before a recorder's.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from cod.power import ipmi
 from cod.power.console import Heard, Opened
 from cod.power.driver import PowerError, Target
 
-BEGINS = b"[SOL Session operational."  # ipmitool's last words, to the end of the line, before the console's first
+# ipmitool's last words, to the end of the line, before the console's first
+BEGINS = b"[SOL Session operational."
 GOODBYE = b"~."
 PATIENCE = 3.0  # seconds for the goodbye
 BEFORE = 1 << 14  # bytes kept of what ipmitool says before the console is heard
@@ -51,7 +54,11 @@ class SolConsoles:
             words = [program, *options, "sol", "activate"]
             self._reactor.spawnProcess(line, program, words, environment, usePTY=True)
         except (PowerError, OSError) as error:
-            line.ended.errback(error if isinstance(error, PowerError) else PowerError(f"no terminal: {error.strerror}"))
+            line.ended.errback(
+                error
+                if isinstance(error, PowerError)
+                else PowerError(f"no terminal: {error.strerror}")
+            )
         return line
 
 
@@ -96,7 +103,7 @@ class SolLine(ProcessProtocol):
         self._said = None
         if self._closing is None:
             self._opened()
-        return after[end + 1:]
+        return after[end + 1 :]
 
     def processEnded(self, reason: Failure | None = None) -> None:
         """Say why the program ended by itself, unless it was asked to."""

@@ -1,5 +1,6 @@
-"""Which certificate a BMC may show: one that an authority of the system's, or of a given file, has signed for its name;
-one with a given fingerprint, whatever else it says; or any at all, where the administrator wants it so.
+"""Which certificate a BMC may show: one that an authority of the system's, or of a given file, has
+signed for its name; one with a given fingerprint, whatever else it says; or any at all, where the
+administrator wants it so.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 @implementer(IPolicyForHTTPS)
 @dataclass(frozen=True)
 class Trust:
-    """What is trusted. `authorities`: certificates in PEM, '' for the system's; `fingerprint`: SHA-256, hex; a BMC with
-    that is trusted whoever signed it. `anyone`: the peer is not checked."""
+    """What is trusted. `authorities`: certificates in PEM, '' for the system's; `fingerprint`:
+    SHA-256, hex; a BMC with that is trusted whoever signed it. `anyone`: the peer is not
+    checked."""
 
     authorities: str = ""
     fingerprint: str = ""
@@ -43,8 +45,8 @@ class Trust:
 
 
 def trust_of(options: dict[str, str]) -> Trust:
-    """Return the trust by an address's options ca, fingerprint and insecure, of which one may be given. Raises
-    `PowerError`."""
+    """Return the trust by an address's options ca, fingerprint and insecure, of which one may be
+    given. Raises `PowerError`."""
     if len(options) > 1:
         raise PowerError(f"of {', '.join(sorted(options))} one may be given", lasting=True)
     if "ca" in options:
@@ -52,7 +54,10 @@ def trust_of(options: dict[str, str]) -> Trust:
     if "fingerprint" in options:
         digits = options["fingerprint"].replace(":", "").lower()
         if not FINGERPRINT.fullmatch(digits):
-            raise PowerError("fingerprint should be the certificate's SHA-256, 64 hexadecimal digits", lasting=True)
+            raise PowerError(
+                "fingerprint should be the certificate's SHA-256, 64 hexadecimal digits",
+                lasting=True,
+            )
         return Trust(fingerprint=digits)
     if options.get("insecure", "yes") != "yes":
         raise PowerError("insecure may be 'yes' or left out", lasting=True)
@@ -90,6 +95,11 @@ class _Pinned:
         return connection
 
 
-def _is(fingerprint: str, _connection: object, certificate: Any, _error: int, depth: int, _ok: int) -> bool:
-    """Return whether the certificate is the expected one. The peer's own counts; those that signed it do not matter."""
-    return depth > 0 or certificate.digest("sha256").replace(b":", b"").decode().lower() == fingerprint
+def _is(
+    fingerprint: str, _connection: object, certificate: Any, _error: int, depth: int, _ok: int
+) -> bool:
+    """Return whether the certificate is the expected one. The peer's own counts; those that signed
+    it do not matter."""
+    return (
+        depth > 0 or certificate.digest("sha256").replace(b":", b"").decode().lower() == fingerprint
+    )

@@ -1,11 +1,13 @@
-"""The driver `wol`: machines without a BMC, which wake by a magic packet to their sleeping network card.
+"""The driver `wol`: machines without a BMC, which wake by a magic packet to their sleeping network
+card.
 
-Address: ``MAC@BROADCAST[:PORT]``, where BROADCAST is the broadcast address of the node's network (10.77.255.255): the
-packet goes out there by UDP, to port 9 unless another is given. It is sent three times, for nobody acknowledges it.
+Address: ``MAC@BROADCAST[:PORT]``, where BROADCAST is the broadcast address of the node's network
+(10.77.255.255): the packet goes out there by UDP, to port 9 unless another is given. It is sent
+three times, for nobody acknowledges it.
 
-A packet cannot switch off. A node that is put to sleep powers down by itself, by its agent's order in the trampoline
-(`flows.agents.orders`); what else runs on it can only be switched off by an operator. Whether a machine is on nobody
-says.
+A packet cannot switch off. A node that is put to sleep powers down by itself, by its agent's order
+in the trampoline (`flows.agents.orders`); what else runs on it can only be switched off by an
+operator. Whether a machine is on nobody says.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from cod.power.driver import Plain, PowerError, Target
 FORM = "MAC@BROADCAST[:PORT]"
 TIMES = 3
 APART = 0.2  # seconds
-_ADDRESS = re.compile(r"((?:[0-9a-f]{2}:){5}[0-9a-f]{2})@([0-9.]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"((?:[0-9a-f]{2}:){5}[0-9a-f]{2})@([0-9.]+)(?::([0-9]{1,5}))?", re.IGNORECASE
+)
 
 
 class WolDriver(Plain):

@@ -1,11 +1,14 @@
-"""The site's own certificate authority, for its virtual cluster managers: a key, a certificate, and what they issue.
+"""The site's own certificate authority, for its virtual cluster managers: a key, a certificate, and
+what they issue.
 
-Small on purpose: one level, elliptic curve P-256, no revocation lists. A VCM's certificate names its vcluster, and COD
-knows the serial number of each that is valid (table `vcms`), so revoking is forgetting it. The key is a file that only
-its owner can read, in the data folder's `ca/`; copied to another server of the site, it is the same CA there.
+Small on purpose: one level, elliptic curve P-256, no revocation lists. A VCM's certificate names
+its vcluster, and COD knows the serial number of each that is valid (table `vcms`), so revoking is
+forgetting it. The key is a file that only its owner can read, in the data folder's `ca/`; copied to
+another server of the site, it is the same CA there.
 
-A VCM that runs on a node of its vcluster makes its key itself, and shows an invitation, which is derived from the CA's
-key, so that every server of the site derives the same one, and none has to be kept.
+A VCM that runs on a node of its vcluster makes its key itself, and shows an invitation, which is
+derived from the CA's key, so that every server of the site derives the same one, and none has to be
+kept.
 """
 
 from __future__ import annotations
@@ -26,19 +29,28 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cod.security import secretfile
 
 CA_DAYS, SERVER_DAYS, VCM_DAYS = 7300, 825, 397
-CA_RENEWED = 1200  # days before its end: three lives of what it issues, so that it ends before none of that
+# days before its end: three lives of what it issues, so that it ends before none of that
+CA_RENEWED = 1200
 EARLY = timedelta(hours=1)  # certificates are valid from before now: clocks differ
 _SIGNS = x509.KeyUsage(
-    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
-    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False)
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 SERVER_NAME = "cod"  # what the servers' certificates name, whatever address they are reached at
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A key with its certificate, both PEM; `serial` in hex, as `serial_text` writes it. `key` is empty where it was
-    made elsewhere; `holder`: SHA-256 of the public key, in hex; `ends_at`: seconds since the epoch; 0: there
-    is no certificate."""
+    """A key with its certificate, both PEM; `serial` in hex, as `serial_text` writes it. `key` is
+    empty where it was made elsewhere; `holder`: SHA-256 of the public key, in hex; `ends_at`:
+    seconds since the epoch; 0: there is no certificate."""
 
     key: bytes
     certificate: bytes
@@ -48,7 +60,9 @@ class Issued:
 
     def der(self) -> bytes:
         """Return the certificate in its binary form."""
-        return x509.load_pem_x509_certificate(self.certificate).public_bytes(serialization.Encoding.DER)
+        return x509.load_pem_x509_certificate(self.certificate).public_bytes(
+            serialization.Encoding.DER
+        )
 
 
 class BadAuthority(Exception):
@@ -56,7 +70,8 @@ class BadAuthority(Exception):
 
 
 class Ca:
-    """The authority whose files are in `folder`; made now if they are not there. Raises OSError, `BadAuthority`."""
+    """The authority whose files are in `folder`; made now if they are not there. Raises OSError,
+    `BadAuthority`."""
 
     def __init__(self, folder: Path, site: str, now: datetime | None = None) -> None:
         self._folder = folder
@@ -67,15 +82,17 @@ class Ca:
         self._own = x509.load_pem_x509_certificate(self.certificate)
 
     def renew(self, now: datetime) -> bool:
-        """Put its end off, if that is near; did it? Key, name and beginning stay (a clock may be wrong), so what it has
-        issued stays good, and the old certificate and the new one vouch for the same: those who have the old one get
-        the new one in time."""
+        """Put its end off, if that is near; did it? Key, name and beginning stay (a clock may be
+        wrong), so what it has issued stays good, and the old certificate and the new one vouch for
+        the same: those who have the old one get the new one in time."""
         if now < self._own.not_valid_after_utc - timedelta(days=CA_RENEWED):
             return False
         with secretfile.alone_in(self._folder):
             renewed = ends_at(self._folder) > self.ends_at
             if not renewed:  # nor has another process
-                certificate = _own_certificate(self._key, self._own.subject, self._own.not_valid_before_utc, now)
+                certificate = _own_certificate(
+                    self._key, self._own.subject, self._own.not_valid_before_utc, now
+                )
                 secretfile.write(self._folder / "ca.crt", certificate)
             _key, self.certificate = _read(self._folder)
         self._own = x509.load_pem_x509_certificate(self.certificate)
@@ -96,15 +113,18 @@ class Ca:
         return self._for_vcm(vcluster, key.public_key(), _pem(key), now)
 
     def certify(self, vcluster: str, asked: bytes, now: datetime) -> Issued:
-        """Return a certificate for the VCM of that vcluster that has made its key itself. Of what it asks (a request
-        for a certificate by PKCS #10, RFC 2986, DER) its public key alone counts. Raises ValueError.
+        """Return a certificate for the VCM of that vcluster that has made its key itself. Of what
+        it asks (a request for a certificate by PKCS #10, RFC 2986, DER) its public key alone
+        counts. Raises ValueError.
         """
         try:
             request = x509.load_der_x509_csr(asked)
             key, genuine = request.public_key(), request.is_signature_valid
         except (UnsupportedAlgorithm, x509.InvalidVersion) as error:
             raise ValueError(str(error)) from None
-        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(
+            key.curve, ec.SECP256R1
+        ):
             raise ValueError("its key should be of the elliptic curve P-256")
         if not genuine:
             raise ValueError("it is not signed by its own key")
@@ -122,34 +142,75 @@ class Ca:
         key = self._key.private_numbers().private_value.to_bytes(32, "big")
         return hmac.new(key, f"{purpose}\0{words}".encode(), hashlib.sha256).digest()
 
-    def _for_vcm(self, vcluster: str, key: ec.EllipticCurvePublicKey, private: bytes, now: datetime) -> Issued:
+    def _for_vcm(
+        self, vcluster: str, key: ec.EllipticCurvePublicKey, private: bytes, now: datetime
+    ) -> Issued:
         return self._issue(
-            vcluster, [x509.DNSName(vcluster)], ExtendedKeyUsageOID.CLIENT_AUTH, VCM_DAYS, now, key, private)
+            vcluster,
+            [x509.DNSName(vcluster)],
+            ExtendedKeyUsageOID.CLIENT_AUTH,
+            VCM_DAYS,
+            now,
+            key,
+            private,
+        )
 
     def server(self, addresses: list[str], now: datetime) -> Issued:
         """Return a key and certificate for one of the site's servers."""
-        names = [x509.DNSName(SERVER_NAME), *(x509.IPAddress(ip_address(address)) for address in addresses)]
+        names = [
+            x509.DNSName(SERVER_NAME),
+            *(x509.IPAddress(ip_address(address)) for address in addresses),
+        ]
         key = ec.generate_private_key(ec.SECP256R1())
         return self._issue(
-            SERVER_NAME, names, ExtendedKeyUsageOID.SERVER_AUTH, SERVER_DAYS, now, key.public_key(), _pem(key))
+            SERVER_NAME,
+            names,
+            ExtendedKeyUsageOID.SERVER_AUTH,
+            SERVER_DAYS,
+            now,
+            key.public_key(),
+            _pem(key),
+        )
 
     def _issue(
-        self, subject: str, names: list[x509.GeneralName], use: x509.ObjectIdentifier, days: int, now: datetime,
-        key: ec.EllipticCurvePublicKey, private: bytes,
+        self,
+        subject: str,
+        names: list[x509.GeneralName],
+        use: x509.ObjectIdentifier,
+        days: int,
+        now: datetime,
+        key: ec.EllipticCurvePublicKey,
+        private: bytes,
     ) -> Issued:
         certificate = (
-            _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]), self._own.subject, key, now - EARLY,
-                     min(now + timedelta(days=days), self._own.not_valid_after_utc))
+            _builder(
+                x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]),
+                self._own.subject,
+                key,
+                now - EARLY,
+                min(now + timedelta(days=days), self._own.not_valid_after_utc),
+            )
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .sign(self._key, hashes.SHA256()))
+            .sign(self._key, hashes.SHA256())
+        )
         pem = certificate.public_bytes(serialization.Encoding.PEM)
-        shown = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-        return Issued(private, pem, serial_text(certificate.serial_number), hashlib.sha256(shown).hexdigest(),
-                      certificate.not_valid_after_utc.timestamp())
+        shown = key.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return Issued(
+            private,
+            pem,
+            serial_text(certificate.serial_number),
+            hashlib.sha256(shown).hexdigest(),
+            certificate.not_valid_after_utc.timestamp(),
+        )
 
 
 def _make(folder: Path, site: str, now: datetime) -> None:
@@ -161,37 +222,50 @@ def _make(folder: Path, site: str, now: datetime) -> None:
 
 
 def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
-    """Return key and certificate (PEM) of the authority. Raises `BadAuthority`, also where they do not belong
-    together."""
-    remedy = (f"restore both files in {folder} from a backup; or, if there is none, move both away: a new authority is "
-              "made at the next start, and every VCM has to be enrolled again")
+    """Return key and certificate (PEM) of the authority. Raises `BadAuthority`, also where they do
+    not belong together."""
+    remedy = (
+        f"restore both files in {folder} from a backup; or, if there is none, move both away: a new"
+        " authority is made at the next start, and every VCM has to be enrolled again"
+    )
     try:
         certificate = (folder / "ca.crt").read_bytes()
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         own = x509.load_pem_x509_certificate(certificate).public_key()
     except OSError as error:
-        raise BadAuthority(f"the authority for VCMs has no {error.filename} ({error.strerror}): {remedy}") from None
+        raise BadAuthority(
+            f"the authority for VCMs has no {error.filename} ({error.strerror}): {remedy}"
+        ) from None
     except (ValueError, TypeError):
-        raise BadAuthority(f"the authority for VCMs cannot be read: ca.key or ca.crt is not PEM: {remedy}") from None
+        raise BadAuthority(
+            f"the authority for VCMs cannot be read: ca.key or ca.crt is not PEM: {remedy}"
+        ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != own:
-        raise BadAuthority(f"the authority for VCMs does not fit together: ca.crt is not the certificate of ca.key: "
-                           f"{remedy}")
+        raise BadAuthority(
+            "the authority for VCMs does not fit together: ca.crt is not the certificate of"
+            f" ca.key: {remedy}"
+        )
     return key, certificate
 
 
 def ends_at(folder: Path) -> float:
-    """Return when the certificate of the authority in `folder` ends, in seconds since the epoch: another process may
-    have renewed it. Raises OSError, ValueError."""
-    return x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()).not_valid_after_utc.timestamp()
+    """Return when the certificate of the authority in `folder` ends, in seconds since the epoch:
+    another process may have renewed it. Raises OSError, ValueError."""
+    return x509.load_pem_x509_certificate(
+        (folder / "ca.crt").read_bytes()
+    ).not_valid_after_utc.timestamp()
 
 
-def _own_certificate(key: ec.EllipticCurvePrivateKey, name: x509.Name, begin: datetime, now: datetime) -> bytes:
+def _own_certificate(
+    key: ec.EllipticCurvePrivateKey, name: x509.Name, begin: datetime, now: datetime
+) -> bytes:
     certificate = (
         _builder(name, name, key.public_key(), begin, now + timedelta(days=CA_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_SIGNS, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256()))
+        .sign(key, hashes.SHA256())
+    )
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -201,14 +275,24 @@ def serial_text(serial: int) -> str:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    begin: datetime,
+    end: datetime,
 ) -> x509.CertificateBuilder:
     return (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begin).not_valid_after(end))
+        .not_valid_before(begin)
+        .not_valid_after(end)
+    )
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

@@ -1,7 +1,8 @@
-"""Passwords: argon2id (RFC 9106), by libargon2. Each call takes 64 MiB and tens of milliseconds: not for the reactor.
+"""Passwords: argon2id (RFC 9106), by libargon2. Each call takes 64 MiB and tens of milliseconds:
+not for the reactor.
 
-RFC 9106's second recommended choice: 64 MiB, three passes, four lanes. A hash names its own parameters, so that they
-can be changed here: whoever signs in next has theirs made anew.
+RFC 9106's second recommended choice: 64 MiB, three passes, four lanes. A hash names its own
+parameters, so that they can be changed here: whoever signs in next has theirs made anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def hashed(password: str) -> str:
 
 
 def matches(kept: str, password: str) -> bool:
-    """Return whether it is the password that `kept` was made of. Takes as long where there is none ('')."""
+    """Return whether it is the password that `kept` was made of. Takes as long where there is none
+    ('')."""
     try:
         return _HASHER.verify(kept or _nobodys(), _normal(password)) and bool(kept)
     except (Argon2Error, InvalidHashError):

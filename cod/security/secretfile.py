@@ -1,4 +1,5 @@
-"""Secrets in files: passwords that the site file names, and keys that COD makes for itself. Standard library only.
+"""Secrets in files: passwords that the site file names, and keys that COD makes for itself.
+Standard library only.
 
 A secret is read each time that it is used, from a file that nobody but its owner can read.
 """
@@ -23,7 +24,8 @@ class Unreadable(Exception):
 def first_line(path: str | Path) -> str:
     """Return the first line of the file. Raises `Unreadable`."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a FIFO shall not wait
+        # a FIFO shall not wait
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             raw = file.read(LONGEST) if stat.S_ISREG(mode) else b""
     except OSError as error:
@@ -31,7 +33,9 @@ def first_line(path: str | Path) -> str:
     if not stat.S_ISREG(mode):
         raise Unreadable(f"the secret file {path} is no regular file")
     if (allowed := stat.S_IMODE(mode)) & 0o077:
-        raise Unreadable(f"the secret file {path} may be read by others (mode {allowed:04o}): chmod 600 it")
+        raise Unreadable(
+            f"the secret file {path} may be read by others (mode {allowed:04o}): chmod 600 it"
+        )
     try:
         line = raw.decode().split("\n", 1)[0].rstrip("\r")
     except UnicodeDecodeError:
@@ -42,7 +46,8 @@ def first_line(path: str | Path) -> str:
 
 
 def key(path: Path, size: int = 32) -> bytes:
-    """Return the key of `size` bytes that the file holds in hex; made now if there is none. Raises `Unreadable`.
+    """Return the key of `size` bytes that the file holds in hex; made now if there is none. Raises
+    `Unreadable`.
 
     Of several processes that make it at once one does, and all read that one's.
     """
@@ -54,15 +59,19 @@ def key(path: Path, size: int = 32) -> bytes:
     except ValueError:
         found = b""
     if len(found) != size:
-        raise Unreadable(f"the secret file {path} should hold {2 * size} hexadecimal digits; remove it to have a new "
-                         "one made")
+        raise Unreadable(
+            f"the secret file {path} should hold {2 * size} hexadecimal digits; remove it to have a"
+            " new one made"
+        )
     return found
 
 
 def _make(path: Path, line: str) -> None:
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        with open(
+            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
+        ) as file:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -89,8 +98,8 @@ def write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Make `folder`, for its owner alone, and keep this host's other processes and threads out that call this for it.
-    Raises OSError."""
+    """Make `folder`, for its owner alone, and keep this host's other processes and threads out that
+    call this for it. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,8 +1,9 @@
 """The certificate of the web server: the site's own, or one that COD makes and signs by itself.
 
-A self-signed one names the server's addresses and host names. It is made at the first start, and anew when it comes to
-its end or the names have changed, always with the same key, a file that only its owner can read. Whoever has compared
-the certificate's fingerprint once knows the server again until then.
+A self-signed one names the server's addresses and host names. It is made at the first start, and
+anew when it comes to its end or the names have changed, always with the same key, a file that only
+its owner can read. Whoever has compared the certificate's fingerprint once knows the server again
+until then.
 """
 
 from __future__ import annotations
@@ -46,29 +47,32 @@ class BadWebCertificate(Exception):
 
 
 def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None) -> WebCertificate:
-    """Return the one in `folder`, made now if there is none that will do. `names`: addresses and host names, the first
-    first. Raises OSError, `BadWebCertificate`."""
+    """Return the one in `folder`, made now if there is none that will do. `names`: addresses and
+    host names, the first first. Raises OSError, `BadWebCertificate`."""
     now = now or datetime.now(UTC)
     files = WebCertificate(folder / "web.crt", folder / "web.key")
     with secretfile.alone_in(folder):  # the parts of a new site start at once
         if not _will_do(files, names, now):
             key = _key(files.key)
-            secretfile.write(files.certificate, _signed(key, names, now).public_bytes(serialization.Encoding.PEM))
+            secretfile.write(
+                files.certificate, _signed(key, names, now).public_bytes(serialization.Encoding.PEM)
+            )
     return files
 
 
 def loaded(files: WebCertificate) -> tuple[list[x509.Certificate], PrivateKeyTypes]:
-    """Return the certificates, the server's own first, and its key. Raises `BadWebCertificate`, also where they do not
-    belong together."""
+    """Return the certificates, the server's own first, and its key. Raises `BadWebCertificate`,
+    also where they do not belong together."""
     try:
         chain = x509.load_pem_x509_certificates(files.certificate.read_bytes())
         key = serialization.load_pem_private_key(files.key.read_bytes(), None)
     except OSError as error:
         raise BadWebCertificate(f"{error.filename} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError):
-        raise BadWebCertificate(f"{files.certificate} or {files.key} is no certificate or no key without a password, "
-                                f"as PEM"
-                                ) from None
+        raise BadWebCertificate(
+            f"{files.certificate} or {files.key} is no certificate or no key without a password, "
+            "as PEM"
+        ) from None
     if _public(key.public_key()) != _public(chain[0].public_key()):
         raise BadWebCertificate(f"{files.key} is not the key of {files.certificate}")
     return chain, key
@@ -89,22 +93,35 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
         if isinstance(key, ec.EllipticCurvePrivateKey):
             return key
     key = ec.generate_private_key(ec.SECP256R1())
-    secretfile.write(path, key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    secretfile.write(
+        path,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
     return key
 
 
-def _signed(key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: datetime) -> x509.Certificate:
+def _signed(
+    key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: datetime
+) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     return (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - EARLY).not_valid_after(now + timedelta(days=DAYS))
+        .not_valid_before(now - EARLY)
+        .not_valid_after(now + timedelta(days=DAYS))
         .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256()))
+        .sign(key, hashes.SHA256())
+    )
 
 
 def _alternatives(names: Sequence[str]) -> list[x509.GeneralName]:
@@ -120,5 +137,6 @@ def _alternative(name: str) -> x509.GeneralName:
 
 def _public(key: object) -> bytes:
     made: bytes = key.public_bytes(  # type: ignore[attr-defined] # any of the kinds of keys
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     return made

@@ -1,7 +1,8 @@
-"""What a plan changes in the simulated site: the counterpart of `flows.scheduler.apply_plan`, in the same order.
+"""What a plan changes in the simulated site: the counterpart of `flows.scheduler.apply_plan`, in
+the same order.
 
-Nothing comes between a snapshot and its plan here, so what a plan names must be there: an act that finds it otherwise
-raises `Impossible`.
+Nothing comes between a snapshot and its plan here, so what a plan names must be there: an act that
+finds it otherwise raises `Impossible`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,15 @@ from __future__ import annotations
 from typing import Any, cast
 
 from cod.policy.scheduler import leases, preemption
-from cod.policy.scheduler.snapshot import WARM, Grant, Plan, PowerChange, Preempt, PreemptLess, Refusal
+from cod.policy.scheduler.snapshot import (
+    WARM,
+    Grant,
+    Plan,
+    PowerChange,
+    Preempt,
+    PreemptLess,
+    Refusal,
+)
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
 from cod.sim.world import World
 from cod.states import RequestState, VclusterState
@@ -84,12 +93,17 @@ def _grant(world: World, grant: Grant) -> None:
     request = world.pending[grant.request_id]
     cluster, now = request.cluster, world.clock.now
     try:
-        picked = [(machine, share.template_id) for share in grant.shares
-                  for machine in world.pool.pick(share.lot, share.count)]
+        picked = [
+            (machine, share.template_id)
+            for share in grant.shares
+            for machine in world.pool.pick(share.lot, share.count)
+        ]
     except LookupError as error:
         raise Impossible(f"request {request.id}: {error}") from None
     if len(picked) != request.count:
-        raise Impossible(f"request {request.id} wants {request.count} nodes and is granted {len(picked)}")
+        raise Impossible(
+            f"request {request.id} wants {request.count} nodes and is granted {len(picked)}"
+        )
     for machine, template_id in picked:
         _seat(world, machine, request, template_id)
     world.decide(request, RequestState.GRANTED)
@@ -112,23 +126,37 @@ def _take(world: World, take: Preempt) -> None:
     """Reclaim nodes: their holder chooses which, and has until the deadline to give them back."""
     request, cluster = world.pending.get(take.request_id), world.clusters[take.vcluster_id]
     if request is None:
-        raise Impossible(f"{take.count} nodes are taken for request {take.request_id}, which does not wait")
+        raise Impossible(
+            f"{take.count} nodes are taken for request {take.request_id}, which does not wait"
+        )
     now, policy = world.clock.now, world.policy
     inertia = preemption.inertia(cluster.priority, policy)
-    mobile = [one for one in cluster.held if one.kind == take.kind and not one.reclaim
-              and (one.assigned_at or 0.0) + inertia <= now]
+    mobile = [
+        one
+        for one in cluster.held
+        if one.kind == take.kind and not one.reclaim and (one.assigned_at or 0.0) + inertia <= now
+    ]
     wish = request.as_pending()
     kept = world.kept()
     may_lose = preemption.takeable(
-        cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now,
-        beyond=kept.beyond(cluster.as_holder().group_id), within=kept.within(wish))
+        cluster.as_holder(),
+        len(mobile),
+        wish.priority,
+        wish.vcluster_id,
+        now,
+        beyond=kept.beyond(cluster.as_holder().group_id),
+        within=kept.within(wish),
+    )
     if may_lose < take.count and wish.priority == cluster.as_holder().priority:
-        return  # a grant of this very plan has used up what its group may take: the next pass plans anew
+        # a grant of this very plan has used up what its group may take: the next pass plans anew
+        return
     deadline = now + preemption.grace(cluster.group, policy)
     reclaim = Reclaim(world.new_id(), cluster, request, take.kind, deadline, take.count)
     chosen = cluster.owner.choose(reclaim, mobile)
     if len(chosen) != take.count or take.count > may_lose or not set(chosen) <= set(mobile):
-        raise Impossible(f"{take.count} nodes are taken from vcluster {cluster.name}, of {may_lose} that may be")
+        raise Impossible(
+            f"{take.count} nodes are taken from vcluster {cluster.name}, of {may_lose} that may be"
+        )
     for machine in chosen:
         machine.reclaim = reclaim.id
         world.pool.reserve(machine, request.id)
@@ -145,8 +173,11 @@ def _ease(world: World, ease: PreemptLess) -> None:
     reclaim = world.reclaims[ease.reclaim_id]
     chosen = [machine for machine in reclaim.cluster.held if machine.reclaim == reclaim.id]
     if len(chosen) != ease.left + ease.count:
-        raise Impossible(f"{ease.count} of {len(chosen)} nodes that are being taken are not wanted, {ease.left} are")
-    for machine in cast(list[Machine], leases.victims(cast(Any, chosen), len(chosen)))[ease.left:]:
+        raise Impossible(
+            f"{ease.count} of {len(chosen)} nodes that are being taken are not wanted,"
+            f" {ease.left} are"
+        )
+    for machine in cast(list[Machine], leases.victims(cast(Any, chosen), len(chosen)))[ease.left :]:
         world.spare(machine)
 
 

@@ -1,4 +1,5 @@
-"""Machines, virtual clusters, their requests and reclaims: what the database's rows of those names would hold."""
+"""Machines, virtual clusters, their requests and reclaims: what the database's rows of those names
+would hold."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from typing import NamedTuple, Protocol
 
 from cod.model import Group, Policy, RequestTuple
 from cod.policy.scheduler import preemption
-from cod.policy.scheduler.snapshot import Allocation, Cache, Holder, NodeKind, PendingRequest, effective
+from cod.policy.scheduler.snapshot import (
+    Allocation,
+    Cache,
+    Holder,
+    NodeKind,
+    PendingRequest,
+    effective,
+)
 from cod.sim.scenario import records as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
 
@@ -32,14 +40,41 @@ class IncomingKey(NamedTuple):
 
 
 class Machine:
-    """One node; names as in the table `nodes`. `counted_as`: its key in the pool; `counted`: until when it is added."""
+    """One node; names as in the table `nodes`. `counted_as`: its key in the pool; `counted`: until
+    when it is added."""
 
-    __slots__ = ("assigned_at", "attempts", "cache", "cluster", "counted", "counted_as", "disk", "generation", "id",
-                 "kind", "name", "random", "reclaim", "released", "request_id", "reserved", "since", "spec", "state",
-                 "template_id", "waking")
+    __slots__ = (
+        "assigned_at",
+        "attempts",
+        "cache",
+        "cluster",
+        "counted",
+        "counted_as",
+        "disk",
+        "generation",
+        "id",
+        "kind",
+        "name",
+        "random",
+        "reclaim",
+        "released",
+        "request_id",
+        "reserved",
+        "since",
+        "spec",
+        "state",
+        "template_id",
+        "waking",
+    )
 
     def __init__(self, number: int, spec: sc.Type, kind: NodeKind, random: Random) -> None:
-        self.id, self.name, self.spec, self.kind, self.random = number, f"{spec.name}-{number}", spec, kind, random
+        self.id, self.name, self.spec, self.kind, self.random = (
+            number,
+            f"{spec.name}-{number}",
+            spec,
+            kind,
+            random,
+        )
         self.state, self.since, self.generation, self.attempts = NodeState.INACTIVE, 0.0, 0, 0
         self.disk: Disk = Disk.CLEAN
         self.cache: Cache | None = None
@@ -54,7 +89,8 @@ class Machine:
 class Owner(Protocol):
     """Who asked for a virtual cluster, and is told of what becomes of it. None of these may raise.
 
-    `lost` is told after the machine has left; `why` is 'taken' (by a reclaim), 'broken' or 'over' (the lease).
+    `lost` is told after the machine has left; `why` is 'taken' (by a reclaim), 'broken' or 'over'
+    (the lease).
     """
 
     def granted(self, request: ClusterRequest) -> None: ...
@@ -71,7 +107,8 @@ class Owner(Protocol):
 class Cluster:
     """A virtual cluster. `held`: its machines in the order they came; `creation_size` is its floor.
 
-    seen, seen_until   what the manager sees of its machines, and until when that is so; None when it has changed
+    seen, seen_until   what the manager sees of its machines, and until when that is so; None when
+                       it has changed
     """
 
     id: int
@@ -142,14 +179,24 @@ class Cluster:
                 mobile[machine.kind] += 1
                 if self.preemptible:
                     started[machine.kind][machine.assigned_at or 0.0] += 1
-        made = tuple(Allocation(self.id, kind, count[kind], mobile[kind], until.get(kind),
-                                tuple(sorted(started[kind].items(), reverse=True))) for kind in count)
+        made = tuple(
+            Allocation(
+                self.id,
+                kind,
+                count[kind],
+                mobile[kind],
+                until.get(kind),
+                tuple(sorted(started[kind].items(), reverse=True)),
+            )
+            for kind in count
+        )
         return made, min(until.values(), default=float("inf"))
 
 
 @dataclass(eq=False, slots=True)
 class ClusterRequest:
-    """A request for nodes, of one tuple. `kind`: 'create', 'grow' or 'replace'. `up`: how many of its machines run."""
+    """A request for nodes, of one tuple. `kind`: 'create', 'grow' or 'replace'. `up`: how many of
+    its machines run."""
 
     id: int
     cluster: Cluster
@@ -167,9 +214,19 @@ class ClusterRequest:
         if self.wish is None:
             cluster = self.cluster
             self.wish = PendingRequest(
-                self.id, cluster.id, cluster.priority, self.submitted_at, cluster.group_id, "",
-                (RequestTuple(self.count, cluster.needs, cluster.template_id),), self.may_wait, cluster.may_spread,
-                dict(Counter(machine.kind.type for machine in cluster.held)), self.reason, cluster.lease_time)
+                self.id,
+                cluster.id,
+                cluster.priority,
+                self.submitted_at,
+                cluster.group_id,
+                "",
+                (RequestTuple(self.count, cluster.needs, cluster.template_id),),
+                self.may_wait,
+                cluster.may_spread,
+                dict(Counter(machine.kind.type for machine in cluster.held)),
+                self.reason,
+                cluster.lease_time,
+            )
         return self.wish
 
 

@@ -1,8 +1,9 @@
 """The server that nodes get their images from, which many nodes share.
 
-A node alone is primed in the time that its type takes. With others it waits for its turn, if the scenario says how many
-are primed at once (`image_at_once`), and is slower, if the scenario says how many MB/s the server sends
-(`image_mb_per_s`): the rate is divided evenly, and what a node cannot take is left to the others.
+A node alone is primed in the time that its type takes. With others it waits for its turn, if the
+scenario says how many are primed at once (`image_at_once`), and is slower, if the scenario says how
+many MB/s the server sends (`image_mb_per_s`): the rate is divided evenly, and what a node cannot
+take is left to the others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ DONE = 1e-6  # seconds of priming that are none
 
 @dataclass(slots=True)
 class _Transfer:
-    """A node that is primed. `left`: seconds that it would take alone from now on; `speed`: seconds of it a second."""
+    """A node that is primed. `left`: seconds that it would take alone from now on; `speed`: seconds
+    of it a second."""
 
     machine: Machine
     then: Callable[[Machine], None]
@@ -29,7 +31,8 @@ class _Transfer:
 
 
 class ImageServer:
-    """Primes nodes. `took`: seconds from the order to the written disk, of each node; `most`: nodes at once, at most.
+    """Primes nodes. `took`: seconds from the order to the written disk, of each node; `most`: nodes
+    at once, at most.
 
     size     MB of an image
     at_once  nodes that are primed at once; None for any number
@@ -74,7 +77,8 @@ class ImageServer:
         transfer.then(transfer.machine)
 
     def _divide(self) -> None:
-        """Begin with those whose turn it is, divide the rate among all, and wait for the first that is done."""
+        """Begin with those whose turn it is, divide the rate among all, and wait for the first that
+        is done."""
         now = self._clock.now
         for one in self._active.values():
             one.left -= (now - self._since) * one.speed
@@ -99,7 +103,11 @@ class ImageServer:
         if version != self._version:
             return
         now = self._clock.now
-        done = [one for one in self._active.values() if one.left - (now - self._since) * one.speed <= DONE]
+        done = [
+            one
+            for one in self._active.values()
+            if one.left - (now - self._since) * one.speed <= DONE
+        ]
         for one in done:
             del self._active[one.machine]
         self._divide()

@@ -1,7 +1,9 @@
-"""What becomes of a machine, and how long it takes: the simulated counterpart of an agent, its firmware and its power.
+"""What becomes of a machine, and how long it takes: the simulated counterpart of an agent, its
+firmware and its power.
 
-`take` and `release` are the manager's orders, `wake` and `sleep` the reserve pool's; the rest happens by itself. Each
-timer carries the machine's generation, and does nothing when the machine has moved on.
+`take` and `release` are the manager's orders, `wake` and `sleep` the reserve pool's; the rest
+happens by itself. Each timer carries the machine's generation, and does nothing when the machine
+has moved on.
 """
 
 from __future__ import annotations
@@ -33,8 +35,15 @@ class Lifecycle:
     """
 
     def __init__(
-        self, clock: Clock, pool: MachinePool, energy: Energy, images: ImageServer, *, on_up: Callable[[Machine], None],
-        on_free: Callable[[Machine], None], on_broken: Callable[[Machine], None],
+        self,
+        clock: Clock,
+        pool: MachinePool,
+        energy: Energy,
+        images: ImageServer,
+        *,
+        on_up: Callable[[Machine], None],
+        on_free: Callable[[Machine], None],
+        on_broken: Callable[[Machine], None],
     ) -> None:
         self._clock, self._pool, self._energy, self._images = clock, pool, energy, images
         self._on_up, self._on_free, self._on_broken = on_up, on_free, on_broken
@@ -45,7 +54,8 @@ class Lifecycle:
     # ------------------------------------------------------------ orders
 
     def take(self, machine: Machine, cluster: Cluster, request_id: int, template_id: int) -> None:
-        """Give a free machine to a vcluster and set it going: primed or booted if it is awake, woken if it is off."""
+        """Give a free machine to a vcluster and set it going: primed or booted if it is awake,
+        woken if it is off."""
         pool = self._pool
         pool.count(machine)
         machine.cluster, machine.request_id, machine.template_id = cluster, request_id, template_id
@@ -98,7 +108,9 @@ class Lifecycle:
         fails = machine.spec.wake_fails
         if fails and machine.random.random() < fails:
             self.wakes_failed += 1
-            self._clock.after(self._energy.wake_time, self._due, machine, machine.generation, self._did_not_wake)
+            self._clock.after(
+                self._energy.wake_time, self._due, machine, machine.generation, self._did_not_wake
+            )
         else:
             self._after(machine, machine.spec.times.wake, self._report)
 
@@ -128,7 +140,9 @@ class Lifecycle:
         else:
             self._pool.move(machine, E.PRIME_ORDERED)
             times = machine.spec.times
-            self._images.prime(machine, about(machine.random, times.prime, times.spread), self._primed)
+            self._images.prime(
+                machine, about(machine.random, times.prime, times.spread), self._primed
+            )
 
     def _primed(self, machine: Machine) -> None:
         machine.disk, machine.cache = Disk.DIRTY, None
@@ -158,11 +172,14 @@ class Lifecycle:
 
     def _fail_some_day(self, machine: Machine) -> None:
         if machine.spec.mtbf:
-            self._clock.after(machine.random.expovariate(1 / (machine.spec.mtbf * HOUR)), self.fail, machine)
+            self._clock.after(
+                machine.random.expovariate(1 / (machine.spec.mtbf * HOUR)), self.fail, machine
+            )
 
     def fail(self, machine: Machine) -> None:
         """Break the machine: it is set aside until it is repaired."""
-        if machine.state is S.QUARANTINED:  # a machine cannot fail twice; its next failure is drawn when it is back
+        # a machine cannot fail twice; its next failure is drawn when it is back
+        if machine.state is S.QUARANTINED:
             self._fail_some_day(machine)
         else:
             self._set_aside(machine, E.QUARANTINED)
@@ -177,7 +194,9 @@ class Lifecycle:
         machine.request_id = machine.template_id = machine.reclaim = machine.released = 0
         machine.disk, machine.cache, machine.attempts = Disk.DIRTY, None, 0
         self._pool.move(machine, event)
-        self._clock.after(machine.spec.repair * HOUR, self._due, machine, machine.generation, self._repaired)
+        self._clock.after(
+            machine.spec.repair * HOUR, self._due, machine, machine.generation, self._repaired
+        )
 
     def _repaired(self, machine: Machine) -> None:
         self._pool.move(machine, E.RESTORED)

@@ -1,6 +1,8 @@
-"""The machines of a simulated site: where each is in its life, what the manager counts of them, what they consume.
+"""The machines of a simulated site: where each is in its life, what the manager counts of them,
+what they consume.
 
-Transitions are those of `states.NODE_TRANSITIONS`: a simulation that left the product's lifecycle would raise.
+Transitions are those of `states.NODE_TRANSITIONS`: a simulation that left the product's lifecycle
+would raise.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class MachinePool:
     kept     the machines that are reserved for a request
     held     seconds in which they were held by somebody
     joules   consumed; `spared`: what would have been consumed on top, had sleeping machines idled
-    by_group joules consumed by machines while a group held them; `held_by_group`: seconds in which it held them
+    by_group joules consumed by machines while a group held them; `held_by_group`: seconds in which
+    it held them
     """
 
     def __init__(self, clock: Clock, types: Iterable[sc.Type], energy: Energy, seed: int) -> None:
@@ -43,7 +46,9 @@ class MachinePool:
         block = 0
         for number, spec in enumerate(types, 1):
             self.types[number] = row = node_type(number, spec)
-            self._watts.update({(number, state): power.watts(state, row, energy) for state in NodeState})
+            self._watts.update(
+                {(number, state): power.watts(state, row, energy) for state in NodeState}
+            )
             for size in spec.blocks:
                 block += 1
                 for _ in range(size):
@@ -68,7 +73,8 @@ class MachinePool:
         self.place(machine)
 
     def count(self, machine: Machine) -> None:
-        """Add up what it has done and consumed until now; before its state or its holder changes."""
+        """Add up what it has done and consumed until now; before its state or its holder
+        changes."""
         seconds = self._clock.now - machine.counted
         if not seconds:
             return
@@ -112,7 +118,8 @@ class MachinePool:
             self.coming[new] += 1
 
     def reserve(self, machine: Machine, request_id: int) -> None:
-        """Keep it for a request, or with 0 for nobody; what it is reserved for it stays, whoever holds it."""
+        """Keep it for a request, or with 0 for nobody; what it is reserved for it stays, whoever
+        holds it."""
         if machine.reserved != request_id:
             machine.reserved = request_id
             self.kept.pop(machine, None)
@@ -126,7 +133,9 @@ class MachinePool:
         """Yield the free nodes."""
         long_ago = self._clock.now - idle_time
         for key, bucket in self.free.items():
-            idle = sum(machine.since <= long_ago for machine in bucket) if key.readiness == WARM else 0
+            idle = (
+                sum(machine.since <= long_ago for machine in bucket) if key.readiness == WARM else 0
+            )
             yield FreeNodes(key.kind, key.readiness, len(bucket), key.cache, key.reserved, idle)
 
     def ways(self) -> Iterator[IncomingNodes]:
@@ -135,10 +144,12 @@ class MachinePool:
             yield IncomingNodes(key.kind, count, key.reserved, key.waking)
 
     def pick(self, lot: FreeNodes, count: int, idle_time: float | None = None) -> list[Machine]:
-        """Return `count` nodes of a lot, by id; with `idle_time`, only such as have idled so long. Raises
-        LookupError."""
+        """Return `count` nodes of a lot, by id; with `idle_time`, only such as have idled so long.
+        Raises LookupError."""
         bucket = self.free.get(FreeKey(lot.kind, lot.readiness, lot.cache, lot.reserved), {})
-        fit = [one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time]
+        fit = [
+            one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time
+        ]
         if len(fit) < count:
             raise LookupError(f"{count} nodes wanted of {lot}, there are {len(fit)}")
         return sorted(fit, key=lambda machine: machine.id)[:count]
@@ -158,6 +169,15 @@ def _counted_as(machine: Machine) -> FreeKey | IncomingKey | None:
 def node_type(number: int, spec: sc.Type) -> NodeType:
     """Return the row of `node_types` that a type of the scenario would have."""
     return NodeType(
-        id=number, name=spec.name, digest=str(number), attributes=spec.canonical, cost=spec.cost, created_at=0.0,
-        warm_low=spec.warm_low, warm_high=spec.warm_high, watts_off=spec.watts_off, watts_idle=spec.watts_idle,
-        watts_busy=spec.watts_busy)
+        id=number,
+        name=spec.name,
+        digest=str(number),
+        attributes=spec.canonical,
+        cost=spec.cost,
+        created_at=0.0,
+        warm_low=spec.warm_low,
+        warm_high=spec.warm_high,
+        watts_off=spec.watts_off,
+        watts_idle=spec.watts_idle,
+        watts_busy=spec.watts_busy,
+    )

@@ -12,13 +12,14 @@ DAY, HOUR = 86400.0, 3600.0
 
 
 def stream(seed: int, *names: object) -> Random:
-    """Return a stream of its own for each thing that draws: the same for the same seed and names, on any machine."""
+    """Return a stream of its own for each thing that draws: the same for the same seed and names,
+    on any machine."""
     return Random("/".join(map(str, (seed, *names))))
 
 
 def about(random: Random, median: float, spread: float) -> float:
-    """Return a duration around `median`: log-normal with `spread` as the standard deviation of its logarithm; 0 is
-    exact."""
+    """Return a duration around `median`: log-normal with `spread` as the standard deviation of its
+    logarithm; 0 is exact."""
     return median * math.exp(random.gauss(0.0, spread)) if spread else median
 
 
@@ -28,8 +29,8 @@ def runtime(random: Random, rule: Runtime) -> float:
 
 
 def wave(time: float, day: float, week: float, peak_hour: float) -> float:
-    """Return the demand's factor at `time` (the run begins on a Monday at midnight): 1 on average over a day without
-    `week`.
+    """Return the demand's factor at `time` (the run begins on a Monday at midnight): 1 on average
+    over a day without `week`.
 
     day   how far it swings over the day, 0 to 1; highest at `peak_hour`
     week  by how much Saturday and Sunday are lower, 0 to 1
@@ -39,9 +40,11 @@ def wave(time: float, day: float, week: float, peak_hour: float) -> float:
 
 
 def arrivals(random: Random, rule: Arrivals, until: float) -> Iterator[tuple[float, int]]:
-    """(time, how many jobs) up to `until`: a Poisson process of bursts whose rate follows the wave (thinning).
+    """(time, how many jobs) up to `until`: a Poisson process of bursts whose rate follows the wave
+    (thinning).
 
-    A burst has `rule.burst` jobs on average, geometrically distributed; the rate of jobs stays `rule.per_day`.
+    A burst has `rule.burst` jobs on average, geometrically distributed; the rate of jobs stays
+    `rule.per_day`.
     """
     most = rule.per_day / rule.burst / DAY * (1.0 + rule.day_wave)
     time = 0.0
@@ -49,7 +52,12 @@ def arrivals(random: Random, rule: Arrivals, until: float) -> Iterator[tuple[flo
         time += random.expovariate(most)
         if time >= until:
             return
-        rate = rule.per_day / rule.burst / DAY * wave(time, rule.day_wave, rule.week_wave, rule.peak_hour)
+        rate = (
+            rule.per_day
+            / rule.burst
+            / DAY
+            * wave(time, rule.day_wave, rule.week_wave, rule.peak_hour)
+        )
         if random.random() * most <= rate:
             yield time, _burst(random, rule.burst)
 

@@ -1,6 +1,8 @@
-"""The policy's promises, looked at from outside: `broken` names what a plan breaks of them. It decides nothing itself.
+"""The policy's promises, looked at from outside: `broken` names what a plan breaks of them. It
+decides nothing itself.
 
-It shares no code with the policy but the comparison of attributes, so that a fault of the policy is not repeated here.
+It shares no code with the policy but the comparison of attributes, so that a fault of the policy is
+not repeated here.
 """
 
 from __future__ import annotations
@@ -10,12 +12,26 @@ from collections.abc import Iterator, Mapping
 
 from cod.model import Policy
 from cod.policy.hardware.match import satisfies
-from cod.policy.scheduler.snapshot import FreeNodes, Grant, NodeKind, PendingRequest, Plan, Preempt, Snapshot
+from cod.policy.scheduler.snapshot import (
+    FreeNodes,
+    Grant,
+    NodeKind,
+    PendingRequest,
+    Plan,
+    Preempt,
+    Snapshot,
+)
 
 
 def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[str]:
-    """Return a sentence for each promise that `planned` breaks, made for `seen` at `now`; none when all is well."""
-    return [*_grants(seen, planned), *_takes(seen, planned), *_leases(seen, planned, now), *_reserve(seen, planned)]
+    """Return a sentence for each promise that `planned` breaks, made for `seen` at `now`; none when
+    all is well."""
+    return [
+        *_grants(seen, planned),
+        *_takes(seen, planned),
+        *_leases(seen, planned, now),
+        *_reserve(seen, planned),
+    ]
 
 
 def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
@@ -31,11 +47,18 @@ def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
             used[share.lot] += share.count
     for change in planned.power_changes:
         used[change.lot] += change.count
-    yield from (f"{count} nodes are used of a lot of {there[lot]}: {lot}" for lot, count in used.items()
-                if count > there[lot])
+    yield from (
+        f"{count} nodes are used of a lot of {there[lot]}: {lot}"
+        for lot, count in used.items()
+        if count > there[lot]
+    )
     answered = Counter(grant.request_id for grant in planned.grants)
     answered.update(no.request_id for no in planned.refusals)
-    yield from (f"request {request} is decided about twice" for request, count in answered.items() if count > 1)
+    yield from (
+        f"request {request} is decided about twice"
+        for request, count in answered.items()
+        if count > 1
+    )
 
 
 def _whole(grant: Grant, wish: PendingRequest) -> Iterator[str]:
@@ -61,10 +84,15 @@ def _fitting(grant: Grant, wish: PendingRequest, seen: Snapshot) -> Iterator[str
         if share.template_id != one.template_id:
             yield f"request {wish.id}: template {share.template_id} in place of {one.template_id}"
         if lot.kind.subnet not in ("", wish.subnet):
-            yield f"request {wish.id}: nodes on {lot.kind.subnet}, its addresses are on {wish.subnet}"
+            yield (
+                f"request {wish.id}: nodes on {lot.kind.subnet}, its addresses are on {wish.subnet}"
+            )
     if not wish.may_spread:
-        yield from (f"request {wish.id}: tuple {position} comes from {len(kinds)} blocks"
-                    for position, kinds in blocks.items() if len(kinds) > 1)
+        yield from (
+            f"request {wish.id}: tuple {position} comes from {len(kinds)} blocks"
+            for position, kinds in blocks.items()
+            if len(kinds) > 1
+        )
 
 
 def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
@@ -83,17 +111,27 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
             yield f"vcluster {vcluster}: {count} are taken, {surplus} are above its creation size"
     for key, count in by_holding.items():
         if count > mobile.get(key, 0):
-            yield f"vcluster {key[0]}: {count} are taken, {mobile.get(key, 0)} are outside their inertia"
+            yield (
+                f"vcluster {key[0]}: {count} are taken, {mobile.get(key, 0)} are outside their"
+                " inertia"
+            )
     open_ = Counter({reclaim.id: reclaim.open for reclaim in seen.reclaims})
-    yield from (f"reclaim {one.reclaim_id}: {open_[one.reclaim_id]} are open, {one.count} and {one.left} are not"
-                for one in planned.reductions if open_[one.reclaim_id] != one.count + one.left or one.count < 1)
+    yield from (
+        f"reclaim {one.reclaim_id}: {open_[one.reclaim_id]} are open, {one.count} and {one.left}"
+        " are not"
+        for one in planned.reductions
+        if open_[one.reclaim_id] != one.count + one.left or one.count < 1
+    )
     yield from _no_more_than_short(seen, planned, wishes)
 
 
 def _may_take(take: Preempt, wishes: Mapping[int, PendingRequest], seen: Snapshot) -> Iterator[str]:
     wish, holder = wishes[take.request_id], seen.holders[take.vcluster_id]
     if holder.priority >= wish.priority:
-        yield f"request {wish.id} of priority {wish.priority} takes from vcluster {holder.id} of {holder.priority}"
+        yield (
+            f"request {wish.id} of priority {wish.priority} takes from vcluster {holder.id} of"
+            f" {holder.priority}"
+        )
     kind = seen.types[take.kind.type].attributes
     if all(satisfies(one.attributes, kind) for one in wish.tuples):
         yield f"request {wish.id}: takes nodes of type {take.kind.type}, which lack what it wants"
@@ -101,13 +139,15 @@ def _may_take(take: Preempt, wishes: Mapping[int, PendingRequest], seen: Snapsho
         yield f"request {wish.id}: takes no nodes from vcluster {holder.id}"
 
 
-def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, PendingRequest]) -> Iterator[str]:
-    """Yield complaints about requests that take more nodes than they lack. With what is reserved for it where nodes are
-    taken, now or since before, a request never has more than it wants; nor, where it is the only one that waits, with
-    what is free and on its way there.
+def _no_more_than_short(
+    seen: Snapshot, planned: Plan, wishes: Mapping[int, PendingRequest]
+) -> Iterator[str]:
+    """Yield complaints about requests that take more nodes than they lack. With what is reserved
+    for it where nodes are taken, now or since before, a request never has more than it wants; nor,
+    where it is the only one that waits, with what is free and on its way there.
 
-    What it has elsewhere does not count, unless it may be spread: a request that has lost its place in one block may
-    begin anew in another.
+    What it has elsewhere does not count, unless it may be spread: a request that has lost its place
+    in one block may begin anew in another.
     """
     granted = {grant.request_id for grant in planned.grants}
     takers = {take.request_id for take in planned.preemptions}
@@ -119,10 +159,17 @@ def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Pend
         here = set(open_[request])
         if wishes[request].may_spread:
             here |= {kind for kind, _ in had if _would_do(kind, wishes[request], seen)}
-        there = sum(count for (kind, reserved), count in had.items() if kind in here and reserved in whose | {request})
+        there = sum(
+            count
+            for (kind, reserved), count in had.items()
+            if kind in here and reserved in whose | {request}
+        )
         count, wanted = open_[request].total(), sum(one.count for one in wishes[request].tuples)
         if count + there > wanted:
-            yield f"request {request}: {count} are taken, {there} are there or on their way, {wanted} wanted"
+            yield (
+                f"request {request}: {count} are taken, {there} are there or on their way, {wanted}"
+                " wanted"
+            )
 
 
 def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[NodeKind]]:
@@ -149,7 +196,8 @@ def _had(seen: Snapshot) -> Counter[tuple[NodeKind, int]]:
 
 def _would_do(kind: NodeKind, wish: PendingRequest, seen: Snapshot) -> bool:
     return kind.subnet in ("", wish.subnet) and any(
-        not satisfies(one.attributes, seen.types[kind.type].attributes) for one in wish.tuples)
+        not satisfies(one.attributes, seen.types[kind.type].attributes) for one in wish.tuples
+    )
 
 
 def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:
@@ -169,7 +217,8 @@ def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:
 
 
 def _reserve(seen: Snapshot, planned: Plan) -> Iterator[str]:
-    """Yield changes of power of nodes that are not as they have to be: warm, idle and nobody's, or asleep."""
+    """Yield changes of power of nodes that are not as they have to be: warm, idle and nobody's, or
+    asleep."""
     for change in planned.power_changes:
         lot = change.lot
         if change.sleep and (lot.readiness != 0 or lot.reserved or change.count > lot.idle):

@@ -38,9 +38,18 @@ class Simulation:
         self.world = World(scenario, scenario.seed, apply_plan.apply, watch)
         self.series: list[dict[str, float]] = []
         self._farms: list[FarmOwner] = []
-        groups = {one.name: self.world.group(
-            one.name, one.priority, one.default_lease, one.max_lease, shares=one.shares, guarantee=one.guarantee,
-            node_limit=one.node_limit) for one in scenario.groups}
+        groups = {
+            one.name: self.world.group(
+                one.name,
+                one.priority,
+                one.default_lease,
+                one.max_lease,
+                shares=one.shares,
+                guarantee=one.guarantee,
+                node_limit=one.node_limit,
+            )
+            for one in scenario.groups
+        }
         for demand in self._demands():
             group = groups[demand.group]
             if isinstance(demand, Jobs):
@@ -48,17 +57,21 @@ class Simulation:
             elif isinstance(demand, Queue):
                 QueueOwner(self.world, self._fitted(demand), group, self._synthetic(demand))
             elif isinstance(demand, Farm):
-                self._farms.append(FarmOwner(self.world, demand, group, stream(scenario.seed, "farm", demand.name)))
+                self._farms.append(
+                    FarmOwner(self.world, demand, group, stream(scenario.seed, "farm", demand.name))
+                )
             else:
                 self._traced(demand)
         self._sample()
 
     def advance(self, until: float) -> None:
-        """Let everything happen that is due until then, in seconds of simulated time, and before `end`."""
+        """Let everything happen that is due until then, in seconds of simulated time, and before
+        `end`."""
         self.world.clock.run(min(until, self.end))
 
     def run_on(self, until: float) -> None:
-        """After `end`, go on until then, or until all jobs have ended; jobs are submitted before `end` only."""
+        """After `end`, go on until then, or until all jobs have ended; jobs are submitted before
+        `end` only."""
         if not self.finished():
             self.world.clock.run(min(until, self.limit), self.finished)
 
@@ -98,12 +111,19 @@ class Simulation:
                 yield Job(at, sizes.choice(rule.nodes), runtime(sizes, rule.runtime))
 
     def _fitted(self, rule: Queue, floors: int = 0) -> Queue:
-        """Return a queue that never asks for more than the site could give it: `floors` are kept by others."""
+        """Return a queue that never asks for more than the site could give it: `floors` are kept by
+        others."""
         pool = self.world.pool
-        room = sum(count for type_id, count in pool.site.items()
-                   if not satisfies(rule.needs, pool.types[type_id].attributes))
-        others = sum(one.least if isinstance(one, Queue) else one.low if isinstance(one, Farm) else 0
-                     for one in self.scenario.demands if one.name != rule.name)
+        room = sum(
+            count
+            for type_id, count in pool.site.items()
+            if not satisfies(rule.needs, pool.types[type_id].attributes)
+        )
+        others = sum(
+            one.least if isinstance(one, Queue) else one.low if isinstance(one, Farm) else 0
+            for one in self.scenario.demands
+            if one.name != rule.name
+        )
         return replace(rule, most=max(rule.least, min(rule.most, room - others - floors)))
 
     def _traced(self, rule: Trace) -> None:
@@ -124,7 +144,9 @@ class Simulation:
                 group = self.world.groups[rule.group]
                 JobOwner(self.world, _as(Jobs, rule, rule.name), group, in_time)
             else:
-                group = self.world.group(f"{rule.group}-{number}", owner.priority, owner.default_lease, owner.max_lease)
+                group = self.world.group(
+                    f"{rule.group}-{number}", owner.priority, owner.default_lease, owner.max_lease
+                )
                 queue = self._fitted(_as(Queue, rule, name), rule.least * (len(lots) - 1))
                 QueueOwner(self.world, queue, group, in_time)
 
@@ -133,18 +155,37 @@ class Simulation:
     def _sample(self) -> None:
         world = self.world
         states = Counter(machine.state for machine in world.pool.machines)
-        held = Counter(machine.cluster.group.name for machine in world.pool.machines if machine.cluster is not None)
-        moving = sum(states[one] for one in (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT))
-        self.series.append({
-            "time": world.clock.now, "active": states[NodeState.ACTIVE], "moving": moving,
-            "warm": states[NodeState.INACTIVE], "cold": states[NodeState.OFF], "aside": states[NodeState.QUARANTINED],
-            "pending": len(world.pending), "watts": world.pool.power(), **{f"held {one}": held[one] for one in held}})
+        held = Counter(
+            machine.cluster.group.name
+            for machine in world.pool.machines
+            if machine.cluster is not None
+        )
+        moving = sum(
+            states[one]
+            for one in (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT)
+        )
+        self.series.append(
+            {
+                "time": world.clock.now,
+                "active": states[NodeState.ACTIVE],
+                "moving": moving,
+                "warm": states[NodeState.INACTIVE],
+                "cold": states[NodeState.OFF],
+                "aside": states[NodeState.QUARANTINED],
+                "pending": len(world.pending),
+                "watts": world.pool.power(),
+                **{f"held {one}": held[one] for one in held},
+            }
+        )
         world.clock.after(max(self.end / POINTS, 1.0), self._sample)
 
 
 def _as(cls: Any, rule: Trace, name: str) -> Any:
     """Return the rule of a trace as one of a queue or of jobs."""
-    shared = {one.name for one in fields(cls)} & {one.name for one in fields(rule)} - {"name", "model"}
+    shared = {one.name for one in fields(cls)} & {one.name for one in fields(rule)} - {
+        "name",
+        "model",
+    }
     return cls(name=name, **{key: getattr(rule, key) for key in shared})
 
 

@@ -1,8 +1,8 @@
 """The simulated site: what owners may do, what the manager sees, and when it looks.
 
-The manager looks a second after something has changed that may matter to a request, when a time has come that it waits
-for, within a minute where it is about the reserve alone, and at least each `period` seconds. Its passes take no time.
-What a plan changes is in `acts`.
+The manager looks a second after something has changed that may matter to a request, when a time has
+come that it waits for, within a minute where it is about the reserve alone, and at least each
+`period` seconds. Its passes take no time. What a plan changes is in `acts`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,18 @@ class World:
         self.clock = Clock()
         self.stats = Stats()
         self.pool = MachinePool(self.clock, scenario.types, scenario.energy, seed)
-        self.images = ImageServer(self.clock, scenario.image_mb, scenario.image_at_once, scenario.image_mb_per_s)
-        self.lifecycle = Lifecycle(self.clock, self.pool, scenario.energy, self.images, on_up=self._up,
-                                   on_free=self._free, on_broken=self._broken)
+        self.images = ImageServer(
+            self.clock, scenario.image_mb, scenario.image_at_once, scenario.image_mb_per_s
+        )
+        self.lifecycle = Lifecycle(
+            self.clock,
+            self.pool,
+            scenario.energy,
+            self.images,
+            on_up=self._up,
+            on_free=self._free,
+            on_broken=self._broken,
+        )
         self.groups: dict[str, Group] = {}
         self.entitlements: Mapping[int, Entitlement] = {}
         self._usage: dict[int, float] = {}  # of groups, faded, at `_faded_at`
@@ -70,10 +79,18 @@ class World:
     # ------------------------------------------------------------ what owners do
 
     def group(
-        self, name: str, priority: int, default_lease: float | None, max_lease: float | None, **entitled: Any
+        self,
+        name: str,
+        priority: int,
+        default_lease: float | None,
+        max_lease: float | None,
+        **entitled: Any,
     ) -> Group:
-        """Return a new group; `entitled`: its shares, guarantee and limit, as the record has them."""
-        group = Group(len(self.groups) + 1, name, priority, default_lease, max_lease, 0.0, **entitled)
+        """Return a new group; `entitled`: its shares, guarantee and limit, as the record has
+        them."""
+        group = Group(
+            len(self.groups) + 1, name, priority, default_lease, max_lease, 0.0, **entitled
+        )
         self.groups[name] = group
         self._usage[group.id] = 0.0
         return group
@@ -82,17 +99,42 @@ class World:
         """Add a template; return its id."""
         number = len(self.templates) + 1
         keep = ' cache="yes"' if cache else ""
-        self.templates[number] = f'<template name="t{number}"{keep}><image target="disk" name="t{number}"/></template>'
+        self.templates[number] = (
+            f'<template name="t{number}"{keep}><image target="disk" name="t{number}"/></template>'
+        )
         return number
 
     def create(
-        self, owner: Owner, group: Group, size: int, template_id: int, *, name: str, needs: str, cache: bool,
-        lease: float | None, may_spread: bool, may_wait: bool = True, preemptible: bool = False,
+        self,
+        owner: Owner,
+        group: Group,
+        size: int,
+        template_id: int,
+        *,
+        name: str,
+        needs: str,
+        cache: bool,
+        lease: float | None,
+        may_spread: bool,
+        may_wait: bool = True,
+        preemptible: bool = False,
     ) -> Cluster:
         """Return a new vcluster, pending until its request is granted."""
         lease_time = leases.length(lease, group, self.policy)
-        cluster = Cluster(self.new_id(), name, group, owner, template_id, needs, cache, size, lease_time, may_spread,
-                          creation_size=size, preemptible=preemptible)
+        cluster = Cluster(
+            self.new_id(),
+            name,
+            group,
+            owner,
+            template_id,
+            needs,
+            cache,
+            size,
+            lease_time,
+            may_spread,
+            creation_size=size,
+            preemptible=preemptible,
+        )
         self.clusters[cluster.id] = cluster
         self._request(cluster, "create", size, may_wait)
         return cluster
@@ -101,7 +143,9 @@ class World:
         """Ask for `count` more nodes."""
         return self._request(cluster, "grow", count)
 
-    def _request(self, cluster: Cluster, kind: str, count: int, may_wait: bool = True) -> ClusterRequest:
+    def _request(
+        self, cluster: Cluster, kind: str, count: int, may_wait: bool = True
+    ) -> ClusterRequest:
         request = ClusterRequest(self.new_id(), cluster, kind, count, self.clock.now, may_wait)
         self.pending[request.id] = cluster.pending[request.id] = request
         self.stats.submitted(request)
@@ -115,7 +159,8 @@ class World:
             self.stir()
 
     def give_back(self, cluster: Cluster, machines: Iterable[Machine]) -> None:
-        """The vcluster shrinks by these machines; those that were reclaimed go on to who waits for them."""
+        """The vcluster shrinks by these machines; those that were reclaimed go on to who waits for
+        them."""
         for machine in machines:
             self.stats.given += bool(machine.reclaim)
             cluster.size -= 1
@@ -136,8 +181,8 @@ class World:
         self.stir()
 
     def extend(self, cluster: Cluster, seconds: float) -> None:
-        """The lease shall last `seconds` from now, as far as the group's maximum for the whole lease allows; it never
-        becomes shorter."""
+        """The lease shall last `seconds` from now, as far as the group's maximum for the whole
+        lease allows; it never becomes shorter."""
         if cluster.state is not VclusterState.ACTIVE:
             return
         bound = leases.latest(cluster.leased_at, cluster.group, self.policy)
@@ -157,7 +202,8 @@ class World:
         self.clock.at(until, self.stir)
 
     def let_go(self, machine: Machine) -> None:
-        """Take a machine from its holder and send it on its way back; it stays reserved for whom it was taken."""
+        """Take a machine from its holder and send it on its way back; it stays reserved for whom it
+        was taken."""
         cluster = machine.cluster
         assert cluster is not None
         self._leave(machine, cluster)
@@ -261,8 +307,8 @@ class World:
             self.clock.at(at, self._look, at)
 
     def _look_at_reserve(self, time: float) -> None:
-        """Have it look at the next full minute after that time: the reserve alone is in no hurry, and many nodes may
-        come to it within the minute."""
+        """Have it look at the next full minute after that time: the reserve alone is in no hurry,
+        and many nodes may come to it within the minute."""
         minute = (time // MINUTE + 1) * MINUTE
         if minute not in self._minutes:
             self._minutes.add(minute)
@@ -282,8 +328,14 @@ class World:
         if self._watch is not None:
             self._watch(seen, planned, self.clock.now)
         self._act(self, planned)
-        moved = (planned.grants or planned.preemptions or planned.reductions or planned.power_changes or planned.expired
-                 or planned.overdue)
+        moved = (
+            planned.grants
+            or planned.preemptions
+            or planned.reductions
+            or planned.power_changes
+            or planned.expired
+            or planned.overdue
+        )
         if moved and self.pending:
             self.stir()
         elif moved and self.energy.manage:
@@ -304,32 +356,51 @@ class World:
         now, alive = self.clock.now, self.clusters.values()
         self._fade()
         self.entitlements = entitlements.of(
-            [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()], self.policy,
-            sum(self.pool.site.values()))
+            [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()],
+            self.policy,
+            sum(self.pool.site.values()),
+        )
         return Snapshot(
             types=self.pool.types,
             lots=list(self.pool.lots(self.energy.idle_time)),
             coming=list(self.pool.ways()),
-            holdings=[one for cluster in alive if cluster.held for one in cluster.holdings(self.policy, now)],
-            holders={one.id: one.as_holder() for one in alive if one.state is not VclusterState.RELEASING},
-            reclaims=[OpenReclaim(one.id, one.cluster.id, one.request.id, one.kind, one.open, one.deadline)
-                     for one in self.reclaims.values()],
+            holdings=[
+                one
+                for cluster in alive
+                if cluster.held
+                for one in cluster.holdings(self.policy, now)
+            ],
+            holders={
+                one.id: one.as_holder() for one in alive if one.state is not VclusterState.RELEASING
+            },
+            reclaims=[
+                OpenReclaim(
+                    one.id, one.cluster.id, one.request.id, one.kind, one.open, one.deadline
+                )
+                for one in self.reclaims.values()
+            ],
             site=self.pool.site,
             wishes=[request.as_pending() for request in self.pending.values()],
             templates=self.templates,
-            deserted=[one.id for one in alive if one.state is VclusterState.RELEASING and not one.released],
+            deserted=[
+                one.id for one in alive if one.state is VclusterState.RELEASING and not one.released
+            ],
             warned={one.id: one.warned for one in alive if one.warned is not None},
             entitlements=self.entitlements,
         )
 
     def kept(self) -> preemption.Kept:
         """Return what groups hold, as the rule counts it who may take from whom."""
-        holders = {one.id: one.as_holder() for one in self.clusters.values()} if self.entitlements else {}
-        return preemption.Kept(Snapshot({}, holders=holders, entitlements=self.entitlements), self.clock.now)
+        holders = (
+            {one.id: one.as_holder() for one in self.clusters.values()} if self.entitlements else {}
+        )
+        return preemption.Kept(
+            Snapshot({}, holders=holders, entitlements=self.entitlements), self.clock.now
+        )
 
     def _fade(self) -> None:
-        """Let what groups used fade until now: what they hold has been theirs since the last pass, as each change of
-        that leads to a pass."""
+        """Let what groups used fade until now: what they hold has been theirs since the last pass,
+        as each change of that leads to a pass."""
         if self.policy.fair_half_life <= 0:
             return
         rates: dict[int, float] = defaultdict(float)
@@ -338,4 +409,6 @@ class World:
                 rates[cluster.group.id] += machine.spec.cost
         seconds, self._faded_at = self.clock.now - self._faded_at, self.clock.now
         for group_id, usage in self._usage.items():
-            self._usage[group_id] = shares.faded(usage, seconds, self.policy.fair_half_life, rates[group_id])
+            self._usage[group_id] = shares.faded(
+                usage, seconds, self.policy.fair_half_life, rates[group_id]
+            )

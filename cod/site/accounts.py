@@ -15,25 +15,51 @@ Number = Annotated[int, Field(ge=LOWEST, le=HIGHEST, strict=True)]
 
 
 class AccountsTable(Table):
-    """People's accounts on vclusters' nodes. Ranges and rules are re-read on SIGHUP; numbers that were given stay."""
+    """People's accounts on vclusters' nodes. Ranges and rules are re-read on SIGHUP; numbers that
+    were given stay."""
 
-    first_uid: Number = Field(20_000, description="first number that users get; their primary groups get the same")
+    first_uid: Number = Field(
+        20_000, description="first number that users get; their primary groups get the same"
+    )
     last_uid: Number = Field(49_999, description="last of them")
     first_gid: Number = Field(50_000, description="first number that groups get")
     last_gid: Number = Field(59_999, description="last of them")
-    shell: str = Field("/bin/bash", pattern=r"^(/[A-Za-z0-9._+-]+)+$", max_length=100, description="login shell")
-    home: str = Field("/home/{name}", max_length=100, description="home directory; {name} is the sign-in name")
+    shell: str = Field(
+        "/bin/bash", pattern=r"^(/[A-Za-z0-9._+-]+)+$", max_length=100, description="login shell"
+    )
+    home: str = Field(
+        "/home/{name}", max_length=100, description="home directory; {name} is the sign-in name"
+    )
     sudo: Literal["members", "owners", "none"] = Field(
-        "members", description="who may use sudo on nodes of a group's vclusters: members (and owners), owners or none")
-    administrators: bool = Field(False, description="site administrators have accounts on the nodes of every vcluster")
-    port: int = Field(389, ge=0, le=65535, description="LDAP with StartTLS, on each subnet's server address; 0: none")
+        "members",
+        description=(
+            "who may use sudo on nodes of a group's vclusters: members (and owners), owners or none"
+        ),
+    )
+    administrators: bool = Field(
+        False, description="site administrators have accounts on the nodes of every vcluster"
+    )
+    port: int = Field(
+        389,
+        ge=0,
+        le=65535,
+        description="LDAP with StartTLS, on each subnet's server address; 0: none",
+    )
     tls_port: int = Field(636, ge=0, le=65535, description="LDAP over TLS; 0: none")
 
     @field_validator("home")
     @classmethod
     def _home(cls, home: str) -> str:
-        fields = [(name, spec, turn) for _, name, spec, turn in Formatter().parse(home) if name is not None]
-        if not home.startswith("/") or fields != [("name", "", None)] or any(each in home for each in ":\n"):
+        fields = [
+            (name, spec, turn)
+            for _, name, spec, turn in Formatter().parse(home)
+            if name is not None
+        ]
+        if (
+            not home.startswith("/")
+            or fields != [("name", "", None)]
+            or any(each in home for each in ":\n")
+        ):
             raise ValueError("should be an absolute path with {name} in it, such as /home/{name}")
         return home
 
@@ -50,6 +76,9 @@ def _problems(table: AccountsTable) -> Iterator[str]:
         if getattr(table, f"first_{kind}") > getattr(table, f"last_{kind}"):
             yield f"first_{kind} should not be above last_{kind}"
     if table.first_uid <= table.last_gid and table.first_gid <= table.last_uid:
-        yield "the ranges of uids and gids should not overlap: users' own primary groups have the uids' numbers"
+        yield (
+            "the ranges of uids and gids should not overlap: users' own primary groups have the"
+            " uids' numbers"
+        )
     if table.port and table.port == table.tls_port:
         yield "port and tls_port should differ"

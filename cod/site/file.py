@@ -39,9 +39,15 @@ from cod.site.volumes import FileServerTable, VolumesTable
 class SiteFile(Table):
     """The whole file."""
 
-    name: str = Field("site", min_length=1, max_length=63, description="the site's name, for people")
-    domain: str = Field("cod.internal", pattern=DOMAIN, max_length=200,
-                        description="DNS suffix: a vcluster's nodes are NODE.VCLUSTER.DOMAIN")
+    name: str = Field(
+        "site", min_length=1, max_length=63, description="the site's name, for people"
+    )
+    domain: str = Field(
+        "cod.internal",
+        pattern=DOMAIN,
+        max_length=200,
+        description="DNS suffix: a vcluster's nodes are NODE.VCLUSTER.DOMAIN",
+    )
     server: ServerTable = ServerTable.model_validate({})
     api: ApiTable = ApiTable.model_validate({})
     boot: BootTable = BootTable.model_validate({})
@@ -86,15 +92,26 @@ def _problems(file: SiteFile) -> Iterator[str]:
     yield from _isolation_problems(file)
     yield from _home_problems(file)
     names = [server.name for server in file.fileserver]
-    yield from (f"fileserver.{n}.name: {name!r} is used twice" for n, name in enumerate(names) if name in names[:n])
+    yield from (
+        f"fileserver.{n}.name: {name!r} is used twice"
+        for n, name in enumerate(names)
+        if name in names[:n]
+    )
     for n, subnet in enumerate(file.subnet):
         for other in file.subnet[:n]:
             if subnet.name == other.name:
                 yield f"subnet.{n}.name: {subnet.name!r} is used twice"
             if subnet.network.overlaps(other.network):
                 yield f"subnet.{n}.network: {subnet.network} overlaps that of {other.name!r}"
-            if subnet.interface is not None and subnet.interface == other.interface and subnet.relay is None:
-                yield f"subnet.{n}.interface: {subnet.interface} serves {other.name!r} already; one needs a relay"
+            if (
+                subnet.interface is not None
+                and subnet.interface == other.interface
+                and subnet.relay is None
+            ):
+                yield (
+                    f"subnet.{n}.interface: {subnet.interface} serves {other.name!r} already; one"
+                    " needs a relay"
+                )
 
 
 def _isolation_problems(file: SiteFile) -> Iterator[str]:
@@ -103,12 +120,20 @@ def _isolation_problems(file: SiteFile) -> Iterator[str]:
         return
     for n, switch in enumerate(file.switch):
         if rules.vlans[0] <= switch.provisioning_vlan <= rules.vlans[1]:
-            yield f"switch.{n}.provisioning_vlan: {switch.provisioning_vlan} is among isolation.vlans"
+            yield (
+                f"switch.{n}.provisioning_vlan: {switch.provisioning_vlan} is among isolation.vlans"
+            )
     for n, subnet in enumerate(file.subnet):
         if subnet.network.overlaps(rules.networks):
-            yield f"isolation.networks: {rules.networks} overlaps {subnet.network} of subnet {subnet.name!r}"
+            yield (
+                f"isolation.networks: {rules.networks} overlaps {subnet.network} of subnet"
+                f" {subnet.name!r}"
+            )
         if re.fullmatch(r"vlan-\d+", subnet.name):
-            yield f"subnet.{n}.name: {subnet.name!r} is how isolated vclusters' subnets are called; choose another"
+            yield (
+                f"subnet.{n}.name: {subnet.name!r} is how isolated vclusters' subnets are called;"
+                " choose another"
+            )
 
 
 def _home_problems(file: SiteFile) -> Iterator[str]:
@@ -120,8 +145,10 @@ def _home_problems(file: SiteFile) -> Iterator[str]:
     except Refused:
         name = ""
     if name != "{name}":
-        yield ("accounts.home: should be a directory below one that can be mounted, such as /home/{name}; or set "
-               "volumes.homes = false")
+        yield (
+            "accounts.home: should be a directory below one that can be mounted, such as"
+            " /home/{name}; or set volumes.homes = false"
+        )
 
 
 def _account_problems(file: SiteFile) -> Iterator[str]:
@@ -129,8 +156,10 @@ def _account_problems(file: SiteFile) -> Iterator[str]:
     for n, name in enumerate(names):
         if name in names[:n]:
             yield f"account.{n}.name: {name!r} is used twice"
-    used = [*((f"power.{n}", rule.account) for n, rule in enumerate(file.power)),
-            *((f"switch.{n}", switch.account) for n, switch in enumerate(file.switch))]
+    used = [
+        *((f"power.{n}", rule.account) for n, rule in enumerate(file.power)),
+        *((f"switch.{n}", switch.account) for n, switch in enumerate(file.switch)),
+    ]
     for where, account in used:
         if account is not None and account not in names:
             yield f"{where}.account: there is no [[account]] named {account!r}"

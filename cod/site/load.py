@@ -1,7 +1,7 @@
 """The site file: one annotated TOML file, validated whole, made into a `model.Site` and `Settings`.
 
-Errors name the key and say what to do. A key that is not known is refused, with the nearest known one named: a
-misspelt rule that is silently ignored is worse than no rule.
+Errors name the key and say what to do. A key that is not known is refused, with the nearest known
+one named: a misspelt rule that is silently ignored is worse than no rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 
 
 class ConfigError(Exception):
-    """The site file cannot be used. `problems` are sentences, each beginning with the key it is about."""
+    """The site file cannot be used. `problems` are sentences, each beginning with the key it is
+    about."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
         super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
@@ -42,7 +43,8 @@ class Settings:
 
     name     this server among those that share its database; the same after a restart
     keep_history  seconds for which what happened is kept; 0: for ever
-    listen   (address, port) pairs of the portal and the REST API over TCP; the UNIX socket is always there
+    listen   (address, port) pairs of the portal and the REST API over TCP; the UNIX socket is
+             always there
     names    host names of the portal and the API, the first of which goes into links
     certificate  the site's own, of the portal; None: COD makes one
     plain    without TLS
@@ -63,7 +65,8 @@ class Settings:
 
     @property
     def boot(self) -> Path:
-        """Root of what TFTP and `/files/…` serve: loaders, `trampoline/vmlinuz`, `trampoline/ramdisk`."""
+        """Root of what TFTP and `/files/…` serve: loaders, `trampoline/vmlinuz`,
+        `trampoline/ramdisk`."""
         return self.data / "boot"
 
     @property
@@ -83,12 +86,14 @@ class Settings:
 
     @property
     def webhook_key(self) -> Path:
-        """The secret that webhooks' keys are derived from; servers that share a database share it, too."""
+        """The secret that webhooks' keys are derived from; servers that share a database share it,
+        too."""
         return self.data / "webhook.key"
 
     @property
     def authority(self) -> Path:
-        """The site's certificate authority for its VCMs; servers that share a database share it, too."""
+        """The site's certificate authority for its VCMs; servers that share a database share it,
+        too."""
         return self.data / "ca"
 
     @property
@@ -134,7 +139,9 @@ def parse(text: str, path: Path) -> SiteFile:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(path, [f"is not TOML: {error}"]) from None
     except ValidationError as error:
-        raise ConfigError(path, [_sentence(each) for each in error.errors(include_url=False)]) from None
+        raise ConfigError(
+            path, [_sentence(each) for each in error.errors(include_url=False)]
+        ) from None
 
 
 def _sentence(error: Any) -> str:
@@ -153,13 +160,15 @@ def _sentence(error: Any) -> str:
 
 
 def _table_of(annotation: Any) -> Any:
-    """Return the table class in an annotation such as `PolicyTable` or `tuple[SubnetTable, ...]`."""
+    """Return the table class in an annotation such as `PolicyTable` or `tuple[SubnetTable,
+    ...]`."""
     args = getattr(annotation, "__args__", ())
     return args[0] if args else annotation
 
 
 def settings(file: SiteFile, path: Path) -> Settings:
-    """Return what the server itself needs of a site file that is, or will be, at `path`. Raises `ConfigError`."""
+    """Return what the server itself needs of a site file that is, or will be, at `path`. Raises
+    `ConfigError`."""
     server, api = file.server, file.api
     made = Settings(
         path=path.absolute(),
@@ -172,17 +181,23 @@ def settings(file: SiteFile, path: Path) -> Settings:
         upload_limit=file.api.upload_limit,
         keep_history=server.keep_history * 86400.0,
         names=file.api.names or (socket.gethostname().lower(),),
-        certificate=WebCertificate(api.certificate, api.key) if api.certificate and api.key else None,
+        certificate=(
+            WebCertificate(api.certificate, api.key) if api.certificate and api.key else None
+        ),
         plain=file.api.plain,
     )
     if len(os.fsencode(made.socket)) > LONGEST_SOCKET:
-        raise ConfigError(path, [f"server.data_dir: {made.socket} is too long for a UNIX socket; choose another"])
+        raise ConfigError(
+            path, [f"server.data_dir: {made.socket} is too long for a UNIX socket; choose another"]
+        )
     return made
 
 
 def _site(file: SiteFile) -> model.Site:
     mail = file.smtp.model_dump() | {
-        "password_file": _path(file.smtp.password_file), "port": file.smtp.port or SMTP_PORTS[file.smtp.tls]}
+        "password_file": _path(file.smtp.password_file),
+        "port": file.smtp.port or SMTP_PORTS[file.smtp.tls],
+    }
     return model.Site(
         name=file.name,
         domain=file.domain,
@@ -192,34 +207,65 @@ def _site(file: SiteFile) -> model.Site:
         nmp_plain_port=file.nmp.plain_port,
         nmp_keepalive=file.nmp.keepalive,
         isolation=_isolation(file.isolation),
-        dns=model.Dns(file.dns.port, tuple(map(str, file.dns.forward)), file.dns.names, file.dns.external,
-                      file.dns.secondaries, file.dns.name_servers),
+        dns=model.Dns(
+            file.dns.port,
+            tuple(map(str, file.dns.forward)),
+            file.dns.names,
+            file.dns.external,
+            file.dns.secondaries,
+            file.dns.name_servers,
+        ),
         energy=model.Energy(**file.energy.model_dump()),
         types=model.TypeRules(**file.types.model_dump()),
         mail=model.Mail(**mail),
-        images=model.ImageRules(file.images.quota, file.images.keep_uploads * 86400.0, file.images.open,
-                                file.images.largest, file.images.expansion, file.images.ingest_time),
-        notices=model.NoticeRules(file.notices.local_webhooks, _path(file.notices.ca_file),
-                                  tuple(map(str, file.notices.closed_networks))),
+        images=model.ImageRules(
+            file.images.quota,
+            file.images.keep_uploads * 86400.0,
+            file.images.open,
+            file.images.largest,
+            file.images.expansion,
+            file.images.ingest_time,
+        ),
+        notices=model.NoticeRules(
+            file.notices.local_webhooks,
+            _path(file.notices.ca_file),
+            tuple(map(str, file.notices.closed_networks)),
+        ),
         signin=_signin(file),
-        consoles=model.ConsoleRules(**file.console.model_dump() | {"keep": file.console.keep * 86400.0}),
+        consoles=model.ConsoleRules(
+            **file.console.model_dump() | {"keep": file.console.keep * 86400.0}
+        ),
         posix=model.PosixRules(**file.accounts.model_dump()),
-        burnin=model.BurninRules(**file.burnin.model_dump() | {"every": file.burnin.every * 86400.0}),
+        burnin=model.BurninRules(
+            **file.burnin.model_dump() | {"every": file.burnin.every * 86400.0}
+        ),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
         switches=tuple(_switch(each) for each in file.switch),
         keep=tuple(model.KeepRule(each.match, each.disk) for each in file.keep),
-        accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),
+        accounts=tuple(
+            model.Account(each.name, each.user, str(each.password_file)) for each in file.account
+        ),
         fileservers=tuple(_fileserver(each) for each in file.fileserver),
-        volumes=model.VolumeRules(file.volumes.quota, file.volumes.grace * 86400.0, file.volumes.homes,
-                                  file.volumes.home_size, file.accounts.home.removesuffix("/{name}")),
+        volumes=model.VolumeRules(
+            file.volumes.quota,
+            file.volumes.grace * 86400.0,
+            file.volumes.homes,
+            file.volumes.home_size,
+            file.accounts.home.removesuffix("/{name}"),
+        ),
         **file.boot.model_dump(),
     )
 
 
 def _fileserver(table: FileServerTable) -> model.FileServer:
     own = table.model_dump(exclude={"root", "exports", "ssh_key", "known_hosts"})
-    return model.FileServer(**own, root=str(table.root), exports=_path(table.exports) or "",
-                            ssh_key=_path(table.ssh_key), known_hosts=_path(table.known_hosts))
+    return model.FileServer(
+        **own,
+        root=str(table.root),
+        exports=_path(table.exports) or "",
+        ssh_key=_path(table.ssh_key),
+        known_hosts=_path(table.known_hosts),
+    )
 
 
 def _signin(file: SiteFile) -> model.SignInRules:
@@ -227,15 +273,21 @@ def _signin(file: SiteFile) -> model.SignInRules:
     ldap = file.ldap.model_dump() | {"ca_file": own_ca, "password_file": password}
     oidc = file.oidc.model_dump() | {"secret_file": _path(file.oidc.secret_file)}
     own = file.signin.model_dump() | {
-        "url": file.signin.url or _portal(file.api), "named": bool(file.signin.url or file.api.names)}
+        "url": file.signin.url or _portal(file.api),
+        "named": bool(file.signin.url or file.api.names),
+    }
     return model.SignInRules(**own, ldap=model.Ldap(**ldap), oidc=model.Oidc(**oidc))
 
 
 def _portal(api: ApiTable) -> str:
-    """Return where browsers reach the portal, as far as that can be told; '' where it listens nowhere."""
+    """Return where browsers reach the portal, as far as that can be told; '' where it listens
+    nowhere."""
     if not api.listen:
         return ""
-    name, port = (api.names or (socket.gethostname().lower(),))[0], address_and_port(api.listen[0])[1]
+    name, port = (
+        (api.names or (socket.gethostname().lower(),))[0],
+        address_and_port(api.listen[0])[1],
+    )
     return f"https://{name}" + ("" if api.plain or port == 443 else f":{port}")
 
 
@@ -252,9 +304,14 @@ def _isolation(table: IsolationTable) -> model.Isolation | None:
     if table.vlans is None:
         return None
     return model.Isolation(
-        vlans=table.vlans, networks=str(table.networks), default_size=table.default_size,
-        largest_size=table.largest_size, interface=table.interface,
-        server=None if table.server is None else str(table.server), router=table.router)
+        vlans=table.vlans,
+        networks=str(table.networks),
+        default_size=table.default_size,
+        largest_size=table.largest_size,
+        interface=table.interface,
+        server=None if table.server is None else str(table.server),
+        router=table.router,
+    )
 
 
 def _subnet(table: SubnetTable, named: bool) -> model.Subnet:

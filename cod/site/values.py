@@ -63,7 +63,9 @@ MailAddress = Annotated[str, AfterValidator(_mail_address)]
 def _attribute(path: str) -> str:
     if path not in ATTRIBUTES:
         near = get_close_matches(path, ATTRIBUTES, 1)
-        raise ValueError(f"{path!r} is no attribute of a node" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(
+            f"{path!r} is no attribute of a node" + (f"; did you mean {near[0]!r}?" if near else "")
+        )
     return path
 
 

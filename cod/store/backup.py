@@ -1,10 +1,12 @@
-"""Backup and restore, the same file for SQLite and MariaDB: gzip'd JSON lines, a header, then the rows table by table.
+"""Backup and restore, the same file for SQLite and MariaDB: gzip'd JSON lines, a header, then the
+rows table by table.
 
-What a backup cannot know is what happened after it was made. So after a restore no node is believed: open connections
-and boot secrets are forgotten, wishes about power are dropped, every node's disks count as dirty, and a node that was
-free or under way is in state *trampoline*, where it must report before anything else and is wiped if nobody holds it.
-Nodes that were active stay so; file servers are asked for all that volumes are to be. People sign in anew, and links
-are made anew: those that were used or taken back since would work again.
+What a backup cannot know is what happened after it was made. So after a restore no node is
+believed: open connections and boot secrets are forgotten, wishes about power are dropped, every
+node's disks count as dirty, and a node that was free or under way is in state *trampoline*, where
+it must report before anything else and is wiped if nobody holds it. Nodes that were active stay so;
+file servers are asked for all that volumes are to be. People sign in anew, and links are made anew:
+those that were used or taken back since would work again.
 """
 
 from __future__ import annotations
@@ -25,9 +27,25 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 
 _BATCH = 1000
-_UNBELIEVED = (NodeState.INACTIVE, NodeState.OFF, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT, NodeState.CAPTURE,
-               NodeState.BURNIN, NodeState.TRAMPOLINE)
-_FORGOTTEN = (t.sessions, t.boot_secrets, t.claims, t.captures, t.web_sessions, t.invitations, t.switches)
+_UNBELIEVED = (
+    NodeState.INACTIVE,
+    NodeState.OFF,
+    NodeState.WIPE,
+    NodeState.PRIME,
+    NodeState.BOOT,
+    NodeState.CAPTURE,
+    NodeState.BURNIN,
+    NodeState.TRAMPOLINE,
+)
+_FORGOTTEN = (
+    t.sessions,
+    t.boot_secrets,
+    t.claims,
+    t.captures,
+    t.web_sessions,
+    t.invitations,
+    t.switches,
+)
 
 
 class BadBackup(Exception):
@@ -35,9 +53,11 @@ class BadBackup(Exception):
 
 
 def backup(engine: Engine, path: Path) -> int:
-    """Write every row to `path` (a consistent snapshot, visible only when complete); returns the number of rows.
+    """Write every row to `path` (a consistent snapshot, visible only when complete); returns the
+    number of rows.
 
-    The file is for its owner alone, like the database: both say how each machine is switched and what proves an agent.
+    The file is for its owner alone, like the database: both say how each machine is switched and
+    what proves an agent.
     """
     temporary = path.with_name(path.name + ".part")
     temporary.unlink(missing_ok=True)
@@ -53,7 +73,8 @@ def backup(engine: Engine, path: Path) -> int:
 def _write(engine: Engine, text: TextIO) -> int:
     rows = 0
     options: dict[str, Any] = {"reading": True}
-    if engine.dialect.name != "sqlite":  # there, each statement of an ordinary transaction sees what is new
+    # there, each statement of an ordinary transaction sees what is new
+    if engine.dialect.name != "sqlite":
         options["isolation_level"] = "REPEATABLE READ"
     text.write(json.dumps({"cod": "backup", "schema": schema.current(engine)}) + "\n")
     with engine.connect().execution_options(**options) as connection, connection.begin():
@@ -68,8 +89,8 @@ def _write(engine: Engine, text: TextIO) -> int:
 def restore(engine: Engine, path: Path, now: float, *, replace: bool = False) -> int:
     """Read the backup at `path` into the database; returns the number of rows.
 
-    Raises BadBackup when the file is damaged or of another schema, or when the database holds somebody's work and
-    `replace` is not set. One transaction: it is restored whole or not at all.
+    Raises BadBackup when the file is damaged or of another schema, or when the database holds
+    somebody's work and `replace` is not set. One transaction: it is restored whole or not at all.
     """
     check(engine, path, replace=replace)
     with engine.begin() as tx:
@@ -81,23 +102,33 @@ def restore(engine: Engine, path: Path, now: float, *, replace: bool = False) ->
 
 
 def check(engine: Engine, path: Path, *, replace: bool = False) -> None:
-    """Raise what `restore` would, as far as that can be told without changing anything: the file may be cut short."""
+    """Raise what `restore` would, as far as that can be told without changing anything: the file
+    may be cut short."""
     schema.check(engine)
     _header(_lines(path), path)
     with engine.connect() as tx:
         if not replace and (name := _worked_with(tx)):
-            raise BadBackup(f"the database holds {name} already: restore into an empty one, or say --replace")
+            raise BadBackup(
+                f"the database holds {name} already: restore into an empty one, or say --replace"
+            )
 
 
 def read(path: Path, table: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one table of the backup at `path`; binary columns stay as they are written."""
+    """Yield the rows of one table of the backup at `path`; binary columns stay as they are
+    written."""
     return (line[1] for line in _lines(path) if isinstance(line, list) and line[0] == table)
 
 
 def _worked_with(tx: Tx) -> str:
     """Return what somebody has put into the database; '' where it is as `cod init` made it."""
-    for name, table in (("nodes", t.nodes), ("users", t.users), ("vclusters", t.vclusters), ("images", t.images),
-                        ("templates", t.config_templates), ("tokens", t.api_tokens)):
+    for name, table in (
+        ("nodes", t.nodes),
+        ("users", t.users),
+        ("vclusters", t.vclusters),
+        ("images", t.images),
+        ("templates", t.config_templates),
+        ("tokens", t.api_tokens),
+    ):
         if tx.execute(select(table).limit(1)).first():
             return name
     return "groups" if len(tx.execute(select(t.groups.c.id).limit(2)).all()) > 1 else ""
@@ -123,8 +154,10 @@ def _header(lines: Iterator[Any], path: Path) -> None:
     if not isinstance(header, dict) or header.get("cod") != "backup":
         raise BadBackup(f"{path}: not a COD backup")
     if header["schema"] != schema.head():
-        raise BadBackup(f"{path} was made with schema {header['schema']}, this program has {schema.head()}: "
-                        "restore it with the version that made it, then upgrade")
+        raise BadBackup(
+            f"{path} was made with schema {header['schema']}, this program has {schema.head()}: "
+            "restore it with the version that made it, then upgrade"
+        )
 
 
 def _load(tx: Tx, path: Path) -> int:
@@ -163,28 +196,77 @@ def _disbelieve(tx: Tx, now: float) -> None:
         tx.execute(delete(table))
     dns_zones.touch_all(tx, now)  # secondaries have seen serials that the backup does not know
     a = t.power_actions  # generations have gone back: a wish of then would be taken for one of now
-    tx.execute(update(a).where(a.c.done_at.is_(None)).values(
-        done_at=now, claimed_by=None, claim_expires=None, error="dropped: restored from a backup"))
+    tx.execute(
+        update(a)
+        .where(a.c.done_at.is_(None))
+        .values(
+            done_at=now,
+            claimed_by=None,
+            claim_expires=None,
+            error="dropped: restored from a backup",
+        )
+    )
     b = t.burnins
-    tx.execute(update(b).where(b.c.ended_at.is_(None)).values(
-        state=BurninState.CANCELLED, ended_at=now, secret="", reason="restored from a backup"))
+    tx.execute(
+        update(b)
+        .where(b.c.ended_at.is_(None))
+        .values(
+            state=BurninState.CANCELLED, ended_at=now, secret="", reason="restored from a backup"
+        )
+    )
     v = t.volumes  # file servers have carried out changes that these rows do not know of
     newer = case((v.c.sequence < int(now), int(now)), else_=v.c.sequence + 1)
-    tx.execute(update(v).values(sequence=newer, applied=0, next_at=now, attempts=0, claimed_by=None, claim_expires=None,
-                                reason="", told=False))
+    tx.execute(
+        update(v).values(
+            sequence=newer,
+            applied=0,
+            next_at=now,
+            attempts=0,
+            claimed_by=None,
+            claim_expires=None,
+            reason="",
+            told=False,
+        )
+    )
     n, p = t.nodes, t.switch_ports
     boots = p.c.mac.in_(select(n.c.boot_mac))  # who knows which network it was put in since
-    tx.execute(update(p).where(or_(p.c.seq > 0, boots)).values(
-        seq=p.c.seq + 1, wished_at=now, next_at=now, attempts=0, reason="", given_up=False))
-    tx.execute(update(n).values(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None, last_seen=None))
+    tx.execute(
+        update(p)
+        .where(or_(p.c.seq > 0, boots))
+        .values(seq=p.c.seq + 1, wished_at=now, next_at=now, attempts=0, reason="", given_up=False)
+    )
+    tx.execute(
+        update(n).values(
+            disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None, last_seen=None
+        )
+    )
     moved = n.c.state.in_(_UNBELIEVED)
     for node_id, state, generation, holder in tx.execute(
-            select(n.c.id, n.c.state, n.c.generation, n.c.vcluster_id).where(moved)).all():
-        tx.execute(insert(t.node_history).values(
-            node_id=node_id, at=now, event="restored", from_state=state, to_state=NodeState.TRAMPOLINE,
-            generation=generation + 1, vcluster_id=holder, actor="restore",
-            cause="restored from a backup: counts as dirty until it reports"))
+        select(n.c.id, n.c.state, n.c.generation, n.c.vcluster_id).where(moved)
+    ).all():
+        tx.execute(
+            insert(t.node_history).values(
+                node_id=node_id,
+                at=now,
+                event="restored",
+                from_state=state,
+                to_state=NodeState.TRAMPOLINE,
+                generation=generation + 1,
+                vcluster_id=holder,
+                actor="restore",
+                cause="restored from a backup: counts as dirty until it reports",
+            )
+        )
     deadline = NODE_RULES[NodeState.TRAMPOLINE].deadline
     assert deadline is not None
-    tx.execute(update(n).where(moved).values(
-        state=NodeState.TRAMPOLINE, since=now, generation=n.c.generation + 1, deadline=now + deadline, attempts=0))
+    tx.execute(
+        update(n)
+        .where(moved)
+        .values(
+            state=NodeState.TRAMPOLINE,
+            since=now,
+            generation=n.c.generation + 1,
+            deadline=now + deadline,
+            attempts=0,
+        )
+    )

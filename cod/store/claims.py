@@ -1,8 +1,8 @@
 """Claims: who may do what only one may do at a time, across all servers.
 
-A claim is a row with an owner, an expiry and a generation that goes up with each change of owner. Whoever acts under a
-claim calls `confirm` in the transaction of each act: it locks the row, so that nobody can take the claim over between
-the check and the commit.
+A claim is a row with an owner, an expiry and a generation that goes up with each change of owner.
+Whoever acts under a claim calls `confirm` in the transaction of each act: it locks the row, so that
+nobody can take the claim over between the check and the commit.
 """
 
 from __future__ import annotations
@@ -31,16 +31,20 @@ class Lost(Exception):
     """The claim has expired or belongs to somebody else. Nothing may be committed."""
 
 
-def hold(tx: Tx, name: str, owner: str, now: float, seconds: float, held: Claim | None = None) -> Claim | None:
+def hold(
+    tx: Tx, name: str, owner: str, now: float, seconds: float, held: Claim | None = None
+) -> Claim | None:
     """Get the claim, or renew `held`, until `now + seconds`; None while somebody else has it.
 
-    Renewing keeps the generation. An owner that asks without holding it has been started anew: it takes over from its
-    former self at once, and the new generation keeps that one from acting, should it still be alive.
+    Renewing keeps the generation. An owner that asks without holding it has been started anew: it
+    takes over from its former self at once, and the new generation keeps that one from acting,
+    should it still be alive.
     """
     row = tx.execute(select(t.claims).where(_c.name == name).with_for_update()).one_or_none()
     until = now + seconds
     if row is None:
-        # Two servers starting at once: the primary key lets one of them in, the other's flow fails and tries again.
+        # Two servers starting at once: the primary key lets one of them in, the other's flow fails
+        # and tries again.
         tx.execute(insert(t.claims).values(name=name, owner=owner, generation=1, expires_at=until))
         return Claim(name, owner, 1, until)
     valid = row.expires_at > now
@@ -48,14 +52,22 @@ def hold(tx: Tx, name: str, owner: str, now: float, seconds: float, held: Claim 
         return None
     same = valid and held is not None and held.generation == row.generation
     generation = row.generation + (not same)
-    tx.execute(update(t.claims).where(_c.name == name).values(owner=owner, generation=generation, expires_at=until))
+    tx.execute(
+        update(t.claims)
+        .where(_c.name == name)
+        .values(owner=owner, generation=generation, expires_at=until)
+    )
     return Claim(name, owner, generation, until)
 
 
 def confirm(tx: Tx, claim: Claim, now: float) -> None:
     """Raise `Lost` unless the claim is still its owner's, until this transaction ends."""
     row = tx.execute(select(t.claims).where(_c.name == claim.name).with_for_update()).one_or_none()
-    if row is None or (row.owner, row.generation) != (claim.owner, claim.generation) or row.expires_at <= now:
+    if (
+        row is None
+        or (row.owner, row.generation) != (claim.owner, claim.generation)
+        or row.expires_at <= now
+    ):
         raise Lost(f"the claim {claim.name} is not {claim.owner}'s any more")
 
 
@@ -66,8 +78,11 @@ def owner(tx: Tx, name: str, now: float) -> str:
 
 def give_up(tx: Tx, claim: Claim) -> None:
     """Let the claim expire now, so that another server need not wait for it."""
-    tx.execute(update(t.claims).values(expires_at=0.0).where(
-        _c.name == claim.name, _c.owner == claim.owner, _c.generation == claim.generation))
+    tx.execute(
+        update(t.claims)
+        .values(expires_at=0.0)
+        .where(_c.name == claim.name, _c.owner == claim.owner, _c.generation == claim.generation)
+    )
 
 
 def left(tx: Tx, name: str, now: float) -> float:

@@ -1,4 +1,5 @@
-"""Serials of the site's DNS zones: raised in the transaction of each change, so that all servers say the same."""
+"""Serials of the site's DNS zones: raised in the transaction of each change, so that all servers
+say the same."""
 
 from __future__ import annotations
 
@@ -18,33 +19,46 @@ _z = t.dns_zones.c
 
 
 def touch(tx: Tx, zones: Collection[Key], now: float = 0.0) -> None:
-    """Raise the serials of those zones: by one, or to `now` if that is later. After a restore, serials that were given
-    out since the backup are passed so."""
+    """Raise the serials of those zones: by one, or to `now` if that is later. After a restore,
+    serials that were given out since the backup are passed so."""
     least = int(now)
-    raised = update(t.dns_zones).where(_any(zones)).values(
-        serial=case((_z.serial >= least, _z.serial + 1), else_=least))
+    raised = (
+        update(t.dns_zones)
+        .where(_any(zones))
+        .values(serial=case((_z.serial >= least, _z.serial + 1), else_=least))
+    )
     if tx.execute(raised).rowcount < len(set(zones)):
         there = {(row[0], row[1]) for row in tx.execute(select(_z.kind, _z.key).where(_any(zones)))}
         for kind, key in sorted(set(zones) - there):
-            tx.execute(insert(t.dns_zones).values(kind=kind, key=key, serial=max(least, 1), digest=""))
+            tx.execute(
+                insert(t.dns_zones).values(kind=kind, key=key, serial=max(least, 1), digest="")
+            )
 
 
 def touch_all(tx: Tx, now: float) -> None:
     """Raise the serials of all zones."""
-    tx.execute(update(t.dns_zones).values(serial=case((_z.serial >= int(now), _z.serial + 1), else_=int(now))))
+    tx.execute(
+        update(t.dns_zones).values(
+            serial=case((_z.serial >= int(now), _z.serial + 1), else_=int(now))
+        )
+    )
 
 
 def serials(tx: Tx, zones: Collection[Key] | None = None) -> dict[Key, int]:
-    """Return the serials of those zones, of all if None. A zone without a row has never changed: its serial is 1."""
+    """Return the serials of those zones, of all if None. A zone without a row has never changed:
+    its serial is 1."""
     if zones is not None and not zones:
         return {}
     query = select(_z.kind, _z.key, _z.serial)
-    return {(row[0], row[1]): row[2] for row in tx.execute(query if zones is None else query.where(_any(zones)))}
+    return {
+        (row[0], row[1]): row[2]
+        for row in tx.execute(query if zones is None else query.where(_any(zones)))
+    }
 
 
 def configure(tx: Tx, digest: str, now: float) -> bool:
-    """Note the digest of the site file's share in the zones; return whether it is another one, and all serials are
-    raised."""
+    """Note the digest of the site file's share in the zones; return whether it is another one, and
+    all serials are raised."""
     row = tx.execute(select(_z.digest).where(_any([SITE])).with_for_update()).one_or_none()
     if row is not None and row[0] == digest:
         return False

@@ -1,4 +1,5 @@
-"""Opening the database: one URL, SQLite or MariaDB/MySQL; what each needs to be safe; which errors merit a retry."""
+"""Opening the database: one URL, SQLite or MariaDB/MySQL; what each needs to be safe; which errors
+merit a retry."""
 
 from __future__ import annotations
 
@@ -12,34 +13,44 @@ from sqlalchemy import Connection, CursorResult, Engine, create_engine, event, e
 Tx = Connection
 """A transaction in progress. Only `cod.pool` (and the tests) begins, commits and rolls back."""
 
-_LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)  # server away, connection cut, server shutting down
+# server away, connection cut, server shutting down
+_LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
 _RETRY = (1205, 1213)  # lock wait timeout, deadlock
 
 
 def connect(url: str, size: int = 8) -> Engine:
-    """Return an engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or ``mysql+pymysql://cod@localhost/cod``.
+    """Return an engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or
+    ``mysql+pymysql://cod@localhost/cod``.
 
-    SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys, BEGIN IMMEDIATE; a
-    file that is not there yet is made for its owner alone.
-    MariaDB: READ COMMITTED, at most `size` connections. Errors do not show a statement's values: they end in the log,
-    and may be what proves a server to an agent.
+    SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys,
+    BEGIN IMMEDIATE; a file that is not there yet is made for its owner alone. MariaDB: READ
+    COMMITTED, at most `size` connections. Errors do not show a statement's values: they end in the
+    log, and may be what proves a server to an agent.
     """
     if url.startswith("sqlite"):
-        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False})
+        engine = create_engine(
+            url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False}
+        )
         event.listen(engine, "connect", _sqlite_connect)
         event.listen(engine, "begin", _sqlite_begin)
         _make_private(engine.url.database or "")
         return engine
     return create_engine(
-        url, hide_parameters=True, isolation_level="READ COMMITTED", pool_size=size, max_overflow=size,
-        pool_recycle=3600, connect_args={"connect_timeout": 5, "charset": "utf8mb4"},
+        url,
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+        pool_size=size,
+        max_overflow=size,
+        pool_recycle=3600,
+        connect_args={"connect_timeout": 5, "charset": "utf8mb4"},
     )
 
 
 def _make_private(path: str) -> None:
     if path and not path.startswith((":", "file:")):
         with suppress(OSError):  # it is there, or cannot be made, which connecting will say
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))  # SQLite's -wal and -shm follow it
+            # SQLite's -wal and -shm follow it
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _sqlite_connect(connection: Any, _record: Any) -> None:
@@ -51,13 +62,15 @@ def _sqlite_connect(connection: Any, _record: Any) -> None:
 
 
 def _sqlite_begin(connection: Connection) -> None:
-    # A deferred BEGIN that later wants to write can fail without waiting; IMMEDIATE queues up front.
+    # A deferred BEGIN that later wants to write can fail without waiting; IMMEDIATE queues up
+    # front.
     reading = connection.get_execution_options().get("reading")
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
 def clock(engine: Engine) -> float | None:
-    """Ask the database server what time it is, in seconds since the epoch; None for SQLite, which has no clock."""
+    """Ask the database server what time it is, in seconds since the epoch; None for SQLite, which
+    has no clock."""
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             connection.exec_driver_sql("SELECT 1")
@@ -73,20 +86,22 @@ def new_id(inserted: CursorResult[Any]) -> int:
 
 
 def slices(ids: Sequence[int], size: int = 500) -> Iterable[Sequence[int]]:
-    """Return a long list in parts: SQLite and MariaDB both limit the parameters of one statement."""
-    return (ids[start:start + size] for start in range(0, len(ids), size))
+    """Return a long list in parts: SQLite and MariaDB both limit the parameters of one
+    statement."""
+    return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 def is_lost(error: BaseException) -> bool:
-    """Return whether the connection broke, so that the outcome of a commit is unknown and a new connection may help."""
+    """Return whether the connection broke, so that the outcome of a commit is unknown and a new
+    connection may help."""
     if not isinstance(error, exc.DBAPIError):
         return False
     return bool(error.connection_invalidated) or _code(error) in _LOST
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Return whether running the same flow again is likely to succeed: a deadlock, a lock wait, a busy or lost
-    database."""
+    """Return whether running the same flow again is likely to succeed: a deadlock, a lock wait, a
+    busy or lost database."""
     if not isinstance(error, exc.DBAPIError):
         return False
     return is_lost(error) or _code(error) in _RETRY or "database is locked" in str(error.orig)

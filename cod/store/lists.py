@@ -1,5 +1,6 @@
-"""Long lists for people, a part at a time. Everything here takes a `model.Page` and the groups whose things are to be
-seen (None: all), and is filtered by what else is given. Each raises `Refused` for a cursor that is none."""
+"""Long lists for people, a part at a time. Everything here takes a `model.Page` and the groups
+whose things are to be seen (None: all), and is filtered by what else is given. Each raises
+`Refused` for a cursor that is none."""
 
 from __future__ import annotations
 
@@ -28,41 +29,81 @@ def _several(column: ColumnElement[Any], wanted: str | None) -> list[ColumnEleme
 
 
 def nodes(
-    tx: Tx, page: Page, groups: Groups, *, state: str | None = None, vcluster: str | None = None,
-    type: str | None = None, block: str | None = None, power: str | None = None, group: str | None = None,
+    tx: Tx,
+    page: Page,
+    groups: Groups,
+    *,
+    state: str | None = None,
+    vcluster: str | None = None,
+    type: str | None = None,
+    block: str | None = None,
+    power: str | None = None,
+    group: str | None = None,
 ) -> Listed[NodeView]:
-    """Return nodes; `state`: one or several with commas between; `group`: whose vclusters hold them."""
+    """Return nodes; `state`: one or several with commas between; `group`: whose vclusters hold
+    them."""
     n, kind, near, v = t.nodes.c, t.node_types.c.name, t.node_blocks.c.name, t.vclusters.c
-    query = views.node_query(groups, {v.live_name: vcluster, kind: type, near: block, n.power: power,
-                                      t.groups.c.name: group})
-    query = query.where(*_several(n.state, state), *having(page.q, n.name, n.hostname, n.boot_mac, v.name, kind, near))
-    keys = {"name": n.name, "state": n.state, "since": n.since, "type": func.coalesce(kind, ""),
-            "block": func.coalesce(near, ""), "vcluster": func.coalesce(v.name, "")}
+    query = views.node_query(
+        groups,
+        {v.live_name: vcluster, kind: type, near: block, n.power: power, t.groups.c.name: group},
+    )
+    query = query.where(
+        *_several(n.state, state),
+        *having(page.q, n.name, n.hostname, n.boot_mac, v.name, kind, near),
+    )
+    keys = {
+        "name": n.name,
+        "state": n.state,
+        "since": n.since,
+        "type": func.coalesce(kind, ""),
+        "block": func.coalesce(near, ""),
+        "vcluster": func.coalesce(v.name, ""),
+    }
     rows = page_of(tx, query, page, keys, "name", n.name)
     return Listed(views.node_views(tx, rows), rows.next, rows.total)
 
 
 def vclusters(
-    tx: Tx, page: Page, groups: Groups, *, ended: bool = False, state: str | None = None, group: str | None = None
+    tx: Tx,
+    page: Page,
+    groups: Groups,
+    *,
+    ended: bool = False,
+    state: str | None = None,
+    group: str | None = None,
 ) -> Listed[VclusterView]:
     """Return vclusters; those that have ended only if `ended`."""
     v, g = t.vclusters.c, t.groups.c.name
     query = views.vcluster_query(groups, ended, {g: group})
     query = query.where(*_several(v.state, state), *having(page.q, v.name, g))
-    keys = {"name": v.name, "group": g, "state": v.state, "size": v.size, "created_at": v.created_at,
-            "expires_at": func.coalesce(v.expires_at, _FAR)}
+    keys = {
+        "name": v.name,
+        "group": g,
+        "state": v.state,
+        "size": v.size,
+        "created_at": v.created_at,
+        "expires_at": func.coalesce(v.expires_at, _FAR),
+    }
     rows = page_of(tx, query, page, keys, "name", v.id)
     return Listed(views.vcluster_views(tx, rows), rows.next, rows.total)
 
 
 def requests(
-    tx: Tx, page: Page, groups: Groups, *, vcluster: str | None = None, state: str | None = None,
-    group: str | None = None, kind: str | None = None,
+    tx: Tx,
+    page: Page,
+    groups: Groups,
+    *,
+    vcluster: str | None = None,
+    state: str | None = None,
+    group: str | None = None,
+    kind: str | None = None,
 ) -> Listed[RequestView]:
     """Return requests for nodes, the newest first."""
     r, v = t.node_requests.c, t.vclusters.c
     query = views.request_query(groups, {r.kind: kind}).where(*views.called(vcluster))
-    query = query.where(*_several(r.state, state), *_of_group(v.group_id, group), *having(page.q, v.name, r.reason))
+    query = query.where(
+        *_several(r.state, state), *_of_group(v.group_id, group), *having(page.q, v.name, r.reason)
+    )
     rows = page_of(tx, query, page, {"id": r.id, "priority": r.priority}, "-id", r.id)
     return Listed(views.request_views(tx, rows, groups), rows.next, rows.total)
 
@@ -84,20 +125,33 @@ def _of_group(column: ColumnElement[Any], group: str | None) -> list[ColumnEleme
 
 
 def notices(
-    tx: Tx, page: Page, groups: Groups, *, group: str | None = None, vcluster: str | None = None,
-    kind: str | None = None, above: int | None = None,
+    tx: Tx,
+    page: Page,
+    groups: Groups,
+    *,
+    group: str | None = None,
+    vcluster: str | None = None,
+    kind: str | None = None,
+    above: int | None = None,
 ) -> Listed[Any]:
-    """Return notices for people (`NoticeView`), the newest first; `above`: those with ids after that one."""
+    """Return notices for people (`NoticeView`), the newest first; `above`: those with ids after
+    that one."""
     n = t.notices.c
     query = notice_rows.query(groups).where(
-        n.events.is_(None), *_of_group(n.group_id, group), *views.called(vcluster), *_several(n.kind, kind),
-        *([] if above is None else [n.id > above]), *having(page.q, n.subject, n.about))
+        n.events.is_(None),
+        *_of_group(n.group_id, group),
+        *views.called(vcluster),
+        *_several(n.kind, kind),
+        *([] if above is None else [n.id > above]),
+        *having(page.q, n.subject, n.about),
+    )
     rows = page_of(tx, query, page, {"id": n.id}, "-id", n.id)
     return Listed(notice_rows.seen(tx, rows), rows.next, rows.total)
 
 
 def conflicts(tx: Tx, page: Page, *, kind: str | None = None) -> Listed[dict[str, Any]]:
-    """Return address and identity trouble, the newest first: dictionaries of the table's columns."""
+    """Return address and identity trouble, the newest first: dictionaries of the table's
+    columns."""
     c = t.conflicts.c
     query = select(*c).where(*_several(c.kind, kind), *having(page.q, c.about, c.mac))
     rows = page_of(tx, query, page, {"id": c.id}, "-id", c.id)
@@ -110,8 +164,8 @@ HISTORY = ("id", "at", "event", "from_state", "to_state", "cause", "actor", "byt
 def history(
     tx: Tx, page: Page, groups: Groups, *, node: str | None = None, vcluster: str | None = None
 ) -> Listed[dict[str, Any]]:
-    """Return transitions, the newest first: of a node, or of the nodes that a vcluster held, with both by name. Of
-    these groups: while their vclusters held the node."""
+    """Return transitions, the newest first: of a node, or of the nodes that a vcluster held, with
+    both by name. Of these groups: while their vclusters held the node."""
     h, n, v = t.node_history.c, t.nodes.c, t.vclusters.c
     query = select(*(h[name] for name in HISTORY), n.name.label("node"), v.name.label("vcluster"))
     query = query.join_from(t.node_history, t.nodes, h.node_id == n.id)
@@ -128,15 +182,24 @@ def history(
 def deliveries(
     tx: Tx, page: Page, group_id: int, *, state: str | None = None, channel: str | None = None
 ) -> Listed[tuple[Send, Notice]]:
-    """Return what was, or is to be, delivered to a group, the newest first; `state`: waiting, delivered or given up."""
+    """Return what was, or is to be, delivered to a group, the newest first; `state`: waiting,
+    delivered or given up."""
     s, n = t.notice_sends.c, t.notices.c
     in_state: Mapping[str | None, Sequence[ColumnElement[bool]]] = {
-        None: (), "waiting": (s.done_at.is_(None),), "delivered": (s.delivered.is_(True),),
-        "given up": (s.done_at.is_not(None), s.delivered.is_(False))}
-    query = select(*(s[each.name] for each in fields(Send)), *(n[each.name] for each in fields(Notice)))
+        None: (),
+        "waiting": (s.done_at.is_(None),),
+        "delivered": (s.delivered.is_(True),),
+        "given up": (s.done_at.is_not(None), s.delivered.is_(False)),
+    }
+    query = select(
+        *(s[each.name] for each in fields(Send)), *(n[each.name] for each in fields(Notice))
+    )
     query = query.join_from(t.notice_sends, t.notices, s.notice_id == n.id).where(
-        n.group_id == group_id, *only({s.channel: channel}), *having(page.q, n.subject, s.error),
-        *in_state.get(state, (literal(False),)))
+        n.group_id == group_id,
+        *only({s.channel: channel}),
+        *having(page.q, n.subject, s.error),
+        *in_state.get(state, (literal(False),)),
+    )
     rows = page_of(tx, query, page, {"id": s.id}, "-id", s.id)
     many = len(fields(Send))
     return rows.each(lambda row: (Send(*row[:many]), Notice(*row[many:])))

@@ -1,4 +1,5 @@
-"""Parts of lists out of the database, by keyset: where a part begins is a condition on the index, not an offset."""
+"""Parts of lists out of the database, by keyset: where a part begins is a condition on the index,
+not an offset."""
 
 from __future__ import annotations
 
@@ -12,8 +13,14 @@ from cod.store.engine import Tx
 
 
 def page_of(
-    tx: Tx, query: Select[Any], page: Page, keys: Mapping[str, ColumnElement[Any]], default: str,
-    unique: ColumnElement[Any], *, count: bool = True,
+    tx: Tx,
+    query: Select[Any],
+    page: Page,
+    keys: Mapping[str, ColumnElement[Any]],
+    default: str,
+    unique: ColumnElement[Any],
+    *,
+    count: bool = True,
 ) -> Listed[Any]:
     """Return the rows of that part of `query`, which has no order yet.
 
@@ -35,12 +42,14 @@ def page_of(
     order = order[:1] if key is unique else order
     rows = list(tx.execute(beyond.add_columns(key, unique).order_by(*order).limit(page.limit + 1)))
     more = len(rows) > page.limit
-    shown = rows[:page.limit]
+    shown = rows[: page.limit]
     after = cursor(page.sort or default, shown[-1][-2], shown[-1][-1]) if more else None
     return Listed([row[:-2] for row in shown], after, total)
 
 
-def _beyond(key: ColumnElement[Any], unique: ColumnElement[Any], value: Any, last: Any, *, down: bool) -> Any:
+def _beyond(
+    key: ColumnElement[Any], unique: ColumnElement[Any], value: Any, last: Any, *, down: bool
+) -> Any:
     if key is unique:
         return key < value if down else key > value
     if down:
@@ -49,7 +58,8 @@ def _beyond(key: ColumnElement[Any], unique: ColumnElement[Any], value: Any, las
 
 
 def having(q: str, *texts: ColumnElement[Any]) -> list[ColumnElement[bool]]:
-    """Return conditions that narrow a list to what has `q` in one of these texts, whatever the case."""
+    """Return conditions that narrow a list to what has `q` in one of these texts, whatever the
+    case."""
     if not q:
         return []
     wanted = q.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -1,8 +1,9 @@
-"""What is old and done is deleted, a batch at a time, so that no table grows for ever. The energy accounts are kept.
+"""What is old and done is deleted, a batch at a time, so that no table grows for ever. The energy
+accounts are kept.
 
-A batch is chosen first and deleted by its ids: MariaDB knows no LIMIT in a subquery of DELETE. The newest row of a
-table always stays, however old it is: SQLite would give its id a second time, and who follows events by their ids would
-miss some.
+A batch is chosen first and deleted by its ids: MariaDB knows no LIMIT in a subquery of DELETE. The
+newest row of a table always stays, however old it is: SQLite would give its id a second time, and
+who follows events by their ids would miss some.
 """
 
 from __future__ import annotations
@@ -16,36 +17,69 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 
 Prune = Callable[[Tx, float, int], int]
-"""(tx, seconds since the epoch, how many at most) -> how many rows were deleted that were done before then."""
+"""(tx, seconds since the epoch, how many at most) -> how many rows were deleted that were done
+before then."""
 
 
 def node_history(tx: Tx, before: float, limit: int) -> int:
     """Return transitions of nodes; each node's last one stays."""
     h, later = t.node_history.c, t.node_history.alias().c
-    return _delete(tx, t.node_history, h.at, before, limit, exists().where(later.node_id == h.node_id, later.id > h.id))
+    return _delete(
+        tx,
+        t.node_history,
+        h.at,
+        before,
+        limit,
+        exists().where(later.node_id == h.node_id, later.id > h.id),
+    )
 
 
 def node_requests(tx: Tx, before: float, limit: int) -> int:
-    """Decided requests with their tuples; not those that a node, a reservation or a reclaim names."""
+    """Decided requests with their tuples; not those that a node, a reservation or a reclaim
+    names."""
     r = t.node_requests.c
-    free = (_unnamed(r.id, column) for column in (t.nodes.c.request_id, t.reservations.c.request_id,
-                                                  t.reclaims.c.request_id))
-    return _delete(tx, t.node_requests, r.decided_at, before, limit, r.state != RequestState.PENDING, *free,
-                   with_=t.request_tuples.c.request_id)
+    free = (
+        _unnamed(r.id, column)
+        for column in (t.nodes.c.request_id, t.reservations.c.request_id, t.reclaims.c.request_id)
+    )
+    return _delete(
+        tx,
+        t.node_requests,
+        r.decided_at,
+        before,
+        limit,
+        r.state != RequestState.PENDING,
+        *free,
+        with_=t.request_tuples.c.request_id,
+    )
 
 
 def reclaims(tx: Tx, before: float, limit: int) -> int:
     """Return reclaims that are over; not those that a reservation names."""
     c = t.reclaims.c
-    return _delete(tx, t.reclaims, c.ended_at, before, limit, c.state != ReclaimState.OPEN,
-                   _unnamed(c.id, t.reservations.c.reclaim_id))
+    return _delete(
+        tx,
+        t.reclaims,
+        c.ended_at,
+        before,
+        limit,
+        c.state != ReclaimState.OPEN,
+        _unnamed(c.id, t.reservations.c.reclaim_id),
+    )
 
 
 def notices(tx: Tx, before: float, limit: int) -> int:
     """Return notices with their deliveries; not those of which one is still under way."""
     n, s = t.notices.c, t.notice_sends.c
-    return _delete(tx, t.notices, n.at, before, limit, ~exists().where(s.notice_id == n.id, s.done_at.is_(None)),
-                   with_=s.notice_id)
+    return _delete(
+        tx,
+        t.notices,
+        n.at,
+        before,
+        limit,
+        ~exists().where(s.notice_id == n.id, s.done_at.is_(None)),
+        with_=s.notice_id,
+    )
 
 
 def conflicts(tx: Tx, before: float, limit: int) -> int:
@@ -75,8 +109,14 @@ def burnins(tx: Tx, before: float, limit: int) -> int:
 
 EVERY: dict[str, Prune] = {
     # What names others goes before what it names.
-    "node_history": node_history, "reclaims": reclaims, "node_requests": node_requests, "notices": notices,
-    "conflicts": conflicts, "vcluster_history": vcluster_history, "audit": audit, "invitations": invitations,
+    "node_history": node_history,
+    "reclaims": reclaims,
+    "node_requests": node_requests,
+    "notices": notices,
+    "conflicts": conflicts,
+    "vcluster_history": vcluster_history,
+    "audit": audit,
+    "invitations": invitations,
     "burnins": burnins,
 }
 
@@ -86,14 +126,21 @@ def _unnamed(own: Column[int], column: Column[int | None] | Column[int]) -> Colu
 
 
 def _delete(
-    tx: Tx, table: Table, at: Column[float], before: float, limit: int, *where: ColumnElement[bool],
+    tx: Tx,
+    table: Table,
+    at: Column[float],
+    before: float,
+    limit: int,
+    *where: ColumnElement[bool],
     with_: Column[int] | None = None,
 ) -> int:
-    """Delete the oldest rows of which all of `where` is true, and those of another table whose column `with_` names
-    them.
+    """Delete the oldest rows of which all of `where` is true, and those of another table whose
+    column `with_` names them.
     """
     newest = select(func.max(table.alias().c.id)).scalar_subquery()
-    query = select(table.c.id).where(at < before, table.c.id < newest, *where).order_by(at).limit(limit)
+    query = (
+        select(table.c.id).where(at < before, table.c.id < newest, *where).order_by(at).limit(limit)
+    )
     old = list(tx.scalars(query))
     if old and with_ is not None:
         tx.execute(delete(with_.table).where(with_.in_(old)))

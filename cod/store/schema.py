@@ -1,4 +1,5 @@
-"""The schema's version: upgrading it, and refusing to run against another one. Migrations live in `schema/`."""
+"""The schema's version: upgrading it, and refusing to run against another one. Migrations live in
+`schema/`."""
 
 from __future__ import annotations
 
@@ -49,10 +50,14 @@ def check(engine: Engine) -> None:
         raise SchemaMismatch("the database is empty: run `cod db upgrade` (or `cod init`) first")
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
     if have in known:
-        raise SchemaMismatch(f"the database has the older schema {have}, this program needs {want}: "
-                             "stop all servers, `cod db backup`, then `cod db upgrade`")
-    raise SchemaMismatch(f"the database has schema {have}, which this program does not know: it was upgraded by a "
-                         "newer version of COD; install that version, or restore a backup made before")
+        raise SchemaMismatch(
+            f"the database has the older schema {have}, this program needs {want}: "
+            "stop all servers, `cod db backup`, then `cod db upgrade`"
+        )
+    raise SchemaMismatch(
+        f"the database has schema {have}, which this program does not know: it was upgraded by a "
+        "newer version of COD; install that version, or restore a backup made before"
+    )
 
 
 def upgrade(engine: Engine) -> str:
@@ -65,8 +70,9 @@ def upgrade(engine: Engine) -> str:
 
 @contextmanager
 def _unbound(connection: Connection) -> Iterator[None]:
-    """Let SQLite look at no foreign keys meanwhile: a table that is changed is made anew and takes the place of the old
-    one, which may not go while rows name its own (SQLite, ALTER TABLE, section 7). They are looked at afterwards."""
+    """Let SQLite look at no foreign keys meanwhile: a table that is changed is made anew and takes
+    the place of the old one, which may not go while rows name its own (SQLite, ALTER TABLE, section
+    7). They are looked at afterwards."""
     if connection.dialect.name != "sqlite":
         yield
         return
@@ -76,8 +82,10 @@ def _unbound(connection: Connection) -> Iterator[None]:
     try:
         yield
         if astray := driver.execute("PRAGMA foreign_key_check").fetchall():
-            raise SchemaMismatch(f"{len(astray)} rows name others that are not there, the first in {astray[0][0]}: "
-                                 "restore the backup")
+            raise SchemaMismatch(
+                f"{len(astray)} rows name others that are not there, the first in {astray[0][0]}: "
+                "restore the backup"
+            )
     finally:
         connection.rollback()  # what has failed; the next line has no effect within a transaction
         driver.execute("PRAGMA foreign_keys = ON")

@@ -1,8 +1,9 @@
 """Virtual cluster managers, and the outbox of what COD owes them.
 
-Sequence numbers are given out under the lock of the VCM's row, so they are committed in their order: a VCM that
-acknowledges 6 has been sent 5. Where a VCM is away for so long that more is owed than anybody would want to hear, all
-of it is forgotten, and it learns from `welcome` that it has to ask how things are.
+Sequence numbers are given out under the lock of the VCM's row, so they are committed in their
+order: a VCM that acknowledges 6 has been sent 5. Where a VCM is away for so long that more is owed
+than anybody would want to hear, all of it is forgotten, and it learns from `welcome` that it has to
+ask how things are.
 """
 
 from __future__ import annotations
@@ -34,18 +35,35 @@ def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcm | None:
 
 def runs_on(tx: Tx, vcluster_id: int, hostname: str | None) -> bool:
     """Return whether the vcluster's VCM runs on its node of that name."""
-    return tx.scalar(select(_v.vcluster_id).where(_v.vcluster_id == vcluster_id, _v.head == hostname)) is not None
+    return (
+        tx.scalar(select(_v.vcluster_id).where(_v.vcluster_id == vcluster_id, _v.head == hostname))
+        is not None
+    )
 
 
 def enrol(
-    tx: Tx, vcluster_id: int, *, serial: str, address: str, head: str | None, now: float, ends_at: float | None = None
+    tx: Tx,
+    vcluster_id: int,
+    *,
+    serial: str,
+    address: str,
+    head: str | None,
+    now: float,
+    ends_at: float | None = None,
 ) -> Vcm:
-    """Let whoever has that certificate (or address) speak for the vcluster; whoever did so before may not any more."""
+    """Let whoever has that certificate (or address) speak for the vcluster; whoever did so before
+    may not any more."""
     known = get(tx, vcluster_id, lock=True)
     tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcluster_id))
-    columns: dict[str, Any] = {"address": address, "head": head, "enrolled_at": now, **_shows(serial, ends_at)}
+    columns: dict[str, Any] = {
+        "address": address,
+        "head": head,
+        "enrolled_at": now,
+        **_shows(serial, ends_at),
+    }
     if known is None:
-        # A connection of an enrolment that was revoked may still be open: its number must not come again.
+        # A connection of an enrolment that was revoked may still be open: its number must not come
+        # again.
         tx.execute(insert(t.vcms).values(vcluster_id=vcluster_id, **columns, epoch=int(now * 1000)))
     else:
         change(tx, known, **columns, epoch=known.epoch + 1, server=None, connected_at=now)
@@ -68,13 +86,20 @@ def change(tx: Tx, vcm: Vcm, **columns: Any) -> None:
 
 def started(tx: Tx, server: str, now: float) -> None:
     """The server of that name has no connections but those that it has got since `now`."""
-    tx.execute(update(t.vcms).where(_v.server == server, _v.connected_at < now).values(server=None, connected_at=now))
+    tx.execute(
+        update(t.vcms)
+        .where(_v.server == server, _v.connected_at < now)
+        .values(server=None, connected_at=now)
+    )
 
 
 def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
     """Record that the connection has ended; a newer one is left alone."""
-    tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.server == server, _v.epoch == epoch)
-               .values(server=None, connected_at=now))
+    tx.execute(
+        update(t.vcms)
+        .where(_v.vcluster_id == vcluster_id, _v.server == server, _v.epoch == epoch)
+        .values(server=None, connected_at=now)
+    )
 
 
 def succeed(tx: Tx, vcm: Vcm) -> Vcm:
@@ -86,14 +111,22 @@ def succeed(tx: Tx, vcm: Vcm) -> Vcm:
 
 def _shows(serial: str, ends_at: float | None) -> dict[str, Any]:
     """Return what is so where that is the certificate which it is to show."""
-    return {"serial": serial, "ends_at": ends_at, "next_serial": None, "next_ends_at": None, "warned_at": None}
+    return {
+        "serial": serial,
+        "ends_at": ends_at,
+        "next_serial": None,
+        "next_ends_at": None,
+        "warned_at": None,
+    }
 
 
 def ending(tx: Tx, now: float, near: float, limit: int) -> list[int]:
-    """Return vclusters whose VCMs' certificates end within `near` seconds, or have ended, and that were not told so,
-    the first to end first."""
+    """Return vclusters whose VCMs' certificates end within `near` seconds, or have ended, and that
+    were not told so, the first to end first."""
     has_ended_since = and_(_v.ends_at <= now, _v.warned_at < _v.ends_at)
-    query = select(_v.vcluster_id).where(_v.ends_at <= now + near, or_(_v.warned_at.is_(None), has_ended_since))
+    query = select(_v.vcluster_id).where(
+        _v.ends_at <= now + near, or_(_v.warned_at.is_(None), has_ended_since)
+    )
     return list(tx.scalars(query.order_by(_v.ends_at).limit(limit)))
 
 
@@ -101,14 +134,17 @@ def ending(tx: Tx, now: float, near: float, limit: int) -> list[int]:
 
 
 def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) -> None:
-    """The invitation of that digest is good from now on, and no other, nor the certificate that was given for one. One
-    that is there already stays as it is."""
+    """The invitation of that digest is good from now on, and no other, nor the certificate that was
+    given for one. One that is there already stays as it is."""
     known = invitation(tx, vcm.vcluster_id)
     if known is not None and known.digest == digest:
         return
     tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id))
-    tx.execute(insert(t.vcm_invitations).values(
-        vcluster_id=vcm.vcluster_id, node_id=node_id, digest=digest, expires_at=expires_at))
+    tx.execute(
+        insert(t.vcm_invitations).values(
+            vcluster_id=vcm.vcluster_id, node_id=node_id, digest=digest, expires_at=expires_at
+        )
+    )
     change(tx, vcm, **_shows("", None), epoch=vcm.epoch + 1, server=None)
 
 
@@ -120,7 +156,9 @@ def invitation(tx: Tx, vcluster_id: int) -> VcmInvitation | None:
 
 def admit(tx: Tx, vcm: Vcm, *, serial: str, ends_at: float | None, key: str, now: float) -> None:
     """Trade a VCM's invitation for that certificate, whose public key has the digest `key`."""
-    tx.execute(update(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id).values(taken_by=key))
+    tx.execute(
+        update(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id).values(taken_by=key)
+    )
     change(tx, vcm, **_shows(serial, ends_at), epoch=vcm.epoch + 1, server=None, connected_at=now)
 
 
@@ -136,50 +174,68 @@ def owe(tx: Tx, vcluster_id: int, verb: str, body: Mapping[str, Any], now: float
         tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id))
         change(tx, vcm, acked=vcm.sequence, epoch=vcm.epoch + 1, server=None)
     change(tx, vcm, sequence=vcm.sequence + 1)
-    tx.execute(insert(t.outbox).values(
-        vcluster_id=vcluster_id, sequence=vcm.sequence + 1, verb=verb, body=json.dumps(body), at=now))
+    tx.execute(
+        insert(t.outbox).values(
+            vcluster_id=vcluster_id,
+            sequence=vcm.sequence + 1,
+            verb=verb,
+            body=json.dumps(body),
+            at=now,
+        )
+    )
     return True
 
 
 def owed(tx: Tx, after: Mapping[int, int], limit: int = 100, most: int = 1000) -> list[Owed]:
-    """Return messages for those vclusters, each after a sequence number, in order; at most `limit` for each, and not
-    many more than `most` in all."""
+    """Return messages for those vclusters, each after a sequence number, in order; at most `limit`
+    for each, and not many more than `most` in all."""
     found: list[Owed] = []
     for vcluster_id, sequence in after.items():
         if len(found) >= most:
             break
         query = select(_o.vcluster_id, _o.sequence, _o.verb, _o.body).where(
-            _o.vcluster_id == vcluster_id, _o.sequence > sequence)
-        found += [Owed(*row[:3], json.loads(row[3])) for row in tx.execute(query.order_by(_o.sequence).limit(limit))]
+            _o.vcluster_id == vcluster_id, _o.sequence > sequence
+        )
+        found += [
+            Owed(*row[:3], json.loads(row[3]))
+            for row in tx.execute(query.order_by(_o.sequence).limit(limit))
+        ]
     return found
 
 
 def untold(tx: Tx, vcluster_id: int) -> set[str]:
-    """Return nodes (the site's names) whose grants the vcluster's VCM has not acknowledged: it cannot mean them yet."""
+    """Return nodes (the site's names) whose grants the vcluster's VCM has not acknowledged: it
+    cannot mean them yet."""
     query = select(_o.body).where(_o.vcluster_id == vcluster_id, _o.verb == "grant")
     return {member["node"] for body in tx.scalars(query) for member in json.loads(body)["members"]}
 
 
 def heads(tx: Tx, server: str) -> dict[int, tuple[int, int]]:
-    """(epoch, last sequence number) of the VCMs whose connections that server holds, by vcluster."""
+    """(epoch, last sequence number) of the VCMs whose connections that server holds, by
+    vcluster."""
     query = select(_v.vcluster_id, _v.epoch, _v.sequence).where(_v.server == server)
     return {vcluster_id: (epoch, sequence) for vcluster_id, epoch, sequence in tx.execute(query)}
 
 
 def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
-    """Return how far disks are written: (vcluster, the node's name, its state, bytes done, bytes in all), for the VCMs
-    whose connections that server holds."""
+    """Return how far disks are written: (vcluster, the node's name, its state, bytes done, bytes in
+    all), for the VCMs whose connections that server holds."""
     n = t.nodes.c
-    query = (select(_v.vcluster_id, n.name, n.state, n.progress_done, n.progress_total)
-             .join_from(t.vcms, t.nodes, n.vcluster_id == _v.vcluster_id)
-             .where(_v.server == server, n.progress_total > 0))
+    query = (
+        select(_v.vcluster_id, n.name, n.state, n.progress_done, n.progress_total)
+        .join_from(t.vcms, t.nodes, n.vcluster_id == _v.vcluster_id)
+        .where(_v.server == server, n.progress_total > 0)
+    )
     return [(row[0], row[1], row[2], row[3], row[4]) for row in tx.execute(query)]
 
 
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
     """Forget what was owed up to `sequence`: it is dealt with."""
-    tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.acked < sequence, _v.sequence >= sequence)
-               .values(acked=sequence))
+    tx.execute(
+        update(t.vcms)
+        .where(_v.vcluster_id == vcluster_id, _v.acked < sequence, _v.sequence >= sequence)
+        .values(acked=sequence)
+    )
     tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id, _o.sequence <= sequence))
 
 
@@ -187,8 +243,8 @@ def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
 
 
 def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> list[dict[str, Any]]:
-    """Return nodes as their VCM sees them, by hostname; the first of each type with the type's `attributes`, if those
-    are wanted: a grant of thousands has to fit into a message."""
+    """Return nodes as their VCM sees them, by hostname; the first of each type with the type's
+    `attributes`, if those are wanted: a grant of thousands has to fit into a message."""
     n, c, y = t.nodes.c, t.config_templates.c, t.node_types.c
     found: list[dict[str, Any]] = []
     for part in slices(node_ids):
@@ -196,12 +252,23 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
         query = (
             select(n.id, n.name, n.hostname, n.state, c.name, c.revision, y.name, y.attributes)
             .outerjoin_from(t.nodes, t.config_templates, c.id == n.template_id)
-            .outerjoin(t.node_types, y.id == n.type_id).where(n.id.in_(part)))
-        found += [{
-            "node": name, "hostname": hostname or name, "address": there.get(node_id, ""), "state": state,
-            "template": f"{template}@{revision}" if template else "", "type": kind or "",
-            "attributes": canonical or ""}
-                  for node_id, name, hostname, state, template, revision, kind, canonical in tx.execute(query)]
+            .outerjoin(t.node_types, y.id == n.type_id)
+            .where(n.id.in_(part))
+        )
+        found += [
+            {
+                "node": name,
+                "hostname": hostname or name,
+                "address": there.get(node_id, ""),
+                "state": state,
+                "template": f"{template}@{revision}" if template else "",
+                "type": kind or "",
+                "attributes": canonical or "",
+            }
+            for node_id, name, hostname, state, template, revision, kind, canonical in tx.execute(
+                query
+            )
+        ]
     found.sort(key=lambda member: str(member["hostname"]))
     shown = set[str]() if attributes else {member["type"] for member in found}
     for member in found:
@@ -212,7 +279,8 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
 
 
 def addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:
-    """Return where the systems of those nodes are, by node: their own addresses in their vclusters."""
+    """Return where the systems of those nodes are, by node: their own addresses in their
+    vclusters."""
     b = t.bindings.c
     query = select(b.node_id, b.address).where(and_(b.node_id.in_(node_ids), b.kind == "vcluster"))
     return {row[0]: dotted(row[1]) for row in tx.execute(query)}

@@ -1,4 +1,5 @@
-"""Rows joined with the names of what they refer to, for the API; and the counts behind the metrics."""
+"""Rows joined with the names of what they refer to, for the API; and the counts behind the
+metrics."""
 
 from __future__ import annotations
 
@@ -49,22 +50,36 @@ def _revision(name: str | None, revision: int | None) -> str | None:
 
 
 def nodes(
-    tx: Tx, *, name: str | None = None, vcluster: str | None = None, type: str | None = None, limit: int = 1000,
+    tx: Tx,
+    *,
+    name: str | None = None,
+    vcluster: str | None = None,
+    type: str | None = None,
+    limit: int = 1000,
     groups: frozenset[int] | None = None,
 ) -> list[NodeView]:
     """Return nodes for people, by name; filtered by what is not None.
 
     groups  only nodes that vclusters of these groups hold
     """
-    query = node_query(groups, {t.nodes.c.name: name, t.vclusters.c.live_name: vcluster, t.node_types.c.name: type})
+    query = node_query(
+        groups, {t.nodes.c.name: name, t.vclusters.c.live_name: vcluster, t.node_types.c.name: type}
+    )
     return node_views(tx, list(tx.execute(query.order_by(t.nodes.c.name).limit(limit))))
 
 
 def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
-    """Return the rows that `node_views` takes, without an order; filtered by what in `wanted` is not None."""
+    """Return the rows that `node_views` takes, without an order; filtered by what in `wanted` is
+    not None."""
     query = (
-        select(*_NODE, t.node_blocks.c.name, case((t.vclusters.c.preemptible.is_(False), t.groups.c.priority)),
-               t.node_types.c.name, t.vclusters.c.name, *_REVISION)
+        select(
+            *_NODE,
+            t.node_blocks.c.name,
+            case((t.vclusters.c.preemptible.is_(False), t.groups.c.priority)),
+            t.node_types.c.name,
+            t.vclusters.c.name,
+            *_REVISION,
+        )
         .select_from(t.nodes)
         .outerjoin(t.node_types, t.nodes.c.type_id == t.node_types.c.id)
         .outerjoin(t.node_blocks, t.nodes.c.block_id == t.node_blocks.c.id)
@@ -88,15 +103,28 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     for node_id, mac in _by_node(tx, query, t.nics.c.node_id, found):
         macs.setdefault(node_id, []).append(mac)
     b = t.bindings.c
-    bound: Select[Any] = select(b.node_id, b.kind, b.address).where(b.state.in_(("bound", "reserved")))
+    bound: Select[Any] = select(b.node_id, b.kind, b.address).where(
+        b.state.in_(("bound", "reserved"))
+    )
     bound = bound.order_by(b.expires_at)
     addresses = {(row[0], row[1]): dotted(row[2]) for row in _by_node(tx, bound, b.node_id, found)}
     views = []
     for node, row in zip(found, rows, strict=True):
-        # Its vcluster's binding says where it is once it boots into it, before that the boot pool's.
+        # Its vcluster's binding says where it is once it boots into it, before that the boot
+        # pool's.
         address = addresses.get((node.id, "vcluster" if node.state in OWN_SYSTEM else "boot"))
-        views.append(NodeView(node, tuple(macs.get(node.id, ())), row[-4], row[-3], _revision(row[-2], row[-1]),
-                              address, block=row[len(_NODE)], priority=row[-5]))
+        views.append(
+            NodeView(
+                node,
+                tuple(macs.get(node.id, ())),
+                row[-4],
+                row[-3],
+                _revision(row[-2], row[-1]),
+                address,
+                block=row[len(_NODE)],
+                priority=row[-5],
+            )
+        )
     return views
 
 
@@ -114,16 +142,20 @@ def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node])
 def vclusters(
     tx: Tx, *, name: str | None = None, ended: bool = False, groups: frozenset[int] | None = None
 ) -> list[VclusterView]:
-    """Return vclusters for people, by name, of these groups (None: all); those that have ended only if `ended`.
+    """Return vclusters for people, by name, of these groups (None: all); those that have ended only
+    if `ended`.
 
     name  as in `called`
     """
     query = vcluster_query(groups, ended, {}).where(*called(name))
-    return vcluster_views(tx, list(tx.execute(query.order_by(t.vclusters.c.name, t.vclusters.c.id))))
+    return vcluster_views(
+        tx, list(tx.execute(query.order_by(t.vclusters.c.name, t.vclusters.c.id)))
+    )
 
 
 def vcluster(tx: Tx, name: str) -> VclusterView:
-    """Return the vcluster that has that name now, or else the last one that had it. Raises `Refused`."""
+    """Return the vcluster that has that name now, or else the last one that had it. Raises
+    `Refused`."""
     found = vclusters(tx, name=name, ended=True)
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
@@ -131,16 +163,21 @@ def vcluster(tx: Tx, name: str) -> VclusterView:
 
 
 def called(key: str | None) -> list[ColumnElement[bool]]:
-    """Return conditions for the vclusters that `key` names: 'name', or 'name@id' for one of those that had the name;
-    none for None."""
+    """Return conditions for the vclusters that `key` names: 'name', or 'name@id' for one of those
+    that had the name; none for None."""
     if key is None:
         return []
     name, at, number = key.partition("@")
     plain = number.isascii() and number.isdigit() and len(number) < 19
-    return [t.vclusters.c.name == name, *([t.vclusters.c.id == (int(number) if plain else 0)] if at else [])]
+    return [
+        t.vclusters.c.name == name,
+        *([t.vclusters.c.id == (int(number) if plain else 0)] if at else []),
+    ]
 
 
-def vcluster_query(groups: frozenset[int] | None, ended: bool, wanted: Mapping[Column[Any], object]) -> Select[Any]:
+def vcluster_query(
+    groups: frozenset[int] | None, ended: bool, wanted: Mapping[Column[Any], object]
+) -> Select[Any]:
     """Return the rows that `vcluster_views` takes, without an order."""
     query = (
         select(*_VCLUSTER, t.groups.c.name, *_REVISION)
@@ -162,31 +199,43 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     blocks = address_blocks.of_each(tx, [row[0] for row in rows])
     nets = networks.of_each(tx, [row[0] for row in rows if row[_ISOLATED]])
     return [
-        VclusterView(Vcluster(*row[: len(_VCLUSTER)]), row[-3], f"{row[-2]}@{row[-1]}", states.get(row[0], {}),
-                     joined(blocks.get(row[0], ())), nets.get(row[0]))
+        VclusterView(
+            Vcluster(*row[: len(_VCLUSTER)]),
+            row[-3],
+            f"{row[-2]}@{row[-1]}",
+            states.get(row[0], {}),
+            joined(blocks.get(row[0], ())),
+            nets.get(row[0]),
+        )
         for row in rows
     ]
 
 
 def requests(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> list[RequestView]:
     """Return the node request with that id, for people; nothing where there is none."""
-    return request_views(tx, list(tx.execute(request_query(None, {t.node_requests.c.id: request_id}))), groups)
+    return request_views(
+        tx, list(tx.execute(request_query(None, {t.node_requests.c.id: request_id}))), groups
+    )
 
 
 _source = t.vclusters.alias()
 
 
-def request_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
+def request_query(
+    groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]
+) -> Select[Any]:
     """Return the rows that `request_views` takes, without an order."""
-    query = select(*_REQUEST, t.vclusters.c.name, _source.c.name, _source.c.group_id).join_from(
-        t.node_requests, t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id).outerjoin(
-        _source, t.node_requests.c.source_id == _source.c.id)
+    query = (
+        select(*_REQUEST, t.vclusters.c.name, _source.c.name, _source.c.group_id)
+        .join_from(t.node_requests, t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id)
+        .outerjoin(_source, t.node_requests.c.source_id == _source.c.id)
+    )
     return query.where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
 
 
 def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) -> list[RequestView]:
-    """Return requests for people from rows of `request_query`; where a move's nodes come from is told to these groups
-    (None: all)."""
+    """Return requests for people from rows of `request_query`; where a move's nodes come from is
+    told to these groups (None: all)."""
     tuples = _tuples(tx, [row[0] for row in rows])
     leaving = _leaving(tx, [row[0] for row in rows if row[-2] is not None])
     views = []
@@ -194,7 +243,11 @@ def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
         own = tuples.get(row[0], [])
         request = replace(Request(*row[:-3]), tuples=tuple(each for each, _ in own))
         source = row[-2] if groups is None or row[-1] in groups else None
-        views.append(RequestView(request, row[-3], tuple(name for _, name in own), source, leaving.get(row[0], 0)))
+        views.append(
+            RequestView(
+                request, row[-3], tuple(name for _, name in own), source, leaving.get(row[0], 0)
+            )
+        )
     return views
 
 
@@ -202,8 +255,11 @@ def _leaving(tx: Tx, ids: list[int]) -> dict[int, int]:
     """Return nodes that are still to be given back for requests, by request."""
     c = t.reclaims.c
     query = select(c.request_id, func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN)
-    return {row[0]: int(row[1]) for part in slices(ids)
-            for row in tx.execute(query.where(c.request_id.in_(part)).group_by(c.request_id))}
+    return {
+        row[0]: int(row[1])
+        for part in slices(ids)
+        for row in tx.execute(query.where(c.request_id.in_(part)).group_by(c.request_id))
+    }
 
 
 def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]:
@@ -211,7 +267,8 @@ def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]
     query = (
         select(rt.c.request_id, *_TUPLE, *_REVISION)
         .join_from(rt, t.config_templates, rt.c.template_id == t.config_templates.c.id)
-        .where(rt.c.request_id.in_(ids)).order_by(rt.c.request_id, rt.c.position)
+        .where(rt.c.request_id.in_(ids))
+        .order_by(rt.c.request_id, rt.c.position)
     )
     tuples: dict[int, list[tuple[RequestTuple, str]]] = {}
     for request_id, *values, name, revision in tx.execute(query):
@@ -224,41 +281,68 @@ _holder, _taker = t.vclusters.alias(), t.vclusters.alias()
 
 def reclaims(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> list[ReclaimView]:
     """Return the reclaim with that id, for people; nothing where there is none."""
-    return reclaim_views(tx, list(tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id}))), groups)
+    return reclaim_views(
+        tx, list(tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id}))), groups
+    )
 
 
 def reclaim_query(
     groups: frozenset[int] | None, wanted: Mapping[Column[Any], object], vcluster: str | None = None
 ) -> Select[Any]:
-    """Return the rows that `reclaim_views` takes, without an order: reclaims from vclusters of these groups (None:
-    all), and from that one."""
+    """Return the rows that `reclaim_views` takes, without an order: reclaims from vclusters of
+    these groups (None: all), and from that one."""
     r, k, b, q = t.reclaims.c, t.node_types.c, t.node_blocks.c, t.node_requests.c
     query = (
-        select(*_RECLAIM, _holder.c.name, _taker.c.name, k.name, func.coalesce(b.name, ""), _taker.c.group_id,
-               q.source_id)
-        .join_from(t.reclaims, _holder, r.vcluster_id == _holder.c.id).join(t.node_types, r.type_id == k.id)
-        .join(t.node_requests, r.request_id == q.id).join(_taker, q.vcluster_id == _taker.c.id)
+        select(
+            *_RECLAIM,
+            _holder.c.name,
+            _taker.c.name,
+            k.name,
+            func.coalesce(b.name, ""),
+            _taker.c.group_id,
+            q.source_id,
+        )
+        .join_from(t.reclaims, _holder, r.vcluster_id == _holder.c.id)
+        .join(t.node_types, r.type_id == k.id)
+        .join(t.node_requests, r.request_id == q.id)
+        .join(_taker, q.vcluster_id == _taker.c.id)
         .outerjoin(t.node_blocks, r.block_id == b.id)
     )
-    return query.where(*only(wanted), *only({_holder.c.name: vcluster}), *theirs(_holder.c.group_id, groups))
+    return query.where(
+        *only(wanted), *only({_holder.c.name: vcluster}), *theirs(_holder.c.group_id, groups)
+    )
 
 
 def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) -> list[ReclaimView]:
-    """Return reclaims for people from rows of `reclaim_query`; who gets the nodes is told to these groups (None:
-    all)."""
+    """Return reclaims for people from rows of `reclaim_query`; who gets the nodes is told to these
+    groups (None: all)."""
     chosen = _chosen(tx, [row[0] for row in rows])
-    return [ReclaimView(Reclaim(*row[:-6]), row[-6], row[-5] if groups is None or row[-2] in groups else None, row[-4],
-                        row[-3], tuple(found := chosen.get(row[0], {})),
-                        {name: at for name, at in found.items() if at is not None}, row[-1] is not None)
-            for row in rows]
+    return [
+        ReclaimView(
+            Reclaim(*row[:-6]),
+            row[-6],
+            row[-5] if groups is None or row[-2] in groups else None,
+            row[-4],
+            row[-3],
+            tuple(found := chosen.get(row[0], {})),
+            {name: at for name, at in found.items() if at is not None},
+            row[-1] is not None,
+        )
+        for row in rows
+    ]
 
 
 def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
-    """Return names of the nodes that were chosen for reclaims and are still held by whom they are taken from, by
-    reclaim; and by when each is promised."""
+    """Return names of the nodes that were chosen for reclaims and are still held by whom they are
+    taken from, by reclaim; and by when each is promised."""
     n, s, r = t.nodes.c, t.reservations.c, t.reclaims.c
-    query = (select(s.reclaim_id, n.name, s.promised_at).join_from(t.reservations, t.nodes, s.node_id == n.id)
-             .join(t.reclaims, s.reclaim_id == r.id).where(n.vcluster_id == r.vcluster_id).order_by(n.name))
+    query = (
+        select(s.reclaim_id, n.name, s.promised_at)
+        .join_from(t.reservations, t.nodes, s.node_id == n.id)
+        .join(t.reclaims, s.reclaim_id == r.id)
+        .where(n.vcluster_id == r.vcluster_id)
+        .order_by(n.name)
+    )
     names: dict[int, dict[str, float | None]] = {}
     for part in slices(ids):
         for reclaim_id, name, at in tx.execute(query.where(s.reclaim_id.in_(part))):
@@ -266,13 +350,19 @@ def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
     return names
 
 
-def vcms(tx: Tx, groups: frozenset[int] | None = None, vcluster: str | None = None) -> list[VcmView]:
-    """Return VCMs with their vclusters' names, by those, of these groups (None: all), or the one of that vcluster
-    alone."""
+def vcms(
+    tx: Tx, groups: frozenset[int] | None = None, vcluster: str | None = None
+) -> list[VcmView]:
+    """Return VCMs with their vclusters' names, by those, of these groups (None: all), or the one of
+    that vcluster alone."""
     columns = [t.vcms.c[field.name] for field in fields(Vcm)]
-    owed = select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
-    query = (select(t.vclusters.c.name, owed, *columns)
-             .join_from(t.vcms, t.vclusters, t.vclusters.c.id == t.vcms.c.vcluster_id)
-             .where(*theirs(t.vclusters.c.group_id, groups), *only({t.vclusters.c.name: vcluster}))
-             .order_by(t.vclusters.c.name))
+    owed = (
+        select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
+    )
+    query = (
+        select(t.vclusters.c.name, owed, *columns)
+        .join_from(t.vcms, t.vclusters, t.vclusters.c.id == t.vcms.c.vcluster_id)
+        .where(*theirs(t.vclusters.c.group_id, groups), *only({t.vclusters.c.name: vcluster}))
+        .order_by(t.vclusters.c.name)
+    )
     return [VcmView(Vcm(*row[2:]), row[0], row[1]) for row in tx.execute(query)]

@@ -1,7 +1,8 @@
 """Volumes, the vclusters that mount them, and their snapshots.
 
-A claim of a change is the triple (`claimed_by`, `attempts`, `sequence`): a server that comes back after its claim was
-taken over, or after the volume was changed again, cannot write over what was done since.
+A claim of a change is the triple (`claimed_by`, `attempts`, `sequence`): a server that comes back
+after its claim was taken over, or after the volume was changed again, cannot write over what was
+done since.
 """
 
 from __future__ import annotations
@@ -57,20 +58,25 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Volume, st
 
 def homes(tx: Tx, group_id: int) -> list[Volume]:
     """Return the home volumes of a group, at most one of which is not deleted."""
-    return _volumes(tx, select(*_COLUMNS).where(_v.group_id == group_id, _v.kind == "home", _v.deleted_at.is_(None)))
+    return _volumes(
+        tx,
+        select(*_COLUMNS).where(
+            _v.group_id == group_id, _v.kind == "home", _v.deleted_at.is_(None)
+        ),
+    )
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]:
-    """(bytes of a group's volumes, the group's own quota of them or None). `lock`: the group's row is locked, so that
-    of two who ask for room the second sees what the first got."""
+    """(bytes of a group's volumes, the group's own quota of them or None). `lock`: the group's row
+    is locked, so that of two who ask for room the second sees what the first got."""
     query = select(t.groups.c.volume_quota).where(t.groups.c.id == group_id)
     own = tx.scalar(query.with_for_update() if lock else query)
     return int(tx.scalar(select(func.sum(_v.size)).where(_v.group_id == group_id)) or 0), own
 
 
 def free_export(tx: Tx, fileserver: str) -> int:
-    """Return a number for a new export of the file server: the one after the highest, as long as there is one.
-    Raises `Refused`."""
+    """Return a number for a new export of the file server: the one after the highest, as long as
+    there is one. Raises `Refused`."""
     used = set(tx.scalars(select(_v.export_id).where(_v.fileserver == fileserver)))
     after = max(used, default=FIRST_EXPORT - 1) + 1
     if after <= LAST_EXPORT:
@@ -78,11 +84,14 @@ def free_export(tx: Tx, fileserver: str) -> int:
     for number in range(FIRST_EXPORT, LAST_EXPORT + 1):
         if number not in used:
             return number
-    raise Refused("conflict", f"file server {fileserver} has as many exports as it can number", "fileserver")
+    raise Refused(
+        "conflict", f"file server {fileserver} has as many exports as it can number", "fileserver"
+    )
 
 
 def add(tx: Tx, **columns: Any) -> Volume:
-    """Return a new volume. The name is unique; the caller looks first, the database has the last word."""
+    """Return a new volume. The name is unique; the caller looks first, the database has the last
+    word."""
     made = get(tx, new_id(tx.execute(insert(t.volumes).values(**columns))))
     assert made is not None
     return made
@@ -104,7 +113,12 @@ def remove(tx: Tx, volume_id: int) -> None:
 
 
 def _attachments(tx: Tx, *conditions: ColumnElement[bool]) -> list[Attachment]:
-    query = select(*_ATTACHED).join(t.vclusters, t.vclusters.c.id == _a.vcluster_id).where(*conditions).order_by(_a.id)
+    query = (
+        select(*_ATTACHED)
+        .join(t.vclusters, t.vclusters.c.id == _a.vcluster_id)
+        .where(*conditions)
+        .order_by(_a.id)
+    )
     return [Attachment(*row) for row in tx.execute(query)]
 
 
@@ -129,26 +143,41 @@ def change_attachment(tx: Tx, attachment_id: int, **columns: Any) -> None:
 
 
 def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
-    """Return what the vcluster's nodes can mount now, by mount point: their file servers have carried it out."""
-    query = (select(*_COLUMNS, *_ATTACHED).select_from(t.volume_attachments)
-             .join(t.volumes, _v.id == _a.volume_id).join(t.vclusters, t.vclusters.c.id == _a.vcluster_id)
-             .where(_a.vcluster_id == vcluster_id, _a.leaving.is_(False), _v.applied >= _a.sequence,
-                    _v.made_at.is_not(None)).order_by(_a.mount))
+    """Return what the vcluster's nodes can mount now, by mount point: their file servers have
+    carried it out."""
+    query = (
+        select(*_COLUMNS, *_ATTACHED)
+        .select_from(t.volume_attachments)
+        .join(t.volumes, _v.id == _a.volume_id)
+        .join(t.vclusters, t.vclusters.c.id == _a.vcluster_id)
+        .where(
+            _a.vcluster_id == vcluster_id,
+            _a.leaving.is_(False),
+            _v.applied >= _a.sequence,
+            _v.made_at.is_not(None),
+        )
+        .order_by(_a.mount)
+    )
     split = len(_COLUMNS)
     return [(Volume(*row[:split]), Attachment(*row[split:])) for row in tx.execute(query)]
 
 
 def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
-    """Return the blocks of addresses that a volume is to be exported to, in order, and whether for reading only."""
+    """Return the blocks of addresses that a volume is to be exported to, in order, and whether for
+    reading only."""
     b = t.vcluster_blocks.c
-    query = (select(b.first_address, b.last_address, b.subnet, _a.read_only)
-             .join(t.vcluster_blocks, b.vcluster_id == _a.vcluster_id)
-             .where(_a.volume_id == volume_id, _a.leaving.is_(False)).order_by(b.first_address))
+    query = (
+        select(b.first_address, b.last_address, b.subnet, _a.read_only)
+        .join(t.vcluster_blocks, b.vcluster_id == _a.vcluster_id)
+        .where(_a.volume_id == volume_id, _a.leaving.is_(False))
+        .order_by(b.first_address)
+    )
     return [(AddressBlock(*row[:-1]), row[-1]) for row in tx.execute(query)]
 
 
 def forget_left(tx: Tx, volume_id: int, sequence: int) -> int:
-    """Delete attachments whose export has been withdrawn by the change `sequence`; return how many."""
+    """Delete attachments whose export has been withdrawn by the change `sequence`; return how
+    many."""
     left = (_a.volume_id == volume_id, _a.leaving.is_(True), _a.sequence <= sequence)
     return tx.execute(delete(t.volume_attachments).where(*left)).rowcount
 
@@ -169,7 +198,11 @@ def add_snapshot(tx: Tx, **columns: Any) -> None:
 
 def drop_snapshot(tx: Tx, snapshot_id: int, sequence: int) -> None:
     """Have the snapshot deleted by the change `sequence`."""
-    tx.execute(update(t.volume_snapshots).where(_s.id == snapshot_id).values(leaving=True, sequence=sequence))
+    tx.execute(
+        update(t.volume_snapshots)
+        .where(_s.id == snapshot_id)
+        .values(leaving=True, sequence=sequence)
+    )
 
 
 def settle_snapshots(tx: Tx, volume_id: int, sequence: int, now: float) -> None:
@@ -191,32 +224,50 @@ def due(tx: Tx, now: float, limit: int, fileservers: Collection[str]) -> list[Vo
     """Return volumes of those file servers that may be carried out now, the longest due first."""
     open_ = or_(_v.sequence > _v.applied, _v.purge_at <= now)
     free = or_(_v.claim_expires.is_(None), _v.claim_expires <= now)
-    return _volumes(tx, select(*_COLUMNS).where(open_, free, _v.next_at <= now, _v.fileserver.in_(fileservers))
-                    .order_by(_v.next_at, _v.id).limit(limit))
+    return _volumes(
+        tx,
+        select(*_COLUMNS)
+        .where(open_, free, _v.next_at <= now, _v.fileserver.in_(fileservers))
+        .order_by(_v.next_at, _v.id)
+        .limit(limit),
+    )
 
 
 def orphaned(tx: Tx, fileservers: Collection[str]) -> list[Volume]:
-    """Return volumes with an open change whose file server is none of those, and of which that is not said yet."""
-    return _volumes(tx, select(*_COLUMNS).where(_v.sequence > _v.applied, _v.reason == "",
-                                                _v.fileserver.not_in(fileservers)))
+    """Return volumes with an open change whose file server is none of those, and of which that is
+    not said yet."""
+    return _volumes(
+        tx,
+        select(*_COLUMNS).where(
+            _v.sequence > _v.applied, _v.reason == "", _v.fileserver.not_in(fileservers)
+        ),
+    )
 
 
 def claim(tx: Tx, volume: Volume, server: str, now: float, until: float) -> Volume | None:
-    """Take the volume's newest change, and one attempt of it, until `until`; None: somebody else was quicker."""
+    """Take the volume's newest change, and one attempt of it, until `until`; None: somebody else
+    was quicker."""
     free = or_(_v.claim_expires.is_(None), _v.claim_expires <= now)
-    won = tx.execute(update(t.volumes).where(_v.id == volume.id, _v.attempts == volume.attempts, free)
-                     .values(claimed_by=server, claim_expires=until, attempts=volume.attempts + 1))
+    won = tx.execute(
+        update(t.volumes)
+        .where(_v.id == volume.id, _v.attempts == volume.attempts, free)
+        .values(claimed_by=server, claim_expires=until, attempts=volume.attempts + 1)
+    )
     return get(tx, volume.id) if won.rowcount == 1 else None
 
 
 def shorten(tx: Tx, server: str, until: float) -> None:
     """End claims of `server` that last longer at `until`."""
-    tx.execute(update(t.volumes).where(_v.claimed_by == server, _v.claim_expires > until).values(claim_expires=until))
+    tx.execute(
+        update(t.volumes)
+        .where(_v.claimed_by == server, _v.claim_expires > until)
+        .values(claim_expires=until)
+    )
 
 
 def holds(tx: Tx, task: VolumeTask) -> Volume | None:
-    """Return the task's volume, locked, if the claim is still valid: no other attempt has begun, and nothing else is
-    wanted by now."""
+    """Return the task's volume, locked, if the claim is still valid: no other attempt has begun,
+    and nothing else is wanted by now."""
     volume = get(tx, task.volume_id, lock=True)
     if volume is None:
         return None
@@ -226,7 +277,10 @@ def holds(tx: Tx, task: VolumeTask) -> Volume | None:
 
 def of_server(tx: Tx, fileserver: str) -> Mapping[int, Volume]:
     """Return the file server's volumes, by the numbers of their exports."""
-    return {one.export_id: one for one in _volumes(tx, select(*_COLUMNS).where(_v.fileserver == fileserver))}
+    return {
+        one.export_id: one
+        for one in _volumes(tx, select(*_COLUMNS).where(_v.fileserver == fileserver))
+    }
 
 
 def repeat(tx: Tx, volume_ids: Sequence[int], now: float) -> None:

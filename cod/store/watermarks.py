@@ -1,6 +1,7 @@
 """How far work that goes on in time has come: a mark each, which one server moves at a time.
 
-A mark is a time, the id of a history's row (see `store.notices.webhook_feed`), or a number of changes.
+A mark is a time, the id of a history's row (see `store.notices.webhook_feed`), or a number of
+changes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 
 ENERGY, POOL, RESERVED = "energy", "pool", "reservations"
-"""RESERVED counts changes of what reservations in advance leave to others: a grant planned before one is stale."""
+"""RESERVED counts changes of what reservations in advance leave to others: a grant planned before
+one is stale."""
 
 _m = t.marks.c
 
@@ -23,8 +25,8 @@ def at(tx: Tx, name: str) -> float | None:
 
 
 def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
-    """Move the mark to `to`; return False when it was not at `before` (any more). Until the commit nobody else can move
-    it.
+    """Move the mark to `to`; return False when it was not at `before` (any more). Until the commit
+    nobody else can move it.
 
     IntegrityError when another server sets it for the first time at the same moment.
     """
@@ -33,7 +35,10 @@ def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
             return False
         tx.execute(insert(t.marks).values(name=name, at=to))
         return True
-    return tx.execute(update(t.marks).where(_m.name == name, _m.at == before).values(at=to)).rowcount == 1
+    return (
+        tx.execute(update(t.marks).where(_m.name == name, _m.at == before).values(at=to)).rowcount
+        == 1
+    )
 
 
 def forget(tx: Tx, name: str) -> None:
@@ -42,7 +47,8 @@ def forget(tx: Tx, name: str) -> None:
 
 
 def version(tx: Tx, name: str, *, lock: bool = False) -> float:
-    """Return how often the mark was raised. With `lock` no other transaction that locks it goes on until this one ends.
+    """Return how often the mark was raised. With `lock` no other transaction that locks it goes on
+    until this one ends.
 
     IntegrityError when another server locks it for the first time at the same moment.
     """
@@ -59,8 +65,8 @@ def raise_version(tx: Tx, name: str) -> None:
 
 
 def one_at_a_time(tx: Tx, name: str, now: float) -> None:
-    """Let no other transaction that calls this go on until this one ends: MariaDB would let two read the same thing,
-    both find it unchanged, and change it one after the other."""
+    """Let no other transaction that calls this go on until this one ends: MariaDB would let two
+    read the same thing, both find it unchanged, and change it one after the other."""
     moved = tx.execute(update(t.marks).where(_m.name == name).values(at=now))
     if moved.rowcount == 0 and at(tx, name) is None:
         tx.execute(insert(t.marks).values(name=name, at=now))

@@ -1,8 +1,8 @@
-"""The driver `netmiko`: switches that are configured by their command line, over SSH. The lines are data, in
-`cod.switches.platforms`.
+"""The driver `netmiko`: switches that are configured by their command line, over SSH. The lines are
+data, in `cod.switches.platforms`.
 
-netmiko blocks, so each step runs in a thread; one session has one thread at a time. A session that the edge gives up on
-loses its connection, so that nothing more is said on it.
+netmiko blocks, so each step runs in a thread; one session has one thread at a time. A session that
+the edge gives up on loses its connection, so that nothing more is said on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cod.switches.platforms import PLATFORMS, Platform
 
 FORM = "HOST[:PORT]"
 CONNECT, READ = 15.0, 20.0  # seconds
-_PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9/._:-]{0,63}")  # nothing that a shell or a switch takes for more than a name
+# nothing that a shell or a switch takes for more than a name
+_PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9/._:-]{0,63}")
 
 T = TypeVar("T")
 
@@ -55,7 +56,9 @@ class CliSession:
     async def begin(self) -> None:
         """Connect, sign in, and enter the mode in which the switch can be configured."""
         await self._in_thread(self._connect)
-        self.about = f"{self._target.switch.platform}, prompt {str(self._connection.base_prompt)[:100]}"
+        self.about = (
+            f"{self._target.switch.platform}, prompt {str(self._connection.base_prompt)[:100]}"
+        )
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
         """Return the ports' access VLANs."""
@@ -81,8 +84,10 @@ class CliSession:
 
         done: Deferred[T] = deferToThreadPool(self._reactor, self._reactor.getThreadPool(), guarded)
         asked: Deferred[T] = Deferred(lambda _done: self._disconnect())
-        done.addCallbacks(lambda value: None if asked.called else asked.callback(value),
-                          lambda failure: None if asked.called else asked.errback(failure))
+        done.addCallbacks(
+            lambda value: None if asked.called else asked.callback(value),
+            lambda failure: None if asked.called else asked.errback(failure),
+        )
         return asked
 
     def _connect(self) -> None:
@@ -94,13 +99,25 @@ class CliSession:
         with tempfile.TemporaryDirectory(prefix="cod-") as folder:
             if switch.host_key:
                 known = Path(folder) / "known_hosts"
-                known.write_text(f"{host if port == 22 else f'[{host}]:{port}'} {switch.host_key}\n")
+                known.write_text(
+                    f"{host if port == 22 else f'[{host}]:{port}'} {switch.host_key}\n"
+                )
                 options = {"ssh_strict": True, "alt_host_keys": True, "alt_key_file": str(known)}
             self._connection = ConnectHandler(
-                device_type=self._platform.device, host=host, port=port, username=sign_in.user if sign_in else "",
-                password=sign_in.password if sign_in else "", secret=sign_in.password if sign_in else "",
-                conn_timeout=CONNECT, auth_timeout=CONNECT, banner_timeout=CONNECT, read_timeout_override=READ,
-                allow_agent=False, use_keys=False, **options)
+                device_type=self._platform.device,
+                host=host,
+                port=port,
+                username=sign_in.user if sign_in else "",
+                password=sign_in.password if sign_in else "",
+                secret=sign_in.password if sign_in else "",
+                conn_timeout=CONNECT,
+                auth_timeout=CONNECT,
+                banner_timeout=CONNECT,
+                read_timeout_override=READ,
+                allow_agent=False,
+                use_keys=False,
+                **options,
+            )
         if not self._platform.shell and not self._connection.check_enable_mode():
             self._connection.enable()
 
@@ -121,9 +138,15 @@ class CliSession:
             if self._platform.shell:
                 said = "\n".join(str(self._connection.send_command(line)) for line in lines)
             else:
-                said = str(self._connection.send_config_set(lines, exit_config_mode=not self._platform.commit))
+                said = str(
+                    self._connection.send_config_set(
+                        lines, exit_config_mode=not self._platform.commit
+                    )
+                )
             if match := re.search(self._platform.refused, said):
-                refused[port] = SwitchError(f"the switch refuses: {' '.join(match[0].split())[:200]}")
+                refused[port] = SwitchError(
+                    f"the switch refuses: {' '.join(match[0].split())[:200]}"
+                )
         if self._platform.commit:
             self._connection.commit(and_quit=True)
         if self._target.switch.save and len(refused) < len(wanted):
@@ -148,7 +171,8 @@ def access_vlan(platform: Platform, port: str, shown: str) -> int | SwitchError:
 
 
 def host_and_port(address: str, default: int = 22) -> tuple[str, int]:
-    """Return the parts of HOST[:PORT], an IPv6 address with a port being in brackets. Raises `SwitchError`."""
+    """Return the parts of HOST[:PORT], an IPv6 address with a port being in brackets. Raises
+    `SwitchError`."""
     host, colon, port = address.rpartition(":")
     if not colon or (host.count(":") and not host.endswith("]")):
         host, port = address, str(default)
@@ -161,7 +185,11 @@ def _why(error: Exception, target: SwitchTarget) -> str:
     kind = type(error).__name__
     if "Authentication" in kind:
         return f"the switch refuses the account {target.switch.account}"
-    if "BadHostKey" in kind or "host key" in str(error).lower() or "not found in known_hosts" in str(error):
+    if (
+        "BadHostKey" in kind
+        or "host key" in str(error).lower()
+        or "not found in known_hosts" in str(error)
+    ):
         return "the switch shows another SSH key than host_key says"
     said = " ".join(str(error).split())
     if target.sign_in is not None and target.sign_in.password:

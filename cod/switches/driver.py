@@ -1,4 +1,5 @@
-"""What every switch driver does, whatever it speaks: a session in which access ports are read and changed."""
+"""What every switch driver does, whatever it speaks: a session in which access ports are read and
+changed."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ class SwitchTarget:
 
 
 class SwitchSession(Protocol):
-    """A session with one switch. Each method is awaited, raises `SwitchError` when the session is over, and may be
-    cancelled.
+    """A session with one switch. Each method is awaited, raises `SwitchError` when the session is
+    over, and may be cancelled.
 
     Drivers change access ports only: a trunk is refused, because it may be an uplink.
     """
@@ -41,11 +42,13 @@ class SwitchSession(Protocol):
     """What the switch says of itself: its maker, model and version."""
 
     def read(self, ports: Collection[str]) -> Awaitable[Mapping[str, int | SwitchError]]:
-        """Return the access VLAN of each port, or why it cannot be read; 0: the port is in no VLAN."""
+        """Return the access VLAN of each port, or why it cannot be read; 0: the port is in no
+        VLAN."""
         ...
 
     def change(self, wanted: Mapping[str, int]) -> Awaitable[Mapping[str, SwitchError]]:
-        """Put each port into its VLAN; returns the ports that the switch refused. The edge reads the others back."""
+        """Put each port into its VLAN; returns the ports that the switch refused. The edge reads
+        the others back."""
         ...
 
     def close(self) -> Awaitable[None]:

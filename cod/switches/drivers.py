@@ -12,4 +12,8 @@ from cod.switches.snmp import SnmpDriver
 
 def drivers(reactor: Any) -> dict[str, SwitchDriver]:
     """Return drivers that speak with `reactor`."""
-    return {"netmiko": NetmikoDriver(reactor), "ovs": OvsDriver(reactor), "snmp": SnmpDriver(reactor)}
+    return {
+        "netmiko": NetmikoDriver(reactor),
+        "ovs": OvsDriver(reactor),
+        "snmp": SnmpDriver(reactor),
+    }

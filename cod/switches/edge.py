@@ -1,8 +1,10 @@
-"""Carries out the wishes for switch ports: claims switches with ports that are due, changes the ports, reads them back.
+"""Carries out the wishes for switch ports: claims switches with ports that are due, changes the
+ports, reads them back.
 
-One session at a time with each switch, with all its ports that are due; at most `AT_ONCE` switches at a time. A port
-that is in its VLAN already is left alone. A port that a switch accepted and does not show in its VLAN has failed. A
-session is given up after `ATTEMPT` seconds, which is shorter than a claim lasts.
+One session at a time with each switch, with all its ports that are due; at most `AT_ONCE` switches
+at a time. A port that is in its VLAN already is left alone. A port that a switch accepted and does
+not show in its VLAN has failed. A session is given up after `ATTEMPT` seconds, which is shorter
+than a claim lasts.
 """
 
 from __future__ import annotations
@@ -32,11 +34,18 @@ log = logging.getLogger("cod.switches")
 
 
 class SwitchEdge(Claimer):
-    """One server's switch edge. `reactor` keeps its time, `clock()` is the time of day for the rows."""
+    """One server's switch edge. `reactor` keeps its time, `clock()` is the time of day for the
+    rows."""
 
     def __init__(
-        self, reactor: Any, pool: Any, drivers: Mapping[str, SwitchDriver], server_name: str,
-        clock: Callable[[], float], site: SiteRef, effects: Callable[[tuple[Effect, ...]], None],
+        self,
+        reactor: Any,
+        pool: Any,
+        drivers: Mapping[str, SwitchDriver],
+        server_name: str,
+        clock: Callable[[], float],
+        site: SiteRef,
+        effects: Callable[[tuple[Effect, ...]], None],
     ) -> None:
         super().__init__(reactor, pool, log, "looking for switch ports", POLL)
         self._reactor, self._drivers, self._server = reactor, drivers, server_name
@@ -47,8 +56,11 @@ class SwitchEdge(Claimer):
     async def look(self) -> None:
         """Claim switches with ports that are due, and begin a session with each."""
         site = self._site.current
-        if self._known != hash(site.switches):  # at the start, and when the site file was read again
-            await self._pool.run(flows.began, self._server, [each.name for each in site.switches], self._clock())
+        # at the start, and when the site file was read again
+        if self._known != hash(site.switches):
+            await self._pool.run(
+                flows.began, self._server, [each.name for each in site.switches], self._clock()
+            )
             after: int | None = 0 if site.switches else None
             while after is not None:
                 after = await self._pool.run(flows.place_reported, site, after, PAGE, self._clock())
@@ -56,8 +68,9 @@ class SwitchEdge(Claimer):
         room = AT_ONCE - len(self._busy)
         if not site.switches or room <= 0 or not await self._pool.read(flows.is_due, self._clock()):
             return
-        for task in await self._pool.run(flows.claim, self._server, site.switches, list(self._busy), room,
-                                         self._clock(), LEASE):
+        for task in await self._pool.run(
+            flows.claim, self._server, site.switches, list(self._busy), room, self._clock(), LEASE
+        ):
             self._busy.add(task.switch.name)
             self.begin(self._carry_out(task))
 
@@ -76,7 +89,9 @@ class SwitchEdge(Claimer):
                 sentence = f"the {task.switch.driver} driver failed: {type(error).__name__}"
             else:
                 self._tell(task, outcomes)
-                self._effects(await self._pool.run(flows.ended, task, outcomes, about, self._clock()))
+                self._effects(
+                    await self._pool.run(flows.ended, task, outcomes, about, self._clock())
+                )
                 return
             log.warning("switch %s: %s", name, sentence)
             self._effects(await self._pool.run(flows.failed, task, sentence, self._clock()))
@@ -103,14 +118,21 @@ class SwitchEdge(Claimer):
 
 
 async def settle(session: SwitchSession, task: SwitchTask) -> dict[int, PortOutcome]:
-    """Put the task's ports into their VLANs and read them back; returns the outcomes by the ports' ids."""
+    """Put the task's ports into their VLANs and read them back; returns the outcomes by the ports'
+    ids."""
     wanted = {port.port: vlan for port, vlan in task.ports}
     found = dict(await session.read(wanted)) if wanted else {}
-    change = {name: vlan for name, vlan in wanted.items() if isinstance(found[name], int) and found[name] != vlan}
+    change = {
+        name: vlan
+        for name, vlan in wanted.items()
+        if isinstance(found[name], int) and found[name] != vlan
+    }
     refused = dict(await session.change(change)) if change else {}
     now = found | dict(await session.read(change)) if change else found
-    return {port.id: _outcome(vlan, found[port.port], now[port.port], refused.get(port.port))
-            for port, vlan in task.ports}
+    return {
+        port.id: _outcome(vlan, found[port.port], now[port.port], refused.get(port.port))
+        for port, vlan in task.ports
+    }
 
 
 def _outcome(
@@ -123,5 +145,9 @@ def _outcome(
         return PortOutcome(before, now)
     if refused is not None:
         return PortOutcome(before, now, refused.sentence, refused.lasting)
-    return PortOutcome(before, now, f"the switch accepted VLAN {wanted} and still shows "
-                       + (f"VLAN {now}" if now else "no access VLAN"))
+    return PortOutcome(
+        before,
+        now,
+        f"the switch accepted VLAN {wanted} and still shows "
+        + (f"VLAN {now}" if now else "no access VLAN"),
+    )

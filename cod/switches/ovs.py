@@ -1,7 +1,8 @@
 """The driver `ovs`: Open vSwitch, by the OVSDB protocol (RFC 7047) over a UNIX socket, TCP or TLS.
 
-A change is a transaction that sets `Port.tag` and adds one to `Open_vSwitch.next_cfg`; it is in effect when the
-switch's daemon has raised `cur_cfg` as far (ovs-vswitchd.conf.db(5)). The database alone says yes without a daemon.
+A change is a transaction that sets `Port.tag` and adds one to `Open_vSwitch.next_cfg`; it is in
+effect when the switch's daemon has raised `cur_cfg` as far (ovs-vswitchd.conf.db(5)). The database
+alone says yes without a daemon.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class OvsDriver:
         try:
             connection: _Ovsdb = await endpoint.connect(Factory.forProtocol(_Ovsdb))
         except Exception as error:  # of any layer: sockets, names, TLS
-            raise SwitchError(f"the switch does not answer at {target.switch.address}: {_why(error)}") from None
+            raise SwitchError(
+                f"the switch does not answer at {target.switch.address}: {_why(error)}"
+            ) from None
         session = OvsSession(self._reactor, connection)
         try:
             await session.begin()
@@ -76,42 +79,70 @@ class OvsSession:
         self._reactor, self._connection = reactor, connection
 
     async def begin(self) -> None:
-        """Read the switch's version, and listen for the configuration that its daemon has taken over."""
+        """Read the switch's version, and listen for the configuration that its daemon has taken
+        over."""
         root = {"Open_vSwitch": {"columns": ["cur_cfg", "ovs_version"]}}
         first = await self._connection.ask("monitor", [DATABASE, None, root])
         with _in_shape():
             self._connection.update(first)
             rows = first.get("Open_vSwitch", {}).values()
             version = next((row["new"].get("ovs_version") for row in rows), None)
-        self.about = f"Open vSwitch {version}" if isinstance(version, str) else "Open vSwitch"  # none: ["set", []]
+        # none: ["set", []]
+        self.about = f"Open vSwitch {version}" if isinstance(version, str) else "Open vSwitch"
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
         """Return the ports' access VLANs."""
         names = list(ports)
         columns = ["tag", "trunks", "vlan_mode"]
-        answers = await self._transact([
-            {"op": "select", "table": "Port", "where": [["name", "==", name]], "columns": columns} for name in names])
+        answers = await self._transact(
+            [
+                {
+                    "op": "select",
+                    "table": "Port",
+                    "where": [["name", "==", name]],
+                    "columns": columns,
+                }
+                for name in names
+            ]
+        )
         with _in_shape():
-            return {name: _access_vlan(name, answer["rows"]) for name, answer in zip(names, answers, strict=False)}
+            return {
+                name: _access_vlan(name, answer["rows"])
+                for name, answer in zip(names, answers, strict=False)
+            }
 
     async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:
         """Set the ports' tags, and wait until the daemon has taken them over."""
-        changes = [{"op": "update", "table": "Port", "where": [["name", "==", name]], "row": {"tag": vlan}}
-                   for name, vlan in wanted.items()]
+        changes = [
+            {"op": "update", "table": "Port", "where": [["name", "==", name]], "row": {"tag": vlan}}
+            for name, vlan in wanted.items()
+        ]
         every: list[Any] = []
-        answers = await self._transact([
-            *changes,
-            {"op": "mutate", "table": "Open_vSwitch", "where": every, "mutations": [["next_cfg", "+=", 1]]},
-            {"op": "select", "table": "Open_vSwitch", "where": every, "columns": ["next_cfg"]}])
+        answers = await self._transact(
+            [
+                *changes,
+                {
+                    "op": "mutate",
+                    "table": "Open_vSwitch",
+                    "where": every,
+                    "mutations": [["next_cfg", "+=", 1]],
+                },
+                {"op": "select", "table": "Open_vSwitch", "where": every, "columns": ["next_cfg"]},
+            ]
+        )
         with _in_shape():
-            applied = self._connection.applied(int(answers[len(changes) + 1]["rows"][0]["next_cfg"]))
+            applied = self._connection.applied(
+                int(answers[len(changes) + 1]["rows"][0]["next_cfg"])
+            )
         try:
             await applied.addTimeout(APPLY, self._reactor)
         except SwitchError:
             raise
         except Exception:
-            raise SwitchError("its database took the change and ovs-vswitchd did not apply it within "
-                              f"{APPLY:.0f} s: is it running?") from None
+            raise SwitchError(
+                "its database took the change and ovs-vswitchd did not apply it within "
+                f"{APPLY:.0f} s: is it running?"
+            ) from None
         return {}
 
     async def close(self) -> None:
@@ -124,7 +155,10 @@ class OvsSession:
             for answer in answers:
                 if answer and answer.get("error"):
                     raise SwitchError(
-                        f"the switch refuses: {answer['error']}: {answer.get('details', '')}"[:300].rstrip(": "))
+                        f"the switch refuses: {answer['error']}: {answer.get('details', '')}"[
+                            :300
+                        ].rstrip(": ")
+                    )
             answers[len(operations) - 1]
         return answers
 
@@ -214,9 +248,15 @@ class _Ovsdb(Protocol):
             self._send({"id": message.get("id"), "result": message.get("params"), "error": None})
         elif message.get("method") == "update":
             self.update(message["params"][1])
-        elif isinstance(message.get("id"), int) and (answer := self._asked.get(message["id"])) and not answer.called:
+        elif (
+            isinstance(message.get("id"), int)
+            and (answer := self._asked.get(message["id"]))
+            and not answer.called
+        ):
             if message.get("error"):
-                answer.errback(SwitchError(f"the switch refuses: {json.dumps(message['error'])[:200]}"))
+                answer.errback(
+                    SwitchError(f"the switch refuses: {json.dumps(message['error'])[:200]}")
+                )
             else:
                 answer.callback(message.get("result"))
 
@@ -241,8 +281,9 @@ class _Ovsdb(Protocol):
 
 @implementer(IOpenSSLClientConnectionCreator)
 class _Authority:
-    """TLS as Open vSwitch has it: each side shows a certificate that the same authority has signed. Names are not
-    compared, because its certificates have none that a host is known by (ovs-pki(8))."""
+    """TLS as Open vSwitch has it: each side shows a certificate that the same authority has signed.
+    Names are not compared, because its certificates have none that a host is known by
+    (ovs-pki(8))."""
 
     def __init__(self, switch: Switch) -> None:
         assert switch.ca_file, "the site file is checked for it"
@@ -250,12 +291,15 @@ class _Authority:
         assert switch.key
         try:
             authority = ssl.Certificate.loadPEM(Path(switch.ca_file).read_bytes())
-            own = ssl.PrivateCertificate.loadPEM(Path(switch.key).read_bytes() + b"\n"
-                                                 + Path(switch.certificate).read_bytes())
+            own = ssl.PrivateCertificate.loadPEM(
+                Path(switch.key).read_bytes() + b"\n" + Path(switch.certificate).read_bytes()
+            )
         except OSError as error:
             raise SwitchError(f"{error.filename} cannot be read: {error.strerror}") from None
         except Exception as error:
-            raise SwitchError(f"the switch's ca_file, certificate or key cannot be used: {_why(error)}") from None
+            raise SwitchError(
+                f"the switch's ca_file, certificate or key cannot be used: {_why(error)}"
+            ) from None
         self._context = own.options(authority).getContext()
 
     def clientConnectionForTLS(self, protocol: Any) -> Any:

@@ -1,8 +1,10 @@
-"""The driver `snmp`: switches with Q-BRIDGE-MIB (RFC 4363), by SNMPv2c or v3. It needs the package pysnmp.
+"""The driver `snmp`: switches with Q-BRIDGE-MIB (RFC 4363), by SNMPv2c or v3. It needs the package
+pysnmp.
 
-A port's access VLAN is its `dot1qPvid`, as far as the port is an untagged member of that VLAN. A change adds the port
-to the new VLAN's members, sets the PVID, and takes the port out of the old VLAN's: it is never without a VLAN.
-Ports are found by `ifName`, or by `ifDescr` where that is what LLDP says.
+A port's access VLAN is its `dot1qPvid`, as far as the port is an untagged member of that VLAN. A
+change adds the port to the new VLAN's members, sets the PVID, and takes the port out of the old
+VLAN's: it is never without a VLAN. Ports are found by `ifName`, or by `ifDescr` where that is what
+LLDP says.
 """
 
 from __future__ import annotations
@@ -38,8 +40,12 @@ class SnmpDriver:
     async def open(self, target: SwitchTarget) -> SnmpSession:
         """Read what the switch says of itself, and its ports' names."""
         if target.sign_in is None:
-            raise SwitchError("the snmp driver needs an account: see [[account]] of the site file", lasting=True)
-        session = SnmpSession(self._reactor, *host_and_port(target.switch.address, 161), target.sign_in)
+            raise SwitchError(
+                "the snmp driver needs an account: see [[account]] of the site file", lasting=True
+            )
+        session = SnmpSession(
+            self._reactor, *host_and_port(target.switch.address, 161), target.sign_in
+        )
         try:
             await session.begin()
         except BaseException:
@@ -49,7 +55,8 @@ class SnmpDriver:
 
 
 class SnmpSession:
-    """A session; SNMP itself has none. pysnmp wants an asyncio loop: the session has one, in a thread."""
+    """A session; SNMP itself has none. pysnmp wants an asyncio loop: the session has one, in a
+    thread."""
 
     about = ""
 
@@ -99,10 +106,15 @@ class SnmpSession:
         try:
             from pysnmp.hlapi.v3arch import asyncio as snmp
         except ImportError:
-            raise SwitchError("the snmp driver needs the package pysnmp on this server: pip install cod[pdu]") from None
+            raise SwitchError(
+                "the snmp driver needs the package pysnmp on this server: pip install cod[pdu]"
+            ) from None
         self._snmp, self._engine = snmp, snmp.SnmpEngine()
         self.about = str((await self._get(SYS_DESCR)) or "")
-        interfaces = {int(value): int(index) for index, value in (await self._walk(BASE_PORT_IF_INDEX)).items()}
+        interfaces = {
+            int(value): int(index)
+            for index, value in (await self._walk(BASE_PORT_IF_INDEX)).items()
+        }
         for names in (IF_DESCR, IF_NAME):  # the latter counts where both are there
             for index, name in (await self._walk(names)).items():
                 if int(index) in interfaces:
@@ -116,10 +128,15 @@ class SnmpSession:
             if bridge_port is None:
                 found[name] = SwitchError(f"the switch has no port {name}", lasting=True)
                 continue
-            tagged = [vlan for vlan, members in egress.items()
-                      if has(members, bridge_port) and not has(untagged.get(vlan, b""), bridge_port)]
+            tagged = [
+                vlan
+                for vlan, members in egress.items()
+                if has(members, bridge_port) and not has(untagged.get(vlan, b""), bridge_port)
+            ]
             if tagged:
-                found[name] = SwitchError(f"port {name} is a trunk: only access ports are changed", lasting=True)
+                found[name] = SwitchError(
+                    f"port {name} is a trunk: only access ports are changed", lasting=True
+                )
                 continue
             pvid = await self._get(f"{PVID}.{bridge_port}")
             vlan = -1 if pvid is None else int(pvid)
@@ -132,25 +149,36 @@ class SnmpSession:
             egress, untagged = await self._members()
             bridge_port = self._ports[name]
             if vlan not in egress:
-                refused[name] = SwitchError(f"the switch has no VLAN {vlan}: make it there", lasting=True)
+                refused[name] = SwitchError(
+                    f"the switch has no VLAN {vlan}: make it there", lasting=True
+                )
                 continue
             octets = self._snmp.OctetString
             try:
-                await self._set((f"{EGRESS}.{vlan}", octets(changed(egress[vlan], bridge_port, True))),
-                                (f"{UNTAGGED}.{vlan}", octets(changed(untagged.get(vlan, b""), bridge_port, True))))
+                await self._set(
+                    (f"{EGRESS}.{vlan}", octets(changed(egress[vlan], bridge_port, True))),
+                    (
+                        f"{UNTAGGED}.{vlan}",
+                        octets(changed(untagged.get(vlan, b""), bridge_port, True)),
+                    ),
+                )
                 await self._set((f"{PVID}.{bridge_port}", self._snmp.Gauge32(vlan)))
                 for old in sorted(egress):
                     if old != vlan and has(egress[old], bridge_port):
                         members = changed(untagged.get(old, b""), bridge_port, False)
-                        await self._set((f"{UNTAGGED}.{old}", octets(members)),
-                                        (f"{EGRESS}.{old}", octets(changed(egress[old], bridge_port, False))))
+                        await self._set(
+                            (f"{UNTAGGED}.{old}", octets(members)),
+                            (f"{EGRESS}.{old}", octets(changed(egress[old], bridge_port, False))),
+                        )
             except _Refusal as refusal:
                 refused[name] = SwitchError(f"the switch refuses: {refusal}")
         return refused
 
     async def _members(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        egress, untagged = [{int(vlan): bytes(members) for vlan, members in (await self._walk(table)).items()}
-                            for table in (EGRESS, UNTAGGED)]
+        egress, untagged = [
+            {int(vlan): bytes(members) for vlan, members in (await self._walk(table)).items()}
+            for table in (EGRESS, UNTAGGED)
+        ]
         return egress, untagged
 
     async def _get(self, oid: str) -> Any:
@@ -170,7 +198,8 @@ class SnmpSession:
                 oid = str(row[0])
                 if not oid.startswith(prefix) or type(row[1]).__name__ == "EndOfMibView":
                     return found
-                if oid.removeprefix(prefix) in found:  # else a switch that leads in a circle is walked for ever
+                # else a switch that leads in a circle is walked for ever
+                if oid.removeprefix(prefix) in found:
                     raise SwitchError(f"the switch's table {table} leads in a circle")
                 found[oid.removeprefix(prefix)] = row[1]
                 last = oid
@@ -181,11 +210,23 @@ class SnmpSession:
     async def _ask(self, command: Any, *objects: Any) -> Any:
         snmp = self._snmp
         try:
-            where = await snmp.UdpTransportTarget.create((self._host, self._port), timeout=TIMEOUT, retries=RETRIES)
+            where = await snmp.UdpTransportTarget.create(
+                (self._host, self._port), timeout=TIMEOUT, retries=RETRIES
+            )
             silence, error, _index, found = await command(
-                self._engine, credentials(snmp, self._sign_in), where, snmp.ContextData(), *objects, lookupMib=False)
-        except Exception as problem:  # names that are not found, passwords that are too short for a key
-            raise SwitchError(f"the switch cannot be asked: {' '.join(str(problem).split())[:200]}") from None
+                self._engine,
+                credentials(snmp, self._sign_in),
+                where,
+                snmp.ContextData(),
+                *objects,
+                lookupMib=False,
+            )
+        except (
+            Exception
+        ) as problem:  # names that are not found, passwords that are too short for a key
+            raise SwitchError(
+                f"the switch cannot be asked: {' '.join(str(problem).split())[:200]}"
+            ) from None
         if silence:
             who = "user" if self._sign_in.user else "community"
             raise SwitchError(f"the switch does not answer (or not to this {who}): {silence}")
@@ -199,7 +240,8 @@ class _Refusal(SwitchError):
 
 
 def has(members: bytes, bridge_port: int) -> bool:
-    """Return whether the port is in a PortList (RFC 4363): the first port is the highest bit of the first octet."""
+    """Return whether the port is in a PortList (RFC 4363): the first port is the highest bit of the
+    first octet."""
     octet, bit = divmod(bridge_port - 1, 8)
     return octet < len(members) and bool(members[octet] & 0x80 >> bit)
 
@@ -208,5 +250,7 @@ def changed(members: bytes, bridge_port: int, is_member: bool) -> bytes:
     """Return the PortList with the port in it, or without it."""
     octet, bit = divmod(bridge_port - 1, 8)
     octets = bytearray(members.ljust(octet + 1, b"\0"))
-    octets[octet] = octets[octet] | 0x80 >> bit if is_member else octets[octet] & ~(0x80 >> bit) & 0xFF
+    octets[octet] = (
+        octets[octet] | 0x80 >> bit if is_member else octets[octet] & ~(0x80 >> bit) & 0xFF
+    )
     return bytes(octets)

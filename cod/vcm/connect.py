@@ -19,23 +19,32 @@ PATIENCE = 15  # seconds for a connection
 
 
 def over_tls(
-    reactor: Any, servers: Sequence[tuple[str, int]], certificate: bytes, key: bytes, authority: bytes
+    reactor: Any,
+    servers: Sequence[tuple[str, int]],
+    certificate: bytes,
+    key: bytes,
+    authority: bytes,
 ) -> Callable[[Link], Deferred[Any]]:
-    """Return what connects a link to the next of `servers`, each an (address, port) pair. All else is PEM; without a
-    certificate none is shown.
+    """Return what connects a link to the next of `servers`, each an (address, port) pair. All else
+    is PEM; without a certificate none is shown.
 
     Raises ValueError when one of them is not what it should be.
     """
     try:
         own = _own(certificate, key) if certificate else {}
-        options = optionsForClientTLS(SERVER_NAME, Certificate.loadPEM(authority), extraCertificateOptions=own)
+        options = optionsForClientTLS(
+            SERVER_NAME, Certificate.loadPEM(authority), extraCertificateOptions=own
+        )
     except Exception as error:  # OpenSSL's own say nothing
-        raise ValueError(f"the certificate, its key or the authority's certificate cannot be used: {error}") from None
+        raise ValueError(
+            f"the certificate, its key or the authority's certificate cannot be used: {error}"
+        ) from None
     return _connecting(reactor, servers, lambda endpoint: wrapClientTLS(options, endpoint))
 
 
 def _own(certificate: bytes, key: bytes) -> dict[str, Any]:
-    """Return both, as twisted's options. Raises ValueError, also where they do not belong together."""
+    """Return both, as twisted's options. Raises ValueError, also where they do not belong
+    together."""
     shown, secret = load_pem_x509_certificate(certificate), load_pem_private_key(key, None)
     if secret.public_key() != shown.public_key():
         raise ValueError("the key is of another certificate")
@@ -52,7 +61,8 @@ def days_left(certificate: bytes, now: float) -> float:
 
 
 def plainly(reactor: Any, servers: Sequence[tuple[str, int]]) -> Callable[[Link], Deferred[Any]]:
-    """Return the same without TLS, for closed networks where the site knows VCMs by their addresses."""
+    """Return the same without TLS, for closed networks where the site knows VCMs by their
+    addresses."""
     return _connecting(reactor, servers, lambda endpoint: endpoint)
 
 
@@ -63,7 +73,9 @@ def _connecting(
 
     def connect(link: Link) -> Deferred[Any]:
         address, port = next(turns)
-        done: Deferred[Any] = connectProtocol(wrap(TCP4ClientEndpoint(reactor, address, port, PATIENCE)), link)
+        done: Deferred[Any] = connectProtocol(
+            wrap(TCP4ClientEndpoint(reactor, address, port, PATIENCE)), link
+        )
         return done
 
     return connect

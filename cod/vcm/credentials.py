@@ -1,8 +1,10 @@
-"""The files by which a VCM is known: key, certificate, the site's authority; and those of a renewed certificate.
+"""The files by which a VCM is known: key, certificate, the site's authority; and those of a renewed
+certificate.
 
-`cod vcm enroll` (or a traded invitation) writes three files. What is renewed stands in a fourth beside them, key,
-certificate and authority together, because one file can be replaced in one stroke and two cannot. The younger
-certificate counts: so enrolling anew goes before what was renewed until then.
+`cod vcm enroll` (or a traded invitation) writes three files. What is renewed stands in a fourth
+beside them, key, certificate and authority together, because one file can be replaced in one stroke
+and two cannot. The younger certificate counts: so enrolling anew goes before what was renewed until
+then.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Credentials:
     authority: bytes
 
     def life(self) -> tuple[float, float]:
-        """Return when the certificate begins and ends, in seconds since the epoch. Raises ValueError."""
+        """Return when the certificate begins and ends, in seconds since the epoch. Raises
+        ValueError."""
         shown = _certificate(self.certificate)
         return shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp()
 
@@ -47,8 +50,12 @@ def load(settings: Settings, folder: Path) -> Credentials:
     """Return those that count now. Raises OSError, ValueError."""
     renewed = _renewed(renewed_file(settings, folder))
     try:
-        given = Credentials(*((folder / name).read_bytes() for name in (
-            settings.certificate, settings.key, settings.authority)))
+        given = Credentials(
+            *(
+                (folder / name).read_bytes()
+                for name in (settings.certificate, settings.key, settings.authority)
+            )
+        )
         since = _certificate(given.certificate).not_valid_before_utc
     except (OSError, ValueError):
         if renewed is None:
@@ -58,7 +65,8 @@ def load(settings: Settings, folder: Path) -> Credentials:
 
 
 def _renewed(file: Path) -> tuple[Credentials, datetime] | None:
-    """Return what is in the file, and since when it is valid; None where nothing is in it that can be used."""
+    """Return what is in the file, and since when it is valid; None where nothing is in it that can
+    be used."""
     try:
         content = file.read_bytes()
         certificate, authority = x509.load_pem_x509_certificates(content)
@@ -73,11 +81,19 @@ def _renewed(file: Path) -> tuple[Credentials, datetime] | None:
     return Credentials(pem(certificate), content, pem(authority)), certificate.not_valid_before_utc
 
 
-def keep_renewed(settings: Settings, folder: Path, key: ec.EllipticCurvePrivateKey, certificate: bytes,
-                 authority: bytes) -> Credentials:
-    """Keep renewed credentials, with certificates in DER: on disk when this returns. They count from now on. Raises
-    OSError, and ValueError where they are not what was asked for."""
-    made, by = x509.load_der_x509_certificate(certificate), x509.load_der_x509_certificate(authority)
+def keep_renewed(
+    settings: Settings,
+    folder: Path,
+    key: ec.EllipticCurvePrivateKey,
+    certificate: bytes,
+    authority: bytes,
+) -> Credentials:
+    """Keep renewed credentials, with certificates in DER: on disk when this returns. They count
+    from now on. Raises OSError, and ValueError where they are not what was asked for."""
+    made, by = (
+        x509.load_der_x509_certificate(certificate),
+        x509.load_der_x509_certificate(authority),
+    )
     if made.public_key() != key.public_key():
         raise ValueError("the certificate is of another key")
     made.verify_directly_issued_by(by)
@@ -93,13 +109,18 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     """Return the PEM text, as files have it."""
     return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def request(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a request for a certificate (PKCS #10, DER). Its name is empty: whom a certificate names is the
-    authority's to say."""
-    made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    """Return a request for a certificate (PKCS #10, DER). Its name is empty: whom a certificate
+    names is the authority's to say."""
+    made = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([]))
+        .sign(key, hashes.SHA256())
+    )
     return made.public_bytes(serialization.Encoding.DER)
 
 

@@ -28,16 +28,24 @@ log = logging.getLogger("cod.vcm")
 S = TypeVar("S", bound=Settings)
 
 
-def main(vcm: str, pool: Callable[[S], Pool], kind: type[S], words: Sequence[str] | None = None) -> int:
-    """Run the command line of a VCM of one's own, ``NAME CONFIG [--dry-run]``; return the exit status.
+def main(
+    vcm: str, pool: Callable[[S], Pool], kind: type[S], words: Sequence[str] | None = None
+) -> int:
+    """Run the command line of a VCM of one's own, ``NAME CONFIG [--dry-run]``; return the exit
+    status.
 
     vcm   what it is: 'webfarm 1.0'
     pool  makes the pool of the settings in the file, which are of `kind`
     """
-    parser = argparse.ArgumentParser(description=f"Virtual cluster manager {vcm}; runs until SIGTERM or SIGINT.")
+    parser = argparse.ArgumentParser(
+        description=f"Virtual cluster manager {vcm}; runs until SIGTERM or SIGINT."
+    )
     parser.add_argument("config", type=Path, help="as `cod vcm enroll` writes it")
-    parser.add_argument("--dry-run", action="store_true",
-                        help="say what would be asked for and given back, and do neither")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say what would be asked for and given back, and do neither",
+    )
     options = parser.parse_args(words)
     try:
         settings = load(options.config, kind)
@@ -48,7 +56,8 @@ def main(vcm: str, pool: Callable[[S], Pool], kind: type[S], words: Sequence[str
 
 
 def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool = False) -> int:
-    """Keep `pool` until SIGTERM or SIGINT; the exit status. `folder`: where the settings' files are."""
+    """Keep `pool` until SIGTERM or SIGINT; the exit status. `folder`: where the settings' files
+    are."""
     from twisted.internet import reactor as the_reactor
     from twisted.internet.error import CannotListenError
     from twisted.python.threadpool import ThreadPool
@@ -70,7 +79,13 @@ def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool
 
 
 def _service(
-    reactor: Any, threads: Any, settings: Settings, folder: Path, vcm: str, pool: Pool, dry_run: bool
+    reactor: Any,
+    threads: Any,
+    settings: Settings,
+    folder: Path,
+    vcm: str,
+    pool: Pool,
+    dry_run: bool,
 ) -> VcmService:
     options, connect = _options(settings, folder, vcm, dry_run), _connect(reactor, settings, folder)
     renewal = Renewal(reactor, threads, settings, folder, time.time) if settings.tls else None
@@ -91,11 +106,14 @@ def _log(level: str) -> None:
 
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    """Hold the lock of the vcluster's VCM: two of them would take the connection from each other for ever."""
+    """Hold the lock of the vcluster's VCM: two of them would take the connection from each other
+    for ever."""
     try:
         lock = state.with_name(state.name + ".lock").open("w")
     except OSError as error:
-        raise BadSettings(f"{state.parent}: {error.strerror}; the VCM's folder must be writable for it") from None
+        raise BadSettings(
+            f"{state.parent}: {error.strerror}; the VCM's folder must be writable for it"
+        ) from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,25 +131,38 @@ def _started(reactor: Any, service: VcmService) -> None:
 
 
 def _options(settings: Settings, folder: Path, vcm: str, dry_run: bool) -> Options:
-    return Options(settings.vcluster, vcm, folder / settings.state, settings.interval, settings.template,
-                   settings.requires, settings.extend, dry_run)
+    return Options(
+        settings.vcluster,
+        vcm,
+        folder / settings.state,
+        settings.interval,
+        settings.template,
+        settings.requires,
+        settings.extend,
+        dry_run,
+    )
 
 
 def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], Any]:
-    """Return what connects a link. The files are read each time: a VCM that is enrolled anew need not be started
-    anew."""
+    """Return what connects a link. The files are read each time: a VCM that is enrolled anew need
+    not be started anew."""
     from twisted.internet.defer import ensureDeferred
 
     from cod.vcm import connect as reach
     from cod.vcm import credentials, enroll
 
-    servers = [(address, int(port)) for address, _, port in (server.partition(":") for server in settings.servers)]
+    servers = [
+        (address, int(port))
+        for address, _, port in (server.partition(":") for server in settings.servers)
+    ]
     if not settings.tls:
         return reach.plainly(reactor, servers)
     turns = cycle(servers)
 
     def stranger() -> Callable[[Any], Any]:
-        return reach.over_tls(reactor, [next(turns)], b"", b"", (folder / settings.authority).read_bytes())
+        return reach.over_tls(
+            reactor, [next(turns)], b"", b"", (folder / settings.authority).read_bytes()
+        )
 
     def connector() -> Callable[[Any], Any]:
         own = credentials.load(settings, folder)
@@ -144,7 +175,11 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
             except Exception as error:
                 if not (folder / settings.certificate).exists():
                     raise
-                log.warning("the invitation was not traded: %s; going on with the certificate that is there", error)
+                log.warning(
+                    "the invitation was not traded: %s; going on with the certificate that is"
+                    " there",
+                    error,
+                )
         return await connector()(link)
 
     if not enroll.is_invited(settings, folder):
@@ -152,10 +187,16 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
             connector()
             left = reach.days_left(credentials.load(settings, folder).certificate, time.time())
         except (OSError, ValueError) as error:
-            raise BadSettings(f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones") from None
+            raise BadSettings(
+                f"{error}; `cod vcm enroll {settings.vcluster}` makes new ones"
+            ) from None
         if left < WARN_DAYS:
-            log.warning("the certificate ends in %d days and was not renewed yet: `cod vcm enroll %s` makes a new one",
-                        left, settings.vcluster)
+            log.warning(
+                "the certificate ends in %d days and was not renewed yet: `cod vcm enroll %s` makes"
+                " a new one",
+                left,
+                settings.vcluster,
+            )
     return lambda link: ensureDeferred(connect(link))
 
 

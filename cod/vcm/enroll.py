@@ -1,7 +1,9 @@
-"""A VCM that runs on a node of its vcluster gets its certificate: it makes a key and trades its invitation.
+"""A VCM that runs on a node of its vcluster gets its certificate: it makes a key and trades its
+invitation.
 
-It may be killed anywhere: the key is on disk before it is shown to anybody, and COD gives the same key another
-certificate for the same invitation, should its answer have been lost. The invitation's file goes last.
+It may be killed anywhere: the key is on disk before it is shown to anybody, and COD gives the same
+key another certificate for the same invitation, should its answer have been lost. The invitation's
+file goes last.
 """
 
 from __future__ import annotations
@@ -38,23 +40,35 @@ def is_invited(settings: Settings, folder: Path) -> bool:
 async def trade(
     reactor: Any, settings: Settings, folder: Path, connect: Callable[[Link], Deferred[Any]]
 ) -> None:
-    """Trade the invitation in `folder`. `connect` makes a connection on which no certificate is shown. Raises `Ended`,
-    or what `connect` fails with; it may be tried again.
+    """Trade the invitation in `folder`. `connect` makes a connection on which no certificate is
+    shown. Raises `Ended`, or what `connect` fails with; it may be tried again.
     """
     invitation = folder / settings.invitation
     key = _key(folder / settings.key)
-    asked = Enroll(settings.vcluster, invitation.read_text().strip(), b64encode(credentials.request(key)).decode())
+    asked = Enroll(
+        settings.vcluster,
+        invitation.read_text().strip(),
+        b64encode(credentials.request(key)).decode(),
+    )
     answer = await _ask(reactor, asked, connect)
     certificate = x509.load_der_x509_certificate(b64decode(answer.certificate))
     put(folder / settings.certificate, credentials.pem(certificate))
     invitation.unlink()
-    log.info("traded the invitation for a certificate, until %s", f"{certificate.not_valid_after_utc:%Y-%m-%d}")
+    log.info(
+        "traded the invitation for a certificate, until %s",
+        f"{certificate.not_valid_after_utc:%Y-%m-%d}",
+    )
 
 
 async def _ask(reactor: Any, asked: Enroll, connect: Callable[[Link], Deferred[Any]]) -> Enrolled:
     answered: Deferred[Enrolled] = Deferred()
-    link = Link(reactor, asked, welcomed=answered.callback, told=lambda sequence, body: None,
-                lost=lambda why: None if answered.called else answered.errback(EnrollmentFailed(why)))
+    link = Link(
+        reactor,
+        asked,
+        welcomed=answered.callback,
+        told=lambda sequence, body: None,
+        lost=lambda why: None if answered.called else answered.errback(EnrollmentFailed(why)),
+    )
     await connect(link)
     try:
         return await answered

@@ -1,7 +1,9 @@
-"""One connection of a VCM to COD: hello, questions and answers, pings. It is made anew whenever it is lost.
+"""One connection of a VCM to COD: hello, questions and answers, pings. It is made anew whenever it
+is lost.
 
-`Link` is the protocol; `VcmService` (cod/vcm/service.py) makes links and decides what is said on them. A VCM without a
-certificate says `enroll` instead of `hello`, and the link ends with the answer (cod/vcm/enroll.py).
+`Link` is the protocol; `VcmService` (cod/vcm/service.py) makes links and decides what is said on
+them. A VCM without a certificate says `enroll` instead of `hello`, and the link ends with the
+answer (cod/vcm/enroll.py).
 """
 
 from __future__ import annotations
@@ -45,16 +47,21 @@ class Link(Protocol):
     reactor   needs callLater
     hello     what is said first
     welcomed  called with its answer
-    told      called with (sequence, body) for what COD says unasked; sequence 0 where it is not kept, None for a body
-              that cannot be understood
+    told      called with (sequence, body) for what COD says unasked; sequence 0 where it is not
+              kept, None for a body that cannot be understood
     lost      called with a sentence when the connection has ended
     """
 
     transport: Any
 
     def __init__(
-        self, reactor: Any, hello: Hello | Enroll, *, welcomed: Callable[[Any], object],
-        told: Callable[[int, Body | None], object], lost: Callable[[str], object],
+        self,
+        reactor: Any,
+        hello: Hello | Enroll,
+        *,
+        welcomed: Callable[[Any], object],
+        told: Callable[[int, Body | None], object],
+        lost: Callable[[str], object],
     ) -> None:
         self._reactor, self._hello = reactor, hello
         self._welcomed, self._told, self._lost = welcomed, told, lost
@@ -77,9 +84,9 @@ class Link(Protocol):
         self.ask(self._hello).addCallbacks(self._greeted, self._not_greeted)
 
     def ask(self, body: Body) -> Deferred[Body]:
-        """Say it; fires with the answer. Fails with `Refusal`, or `Lost`, at once where the connection has ended
-        already: whoever hears of that by the failure of one question may go on with the next. Raises `Fault` where it
-        may not be said."""
+        """Say it; fires with the answer. Fails with `Refusal`, or `Lost`, at once where the
+        connection has ended already: whoever hears of that by the failure of one question may go on
+        with the next. Raises `Fault` where it may not be said."""
         if self._ended or self._conversation.state == State.CLOSED:
             return fail(LinkLost(self._why or "the connection has ended"))
         message = self._message(body)
@@ -146,8 +153,8 @@ class Link(Protocol):
             self._told(message.sequence, body)
 
     def _not_understood(self, message: Message, fault: Fault) -> None:
-        """Answer a message that may come from a newer COD. The connection can go on; what is owed is not sent again for
-        ever."""
+        """Answer a message that may come from a newer COD. The connection can go on; what is owed
+        is not sent again for ever."""
         log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:

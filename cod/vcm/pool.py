@@ -1,8 +1,9 @@
 """What the author of a virtual cluster manager writes: four functions, called by `cod.vcm.service`.
 
-They are plain functions that may block; they are called in threads, never two at a time for one node. Each may be
-called again for what it has done already (after a crash, or when its outcome is not known), so each says what shall be,
-not what shall change. What they raise is logged and tried again later.
+They are plain functions that may block; they are called in threads, never two at a time for one
+node. Each may be called again for what it has done already (after a crash, or when its outcome is
+not known), so each says what shall be, not what shall change. What they raise is logged and tried
+again later.
 """
 
 from __future__ import annotations
@@ -15,12 +16,25 @@ from typing import Protocol, runtime_checkable
 from cod.wire.nmp import bodies
 from cod.wire.nmp.bodies import Named, Reclaim
 
-__all__ = ["ANY", "Demand", "Ending", "GivenUp", "Member", "Named", "Nodeset", "NotYet", "Pool", "Recalling", "Reclaim"]
+__all__ = [
+    "ANY",
+    "Demand",
+    "Ending",
+    "GivenUp",
+    "Member",
+    "Named",
+    "Nodeset",
+    "NotYet",
+    "Pool",
+    "Recalling",
+    "Reclaim",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Nodeset:
-    """A kind of nodes that a pool asks for: its name among the pool's own, and what COD is told to look for.
+    """A kind of nodes that a pool asks for: its name among the pool's own, and what COD is told to
+    look for.
 
     template, requires   as in a VCM's settings; '' what those say
     """
@@ -35,8 +49,9 @@ ANY = Nodeset()  # the nodes of a pool whose nodes are all alike
 
 @dataclass(frozen=True, slots=True)
 class Member(bodies.Member):
-    """A node of the vcluster, as a pool sees it. `nodeset`: the name of the one it was asked for as, '' where that is
-    not known; `since`: when it was added, in seconds since the epoch, 0 before that."""
+    """A node of the vcluster, as a pool sees it. `nodeset`: the name of the one it was asked for
+    as, '' where that is not known; `since`: when it was added, in seconds since the epoch, 0 before
+    that."""
 
     nodeset: str = ""
     since: float = 0.0
@@ -48,8 +63,10 @@ class Demand:
 
     grow      by nodeset, so many nodes more than it has and than are coming
     leave     hostnames that may go
-    drain     hostnames that go as soon as the work on them has ended: `recall` names them with no end in time
-    withdraw  by the nodeset's name, so many of those asked for and not granted yet are not needed any more
+    drain     hostnames that go as soon as the work on them has ended: `recall` names them with no
+              end in time
+    withdraw  by the nodeset's name, so many of those asked for and not granted yet are not needed
+              any more
     why       for the log, and for COD's own pages
     """
 
@@ -65,8 +82,8 @@ class NotYet(Exception):
 
 
 class GivenUp(Exception):
-    """Raised by `add`: the node will not take part, for the reason given. It is given back, and for a while no other is
-    asked for."""
+    """Raised by `add`: the node will not take part, for the reason given. It is given back, and for
+    a while no other is asked for."""
 
 
 class Pool(Protocol):
@@ -75,8 +92,8 @@ class Pool(Protocol):
     def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
         """Return what is wanted. Asked every `interval`.
 
-        members  by hostname: nodes that were added; `coming`: nodes asked for, or granted and not yet added, by the
-                 nodeset's name
+        members  by hostname: nodes that were added; `coming`: nodes asked for, or granted and not
+                 yet added, by the nodeset's name
         """
         ...
 
@@ -84,15 +101,19 @@ class Pool(Protocol):
         """Let a node take part, whose system is up."""
         ...
 
-    def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
+    def choose(
+        self, reclaim: Reclaim, members: Mapping[str, Member], now: float
+    ) -> Sequence[Named]:
         """Name the nodes that COD gets back, each with the seconds within which it can be had.
 
-        Among `members` are only those that would do. Nodes that are named are removed, then given back.
+        Among `members` are only those that would do. Nodes that are named are removed, then given
+        back.
         """
         ...
 
     def remove(self, member: Member, lost: bool) -> None:
-        """Take the node out of the pool, what runs on it first; when this returns its power may be cut.
+        """Take the node out of the pool, what runs on it first; when this returns its power may be
+        cut.
 
         lost  it is gone already: only the pool's own books need to be put right
         """
@@ -104,9 +125,9 @@ class Recalling(Protocol):
     """What a pool may have besides, if it lets work end before a node goes."""
 
     def recall(self, promised: Mapping[str, float]) -> None:
-        """The VCM was started anew: these nodes were named by `choose` in its former life and have not been given back;
-        by hostname, when each was promised, in seconds since the epoch: infinity for those that `look` drains. Called
-        first of all, and must not block."""
+        """The VCM was started anew: these nodes were named by `choose` in its former life and have
+        not been given back; by hostname, when each was promised, in seconds since the epoch:
+        infinity for those that `look` drains. Called first of all, and must not block."""
         ...
 
 
@@ -115,6 +136,6 @@ class Ending(Protocol):
     """What a pool may have besides, if what runs on its nodes wants to know that the lease ends."""
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
-        """COD has warned of the lease's end, and it has not been extended since: so many seconds are left, and this may
-        be the last call before that end. Called before each `look`."""
+        """COD has warned of the lease's end, and it has not been extended since: so many seconds
+        are left, and this may be the last call before that end. Called before each `look`."""
         ...

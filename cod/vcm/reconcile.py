@@ -1,9 +1,10 @@
 """What a VCM does about its state, in rounds: each round takes every step that is due.
 
-A node that is active and not added is added; one that is lost is struck from the pool's books; one that is to leave is
-removed, then released; a reclaim that has no answer is answered; a request that COD has not confirmed is made again.
-Every step may be cut off before, in the midst, and after: it is remembered before it is said to COD, and everything
-that is said twice is the same to COD as said once. What goes wrong with one step keeps none of the others.
+A node that is active and not added is added; one that is lost is struck from the pool's books; one
+that is to leave is removed, then released; a reclaim that has no answer is answered; a request that
+COD has not confirmed is made again. Every step may be cut off before, in the midst, and after: it
+is remembered before it is said to COD, and everything that is said twice is the same to COD as said
+once. What goes wrong with one step keeps none of the others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from cod.wire.nmp.bodies import (
     Withdraw,
 )
 
-AFTER_REFUSAL = 60.0  # seconds in which nothing is asked for (or given back) after COD has refused that
+# seconds in which nothing is asked for (or given back) after COD has refused that
+AFTER_REFUSAL = 60.0
 log = logging.getLogger("cod.vcm")
 
 
@@ -48,8 +50,14 @@ class Reconciler(RetryingSteps):
     """
 
     def __init__(
-        self, reactor: Any, threads: Any, options: Options, pool: Pool, clock: Callable[[], float],
-        ask: Callable[[Body], Awaitable[Body]], remember: Callable[[], None],
+        self,
+        reactor: Any,
+        threads: Any,
+        options: Options,
+        pool: Pool,
+        clock: Callable[[], float],
+        ask: Callable[[Body], Awaitable[Body]],
+        remember: Callable[[], None],
     ) -> None:
         super().__init__(reactor, threads)
         self._options, self._pool = options, pool
@@ -62,7 +70,8 @@ class Reconciler(RetryingSteps):
         self._choosing = DeferredLock()
 
     def pause_requests(self, nodeset: str, seconds: float = AFTER_REFUSAL) -> None:
-        """COD has refused a node of this nodeset, or one was of no use: ask for no other for a while."""
+        """COD has refused a node of this nodeset, or one was of no use: ask for no other for a
+        while."""
         self._quiet_until[nodeset] = self._clock() + seconds
 
     async def run(self, state: VcmState, connected: bool) -> float:
@@ -74,15 +83,21 @@ class Reconciler(RetryingSteps):
         if state.sure and self._options.dry_run:
             await self._tried("the pool is looked at", self._look())
         elif state.sure:
-            for what, step in (("the lease is extended", self._extend), ("lost nodes are struck off", self._drop_lost),
-                               ("reclaims are answered", self._answer), ("nodes are added", self._add),
-                               ("nodes are given back", self._release), ("requests are made", self._confirm),
-                               ("the pool is looked at", self._look)):
+            for what, step in (
+                ("the lease is extended", self._extend),
+                ("lost nodes are struck off", self._drop_lost),
+                ("reclaims are answered", self._answer),
+                ("nodes are added", self._add),
+                ("nodes are given back", self._release),
+                ("requests are made", self._confirm),
+                ("the pool is looked at", self._look),
+            ):
                 await self._tried(what, step())
         return self._next
 
     async def answer(self) -> None:
-        """Answer reclaims while a round is under way: it may be waiting for a command that takes a minute."""
+        """Answer reclaims while a round is under way: it may be waiting for a command that takes a
+        minute."""
         if self._state.sure and not self._options.dry_run:
             await self._tried("reclaims are answered", self._answer())
 
@@ -95,7 +110,8 @@ class Reconciler(RetryingSteps):
         before = self._state.seen
         now = await self._ask(Status())
         assert isinstance(now, Vcluster)
-        if self._state.seen != before:  # the picture may be older than what was heard while it was on its way
+        # the picture may be older than what was heard while it was on its way
+        if self._state.seen != before:
             self._soon(0.0)
             return
         self._state.learn(now)
@@ -115,9 +131,15 @@ class Reconciler(RetryingSteps):
 
     async def _add(self) -> None:
         hosts = [ours.member.hostname for ours in self._state.nodes.values()]
-        new = [ours for ours in self._state.nodes.values()
-               if ours.member.state == "active" and not ours.added and not ours.leaving
-               and hosts.count(ours.member.hostname) == 1]  # else who had the name before is struck off first
+        new = [
+            ours
+            for ours in self._state.nodes.values()
+            if ours.member.state == "active"
+            and not ours.added
+            and not ours.leaving
+            # else who had the name before is struck off first
+            and hosts.count(ours.member.hostname) == 1
+        ]
         await self._each(self._add_one(ours) for ours in new)
 
     async def _add_one(self, ours: OwnNode) -> None:
@@ -134,8 +156,11 @@ class Reconciler(RetryingSteps):
         if given_up:
             log.error("%s (%s) is given back: %s", member.hostname, member.node, given_up[0])
             ours.leaving = given_up[0]
-            if self._clock() >= self._quiet_until.get(member.nodeset, 0.0):  # each is installed and erased for nothing
-                self.pause_requests(member.nodeset, AFTER_REFUSAL * 2 ** min(self._in_vain[member.nodeset], 5))
+            # each is installed and erased for nothing
+            if self._clock() >= self._quiet_until.get(member.nodeset, 0.0):
+                self.pause_requests(
+                    member.nodeset, AFTER_REFUSAL * 2 ** min(self._in_vain[member.nodeset], 5)
+                )
                 self._in_vain[member.nodeset] += 1
             self._remember()
             return
@@ -148,15 +173,23 @@ class Reconciler(RetryingSteps):
     # ------------------------------------------------------------ leaving
 
     async def _drop_lost(self) -> None:
-        await self._each(self._drop_lost_one(ours) for ours in list(self._state.nodes.values()) if ours.lost)
+        await self._each(
+            self._drop_lost_one(ours) for ours in list(self._state.nodes.values()) if ours.lost
+        )
 
     async def _drop_lost_one(self, ours: OwnNode) -> None:
-        if await self._done(f"{ours.member.hostname} is struck off", self._pool.remove, ours.member, True):
+        if await self._done(
+            f"{ours.member.hostname} is struck off", self._pool.remove, ours.member, True
+        ):
             self._forget(ours)
 
     async def _release(self) -> None:
         nodes, unanswered = self._state.nodes.values(), self._state.reclaims
-        leaving = [ours for ours in nodes if ours.leaving and not ours.lost and ours.reclaim not in unanswered]
+        leaving = [
+            ours
+            for ours in nodes
+            if ours.leaving and not ours.lost and ours.reclaim not in unanswered
+        ]
         await self._each(self._release_one(ours) for ours in leaving)
 
     async def _release_one(self, ours: OwnNode) -> None:
@@ -189,7 +222,9 @@ class Reconciler(RetryingSteps):
     # ------------------------------------------------------------ reclaims
 
     async def _answer(self) -> None:
-        await self._each(self._answer_one(reclaim) for reclaim in list(self._state.reclaims.values()))
+        await self._each(
+            self._answer_one(reclaim) for reclaim in list(self._state.reclaims.values())
+        )
 
     async def _answer_one(self, reclaim: Reclaim) -> None:
         await self._choosing.acquire()  # two that chose at the same time would choose the same node
@@ -201,8 +236,14 @@ class Reconciler(RetryingSteps):
             self._choosing.release()
         if not self._open or reclaim.reclaim not in self._state.reclaims:
             return
-        promised = [ours for ours in self._state.nodes.values() if ours.reclaim == reclaim.reclaim and not ours.lost]
-        named = tuple(Named(ours.member.hostname, max(1.0, ours.within - self._clock())) for ours in promised)
+        promised = [
+            ours
+            for ours in self._state.nodes.values()
+            if ours.reclaim == reclaim.reclaim and not ours.lost
+        ]
+        named = tuple(
+            Named(ours.member.hostname, max(1.0, ours.within - self._clock())) for ours in promised
+        )
         short = "" if len(named) >= reclaim.count else "no more nodes can be given"
         try:
             await self._ask(ReclaimAnswer(reclaim.reclaim, named, short))
@@ -210,26 +251,40 @@ class Reconciler(RetryingSteps):
             self._raise_if_passing(refusal)
             log.warning("COD does not want that answer: %s", refusal)
         else:
-            log.info("reclaim %d is answered: %s", reclaim.reclaim, ", ".join(one.node for one in named) or short)
+            log.info(
+                "reclaim %d is answered: %s",
+                reclaim.reclaim,
+                ", ".join(one.node for one in named) or short,
+            )
         self._state.reclaims.pop(reclaim.reclaim, None)
         self._remember()
 
     async def _promise(self, reclaim: Reclaim) -> None:
-        """Choose as many nodes as were not chosen for it before: those first that are on their way out already."""
+        """Choose as many nodes as were not chosen for it before: those first that are on their way
+        out already."""
         would_do = {named.node for named in reclaim.nodes}
-        fit = [ours for ours in self._state.nodes.values()
-               if not ours.lost and (not would_do or would_do & {ours.member.hostname, ours.member.node})]
-        lacking = reclaim.count - sum(ours.reclaim == reclaim.reclaim for ours in self._state.nodes.values())
+        fit = [
+            ours
+            for ours in self._state.nodes.values()
+            if not ours.lost
+            and (not would_do or would_do & {ours.member.hostname, ours.member.node})
+        ]
+        lacking = reclaim.count - sum(
+            ours.reclaim == reclaim.reclaim for ours in self._state.nodes.values()
+        )
         going = [ours for ours in fit if ours.leaving and not ours.reclaim and not ours.draining]
-        for ours in going[:max(0, lacking)]:
+        for ours in going[: max(0, lacking)]:
             ours.reclaim = reclaim.reclaim
             lacking -= 1
         hosts = {ours.member.hostname: ours for ours in fit if not ours.leaving or ours.draining}
         if lacking > 0 and hosts:
             members = {host: ours.member for host, ours in hosts.items()}
             chosen = await self._in_thread(
-                self._pool.choose, replace(reclaim, count=lacking), members, self._clock())
-            for one in [one for one in chosen if one.node in hosts and not hosts[one.node].lost][:lacking]:
+                self._pool.choose, replace(reclaim, count=lacking), members, self._clock()
+            )
+            for one in [one for one in chosen if one.node in hosts and not hosts[one.node].lost][
+                :lacking
+            ]:
                 ours = hosts[one.node]
                 ours.leaving, ours.reclaim = f"reclaimed: {reclaim.reason}", reclaim.reclaim
                 ours.within = self._clock() + one.within
@@ -247,16 +302,25 @@ class Reconciler(RetryingSteps):
         if not self._open or self._clock() < self._next_look:
             return
         state = self._state
-        members = {host: ours.member for host, ours in state.hosts().items() if ours.added and not ours.leaving}
+        members = {
+            host: ours.member
+            for host, ours in state.hosts().items()
+            if ours.added and not ours.leaving
+        }
         if state.ends and isinstance(self._pool, Ending) and not self._options.dry_run:
             left = state.ends - self._clock() - self._options.interval
             await self._in_thread(self._pool.ending, max(0.0, left), members)
         demand = await self._in_thread(self._pool.look, members, state.coming(), self._clock())
-        self._next_look = self._clock() + self._options.interval  # one that failed is made again with the next round
+        # one that failed is made again with the next round
+        self._next_look = self._clock() + self._options.interval
         if self._options.dry_run:
             if demand.grow or demand.leave or demand.drain:
-                log.info("would ask for %d nodes, give back %s: %s", sum(demand.grow.values()),
-                         [*demand.leave, *demand.drain], demand.why)
+                log.info(
+                    "would ask for %d nodes, give back %s: %s",
+                    sum(demand.grow.values()),
+                    [*demand.leave, *demand.drain],
+                    demand.why,
+                )
             return
         await self._withdraw(demand.withdraw)
         if self._clock() >= self._keep_until:
@@ -265,9 +329,14 @@ class Reconciler(RetryingSteps):
 
     async def _withdraw(self, surplus: Mapping[str, int]) -> None:
         """Take back the newest requests of each nodeset: the others have waited longer."""
-        known = [(key, asked) for key, asked in reversed(self._state.requests.items()) if asked.request]
-        for key, asked in [one for name, count in surplus.items()
-                           for one in [one for one in known if one[1].nodeset.name == name][:max(0, count)]]:
+        known = [
+            (key, asked) for key, asked in reversed(self._state.requests.items()) if asked.request
+        ]
+        for key, asked in [
+            one
+            for name, count in surplus.items()
+            for one in [one for one in known if one[1].nodeset.name == name][: max(0, count)]
+        ]:
             try:
                 await self._ask(Withdraw(asked.request))
             except NmpError as refusal:
@@ -278,7 +347,11 @@ class Reconciler(RetryingSteps):
 
     def _mark_leaving(self, demand: Demand) -> None:
         hosts = self._state.hosts()
-        going = [hosts[name] for name in (*demand.leave, *demand.drain) if name in hosts and not hosts[name].leaving]
+        going = [
+            hosts[name]
+            for name in (*demand.leave, *demand.drain)
+            if name in hosts and not hosts[name].leaving
+        ]
         for ours in going:
             ours.leaving = demand.why or "not needed any more"
             ours.within = inf if ours.member.hostname in demand.drain else 0.0
@@ -298,8 +371,11 @@ class Reconciler(RetryingSteps):
 
     async def _request(self, key: str, asked: OpenRequest, why: str = "") -> None:
         """Make the request. One that COD refuses is forgotten."""
-        wanted = Wanted(asked.count, asked.nodeset.template or self._options.template,
-                        asked.nodeset.requires or self._options.requires)
+        wanted = Wanted(
+            asked.count,
+            asked.nodeset.template or self._options.template,
+            asked.nodeset.requires or self._options.requires,
+        )
         try:
             answer = await self._ask(RequestNodes(key, (wanted,), reason=why))
         except NmpError as refusal:
@@ -310,7 +386,13 @@ class Reconciler(RetryingSteps):
             self._remember()
             return
         assert isinstance(answer, Request)
-        log.info("asked for %d node (%s), request %d: %s", asked.count, why or key, answer.request, answer.state)
+        log.info(
+            "asked for %d node (%s), request %d: %s",
+            asked.count,
+            why or key,
+            answer.request,
+            answer.state,
+        )
         if key in self._state.requests:  # its grant may have come first
             asked.request = answer.request
             if answer.state in ("withdrawn", "rejected"):

@@ -1,8 +1,10 @@
-"""A VCM renews its certificate by itself, when two thirds of its life are over, on the connection made with it.
+"""A VCM renews its certificate by itself, when two thirds of its life are over, on the connection
+made with it.
 
-The new key is made in memory and written together with its certificate, in one stroke (cod/vcm/credentials.py). COD
-goes on taking the old certificate until the new one is shown. So nothing is lost, whoever dies at whatever point:
-before the writing all is as it was, and it is asked anew; after it the next connection is made with the new one.
+The new key is made in memory and written together with its certificate, in one stroke
+(cod/vcm/credentials.py). COD goes on taking the old certificate until the new one is shown. So
+nothing is lost, whoever dies at whatever point: before the writing all is as it was, and it is
+asked anew; after it the next connection is made with the new one.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from cod.wire.nmp.bodies import Body, Renew, Renewed
 
 PART = 2 / 3  # of its life
 PAUSE = 3600.0  # seconds between looks
-FIRST_PAUSE = 60.0  # seconds after an attempt that failed; twice as long after each that follows, up to `PAUSE`
+# seconds after an attempt that failed; twice as long after each that follows, up to `PAUSE`
+FIRST_PAUSE = 60.0
 
 log = logging.getLogger("cod.vcm")
 
@@ -30,7 +33,12 @@ class Renewal(RetryingSteps):
     """Renews the credentials in `folder`. `clock`: seconds since the epoch."""
 
     def __init__(
-        self, reactor: Any, threads: Any, settings: Settings, folder: Path, clock: Callable[[], float]
+        self,
+        reactor: Any,
+        threads: Any,
+        settings: Settings,
+        folder: Path,
+        clock: Callable[[], float],
     ) -> None:
         super().__init__(reactor, threads)
         self._settings, self._folder, self._clock = settings, folder, clock
@@ -38,7 +46,8 @@ class Renewal(RetryingSteps):
         self._is_done = False
 
     async def run(self, ask: Callable[[Body], Awaitable[Body]]) -> bool:
-        """Renew, if it is time; was it? Then the next connection is to be made with what was got. Raises nothing."""
+        """Renew, if it is time; was it? Then the next connection is to be made with what was got.
+        Raises nothing."""
         if self._clock() < self._next_look <= self._clock() + PAUSE:  # else the clock was set back
             return False
         self._is_done = False
@@ -60,4 +69,7 @@ class Renewal(RetryingSteps):
     def _keep(self, key: Any, certificate: bytes, authority: bytes) -> None:
         got = credentials.keep_renewed(self._settings, self._folder, key, certificate, authority)
         self._is_done = True
-        log.info("the certificate is renewed, until %s", f"{datetime.fromtimestamp(got.life()[1], UTC):%Y-%m-%d}")
+        log.info(
+            "the certificate is renewed, until %s",
+            f"{datetime.fromtimestamp(got.life()[1], UTC):%Y-%m-%d}",
+        )

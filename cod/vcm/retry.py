@@ -1,4 +1,5 @@
-"""How a VCM takes a step: in a thread where it may block, and so that what goes wrong with it keeps no other."""
+"""How a VCM takes a step: in a thread where it may block, and so that what goes wrong with it keeps
+no other."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from cod.vcm.pool import NotYet
 T = TypeVar("T")
 SOON = 1.0  # seconds after which a step that was not yet possible is tried again
 AFTER_TROUBLE = 5.0  # the same for one that failed
-PASSING = frozenset({"unavailable", "too-many", "repeated"})  # refusals that are none: asked again, it may be done
+# refusals that are none: asked again, it may be done
+PASSING = frozenset({"unavailable", "too-many", "repeated"})
 
 log = logging.getLogger("cod.vcm")
 
@@ -46,7 +48,8 @@ class Options:
 
 
 class RetryingSteps:
-    """Takes steps one after the other, or several at a time. `_next`: in how many seconds to come back."""
+    """Takes steps one after the other, or several at a time. `_next`: in how many seconds to come
+    back."""
 
     def __init__(self, reactor: Any, threads: Any) -> None:
         self._reactor, self._threads = reactor, threads
@@ -72,7 +75,8 @@ class RetryingSteps:
         return await self._tried(what, call())
 
     async def _tried(self, what: str, step: Awaitable[None]) -> bool:
-        """Take the step: False, and a line in the log when it is a new one, where it did not succeed."""
+        """Take the step: False, and a line in the log when it is a new one, where it did not
+        succeed."""
         try:
             await step
         except NotYet as reason:

@@ -1,7 +1,7 @@
 """Keeps a pool and COD in agreement: the connection, and what is heard on it.
 
-What COD says is written into the state file, synced and acknowledged. Everything else follows from that state alone, in
-rounds (cod/vcm/reconcile.py) that may be interrupted anywhere.
+What COD says is written into the state file, synced and acknowledged. Everything else follows from
+that state alone, in rounds (cod/vcm/reconcile.py) that may be interrupted anywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from cod.vcm.reconcile import Reconciler
 from cod.vcm.renewal import Renewal
 from cod.vcm.retry import Options
 from cod.vcm.state import VcmState
-from cod.wire.nmp.bodies import Body, Grant, Hello, Lease, NodeState, Progress, Reclaim, Refusal, Welcome
+from cod.wire.nmp.bodies import (
+    Body,
+    Grant,
+    Hello,
+    Lease,
+    NodeState,
+    Progress,
+    Reclaim,
+    Refusal,
+    Welcome,
+)
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
 PARTING = 2.0  # seconds that a goodbye may take
@@ -41,12 +51,20 @@ class VcmService(Service):
     """
 
     def __init__(
-        self, reactor: Any, threads: Any, options: Options, pool: Pool, connect: Callable[[Link], Deferred[Any]],
-        clock: Callable[[], float], renewal: Renewal | None = None,
+        self,
+        reactor: Any,
+        threads: Any,
+        options: Options,
+        pool: Pool,
+        connect: Callable[[Link], Deferred[Any]],
+        clock: Callable[[], float],
+        renewal: Renewal | None = None,
     ) -> None:
         self._reactor, self._options, self._connect = reactor, options, connect
         self.state, self._pool = VcmState(options.vcluster), pool
-        self.reconciler = Reconciler(reactor, threads, options, pool, clock, self._ask, self._remember)
+        self.reconciler = Reconciler(
+            reactor, threads, options, pool, clock, self._ask, self._remember
+        )
         self.began, self._renewal = False, renewal
         self._limit = DeferredSemaphore(MOST_ASKED)
         self._link: Link | None = None
@@ -95,19 +113,24 @@ class VcmService(Service):
             "cod_vcm_last_message": self.state.seen,
         }
         label = f'{{vcluster="{self._options.vcluster}"}}'
-        return "".join(f"# TYPE {name} gauge\n{name}{label} {value}\n" for name, value in counts.items())
+        return "".join(
+            f"# TYPE {name} gauge\n{name}{label} {value}\n" for name, value in counts.items()
+        )
 
     def _call(self) -> None:
         if not self.running:
             return
         hello = Hello(self._options.vcluster, self._options.vcm, self.state.seen)
-        self._link = Link(self._reactor, hello, welcomed=self._welcomed, told=self._told, lost=self._lost)
+        self._link = Link(
+            self._reactor, hello, welcomed=self._welcomed, told=self._told, lost=self._lost
+        )
         self._connect(self._link).addErrback(lambda failure: self._lost(failure.getErrorMessage()))
 
     def _welcomed(self, welcome: Welcome) -> None:
         log.info("connected with %s, for vcluster %s", welcome.server, welcome.vcluster)
         self._open, self._pause = True, FIRST_PAUSE
-        if welcome.sequence != self.state.seen:  # one of the two has forgotten: what lies between is not sent again
+        # one of the two has forgotten: what lies between is not sent again
+        if welcome.sequence != self.state.seen:
             self.state.seen, self.state.sure = welcome.sequence, False
             self._remember()
         self._wake(0.0)
@@ -172,9 +195,13 @@ class VcmService(Service):
         elif isinstance(body, NodeState):
             log.debug("%s (%s) is %s", body.hostname, body.node, body.state)
         elif isinstance(body, Reclaim):
-            log.info("reclaim %d: %d nodes are wanted back: %s", body.reclaim, body.count, body.reason)
+            log.info(
+                "reclaim %d: %d nodes are wanted back: %s", body.reclaim, body.count, body.reason
+            )
         elif isinstance(body, Lease):
-            log.info("the lease: %s; its end: %s", body.event, datetime.fromtimestamp(body.expires, UTC))
+            log.info(
+                "the lease: %s; its end: %s", body.event, datetime.fromtimestamp(body.expires, UTC)
+            )
         elif isinstance(body, Progress):
             log.debug("%s: %s %d of %d", body.node, body.phase, body.done, body.total)
 

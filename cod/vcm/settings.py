@@ -1,6 +1,8 @@
-"""The configuration file of a VCM: TOML; the tables that every VCM has. What it says beside them is the pool's own.
+"""The configuration file of a VCM: TOML; the tables that every VCM has. What it says beside them is
+the pool's own.
 
-File names are relative to the file itself, so that a folder as `cod vcm enroll` writes it can be put anywhere.
+File names are relative to the file itself, so that a folder as `cod vcm enroll` writes it can be
+put anywhere.
 """
 
 from __future__ import annotations
@@ -58,23 +60,41 @@ class Settings(Table):
     """What every VCM needs to know."""
 
     vcluster: str = Field(pattern=f"^{DNS_LABEL}$", description="for whom it speaks")
-    servers: tuple[Server, ...] = Field(min_length=1, description="ADDRESS:PORT of the site's servers, tried in turn")
+    servers: tuple[Server, ...] = Field(
+        min_length=1, description="ADDRESS:PORT of the site's servers, tried in turn"
+    )
     certificate: str = Field("vcm.crt", description="its certificate")
     key: str = Field("vcm.key", description="the certificate's key")
     authority: str = Field("ca.crt", description="the site's authority")
-    tls: bool = Field(True, description="false: plain TCP, where the site knows VCMs by their addresses")
-    invitation: str = Field("", description="what it trades for its certificate, on a node of its vcluster")
-    more: str = Field("", description="file with further keys, if it is there; they come before those of this one")
+    tls: bool = Field(
+        True, description="false: plain TCP, where the site knows VCMs by their addresses"
+    )
+    invitation: str = Field(
+        "", description="what it trades for its certificate, on a node of its vcluster"
+    )
+    more: str = Field(
+        "", description="file with further keys, if it is there; they come before those of this one"
+    )
     state: str = Field("state.json", description="what it must not forget")
     interval: Seconds = Field(15.0, description="seconds between looks at the pool")
-    template: str = Field("", description="of the nodes that it asks for; empty: the vcluster's own")
+    template: str = Field(
+        "", description="of the nodes that it asks for; empty: the vcluster's own"
+    )
     requires: Requirements = Field(
-        "", description="requirements of its nodes (XML); empty: the vcluster's own")
-    extend: float = Field(0.0, ge=0, le=1e9, description="seconds by which it extends the lease when it is warned; 0: "
-                          "the lease may end")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
+        "", description="requirements of its nodes (XML); empty: the vcluster's own"
+    )
+    extend: float = Field(
+        0.0,
+        ge=0,
+        le=1e9,
+        description="seconds by which it extends the lease when it is warned; 0: the lease may end",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="debug, info, warning or error"
+    )
     metrics: Annotated[str, AfterValidator(lambda text: text and _place(text))] = Field(
-        "", description="ADDRESS:PORT for Prometheus; empty: none")
+        "", description="ADDRESS:PORT for Prometheus; empty: none"
+    )
 
 
 class BadSettings(Exception):
@@ -85,7 +105,8 @@ T = TypeVar("T", bound=Settings)
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """Return the settings in a file, and in the one that it names as `more`. Raises `BadSettings`."""
+    """Return the settings in a file, and in the one that it names as `more`. Raises
+    `BadSettings`."""
     values = _values(path)
     more = values.get("more")
     if isinstance(more, str) and more and (path.parent / more).exists():
@@ -93,25 +114,30 @@ def load(path: Path, kind: type[T]) -> T:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise BadSettings("\n".join(_sentence(path, kind, each) for each in error.errors(include_url=False))) from None
+        raise BadSettings(
+            "\n".join(_sentence(path, kind, each) for each in error.errors(include_url=False))
+        ) from None
 
 
 def _values(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadSettings(f"{path}: cannot be read ({error.strerror}); `cod vcm enroll` writes one") from None
+        raise BadSettings(
+            f"{path}: cannot be read ({error.strerror}); `cod vcm enroll` writes one"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"{path}: is not TOML: {error}") from None
 
 
 def reference(table: type[Table]) -> str:
-    """Return the keys of a table as a Markdown table, without those that it has from another, and those that open a
-    table of their own."""
+    """Return the keys of a table as a Markdown table, without those that it has from another, and
+    those that open a table of their own."""
     lines = ["| Key | Default | Meaning |", "|---|---|---|"]
     for key, field in table.model_fields.items():
         if key not in table.__annotations__ or (
-                isinstance(field.annotation, type) and issubclass(field.annotation, Table)):
+            isinstance(field.annotation, type) and issubclass(field.annotation, Table)
+        ):
             continue
         default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
         lines.append(f"| `{key}` | {default} | {field.description} |")

@@ -1,4 +1,5 @@
-"""What a VCM must not forget, in one file, which is replaced as a whole: a crash leaves the old one or the new one."""
+"""What a VCM must not forget, in one file, which is replaced as a whole: a crash leaves the old one
+or the new one."""
 
 from __future__ import annotations
 
@@ -14,14 +15,24 @@ from typing import Any
 from cod.vcm.files import put
 from cod.vcm.pool import ANY, Member, Nodeset
 from cod.wire.nmp import bodies
-from cod.wire.nmp.bodies import Body, Grant, Lease, Named, NodeState, Reclaim, ReclaimOver, Refusal, Vcluster
+from cod.wire.nmp.bodies import (
+    Body,
+    Grant,
+    Lease,
+    Named,
+    NodeState,
+    Reclaim,
+    ReclaimOver,
+    Refusal,
+    Vcluster,
+)
 
 
 @dataclass(slots=True)
 class OwnNode:
-    """A node of the vcluster: `added` to the pool; `leaving`: why it is to be given back ('' it is not); `reclaim`: for
-    which reclaim it was named, 0 for none; `within`: when, in seconds since the epoch, it was promised, or infinity for
-    one that leaves when its work has ended."""
+    """A node of the vcluster: `added` to the pool; `leaving`: why it is to be given back ('' it is
+    not); `reclaim`: for which reclaim it was named, 0 for none; `within`: when, in seconds since
+    the epoch, it was promised, or infinity for one that leaves when its work has ended."""
 
     member: Member
     added: bool = False
@@ -42,7 +53,8 @@ class OwnNode:
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request, by its key: how many nodes of which nodeset it is for, and its number once COD has told it."""
+    """A request, by its key: how many nodes of which nodeset it is for, and its number once COD has
+    told it."""
 
     count: int
     request: int = 0
@@ -51,14 +63,16 @@ class OpenRequest:
 
 @dataclass(slots=True)
 class VcmState:
-    """Everything. `seen`: the last sequence number dealt with; `keys`: how many requests have been made, ever.
+    """Everything. `seen`: the last sequence number dealt with; `keys`: how many requests have been
+    made, ever.
 
     birth   tells this file's keys from those of a file that was lost before it
     sure    is this all there is to know? If not, COD is asked for the whole picture
     warned  COD has warned of the lease's end, and nothing has been done about that
-    ends    the end that COD has warned of, in seconds since the epoch; 0: it has not since the lease was extended
-    nodes by the site's name, a lost one that has come anew by both its names; requests by key; reclaims by number,
-    those not answered yet
+    ends    the end that COD has warned of, in seconds since the epoch; 0: it has not since the
+            lease was extended
+    nodes by the site's name, a lost one that has come anew by both its names; requests by key;
+    reclaims by number, those not answered yet
     """
 
     vcluster: str = ""
@@ -73,20 +87,27 @@ class VcmState:
     ends: float = 0.0
 
     def hosts(self) -> dict[str, OwnNode]:
-        """Return the nodes by hostname, without those that are lost: another may have got the name of one."""
+        """Return the nodes by hostname, without those that are lost: another may have got the name
+        of one."""
         return {ours.member.hostname: ours for ours in self.nodes.values() if not ours.lost}
 
     def coming(self) -> Counter[str]:
         """Return how many nodes are asked for, or granted and not yet added, by nodeset."""
-        found = Counter(ours.member.nodeset for ours in self.nodes.values()
-                        if not (ours.added or ours.leaving or ours.lost))
+        found = Counter(
+            ours.member.nodeset
+            for ours in self.nodes.values()
+            if not (ours.added or ours.leaving or ours.lost)
+        )
         for asked in self.requests.values():
             found[asked.nodeset.name] += asked.count
         return found
 
     def promised(self) -> dict[str, float]:
-        """Return when each node that was named for a reclaim, and is still here, was promised: by hostname."""
-        return {host: ours.within for host, ours in self.hosts().items() if ours.leaving and ours.within}
+        """Return when each node that was named for a reclaim, and is still here, was promised: by
+        hostname."""
+        return {
+            host: ours.within for host, ours in self.hosts().items() if ours.leaving and ours.within
+        }
 
     def new_key(self) -> str:
         """Return a key that no request had before."""
@@ -125,14 +146,19 @@ class VcmState:
         for name, member in there.items():
             self.nodes.setdefault(name, OwnNode(_own(member)))
         pending = {request.request: request.key for request in now.requests if request.key}
-        kept = {key: asked for key, asked in self.requests.items() if not asked.request or asked.request in pending}
+        kept = {
+            key: asked
+            for key, asked in self.requests.items()
+            if not asked.request or asked.request in pending
+        }
         self.requests = {key: OpenRequest(1, number) for number, key in pending.items()} | kept
         self.reclaims = {reclaim.reclaim: reclaim for reclaim in now.reclaims}
         self.sure = True
 
     def _comes(self, member: bodies.Member, nodeset: str = "") -> None:
-        """A node becomes the vcluster's. One that is known has been given back, or lost, in between: what the pool
-        still has of it, perhaps under another name, is struck off by itself."""
+        """A node becomes the vcluster's. One that is known has been given back, or lost, in
+        between: what the pool still has of it, perhaps under another name, is struck off by
+        itself."""
         known = self.nodes.get(member.node)
         if known is not None and (known.lost or known.member.hostname != member.hostname):
             known.member = replace(known.member, state="lost")
@@ -150,16 +176,21 @@ class VcmState:
     def _came_to(self, told: NodeState) -> None:
         ours = self.nodes.get(told.node)
         if ours is not None:
-            ours.member = replace(ours.member, state=told.state, address=told.address or ours.member.address)
-            if told.state not in ("active", "lost"):  # it starts anew: what was added of it is not there any more
+            ours.member = replace(
+                ours.member, state=told.state, address=told.address or ours.member.address
+            )
+            # it starts anew: what was added of it is not there any more
+            if told.state not in ("active", "lost"):
                 ours.added, ours.member = False, replace(ours.member, since=0.0)
 
     def _asked_back(self, asked: Reclaim) -> None:
-        """Remember a reclaim, perhaps for fewer than before: of those that were promised the ones that take longest may
-        stay."""
+        """Remember a reclaim, perhaps for fewer than before: of those that were promised the ones
+        that take longest may stay."""
         self.reclaims[asked.reclaim] = asked
-        promised = [ours for ours in self.nodes.values() if ours.reclaim == asked.reclaim and not ours.lost]
-        for ours in sorted(promised, key=lambda ours: ours.within)[asked.count:]:
+        promised = [
+            ours for ours in self.nodes.values() if ours.reclaim == asked.reclaim and not ours.lost
+        ]
+        for ours in sorted(promised, key=lambda ours: ours.within)[asked.count :]:
             ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
 
     def _over(self, over: ReclaimOver) -> None:
@@ -187,22 +218,41 @@ def load(path: Path, vcluster: str) -> VcmState | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, OSError) as error:
-        sentence = f"{path} cannot be read ({error}): remove it, and COD is asked for the vcluster's nodes"
+        sentence = (
+            f"{path} cannot be read ({error}): remove it, and COD is asked for the vcluster's nodes"
+        )
         raise BadState(sentence) from None
     if state.vcluster != vcluster:
-        raise BadState(f"{path} is of vcluster {state.vcluster!r}, not {vcluster!r}: name another state file")
+        raise BadState(
+            f"{path} is of vcluster {state.vcluster!r}, not {vcluster!r}: name another state file"
+        )
     return state
 
 
 def _state(known: dict[str, Any]) -> VcmState:
     return VcmState(
-        known["vcluster"], int(known["seen"]), int(known["keys"]),
-        {name: OwnNode(**{**node, "member": Member(**node["member"])}) for name, node in known["nodes"].items()},
-        {key: OpenRequest(**{**asked, "nodeset": Nodeset(**asked.get("nodeset", {}))})
-         for key, asked in known["requests"].items()},
-        {int(number): Reclaim(**{**reclaim, "nodes": tuple(Named(**node) for node in reclaim["nodes"])})
-         for number, reclaim in known["reclaims"].items()},
-        str(known["birth"]), bool(known["sure"]), bool(known["warned"]), float(known.get("ends", 0.0)))
+        known["vcluster"],
+        int(known["seen"]),
+        int(known["keys"]),
+        {
+            name: OwnNode(**{**node, "member": Member(**node["member"])})
+            for name, node in known["nodes"].items()
+        },
+        {
+            key: OpenRequest(**{**asked, "nodeset": Nodeset(**asked.get("nodeset", {}))})
+            for key, asked in known["requests"].items()
+        },
+        {
+            int(number): Reclaim(
+                **{**reclaim, "nodes": tuple(Named(**node) for node in reclaim["nodes"])}
+            )
+            for number, reclaim in known["reclaims"].items()
+        },
+        str(known["birth"]),
+        bool(known["sure"]),
+        bool(known["warned"]),
+        float(known.get("ends", 0.0)),
+    )
 
 
 def save(state: VcmState, path: Path) -> None:
@@ -211,6 +261,7 @@ def save(state: VcmState, path: Path) -> None:
 
 
 def _plain(one: Any) -> dict[str, Any]:
-    """Return a dataclass's fields; `dataclasses.asdict` would copy all that is in them, and take three times as long.
+    """Return a dataclass's fields; `dataclasses.asdict` would copy all that is in them, and take
+    three times as long.
     """
     return {name: getattr(one, name) for name in one.__dataclass_fields__}

@@ -1,5 +1,5 @@
-"""What the REST API and the portal do with a checked question: one code for both, so that the portal can do nothing
-that the API cannot.
+"""What the REST API and the portal do with a checked question: one code for both, so that the
+portal can do nothing that the API cannot.
 """
 
 from __future__ import annotations
@@ -34,11 +34,16 @@ def permit(route: Route, who: Who) -> None:
     if (route.changes or route.secret) and not who.writes:
         raise HttpProblem(403, "forbidden", READS_ONLY)
     if route.local and not who.local:
-        raise HttpProblem(403, "forbidden", "only the local administrator may do that, on the server's own UNIX socket")
+        raise HttpProblem(
+            403,
+            "forbidden",
+            "only the local administrator may do that, on the server's own UNIX socket",
+        )
 
 
 def checked(model: type[M], values: Any) -> M:
-    """Return `values` as `model`. Raises `HttpProblem` (422), which names the first field at fault and has all."""
+    """Return `values` as `model`. Raises `HttpProblem` (422), which names the first field at fault
+    and has all."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -53,14 +58,17 @@ def checked(model: type[M], values: Any) -> M:
 async def carry_out(
     context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], conditions: Conditions = NONE
 ) -> V | Tagged[V] | Repeated:
-    """Return the value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where
-    the same was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
+    """Return the value of the route's flow, once it is committed and its effects are on their way;
+    a `Repeated` where the same was asked under the same key before. Some routes have more than one
+    flow: see `Route.act`."""
     if route.dear:
         context.rate_limits.spend(ask.who)
     if route.act is not None:
         return await route.act(context.signin, ask)
     if route.before is not None:
-        ask = replace(ask, prepared=await context.rate_limits.turn.run(in_thread, context, route.before, ask))
+        ask = replace(
+            ask, prepared=await context.rate_limits.turn.run(in_thread, context, route.before, ask)
+        )
     flow: Flow[Any] = route.call(ask)
     if route.changes:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
@@ -68,7 +76,8 @@ async def carry_out(
             flow = tagged(route, ask, flow)
     flow = conditions.around(route, ask, flow)
     value: Any = await (context.pool.run if route.changes else context.pool.read)(
-        partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask)))
+        partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask))
+    )
     if isinstance(value, Result):
         context.wake(value.effects)
         value = value.value
@@ -76,7 +85,9 @@ async def carry_out(
     return told
 
 
-async def reply(context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], value: V) -> BaseModel | None:
+async def reply(
+    context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], value: V
+) -> BaseModel | None:
     """Return the reply for the flow's value; None where there is nothing to say."""
     if route.work is not None:
         worked = await in_thread(context, route.work, ask, value)
@@ -84,7 +95,9 @@ async def reply(context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], 
     return route.shown(value, ask.who)
 
 
-def in_thread(context: Context, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+def in_thread(
+    context: Context, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> Deferred[T]:
     """Do something slow outside of the reactor."""
     reactor = context.reactor
     return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args, **kwargs)

@@ -1,7 +1,8 @@
-"""The thing that a change is about: where it is (`Location`), its tag after the change, how the document links it, and
-what the audit says of the change.
+"""The thing that a change is about: where it is (`Location`), its tag after the change, how the
+document links it, and what the audit says of the change.
 
-A route that makes something says where (`Route.makes`); the others change what their own path names.
+A route that makes something says where (`Route.makes`); the others change what their own path
+names.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from cod.web.routes import Call, Flow, Route, find, matched, unquoted, unquoted_
 
 
 def pattern(route: Route) -> str:
-    """Return the path of the thing that a change is about, with names in braces; '' where there is none."""
+    """Return the path of the thing that a change is about, with names in braces; '' where there is
+    none."""
     if route.makes:
         return route.makes
     shown = resource_get(route)
     if shown is not None:
         return shown.path
-    same = route.method in ("PATCH", "PUT") and any(each.method == "GET" and each.path == route.path for each in ROUTES)
+    same = route.method in ("PATCH", "PUT") and any(
+        each.method == "GET" and each.path == route.path for each in ROUTES
+    )
     return route.path if same else ""
 
 
@@ -41,7 +45,9 @@ def shown_by(route: Route) -> Route | None:
     return find(ROUTES, "GET", path)[0] if path else None
 
 
-def place(route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str, Any] | None) -> str:
+def place(
+    route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str, Any] | None
+) -> str:
     """Return the thing's path below the API's prefix; '' where it has none.
 
     names  the parameters of the question's path
@@ -54,12 +60,15 @@ def place(route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str
     wanted = re.findall(r"\{(\w+)\}", path := pattern(route))
     if not path or not all(values.get(name) for name in wanted):
         return ""
-    return re.sub(r"\{(\w+)\}", lambda found: quote(values[found[1]], safe="@" + unquoted_in(path)), path)
+    return re.sub(
+        r"\{(\w+)\}", lambda found: quote(values[found[1]], safe="@" + unquoted_in(path)), path
+    )
 
 
 def tagged(route: Route, ask: Call, flow: Flow) -> Flow:
-    """Return the route's flow, so that its value comes as a `Tagged`: read in the transaction of the change, because
-    a later look might see somebody else's change."""
+    """Return the route's flow, so that its value comes as a `Tagged`: read in the transaction of
+    the change, because a later look might see somebody else's change."""
+
     def with_tag(tx: Tx) -> Any:
         done = flow(tx)
         value = done.value if isinstance(done, Result) else done
@@ -94,10 +103,18 @@ def links(route: Route, operation_id: Callable[[Route], str]) -> dict[str, Any]:
     for given, wanted in zip(path.split("/"), shown.path.split("/"), strict=True):
         if wanted.startswith("{"):  # a value by itself, or, as in NAME@REVISION, several in braces
             single = re.fullmatch(r"\{(\w+)\}", given)
-            parameters[wanted[1:-1]] = source.format(single[1]) if single else re.sub(
-                r"\{(\w+)\}", lambda found: "{" + source.format(found[1]) + "}", given)
-    return {"thing": {"operationId": operation_id(shown), "parameters": parameters,
-                      "description": "What was made or changed"}}
+            parameters[wanted[1:-1]] = (
+                source.format(single[1])
+                if single
+                else re.sub(r"\{(\w+)\}", lambda found: "{" + source.format(found[1]) + "}", given)
+            )
+    return {
+        "thing": {
+            "operationId": operation_id(shown),
+            "parameters": parameters,
+            "description": "What was made or changed",
+        }
+    }
 
 
 # ------------------------------------------------ the audit
@@ -108,7 +125,8 @@ _VERBS = {"POST": "create", "PUT": "set", "PATCH": "change", "DELETE": "delete"}
 def action(route: Route) -> str:
     """Return what the route does, in two words: 'vcluster create', 'vcluster resize', 'member set'.
 
-    The last fixed part of the path is the verb, unless it is a plural: then it is what the method does to one of them.
+    The last fixed part of the path is the verb, unless it is a plural: then it is what the method
+    does to one of them.
     """
     if route.action:
         return route.action
@@ -123,10 +141,14 @@ def action(route: Route) -> str:
 def change(route: Route, ask: Call) -> Change:
     """Return what the audit notes when the route's flow has run."""
     claims = [each for each in route.claims(ask) if each.kind]
-    return Change(action(route), " ".join(ask.names.texts().values()),
-                  claims[0] if claims else RequiredRight(Right.ANY),
-                  _look(route, ask), _values(ask.body or ask.query),
-                  lambda value: {} if route.shape is None else _values(route.shape(value)))
+    return Change(
+        action(route),
+        " ".join(ask.names.texts().values()),
+        claims[0] if claims else RequiredRight(Right.ANY),
+        _look(route, ask),
+        _values(ask.body or ask.query),
+        lambda value: {} if route.shape is None else _values(route.shape(value)),
+    )
 
 
 def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:

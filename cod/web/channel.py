@@ -1,4 +1,5 @@
-"""A connection of the REST API: what is no HTTP is answered with a problem document, too; and how many there may be."""
+"""A connection of the REST API: what is no HTTP is answered with a problem document, too; and how
+many there may be."""
 
 from __future__ import annotations
 
@@ -11,27 +12,39 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from twisted.web import http
 
-_BODY = json.dumps({
-    "type": "urn:cod:problem:bad_request", "title": "Bad Request", "status": 400, "code": "bad_request",
-    "detail": "this is no HTTP request that can be read"}).encode()
-_ANSWER = (b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n"
-           b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(_BODY)) + _BODY
+_BODY = json.dumps(
+    {
+        "type": "urn:cod:problem:bad_request",
+        "title": "Bad Request",
+        "status": 400,
+        "code": "bad_request",
+        "detail": "this is no HTTP request that can be read",
+    }
+).encode()
+_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nCache-Control:"
+    b" no-store\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(_BODY)
+) + _BODY
 
 
-MOST, MOST_OF_ONE = 4096, 2048  # connections at once; from one address, which may be that of many people
+# connections at once; from one address, which may be that of many people
+MOST, MOST_OF_ONE = 4096, 2048
 
 log = logging.getLogger("cod.api")
 
 
 class ConnectionCount:
-    """The connections that there are. `of_one`: how many one address may have; None: as many as all."""
+    """The connections that there are. `of_one`: how many one address may have; None: as many as
+    all."""
 
     def __init__(self, of_one: int | None) -> None:
         self._of_one, self._by_peer = of_one, Counter[str]()
 
     def enter(self, peer: str) -> bool:
         """Return whether one more connection may come from there. Then it is counted."""
-        fits = self._by_peer.total() < MOST and (self._of_one is None or self._by_peer[peer] < self._of_one)
+        fits = self._by_peer.total() < MOST and (
+            self._of_one is None or self._by_peer[peer] < self._of_one
+        )
         if fits:
             self._by_peer[peer] += 1
         else:

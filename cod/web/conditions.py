@@ -1,6 +1,8 @@
-"""Conditions that a request puts on its answer: `Idempotency-Key`, `If-Match`, `If-None-Match` (RFC 9110).
+"""Conditions that a request puts on its answer: `Idempotency-Key`, `If-Match`, `If-None-Match` (RFC
+9110).
 
-A thing's tag is a digest of the reply that shows it: two replies with the same tag are equal to the byte.
+A thing's tag is a digest of the reply that shows it: two replies with the same tag are equal to the
+byte.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def encoded(reply: BaseModel | None) -> bytes:
 
 
 def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[HasCsv]:
-    """Return whether to send the reply as a table: the question says so, or `Accept` names nothing else."""
+    """Return whether to send the reply as a table: the question says so, or `Accept` names nothing
+    else."""
     if not isinstance(reply, HasCsv):
         return False
     asked = getattr(query, "format", None)
@@ -52,7 +55,9 @@ def wants_text(reply: BaseModel | None, query: Any) -> TypeGuard[HasText]:
 
 def as_json(value: Any) -> bytes:
     """Return JSON as it is sent."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+        errors="replace"
+    )
 
 
 def gzips(accept: str) -> bool:
@@ -60,12 +65,13 @@ def gzips(accept: str) -> bool:
     said = {}
     for each in accept.lower().split(","):
         coding, _, weight = each.replace(" ", "").partition(";q=")
-        said[coding] = weight.rstrip("0.") != ""  if weight else True
+        said[coding] = weight.rstrip("0.") != "" if weight else True
     return said.get("gzip", said.get("*", False))
 
 
 def packed_tag(plain: str) -> str:
-    """Return the tag of a reply's gzip form: other bytes, so another strong tag (RFC 9110, 8.8.3.3)."""
+    """Return the tag of a reply's gzip form: other bytes, so another strong tag (RFC 9110,
+    8.8.3.3)."""
     return plain[:-1] + PACKED
 
 
@@ -75,17 +81,21 @@ def tag(body: bytes) -> str:
 
 
 def tags(header: str) -> frozenset[str]:
-    """Return the tags that a header names, those of gzip forms as of the plain ones; '*' stands for any.
+    """Return the tags that a header names, those of gzip forms as of the plain ones; '*' stands for
+    any.
 
     A weak one stays weak, so that it never fits (RFC 9110, 8.8.3: If-Match compares strongly).
     """
     if header.strip() == "*":
         return frozenset("*")
-    return frozenset(one[:-len(PACKED)] + '"' if one.endswith(PACKED) else one for one in _TAG.findall(header))
+    return frozenset(
+        one[: -len(PACKED)] + '"' if one.endswith(PACKED) else one for one in _TAG.findall(header)
+    )
 
 
 def fits(header: str | None, body: bytes) -> bool:
-    """Return whether `If-None-Match` names that reply (a weak comparison, as the RFC wants it there)."""
+    """Return whether `If-None-Match` names that reply (a weak comparison, as the RFC wants it
+    there)."""
     named = frozenset() if header is None else tags(header)
     return "*" in named or tag(body) in {each.removeprefix("W/") for each in named}
 
@@ -122,23 +132,39 @@ class Conditions:
     tells: bool = False
 
     def around(self, route: Route, ask: Call, flow: Flow) -> Flow:
-        """Return the route's flow under these conditions. Raises `HttpProblem` (412) where the thing has no tag."""
+        """Return the route's flow under these conditions. Raises `HttpProblem` (412) where the
+        thing has no tag."""
         if route.changes and self.match is not None and self.match != {"*"}:
             shown = resource_get(route)
             if shown is None or shown.shape is None:
-                raise HttpProblem(412, "changed", "what is changed here has no tag that If-Match could name")
+                raise HttpProblem(
+                    412, "changed", "what is changed here has no tag that If-Match could name"
+                )
             look: Flow = shown.call(asked_to_see(shown, ask))
-            flow = partial(replies.unchanged, flow=flow, wanted=self.match, now=ask.now,
-                           current=lambda tx: tag(encoded(shown.shown(look(tx), ask.who))))
+            flow = partial(
+                replies.unchanged,
+                flow=flow,
+                wanted=self.match,
+                now=ask.now,
+                current=lambda tx: tag(encoded(shown.shown(look(tx), ask.who))),
+            )
         if self.key is not None and keyed(route):
-            flow = partial(replies.once, flow=flow, key=self.key, question=self.question, status=route.status,
-                           body=partial(_kept, route, ask.who), now=ask.now)
+            flow = partial(
+                replies.once,
+                flow=flow,
+                key=self.key,
+                question=self.question,
+                status=route.status,
+                body=partial(_kept, route, ask.who),
+                now=ask.now,
+            )
         return flow
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged(Generic[V]):
-    """A flow's value, and the entity tag of the thing that was changed, as it is after the change."""
+    """A flow's value, and the entity tag of the thing that was changed, as it is after the
+    change."""
 
     value: V
     tag: str
@@ -146,7 +172,8 @@ class Tagged(Generic[V]):
 
 def keyed(route: Route) -> bool:
     """Return whether `Idempotency-Key` means anything to that route."""
-    slow = route.work is not None and not route.secret  # what is slow and no secret changes nothing that lasts
+    # what is slow and no secret changes nothing that lasts
+    slow = route.work is not None and not route.secret
     return route.changes and route.method == "POST" and not slow and route.act is None
 
 
@@ -163,11 +190,13 @@ def resource_get(route: Route) -> Route | None:
 
 
 def asked_to_see(shown: Route, ask: Call, names: Mapping[str, str] | None = None) -> Call:
-    """Return the question for the thing that `shown` shows, asked by the one who asks `ask`. `names`: of its path, if
-    they are not in the question's own."""
+    """Return the question for the thing that `shown` shows, asked by the one who asks `ask`.
+    `names`: of its path, if they are not in the question's own."""
     query: Any = None if shown.query is None else shown.query()
     nobody: Any = None
-    return replace(ask, names=named(shown.path, names or ask.names.texts()), body=nobody, query=query)
+    return replace(
+        ask, names=named(shown.path, names or ask.names.texts()), body=nobody, query=query
+    )
 
 
 def _kept(route: Route, who: Who, value: Any) -> str:

@@ -59,14 +59,33 @@ class Context:
     rate_limits: RateLimits
 
     def call(
-        self, who: Who, names: Names, body: Any = None, query: Any = None, key: str | None = None, host: str = ""
+        self,
+        who: Who,
+        names: Names,
+        body: Any = None,
+        query: Any = None,
+        key: str | None = None,
+        host: str = "",
     ) -> Call[Any, Any, Any]:
-        """Return a checked question to a route, with what the route may want to know of this server.
+        """Return a checked question to a route, with what the route may want to know of this
+        server.
 
-        key   the client's Idempotency-Key. Without one the flow still gets one, because a flow whose commit has an
-              unknown outcome is run again
+        key   the client's Idempotency-Key. Without one the flow still gets one, because a flow
+              whose commit has an unknown outcome is run again
         host  by which a browser has reached this server
         """
-        return Call(site=self.site.current, now=self.clock(), who=who, images=self.images, names=names, body=body,
-                    query=query, key=key or secrets.token_hex(16), webhook_key=self.webhook_key,
-                    authority=self.authority, consoles=self.consoles, host=host, fingerprint=self.fingerprint())
+        return Call(
+            site=self.site.current,
+            now=self.clock(),
+            who=who,
+            images=self.images,
+            names=names,
+            body=body,
+            query=query,
+            key=key or secrets.token_hex(16),
+            webhook_key=self.webhook_key,
+            authority=self.authority,
+            consoles=self.consoles,
+            host=host,
+            fingerprint=self.fingerprint(),
+        )

@@ -7,10 +7,11 @@ from cod.wire import xmldoc
 
 
 def checked(document: str, schema: str, field: str) -> str:
-    """Return an XML document from outside, safe and valid against `schema`; '' stays. Raises `Refused` with the line.
+    """Return an XML document from outside, safe and valid against `schema`; '' stays. Raises
+    `Refused` with the line.
 
-    Requirements are only made safe here: the flows check them by `policy.hardware.requirements`, which is stricter than
-    their grammar and names the attribute.
+    Requirements are only made safe here: the flows check them by `policy.hardware.requirements`,
+    which is stricter than their grammar and names the attribute.
     """
     if document:
         try:

@@ -1,4 +1,5 @@
-"""What a request to the web server is answered with where it cannot be answered: an HTTP status and a sentence."""
+"""What a request to the web server is answered with where it cannot be answered: an HTTP status and
+a sentence."""
 
 from __future__ import annotations
 
@@ -9,19 +10,33 @@ from cod.flows.replies import Changed
 from cod.model import Refused, SlowDown
 from cod.pool import Pool
 
-STATUS = {"invalid": 422, "not_found": 404, "conflict": 409, "forbidden": 403,
-          "unauthorised": 401, "slow_down": 429, "busy": 503, "quota": 413}
+STATUS = {
+    "invalid": 422,
+    "not_found": 404,
+    "conflict": 409,
+    "forbidden": 403,
+    "unauthorised": 401,
+    "slow_down": 429,
+    "busy": 503,
+    "quota": 413,
+}
 READS_ONLY = "this token may only read"
 
 log = logging.getLogger("cod.api")
 
 
 class HttpProblem(Exception):
-    """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input that is meant; and
-    what is wrong with each part, where several are; `wait`: seconds after which it is worth asking again."""
+    """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input
+    that is meant; and what is wrong with each part, where several are; `wait`: seconds after which
+    it is worth asking again."""
 
     def __init__(
-        self, status: int, code: str, detail: str, field: str | None = None, faults: dict[str, str] | None = None,
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        field: str | None = None,
+        faults: dict[str, str] | None = None,
         wait: int = 0,
     ) -> None:
         super().__init__(detail)
@@ -30,19 +45,27 @@ class HttpProblem(Exception):
         self.faults = faults or ({field: detail} if field else {})
 
     def headers(self) -> dict[str, str]:
-        """Return what a client needs to know when to ask again (RFC 9110, 10.2.3; RateLimit-Reset, in seconds)."""
+        """Return what a client needs to know when to ask again (RFC 9110, 10.2.3; RateLimit-Reset,
+        in seconds)."""
         if not self.wait:
             return {}
-        limited = {"RateLimit-Remaining": "0", "RateLimit-Reset": str(self.wait)} if self.status == 429 else {}
+        limited = (
+            {"RateLimit-Remaining": "0", "RateLimit-Reset": str(self.wait)}
+            if self.status == 429
+            else {}
+        )
         return {"Retry-After": str(self.wait)} | limited
 
 
 def unexpected(error: Exception) -> HttpProblem:
-    """Return what a flow raised, as the client sees it: a rule's sentence; a late event; the database away; a bug."""
+    """Return what a flow raised, as the client sees it: a rule's sentence; a late event; the
+    database away; a bug."""
     if isinstance(error, SlowDown):
         return HttpProblem(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
     if isinstance(error, Refused):
-        return HttpProblem(STATUS.get(error.code, 422), error.code, error.sentence, error.field or None)
+        return HttpProblem(
+            STATUS.get(error.code, 422), error.code, error.sentence, error.field or None
+        )
     if isinstance(error, Changed):
         return HttpProblem(412, "changed", "it is not as it was when you saw it: look again")
     if isinstance(error, states.WrongEvent):
@@ -51,6 +74,8 @@ def unexpected(error: Exception) -> HttpProblem:
         return HttpProblem(503, "unavailable", "the database does not answer; try again")
     if Pool.is_race(error):
         log.warning("two requests at once: %s", error)
-        return HttpProblem(409, "conflict", "somebody else changed the same thing at this moment; look again")
+        return HttpProblem(
+            409, "conflict", "somebody else changed the same thing at this moment; look again"
+        )
     log.error("a bug: %s", error, exc_info=error)
     return HttpProblem(500, "internal", "a bug in COD; the server's log has the details")

@@ -1,4 +1,5 @@
-"""What is told of what happens: texts of the events' streams, for whom they are; and how far a look has come."""
+"""What is told of what happens: texts of the events' streams, for whom they are; and how far a look
+has come."""
 
 from __future__ import annotations
 
@@ -11,8 +12,21 @@ from typing import Any
 from cod.wire.webhook import document_of
 
 OVERLAP = 100  # ids that are looked at again: MariaDB may commit them out of order
-SENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster", "cause", "actor", "bytes_written", "rate")
-HIDDEN = {"vcluster": None, "cause": "", "actor": ""}  # of a node's next holder, for those whom it has left
+SENT = (
+    "id",
+    "at",
+    "node",
+    "event",
+    "from_state",
+    "to_state",
+    "vcluster",
+    "cause",
+    "actor",
+    "bytes_written",
+    "rate",
+)
+# of a node's next holder, for those whom it has left
+HIDDEN = {"vcluster": None, "cause": "", "actor": ""}
 
 Groups = frozenset[int] | None
 
@@ -33,7 +47,8 @@ class Event:
     left: frozenset[int] = frozenset()
 
     def text(self, groups: Groups) -> str:
-        """Return the event as it is sent to those who may see these groups (None: all); '' where it is not for them."""
+        """Return the event as it is sent to those who may see these groups (None: all); '' where it
+        is not for them."""
         if groups is None or self.groups & groups:
             return self._event(self.value)
         return self._event(dict(self.value) | HIDDEN) if self.left & groups else ""
@@ -45,10 +60,25 @@ class Event:
 
 def events_of(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Event]:
     """Return what rows of the history and of the notices say."""
-    found = [Event("transition", {key: row[key] for key in SENT}, row["id"], _one(row["group_id"]),
-                   _one(row["left_group_id"])) for row in rows]
-    return found + [Event("notice", document_of(view.notice, view.group, view.vcluster), view.notice.id,
-                          _one(view.notice.group_id)) for view in notices]
+    found = [
+        Event(
+            "transition",
+            {key: row[key] for key in SENT},
+            row["id"],
+            _one(row["group_id"]),
+            _one(row["left_group_id"]),
+        )
+        for row in rows
+    ]
+    return found + [
+        Event(
+            "notice",
+            document_of(view.notice, view.group, view.vcluster),
+            view.notice.id,
+            _one(view.notice.group_id),
+        )
+        for view in notices
+    ]
 
 
 def _one(group: int | None) -> frozenset[int]:
@@ -77,5 +107,9 @@ class Following:
 
 def progress(row: Mapping[str, Any]) -> Event:
     """Return what a row of the progress says."""
-    return Event("progress", {key: value for key, value in row.items() if key != "group_id"}, None,
-                 _one(row["group_id"]))
+    return Event(
+        "progress",
+        {key: value for key, value in row.items() if key != "group_id"},
+        None,
+        _one(row["group_id"]),
+    )

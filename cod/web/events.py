@@ -1,11 +1,12 @@
-"""Server-sent events: transitions of nodes as they are written to the history, the progress of disks being written,
-and notices; to each client what it may see.
+"""Server-sent events: transitions of nodes as they are written to the history, the progress of
+disks being written, and notices; to each client what it may see.
 
-One poll serves all streams of a process: twice a second it reads what is new in the history and the notices by id, and
-what has changed of the progress; what came of it is made into text once for each set of groups that somebody watches
-for. Ids only grow, but MariaDB may commit them out of order: the last `OVERLAP` ids are looked at again, and each row
-is sent once. A client that comes back names the last transition that it saw; of the notices it gets those that are not
-older. Who is slow to read is waited for up to `HELD` bytes.
+One poll serves all streams of a process: twice a second it reads what is new in the history and the
+notices by id, and what has changed of the progress; what came of it is made into text once for each
+set of groups that somebody watches for. Ids only grow, but MariaDB may commit them out of order:
+the last `OVERLAP` ids are looked at again, and each row is sent once. A client that comes back
+names the last transition that it saw; of the notices it gets those that are not older. Who is slow
+to read is waited for up to `HELD` bytes.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ class Hub:
             self._turn.release()
 
     def apart(self) -> float:
-        """Return seconds that a page should let pass between two fetches of its parts: the more watch, the more. (A
-        part takes some 10 ms; so all of them together take a sixth of a core, however many watch.)"""
+        """Return seconds that a page should let pass between two fetches of its parts: the more
+        watch, the more. (A part takes some 10 ms; so all of them together take a sixth of a core,
+        however many watch.)"""
         return max(SELDOM, len(self.streams) / 8)
 
     def leave(self, stream: EventStream) -> None:
@@ -92,10 +94,13 @@ class Hub:
 
     async def _look(self) -> None:
         rows, written, notices = await self.pool.read(
-            views.happened, self._transitions.after(), self._notices.after())
+            views.happened, self._transitions.after(), self._notices.after()
+        )
         now = {row["node"]: row for row in written}
-        told = events_of([row for row in rows if self._transitions.is_new(row["id"])],
-                          [view for view in notices if self._notices.is_new(view.notice.id)])
+        told = events_of(
+            [row for row in rows if self._transitions.is_new(row["id"])],
+            [view for view in notices if self._notices.is_new(view.notice.id)],
+        )
         told += [progress(row) for name, row in now.items() if self._progress.get(name) != row]
         self._progress = now
         texts: dict[Groups, str] = {}
@@ -116,7 +121,8 @@ def _person(who: Who) -> object:
 
 @implementer(IPushProducer)
 class EventStream:
-    """One client that follows the events. `again` asks who it is now: its session may be over, its groups others."""
+    """One client that follows the events. `again` asks who it is now: its session may be over, its
+    groups others."""
 
     def __init__(self, hub: Hub, request: Any, who: Who, again: Any) -> None:
         self._hub, self._request, self.who, self._again = hub, request, who, again
@@ -135,8 +141,9 @@ class EventStream:
         return self.who.groups
 
     async def start(self, after: int | None) -> None:
-        """Send what happens after the event `after` (None: from now on) until the client leaves; of what is past, the
-        last `BEHIND` at most: looking through years of it for everybody who comes would keep all others waiting."""
+        """Send what happens after the event `after` (None: from now on) until the client leaves; of
+        what is past, the last `BEHIND` at most: looking through years of it for everybody who comes
+        would keep all others waiting."""
         pool = self._hub.pool
         told = await pool.read(views.told_until, after)
         newest = await pool.read(views.last_event)
@@ -163,11 +170,17 @@ class EventStream:
                 self._reads = Deferred()
                 await self._reads
             self._behind = []  # it is in the tables, and read now
-            rows, _, notices = await self._hub.pool.read(views.happened, rows_seen.after(), notices_seen.after())
-            found = events_of([row for row in rows if rows_seen.is_new(row["id"])],
-                               [view for view in notices if notices_seen.is_new(view.notice.id)])
+            rows, _, notices = await self._hub.pool.read(
+                views.happened, rows_seen.after(), notices_seen.after()
+            )
+            found = events_of(
+                [row for row in rows if rows_seen.is_new(row["id"])],
+                [view for view in notices if notices_seen.is_new(view.notice.id)],
+            )
             self._speak("".join(each.text(self.groups) for each in found))
-            self._sent = {("transition", row["id"]) for row in rows} | {("notice", view.notice.id) for view in notices}
+            self._sent = {("transition", row["id"]) for row in rows} | {
+                ("notice", view.notice.id) for view in notices
+            }
             if len(rows) < AT_ONCE and len(notices) < AT_ONCE:
                 return
 
@@ -177,9 +190,14 @@ class EventStream:
             reads.callback(None)
 
     def _fresh(self, told: list[Event]) -> str:
-        """Return what of it the client has not been sent while it caught up, and did not know before."""
-        return "".join(each.text(self.groups) for each in told if (each.kind, each.row) not in self._sent
-                       and (each.row is None or each.row > self._floors[each.kind == "notice"]))
+        """Return what of it the client has not been sent while it caught up, and did not know
+        before."""
+        return "".join(
+            each.text(self.groups)
+            for each in told
+            if (each.kind, each.row) not in self._sent
+            and (each.row is None or each.row > self._floors[each.kind == "notice"])
+        )
 
     def hear(self, text: str, told: list[Event]) -> None:
         """Send what has happened; `text` is that for the stream's groups."""
@@ -190,7 +208,8 @@ class EventStream:
         if self._behind is not None:
             self._behind += told
             return
-        if self._careful:  # this look may have begun before the stream had caught up; the next one surely has not
+        # this look may have begun before the stream had caught up; the next one surely has not
+        if self._careful:
             self._careful -= 1
             text = self._fresh(told)
         if text:

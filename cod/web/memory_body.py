@@ -1,4 +1,5 @@
-"""The answer to a request whose body is in memory: the API's (route, flow, reply) or, by `portal.front`, a page."""
+"""The answer to a request whose body is in memory: the API's (route, flow, reply) or, by
+`portal.front`, a page."""
 
 from __future__ import annotations
 
@@ -14,7 +15,17 @@ from cod.model import Who
 from cod.web import openapi
 from cod.web.calls import carry_out, checked, permit, reply
 from cod.web.changes import place
-from cod.web.conditions import CSV, TEXT, Conditions, Tagged, as_json, encoded, tags, wants_csv, wants_text
+from cod.web.conditions import (
+    CSV,
+    TEXT,
+    Conditions,
+    Tagged,
+    as_json,
+    encoded,
+    tags,
+    wants_csv,
+    wants_text,
+)
 from cod.web.errors import HttpProblem, unexpected
 from cod.web.events import EventStream
 from cod.web.models import NoQuery, Nothing
@@ -54,7 +65,8 @@ class MemoryBody(Body):
     async def answer(self) -> None:
         """Answer by a page, a route, or one of the few things beside the table of routes."""
         request = self.request
-        if request.stranger and len(self.content) > STRANGERS:  # it came faster than was found out who sent it
+        # it came faster than was found out who sent it
+        if request.stranger and len(self.content) > STRANGERS:
             request.refuse(_too_large())
         if request.portal and request.is_page and request.getHeader("authorization") is None:
             asked = request.page_request(bytes(self.content))
@@ -76,18 +88,27 @@ class MemoryBody(Body):
             return await self.run(request.route, who)
         path = request.api_path or unquoted(request.path.decode("latin-1"))
         if not request.api_path and path != "/metrics":
-            raise HttpProblem(404, "not_found", f"there is nothing here; the API is below {PREFIX}/")
-        is_other = path in ("/openapi.json", "/events", "/metrics")  # read, and no route of the table
+            raise HttpProblem(
+                404, "not_found", f"there is nothing here; the API is below {PREFIX}/"
+            )
+        # read, and no route of the table
+        is_other = path in ("/openapi.json", "/events", "/metrics")
         if is_other and request.verb == "GET":
             return await self._other(path, who)
         allowed = ["GET"] if is_other else request.methods
         if not allowed:
-            raise HttpProblem(404, "not_found", "there is no such resource; see /api/v1/openapi.json")
+            raise HttpProblem(
+                404, "not_found", "there is no such resource; see /api/v1/openapi.json"
+            )
         allowed += [*(["HEAD"] if "GET" in allowed else []), "OPTIONS"]
         request.headers["Allow"] = ", ".join(allowed)
         if request.verb == "OPTIONS":
             return request.send(204, b"")
-        raise HttpProblem(405, "method_not_allowed", f"{request.verb} is not possible here, only {', '.join(allowed)}")
+        raise HttpProblem(
+            405,
+            "method_not_allowed",
+            f"{request.verb} is not possible here, only {', '.join(allowed)}",
+        )
 
     async def _other(self, path: str, who: Who) -> None:
         request, context = self.request, self.request.context
@@ -97,7 +118,9 @@ class MemoryBody(Body):
             raise HttpProblem(403, "forbidden", "only the site's administrators may do that")
         self.query(NoQuery)
         if path == "/metrics":
-            return request.send_text(200, await context.metrics(), "text/plain; version=0.0.4; charset=utf-8")
+            return request.send_text(
+                200, await context.metrics(), "text/plain; version=0.0.4; charset=utf-8"
+            )
         return request.send_tagged(as_json(openapi.document()))
 
     async def _events(self, query: EventQuery, who: Who) -> None:
@@ -108,7 +131,8 @@ class MemoryBody(Body):
             raise HttpProblem(503, "busy", refusal)
         last = request.getHeader("last-event-id") or ""
         return await EventStream(hub, request, who, request.caller).start(
-            number(last) if query.after is None and last else query.after)
+            number(last) if query.after is None and last else query.after
+        )
 
     # ------------------------------------------------ a route
 
@@ -117,8 +141,13 @@ class MemoryBody(Body):
         request, context = self.request, self.request.context
         permit(route, who)
         conditions = self._conditions(who)
-        ask = context.call(who, named(route.path, request.names), self.model(route), self.query(route.query or NoQuery),
-                           conditions.key)
+        ask = context.call(
+            who,
+            named(route.path, request.names),
+            self.model(route),
+            self.query(route.query or NoQuery),
+            conditions.key,
+        )
         try:
             value = await carry_out(context, route, ask, conditions)
         finally:
@@ -155,25 +184,39 @@ class MemoryBody(Body):
     def _repeat(self, route: Route, before: Repeated) -> None:
         self.request.headers["Idempotency-Replayed"] = "true"
         if route.reply is not None and not before.body:
-            raise HttpProblem(409, "shown_once", "this was done when it was asked first; what it made was a secret, "
-                              "which is shown once")
+            raise HttpProblem(
+                409,
+                "shown_once",
+                "this was done when it was asked first; what it made was a secret, "
+                "which is shown once",
+            )
         self._locate(route, json.loads(before.body) if before.body else None)
         self.request.send_text(before.status, before.body.encode())
 
     # ------------------------------------------------ reading the question
 
     def digested(self) -> bytes:
-        """Return what two headers say that can stand in place of a body: nothing, but of an upload."""
+        """Return what two headers say that can stand in place of a body: nothing, but of an
+        upload."""
         return b"\n"
 
     def _conditions(self, who: Who) -> Conditions:
-        """Return the conditions. The client's key fits a column and is nobody else's. Without one the flow still gets
-        one, because a flow whose commit has an unknown outcome is run again."""
+        """Return the conditions. The client's key fits a column and is nobody else's. Without one
+        the flow still gets one, because a flow whose commit has an unknown outcome is run again."""
         request = self.request
         key, match = request.getHeader("idempotency-key"), request.getHeader("if-match")
         said = b"\n".join([request.method, request.uri, self.digested(), self.content])
-        own = None if key is None else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
-        return Conditions(own, hashlib.sha256(said).hexdigest(), None if match is None else tags(match), tells=True)
+        own = (
+            None
+            if key is None
+            else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
+        )
+        return Conditions(
+            own,
+            hashlib.sha256(said).hexdigest(),
+            None if match is None else tags(match),
+            tells=True,
+        )
 
     def model(self, route: Route) -> BaseModel | None:
         """Return the body as the route's model of it. Raises `HttpProblem`."""
@@ -192,7 +235,11 @@ class MemoryBody(Body):
     def query(self, query: type[Q]) -> Q:
         """Return the query string as that model. Raises `HttpProblem`."""
         try:
-            pairs = parse_qsl(self.request.uri.partition(b"?")[2].decode(), keep_blank_values=True, max_num_fields=50)
+            pairs = parse_qsl(
+                self.request.uri.partition(b"?")[2].decode(),
+                keep_blank_values=True,
+                max_num_fields=50,
+            )
         except ValueError:
             raise HttpProblem(400, "bad_query", "the query string cannot be read") from None
         names = [name for name, _ in pairs]
@@ -202,4 +249,6 @@ class MemoryBody(Body):
 
 
 def _too_large() -> HttpProblem:
-    return HttpProblem(413, "too_large", f"the body may have at most {JSON_LIMIT} bytes, of strangers {STRANGERS}")
+    return HttpProblem(
+        413, "too_large", f"the body may have at most {JSON_LIMIT} bytes, of strangers {STRANGERS}"
+    )

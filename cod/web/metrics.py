@@ -1,8 +1,9 @@
-"""Prometheus metrics. Each process counts into files below the run folder; the web part adds them up for `/metrics`,
-and asks the database for what is there now.
+"""Prometheus metrics. Each process counts into files below the run folder; the web part adds them
+up for `/metrics`, and asks the database for what is there now.
 
-`prometheus_client` decides at its import whether several processes share the counters (PROMETHEUS_MULTIPROC_DIR), so
-this module is imported after the composition root has set it. Without it only the database's counts are shown.
+`prometheus_client` decides at its import whether several processes share the counters
+(PROMETHEUS_MULTIPROC_DIR), so this module is imported after the composition root has set it.
+Without it only the database's counts are shown.
 """
 
 from __future__ import annotations
@@ -25,11 +26,20 @@ from cod.pool import Pool, Tx
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
 FLOW_SECONDS = Histogram(
-    "cod_flow_seconds", "From a flow's queueing to its commit", ["flow"], buckets=BUCKETS)
-FLOW_ERRORS = Counter("cod_flow_errors", "Flows that ended in an exception, refusals included", ["flow"])
-QUEUED = Gauge("cod_flows_queued", "Flows waiting for a database thread", ["part"], multiprocess_mode="livesum")
-UP = Gauge("cod_part_up", "Processes of each part that are running", ["part"], multiprocess_mode="livesum")
-CONFD = Counter("cod_confd", "Agents' connections: opened, refused, broken, lost; orders sent", ["what"])
+    "cod_flow_seconds", "From a flow's queueing to its commit", ["flow"], buckets=BUCKETS
+)
+FLOW_ERRORS = Counter(
+    "cod_flow_errors", "Flows that ended in an exception, refusals included", ["flow"]
+)
+QUEUED = Gauge(
+    "cod_flows_queued", "Flows waiting for a database thread", ["part"], multiprocess_mode="livesum"
+)
+UP = Gauge(
+    "cod_part_up", "Processes of each part that are running", ["part"], multiprocess_mode="livesum"
+)
+CONFD = Counter(
+    "cod_confd", "Agents' connections: opened, refused, broken, lost; orders sent", ["what"]
+)
 
 ABOUT = {
     "nodes": ("state", "Nodes by state"),
@@ -74,9 +84,15 @@ class Energy(Collector):
 
     def collect(self) -> Iterator[Any]:
         """Yield the metrics, for the registry."""
-        used = CounterMetricFamily("cod_energy_joules", "Used by nodes since they are counted", labels=["group"])
-        saved = CounterMetricFamily("cod_energy_saved_joules", "Not used because nodes slept", labels=["group"])
-        watts = GaugeMetricFamily("cod_watts", "What nodes draw now, measured or by type and state", labels=["type"])
+        used = CounterMetricFamily(
+            "cod_energy_joules", "Used by nodes since they are counted", labels=["group"]
+        )
+        saved = CounterMetricFamily(
+            "cod_energy_saved_joules", "Not used because nodes slept", labels=["group"]
+        )
+        watts = GaugeMetricFamily(
+            "cod_watts", "What nodes draw now, measured or by type and state", labels=["type"]
+        )
         reserve = GaugeMetricFamily("cod_reserve_nodes", "Free nodes", labels=["type", "readiness"])
         by_group = {"used": used, "saved": saved}
         for what, label, value in self._gauges:

@@ -8,7 +8,15 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SecretStr,
+)
 
 from cod.model import DNS_LABEL, LONGEST, Page
 
@@ -17,10 +25,28 @@ R = TypeVar("R", bound=BaseModel)
 DnsLabel = Annotated[str, Field(pattern=f"^{DNS_LABEL}$", description="a DNS label")]
 FULL = 127  # characters of GROUP/NAME
 REVISION = FULL + 17  # characters of GROUP/NAME@REVISION
-TemplateName = Annotated[str, Field(min_length=1, max_length=REVISION, description="'name' or 'name@revision'; a bare "
-                                    "name is the group's own template, or else the site's; 'site/name' is the site's")]
-OwnName = Annotated[str, Field(min_length=1, max_length=FULL, description="for a group, bare or in full: 'debian' and "
-                               "'physics/debian' are the same for group physics")]
+TemplateName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=REVISION,
+        description=(
+            "'name' or 'name@revision'; a bare "
+            "name is the group's own template, or else the site's; 'site/name' is the site's"
+        ),
+    ),
+]
+OwnName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=FULL,
+        description=(
+            "for a group, bare or in full: 'debian' and "
+            "'physics/debian' are the same for group physics"
+        ),
+    ),
+]
 Seconds = Annotated[float, Field(gt=0, le=1e10, allow_inf_nan=False)]
 Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="of the file; checked")]
@@ -29,8 +55,8 @@ Xml = Annotated[str, Field(max_length=2**20)]
 
 @dataclass(frozen=True)
 class OneOrSeveral:
-    """A filter by state: 'off', or 'off,inactive'. Anything else is refused: an empty list would be no answer to a slip
-    of the pen. The document shows it as a list with commas between."""
+    """A filter by state: 'off', or 'off,inactive'. Anything else is refused: an empty list would be
+    no answer to a slip of the pen. The document shows it as a list with commas between."""
 
     states: type[StrEnum]
 
@@ -38,13 +64,19 @@ class OneOrSeveral:
         """Return the text's schema, with the check after it."""
         return handler.generate_schema(Annotated[source, AfterValidator(self._known)])
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: Any, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         """Return the document's view."""
         return {"type": "array", "items": {"type": "string", "enum": list(self.states)}}
 
     def _known(self, text: str | None) -> str | None:
-        if text and not {each.strip() for each in text.split(",") if each.strip()} <= set(self.states):
-            raise ValueError(f"should be {', '.join(self.states)}, or several of them with commas between")
+        if text and not {each.strip() for each in text.split(",") if each.strip()} <= set(
+            self.states
+        ):
+            raise ValueError(
+                f"should be {', '.join(self.states)}, or several of them with commas between"
+            )
         return text
 
 
@@ -82,8 +114,11 @@ class Paged(Query):
 
     limit: int = Field(default=100, ge=1, le=LONGEST, description="items in one answer at most")
     after: str = Field(default="", max_length=600, description="the `next` of the answer before")
-    q: str = Field(default="", max_length=REVISION, description="only what has this in a name or a sentence, whatever "
-                   "the case")
+    q: str = Field(
+        default="",
+        max_length=REVISION,
+        description="only what has this in a name or a sentence, whatever the case",
+    )
 
     @property
     def page(self) -> Page:
@@ -97,7 +132,8 @@ class Paged(Query):
 
 
 class Reply(BaseModel):
-    """A reply's body, made from a record's attributes. `closed`: what only administrators see, others as null."""
+    """A reply's body, made from a record's attributes. `closed`: what only administrators see,
+    others as null."""
 
     model_config = ConfigDict(from_attributes=True)
     closed: ClassVar[frozenset[str]] = frozenset()
@@ -105,7 +141,11 @@ class Reply(BaseModel):
     def for_others(self) -> Self:
         """Return the reply as people see it who are not administrators, nested replies included."""
         parts = {name: _for_others(getattr(self, name)) for name in _with_closed(type(self))}
-        return self.model_copy(update=parts | dict.fromkeys(self.closed)) if parts or self.closed else self
+        return (
+            self.model_copy(update=parts | dict.fromkeys(self.closed))
+            if parts or self.closed
+            else self
+        )
 
 
 def _for_others(value: Any) -> Any:
@@ -117,8 +157,11 @@ def _for_others(value: Any) -> Any:
 @cache
 def _with_closed(model: type[Reply]) -> frozenset[str]:
     """Return the fields in whose values something is closed."""
-    return frozenset(name for name, field in model.model_fields.items() if any(
-        each.closed or _with_closed(each) for each in _replies(field.annotation)))
+    return frozenset(
+        name
+        for name, field in model.model_fields.items()
+        if any(each.closed or _with_closed(each) for each in _replies(field.annotation))
+    )
 
 
 def _replies(annotation: Any) -> Iterator[type[Reply]]:
@@ -144,8 +187,8 @@ class Items(Reply, Generic[R]):
 
 
 class ListPage(Items[R], Generic[R]):
-    """A part of a list. `next`: the `after` of the next part, null on the last; `total`: items of all parts, null where
-    there are too many to count."""
+    """A part of a list. `next`: the `after` of the next part, null on the last; `total`: items of
+    all parts, null where there are too many to count."""
 
     next: str | None
     total: int | None

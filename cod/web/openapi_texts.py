@@ -11,22 +11,41 @@ Lists come in pages: `limit`, `sort`, `q`, and `after`, which is the `next` of t
 stable `code`. The server's own UNIX socket needs no credentials."""
 
 TAGS = {
-    "nodes": "Machines", "types": "Node types: kinds of machines", "blocks": "Nodes that share a rack or a switch",
-    "switches": "Switches whose ports COD puts into VLANs", "ports": "Switch ports of nodes",
-    "captures": "Nodes' disks, saved as images", "images": "Disk and partition images",
-    "uploads": "Resumable uploads (tus protocol)", "templates": "Configuration templates",
-    "vclusters": "Virtual clusters", "requests": "Requests for nodes", "plan": "Actions of the resource manager's "
-    "next pass",
-    "match": "Forecasts of requests", "reclaims": "Nodes taken for requests of higher priority",
+    "nodes": "Machines",
+    "types": "Node types: kinds of machines",
+    "blocks": "Nodes that share a rack or a switch",
+    "switches": "Switches whose ports COD puts into VLANs",
+    "ports": "Switch ports of nodes",
+    "captures": "Nodes' disks, saved as images",
+    "images": "Disk and partition images",
+    "uploads": "Resumable uploads (tus protocol)",
+    "templates": "Configuration templates",
+    "vclusters": "Virtual clusters",
+    "requests": "Requests for nodes",
+    "plan": "Actions of the resource manager's next pass",
+    "match": "Forecasts of requests",
+    "reclaims": "Nodes taken for requests of higher priority",
     "shares": "Groups' shares, guarantees and limits",
-    "vcms": "Virtual cluster managers", "groups": "Groups: owners of vclusters, images and templates",
-    "notices": "Notices to groups and administrators", "energy": "Energy that nodes used",
-    "timeline": "Nodes held over time", "calendar": "Nodes held, and coming, in time",
-    "volumes": "Volumes on file servers, which vclusters mount", "fileservers": "The site's file servers",
-    "pool": "Nodes by state over time", "users": "People", "invitations": "Invitation links",
-    "me": "Your own account", "sign-in": "Tokens for name and password", "tokens": "The site's tokens",
-    "audit": "Log of changes", "conflicts": "Conflicts of addresses and identities", "states": "The nodes' lifecycle",
-    "health": "State of the server", "server": "Name and version of the server", "events": "Live events",
+    "vcms": "Virtual cluster managers",
+    "groups": "Groups: owners of vclusters, images and templates",
+    "notices": "Notices to groups and administrators",
+    "energy": "Energy that nodes used",
+    "timeline": "Nodes held over time",
+    "calendar": "Nodes held, and coming, in time",
+    "volumes": "Volumes on file servers, which vclusters mount",
+    "fileservers": "The site's file servers",
+    "pool": "Nodes by state over time",
+    "users": "People",
+    "invitations": "Invitation links",
+    "me": "Your own account",
+    "sign-in": "Tokens for name and password",
+    "tokens": "The site's tokens",
+    "audit": "Log of changes",
+    "conflicts": "Conflicts of addresses and identities",
+    "states": "The nodes' lifecycle",
+    "health": "State of the server",
+    "server": "Name and version of the server",
+    "events": "Live events",
 }
 
 ERRORS = {
@@ -48,25 +67,44 @@ ERRORS = {
 ALWAYS = ("400", "401", "403", "404", "405", "409", "413", "415", "421", "422", "500", "503")
 
 HEADERS = {
-    "Idempotency-Key": "Client's name of this request. A repetition within a day gets the first answer and has no "
-    "further effect",
-    "If-Match": "Tags from `ETag`, or '*': apply the change only if the thing still has one of them",
+    "Idempotency-Key": (
+        "Client's name of this request. A repetition within a day gets the first answer and has no "
+        "further effect"
+    ),
+    "If-Match": (
+        "Tags from `ETag`, or '*': apply the change only if the thing still has one of them"
+    ),
     "If-None-Match": "Tags that the client has: 304 if the thing still has one of them",
 }
 
 EXAMPLES: dict[str, dict[str, object]] = {
-    "VclusterCreate": {"name": "web", "size": 4, "template": "debian", "group": "physics", "lease": 86400.0,
-                       "attributes": '<requires><memory><mib min="32GiB"/></memory></requires>'},
-    "Resize": {"size": 8}, "Extend": {"lease": 86400.0}, "Release": {"nodes": ["n3", "n4"]},
+    "VclusterCreate": {
+        "name": "web",
+        "size": 4,
+        "template": "debian",
+        "group": "physics",
+        "lease": 86400.0,
+        "attributes": '<requires><memory><mib min="32GiB"/></memory></requires>',
+    },
+    "Resize": {"size": 8},
+    "Extend": {"lease": 86400.0},
+    "Release": {"nodes": ["n3", "n4"]},
     "VolumeCreate": {"name": "data", "size": 214748364800, "group": "physics"},
     "VolumeAttach": {"vcluster": "web", "mount": "/data", "read_only": True},
-    "NameSet": {"target": "n3"}, "RequestSubmit": {"tuples": [{"count": 2}], "wait": False},
+    "NameSet": {"target": "n3"},
+    "RequestSubmit": {"tuples": [{"count": 2}], "wait": False},
     "MatchAsk": {"count": 8, "group": "physics", "template": "debian"},
     "GroupCreate": {"name": "physics", "priority": 10, "email": "ann@example.org"},
     "GroupPatch": {"priority": 20, "events": ["notices", "vclusters"]},
-    "Because": {"reason": "its fan is loud"}, "PowerWish": {"desired": "cycle"},
-    "NodePatch": {"block": "rack1"}, "TypePatch": {"name": "large", "cost": 4.0}, "BlockCreate": {"name": "rack1"},
-    "BlockNodes": {"nodes": ["rack1-*"]}, "ReclaimAnswer": {"nodes": ["n3"]},
-    "TemplateDocument": {"document": '<template name="web"><image target="disk" name="debian"/></template>',
-                         "group": "physics"},
+    "Because": {"reason": "its fan is loud"},
+    "PowerWish": {"desired": "cycle"},
+    "NodePatch": {"block": "rack1"},
+    "TypePatch": {"name": "large", "cost": 4.0},
+    "BlockCreate": {"name": "rack1"},
+    "BlockNodes": {"nodes": ["rack1-*"]},
+    "ReclaimAnswer": {"nodes": ["n3"]},
+    "TemplateDocument": {
+        "document": '<template name="web"><image target="disk" name="debian"/></template>',
+        "group": "physics",
+    },
 }

@@ -1,4 +1,5 @@
-"""Names of PCI devices, from the list that the distribution ships (Debian's package pci.ids), where it is installed."""
+"""Names of PCI devices, from the list that the distribution ships (Debian's package pci.ids), where
+it is installed."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ PLACES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 
 @dataclass(frozen=True, slots=True)
 class PciNames:
-    """The list. Keys are lower-case hex digits: a vendor's four, vendor and device's eight, class and subclass' four
-    (two: the class alone)."""
+    """The list. Keys are lower-case hex digits: a vendor's four, vendor and device's eight, class
+    and subclass' four (two: the class alone)."""
 
     vendors: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, str] = field(default_factory=dict)
@@ -29,7 +30,8 @@ class PciNames:
 
 
 def installed() -> PciNames:
-    """Return the installed list; an empty one where none is installed. A list that was replaced is read again."""
+    """Return the installed list; an empty one where none is installed. A list that was replaced is
+    read again."""
     for path in PLACES:
         try:
             return read(path, path.stat().st_mtime_ns)
@@ -46,7 +48,8 @@ def read(path: Path, _changed: int) -> PciNames:
     classes: dict[str, str] = {}
     above, in_classes = "", False
     for line in path.read_text("utf-8", "replace").splitlines():
-        if not line.strip() or line.startswith(("#", "\t\t")):  # boards and programming interfaces are not looked up
+        # boards and programming interfaces are not looked up
+        if not line.strip() or line.startswith(("#", "\t\t")):
             continue
         below = line.startswith("\t")
         if not below:

@@ -1,9 +1,11 @@
-"""A request to the web server: what it asks for, who sends it, where its body goes, and how an answer is sent.
+"""A request to the web server: what it asks for, who sends it, where its body goes, and how an
+answer is sent.
 
-A request is all of these for every kind of body. What differs is its `Body`, chosen once when the headers are there
-(`web.server.body_of`): in memory (`web.memory_body`), a piece of an upload, or a form with a file (`web.uploads`). What
-is refused on the way is answered when the request is all there, so that the client can hear why. Every answer of the
-API that is not a success is a problem document (RFC 9457).
+A request is all of these for every kind of body. What differs is its `Body`, chosen once when the
+headers are there (`web.server.body_of`): in memory (`web.memory_body`), a piece of an upload, or a
+form with a file (`web.uploads`). What is refused on the way is answered when the request is all
+there, so that the client can hear why. Every answer of the API that is not a success is a problem
+document (RFC 9457).
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ class Body(ABC):
 class ApiRequest(http.Request):
     """One request.
 
-    route, names  the API's route that is asked, None if none is, and what its path names; found once
+    route, names  the API's route that is asked, None if none is, and what its path names; found
+                  once
     methods       those that the path has where it has not the one that is asked
     who           who asks, as soon as that is known
     stranger      why that is nobody, where no token and no session was shown
@@ -87,7 +90,11 @@ class ApiRequest(http.Request):
     route: Route | None = None
 
     def __init__(
-        self, context: Context, portal: Portal | None, channel: Any, body_of: Callable[[ApiRequest], Body]
+        self,
+        context: Context,
+        portal: Portal | None,
+        channel: Any,
+        body_of: Callable[[ApiRequest], Body],
     ) -> None:
         super().__init__(channel)
         self.context, self.portal, self._body_of = context, portal, body_of
@@ -110,7 +117,8 @@ class ApiRequest(http.Request):
     # ------------------------------------------------ the question
 
     def getHeader(self, key: Any) -> Any:
-        """Return a header as Twisted does, but take bytes that are not UTF-8 as text instead of raising."""
+        """Return a header as Twisted does, but take bytes that are not UTF-8 as text instead of
+        raising."""
         if isinstance(key, bytes):
             return super().getHeader(key)
         values = self.requestHeaders.getRawHeaders(key.encode("ascii"))
@@ -118,7 +126,8 @@ class ApiRequest(http.Request):
 
     @property
     def address(self) -> str:
-        """Return the client's address. Where COD itself has no TLS, a proxy on this host says it; others are not asked.
+        """Return the client's address. Where COD itself has no TLS, a proxy on this host says it;
+        others are not asked.
         """
         peer = str(self.channel.transport.getPeer().host)
         told = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
@@ -140,13 +149,21 @@ class ApiRequest(http.Request):
     def page_request(self, body: bytes) -> PageRequest:
         """Return the request as the portal takes it."""
         path, _, query = self.uri.decode("latin-1").partition("?")
-        return PageRequest(self.verb, unquoted(path), query, self.getHeader, body,
-                           sessions.visit(self.session, self.getHeader("cookie")), self.address)
+        return PageRequest(
+            self.verb,
+            unquoted(path),
+            query,
+            self.getHeader,
+            body,
+            sessions.visit(self.session, self.getHeader("cookie")),
+            self.address,
+        )
 
     # ------------------------------------------------ arriving
 
     def gotLength(self, length: int | None) -> None:
-        """Find out what is asked and by whom, and decide where the body goes: the headers are there."""
+        """Find out what is asked and by whom, and decide where the body goes: the headers are
+        there."""
         self.length = length
         # Twisted tells a request its first line when the body is there, too.
         self.method, self.uri = self.channel._command, self.channel._path
@@ -156,8 +173,15 @@ class ApiRequest(http.Request):
         self.body = self._body_of(self)
         if self.api_path:
             self.route, self.names, self.methods = find(ROUTES, self.verb, self.api_path)
-        if self.channel._version == b"HTTP/1.1" and len(self.requestHeaders.getRawHeaders(b"host", [])) != 1:
-            self.refuse(HttpProblem(400, "bad_request", "a request of HTTP/1.1 names its host once (RFC 9112, 3.2)"))
+        if (
+            self.channel._version == b"HTTP/1.1"
+            and len(self.requestHeaders.getRawHeaders(b"host", [])) != 1
+        ):
+            self.refuse(
+                HttpProblem(
+                    400, "bad_request", "a request of HTTP/1.1 names its host once (RFC 9112, 3.2)"
+                )
+            )
         if all(map(self.requestHeaders.hasHeader, (b"content-length", b"transfer-encoding"))):
             self.channel.persistent = False
         self.authentic = ensureDeferred(self._authenticate())
@@ -185,7 +209,8 @@ class ApiRequest(http.Request):
         self._swallowed += self.body.drop()
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """Answer: all is there. Unlike Twisted's own, this method looks into no form: bodies are JSON or files."""
+        """Answer: all is there. Unlike Twisted's own, this method looks into no form: bodies are
+        JSON or files."""
         self.clientproto = version
         assert self.body is not None
         assert self.authentic is not None
@@ -222,49 +247,74 @@ class ApiRequest(http.Request):
         if self.context.local:
             return Who(f"user:{_peer_name(self.channel)}", admin=True, local=True)
         shown = self.getHeader("authorization")
-        if shown is None and (cookie := sessions.cookies(self.getHeader("cookie")).get(sessions.SESSION)):
+        if shown is None and (
+            cookie := sessions.cookies(self.getHeader("cookie")).get(sessions.SESSION)
+        ):
             self.session = await self.context.signin.session(
-                cookie, address=self.address, by_itself=_by_itself(self.path, self.uri))
+                cookie, address=self.address, by_itself=_by_itself(self.path, self.uri)
+            )
             if self.session is None:
                 raise HttpProblem(401, "unauthorised", "you are not signed in any more")
             return self.session.who
         kind, _, token = (shown or "").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise HttpProblem(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
-        who = await self.context.pool.read(tokens.caller, token.strip(), self.address, self.context.clock(),
-                                           self.context.site.current.signin)
+        who = await self.context.pool.read(
+            tokens.caller,
+            token.strip(),
+            self.address,
+            self.context.clock(),
+            self.context.site.current.signin,
+        )
         if who is None:
-            raise HttpProblem(401, "unauthorised", "the token is not valid: unknown, expired, revoked, or its user "
-                              "has to sign in first")
+            raise HttpProblem(
+                401,
+                "unauthorised",
+                "the token is not valid: unknown, expired, revoked, or its user "
+                "has to sign in first",
+            )
         return who
 
     def permitted(self) -> Who:
-        """Return who asks. Raises `HttpProblem` for what is refused already, for strangers unless the route is open to
-        them, and unless what a browser asks for by its cookie comes from a page of ours."""
-        is_open = self.route is not None and self.route.open and self.getHeader("authorization") is None
+        """Return who asks. Raises `HttpProblem` for what is refused already, for strangers unless
+        the route is open to them, and unless what a browser asks for by its cookie comes from a
+        page of ours."""
+        is_open = (
+            self.route is not None and self.route.open and self.getHeader("authorization") is None
+        )
         if wrong := self.refusal or (None if is_open else self.stranger):
             raise wrong
         if self.session:
             check_host(self.getHeader("host"), self.context.names)
             visit = sessions.visit(self.session, self.getHeader("cookie"))
-            genuine = same_origin(self.getHeader) and visit.proves(self.getHeader("x-csrf-token") or "")
+            genuine = same_origin(self.getHeader) and visit.proves(
+                self.getHeader("x-csrf-token") or ""
+            )
             if self.verb != "GET" and not genuine:
-                raise HttpProblem(403, "form_expired", "a browser's script should send X-CSRF-Token, from a page of "
-                                  "this site")
+                raise HttpProblem(
+                    403,
+                    "form_expired",
+                    "a browser's script should send X-CSRF-Token, from a page of this site",
+                )
         return self.who or Who("nobody", address=self.address)
 
     # ------------------------------------------------ the answer
 
-    def send_tagged(self, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
+    def send_tagged(
+        self, body: bytes, kind: str = "application/json", secret: bool = False
+    ) -> None:
         """Answer a GET; with 304 where the client has that answer already."""
         self.headers["ETag"] = tag(body)
         if fits(self.getHeader("if-none-match"), body):
             return self.send(304, b"")
         return self.send_text(200, body, kind, secret)
 
-    def send_text(self, status: int, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
-        """Send text, by gzip where the client takes that. Not to a browser's session, nor with a secret in it: who can
-        make a browser ask, and sees the length of the answer, would learn what is in it."""
+    def send_text(
+        self, status: int, body: bytes, kind: str = "application/json", secret: bool = False
+    ) -> None:
+        """Send text, by gzip where the client takes that. Not to a browser's session, nor with a
+        secret in it: who can make a browser ask, and sees the length of the answer, would learn
+        what is in it."""
         if len(body) >= WORTH_PACKING and not secret and self.session is None:
             self.headers["Vary"] = "Accept-Encoding"
             if gzips(self.getHeader("accept-encoding") or ""):
@@ -286,12 +336,19 @@ class ApiRequest(http.Request):
         if wrong.status == 401:
             self.headers["WWW-Authenticate"] = "Bearer"
         self.headers |= wrong.headers()
-        body = {"type": f"urn:cod:problem:{wrong.code}", "title": phrase(wrong.status),
-                "status": wrong.status, "detail": wrong.detail, "code": wrong.code}
+        body = {
+            "type": f"urn:cod:problem:{wrong.code}",
+            "title": phrase(wrong.status),
+            "status": wrong.status,
+            "detail": wrong.detail,
+            "code": wrong.code,
+        }
         if wrong.field:
             body["field"] = wrong.field
         if wrong.status == 422 and wrong.faults:
-            body["errors"] = [{"field": field, "detail": detail} for field, detail in wrong.faults.items()]
+            body["errors"] = [
+                {"field": field, "detail": detail} for field, detail in wrong.faults.items()
+            ]
         self.send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 
     def send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
@@ -299,9 +356,15 @@ class ApiRequest(http.Request):
         assert self.body is not None
         quiet = status < 400 and (self.method in (b"GET", b"HEAD") or self.body.quiet)
         log.log(
-            logging.DEBUG if quiet else logging.INFO, "%s %s %s: %d in %.0f ms%s",
-            self.who.name if self.who else "nobody", self.method.decode("latin-1"), shown(self.path), status,
-            1000 * (self.context.reactor.seconds() - self._started), f": {why}" if why else "")
+            logging.DEBUG if quiet else logging.INFO,
+            "%s %s %s: %d in %.0f ms%s",
+            self.who.name if self.who else "nobody",
+            self.method.decode("latin-1"),
+            shown(self.path),
+            status,
+            1000 * (self.context.reactor.seconds() - self._started),
+            f": {why}" if why else "",
+        )
         if self.gone:
             return
         out: Any = self
@@ -329,12 +392,14 @@ def shown(path: bytes) -> str:
 
 
 def _by_itself(path: bytes, uri: bytes) -> bool:
-    """Return whether a page asks for that, whether or not anybody looks at it: events, its live parts."""
+    """Return whether a page asks for that, whether or not anybody looks at it: events, its live
+    parts."""
     return path.endswith(b"/events") or b"part=" in uri.partition(b"?")[2]
 
 
 def _peer_name(channel: Any) -> str:
-    """Return the user at the other end of the UNIX socket, by number: the kernel says (SO_PEERCRED)."""
+    """Return the user at the other end of the UNIX socket, by number: the kernel says
+    (SO_PEERCRED)."""
     peer = channel.transport.getHandle().getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     uid = struct.unpack("3i", peer)[1]
     return "root" if uid == 0 else f"uid{uid}"

@@ -1,9 +1,10 @@
-"""What a route of the REST API is, and how one is found. The routes themselves are in `web.resources`.
+"""What a route of the REST API is, and how one is found. The routes themselves are in
+`web.resources`.
 
-A route is typed from the question to the reply: mypy refuses one that reads what its path, its body or its query string
-has not, or whose reply is not made of what its flow returns. Body, query string and reply are pydantic models; what a
-path names is a record (`Names`), because a type checker cannot read the pattern; that both say the same is checked when
-the route is made.
+A route is typed from the question to the reply: mypy refuses one that reads what its path, its body
+or its query string has not, or whose reply is not made of what its flow returns. Body, query string
+and reply are pydantic models; what a path names is a record (`Names`), because a type checker
+cannot read the pattern; that both say the same is checked when the route is made.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from cod.web.signin.service import SignIn
 
 @dataclass(frozen=True)
 class Names:
-    """What a question's path names, as text: a field for each {name} of the pattern. This one: nothing."""
+    """What a question's path names, as text: a field for each {name} of the pattern. This one:
+    nothing."""
 
     def texts(self) -> dict[str, str]:
         """Return the names and what they stand for, in the path's order."""
@@ -113,7 +115,8 @@ class Call(Generic[N_co, B_co, Q_co]):
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
     consoles      the folder that consoles are kept in; None: nowhere
-    host          the name and port by which a browser that asks has reached this server; '' for programs
+    host          the name and port by which a browser that asks has reached this server; '' for
+                  programs
     fingerprint   SHA-256 of the web server's certificate, hex; '': it has none of its own
     prepared      what the route's `before` made of the question
     """
@@ -184,9 +187,14 @@ def _wanting(right: Right, kind: str, about: str) -> ThingClaims:
 
 
 def owner(group: str) -> RequiredRight:
-    """Return the right to make an image or template: for a group its members', for the site ('' or 'site', as
-    `store.people.groups.owner_id` takes it) its administrators', because everybody runs what is the site's."""
-    return RequiredRight(Right.ADMIN) if group in ("", SITE) else RequiredRight(Right.USE, "group", group)
+    """Return the right to make an image or template: for a group its members', for the site ('' or
+    'site', as `store.people.groups.owner_id` takes it) its administrators', because everybody runs
+    what is the site's."""
+    return (
+        RequiredRight(Right.ADMIN)
+        if group in ("", SITE)
+        else RequiredRight(Right.USE, "group", group)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,22 +203,26 @@ class Route(Generic[N, B, Q, V]):
 
     claims   the rights that a question wants
     call     the flow (a function of tx) for a question
-    before   something slow to do with the question before its flow, in a thread that is no database's: see
-             `Call.prepared`
+    before   something slow to do with the question before its flow, in a thread that is no
+             database's: see `Call.prepared`
     work     something slow to do with the flow's value, in a thread; the reply is what it returns
-    shape    the reply for the flow's value; None where there is nothing to say (204), or `work` makes it
+    shape    the reply for the flow's value; None where there is nothing to say (204), or `work`
+             makes it
     reply    the model of the reply
     names    the record of what the path names
     status   of success
     local    only for the local administrator on the UNIX socket
     secret   it shows a secret: not for a token that may only read
     upload   of one resumable upload: `web.uploads` answers, by the tus protocol
-    act      what to do in place of a flow, where that takes more than one transaction; its value is the reply
+    act      what to do in place of a flow, where that takes more than one transaction; its value is
+             the reply
     open     for those who have not signed in yet, too
     dear     it costs the server so much that each person has a ration of such questions
     quiet    it changes nothing, though its question needs a body: whoever may look may ask
-    sketch   of a GET: a flow that makes a short reply in place of the whole, for the audit to compare before and after
-    makes    the path of what it makes, with fields of its reply in braces; '': it changes what its own path names
+    sketch   of a GET: a flow that makes a short reply in place of the whole, for the audit to
+             compare before and after
+    makes    the path of what it makes, with fields of its reply in braces; '': it changes what its
+             own path names
     action   its name in the audit, where `web.changes.action` does not find a good one
     """
 
@@ -248,19 +260,22 @@ class Route(Generic[N, B, Q, V]):
         return self.method != "GET" and not self.quiet
 
     def shown(self, value: V, who: Who) -> BaseModel | None:
-        """Return the reply for the flow's value, with what `who` may know of it; None where there is nothing to say."""
+        """Return the reply for the flow's value, with what `who` may know of it; None where there
+        is nothing to say."""
         return None if self.shape is None else open_to(self.shape(value), who)
 
 
 def check_names(path: str, names: type[Names]) -> None:
-    """Raise ValueError unless `names` has the fields that the path pattern has in braces, in the same order."""
+    """Raise ValueError unless `names` has the fields that the path pattern has in braces, in the
+    same order."""
     wanted, given = re.findall(r"\{(\w+)\}", path), [each.name for each in fields(names)]
     if wanted != given:
         raise ValueError(f"{path} has the names {wanted}, and {names.__name__} has {given}")
 
 
 def named(path: str, values: Mapping[str, str]) -> Names:
-    """Return the record of what the path pattern names, with those of `values` that belong to it."""
+    """Return the record of what the path pattern names, with those of `values` that belong to
+    it."""
     wanted = re.findall(r"\{(\w+)\}", path)
     record = next(each for each in _RECORDS if [one.name for one in fields(each)] == wanted)
     return record(**{name: values[name] for name in wanted})
@@ -288,26 +303,49 @@ class Shaped(Generic[V_contra, R]):
 
 @dataclass(frozen=True, slots=True)
 class Worked(Generic[N_contra, B_contra, Q_contra, V_contra, R]):
-    """A reply model, and what makes a reply of the question and a flow's value, slowly: in a thread."""
+    """A reply model, and what makes a reply of the question and a flow's value, slowly: in a
+    thread."""
 
     model: type[R]
     work: Callable[[Call[N_contra, B_contra, Q_contra], V_contra], R]
 
 
 def route(
-    method: str, path: str, claims: Claims[N, B, Q], summary: str,
-    call: Callable[[Call[N, B, Q]], Flow[V | Result[V]]], *,
-    reply: MadeOf[V] | Worked[N, B, Q, V, Any] | None = None, names: type[N] | None = None,
-    body: type[B] | None = None, query: type[Q] | None = None,
+    method: str,
+    path: str,
+    claims: Claims[N, B, Q],
+    summary: str,
+    call: Callable[[Call[N, B, Q]], Flow[V | Result[V]]],
+    *,
+    reply: MadeOf[V] | Worked[N, B, Q, V, Any] | None = None,
+    names: type[N] | None = None,
+    body: type[B] | None = None,
+    query: type[Q] | None = None,
     act: Callable[[SignIn, Call[N, B, Q]], Awaitable[V]] | None = None,
     before: Callable[[Call[N, B, Q]], Any] | None = None,
-    audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None, **rest: Any,
+    audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None,
+    **rest: Any,
 ) -> Route[N, B, Q, V]:
-    """Return a route; see `Route`. `reply`: its model, which has a class method `of`; or a `Shaped`, or a `Worked`.
-    Raises ValueError for a path and `names` that do not fit."""
+    """Return a route; see `Route`. `reply`: its model, which has a class method `of`; or a
+    `Shaped`, or a `Worked`. Raises ValueError for a path and `names` that do not fit."""
     model: Any = reply if isinstance(reply, type) else getattr(reply, "model", None)
-    return Route(method, path, claims, summary, call, getattr(reply, "of", None), getattr(reply, "work", None), model,
-                 names or Names, body, query, act=act, before=before, audit_view=audit_view, **rest)
+    return Route(
+        method,
+        path,
+        claims,
+        summary,
+        call,
+        getattr(reply, "of", None),
+        getattr(reply, "work", None),
+        model,
+        names or Names,
+        body,
+        query,
+        act=act,
+        before=before,
+        audit_view=audit_view,
+        **rest,
+    )
 
 
 def as_it_is(model: type[R]) -> Shaped[R, R]:
@@ -322,19 +360,28 @@ def nothing(value: T) -> Flow[T]:
 
 def listed(reply: type[Items[R]], item: Callable[[T], R]) -> Shaped[Sequence[T], Items[R]]:
     """Return the reply for a list, or a part of one, whose items are shaped by `item`."""
+
     def shape(values: Sequence[T]) -> Items[R]:
         part: dict[str, Any] = {
-            name: getattr(values, name, None) for name in ("next", "total") if name in reply.model_fields}
+            name: getattr(values, name, None)
+            for name in ("next", "total")
+            if name in reply.model_fields
+        }
         return reply(items=[item(each) for each in values], **part)
+
     return Shaped(reply, shape)
 
 
 def in_parts(
-    flow: Flow[list[T]], page: Page, texts: Callable[[T], Iterable[str]], default: str = "name",
+    flow: Flow[list[T]],
+    page: Page,
+    texts: Callable[[T], Iterable[str]],
+    default: str = "name",
     **keys: Callable[[T], Any],
 ) -> Flow[Listed[T]]:
-    """Return a flow that returns a short list, as one that returns the part of it that is asked for. `keys`: what it
-    can be ordered by; `default` among them is unique; `texts` are searched for `q`."""
+    """Return a flow that returns a short list, as one that returns the part of it that is asked
+    for. `keys`: what it can be ordered by; `default` among them is unique; `texts` are searched for
+    `q`."""
     return lambda tx: part_of(flow(tx), page, keys, default, keys[default.removeprefix("-")], texts)
 
 
@@ -348,8 +395,11 @@ def unquoted(path: str) -> str:
     return "/".join(unquote(part, errors="replace") for part in path.split("/"))
 
 
-def find(routes: Iterable[Route], method: str, path: str) -> tuple[Route | None, dict[str, str], list[str]]:
-    """Return the route for a request, the path's parameters, and the methods that the path has (none: no such path)."""
+def find(
+    routes: Iterable[Route], method: str, path: str
+) -> tuple[Route | None, dict[str, str], list[str]]:
+    """Return the route for a request, the path's parameters, and the methods that the path has
+    (none: no such path)."""
     methods: list[str] = []
     for each in routes:
         names = matched(each.path, path)
@@ -362,19 +412,27 @@ def find(routes: Iterable[Route], method: str, path: str) -> tuple[Route | None,
 
 
 OWNED = ("images", "templates", "volumes")
-"""What has its group's name before its own. Of their paths the name may be one segment or two: /images/debian,
-/images/physics/debian, and physics%2Fdebian, which `unquoted` has made the same."""
+"""What has its group's name before its own. Of their paths the name may be one segment or two:
+/images/debian, /images/physics/debian, and physics%2Fdebian, which `unquoted` has made the same."""
 
 
 def unquoted_in(path: str) -> str:
-    """Return the characters that stay as they are in names in a path of that kind: many a proxy refuses `%2F`."""
+    """Return the characters that stay as they are in names in a path of that kind: many a proxy
+    refuses `%2F`."""
     return "/" if path.split("/")[1] in OWNED else ""
 
 
 def matched(pattern: str, path: str) -> dict[str, str] | None:
-    """Return the parameters of `path` (already unquoted by segment) under `pattern`, or None where it does not fit."""
+    """Return the parameters of `path` (already unquoted by segment) under `pattern`, or None where
+    it does not fit."""
     wanted, given = pattern.split("/"), path.split("/")
-    if len(given) == len(wanted) + 1 and wanted[1] in OWNED and wanted[2:3] == ["{name}"] and given[2] and given[3]:
+    if (
+        len(given) == len(wanted) + 1
+        and wanted[1] in OWNED
+        and wanted[2:3] == ["{name}"]
+        and given[2]
+        and given[3]
+    ):
         given[2:4] = ["/".join(given[2:4])]
     if len(wanted) != len(given):
         return None

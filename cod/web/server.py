@@ -1,7 +1,7 @@
 """The web server: HTTP in front of the API's table in `web.resources` and the portal's pages.
 
-A local administrator comes through a UNIX socket that only root can open; programs show a bearer token, browsers the
-cookie of a session.
+A local administrator comes through a UNIX socket that only root can open; programs show a bearer
+token, browsers the cookie of a session.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Api(http.HTTPFactory):
     def __init__(self, context: Context) -> None:
         super().__init__(timeout=60, reactor=context.reactor)
         self.context = context
-        self.connections = ConnectionCount(None if context.local or context.proxied else MOST_OF_ONE)
+        self.connections = ConnectionCount(
+            None if context.local or context.proxied else MOST_OF_ONE
+        )
         self.portal = None if context.local else Portal(context, PAGES, ACTIONS)
 
     protocol = Channel  # type: ignore[assignment]
@@ -63,7 +65,9 @@ class Api(http.HTTPFactory):
     def buildProtocol(self, addr: Any) -> Any:
         """Return a connection, whose requests are ours."""
         channel: Any = super().buildProtocol(addr)
-        channel.requestFactory = lambda connection, _queued: ApiRequest(self.context, self.portal, connection, body_of)
+        channel.requestFactory = lambda connection, _queued: ApiRequest(
+            self.context, self.portal, connection, body_of
+        )
         return channel
 
     def stop(self) -> None:
@@ -72,23 +76,53 @@ class Api(http.HTTPFactory):
 
 
 class ApiServer(Service):
-    """The API on its UNIX socket and on each (address, port) of `listen`; `ports` says what was bound."""
+    """The API on its UNIX socket and on each (address, port) of `listen`; `ports` says what was
+    bound."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, path: Path, listen: Sequence[tuple[str, int]], images: Path,
-        incoming: Path, upload_limit: int, wake: Callable[[Any], object], clock: Callable[[], float] = time.time,
-        webhook_key: bytes = b"", authority: Ca | None = None, tls: WebTls | None = None, names: Sequence[str] = (),
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        path: Path,
+        listen: Sequence[tuple[str, int]],
+        images: Path,
+        incoming: Path,
+        upload_limit: int,
+        wake: Callable[[Any], object],
+        clock: Callable[[], float] = time.time,
+        webhook_key: bytes = b"",
+        authority: Ca | None = None,
+        tls: WebTls | None = None,
+        names: Sequence[str] = (),
         consoles: Path | None = None,
     ) -> None:
         self._reactor, self._path, self._listen, self._tls = reactor, path, listen, tls
         self.intake = Intake(reactor, pool, site, incoming, wake, clock)
         self._apis = [
-            Api(Context(
-                reactor=reactor, pool=pool, site=site, clock=clock, local=local, images=images, intake=self.intake,
-                upload_limit=upload_limit, wake=wake, metrics=partial(metrics.page, pool, site, clock),
-                webhook_key=webhook_key, authority=authority, names=frozenset(name.lower() for name in names),
-                proxied=tls is None, consoles=consoles, fingerprint=(lambda: tls.fingerprint) if tls else str,
-                signin=SignIn(reactor, pool, site, clock), hub=Hub(reactor, pool), rate_limits=RateLimits(clock)))
+            Api(
+                Context(
+                    reactor=reactor,
+                    pool=pool,
+                    site=site,
+                    clock=clock,
+                    local=local,
+                    images=images,
+                    intake=self.intake,
+                    upload_limit=upload_limit,
+                    wake=wake,
+                    metrics=partial(metrics.page, pool, site, clock),
+                    webhook_key=webhook_key,
+                    authority=authority,
+                    names=frozenset(name.lower() for name in names),
+                    proxied=tls is None,
+                    consoles=consoles,
+                    fingerprint=(lambda: tls.fingerprint) if tls else str,
+                    signin=SignIn(reactor, pool, site, clock),
+                    hub=Hub(reactor, pool),
+                    rate_limits=RateLimits(clock),
+                )
+            )
             for local in (True, False)
         ]
         self._sweep = LoopingCall(lambda: ensureDeferred(self.intake.sweep()))
@@ -131,8 +165,12 @@ class ApiServer(Service):
                 loop.stop()
         for api in self._apis:
             api.stop()
-        return DeferredList([ensureDeferred(self.intake.stop()),
-                             *(maybeDeferred(port.stopListening) for port in self._listening)])
+        return DeferredList(
+            [
+                ensureDeferred(self.intake.stop()),
+                *(maybeDeferred(port.stopListening) for port in self._listening),
+            ]
+        )
 
 
 def body_of(request: ApiRequest) -> Body:
@@ -149,7 +187,8 @@ def body_of(request: ApiRequest) -> Body:
 
 
 def _free(path: Path) -> None:
-    """Remove the socket of a server that is gone; one that answers is left alone, and binding will fail."""
+    """Remove the socket of a server that is gone; one that answers is left alone, and binding will
+    fail."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

@@ -1,4 +1,5 @@
-"""TLS for the web server: contexts for connections from a certificate that may be another one tomorrow."""
+"""TLS for the web server: contexts for connections from a certificate that may be another one
+tomorrow."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ log = logging.getLogger("cod.api")
 
 @implementer(IOpenSSLServerConnectionCreator)
 class WebTls:
-    """What `listenSSL` wants. `files` names the certificate and makes it if need be; it is asked at each `reread`.
+    """What `listenSSL` wants. `files` names the certificate and makes it if need be; it is asked at
+    each `reread`.
 
-    `fingerprint`: the certificate's SHA-256, hex. Raises what `files` does, and `webcert.BadWebCertificate`.
+    `fingerprint`: the certificate's SHA-256, hex. Raises what `files` does, and
+    `webcert.BadWebCertificate`.
     """
 
     def __init__(self, files: Callable[[], WebCertificate]) -> None:
@@ -37,13 +40,19 @@ class WebTls:
         key: Any
         chain, key = webcert.loaded(files)
         self._options = CertificateOptions(
-            privateKey=key, certificate=chain[0], extraCertChain=chain[1:], raiseMinimumTo=TLSVersion.TLSv1_2,
-            acceptableProtocols=[b"http/1.1"])  # browsers offer HTTP/2 as well, and take it ill if none is chosen
+            privateKey=key,
+            certificate=chain[0],
+            extraCertChain=chain[1:],
+            raiseMinimumTo=TLSVersion.TLSv1_2,
+            # browsers offer HTTP/2 as well, and take it ill if none is chosen
+            acceptableProtocols=[b"http/1.1"],
+        )
         if (shown := files.fingerprint()) != self.fingerprint:
             self.fingerprint = shown
             log.info("the web server's certificate has the SHA-256 %s", shown)
 
     def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
-        """Return the next connection, which may negotiate its protocol (ALPN), as browsers want to."""
+        """Return the next connection, which may negotiate its protocol (ALPN), as browsers want
+        to."""
         connection: SSL.Connection = self._options.serverConnectionForTLS(protocol)
         return connection

@@ -1,17 +1,20 @@
-"""A boot plan written out for the loader that asked: iPXE script or PXELINUX configuration; and the secret's ramdisk.
+"""A boot plan written out for the loader that asked: iPXE script or PXELINUX configuration; and the
+secret's ramdisk.
 
-Values come from templates, which users write, so none may begin a new line, a new command or an expansion. A plan that
-cannot be written safely is written as a refusal, which is what the machine's console then shows.
+Values come from templates, which users write, so none may begin a new line, a new command or an
+expansion. A plan that cannot be written safely is written as a refusal, which is what the machine's
+console then shows.
 
 What the loaders need, learnt from the ones in use:
 
-- iPXE of 2019 (Debian 12) loads Linux on UEFI through the kernel's EFI stub, which finds ramdisks only by `initrd=`
-  on its command line, one for each; under BIOS the same words do no harm.
-- On UEFI, leaving iPXE with success makes many firmwares open their set-up menu; leaving it with an error sends them
-  on to the next boot option. Hence `exit 1`. On BIOS a program finds the disk (`wire.diskloader`).
+- iPXE of 2019 (Debian 12) loads Linux on UEFI through the kernel's EFI stub, which finds ramdisks
+  only by `initrd=` on its command line, one for each; under BIOS the same words do no harm.
+- On UEFI, leaving iPXE with success makes many firmwares open their set-up menu; leaving it with an
+  error sends them on to the next boot option. Hence `exit 1`. On BIOS a program finds the disk
+  (`wire.diskloader`).
 - PXELINUX reads over TFTP: our own URLs become paths below the boot root.
-- The kernel wants each concatenated ramdisk to start at a multiple of four; loaders join files as they are, so the
-  secret's archive is padded to 512.
+- The kernel wants each concatenated ramdisk to start at a multiple of four; loaders join files as
+  they are, so the secret's archive is padded to 512.
 """
 
 from __future__ import annotations
@@ -76,8 +79,10 @@ def _kernel(plan: BootPlan) -> list[str]:
     named = [f"initrd={name}" for name in names]
     return [
         " ".join(["kernel", _url(plan.kernel), *named, *_words(plan.cmdline), "|| goto failed"]),
-        *(f"initrd --name {name} {_url(url)} || goto failed"
-          for name, url in zip(names, plan.initrds, strict=True)),
+        *(
+            f"initrd --name {name} {_url(url)} || goto failed"
+            for name, url in zip(names, plan.initrds, strict=True)
+        ),
         "boot || goto failed",
         ":failed",
         "echo COD: the boot files could not be loaded; trying again",
@@ -116,30 +121,56 @@ def _pxelinux_local(plan: BootPlan) -> list[str]:
 
 def _pxelinux_refusal(plan: BootPlan) -> list[str]:
     # The prompt is the only pause that PXELINUX knows; nothing but the label can be typed there.
-    return [f"SAY COD: {_plain(plan.why)}", "PROMPT 1", "TIMEOUT 100", "TOTALTIMEOUT 100", "NOESCAPE 1", "IMPLICIT 0",
-            "ALLOWOPTIONS 0", "LABEL cod", " KERNEL reboot.c32"]
+    return [
+        f"SAY COD: {_plain(plan.why)}",
+        "PROMPT 1",
+        "TIMEOUT 100",
+        "TOTALTIMEOUT 100",
+        "NOESCAPE 1",
+        "IMPLICIT 0",
+        "ALLOWOPTIONS 0",
+        "LABEL cod",
+        " KERNEL reboot.c32",
+    ]
 
 
 _PXELINUX = {
-    "local": _pxelinux_local, "kernel": _pxelinux_kernel, "trampoline": _pxelinux_kernel, "none": _pxelinux_refusal}
+    "local": _pxelinux_local,
+    "kernel": _pxelinux_kernel,
+    "trampoline": _pxelinux_kernel,
+    "none": _pxelinux_refusal,
+}
 
 
 def cpio_newc(files: Mapping[str, bytes]) -> bytes:
-    """Return a cpio archive (the kernel's "newc" form) of `files`, with the folders they need, readable by root alone.
+    """Return a cpio archive (the kernel's "newc" form) of `files`, with the folders they need,
+    readable by root alone.
 
-    Names are relative ("cod/secret"). Padded to a multiple of 512 bytes, so that archives can be joined.
+    Names are relative ("cod/secret"). Padded to a multiple of 512 bytes, so that archives can be
+    joined.
     """
-    folders = sorted({"/".join(name.split("/")[:depth]) for name in files for depth in range(1, name.count("/") + 1)})
+    folders = sorted(
+        {
+            "/".join(name.split("/")[:depth])
+            for name in files
+            for depth in range(1, name.count("/") + 1)
+        }
+    )
     entries = [(folder, 0o040700, b"") for folder in folders]
     entries += [(name, 0o100600, content) for name, content in sorted(files.items())]
     archive = b"".join(
-        _entry(number, name, mode, content) for number, (name, mode, content) in enumerate(entries, 1))
+        _entry(number, name, mode, content)
+        for number, (name, mode, content) in enumerate(entries, 1)
+    )
     archive += _entry(0, "TRAILER!!!", 0, b"")
     return archive + bytes(-len(archive) % 512)
 
 
 def _entry(inode: int, name: str, mode: int, content: bytes) -> bytes:
-    # inode, mode, uid, gid, links, mtime, size, device (2), special device (2), length of the name, check sum
+    # inode, mode, uid, gid, links, mtime, size, device (2), special device (2), length of the name,
+    # check sum
     numbers = (inode, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name.encode()) + 1, 0)
-    head = b"070701" + "".join(f"{number:08X}" for number in numbers).encode() + name.encode() + b"\0"
+    head = (
+        b"070701" + "".join(f"{number:08X}" for number in numbers).encode() + name.encode() + b"\0"
+    )
     return head + bytes(-len(head) % 4) + content + bytes(-len(content) % 4)

@@ -1,8 +1,9 @@
 """A captured disk on its way to the image server: pieces of chunks. Travels in the ramdisk.
 
-A piece is the body of one request: for each chunk a head (raw offset, raw length, length of what follows, BLAKE2b-256
-of that) and the chunk as one zstd frame. Chunks are those of the manifest (`cod.wire.manifest`): aligned to `CHUNK` and
-as long, but for the last of a disk; they come in ascending order, and those that are all zeros do not come.
+A piece is the body of one request: for each chunk a head (raw offset, raw length, length of what
+follows, BLAKE2b-256 of that) and the chunk as one zstd frame. Chunks are those of the manifest
+(`cod.wire.manifest`): aligned to `CHUNK` and as long, but for the last of a disk; they come in
+ascending order, and those that are all zeros do not come.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class BadPiece(PeerError, ValueError):
 
 
 class Sent(NamedTuple):
-    """A chunk of a piece: where it lies on the disk, its frame, and the digest that it was sent with, hex."""
+    """A chunk of a piece: where it lies on the disk, its frame, and the digest that it was sent
+    with, hex."""
 
     raw_offset: int
     raw_length: int
@@ -39,8 +41,8 @@ def pack(raw_offset: int, raw_length: int, frame: bytes) -> bytes:
 
 
 def unpack(body: bytes) -> Iterator[Sent]:
-    """Yield the chunks of a piece. Raises `BadPiece` where it is cut short; what they say of themselves is not
-    checked."""
+    """Yield the chunks of a piece. Raises `BadPiece` where it is cut short; what they say of
+    themselves is not checked."""
     at = 0
     while at < len(body):
         if len(body) - at < HEAD.size:

@@ -1,12 +1,13 @@
 """DHCP messages: bytes <-> `Packet`, and `Packet` <-> the records that the flow speaks.
 
-RFC 2131 (format, where replies go), RFC 2132 (options), RFC 3046 (option 82, echoed last), RFC 3396 (long options), RFC
-3397 (option 119), RFC 4578 (options 93, 94, 97), RFC 6842 (option 61 is echoed), the PXE specification 2.1 (options
-43 and 60) and iPXE's option 175.
+RFC 2131 (format, where replies go), RFC 2132 (options), RFC 3046 (option 82, echoed last), RFC 3396
+(long options), RFC 3397 (option 119), RFC 4578 (options 93, 94, 97), RFC 6842 (option 61 is
+echoed), the PXE specification 2.1 (options 43 and 60) and iPXE's option 175.
 
-Known deviations. A reply to a client without an address and without the broadcast flag would go to its hardware address
-(RFC 2131 §4.1); a plain UDP socket cannot send that, as the client does not answer ARP yet, so it is broadcast, which
-the same paragraph allows. A missing end option is forgiven, an option that runs past the end of its field is not.
+Known deviations. A reply to a client without an address and without the broadcast flag would go to
+its hardware address (RFC 2131 §4.1); a plain UDP socket cannot send that, as the client does not
+answer ARP yet, so it is broadcast, which the same paragraph allows. A missing end option is
+forgiven, an option that runs past the end of its field is not.
 """
 
 from __future__ import annotations
@@ -24,24 +25,45 @@ from cod.wire.errors import PeerError
 SERVER_PORT, CLIENT_PORT = 67, 68
 BROADCAST = "255.255.255.255"
 MAGIC = b"\x63\x82\x53\x63"
-KINDS = {1: "DISCOVER", 2: "OFFER", 3: "REQUEST", 4: "DECLINE", 5: "ACK", 6: "NAK", 7: "RELEASE", 8: "INFORM"}
+KINDS = {
+    1: "DISCOVER",
+    2: "OFFER",
+    3: "REQUEST",
+    4: "DECLINE",
+    5: "ACK",
+    6: "NAK",
+    7: "RELEASE",
+    8: "INFORM",
+}
 _TYPES = {name: bytes([number]) for number, name in KINDS.items()}
 _FROM_CLIENTS = frozenset({"DISCOVER", "REQUEST", "DECLINE", "RELEASE", "INFORM"})
 
 NETMASK, ROUTER, DNS, HOSTNAME, DOMAIN, BROADCAST_ADDRESS, VENDOR = 1, 3, 6, 12, 15, 28, 43
-REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = 50, 51, 52, 53, 54, 55, 56, 57
+REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = (
+    50,
+    51,
+    52,
+    53,
+    54,
+    55,
+    56,
+    57,
+)
 VENDOR_CLASS, CLIENT_ID, SERVER_NAME, BOOTFILE, USER_CLASS, RELAY_INFO = 60, 61, 66, 67, 77, 82
 ARCH, UUID_OPTION, SEARCH, IPXE, PXELINUX_CONFIG, PXELINUX_PREFIX = 93, 97, 119, 175, 209, 210
-PROBE = b"cod-doctor"  # user class of `cod doctor`, which looks for other servers: COD's own do not answer it
+# user class of `cod doctor`, which looks for other servers: COD's own do not answer it
+PROBE = b"cod-doctor"
 LONGEST_ID = 160  # hex digits of a circuit or remote id
 _PAD, _END = 0, 255
-_LEAST_SIZE, _IP_UDP = 576, 28  # bytes of IP packet that every client takes (RFC 2131 §2); of its headers
+# bytes of IP packet that every client takes (RFC 2131 §2); of its headers
+_LEAST_SIZE, _IP_UDP = 576, 28
 
 _BROADCAST_FLAG = 0x8000
 _HEAD = struct.Struct("!4BIHH4s4s4s4s16s64s128s")
 _NO_ADDRESS = bytes(4)
 
-# PXE 2.1, option 43: discovery control (6), bit 3: take the boot file from this very offer; do not wait for others.
+# PXE 2.1, option 43: discovery control (6), bit 3: take the boot file from this very offer; do not
+# wait for others.
 _NO_PXE_DISCOVERY = b"\x06\x01\x08\xff"
 # iPXE, option 175: no-pxedhcp (176) = 1: do not wait for a proxy's offer.
 _NO_PROXY = b"\xb0\x01\x01"
@@ -52,7 +74,8 @@ class DecodeError(PeerError, ValueError):
 
 
 class Packet(NamedTuple):
-    """A DHCP message. Addresses, `chaddr`, `sname` and `file` as on the wire (4, 16, 64 and 128 bytes)."""
+    """A DHCP message. Addresses, `chaddr`, `sname` and `file` as on the wire (4, 16, 64 and 128
+    bytes)."""
 
     op: int
     htype: int
@@ -76,7 +99,7 @@ class Packet(NamedTuple):
 
 def decode(data: bytes) -> Packet:
     """Read a message. Raises DecodeError; work and memory are bounded by the length of `data`."""
-    if len(data) < _HEAD.size + 5 or data[_HEAD.size:_HEAD.size + 4] != MAGIC:
+    if len(data) < _HEAD.size + 5 or data[_HEAD.size : _HEAD.size + 4] != MAGIC:
         raise DecodeError(f"{len(data)} bytes that are no DHCP message")
     head: Any = _HEAD.unpack_from(data)
     options = _options({}, data, _HEAD.size + 4)
@@ -94,7 +117,8 @@ def decode(data: bytes) -> Packet:
 
 
 def _options(options: dict[int, bytes], data: bytes, at: int) -> dict[int, bytes]:
-    """Add the options in `data` from offset `at`; an option that comes again is continued (RFC 3396)."""
+    """Add the options in `data` from offset `at`; an option that comes again is continued (RFC
+    3396)."""
     end = len(data)
     while at < end:
         code = data[at]
@@ -105,14 +129,15 @@ def _options(options: dict[int, bytes], data: bytes, at: int) -> dict[int, bytes
             continue
         if at + 1 >= end or (after := at + 2 + data[at + 1]) > end:
             raise DecodeError(f"option {code} runs past the end")
-        value = data[at + 2:after]
+        value = data[at + 2 : after]
         options[code] = options[code] + value if code in options else value
         at = after
     return options
 
 
 def encode(packet: Packet) -> bytes:
-    """Write a message: options in their order, option 82 last, at least 300 bytes long (RFC 1542 §2.1)."""
+    """Write a message: options in their order, option 82 last, at least 300 bytes long (RFC 1542
+    §2.1)."""
     parts = [_HEAD.pack(*packet[:14]), MAGIC]
     options = packet.options
     for code, value in options.items():
@@ -131,19 +156,22 @@ def encode(packet: Packet) -> bytes:
 def _option(code: int, value: bytes) -> bytes:
     if len(value) <= 255:
         return bytes((code, len(value))) + value
-    return b"".join(_option(code, value[at:at + 255]) for at in range(0, len(value), 255))
+    return b"".join(_option(code, value[at : at + 255]) for at in range(0, len(value), 255))
 
 
 # ---------------------------------------------------------------- Packet -> DhcpQuery
 
 
 def query(packet: Packet, subnet: str | None) -> DhcpQuery:
-    """Return a client's message as the flow sees it; `subnet` is the socket's. Raises DecodeError when it is no
-    client's."""
+    """Return a client's message as the flow sees it; `subnet` is the socket's. Raises DecodeError
+    when it is no client's."""
     options = packet.options
     kind = KINDS.get(int.from_bytes(options.get(TYPE, b""), "big"))
     if packet.op != 1 or packet.htype != 1 or packet.hlen != 6 or kind not in _FROM_CLIENTS:
-        raise DecodeError(f"op {packet.op}, hardware {packet.htype}/{packet.hlen}, kind {kind}: no Ethernet client")
+        raise DecodeError(
+            f"op {packet.op}, hardware {packet.htype}/{packet.hlen}, kind {kind}: no Ethernet"
+            " client"
+        )
     if options.get(USER_CLASS) == PROBE:
         raise DecodeError("a probe for other servers")
     if packet.chaddr[0] & 1 or packet.chaddr[:6] == bytes(6):
@@ -166,12 +194,12 @@ def query(packet: Packet, subnet: str | None) -> DhcpQuery:
 
 
 def _relay_info(value: bytes) -> tuple[str | None, str | None]:
-    """Circuit id and remote id in hex (RFC 3046 §2.0), cut to what is kept of them; the rest of option 82, and what is
-    malformed, tells nothing."""
+    """Circuit id and remote id in hex (RFC 3046 §2.0), cut to what is kept of them; the rest of
+    option 82, and what is malformed, tells nothing."""
     found: dict[int, str] = {}
     at = 0
     while at + 2 <= len(value) and at + 2 + value[at + 1] <= len(value):
-        found.setdefault(value[at], value[at + 2:at + 2 + value[at + 1]].hex()[:LONGEST_ID])
+        found.setdefault(value[at], value[at + 2 : at + 2 + value[at + 1]].hex()[:LONGEST_ID])
         at += 2 + value[at + 1]
     return found.get(1) or None, found.get(2) or None
 
@@ -179,8 +207,9 @@ def _relay_info(value: bytes) -> tuple[str | None, str | None]:
 def stage(options: Mapping[int, bytes]) -> str:
     """Return who is speaking: see `model.DhcpQuery`.
 
-    iPXE says so in its user class (with or without RFC 3004's length byte) and by option 175, whatever it was loaded
-    by. PXELINUX speaks through the firmware that loaded it, but asks for its own options 209 and 210.
+    iPXE says so in its user class (with or without RFC 3004's length byte) and by option 175,
+    whatever it was loaded by. PXELINUX speaks through the firmware that loaded it, but asks for its
+    own options 209 and 210.
     """
     vendor = options.get(VENDOR_CLASS, b"")
     if vendor.startswith(b"cod-trampoline"):
@@ -204,23 +233,46 @@ def _address(value: bytes | None) -> str | None:
 
 
 def _uuid(value: bytes) -> str | None:
-    # RFC 4578 §2.3: a type byte 0, then the UUID as in SMBIOS, whose first three fields are little-endian.
+    # RFC 4578 §2.3: a type byte 0, then the UUID as in SMBIOS, whose first three fields are
+    # little-endian.
     return str(UUID(bytes_le=value[1:])) if len(value) == 17 and value[0] == 0 else None
 
 
 # ---------------------------------------------------------------- DhcpAnswer -> Packet
 
 
-def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, site: Site) -> Packet:
-    """Return the answer to `packet`. What is the same for many clients is made once (`_constant`)."""
+def reply(
+    packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, site: Site
+) -> Packet:
+    """Return the answer to `packet`. What is the same for many clients is made once
+    (`_constant`)."""
     if answer.kind == "NAK":
-        options = {TYPE: _TYPES["NAK"], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big"),
-                   MESSAGE: answer.reason.encode("ascii", "replace")[:200] or b"no"}
+        options = {
+            TYPE: _TYPES["NAK"],
+            SERVER_ID: ipv4(subnet.server).to_bytes(4, "big"),
+            MESSAGE: answer.reason.encode("ascii", "replace")[:200] or b"no",
+        }
         _echo(packet, options)
-        # RFC 2131 §4.3.2: through a relay a NAK must be broadcast, as the client's address may be wrong.
+        # RFC 2131 §4.3.2: through a relay a NAK must be broadcast, as the client's address may be
+        # wrong.
         flags = packet.flags | _BROADCAST_FLAG if packet.giaddr != _NO_ADDRESS else packet.flags
-        return Packet(2, 1, 6, 0, packet.xid, 0, flags, _NO_ADDRESS, _NO_ADDRESS, _NO_ADDRESS, packet.giaddr,
-                      packet.chaddr, bytes(64), bytes(128), options)
+        return Packet(
+            2,
+            1,
+            6,
+            0,
+            packet.xid,
+            0,
+            flags,
+            _NO_ADDRESS,
+            _NO_ADDRESS,
+            _NO_ADDRESS,
+            packet.giaddr,
+            packet.chaddr,
+            bytes(64),
+            bytes(128),
+            options,
+        )
     options = dict(_constant(answer.kind, asked.stage, answer.lease_time, answer.domain, subnet))
     if answer.hostname:
         options[HOSTNAME] = answer.hostname.encode("ascii", "replace")
@@ -239,8 +291,23 @@ def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, 
     yiaddr = ipv4(answer.yiaddr).to_bytes(4, "big")
     siaddr = ipv4(subnet.server).to_bytes(4, "big") if answer.bootfile else _NO_ADDRESS
     ciaddr = packet.ciaddr if answer.kind == "ACK" else _NO_ADDRESS  # RFC 2131 table 3
-    return Packet(2, 1, 6, 0, packet.xid, 0, packet.flags, ciaddr, yiaddr, siaddr, packet.giaddr, packet.chaddr,
-                  bytes(64), file, options)
+    return Packet(
+        2,
+        1,
+        6,
+        0,
+        packet.xid,
+        0,
+        packet.flags,
+        ciaddr,
+        yiaddr,
+        siaddr,
+        packet.giaddr,
+        packet.chaddr,
+        bytes(64),
+        file,
+        options,
+    )
 
 
 def _echo(packet: Packet, options: dict[int, bytes]) -> None:
@@ -250,7 +317,8 @@ def _echo(packet: Packet, options: dict[int, bytes]) -> None:
 
 
 def _fit(options: dict[int, bytes], max_size: int) -> None:
-    """Leave out what a client can do without if the message would be larger than it takes (RFC 2132 §9.10)."""
+    """Leave out what a client can do without if the message would be larger than it takes (RFC 2132
+    §9.10)."""
     room = max(max_size, _LEAST_SIZE) - _IP_UDP - _HEAD.size - len(MAGIC) - 1
     for code in (SEARCH, DOMAIN, HOSTNAME, SERVER_NAME):
         if sum(map(len, options.values())) + 2 * len(options) <= room:

@@ -1,12 +1,15 @@
-"""The program that starts a BIOS machine's system from the disk that COD wrote, whatever number the BIOS gives it.
+"""The program that starts a BIOS machine's system from the disk that COD wrote, whatever number the
+BIOS gives it.
 
-A BIOS numbers its disks anew at each start: by its set-up, by what is plugged in, by the device that it booted from. A
-number that was right when the node was primed may be another disk's today. So the disk is known by its signature, four
-bytes of its first sector that cprime has made sure no other disk of the node has, and this program looks for it: it
-reads the first sector of each disk through the BIOS and starts the one with the signature.
+A BIOS numbers its disks anew at each start: by its set-up, by what is plugged in, by the device
+that it booted from. A number that was right when the node was primed may be another disk's today.
+So the disk is known by its signature, four bytes of its first sector that cprime has made sure no
+other disk of the node has, and this program looks for it: it reads the first sector of each disk
+through the BIOS and starts the one with the signature.
 
-The program has the form of a Linux kernel (the kernel's Documentation/x86/boot.rst, protocol 2.03), since each loader
-in use can start one, and leaves the network card quiet before it does. There is nothing in its protected-mode part.
+The program has the form of a Linux kernel (the kernel's Documentation/x86/boot.rst, protocol 2.03),
+since each loader in use can start one, and leaves the network card quiet before it does. There is
+nothing in its protected-mode part.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import struct
 from cod.wire import realmode
 
 SECTOR = 512
-_ENTRY = 0x230  # in the file, behind the header; the loader sets CS so that the file's byte 0x200 has address 0
+# in the file, behind the header; the loader sets CS so that the file's byte 0x200 has address 0
+_ENTRY = 0x230
 
 _CODE = """
 fa 31c0 8ed0 8ec0 bc007c fb fc       cli; ss = es = 0; sp = 0x7c00; sti; cld
@@ -52,16 +56,26 @@ ea007c0000                           jmp 0:0x7c00, dl = the disk's number
 def loader(signature: int, lenient: bool = False) -> bytes:
     """Return the program for the disk with that signature.
 
-    lenient  start the first disk with a boot sector where no disk has the signature: for a system whose owner may have
-             written another partition table. A disk that was just written has its signature, or is not seen by the BIOS
+    lenient  start the first disk with a boot sector where no disk has the signature: for a system
+             whose owner may have written another partition table. A disk that was just written has
+             its signature, or is not seen by the BIOS
     """
-    text = f"\r\nCOD: the BIOS has no disk with signature {signature:08x}; rebooting\r\n".encode() + b"\0"
-    data = {"wanted": struct.pack("<I", signature), "lenient": bytes([lenient]), "any": b"\0", "first": b"\0",
-            "text": text}
+    text = (
+        f"\r\nCOD: the BIOS has no disk with signature {signature:08x}; rebooting\r\n".encode()
+        + b"\0"
+    )
+    data = {
+        "wanted": struct.pack("<I", signature),
+        "lenient": bytes([lenient]),
+        "any": b"\0",
+        "first": b"\0",
+        "text": text,
+    }
     code = realmode.assemble(_CODE, data, _ENTRY - SECTOR)
     # Up to its code the file is the kernel's setup header at 0x1f1.
     head = bytearray(_ENTRY)
-    struct.pack_into("<BHIHHHH", head, 0x1F1, 1, 0, SECTOR // 16, 0, 0, 0, 0xAA55)  # one sector of setup behind this
+    # one sector of setup behind this
+    struct.pack_into("<BHIHHHH", head, 0x1F1, 1, 0, SECTOR // 16, 0, 0, 0, 0xAA55)
     struct.pack_into("<2s4sH", head, 0x200, bytes([0xEB, _ENTRY - 0x202]), b"HdrS", 0x0203)
     struct.pack_into("<BB", head, 0x210, 0, 1)  # loaded high
     struct.pack_into("<I", head, 0x214, 0x100000)

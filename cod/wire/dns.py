@@ -1,7 +1,8 @@
 """DNS messages (RFC 1035, EDNS per RFC 6891): bytes <-> what is asked and what is answered. No I/O.
 
-dnslib knows the format; here is what a server makes of it: one question of class IN, its name compared without regard
-to case and repeated as it was written, answers that fit the client's datagram.
+dnslib knows the format; here is what a server makes of it: one question of class IN, its name
+compared without regard to case and repeated as it was written, answers that fit the client's
+datagram.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ PLAIN = 512  # bytes of a datagram without EDNS
 LARGEST = 1232  # bytes of one with it: what passes everywhere unfragmented (DNS flag day 2020)
 LABEL, NAME = 63, 255  # bytes of a label, of a whole name (RFC 1035, section 2.3.4)
 STREAM = 65535  # bytes of a message over TCP
-PART = 15_000  # bytes of a message of a whole zone: dnslib compresses names by pointers, which reach 16,384 bytes
-REFRESH, RETRY, EXPIRE = 3600, 600, 1_209_600  # seconds: when secondaries ask by themselves, and give up
+# bytes of a message of a whole zone: dnslib compresses names by pointers, which reach 16,384 bytes
+PART = 15_000
+# seconds: when secondaries ask by themselves, and give up
+REFRESH, RETRY, EXPIRE = 3600, 600, 1_209_600
 
 
 class DecodeError(PeerError, ValueError):
@@ -56,9 +59,11 @@ class Unanswerable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question as it came. `room`: bytes that its answer may have; `recursive`: others may be asked for it.
+    """A question as it came. `room`: bytes that its answer may have; `recursive`: others may be
+    asked for it.
 
-    transfer  the whole zone is asked for; `known`: the serial of it that the client has, None: it has none
+    transfer  the whole zone is asked for; `known`: the serial of it that the client has, None: it
+              has none
     """
 
     record: DNSRecord
@@ -70,7 +75,8 @@ class Query:
 
 
 def decode(data: bytes, *, stream: bool = False) -> Query:
-    """Read a question. Raises `DecodeError` where silence is the answer, `Unanswerable` where a refusal is."""
+    """Read a question. Raises `DecodeError` where silence is the answer, `Unanswerable` where a
+    refusal is."""
     try:
         record = DNSRecord.parse(data)
     except Exception as error:  # the parser is others' and its input anybody's
@@ -79,8 +85,12 @@ def decode(data: bytes, *, stream: bool = False) -> Query:
         raise DecodeError("an answer, not a question")
     for each in record.questions:
         labels = each.qname.label
-        if any(len(label) > LABEL for label in labels) or sum(len(label) + 1 for label in labels) + 1 > NAME:
-            raise DecodeError("a name that is longer than names can be")  # dnslib reads it, and cannot write it
+        if (
+            any(len(label) > LABEL for label in labels)
+            or sum(len(label) + 1 for label in labels) + 1 > NAME
+        ):
+            # dnslib reads it, and cannot write it
+            raise DecodeError("a name that is longer than names can be")
     edns = next((extra for extra in record.ar if extra.rtype == QTYPE.OPT), None)
     room = STREAM if stream else min(LARGEST, max(PLAIN, edns.edns_len)) if edns else PLAIN
     if record.header.opcode != 0:
@@ -92,10 +102,16 @@ def decode(data: bytes, *, stream: bool = False) -> Query:
         raise Unanswerable(_empty(record, "REFUSED"))
     name = str(asked.qname).rstrip(".").lower()
     if asked.qtype not in (QTYPE.AXFR, QTYPE.IXFR):
-        return Query(record, DnsQuestion(name, str(QTYPE[asked.qtype])), room, bool(record.header.rd))
+        return Query(
+            record, DnsQuestion(name, str(QTYPE[asked.qtype])), room, bool(record.header.rd)
+        )
     if not stream:  # the answer's SOA says whether it is worth a connection (RFC 1995 section 2)
         return Query(record, DnsQuestion(name, "SOA"), room, False)
-    soas = [one.rdata for one in record.auth if one.rtype == QTYPE.SOA] if asked.qtype == QTYPE.IXFR else []
+    soas = (
+        [one.rdata for one in record.auth if one.rtype == QTYPE.SOA]
+        if asked.qtype == QTYPE.IXFR
+        else []
+    )
     known = soas[0].times[0] if soas and isinstance(soas[0], SOA) else None
     return Query(record, DnsQuestion(name, "AXFR"), room, False, True, known)
 
@@ -111,12 +127,16 @@ def failed(query: Query) -> bytes:
 
 
 def encode(query: Query, answer: DnsAnswer, *, primary: str, domain: str, server: str) -> bytes:
-    """Return the reply. `primary` is the first of the zone's name servers; `server` the address of this server as the
-    client sees it."""
-    reply = _reply(query.record, "NXDOMAIN" if answer.code == "nxdomain" else "NOERROR", authority=True)
+    """Return the reply. `primary` is the first of the zone's name servers; `server` the address of
+    this server as the client sees it."""
+    reply = _reply(
+        query.record, "NXDOMAIN" if answer.code == "nxdomain" else "NOERROR", authority=True
+    )
     asked = query.record.q.qname
     for each in answer.records:
-        reply.add_answer(record(each, primary, domain, asked if each.name == query.question.name else None))
+        reply.add_answer(
+            record(each, primary, domain, asked if each.name == query.question.name else None)
+        )
     if answer.server:
         reply.add_answer(RR(asked, QTYPE.A, rdata=A(server), ttl=TTL))
     if not reply.rr or answer.code == "nxdomain":  # for how long that may be believed (RFC 2308)
@@ -150,16 +170,19 @@ def _soa(primary: str, domain: str, serial: int) -> SOA:
     return SOA(primary, f"hostmaster.{domain}", (serial & 0xFFFFFFFF, REFRESH, RETRY, EXPIRE, TTL))
 
 
-def transfer(query: Query, records: Sequence[DnsRecord], *, primary: str, domain: str) -> Iterator[bytes]:
-    """Yield the messages of a whole zone (RFC 5936), whose SOA is the first of `records`; of nothing but the SOA where
-    the client has that already (RFC 1995)."""
+def transfer(
+    query: Query, records: Sequence[DnsRecord], *, primary: str, domain: str
+) -> Iterator[bytes]:
+    """Yield the messages of a whole zone (RFC 5936), whose SOA is the first of `records`; of
+    nothing but the SOA where the client has that already (RFC 1995)."""
     if query.known is not None and query.known == records[0].data:
         rest: Sequence[DnsRecord] = records[:1]
     else:
         rest = [*records, records[0]]
     message, left = _reply(query.record, "NOERROR", authority=True), PART
     for each in rest:
-        size = 14 + len(each.name) + (len(each.data) if isinstance(each.data, str) else NAME)  # at most
+        # at most
+        size = 14 + len(each.name) + (len(each.data) if isinstance(each.data, str) else NAME)
         if left < size:
             yield bytes(message.pack())
             message, left = _reply(query.record, "NOERROR", authority=True), PART
@@ -183,8 +206,14 @@ def notified(data: bytes) -> int | None:
 
 
 def _reply(record: DNSRecord, code: str, *, authority: bool = False) -> DNSRecord:
-    header = DNSHeader(id=record.header.id, qr=1, aa=int(authority), rd=record.header.rd, ra=0,
-                       rcode=getattr(RCODE, code))
+    header = DNSHeader(
+        id=record.header.id,
+        qr=1,
+        aa=int(authority),
+        rd=record.header.rd,
+        ra=0,
+        rcode=getattr(RCODE, code),
+    )
     reply = DNSRecord(header, q=record.questions[0] if record.questions else None)
     if any(extra.rtype == QTYPE.OPT for extra in record.ar):
         reply.add_ar(EDNS0(udp_len=LARGEST))
@@ -196,9 +225,14 @@ def _empty(record: DNSRecord, code: str) -> bytes:
 
 
 def answers(data: bytes, query: Query) -> bool:
-    """Return whether that is another server's reply to the question. Names are compared without regard to case."""
+    """Return whether that is another server's reply to the question. Names are compared without
+    regard to case."""
     question = bytes(DNSRecord(query.record.header, q=query.record.q).pack())[12:]
-    return len(data) > 12 and bool(data[2] & 0x80) and data[12:12 + len(question)].lower() == question.lower()
+    return (
+        len(data) > 12
+        and bool(data[2] & 0x80)
+        and data[12 : 12 + len(question)].lower() == question.lower()
+    )
 
 
 def shortened(query: Query, *, authority: bool = False) -> bytes:

@@ -1,4 +1,5 @@
-"""What a request for a file means, without sockets: paths, conditions and ranges of HTTP/1.1 (RFC 9110, RFC 3986).
+"""What a request for a file means, without sockets: paths, conditions and ranges of HTTP/1.1 (RFC
+9110, RFC 3986).
 
 Framing of messages (RFC 9112) is h11's; this says which bytes of a file are the answer.
 """
@@ -21,7 +22,8 @@ class BadTarget(PeerError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, the headers that depend on the request, and which bytes [start, start + length) to send."""
+    """Status, the headers that depend on the request, and which bytes [start, start + length) to
+    send."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -30,10 +32,12 @@ class Answer:
 
 
 def path_parts(target: bytes) -> list[str]:
-    """Return the path's segments, percent-decoded once, after they were taken apart: '%2f' separates nothing.
+    """Return the path's segments, percent-decoded once, after they were taken apart: '%2f'
+    separates nothing.
 
-    Takes origin form and absolute form; the query is dropped. Raises `BadTarget` for anything else, and for segments
-    that mean something to a file system ('..', a slash, a backslash, a control character).
+    Takes origin form and absolute form; the query is dropped. Raises `BadTarget` for anything else,
+    and for segments that mean something to a file system ('..', a slash, a backslash, a control
+    character).
     """
     path = re.sub(rb"^https?://[^/?#]*", b"", target, flags=re.IGNORECASE).split(b"?")[0]
     if not path.startswith(b"/"):
@@ -50,7 +54,8 @@ def path_parts(target: bytes) -> list[str]:
 def answer(headers: Mapping[bytes, bytes], size: int, etag: str) -> Answer:
     """Return the answer to a GET or HEAD of a file of `size` bytes; `headers` by lower-case name.
 
-    A range that is malformed, or one of several, is ignored, as RFC 9110 section 14.2 allows: the whole file is sent.
+    A range that is malformed, or one of several, is ignored, as RFC 9110 section 14.2 allows: the
+    whole file is sent.
     """
     same = (("ETag", etag), ("Accept-Ranges", "bytes"))
     if _listed(headers.get(b"if-none-match", b""), etag.encode()):
@@ -59,12 +64,18 @@ def answer(headers: Mapping[bytes, bytes], size: int, etag: str) -> Answer:
     if wanted is None or headers.get(b"if-range", etag.encode()) != etag.encode():
         return Answer(200, same, 0, size)
     found = _RANGE.fullmatch(wanted)
-    if found is None or not (found[1] or found[2]) or (found[1] and found[2] and int(found[1]) > int(found[2])):
+    if (
+        found is None
+        or not (found[1] or found[2])
+        or (found[1] and found[2] and int(found[1]) > int(found[2]))
+    ):
         return Answer(200, same, 0, size)
     start, end = _bounds(found[1], found[2], size)
     if start >= end:
         return Answer(416, (*same, ("Content-Range", f"bytes */{size}")), 0, 0)
-    return Answer(206, (*same, ("Content-Range", f"bytes {start}-{end - 1}/{size}")), start, end - start)
+    return Answer(
+        206, (*same, ("Content-Range", f"bytes {start}-{end - 1}/{size}")), start, end - start
+    )
 
 
 def _bounds(first: bytes, last: bytes, size: int) -> tuple[int, int]:

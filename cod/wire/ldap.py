@@ -1,7 +1,9 @@
-"""LDAP messages (RFC 4511): bytes of requests -> records, answers -> bytes. ldaptor knows their BER.
+"""LDAP messages (RFC 4511): bytes of requests -> records, answers -> bytes. ldaptor knows their
+BER.
 
-Every fault of a message is a `PeerError`: ldaptor's decoder answers wrong types by assertions and by whatever error
-Python finds first, and prints tags that it does not know, so that none of them get as far as that here.
+Every fault of a message is a `PeerError`: ldaptor's decoder answers wrong types by assertions and
+by whatever error Python finds first, and prints tags that it does not know, so that none of them
+get as far as that here.
 """
 
 from __future__ import annotations
@@ -71,8 +73,8 @@ class Message:
 
 
 def length(data: bytes | bytearray) -> int | None:
-    """Return how many bytes the message at the beginning of `data` has; None: its head is not there yet. Raises
-    `PeerError`."""
+    """Return how many bytes the message at the beginning of `data` has; None: its head is not there
+    yet. Raises `PeerError`."""
     if len(data) < 2:
         return None
     if data[0] != 0x30:
@@ -139,9 +141,17 @@ _CHANGES: dict[int, Callable[..., Any]] = {
 class _Requests(_Strict):
     Identities: ClassVar[Any] = dict.fromkeys(_CHANGES, _Change) | {
         _Controls.tag: _Controls,
-        **{each.tag: each for each in (
-            pureldap.LDAPBindRequest, pureldap.LDAPUnbindRequest, pureldap.LDAPSearchRequest,
-            pureldap.LDAPAbandonRequest, pureldap.LDAPExtendedRequest)}}
+        **{
+            each.tag: each
+            for each in (
+                pureldap.LDAPBindRequest,
+                pureldap.LDAPUnbindRequest,
+                pureldap.LDAPSearchRequest,
+                pureldap.LDAPAbandonRequest,
+                pureldap.LDAPExtendedRequest,
+            )
+        },
+    }
 
 
 class _TopLevel(_Strict):
@@ -183,9 +193,16 @@ def _request(value: Any, page: int | None, cookie: bytes) -> Any:
         scope, size = _number(value.scope), _number(value.sizeLimit)
         if not 0 <= scope <= 2 or size < 0 or _number(value.timeLimit) < 0:
             raise PeerError("scope, size limit or time limit is out of range")
-        return LdapSearch(_text(value.baseObject), scope, _filter(value.filter, DEEPEST, [MOST_FILTERS]),
-                          tuple(dict.fromkeys(names)), size, bool(_number(value.typesOnly)), page,
-                          cookie.decode("ascii", "replace"))
+        return LdapSearch(
+            _text(value.baseObject),
+            scope,
+            _filter(value.filter, DEEPEST, [MOST_FILTERS]),
+            tuple(dict.fromkeys(names)),
+            size,
+            bool(_number(value.typesOnly)),
+            page,
+            cookie.decode("ascii", "replace"),
+        )
     if isinstance(value, pureldap.LDAPBindRequest):
         return Bind(_number(value.version), _text(value.dn), not value.sasl, bool(value.auth))
     if isinstance(value, pureldap.LDAPExtendedRequest):
@@ -208,15 +225,21 @@ def _paged(value: Any) -> tuple[int, bytes]:
     return size.value, _octets(cookie.value)
 
 
-_COMPARISONS = ((pureldap.LDAPFilter_equalityMatch, "equal"), (pureldap.LDAPFilter_approxMatch, "equal"),
-                (pureldap.LDAPFilter_greaterOrEqual, "at_least"), (pureldap.LDAPFilter_lessOrEqual, "at_most"))
+_COMPARISONS = (
+    (pureldap.LDAPFilter_equalityMatch, "equal"),
+    (pureldap.LDAPFilter_approxMatch, "equal"),
+    (pureldap.LDAPFilter_greaterOrEqual, "at_least"),
+    (pureldap.LDAPFilter_lessOrEqual, "at_most"),
+)
 
 
 def _filter(value: Any, deep: int, left: list[int]) -> LdapFilter:
     """Return a filter; `left` counts down those that the search may still have."""
     left[0] -= 1
     if not deep or left[0] < 0:
-        raise PeerError(f"a search should have at most {MOST_FILTERS} filters, {DEEPEST} in each other")
+        raise PeerError(
+            f"a search should have at most {MOST_FILTERS} filters, {DEEPEST} in each other"
+        )
     for kind, name in ((pureldap.LDAPFilter_and, "and"), (pureldap.LDAPFilter_or, "or")):
         if isinstance(value, kind):
             return LdapFilter(name, parts=tuple(_filter(each, deep - 1, left) for each in value))
@@ -224,7 +247,9 @@ def _filter(value: Any, deep: int, left: list[int]) -> LdapFilter:
         return LdapFilter("not", parts=(_filter(value.value, deep - 1, left),))
     for kind, name in _COMPARISONS:
         if isinstance(value, kind):
-            return LdapFilter(name, _attribute(value.attributeDesc.value), (_text(value.assertionValue.value),))
+            return LdapFilter(
+                name, _attribute(value.attributeDesc.value), (_text(value.assertionValue.value),)
+            )
     if isinstance(value, pureldap.LDAPFilter_present):
         return LdapFilter("present", _attribute(value.value))
     if isinstance(value, pureldap.LDAPFilter_substrings):
@@ -238,7 +263,9 @@ def _pieces(found: Iterable[Any]) -> tuple[str, ...]:
     first, last = "", ""
     middle: list[str] = []
     for each in found:
-        if isinstance(each, pureldap.LDAPFilter_substrings_initial) and not (first or middle or last):
+        if isinstance(each, pureldap.LDAPFilter_substrings_initial) and not (
+            first or middle or last
+        ):
             first = _text(each.value)
         elif isinstance(each, pureldap.LDAPFilter_substrings_any) and not last:
             middle.append(_text(each.value))
@@ -274,8 +301,13 @@ def _number(value: Any) -> int:
 
 def entry(number: int, found: LdapEntry) -> bytes:
     """Return an entry that a search has found."""
-    made = pureldap.LDAPSearchResultEntry(found.dn.encode(), [
-        (name.encode(), [value.encode() for value in values]) for name, values in found.attributes.items()])
+    made = pureldap.LDAPSearchResultEntry(
+        found.dn.encode(),
+        [
+            (name.encode(), [value.encode() for value in values])
+            for name, values in found.attributes.items()
+        ],
+    )
     return _encoded(number, made)
 
 
@@ -283,12 +315,18 @@ def done(number: int, code: LdapCode, text: str = "", cookie: str | None = None)
     """Return the end of a search; `cookie`: of a page, where the next one begins."""
     controls = None
     if cookie is not None:
-        value = pureber.BERSequence([pureber.BERInteger(0), pureber.BEROctetString(cookie.encode())]).toWire()
+        value = pureber.BERSequence(
+            [pureber.BERInteger(0), pureber.BEROctetString(cookie.encode())]
+        ).toWire()
         controls = [(PAGED.encode(), None, value)]
-    return _encoded(number, pureldap.LDAPSearchResultDone(resultCode=int(code), errorMessage=text), controls)
+    return _encoded(
+        number, pureldap.LDAPSearchResultDone(resultCode=int(code), errorMessage=text), controls
+    )
 
 
-def answer(number: int, request: object, code: LdapCode, text: str = "", value: bytes | None = None) -> bytes:
+def answer(
+    number: int, request: object, code: LdapCode, text: str = "", value: bytes | None = None
+) -> bytes:
     """Return the answer to any other request; `value`: of an extended one."""
     if isinstance(request, LdapSearch):
         return done(number, code, text)
@@ -296,12 +334,20 @@ def answer(number: int, request: object, code: LdapCode, text: str = "", value: 
         return _encoded(number, pureldap.LDAPBindResponse(resultCode=int(code), errorMessage=text))
     if isinstance(request, Change):
         return _encoded(number, _CHANGES[request.tag](resultCode=int(code), errorMessage=text))
-    return _encoded(number, pureldap.LDAPExtendedResponse(resultCode=int(code), errorMessage=text, response=value))
+    return _encoded(
+        number,
+        pureldap.LDAPExtendedResponse(resultCode=int(code), errorMessage=text, response=value),
+    )
 
 
 def notice(code: LdapCode, text: str) -> bytes:
     """Return the notice of disconnection (RFC 4511 section 4.4.1)."""
-    return _encoded(0, pureldap.LDAPExtendedResponse(resultCode=int(code), errorMessage=text, responseName=_NOTICE))
+    return _encoded(
+        0,
+        pureldap.LDAPExtendedResponse(
+            resultCode=int(code), errorMessage=text, responseName=_NOTICE
+        ),
+    )
 
 
 def _encoded(number: int, value: Any, controls: Any = None) -> bytes:

@@ -16,9 +16,16 @@ WRITTEN = SMTP.clone(max_line_length=78)
 
 
 def message(
-    site: str, domain: str, notice: Notice, group: str | None, sender: str, to: Sequence[str], remedy: str = ""
+    site: str,
+    domain: str,
+    notice: Notice,
+    group: str | None,
+    sender: str,
+    to: Sequence[str],
+    remedy: str = "",
 ) -> bytes:
-    """Return the mail, with CR LF. It is the same at each attempt, its Message-ID too: mail systems drop repeats.
+    """Return the mail, with CR LF. It is the same at each attempt, its Message-ID too: mail systems
+    drop repeats.
 
     remedy         what can be done about it, and where: a line of its own; '' for nothing
     site, domain   the site's name and DNS suffix

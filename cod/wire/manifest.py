@@ -1,16 +1,20 @@
-"""The manifest of an image in its served form: what is in `data.zst`, chunk by chunk. JSON; travels in the ramdisk.
+"""The manifest of an image in its served form: what is in `data.zst`, chunk by chunk. JSON; travels
+in the ramdisk.
 
-`data.zst` is zstd's seekable format (facebook/zstd, contrib/seekable_format): independent frames of one chunk each, so
-`zstd -dc data.zst` gives the whole image back. The manifest lists the chunks that are not all zeros::
+`data.zst` is zstd's seekable format (facebook/zstd, contrib/seekable_format): independent frames of
+one chunk each, so `zstd -dc data.zst` gives the whole image back. The manifest lists the chunks
+that are not all zeros::
 
-    {"format": "cod-image", "version": 1, "size": 4294967296, "chunk": 1048576, "used": 12582912, "stored": 4210337,
+    {"format": "cod-image", "version": 1, "size": 4294967296, "chunk": 1048576, "used": 12582912,
+    "stored": 4210337,
      "chunks": [[0, 1048576, 0, 3512, "9a…"], …]}
 
 size    bytes of the raw image; chunk: bytes of every chunk but the last, which may be shorter
 used    raw bytes of the listed chunks; stored: bytes of data.zst
-chunks  raw offset, raw length, offset and length in data.zst, BLAKE2b-256 (RFC 7693) of those compressed bytes, hex;
-        in ascending order
-An image is named by the BLAKE2b-256 of its manifest's bytes: whoever knows the name can check everything.
+chunks  raw offset, raw length, offset and length in data.zst, BLAKE2b-256 (RFC 7693) of those
+        compressed bytes, hex; in ascending order
+An image is named by the BLAKE2b-256 of its manifest's bytes: whoever knows the name can check
+everything.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ class BadManifest(PeerError):
 
 
 class Chunk(NamedTuple):
-    """One used chunk: where it lies in the raw image and in data.zst; digest of the compressed bytes, hex."""
+    """One used chunk: where it lies in the raw image and in data.zst; digest of the compressed
+    bytes, hex."""
 
     raw_offset: int
     raw_length: int
@@ -85,20 +90,31 @@ def chunked(blocks: Iterable[bytes]) -> Iterator[bytes]:
 def encode(manifest: Manifest) -> bytes:
     """Return the manifest's bytes; equal manifests give equal bytes."""
     chunks = ",\n".join(json.dumps(chunk, separators=(",", ":")) for chunk in manifest.chunks)
-    head = {"format": FORMAT, "version": VERSION, "size": manifest.size, "chunk": manifest.chunk,
-            "used": manifest.used, "stored": manifest.stored}
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "size": manifest.size,
+        "chunk": manifest.chunk,
+        "used": manifest.used,
+        "stored": manifest.stored,
+    }
     return f'{json.dumps(head)[:-1]}, "chunks": [\n{chunks}\n]}}\n'.encode()
 
 
 def decode(data: bytes) -> Manifest:
-    """Return the manifest that `data` holds. Raises BadManifest, also where its chunks do not lie one after the
-    other."""
+    """Return the manifest that `data` holds. Raises BadManifest, also where its chunks do not lie
+    one after the other."""
     try:
         document = json.loads(data)
         if (document["format"], document["version"]) != (FORMAT, VERSION):
-            raise BadManifest(f"format {document['format']!r:.40} version {document['version']!r:.20} is not known")
+            raise BadManifest(
+                f"format {document['format']!r:.40} version {document['version']!r:.20} is not"
+                " known"
+            )
         chunks = [Chunk(*fields) for fields in document["chunks"]]
-        size, chunk, used, stored = (int(document[name]) for name in ("size", "chunk", "used", "stored"))
+        size, chunk, used, stored = (
+            int(document[name]) for name in ("size", "chunk", "used", "stored")
+        )
         manifest = Manifest(size, chunk, used, stored, chunks)
         _check(manifest)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -111,9 +127,18 @@ def _check(manifest: Manifest) -> None:
         raise BadManifest(f"chunks of {manifest.chunk} bytes")
     raw, offset, used = 0, 0, 0
     for chunk in manifest.chunks:
-        if not (raw <= chunk.raw_offset and offset <= chunk.offset and 0 < chunk.raw_length <= manifest.chunk
-                and 0 < chunk.length <= 2 * LARGEST_CHUNK and len(chunk.digest) == 64):
+        if not (
+            raw <= chunk.raw_offset
+            and offset <= chunk.offset
+            and 0 < chunk.raw_length <= manifest.chunk
+            and 0 < chunk.length <= 2 * LARGEST_CHUNK
+            and len(chunk.digest) == 64
+        ):
             raise BadManifest(f"the chunk at {chunk.raw_offset} is out of place")
-        raw, offset, used = chunk.raw_offset + chunk.raw_length, chunk.offset + chunk.length, used + chunk.raw_length
+        raw, offset, used = (
+            chunk.raw_offset + chunk.raw_length,
+            chunk.offset + chunk.length,
+            used + chunk.raw_length,
+        )
     if raw > manifest.size or offset > manifest.stored or used != manifest.used:
         raise BadManifest("its chunks do not fit its sizes")

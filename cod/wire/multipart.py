@@ -1,7 +1,7 @@
 """A browser's form with a file at its end, read as it comes (RFC 7578, RFC 2046 section 5.1).
 
-Browsers say how long the whole body is, and end it with nothing but the closing delimiter. So the file's length is
-known as soon as its headers have been read, before its bytes come.
+Browsers say how long the whole body is, and end it with nothing but the closing delimiter. So the
+file's length is known as soon as its headers have been read, before its bytes come.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ def boundary(content_type: str) -> bytes:
     message = Message()
     message["content-type"] = content_type
     found = message.get_boundary()
-    if message.get_content_type() != "multipart/form-data" or not found or not found.isascii() or len(found) > 70:
+    if (
+        message.get_content_type() != "multipart/form-data"
+        or not found
+        or not found.isascii()
+        or len(found) > 70
+    ):
         raise BadForm("the form should be multipart/form-data with a boundary")
     return found.encode()
 
 
 class FileForm:
-    """The fields before the file in `fields`; then `size` is the file's length, and `feed` gives its bytes.
+    """The fields before the file in `fields`; then `size` is the file's length, and `feed` gives
+    its bytes.
 
     length  of the whole body
     """
@@ -56,17 +62,18 @@ class FileForm:
                     raise BadForm("the fields before the file are too long")
                 return b""
             data, self._early = self._early, b""  # what has come of the file
-        own = data[:self.size - self._given]
+        own = data[: self.size - self._given]
         self._given += len(own)
-        self._rest += data[len(own):]
+        self._rest += data[len(own) :]
         seen = self._tail + own  # a delimiter in it would begin another field
         if len(self._rest) > len(self._closing) or _CRLF + self._delimiter in seen:
             raise BadForm(_LAST)
-        self._tail = seen[-len(self._delimiter) - 1:]
+        self._tail = seen[-len(self._delimiter) - 1 :]
         return own
 
     def close(self) -> None:
-        """End the form: all has come. Raises BadForm if something else than one file was at the end."""
+        """End the form: all has come. Raises BadForm if something else than one file was at the
+        end."""
         if self.size is None or self._given != self.size or self._rest != self._closing:
             raise BadForm(_LAST)
 
@@ -98,6 +105,8 @@ class FileForm:
 def _named(headers: bytes) -> tuple[str, bool]:
     """(name, is it a file's?) of a part."""
     for line in headers.decode(errors="replace").split("\r\n"):
-        if line.lower().startswith("content-disposition:") and (found := re.search(r'[; ]name="([^"]*)"', line)):
+        if line.lower().startswith("content-disposition:") and (
+            found := re.search(r'[; ]name="([^"]*)"', line)
+        ):
             return found[1], "filename" in line
     raise BadForm("a part of the form has no name")

@@ -1,6 +1,8 @@
-"""A small assembler for boot code: hexadecimal machine code with labels becomes bytes. Real mode, 16 bits.
+"""A small assembler for boot code: hexadecimal machine code with labels becomes bytes. Real mode,
+16 bits.
 
-A line is code up to the first two blanks; the rest is a remark. A word of code is hexadecimal bytes, or one of:
+A line is code up to the first two blanks; the rest is a remark. A word of code is hexadecimal
+bytes, or one of:
 
 ``name:``   defines the label `name` here
 ``>name``   the label's 16-bit address

@@ -1,8 +1,10 @@
-"""What a serial console sends, as text that can be shown: bytes from a machine that may be hostile -> str.
+"""What a serial console sends, as text that can be shown: bytes from a machine that may be hostile
+-> str.
 
-A terminal would obey control sequences (ECMA-48): move about, hide, answer back. Here they are taken out. Where the
-cursor is put somewhere else, as firmware does to draw its screens, a new line begins. Characters that change the
-direction or the look of others go, too. What is no UTF-8 becomes U+FFFD.
+A terminal would obey control sequences (ECMA-48): move about, hide, answer back. Here they are
+taken out. Where the cursor is put somewhere else, as firmware does to draw its screens, a new line
+begins. Characters that change the direction or the look of others go, too. What is no UTF-8 becomes
+U+FFFD.
 """
 
 from __future__ import annotations
@@ -14,18 +16,22 @@ LONGEST = 256  # bytes of a control sequence that is waited for to end
 _SEQUENCE = re.compile(
     "\x1b(?:"
     r"\[[0-?]*[ -/]*([@-~])"  # CSI … final byte
-    "|[\\]PX^_][^\x1b\x07]{0,4096}(?:\x07|\x1b\\\\)"  # OSC, DCS, SOS, PM, APC: strings, up to their end
+    # OSC, DCS, SOS, PM, APC: strings, up to their end
+    "|[\\]PX^_][^\x1b\x07]{0,4096}(?:\x07|\x1b\\\\)"
     r"|[ -/]*[0-OQ-WYZ\\`-~]"  # the short ones
-    ")")
+    ")"
+)
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f]")
+    "\U000e0000-\U000e007f]"
+)
 _END_OF_LINE = re.compile(r"\r*\n\r*|\r+")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def plain(data: bytes) -> str:
-    """Return the text in what was sent: lines that end with '\\n', and no control characters but tabs."""
+    """Return the text in what was sent: lines that end with '\\n', and no control characters but
+    tabs."""
     text = _SEQUENCE.sub(_moved, data.decode(errors="replace"))
     text = _HIDDEN.sub("", text)
     return _EMPTY_LINES.sub("\n\n", _END_OF_LINE.sub("\n", text))
@@ -36,14 +42,15 @@ def _moved(sequence: re.Match[str]) -> str:
 
 
 def whole(data: bytes) -> int:
-    """Return how many of the bytes can be shown now: the rest is the beginning of a character, of a sequence or of a
-    line's end, whose other half is yet to come. A sequence that does not end is not waited for."""
+    """Return how many of the bytes can be shown now: the rest is the beginning of a character, of a
+    sequence or of a line's end, whose other half is yet to come. A sequence that does not end is
+    not waited for."""
     end = len(data)
     begin = data.rfind(b"\x1b", max(0, end - LONGEST))
     if begin >= 0 and _SEQUENCE.match(data[begin:].decode(errors="replace")) is None:
         end = begin
-    end -= _cut(data[max(0, end - 3):end])
-    return end - 1 if data[end - 1:end] == b"\r" and end == len(data) else end
+    end -= _cut(data[max(0, end - 3) : end])
+    return end - 1 if data[end - 1 : end] == b"\r" and end == len(data) else end
 
 
 def _cut(tail: bytes) -> int:
@@ -51,11 +58,20 @@ def _cut(tail: bytes) -> int:
     for back in range(1, len(tail) + 1):
         byte = tail[-back]
         if byte & 0xC0 != 0x80:  # no continuation: does it want more of them than there are?
-            wanted = 2 if 0xC2 <= byte < 0xE0 else 3 if 0xE0 <= byte < 0xF0 else 4 if 0xF0 <= byte < 0xF5 else 1
+            wanted = (
+                2
+                if 0xC2 <= byte < 0xE0
+                else 3
+                if 0xE0 <= byte < 0xF0
+                else 4
+                if 0xF0 <= byte < 0xF5
+                else 1
+            )
             return back if wanted > back else 0
     return 0
 
 
 def from_line(data: bytes) -> int:
-    """Return where the first whole line begins in bytes that were cut out of the middle; 0 where there is none near."""
+    """Return where the first whole line begins in bytes that were cut out of the middle; 0 where
+    there is none near."""
     return data.find(b"\n", 0, 4096) + 1

@@ -1,19 +1,23 @@
-"""TFTP, read-only, without sockets or clocks: RFC 1350, 2347, 2348 (blksize), 2349 (timeout, tsize), 7440 (windowsize).
+"""TFTP, read-only, without sockets or clocks: RFC 1350, 2347, 2348 (blksize), 2349 (timeout,
+tsize), 7440 (windowsize).
 
-A `TftpSession` sends one file to one client. It is fed the client's datagrams and the time, and gives back what to
-send, as `Burst`s: runs of equally long datagrams that a kernel with UDP_SEGMENT takes in one call. tftpy's packet
-classes read and write everything that carries text; the acknowledgement and the DATA header, four bytes each and
-thousands a second, are read and written here.
+A `TftpSession` sends one file to one client. It is fed the client's datagrams and the time, and
+gives back what to send, as `Burst`s: runs of equally long datagrams that a kernel with UDP_SEGMENT
+takes in one call. tftpy's packet classes read and write everything that carries text; the
+acknowledgement and the DATA header, four bytes each and thousands a second, are read and written
+here.
 
-How a session moves. Blocks are counted from 1 without end; on the wire the count wraps from 65535 to 0, as the other
-servers do (RFC 1350 does not foresee it). An answer to options (OACK) is treated as block 0, which the client
-acknowledges like any other. `_acked` is the last block that the client has, `_sent` the last one that left: an
-acknowledgement inside that stretch is progress, and the next window starts right behind it, whether that means going
-on or going back (RFC 7440 section 4). Any other acknowledgement is old or invented, and is dropped.
+How a session moves. Blocks are counted from 1 without end; on the wire the count wraps from 65535
+to 0, as the other servers do (RFC 1350 does not foresee it). An answer to options (OACK) is treated
+as block 0, which the client acknowledges like any other. `_acked` is the last block that the client
+has, `_sent` the last one that left: an acknowledgement inside that stretch is progress, and the
+next window starts right behind it, whether that means going on or going back (RFC 7440 section 4).
+Any other acknowledgement is old or invented, and is dropped.
 
-A repeated acknowledgement is dropped too (RFC 1123 section 4.2.3.1: answering each one doubles the traffic for ever),
-with one exception: with a window, it means that the first block of the window was lost, and the window is sent again,
-but then not for the following window, so that duplicates made by the network die out.
+A repeated acknowledgement is dropped too (RFC 1123 section 4.2.3.1: answering each one doubles the
+traffic for ever), with one exception: with a window, it means that the first block of the window
+was lost, and the window is sent again, but then not for the following window, so that duplicates
+made by the network die out.
 """
 
 from __future__ import annotations
@@ -32,11 +36,13 @@ from tftpy.TftpShared import TftpException
 
 from cod.wire.errors import PeerError
 
-logging.getLogger("tftpy").setLevel(logging.CRITICAL)  # it logs a peer's ERROR packets, as many as the peer likes
+# it logs a peer's ERROR packets, as many as the peer likes
+logging.getLogger("tftpy").setLevel(logging.CRITICAL)
 
 NOT_DEFINED, NOT_FOUND, ACCESS_VIOLATION, ILLEGAL = 0, 1, 2, 4
 LONGEST_REQUEST = 1468  # RFC 2347 says 512; one Ethernet frame is kind enough
-LONGEST_WAIT = 8.0  # seconds between retransmissions, unless a client that has answered asked for a longer timeout
+# seconds between retransmissions, unless a client that has answered asked for a longer timeout
+LONGEST_WAIT = 8.0
 LARGEST_BURST = 65000  # bytes: an IP datagram's limit is the limit of one UDP_SEGMENT call
 MOST_SEGMENTS = 64  # the kernel's UDP_MAX_SEGMENTS before 6.2
 
@@ -51,14 +57,19 @@ class Malformed(PeerError):
 
 
 class Burst(NamedTuple):
-    """Datagrams to send in order: `parts` alternates head and payload; all but the last datagram are `size` bytes."""
+    """Datagrams to send in order: `parts` alternates head and payload; all but the last datagram
+    are `size` bytes."""
 
     parts: list[Buffer]
     size: int
 
     def datagrams(self) -> list[bytes]:
-        """Return each datagram by itself, copied: for tests and for kernels that cannot cut a burst themselves."""
-        return [bytes(head) + bytes(payload) for head, payload in zip(self.parts[::2], self.parts[1::2], strict=True)]
+        """Return each datagram by itself, copied: for tests and for kernels that cannot cut a burst
+        themselves."""
+        return [
+            bytes(head) + bytes(payload)
+            for head, payload in zip(self.parts[::2], self.parts[1::2], strict=True)
+        ]
 
 
 NOTHING: Sequence[Burst] = ()
@@ -66,7 +77,8 @@ NOTHING: Sequence[Burst] = ()
 
 @dataclass(frozen=True, slots=True)
 class TftpRequest:
-    """A client's first datagram. `kind` is 'read' or 'write'; option names are in lower case (RFC 2347)."""
+    """A client's first datagram. `kind` is 'read' or 'write'; option names are in lower case (RFC
+    2347)."""
 
     kind: str
     name: str
@@ -81,7 +93,8 @@ class Limits:
     timeout     seconds before the first retransmission, when the client does not say
     retries     retransmissions without progress before giving up, once the client has answered
     unanswered  the same before it has: whoever forges a sender's address gets little traffic for it
-    amplified   bytes that an address which never answered is sent, without options, for a byte that came from there
+    amplified   bytes that an address which never answered is sent, without options, for a byte that
+                came from there
     window_bytes  bytes in a window, whatever windowsize says (a socket's buffer must hold them)
     """
 
@@ -98,10 +111,11 @@ DEFAULTS = Limits()
 
 
 class Credit:
-    """What may be sent to addresses that never acknowledged anything, so that forged requests gain nothing: at most
-    `factor` times the bytes that came from there, headers counted.
+    """What may be sent to addresses that never acknowledged anything, so that forged requests gain
+    nothing: at most `factor` times the bytes that came from there, headers counted.
 
-    Only a transfer without options needs it: an answer to options is as short as the request, a first block is not.
+    Only a transfer without options needs it: an answer to options is as short as the request, a
+    first block is not.
     """
 
     HEADERS = 28  # bytes of IP and UDP
@@ -144,11 +158,14 @@ def decode_request(datagram: bytes) -> TftpRequest:
     except (TftpException, struct.error, UnicodeDecodeError) as error:
         raise Malformed("malformed TFTP request") from error
     kind = "write" if isinstance(packet, TftpPacketWRQ) else "read"
-    return TftpRequest(kind, packet.filename, packet.mode, {k.lower(): v for k, v in packet.options.items()})
+    return TftpRequest(
+        kind, packet.filename, packet.mode, {k.lower(): v for k, v in packet.options.items()}
+    )
 
 
 def encode_error(code: int, message: str) -> bytes:
-    """Return an ERROR datagram with the given text (tftpy knows only the texts of RFC 1350, and none for code 0)."""
+    """Return an ERROR datagram with the given text (tftpy knows only the texts of RFC 1350, and
+    none for code 0)."""
     packet = TftpPacketERR()
     packet.errorcode = code
     packet.errmsgs = {code: message.encode("ascii", "replace")}
@@ -161,9 +178,13 @@ def netascii(text: bytes) -> bytes:
 
 
 def negotiate(options: Mapping[str, str], size: int, limits: Limits = DEFAULTS) -> dict[str, int]:
-    """Return the options to acknowledge for a file of `size` bytes; those unknown or out of range are left out (RFC
-    2347)."""
-    asked = {name: int(value) for name, value in options.items() if value.isdecimal() and len(value) <= 12}
+    """Return the options to acknowledge for a file of `size` bytes; those unknown or out of range
+    are left out (RFC 2347)."""
+    asked = {
+        name: int(value)
+        for name, value in options.items()
+        if value.isdecimal() and len(value) <= 12
+    }
     granted: dict[str, int] = {}
     if asked.get("blksize", 0) >= 8:
         granted["blksize"] = min(asked["blksize"], limits.blksize)
@@ -178,15 +199,31 @@ def negotiate(options: Mapping[str, str], size: int, limits: Limits = DEFAULTS) 
 
 
 class TftpSession:
-    """One file on its way to one client. `content` must not change its length while the session lives.
+    """One file on its way to one client. `content` must not change its length while the session
+    lives.
 
     deadline   when `tick` has something to do, in the caller's seconds
     outcome    '' while running, then 'done', 'timeout' or 'error' (the client sent one)
     progress   bytes that the client has acknowledged
     """
 
-    __slots__ = ("_acked", "_blksize", "_content", "_last", "_limits", "_oack", "_quiet", "_sent", "_stride",
-                 "_timeout", "_tries", "_window", "answered", "deadline", "outcome")
+    __slots__ = (
+        "_acked",
+        "_blksize",
+        "_content",
+        "_last",
+        "_limits",
+        "_oack",
+        "_quiet",
+        "_sent",
+        "_stride",
+        "_timeout",
+        "_tries",
+        "_window",
+        "answered",
+        "deadline",
+        "outcome",
+    )
 
     def __init__(self, request: TftpRequest, content: Buffer, limits: Limits = DEFAULTS) -> None:
         granted = negotiate(request.options, len(content), limits)
@@ -195,7 +232,8 @@ class TftpSession:
         self._blksize = granted.get("blksize", 512)
         self._window = granted.get("windowsize", 1)
         self._timeout = float(granted.get("timeout", limits.timeout))
-        self._last = len(content) // self._blksize + 1  # a short block, if need be an empty one, says the file ends
+        # a short block, if need be an empty one, says the file ends
+        self._last = len(content) // self._blksize + 1
         self._stride = max(1, min(MOST_SEGMENTS, LARGEST_BURST // (self._blksize + 4)))
         self._oack = _oack(granted) if granted else b""
         self._acked = -1 if granted else 0
@@ -220,7 +258,8 @@ class TftpSession:
         return self._send(now)
 
     def receive(self, datagram: bytes, now: float) -> Sequence[Burst]:
-        """Return what a datagram from the client leads to. Everything that makes no sense is dropped."""
+        """Return what a datagram from the client leads to. Everything that makes no sense is
+        dropped."""
         if self.outcome:
             return NOTHING
         code = datagram[:2]
@@ -247,7 +286,8 @@ class TftpSession:
         return NOTHING
 
     def tick(self, now: float) -> Sequence[Burst]:
-        """Send again what was not acknowledged in time, waiting twice as long each time; in the end give up."""
+        """Send again what was not acknowledged in time, waiting twice as long each time; in the end
+        give up."""
         if self.outcome or now < self.deadline:
             return NOTHING
         self._tries += 1
@@ -265,12 +305,15 @@ class TftpSession:
         self._sent = last = min(self._acked + self._window, self._last)
         if last - first < self._stride:
             return (self._burst(first, last),)
-        return [self._burst(block, min(block + self._stride - 1, last))
-                for block in range(first, last + 1, self._stride)]
+        return [
+            self._burst(block, min(block + self._stride - 1, last))
+            for block in range(first, last + 1, self._stride)
+        ]
 
     def _wait(self) -> float:
-        """Return the seconds to wait, twice as long each time. Before the client has answered its timeout is not heeded
-        beyond `LONGEST_WAIT`: a forged request for 255 seconds would occupy the server for a quarter of an hour."""
+        """Return the seconds to wait, twice as long each time. Before the client has answered its
+        timeout is not heeded beyond `LONGEST_WAIT`: a forged request for 255 seconds would occupy
+        the server for a quarter of an hour."""
         longest = max(LONGEST_WAIT, self._timeout) if self.answered else LONGEST_WAIT
         return min(self._timeout * (1 << self._tries), longest)
 
@@ -280,7 +323,7 @@ class TftpSession:
         start = (first - 1) * size
         for block in range(first, last + 1):
             parts.append(_data_header(3, block & 0xFFFF))
-            parts.append(content[start:start + size])
+            parts.append(content[start : start + size])
             start += size
         return Burst(parts, size + 4)
 

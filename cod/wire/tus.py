@@ -1,7 +1,9 @@
-"""Headers of the tus protocol 1.0 for resumable uploads (https://tus.io/protocols/resumable-upload), both ways.
+"""Headers of the tus protocol 1.0 for resumable uploads
+(https://tus.io/protocols/resumable-upload), both ways.
 
-A file is created with its length (POST), its pieces are appended (PATCH) at the offset that the server says it has
-(HEAD). Extensions spoken here: creation, creation-with-upload, expiration, checksum, termination.
+A file is created with its length (POST), its pieces are appended (PATCH) at the offset that the
+server says it has (HEAD). Extensions spoken here: creation, creation-with-upload, expiration,
+checksum, termination.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from cod.wire.errors import PeerError
 VERSION = "1.0.0"
 EXTENSIONS = "creation,creation-with-upload,expiration,checksum,termination"
 PIECE_TYPE = "application/offset+octet-stream"
-ALGORITHMS = ("sha256", "sha1", "md5")  # all in hashlib under these names; the protocol asks for sha1
+# all in hashlib under these names; the protocol asks for sha1
+ALGORITHMS = ("sha256", "sha1", "md5")
 MISMATCH = 460  # the protocol's own status: a piece's checksum is wrong
 LARGEST = 2**63 - 1  # what a column holds
 
@@ -40,7 +43,8 @@ def number(name: str, text: str) -> int:
 
 
 def metadata(text: str) -> dict[str, str]:
-    """Upload-Metadata: pairs of a key and a value in base64, separated by commas. Raises BadHeader."""
+    """Upload-Metadata: pairs of a key and a value in base64, separated by commas. Raises
+    BadHeader."""
     values: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = pair.partition(" ")
@@ -49,20 +53,28 @@ def metadata(text: str) -> dict[str, str]:
         try:
             values[key] = base64.b64decode(value.strip(), validate=True).decode()
         except ValueError:  # binascii.Error and UnicodeDecodeError are such
-            raise BadHeader("Upload-Metadata", f"the value of {key!r} should be text in base64") from None
+            raise BadHeader(
+                "Upload-Metadata", f"the value of {key!r} should be text in base64"
+            ) from None
     return values
 
 
 def encode_metadata(values: Mapping[str, str]) -> str:
     """Return the same, written; keys without a value stand alone."""
-    return ",".join(f"{key} {base64.b64encode(value.encode()).decode()}".rstrip() for key, value in values.items())
+    return ",".join(
+        f"{key} {base64.b64encode(value.encode()).decode()}".rstrip()
+        for key, value in values.items()
+    )
 
 
 def checksum(text: str) -> tuple[str, bytes]:
-    """Upload-Checksum: (algorithm, digest). Raises BadHeader, also for an algorithm that is not in `ALGORITHMS`."""
+    """Upload-Checksum: (algorithm, digest). Raises BadHeader, also for an algorithm that is not in
+    `ALGORITHMS`."""
     algorithm, _, value = text.strip().partition(" ")
     if algorithm not in ALGORITHMS:
-        raise BadHeader("Upload-Checksum", f"the algorithm should be one of {', '.join(ALGORITHMS)}")
+        raise BadHeader(
+            "Upload-Checksum", f"the algorithm should be one of {', '.join(ALGORITHMS)}"
+        )
     try:
         return algorithm, base64.b64decode(value.strip(), validate=True)
     except binascii.Error:

@@ -1,8 +1,10 @@
-"""A notice as it is posted to a webhook: the JSON document, and the signature by which the receiver knows the sender.
+"""A notice as it is posted to a webhook: the JSON document, and the signature by which the receiver
+knows the sender.
 
-Signed as the Standard Webhooks specification has it (standardwebhooks.com), so that receivers find a library for it:
-`webhook-signature` is 'v1,' and the base64 of HMAC-SHA256 over 'ID.TIMESTAMP.BODY' under the group's key. Each group
-has a key of its own, derived from the site's, so that no group can sign for another and there is nothing to store.
+Signed as the Standard Webhooks specification has it (standardwebhooks.com), so that receivers find
+a library for it: `webhook-signature` is 'v1,' and the base64 of HMAC-SHA256 over
+'ID.TIMESTAMP.BODY' under the group's key. Each group has a key of its own, derived from the site's,
+so that no group can sign for another and there is nothing to store.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from cod.model import Notice
 
 
 def group_key(site_key: bytes, group_id: int, name: str, turn: int = 0) -> bytes:
-    """Return the group's key, after it was changed `turn` times. With the name, because a database may give a deleted
-    group's id to a later one."""
+    """Return the group's key, after it was changed `turn` times. With the name, because a database
+    may give a deleted group's id to a later one."""
     text = f"webhook {group_id} {name}" + (f" {turn}" if turn else "")
     return hmac.digest(site_key, text.encode(), hashlib.sha256)
 
@@ -28,8 +30,11 @@ def secret(key: bytes) -> str:
     return "whsec_" + b64encode(key).decode()
 
 
-def body(site: str, notice: Notice, group: str | None, vcluster: str | None, portal: str = "") -> bytes:
-    """Return the JSON document, the same at each attempt. `portal`: where browsers reach it; '': not known."""
+def body(
+    site: str, notice: Notice, group: str | None, vcluster: str | None, portal: str = ""
+) -> bytes:
+    """Return the JSON document, the same at each attempt. `portal`: where browsers reach it; '':
+    not known."""
     document = {"site": site, **document_of(notice, group, vcluster)}
     if notice.link:
         document["link"] = portal + notice.link
@@ -37,10 +42,18 @@ def body(site: str, notice: Notice, group: str | None, vcluster: str | None, por
 
 
 def document_of(notice: Notice, group: str | None, vcluster: str | None) -> dict[str, Any]:
-    """Return a notice by names: `group` is null where it is for the site's administrators. `events`: what happened,
-    where it is for programs."""
-    document = {"id": notice.id, "at": notice.at, "kind": notice.kind, "group": group, "vcluster": vcluster,
-                "subject": notice.subject, "about": notice.about, "link": notice.link}
+    """Return a notice by names: `group` is null where it is for the site's administrators.
+    `events`: what happened, where it is for programs."""
+    document = {
+        "id": notice.id,
+        "at": notice.at,
+        "kind": notice.kind,
+        "group": group,
+        "vcluster": vcluster,
+        "subject": notice.subject,
+        "about": notice.about,
+        "link": notice.link,
+    }
     return document if notice.events is None else document | {"events": json.loads(notice.events)}
 
 
@@ -48,12 +61,19 @@ def headers(key: bytes, site: str, notice: Notice, now: float, content: bytes) -
     """Return the headers of one attempt at `now`."""
     name, stamp = unique(site, notice), str(int(now))
     signature = hmac.digest(key, f"{name}.{stamp}.".encode() + content, hashlib.sha256)
-    return {"Content-Type": "application/json", "X-COD-Notice": str(notice.id), "webhook-id": name,
-            "webhook-timestamp": stamp, "webhook-signature": "v1," + b64encode(signature).decode()}
+    return {
+        "Content-Type": "application/json",
+        "X-COD-Notice": str(notice.id),
+        "webhook-id": name,
+        "webhook-timestamp": stamp,
+        "webhook-signature": "v1," + b64encode(signature).decode(),
+    }
 
 
 def unique(site: str, notice: Notice) -> str:
-    """Return the id by which a receiver knows a repeat. The row's id alone is none: a database that was restored gives
-    it again."""
-    digest = hashlib.blake2b(f"{site} {notice.at!r}".encode(errors="replace"), digest_size=8).hexdigest()
+    """Return the id by which a receiver knows a repeat. The row's id alone is none: a database that
+    was restored gives it again."""
+    digest = hashlib.blake2b(
+        f"{site} {notice.at!r}".encode(errors="replace"), digest_size=8
+    ).hexdigest()
     return f"{notice.id}-{digest}"

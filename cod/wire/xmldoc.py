@@ -1,14 +1,16 @@
 """XML that came from outside, made safe before anybody looks at it.
 
-The order is what makes it safe. First the size is checked, and for documents that people write the number of elements
-and attributes, as far as bytes show it: checking a document costs time for each. Then the bytes are searched for a
-document type declaration (entities cannot be declared without one), and only then does libxml2 see the document, with
-entities, network and `huge_tree` switched off; so its own limits hold, of which 256 elements inside each other is the
-one that counts here: it stops at the 257th, however many follow. What parses is validated against `schema/<schema>.rng`
-(RELAX NG, OASIS 2001), compiled once for each thread. Every complaint is a `BadDocument` with a line and a sentence
-that a person can act on.
+The order is what makes it safe. First the size is checked, and for documents that people write the
+number of elements and attributes, as far as bytes show it: checking a document costs time for each.
+Then the bytes are searched for a document type declaration (entities cannot be declared without
+one), and only then does libxml2 see the document, with entities, network and `huge_tree` switched
+off; so its own limits hold, of which 256 elements inside each other is the one that counts here: it
+stops at the 257th, however many follow. What parses is validated against `schema/<schema>.rng`
+(RELAX NG, OASIS 2001), compiled once for each thread. Every complaint is a `BadDocument` with a
+line and a sentence that a person can act on.
 
-Documents are UTF-8. Another encoding is refused: bytes that mean "<!DOCTYPE" in UTF-16 would not be seen by the search.
+Documents are UTF-8. Another encoding is refused: bytes that mean "<!DOCTYPE" in UTF-16 would not be
+seen by the search.
 """
 
 from __future__ import annotations
@@ -25,15 +27,16 @@ from cod.wire.xmlfault import MOST, Faults
 
 LIMIT = 4 * 1024 * 1024  # bytes of a document
 LONGEST = 600  # characters of a reason
-WRITTEN = {"template": (2**18, 4000), "requires": (2**16, 1000)}  # what people write: bytes; tags, and attributes
+# what people write: bytes; tags, and attributes
+WRITTEN = {"template": (2**18, 4000), "requires": (2**16, 1000)}
 
 _ATTRIBUTE = re.compile(rb"=\s*[\"']")
 _ENCODING = re.compile(rb"^\s*<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)[\"']")
 
 
 class BadDocument(PeerError):
-    """The document is not acceptable: `line` (counted from 1, 0 when it is about the whole) and a readable `reason`,
-    cut where the document has names as long as itself."""
+    """The document is not acceptable: `line` (counted from 1, 0 when it is about the whole) and a
+    readable `reason`, cut where the document has names as long as itself."""
 
     def __init__(self, line: int, reason: str) -> None:
         reason = reason if len(reason) <= LONGEST else reason[:LONGEST] + "…"
@@ -43,22 +46,25 @@ class BadDocument(PeerError):
 
 
 def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element:
-    """Return the root element of `document`, valid against `schema/<schema>.rng`. Raises `BadDocument`."""
+    """Return the root element of `document`, valid against `schema/<schema>.rng`. Raises
+    `BadDocument`."""
     root = well_formed(document, schema, limit=limit)
     grammar = _grammar(schema, get_ident())
     if not grammar.validate(root):
-        # Looking for the fault makes Python objects of elements, 70 MB of them in a hostile document: small ones only.
+        # Looking for the fault makes Python objects of elements, 70 MB of them in a hostile
+        # document: small ones only.
         if document.count(b"<") <= 2 * MOST and (told := _faults(schema).first(root)) is not None:
             raise BadDocument(*told)
-        # libxml2 lists the least specific complaint first; the last line reached is where the trouble is.
+        # libxml2 lists the least specific complaint first; the last line reached is where the
+        # trouble is.
         worst = max(grammar.error_log, key=lambda entry: entry.line)
         raise BadDocument(worst.line, worst.message)
     return root
 
 
 def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etree._Element:
-    """Return the root element of `document`, safe but not validated. `schema` names its limits. Raises
-    `BadDocument`."""
+    """Return the root element of `document`, safe but not validated. `schema` names its limits.
+    Raises `BadDocument`."""
     size, most = WRITTEN.get(schema, (limit, None))
     limit = min(limit, size)
     if len(document) > limit:
@@ -67,15 +73,27 @@ def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etr
         raise BadDocument(0, "not UTF-8 text")
     at = document.find(b"<!DOCTYPE")
     if at >= 0:
-        raise BadDocument(document.count(b"\n", 0, at) + 1, "a document type declaration is not allowed")
+        raise BadDocument(
+            document.count(b"\n", 0, at) + 1, "a document type declaration is not allowed"
+        )
     declared = _ENCODING.match(document)
     if declared and declared[1].lower() not in (b"utf-8", b"utf8", b"us-ascii", b"ascii"):
-        raise BadDocument(1, f"encoding {declared[1].decode('ascii', 'replace')}: documents are UTF-8")
-    if most is not None and (document.count(b"<") > most or len(_ATTRIBUTE.findall(document)) > most):
+        raise BadDocument(
+            1, f"encoding {declared[1].decode('ascii', 'replace')}: documents are UTF-8"
+        )
+    if most is not None and (
+        document.count(b"<") > most or len(_ATTRIBUTE.findall(document)) > most
+    ):
         raise BadDocument(0, f"more than {most} tags or attributes; it is not read")
     parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, dtd_validation=False, huge_tree=False,
-        remove_comments=True, remove_pis=True)
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
     try:
         return etree.fromstring(document, parser)
     except etree.XMLSyntaxError as error:

@@ -1,8 +1,10 @@
-"""What is wrong with a document that a RELAX NG grammar refuses: the value that is not allowed, and its line.
+"""What is wrong with a document that a RELAX NG grammar refuses: the value that is not allowed, and
+its line.
 
-libxml2 names an element at best. So a refused document is walked along its grammar, in the document's order, until an
-attribute, an element or a text is found that the grammar has no place for. Where only the order or the number of things
-is wrong, nothing is found, and libxml2's sentence has to do.
+libxml2 names an element at best. So a refused document is walked along its grammar, in the
+document's order, until an attribute, an element or a text is found that the grammar has no place
+for. Where only the order or the number of things is wrong, nothing is found, and libxml2's sentence
+has to do.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class Faults:
         self._looked = 0
 
     def _read(self, path: Path) -> Any:
-        """Take in the definitions of the file and of those that it includes; return where documents begin."""
+        """Take in the definitions of the file and of those that it includes; return where documents
+        begin."""
         root = etree.parse(str(path), etree.XMLParser(remove_comments=True)).getroot()
         start = None
         for include in root.iter(f"{{{_RNG}}}include"):
@@ -43,7 +46,8 @@ class Faults:
         return found[-1] if found else start
 
     def first(self, root: Any) -> tuple[int, str] | None:
-        """Return line and sentence of the first fault of the document; None where none can be told."""
+        """Return line and sentence of the first fault of the document; None where none can be
+        told."""
         if not self._whole:
             return None
         self._looked = 0
@@ -68,7 +72,10 @@ class Faults:
                 known = [each.get("name") for each in attributes]
                 yield node.sourceline, f"<{node.tag}> has no attribute {name}{_may(known)}"
             elif not any(len(each) == 0 or self._accepts_text(each, value) for each in fitting):
-                yield node.sourceline, f"{name}={_quoted(value)} of <{node.tag}>{self._expected(fitting)}"
+                yield (
+                    node.sourceline,
+                    f"{name}={_quoted(value)} of <{node.tag}>{self._expected(fitting)}",
+                )
         for each in self._reached(pattern, needed=True):
             name = each.get("name")
             if _kind(each) == "attribute" and name not in node.attrib:
@@ -77,7 +84,10 @@ class Faults:
                 yield node.sourceline, f"<{node.tag}> lacks the element <{name}>"
         text = (node.text or "").strip()
         if text and not any(self._accepts_text(each, node.text) for each in texts):
-            yield node.sourceline, f"the text {_quoted(text)} of <{node.tag}>{self._expected(texts)}"
+            yield (
+                node.sourceline,
+                f"the text {_quoted(text)} of <{node.tag}>{self._expected(texts)}",
+            )
         for child in node:
             fitting = [each for each in children if _names(each, child.tag)]
             if not fitting:
@@ -87,26 +97,31 @@ class Faults:
                 yield from self._walk(child, fitting[0])
 
     def _reached(self, pattern: Any, *, needed: bool = False, _deep: int = 0) -> Iterator[Any]:
-        """Yield the attributes, elements and values of a pattern, not those within them; `needed`: that may not be
-        missing.
+        """Yield the attributes, elements and values of a pattern, not those within them; `needed`:
+        that may not be missing.
         """
         for each in pattern:
             kind = _kind(each)
             if kind in ("attribute", "element", "data", "value", "text"):
                 yield each
             elif kind == "ref" and _deep < 50:
-                yield from self._reached(self._defines[each.get("name")], needed=needed, _deep=_deep + 1)
+                yield from self._reached(
+                    self._defines[each.get("name")], needed=needed, _deep=_deep + 1
+                )
             elif not (needed and kind in _OPEN):
                 yield from self._reached(each, needed=needed, _deep=_deep)
 
     def _accepts_text(self, pattern: Any, value: str) -> bool:
-        """Return whether the pattern's content takes the text. Asked of libxml2, with an element that has it alone."""
+        """Return whether the pattern's content takes the text. Asked of libxml2, with an element
+        that has it alone."""
         if _kind(pattern) == "text":
             return True
         if pattern not in self._compiled:
             grammar: Any = etree.fromstring(f'<grammar xmlns="{_RNG}" datatypeLibrary="{_TYPES}"/>')
-            element = etree.SubElement(etree.SubElement(grammar, f"{{{_RNG}}}start"), f"{{{_RNG}}}element", name="v")
-            for each in (pattern if _kind(pattern) == "attribute" else [pattern]):
+            element = etree.SubElement(
+                etree.SubElement(grammar, f"{{{_RNG}}}start"), f"{{{_RNG}}}element", name="v"
+            )
+            for each in pattern if _kind(pattern) == "attribute" else [pattern]:
                 element.append(_copy(each))
             grammar.extend(_copy(each) for each in self._defines.values())
             self._compiled[pattern] = etree.RelaxNG(grammar)
@@ -133,7 +148,9 @@ class Faults:
 def _rule(data: Any) -> str:
     params = {each.get("name"): each.text or "" for each in data}
     if "minInclusive" in params:
-        return f"a whole number from {params['minInclusive']} to {params.get('maxInclusive', 'any')}"
+        return (
+            f"a whole number from {params['minInclusive']} to {params.get('maxInclusive', 'any')}"
+        )
     if "pattern" in params:
         return f"like {params['pattern']}"
     return f"a text of at most {params['maxLength']} characters" if "maxLength" in params else ""

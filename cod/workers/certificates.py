@@ -1,4 +1,5 @@
-"""Once an hour: do certificates of VCMs end, or that of the site's authority, without having been renewed?
+"""Once an hour: do certificates of VCMs end, or that of the site's authority, without having been
+renewed?
 
 Each server with a manager part looks; the rows see to it that everybody is told once.
 """
@@ -19,11 +20,15 @@ log = logging.getLogger("cod.certificates")
 
 
 class CertificateWatch(Periodic):
-    """One server's. `authority_ends_at`: when the authority's certificate does, as it is now. Raises OSError. Who is
-    told is told once: so the first look is an hour away."""
+    """One server's. `authority_ends_at`: when the authority's certificate does, as it is now.
+    Raises OSError. Who is told is told once: so the first look is an hour away."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, authority_ends_at: Callable[[], float], clock: Callable[[], float]
+        self,
+        reactor: Any,
+        pool: Pool,
+        authority_ends_at: Callable[[], float],
+        clock: Callable[[], float],
     ) -> None:
         super().__init__(reactor, pool, log, "certificates' ends are not looked for", PERIOD)
         self._ends_at, self._clock = authority_ends_at, clock

@@ -1,7 +1,9 @@
-"""The energy accounts' clockwork: once a minute it puts down what nodes have used since; and who held them.
+"""The energy accounts' clockwork: once a minute it puts down what nodes have used since; and who
+held them.
 
-Each server with a manager part does it; the mark in the database sees to it that each minute is put down once. While
-none runs, time is not lost: the next to come puts it down, with the nodes as it finds them.
+Each server with a manager part does it; the mark in the database sees to it that each minute is put
+down once. While none runs, time is not lost: the next to come puts it down, with the nodes as it
+finds them.
 """
 
 from __future__ import annotations
@@ -34,8 +36,12 @@ class Accountant(Periodic):
         if reading is None:
             return
         if reading.anew:
-            log.warning("energy was last counted at %.0f, now it is %.0f: the clock was wrong, counting begins now",
-                        reading.before, reading.now)
+            log.warning(
+                "energy was last counted at %.0f, now it is %.0f: the clock was wrong, counting"
+                " begins now",
+                reading.before,
+                reading.now,
+            )
         await self._pool.run(energy.note, reading, self._site.current.policy)
         counted = await self._pool.read(usage.count, self._clock())
         if counted is not None:

@@ -1,8 +1,10 @@
-"""Takes images in: asks the database for the next ones, turns their files into the served form, says how it went.
+"""Takes images in: asks the database for the next ones, turns their files into the served form,
+says how it went.
 
-The work is done in threads of low priority, so that the images that are being served come first. Groups take turns:
-`AT_ONCE` files are taken in at a time, no two of one group. An ingest is begun anew by whichever server has the claim
-next if this one dies; nothing that it leaves half done is ever seen (`images.store`).
+The work is done in threads of low priority, so that the images that are being served come first.
+Groups take turns: `AT_ONCE` files are taken in at a time, no two of one group. An ingest is begun
+anew by whichever server has the claim next if this one dies; nothing that it leaves half done is
+ever seen (`images.store`).
 """
 
 from __future__ import annotations
@@ -41,11 +43,17 @@ class Stopping(Exception):
 
 
 class Ingester(Periodic):
-    """One server's ingester. `root` holds the images; files below `uploads` are removed once they were taken in.
-    `rules`: the site's at that moment."""
+    """One server's ingester. `root` holds the images; files below `uploads` are removed once they
+    were taken in. `rules`: the site's at that moment."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, root: Path, uploads: Path, server: str, clock: Callable[[], float],
+        self,
+        reactor: Any,
+        pool: Pool,
+        root: Path,
+        uploads: Path,
+        server: str,
+        clock: Callable[[], float],
         rules: Callable[[], ImageRules] = ImageRules,
     ) -> None:
         super().__init__(reactor, pool, log, "images", PERIOD, at_once=True)
@@ -59,13 +67,14 @@ class Ingester(Periodic):
 
     def startService(self) -> None:
         """Begin."""
-        self._stopping = threading.Event()  # a new one: a thread of the last run may not have ended yet
+        # a new one: a thread of the last run may not have ended yet
+        self._stopping = threading.Event()
         store.clean(self._root)
         super().startService()
 
     def stopService(self) -> Deferred[Any]:
-        """End; an ingest that is under way is given up and begun anew by the next server. Its thread is told to end and
-        not waited for: it may be with the disk for minutes."""
+        """End; an ingest that is under way is given up and begun anew by the next server. Its
+        thread is told to end and not waited for: it may be with the disk for minutes."""
         self._stopping.set()
         for thread in list(self._threads):
             thread.errback(Stopping())
@@ -74,8 +83,13 @@ class Ingester(Periodic):
     async def look(self) -> None:
         """Begin with images that wait; keep the claim while some are being taken in; or sweep."""
         while len(self._busy) < AT_ONCE:
-            image = await self._pool.run(images.take, owner=self._server, now=self._clock(),
-                                         busy=list(self._busy.values()), served=dict(self._served))
+            image = await self._pool.run(
+                images.take,
+                owner=self._server,
+                now=self._clock(),
+                busy=list(self._busy.values()),
+                served=dict(self._served),
+            )
             if image is None or self._stopping.is_set():
                 break
             self._busy[image.id] = image.group_id
@@ -84,10 +98,14 @@ class Ingester(Periodic):
         if self._busy and self._clock() - self._renewed >= RENEW:
             self._renewed = self._clock()
             await self._pool.run(images.renew, owner=self._server, now=self._clock())
-        elif not self._busy and self._clock() - self._swept > SWEEP:  # folders of images that were deleted
+        elif (
+            not self._busy and self._clock() - self._swept > SWEEP
+        ):  # folders of images that were deleted
             self._swept = self._clock()
             present = store.digests(self._root)
-            unneeded = await self._pool.run(images.unneeded, owner=self._server, present=present, now=self._clock())
+            unneeded = await self._pool.run(
+                images.unneeded, owner=self._server, present=present, now=self._clock()
+            )
             for digest in unneeded:
                 log.info("removing the files of a deleted image: %s", digest)
                 await self._in_thread(store.remove, self._root, digest)
@@ -108,7 +126,13 @@ class Ingester(Periodic):
         try:
             ingested = await self._in_thread(self._ingest, image, limits, self._stopping)
             await self._pool.run(images.finish, image_id=image.id, ingested=ingested, rules=rules)
-            log.info("%s: %d bytes, %d in use, %d stored", image.name, ingested.size, ingested.used, ingested.stored)
+            log.info(
+                "%s: %d bytes, %d in use, %d stored",
+                image.name,
+                ingested.size,
+                ingested.used,
+                ingested.stored,
+            )
         except Stopping:
             return
         except (Refused, OSError) as error:
@@ -121,8 +145,8 @@ class Ingester(Periodic):
         self._swept = 0.0
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """Run it in a thread of its own, because one that has become nice cannot go back without privileges. The
-        Deferred fires with `Stopping` when the service stops first."""
+        """Run it in a thread of its own, because one that has become nice cannot go back without
+        privileges. The Deferred fires with `Stopping` when the service stops first."""
         done: Deferred[T] = Deferred()
         self._threads.add(done)
 
@@ -146,9 +170,17 @@ class Ingester(Periodic):
         return done
 
     def _ingest(self, image: Image, limits: ingest.Limits, stopping: threading.Event) -> Ingested:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # Linux: of this thread and those it starts
-        return ingest.ingest(Path(image.source), self._root, sha256=image.sha256, plain=image.content == "file",
-                             raw=image.content == "raw", limits=limits, progress=partial(_go_on, stopping))
+        # Linux: of this thread and those it starts
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        return ingest.ingest(
+            Path(image.source),
+            self._root,
+            sha256=image.sha256,
+            plain=image.content == "file",
+            raw=image.content == "raw",
+            limits=limits,
+            progress=partial(_go_on, stopping),
+        )
 
 
 def _go_on(stopping: threading.Event, done: int, total: int) -> None:

@@ -1,7 +1,8 @@
-"""Sees what the site's rules for kept disks mean for its nodes: at the start, and when the site file was read again.
+"""Sees what the site's rules for kept disks mean for its nodes: at the start, and when the site
+file was read again.
 
-A node's next report would tell as well; but a node in the reserve may not report for months, and a disk that is kept no
-longer has to be wiped before anybody gets its node.
+A node's next report would tell as well; but a node in the reserve may not report for months, and a
+disk that is kept no longer has to be wiped before anybody gets its node.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ class KeepWatch(Service):
     """See the module. `effects` carries out the wake-ups that flows return."""
 
     def __init__(
-        self, pool: Pool, site: SiteRef, clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object]
+        self,
+        pool: Pool,
+        site: SiteRef,
+        clock: Callable[[], float],
+        effects: Callable[[Iterable[Effect]], object],
     ) -> None:
         self._pool, self._site, self._clock, self._effects = pool, site, clock, effects
         self._rules: object = None
@@ -45,7 +50,9 @@ class KeepWatch(Service):
         after: int | None = 0
         try:
             while after is not None and self.running:
-                done = await self._pool.run(nodes.look_again, after=after, site=self._site.current, now=self._clock())
+                done = await self._pool.run(
+                    nodes.look_again, after=after, site=self._site.current, now=self._clock()
+                )
                 self._effects(done.effects)
                 after = done.value
         except Exception as error:

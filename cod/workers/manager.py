@@ -1,9 +1,10 @@
-"""The resource manager's clockwork: holds the claim, watches for changes, runs passes and deadlines.
+"""The resource manager's clockwork: holds the claim, watches for changes, runs passes and
+deadlines.
 
-Every second it asks the database whether anything has changed, and runs a pass if so; also when time alone may give it
-something to do (`flows.scheduler.plan.due`: a lease, a deadline or an inertia ends), and at least every ten seconds in
-any case. A wake-up makes it look at once. Only the server that holds the claim does anything: the others look every
-second whether it has run out.
+Every second it asks the database whether anything has changed, and runs a pass if so; also when
+time alone may give it something to do (`flows.scheduler.plan.due`: a lease, a deadline or an
+inertia ends), and at least every ten seconds in any case. A wake-up makes it look at once. Only the
+server that holds the claim does anything: the others look every second whether it has run out.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from cod.pool import Pool
 
 PERIOD = 1.0  # seconds between looks
 PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to have changed
-CALM = 60.0  # seconds without a jump of the wall clock after which it is believed that a lease has run out
+# seconds without a jump of the wall clock after which it is believed that a lease has run out
+CALM = 60.0
 JUMP = 5.0  # seconds
-ENDS: dict[str, Any] = {"warnings": (), "drains": (), "expired": (), "overdue": ()}  # nothing of a plan ends
+# nothing of a plan ends
+ENDS: dict[str, Any] = {"warnings": (), "drains": (), "expired": (), "overdue": ()}
 ASIDE = 30.0  # seconds for which a request is left out of plans whose grant was refused, or failed
 CLAIM = 15.0  # seconds that the claim outlives its owner's last sign; renewed at half of it
 
@@ -33,10 +36,16 @@ log = logging.getLogger("cod.manager")
 
 
 class Manager(Service):
-    """One server's manager. `effects` carries out the wake-ups that flows return; `server` names this server."""
+    """One server's manager. `effects` carries out the wake-ups that flows return; `server` names
+    this server."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, server: str, clock: Callable[[], float],
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        server: str,
+        clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object],
     ) -> None:
         self._reactor, self._pool, self._site = reactor, pool, site
@@ -106,14 +115,18 @@ class Manager(Service):
             await self._pass(now)
 
     def _watch_clock(self, now: float) -> None:
-        """A clock that is wrong at the start, or is set, must not end leases: what is taken back is wiped. Nor is it a
-        node's fault that its deadline is suddenly past."""
+        """A clock that is wrong at the start, or is set, must not end leases: what is taken back is
+        wiped. Nor is it a node's fault that its deadline is suddenly past."""
         offset = now - self._reactor.seconds()
         if self._offset is None or abs(offset - self._offset) > JUMP:
             self._calm_at = self._reactor.seconds() + CALM
             if self._offset is not None:
                 self._started = now
-                log.warning("the clock was set by %.0f s; no lease runs out for %.0f s", offset - self._offset, CALM)
+                log.warning(
+                    "the clock was set by %.0f s; no lease runs out for %.0f s",
+                    offset - self._offset,
+                    CALM,
+                )
         self._offset = offset
 
     async def _hold(self) -> plan.Claim | None:
@@ -130,7 +143,9 @@ class Manager(Service):
     async def _pass(self, now: float) -> None:
         site = self._site.current
         self._seen = await self._pool.read(plan.look, site, now, self._seen)
-        self._aside = {one: until for one, until in self._aside.items() if until > self._reactor.seconds()}
+        self._aside = {
+            one: until for one, until in self._aside.items() if until > self._reactor.seconds()
+        }
         seen = plan.without(self._seen.site, self._aside)
         self._next_pass = min(self._next_pass, plan.due(seen, site, now))
         if self._still is not None and self._still.lasts(seen, site, now):
@@ -151,7 +166,8 @@ class Manager(Service):
                 return
 
     def _set_aside(self, act: apply_plan.Act) -> None:
-        """A grant that cannot be carried out would be planned again and again, with nodes that others could have."""
+        """A grant that cannot be carried out would be planned again and again, with nodes that
+        others could have."""
         if act.request_id is not None:
             self._aside[act.request_id] = self._reactor.seconds() + ASIDE
             self._next_pass = 0.0
@@ -168,7 +184,9 @@ class Manager(Service):
                 await self._pool.run(apply_plan.waits, act.request_id, refused)
         except apply_plan.Lost:
             raise
-        except Exception as error:  # what is wrong with the rows of one must not keep all others waiting for ever
+        except (
+            Exception
+        ) as error:  # what is wrong with the rows of one must not keep all others waiting for ever
             if self._pool.is_away(error):
                 raise
             log.exception("%s failed", act.name)

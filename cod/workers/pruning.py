@@ -1,4 +1,5 @@
-"""Once an hour what is old is deleted, in small transactions with pauses between them: nobody has to wait for it.
+"""Once an hour what is old is deleted, in small transactions with pauses between them: nobody has
+to wait for it.
 
 Each server with a manager part does it; that two do it at once harms nothing.
 """
@@ -27,7 +28,9 @@ log = logging.getLogger("cod.pruning")
 class Pruner(Periodic):
     """One server's. `keep`: seconds for which what is done is kept; 0: for ever."""
 
-    def __init__(self, reactor: Any, pool: Pool, site: SiteRef, keep: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, reactor: Any, pool: Pool, site: SiteRef, keep: float, clock: Callable[[], float]
+    ) -> None:
         super().__init__(reactor, pool, log, "old rows are not deleted", PERIOD)
         self._reactor, self._site, self._keep, self._clock = reactor, site, keep, clock
         self._pause: Deferred[None] | None = None

@@ -1,7 +1,9 @@
-"""Looks whether freshly booted systems answer, or their time has come, where their template has a readiness check.
+"""Looks whether freshly booted systems answer, or their time has come, where their template has a
+readiness check.
 
-Every second each node that waits is looked at once: a TCP connection, and GET of the template's path if it has one.
-How a check ends does not matter unless it ends well; the deadline of state *boot* is what ends a node's patience.
+Every second each node that waits is looked at once: a TCP connection, and GET of the template's
+path if it has one. How a check ends does not matter unless it ends well; the deadline of state
+*boot* is what ends a node's patience.
 """
 
 from __future__ import annotations
@@ -28,11 +30,15 @@ log = logging.getLogger("cod.readiness")
 
 
 class Prober(Periodic):
-    """The checks of one server, which come to nothing when it stops. `effects` carries out the wake-ups that flows
-    return."""
+    """The checks of one server, which come to nothing when it stops. `effects` carries out the
+    wake-ups that flows return."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float],
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object],
     ) -> None:
         super().__init__(reactor, pool, log, "cannot look which nodes wait", PERIOD)
@@ -49,7 +55,11 @@ class Prober(Periodic):
     async def _check(self, check: Check) -> None:
         try:
             if not check.port or await answers(self._reactor, check):
-                self._effects(await self._pool.run(readiness.answered, check, self._site.current.policy, self._clock()))
+                self._effects(
+                    await self._pool.run(
+                        readiness.answered, check, self._site.current.policy, self._clock()
+                    )
+                )
         except Exception:
             log.exception("the readiness check of %s failed", check.name)
         finally:
@@ -87,7 +97,9 @@ class _Asker(Protocol):
             self.say(True)
             return
         self.transport.write(
-            f"GET {self._check.path} HTTP/1.0\r\nHost: {self._check.address}\r\nConnection: close\r\n\r\n".encode())
+            f"GET {self._check.path} HTTP/1.0\r\nHost: {self._check.address}\r\nConnection:"
+            " close\r\n\r\n".encode()
+        )
 
     def dataReceived(self, data: bytes) -> None:
         """The status line tells."""

@@ -1,4 +1,5 @@
-"""MACs that nobody has ask for addresses and take them, until killed: ``python -m tests.attack.dhcp_flood``.
+"""MACs that nobody has ask for addresses and take them, until killed: ``python -m
+tests.attack.dhcp_flood``.
 
 Broadcasts from the interface named; prints a line when the first 1,000 have asked.
 """
@@ -18,10 +19,28 @@ FIRST = 1000
 
 
 def message(kind: int, number: int, more: dict[int, bytes]) -> bytes:
-    """Return a message of firmware on a machine with an invented MAC; replies are to be broadcast."""
+    """Return a message of firmware on a machine with an invented MAC; replies are to be
+    broadcast."""
     chaddr = b"\x66" + number.to_bytes(5, "big") + bytes(10)
-    return dhcp.encode(dhcp.Packet(1, 1, 6, 0, number, 0, 0x8000, bytes(4), bytes(4), bytes(4), bytes(4), chaddr,
-                                   bytes(64), bytes(128), {53: bytes([kind])} | OPTIONS | more))
+    return dhcp.encode(
+        dhcp.Packet(
+            1,
+            1,
+            6,
+            0,
+            number,
+            0,
+            0x8000,
+            bytes(4),
+            bytes(4),
+            bytes(4),
+            bytes(4),
+            chaddr,
+            bytes(64),
+            bytes(128),
+            {53: bytes([kind])} | OPTIONS | more,
+        )
+    )
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ COUNT = int(os.environ.get("COD_ATTACK", "20000"))
 
 
 def mutants(good: Sequence[bytes], seed: int, number: int = COUNT) -> Iterator[bytes]:
-    """Yield random bytes now and then; else a good message with some bytes changed, cut short, or with some put in."""
+    """Yield random bytes now and then; else a good message with some bytes changed, cut short, or
+    with some put in."""
     rng = random.Random(seed)
     for _ in range(number):
         packet = bytearray(rng.choice(good))
@@ -22,7 +23,7 @@ def mutants(good: Sequence[bytes], seed: int, number: int = COUNT) -> Iterator[b
             case 0:
                 packet = bytearray(rng.randbytes(rng.randrange(1, 1400)))
             case 1:
-                del packet[rng.randrange(len(packet)):]
+                del packet[rng.randrange(len(packet)) :]
             case 2:
                 at = rng.randrange(len(packet))
                 packet[at:at] = rng.randbytes(rng.randrange(1, 64))
@@ -33,15 +34,62 @@ def mutants(good: Sequence[bytes], seed: int, number: int = COUNT) -> Iterator[b
 
 
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2**31, 2**63, 10**30, -(2**64), 0.5, -0.0, 1e308, 1e-320, float("nan"), float("inf"),
-    "", " ", "\0", "\ud800", "\u202e", "\ufffe", "é", "名", "..", "/etc/passwd", "%00", "a" * 64, "A" * 5000, "-", "1",
-    "1e9", "nan", "a\nb", "a,b", "*", "'", '"', "<x/>", "&a;", "2026-11-22T00:00:00Z", [], [[]], {}, {"a": {}}, [None],
-    [1, "a"], ["a"] * 300, {"": 1})
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2**31,
+    2**63,
+    10**30,
+    -(2**64),
+    0.5,
+    -0.0,
+    1e308,
+    1e-320,
+    float("nan"),
+    float("inf"),
+    "",
+    " ",
+    "\0",
+    "\ud800",
+    "\u202e",
+    "\ufffe",
+    "é",
+    "名",
+    "..",
+    "/etc/passwd",
+    "%00",
+    "a" * 64,
+    "A" * 5000,
+    "-",
+    "1",
+    "1e9",
+    "nan",
+    "a\nb",
+    "a,b",
+    "*",
+    "'",
+    '"',
+    "<x/>",
+    "&a;",
+    "2026-11-22T00:00:00Z",
+    [],
+    [[]],
+    {},
+    {"a": {}},
+    [None],
+    [1, "a"],
+    ["a"] * 300,
+    {"": 1},
+)
 """What a field of a message may hold in place of what it should."""
 
 
 def changed(value: Any, rng: random.Random) -> Any:
-    """Return a JSON value with one place of it changed: another value, one more, one less, or its text mutated."""
+    """Return a JSON value with one place of it changed: another value, one more, one less, or its
+    text mutated."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         name = rng.choice(sorted(value))
         others = {key: each for key, each in value.items() if key != name}
@@ -49,14 +97,18 @@ def changed(value: Any, rng: random.Random) -> Any:
             case 0:
                 return others
             case 1:
-                return value | {rng.choice([*sorted(value), "x", "", "__class__"]): rng.choice(VALUES)}
+                return value | {
+                    rng.choice([*sorted(value), "x", "", "__class__"]): rng.choice(VALUES)
+                }
             case _:
                 return value | {name: changed(value[name], rng)}
     if isinstance(value, list) and value and rng.random() < 0.8:
         at = rng.randrange(len(value))
-        return [*value[:at], changed(value[at], rng), *value[at + rng.randrange(2):]]
+        return [*value[:at], changed(value[at], rng), *value[at + rng.randrange(2) :]]
     if isinstance(value, str) and value and rng.random() < 0.5:
-        return next(mutants([value.encode(errors="replace")], rng.getrandbits(32), 1)).decode("latin-1")
+        return next(mutants([value.encode(errors="replace")], rng.getrandbits(32), 1)).decode(
+            "latin-1"
+        )
     return rng.choice(VALUES)
 
 

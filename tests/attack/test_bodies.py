@@ -1,7 +1,8 @@
-"""Mutated bodies of the REST API's questions and of NMP's messages, through all that they reach: the server's code from
-the connection (NMP: from the frame) to the database, without sockets and threads. None is answered as the server's own
-fault, none leaves an error in the log, and neither memory nor descriptors grow. Nothing that is asked is committed, so
-that each message finds the same site.
+"""Mutated bodies of the REST API's questions and of NMP's messages, through all that they reach:
+the server's code from the connection (NMP: from the frame) to the database, without sockets and
+threads. None is answered as the server's own fault, none leaves an error in the log, and neither
+memory nor descriptors grow. Nothing that is asked is committed, so that each message finds the same
+site.
 
 `COD_ATTACK` says how many (`make attack`: a million of each).
 """
@@ -55,7 +56,8 @@ GROWTH = 32 << 10  # KiB
 
 
 class Rehearsal:
-    """The pool's promise without its threads, and a pool that takes everything back: no commit follows a flow."""
+    """The pool's promise without its threads, and a pool that takes everything back: no commit
+    follows a flow."""
 
     is_away, is_race = staticmethod(Pool.is_away), staticmethod(Pool.is_race)
 
@@ -81,7 +83,9 @@ class Reactor(Clock):
     def callFromThread(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         function(*args, **kwargs)
 
-    def callInThreadWithCallback(self, done: Callable[..., object], function: Callable[..., Any], *args: Any) -> None:
+    def callInThreadWithCallback(
+        self, done: Callable[..., object], function: Callable[..., Any], *args: Any
+    ) -> None:
         try:
             value = function(*args)
         except Exception:
@@ -117,9 +121,14 @@ def watch() -> Iterator[Watch]:
 
 
 def attacked(
-    messages: Iterator[Any], attack: Callable[[Any], str], watch: Watch, capsys: pytest.CaptureFixture[str], name: str
+    messages: Iterator[Any],
+    attack: Callable[[Any], str],
+    watch: Watch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
 ) -> None:
-    """Send all messages; tell what came of them, and fail with the first that was the server's fault."""
+    """Send all messages; tell what came of them, and fail with the first that was the server's
+    fault."""
     outcomes: Counter[str] = Counter()
     before = open_before = 0
     for number, message in enumerate(messages):
@@ -132,7 +141,10 @@ def attacked(
         assert not watch.errors, f"message {number}: {message!r:.3000}: {watch.errors[0]}"
     grown = memory() - before
     with capsys.disabled():
-        print(f"\n{name}: {outcomes.total():,} messages, {dict(sorted(outcomes.items()))}, {grown} KiB grown")
+        print(
+            f"\n{name}: {outcomes.total():,} messages, {dict(sorted(outcomes.items()))}, {grown}"
+            " KiB grown"
+        )
     assert grown < GROWTH
     assert descriptors() <= open_before
 
@@ -146,13 +158,32 @@ class Line:
     def __init__(self, engine: Engine, site: Site, folder: Path) -> None:
         self.now, self.reactor = NOW, Reactor()
         pool: Any = Rehearsal(engine)
-        intake = Intake(self.reactor, pool, SiteRef(site), folder / "incoming", lambda effects: None, self.clock)
-        self.api = Api(Context(
-            reactor=self.reactor, pool=pool, site=SiteRef(site), clock=self.clock, local=False, images=folder,
-            intake=intake, upload_limit=2**20, wake=lambda effects: None, metrics=Deferred, webhook_key=bytes(32),
-            authority=None, names=frozenset(), proxied=False, consoles=None, fingerprint=str,
-            signin=SignIn(self.reactor, pool, SiteRef(site), self.clock), hub=Hub(self.reactor, pool),
-            rate_limits=RateLimits(self.clock)))
+        intake = Intake(
+            self.reactor, pool, SiteRef(site), folder / "incoming", lambda effects: None, self.clock
+        )
+        self.api = Api(
+            Context(
+                reactor=self.reactor,
+                pool=pool,
+                site=SiteRef(site),
+                clock=self.clock,
+                local=False,
+                images=folder,
+                intake=intake,
+                upload_limit=2**20,
+                wake=lambda effects: None,
+                metrics=Deferred,
+                webhook_key=bytes(32),
+                authority=None,
+                names=frozenset(),
+                proxied=False,
+                consoles=None,
+                fingerprint=str,
+                signin=SignIn(self.reactor, pool, SiteRef(site), self.clock),
+                hub=Hub(self.reactor, pool),
+                rate_limits=RateLimits(self.clock),
+            )
+        )
 
     def clock(self) -> float:
         return self.now
@@ -161,12 +192,17 @@ class Line:
         """The answer's status."""
         self.now += 1  # so that nobody's ration is used up
         self.reactor.advance(1)
-        protocol, transport = self.api.buildProtocol(None), StringTransport(
-            peerAddress=IPv4Address("TCP", "127.0.0.1", 5))
+        protocol, transport = (
+            self.api.buildProtocol(None),
+            StringTransport(peerAddress=IPv4Address("TCP", "127.0.0.1", 5)),
+        )
         transport.abortConnection = transport.loseConnection  # type: ignore[method-assign]
         protocol.makeConnection(transport)
-        head = (f"{method} /api/v1{path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                f"Content-Length: {len(body)}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else ""))
+        head = (
+            f"{method} /api/v1{path} HTTP/1.1\r\nHost: h\r\nContent-Type:"
+            f" application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+            + (f"Authorization: Bearer {token}\r\n" if token else "")
+        )
         protocol.dataReceived(head.encode() + b"\r\n" + body)
         said: bytes = transport.value()
         protocol.connectionLost(Failure(ConnectionError()))
@@ -192,14 +228,22 @@ def questions(routes: list[Route], world: World) -> Iterator[tuple[Route, str, b
 
 
 def test_mutated_bodies_of_the_rest_api(
-    engine: Engine, site: Site, tmp_path: Path, watch: Watch, capsys: pytest.CaptureFixture[str],
+    engine: Engine,
+    site: Site,
+    tmp_path: Path,
+    watch: Watch,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    monkeypatch.setattr(
+        passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    )
     passwords._nobodys.cache_clear()
     world = in_transaction(engine, made)
     line = Line(engine, site, tmp_path)
-    routes = [route for route in ROUTES if route.body is not None and not route.upload and not route.local]
+    routes = [
+        route for route in ROUTES if route.body is not None and not route.upload and not route.local
+    ]
 
     def attack(question: tuple[Route, str, bytes]) -> str:
         route, token, body = question
@@ -207,8 +251,13 @@ def test_mutated_bodies_of_the_rest_api(
         assert status < 500, f"{name_of(route)}: {status}"
         return str(status)
 
-    right = [(route, world.askers["admin"].token, json.dumps(body_of(route, world.ours)).encode()) for route in routes]
-    assert sum(attack(each)[0] == "2" for each in right) > len(routes) // 3, "what is right gets further"
+    right = [
+        (route, world.askers["admin"].token, json.dumps(body_of(route, world.ours)).encode())
+        for route in routes
+    ]
+    assert sum(attack(each)[0] == "2" for each in right) > len(routes) // 3, (
+        "what is right gets further"
+    )
     attacked(questions(routes, world), attack, watch, capsys, "REST bodies")
     passwords._nobodys.cache_clear()
 
@@ -216,16 +265,29 @@ def test_mutated_bodies_of_the_rest_api(
 # ---------------------------------------------------------------- NMP
 
 REQUIRES = '<requires><attr name="cpu/cores" op="ge" value="1"/></requires>'
-CERTIFIED = (  # a request for a certificate, as cod.vcm.credentials.request makes them: the same at every run
+# a request for a certificate, as cod.vcm.credentials.request makes them: the same at every run
+CERTIFIED = (
     "MIG5MGICAQAwADBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABNTKlGc2CmUdayi1aEAM4pA+eTyBTtV7tY+gWgt51dyzB2K2ec4zd1+GD3tQhfMN/8"
     "LrEA7IfO8nWj0xi1ri+vKgADAKBggqhkjOPQQDAgNHADBEAiBthR4RmR9YqE0CfZK6D0k1DyOMSqfnC7o/avBGniFgagIgSIuFzAKTPo5DdFXr/VJO"
-    "3NudUKYcKTkqmhtxTMIGKV4=")
+    "3NudUKYcKTkqmhtxTMIGKV4="
+)
 BODIES: list[b.Body] = [
-    b.Hello("pool", "cod-vcm-test 1.0", 3), b.Enroll("pool", "0f" * 32, CERTIFIED), b.Renew(CERTIFIED),
+    b.Hello("pool", "cod-vcm-test 1.0", 3),
+    b.Enroll("pool", "0f" * 32, CERTIFIED),
+    b.Renew(CERTIFIED),
     b.RequestNodes("k1", (b.Wanted(1), b.Wanted(2, "debian", REQUIRES)), True, True, "jobs wait"),
-    b.RequestStatus(1), b.Withdraw(1), b.ReleaseNodes((b.Named("node1"), b.Named("node2", 5.0)), "idle"),
-    b.ReclaimAnswer(1, (b.Named("node1"), b.Named("node2", 30.0)), "jobs end soon"), b.Extend(3600.0), b.Status(),
-    b.Ack(1), b.Ping(), b.Pong(), b.Bye("done"), b.Error("invalid", "no", 3)]
+    b.RequestStatus(1),
+    b.Withdraw(1),
+    b.ReleaseNodes((b.Named("node1"), b.Named("node2", 5.0)), "idle"),
+    b.ReclaimAnswer(1, (b.Named("node1"), b.Named("node2", 30.0)), "jobs end soon"),
+    b.Extend(3600.0),
+    b.Status(),
+    b.Ack(1),
+    b.Ping(),
+    b.Pong(),
+    b.Bye("done"),
+    b.Error("invalid", "no", 3),
+]
 
 
 def telegrams() -> Iterator[Message]:
@@ -238,8 +300,14 @@ def telegrams() -> Iterator[Message]:
         if rng.randrange(3):
             places = list(re.finditer(rb'"[^"]*"|(?<=<)[a-z-]+', body))
             start, end = rng.choice(places).span()
-            value = rng.choice((rng.choice(plausible), str(rng.choice(VALUES)).encode(errors="replace")))
-            body = body[:start] + (b'"%s"' % value if body[start:start + 1] == b'"' else value) + body[end:]
+            value = rng.choice(
+                (rng.choice(plausible), str(rng.choice(VALUES)).encode(errors="replace"))
+            )
+            body = (
+                body[:start]
+                + (b'"%s"' % value if body[start : start + 1] == b'"' else value)
+                + body[end:]
+            )
         else:
             body = next(mutants([body], rng.getrandbits(32), 1))
         yield Message(verb, str(number), body)

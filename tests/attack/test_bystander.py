@@ -1,9 +1,11 @@
-"""A running server that is attacked on every port at once: how long do others wait, and does anything grow?
+"""A running server that is attacked on every port at once: how long do others wait, and does
+anything grow?
 
-Floods of mutated datagrams (DHCP, TFTP, DNS), connections with mutated bytes (HTTP boot, confd, NMP, REST) and clients
-that never finish a request come from one machine; a bystander on another asks DNS, the boot server and the REST API all
-the time. Prints how many messages were sent, the bystander's worst delay for each service beside that of quiet times
-(the goal is 0.3 s on a quiet host), and what each process grew by. `COD_ATTACK_SECONDS` says for how long.
+Floods of mutated datagrams (DHCP, TFTP, DNS), connections with mutated bytes (HTTP boot, confd,
+NMP, REST) and clients that never finish a request come from one machine; a bystander on another
+asks DNS, the boot server and the REST API all the time. Prints how many messages were sent, the
+bystander's worst delay for each service beside that of quiet times (the goal is 0.3 s on a quiet
+host), and what each process grew by. `COD_ATTACK_SECONDS` says for how long.
 """
 
 from __future__ import annotations
@@ -31,13 +33,16 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("bys
 SECONDS = float(os.environ.get("COD_ATTACK_SECONDS", "20"))
 QUIET = 4.0  # seconds without an attack, before it
 SLOWER = float(os.environ.get("COD_ATTACK_DELAY", "3"))
-"""Seconds that a service may take longer than in quiet times, on a host that runs other tests, too."""
+"""Seconds that a service may take longer than in quiet times, on a host that runs other tests,
+too."""
 GROWTH, MORE_FILES = 48 << 10, 64  # KiB, descriptors of a process, when all clients are gone
 DNS, NMP = 53, 8071
 PAUSE = 0.002  # seconds between two messages of an attacker
 GET = b"GET /files/file HTTP/1.1\r\nHost: 10.77.0.1\r\nRange: bytes=5-90\r\n\r\n"
-POST = (b"POST /api/v1/templates HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n"
-        b'{"name": "red", "document": "<template"}')
+POST = (
+    b"POST /api/v1/templates HTTP/1.1\r\nHost: x\r\nContent-Type:"
+    b' application/json\r\nContent-Length: 40\r\n\r\n{"name": "red", "document": "<template"}'
+)
 LIST = b"GET /api/v1/nodes?state=inactive&limit=5 HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -51,7 +56,8 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 
 class Bystander:
-    """Somebody who uses three services, one question of each after the other; `worst`: seconds, by service."""
+    """Somebody who uses three services, one question of each after the other; `worst`: seconds, by
+    service."""
 
     def __init__(self, stand: Stand) -> None:
         self.worst: dict[str, float] = {}
@@ -65,8 +71,11 @@ class Bystander:
         self.worst = dict.fromkeys(("dns", "boot", "api"), 0.0)
         with self._host.datagrams() as dns, self._stand.client() as client:
             while not until():
-                for service, ask in (("dns", lambda: self._name(dns)), ("boot", lambda: self._host.get("/files/file")),
-                                     ("api", lambda: client.get("/health"))):
+                for service, ask in (
+                    ("dns", lambda: self._name(dns)),
+                    ("boot", lambda: self._host.get("/files/file")),
+                    ("api", lambda: client.get("/health")),
+                ):
                     start = time.monotonic()
                     ask()
                     self.worst[service] = max(self.worst[service], time.monotonic() - start)
@@ -86,11 +95,24 @@ class Attacker:
         self.over = threading.Event()
         self._stand, self._host = stand, Intruder(stand["m1"])
         self._host.boot()
-        streams = {"http": (HTTP, [GET, GET * 3]), "confd": (CONFD, ATTACKS["confd"][1]),
-                   "nmp": (NMP, ATTACKS["nmp"][1]), "rest": (0, [POST, LIST])}
-        jobs = [threading.Thread(target=self._datagrams, args=job) for job in (
-            ("dhcp", 67, "255.255.255.255"), ("tftp", TFTP, SERVER), ("dns", DNS, SERVER))]
-        jobs += [threading.Thread(target=self._streams, args=(name, *job)) for name, job in streams.items()]
+        streams = {
+            "http": (HTTP, [GET, GET * 3]),
+            "confd": (CONFD, ATTACKS["confd"][1]),
+            "nmp": (NMP, ATTACKS["nmp"][1]),
+            "rest": (0, [POST, LIST]),
+        }
+        jobs = [
+            threading.Thread(target=self._datagrams, args=job)
+            for job in (
+                ("dhcp", 67, "255.255.255.255"),
+                ("tftp", TFTP, SERVER),
+                ("dns", DNS, SERVER),
+            )
+        ]
+        jobs += [
+            threading.Thread(target=self._streams, args=(name, *job))
+            for name, job in streams.items()
+        ]
         self._threads = [*jobs, threading.Thread(target=self._trickle)]
 
     def start(self) -> None:
@@ -150,7 +172,9 @@ def sizes(stand: Stand) -> dict[int, tuple[int, int]]:
     return {each: (memory(each), descriptors(each)) for each in (pid, *map(int, parts))}
 
 
-def test_others_are_served_while_every_port_is_attacked(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+def test_others_are_served_while_every_port_is_attacked(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
     bystander, attacker = Bystander(stand), Attacker(stand)
     start = time.monotonic()
     bystander.watch(lambda: time.monotonic() > start + QUIET)
@@ -169,11 +193,24 @@ def test_others_are_served_while_every_port_is_attacked(stand: Stand, capsys: py
     after = sizes(stand)
     grown = {pid: after[pid][0] - before[pid][0] for pid in before}
     with capsys.disabled():
-        print(f"\nsent {dict(attacker.sent)}; {bystander.asked - asked} questions of a bystander; worst seconds "
-              f"{ {name: round(value, 3) for name, value in bystander.worst.items()} }, in quiet times "
-              f"{ {name: round(value, 3) for name, value in quiet.items()} }; KiB grown {list(grown.values())}")
+        print(
+            f"\nsent {dict(attacker.sent)}; {bystander.asked - asked} questions of a bystander;"
+            " worst seconds"
+            f" { {name: round(value, 3) for name, value in bystander.worst.items()} }, in quiet"
+            f" times { {name: round(value, 3) for name, value in quiet.items()} }; KiB grown"
+            f" {list(grown.values())}"
+        )
     assert after.keys() == before.keys(), "a process has died"
-    assert set(attacker.sent) == {"dhcp", "tftp", "dns", "http", "confd", "nmp", "rest", "slow clients"}
+    assert set(attacker.sent) == {
+        "dhcp",
+        "tftp",
+        "dns",
+        "http",
+        "confd",
+        "nmp",
+        "rest",
+        "slow clients",
+    }
     assert max(grown.values()) < GROWTH
     assert "Traceback" not in (stand.folder / "server.log").read_text()
     for service, worst in bystander.worst.items():

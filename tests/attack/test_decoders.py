@@ -1,6 +1,8 @@
-"""Mutated messages of each protocol, through all of its code that needs no socket: refused in its own words, each.
+"""Mutated messages of each protocol, through all of its code that needs no socket: refused in its
+own words, each.
 
-`COD_ATTACK` says how many (`make attack`: a million of each). Prints what came of them, and growth of memory.
+`COD_ATTACK` says how many (`make attack`: a million of each). Prints what came of them, and growth
+of memory.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ Attack = Callable[[bytes, Site], str]
 
 
 def read_request(name: str, *options: str) -> bytes:
-    return struct.pack("!H", 1) + b"\0".join(word.encode() for word in (name, "octet", *options)) + b"\0"
+    return (
+        struct.pack("!H", 1)
+        + b"\0".join(word.encode() for word in (name, "octet", *options))
+        + b"\0"
+    )
 
 
 def _refused(why: str | bytes) -> str:
@@ -51,7 +57,9 @@ def dhcp_attack(data: bytes, site: Site) -> str:
 
 
 def tftp_attack(data: bytes, site: Site) -> str:
-    session = tftp.TftpSession(tftp.TftpRequest("read", "x", "octet", {"windowsize": "4"}), bytes(10_000))
+    session = tftp.TftpSession(
+        tftp.TftpRequest("read", "x", "octet", {"windowsize": "4"}), bytes(10_000)
+    )
     session.start(0.0)
     session.receive(data, 0.1)
     try:
@@ -71,9 +79,14 @@ def dns_attack(data: bytes, site: Site) -> str:
         return "dropped"
     except dns.Unanswerable as refusal:
         return _refused(refusal.reply)
-    records = (DnsRecord("cod.test", "SOA", 1), DnsRecord(query.question.name, "SSHFP", (4, 2, "ab" * 32)))
+    records = (
+        DnsRecord("cod.test", "SOA", 1),
+        DnsRecord(query.question.name, "SSHFP", (4, 2, "ab" * 32)),
+    )
     for answer in (DnsAnswer("nxdomain"), DnsAnswer("ok", records, "cod.test", 1)):
-        reply = dns.encode(query, answer, primary="ns.cod.test", domain="cod.test", server="10.77.0.1")
+        reply = dns.encode(
+            query, answer, primary="ns.cod.test", domain="cod.test", server="10.77.0.1"
+        )
         assert len(reply) <= query.room
     dns.refused(query), dns.failed(query), dns.shortened(query)
     return "answered"
@@ -99,7 +112,9 @@ def nmp_attack(data: bytes, site: Site) -> str:
 def http_attack(data: bytes, site: Site) -> str:
     target, _, rest = data.partition(b"\n")
     headers = dict(line.partition(b":")[::2] for line in rest.split(b"\n"))
-    answer = http.answer({name.lower(): value.strip() for name, value in headers.items()}, 1000, '"x"')
+    answer = http.answer(
+        {name.lower(): value.strip() for name, value in headers.items()}, 1000, '"x"'
+    )
     assert 0 <= answer.start <= answer.start + answer.length <= 1000
     try:
         parts = http.path_parts(target)
@@ -119,7 +134,12 @@ def ldap_attack(data: bytes, site: Site) -> str:
     except PeerError as error:
         return _refused(str(error))
     if isinstance(message.request, LdapSearch):
-        values = {"uid": ("ann",), "cn": ("a b c",), "uidnumber": ("20000",), "objectclass": ("posixAccount",)}
+        values = {
+            "uid": ("ann",),
+            "cn": ("a b c",),
+            "uidnumber": ("20000",),
+            "objectclass": ("posixAccount",),
+        }
         ldap_filter.matches(message.request.filter, values)
         ldap_filter.narrowed(message.request.filter)
         ldap_filter.possible(message.request.filter, {"posixaccount"}, values)
@@ -129,18 +149,53 @@ def ldap_attack(data: bytes, site: Site) -> str:
 
 ATTACKS: dict[str, tuple[Attack, list[bytes]]] = {
     "dhcp": (dhcp_attack, [IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER]),
-    "tftp": (tftp_attack, [read_request("file"), read_request("file", "blksize", "1428", "windowsize", "16"),
-                           read_request("pxelinux.cfg/01-52-54-00-12-34-56"), b"\0\4\0\1", b"\0\5\0\1no\0"]),
-    "dns": (dns_attack, [bytes(DNSRecord.question(name, kind).pack()) for name, kind in (
-        ("n1.pool.cod.test", "A"), ("1.0.77.10.in-addr.arpa", "PTR"), ("cod.test", "SOA"), ("a" * 60 + ".b", "ANY"))]),
-    "confd": (confd_attack, [
-        confd.frame(b'<hello version="1" id="%s" mac="52:54:00:12:34:56" nonce="%s"/>' % (b"a" * 32, b"0" * 64)),
-        confd.frame(b'<proof mac="%s"/>' % (b"0" * 64))]),
-    "nmp": (nmp_attack, [frames.encode(frames.Message("hello", "1", b'<hello version="1.0" vcluster="web"/>')),
-                         frames.encode(frames.Message("status", "2", answers="1")) * 2]),
+    "tftp": (
+        tftp_attack,
+        [
+            read_request("file"),
+            read_request("file", "blksize", "1428", "windowsize", "16"),
+            read_request("pxelinux.cfg/01-52-54-00-12-34-56"),
+            b"\0\4\0\1",
+            b"\0\5\0\1no\0",
+        ],
+    ),
+    "dns": (
+        dns_attack,
+        [
+            bytes(DNSRecord.question(name, kind).pack())
+            for name, kind in (
+                ("n1.pool.cod.test", "A"),
+                ("1.0.77.10.in-addr.arpa", "PTR"),
+                ("cod.test", "SOA"),
+                ("a" * 60 + ".b", "ANY"),
+            )
+        ],
+    ),
+    "confd": (
+        confd_attack,
+        [
+            confd.frame(
+                b'<hello version="1" id="%s" mac="52:54:00:12:34:56" nonce="%s"/>'
+                % (b"a" * 32, b"0" * 64)
+            ),
+            confd.frame(b'<proof mac="%s"/>' % (b"0" * 64)),
+        ],
+    ),
+    "nmp": (
+        nmp_attack,
+        [
+            frames.encode(frames.Message("hello", "1", b'<hello version="1.0" vcluster="web"/>')),
+            frames.encode(frames.Message("status", "2", answers="1")) * 2,
+        ],
+    ),
     "ldap": (ldap_attack, ldap_requests.requests()),
-    "http": (http_attack, [b"/boot/52:54:00:12:34:56/script.ipxe\nRange: bytes=5-90\nIf-None-Match: \"x\"",
-                           b"http://h/files/%2e%2e/a%2fb?x\nIf-Range: \"x\"\nRange: bytes=-5"]),
+    "http": (
+        http_attack,
+        [
+            b'/boot/52:54:00:12:34:56/script.ipxe\nRange: bytes=5-90\nIf-None-Match: "x"',
+            b'http://h/files/%2e%2e/a%2fb?x\nIf-Range: "x"\nRange: bytes=-5',
+        ],
+    ),
 }
 
 

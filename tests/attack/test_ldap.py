@@ -1,4 +1,5 @@
-"""Mutated requests to the LDAP port: 100,000 of them, each on a connection of its own; no crash, no growth."""
+"""Mutated requests to the LDAP port: 100,000 of them, each on a connection of its own; no crash, no
+growth."""
 
 from __future__ import annotations
 
@@ -35,18 +36,24 @@ GROWTH = 16 << 10  # KiB
 
 
 @pytest.fixture
-def ldap(reactor: Any, in_reactor: Any, engine: Engine, site: Site, tmp_path: Path) -> Iterator[LdapServer]:
+def ldap(
+    reactor: Any, in_reactor: Any, engine: Engine, site: Site, tmp_path: Path
+) -> Iterator[LdapServer]:
     in_transaction(engine, ldap_site.physics_and_chemistry)
     pool = Pool(engine, reactor)
     tls = ServerTls(Ca(tmp_path / "ca", "test"), ["127.0.0.1"], lambda: 1.8e9)
-    server = LdapServer(reactor, pool, SiteRef(site), ["127.0.0.1"], tls, port=0, tls_port=None, rate=1e9)
+    server = LdapServer(
+        reactor, pool, SiteRef(site), ["127.0.0.1"], tls, port=0, tls_port=None, rate=1e9
+    )
     in_reactor(server.startService)
     yield server
     in_reactor(server.stopService)
     pool.close()
 
 
-def test_mutated_requests(ldap: LdapServer, capsys: pytest.CaptureFixture[str], caplog: Any) -> None:
+def test_mutated_requests(
+    ldap: LdapServer, capsys: pytest.CaptureFixture[str], caplog: Any
+) -> None:
     port, outcomes, before = ldap.ports[0].getHost().port, Counter[str](), (0, 0)
     caplog.set_level(logging.WARNING)
     for number, packet in enumerate(mutants(requests(), 389, NUMBER)):
@@ -88,4 +95,6 @@ def sent(port: int, packet: bytes) -> str:
             answer = b"".join(iter(lambda: line.recv(65536), b""))
         except ConnectionError:
             return "reset"
-    return "nothing" if not answer else "notice" if b"1.3.6.1.4.1.1466.20036" in answer else "answer"
+    return (
+        "nothing" if not answer else "notice" if b"1.3.6.1.4.1.1466.20036" in answer else "answer"
+    )

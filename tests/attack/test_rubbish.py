@@ -1,6 +1,8 @@
-"""Rubbish on every port of a running server: no process dies or grows, nobody else notices, the next one is served.
+"""Rubbish on every port of a running server: no process dies or grows, nobody else notices, the
+next one is served.
 
-m1 is connected meanwhile, m2 comes when all is over, m3 is the vandal. The packets are the same at every run.
+m1 is connected meanwhile, m2 comes when all is over, m3 is the vandal. The packets are the same at
+every run.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def vandal(stand: Stand) -> Intruder:
 @pytest.fixture(scope="module")
 def trickles(vandal: Intruder) -> list[tuple[float, socket.socket]]:
     """Connections that have sent a byte and will send no more, with the time of it."""
-    lines = [vandal.connect(port) for port, number in ((HTTP, 100), (CONFD, 7)) for _ in range(number)]
+    lines = [
+        vandal.connect(port) for port, number in ((HTTP, 100), (CONFD, 7)) for _ in range(number)
+    ]
     for line in lines:
         line.sendall(b"\0")
     return [(time.monotonic(), line) for line in lines]
@@ -76,7 +80,8 @@ def standing(stand: Stand) -> object:
 
 @pytest.fixture(autouse=True)
 def unharmed(stand: Stand, vandal: Intruder, trickles: object) -> Iterator[None]:
-    """Afterwards the same processes are there, no larger, none has met a bug, and m1 has not been disturbed."""
+    """Afterwards the same processes are there, no larger, none has met a bug, and m1 has not been
+    disturbed."""
     before, m1, log = processes(stand), standing(stand), stand.folder / "server.log"
     start = log.stat().st_size
     yield
@@ -100,20 +105,38 @@ def test_parts_may_open_as_many_files_as_the_system_allows(stand: Stand) -> None
 
 
 def read_request(name: str, *options: str) -> bytes:
-    return struct.pack("!H", 1) + b"\0".join(word.encode() for word in (name, "octet", *options)) + b"\0"
+    return (
+        struct.pack("!H", 1)
+        + b"\0".join(word.encode() for word in (name, "octet", *options))
+        + b"\0"
+    )
 
 
-@pytest.mark.parametrize(("port", "good"), [
-    (67, [IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER]),
-    (TFTP, [read_request("file"), read_request("file", "blksize", "1428", "tsize", "0", "windowsize", "16"),
-            read_request("pxelinux.cfg/01-52-54-00-12-34-56"), b"\0\4\0\1", b"\0\5\0\1no\0", b"\0\2file\0octet\0"]),
-], ids=["dhcp", "tftp"])
+@pytest.mark.parametrize(
+    ("port", "good"),
+    [
+        (67, [IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER]),
+        (
+            TFTP,
+            [
+                read_request("file"),
+                read_request("file", "blksize", "1428", "tsize", "0", "windowsize", "16"),
+                read_request("pxelinux.cfg/01-52-54-00-12-34-56"),
+                b"\0\4\0\1",
+                b"\0\5\0\1no\0",
+                b"\0\2file\0octet\0",
+            ],
+        ),
+    ],
+    ids=["dhcp", "tftp"],
+)
 def test_datagrams(vandal: Intruder, port: int, good: list[bytes]) -> None:
     senders = [vandal.datagrams() for _ in range(16)]
     for number, packet in enumerate(mutants(good, port, PACKETS)):
         senders[number % 16].sendto(packet, ("255.255.255.255" if port == 67 else SERVER, port))
         if number % 100 == 99:
-            time.sleep(0.01)  # the pace of the load: what the kernel drops for want of room tests nothing
+            # the pace of the load: what the kernel drops for want of room tests nothing
+            time.sleep(0.01)
     assert vandal.tftp("file")[:4] == b"\0\3\0\1"
     vandal.boot()
     for sender in senders:
@@ -123,23 +146,33 @@ def test_datagrams(vandal: Intruder, port: int, good: list[bytes]) -> None:
 # ---------------------------------------------------------------- connections
 
 
-GET = (b"GET /files/file HTTP/1.1\r\nHost: 10.77.0.1\r\nRange: bytes=5-90\r\nIf-Range: \"x\"\r\n\r\n")
-POST = (b"POST /api/v1/templates HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n"
-        b'{"name": "red", "document": "<template"}')
-STREAM = b"PUT /api/v1/images/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"
+GET = b'GET /files/file HTTP/1.1\r\nHost: 10.77.0.1\r\nRange: bytes=5-90\r\nIf-Range: "x"\r\n\r\n'
+POST = (
+    b"POST /api/v1/templates HTTP/1.1\r\nHost: x\r\nContent-Type:"
+    b' application/json\r\nContent-Length: 40\r\n\r\n{"name": "red", "document": "<template"}'
+)
+STREAM = (
+    b"PUT /api/v1/images/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:"
+    b" chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"
+)
 LIST = b"GET /api/v1/nodes?state=inactive&limit=5 HTTP/1.1\r\nHost: x\r\n\r\n"
-HELLO = protocol.frame(b'<hello version="1" id="%s" mac="52:54:00:12:34:56" nonce="%s"/>' % (b"a" * 32, b"0" * 64))
+HELLO = protocol.frame(
+    b'<hello version="1" id="%s" mac="52:54:00:12:34:56" nonce="%s"/>' % (b"a" * 32, b"0" * 64)
+)
 
 
-@pytest.mark.parametrize(("port", "good"), [(HTTP, [GET, GET * 3]), (CONFD, [HELLO, HELLO * 2]),
-                                            (0, [POST, LIST, STREAM])], ids=["http", "confd", "api"])
+@pytest.mark.parametrize(
+    ("port", "good"),
+    [(HTTP, [GET, GET * 3]), (CONFD, [HELLO, HELLO * 2]), (0, [POST, LIST, STREAM])],
+    ids=["http", "confd", "api"],
+)
 def test_connections(stand: Stand, vandal: Intruder, port: int, good: list[bytes]) -> None:
     packets = list(mutants(good, port, PACKETS))
     each = 10
     for start in range(0, PACKETS, each):
         with _api(stand) if port == 0 else vandal.connect(port) as line:
             with suppress(OSError):
-                for packet in packets[start:start + each]:
+                for packet in packets[start : start + each]:
                     line.sendall(packet)
                 line.shutdown(socket.SHUT_WR)
             _until_closed(line)
@@ -161,15 +194,21 @@ def _until_closed(line: socket.socket) -> None:
             pass
 
 
-# ---------------------------------------------------------------- from a machine that has proven itself
+# ---------------------------------------------------------------- from a machine that has proven
+# itself
 
 
-BOMB = b'<!DOCTYPE a [<!ENTITY a "ha">' + b"".join(
-    b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 10) for n in range(20)) + b"]><report>&u;</report>"
+BOMB = (
+    b'<!DOCTYPE a [<!ENTITY a "ha">'
+    + b"".join(b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 10) for n in range(20))
+    + b"]><report>&u;</report>"
+)
 BODIES = {
     "doctype": b'<!DOCTYPE report SYSTEM "http://10.77.0.1:8069/files/file"><report/>',
     "entities": BOMB,
-    "a file": b'<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]><failed order="1">&a;</failed>',
+    "a file": (
+        b'<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]><failed order="1">&a;</failed>'
+    ),
     "utf-16": "<!DOCTYPE a []><report/>".encode("utf-16"),
     "deep": b"<report>" + b"<a>" * 100_000 + b"</a>" * 100_000 + b"</report>",
     "wide": b"<report>" + b'<node version="1"/>' * 200_000 + b"</report>",
@@ -191,12 +230,15 @@ def _unsealed(line: Line) -> None:
 
 def _again(line: Line) -> None:
     line.slip(b"<heartbeat/>")
-    line.write(bytes(line.said[-(4 + 16 + len(b"<heartbeat/>")):]))
+    line.write(bytes(line.said[-(4 + 16 + len(b"<heartbeat/>")) :]))
 
 
 ATTACKS: dict[str, Callable[[Line], None]] = {
     **{name: lambda line, body=body: line.slip(body) for name, body in BODIES.items()},  # type: ignore[misc]
-    "1 GB declared": _huge, "unsealed": _unsealed, "a frame twice": _again}
+    "1 GB declared": _huge,
+    "unsealed": _unsealed,
+    "a frame twice": _again,
+}
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +252,8 @@ def secret(vandal: Intruder) -> protocol.Secret:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_session_ends_at_once_and_says_why(
-        stand: Stand, vandal: Intruder, secret: protocol.Secret, attack: str) -> None:
+    stand: Stand, vandal: Intruder, secret: protocol.Secret, attack: str
+) -> None:
     log = stand.folder / "server.log"
     line = vandal.session(secret)
     start = log.stat().st_size

@@ -1,7 +1,9 @@
-"""Runs the benchmarks, then writes the table: ``python -m tests.bench [NAME...]``; ``--table`` only writes the table.
+"""Runs the benchmarks, then writes the table: ``python -m tests.bench [NAME...]``; ``--table`` only
+writes the table.
 
-Each `bench_NAME.py` beside this file writes build/bench/NAME.json. The table in docs/benchmarks.md (between its marks)
-and docs/plots/ratios.svg are made from whatever results there are; results of benchmarks that were not run now stay.
+Each `bench_NAME.py` beside this file writes build/bench/NAME.json. The table in docs/benchmarks.md
+(between its marks) and docs/plots/ratios.svg are made from whatever results there are; results of
+benchmarks that were not run now stay.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ BEGIN, END = "<!-- table: made by make bench -->", "<!-- end of table -->"
 
 
 def main(words: list[str]) -> int:
-    """Run what is named (all, if nothing is), one after the other; returns the number of benchmarks that failed."""
+    """Run what is named (all, if nothing is), one after the other; returns the number of benchmarks
+    that failed."""
     names = [word for word in words if not word.startswith("--")] or sorted(
-        path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+        path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py")
+    )
     failed = 0
     for name in [] if "--table" in words else names:
         print(f"--- {name}", flush=True)
@@ -45,15 +49,19 @@ def results() -> list[dict[str, Any]]:
 
 
 def met(row: dict[str, Any]) -> bool | None:
-    """Whether a measure meets its goal ('>= 0.8' and the like are about the ratio); None where it has none."""
+    """Whether a measure meets its goal ('>= 0.8' and the like are about the ratio); None where it
+    has none."""
     words = str(row["goal"] or "").split()
     if len(words) < 2 or words[0] not in (">=", "<=", "<", ">"):
         return None
-    value = row["value"] if len(words) > 2 else row["ratio"]  # a goal with a unit is about the value itself
+    # a goal with a unit is about the value itself
+    value = row["value"] if len(words) > 2 else row["ratio"]
     if value is None:
         return None
     limit = float(words[1])
-    return {">=": value >= limit, "<=": value <= limit, "<": value < limit, ">": value > limit}[words[0]]
+    return {">=": value >= limit, "<=": value <= limit, "<": value < limit, ">": value > limit}[
+        words[0]
+    ]
 
 
 def number(value: float | None) -> str:
@@ -69,10 +77,14 @@ def write_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if " at once: " in row["name"]:
             continue  # stages of a node's way: in the plots
-        peer = f"{row['peer']} {number(row['peer_value'])}".replace("|", r"\|") if row["peer"] else ""
+        peer = (
+            f"{row['peer']} {number(row['peer_value'])}".replace("|", r"\|") if row["peer"] else ""
+        )
         verdict = {True: "met", False: "**missed**", None: ""}[met(row)]
-        lines.append(f"| {row['name']} | {number(row['value'])} {row['unit']} | {peer} | {number(row['ratio'])} | "
-                     f"{row['goal'] or ''} | {verdict} |")
+        lines.append(
+            f"| {row['name']} | {number(row['value'])} {row['unit']} | {peer} |"
+            f" {number(row['ratio'])} | {row['goal'] or ''} | {verdict} |"
+        )
     print("\n".join(lines))
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
@@ -88,12 +100,23 @@ def plot(rows: list[dict[str, Any]]) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "cod"  # the same numbers, the same picture
     from matplotlib import pyplot
 
-    shown = [row for row in rows if row["ratio"] and met(row) is not None and len(str(row["goal"]).split()) == 2]
+    shown = [
+        row
+        for row in rows
+        if row["ratio"] and met(row) is not None and len(str(row["goal"]).split()) == 2
+    ]
     figure, axes = pyplot.subplots(figsize=(9, 0.4 * len(shown) + 1))
     for place, row in enumerate(reversed(shown)):
         axes.barh(place, row["ratio"], color="#3a7" if met(row) else "#c53", height=0.6)
-        axes.plot([float(str(row["goal"]).split()[1])] * 2, [place - 0.4, place + 0.4], color="black", linewidth=2)
-    axes.set_yticks(range(len(shown)), [f"{row['name']} / {row['peer']}" for row in reversed(shown)], fontsize=8)
+        axes.plot(
+            [float(str(row["goal"]).split()[1])] * 2,
+            [place - 0.4, place + 0.4],
+            color="black",
+            linewidth=2,
+        )
+    axes.set_yticks(
+        range(len(shown)), [f"{row['name']} / {row['peer']}" for row in reversed(shown)], fontsize=8
+    )
     axes.set_xscale("log")
     axes.set_xlabel("ratio to the peer in the same run; the black mark is the goal")
     figure.tight_layout()

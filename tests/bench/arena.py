@@ -1,6 +1,8 @@
-"""Where servers are measured against each other: two network namespaces joined by a veth, rounds in turn, CPU counted.
+"""Where servers are measured against each other: two network namespaces joined by a veth, rounds in
+turn, CPU counted.
 
-Everything is started here and ended by its pid; the namespaces go when the arena is left. Needs root.
+Everything is started here and ended by its pid; the namespaces go when the arena is left. Needs
+root.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER, CLIENT = "10.199.77.1", "10.199.77.2"
-# Control groups: one counts the servers' CPU (also of children that nobody waits for), one gives servers and clients
-# alike a large share of a machine that has other work, which would otherwise decide the rounds.
+# Control groups: one counts the servers' CPU (also of children that nobody waits for), one gives
+# servers and clients alike a large share of a machine that has other work, which would otherwise
+# decide the rounds.
 GROUP = f"cod-bench-{os.getpid()}"
 V1, V2 = Path("/sys/fs/cgroup/cpuacct") / GROUP, Path("/sys/fs/cgroup") / GROUP
 COUNTED = V1 if V1.parent.exists() else V2
@@ -33,7 +36,8 @@ SHARE = 20480  # twenty times the usual
 
 @dataclass
 class Measure:
-    """One line of `build/bench/NAME.json`. `ratio` is value to peer_value, `goal` what it should reach."""
+    """One line of `build/bench/NAME.json`. `ratio` is value to peer_value, `goal` what it should
+    reach."""
 
     name: str
     value: float
@@ -47,7 +51,8 @@ class Measure:
 
 @dataclass
 class Run:
-    """One round of one contender: how much was moved in how long, and the CPU seconds of both sides."""
+    """One round of one contender: how much was moved in how long, and the CPU seconds of both
+    sides."""
 
     amount: float
     seconds: float
@@ -83,8 +88,20 @@ class Arena:
         for side in (self.server_side, self.client_side):
             _ip("netns", "add", side)
             _ip("-n", side, "link", "set", "lo", "up")
-        _ip("-n", self.server_side, "link", "add", "v0", "type", "veth",
-            "peer", "name", "v0", "netns", self.client_side)
+        _ip(
+            "-n",
+            self.server_side,
+            "link",
+            "add",
+            "v0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "v0",
+            "netns",
+            self.client_side,
+        )
         for side, address in ((self.server_side, SERVER), (self.client_side, CLIENT)):
             _ip("-n", side, "address", "add", f"{address}/24", "dev", "v0")
             _ip("-n", side, "link", "set", "v0", "up")
@@ -104,10 +121,21 @@ class Arena:
 
     @contextmanager
     def serving(self, command: Sequence[str | Path], ready: Callable[[], bool]) -> Iterator[None]:
-        """A server in the server's namespace, from the moment it is ready until the block is left."""
-        counted = ["sh", "-c", f'echo $$ > {COUNTED}/cgroup.procs; exec ip netns exec {self.server_side} "$@"', "sh"]
-        process = subprocess.Popen([*counted, *map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL, start_new_session=True)
+        """A server in the server's namespace, from the moment it is ready until the block is
+        left."""
+        counted = [
+            "sh",
+            "-c",
+            f'echo $$ > {COUNTED}/cgroup.procs; exec ip netns exec {self.server_side} "$@"',
+            "sh",
+        ]
+        process = subprocess.Popen(
+            [*counted, *map(str, command)],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             until = time.monotonic() + 10
             while not ready():
@@ -124,11 +152,19 @@ class Arena:
                 process.wait()
 
     def clients(self, commands: Sequence[Sequence[str | Path]]) -> tuple[float, float]:
-        """Run clients at once; returns (seconds until the last has ended, their CPU seconds). All must succeed."""
+        """Run clients at once; returns (seconds until the last has ended, their CPU seconds). All
+        must succeed."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         began = time.monotonic()
-        running = [subprocess.Popen(["ip", "netns", "exec", self.client_side, *map(str, command)], cwd=ROOT,
-                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for command in commands]
+        running = [
+            subprocess.Popen(
+                ["ip", "netns", "exec", self.client_side, *map(str, command)],
+                cwd=ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            for command in commands
+        ]
         for process in running:
             _, errors = process.communicate()
             if process.returncode:
@@ -151,24 +187,41 @@ def alternate(contenders: Mapping[str, Callable[[], Run]], rounds: int = 5) -> d
         for name, contender in contenders.items():
             run = contender()
             results[name].append(run)
-            print(f"  {name:24} {run.rate:9.1f}/s  server CPU {1000 * run.server_cpu / run.amount:7.3f} ms each"
-                  f"  clients {1000 * run.client_cpu / run.amount:7.3f} ms", flush=True)
+            print(
+                f"  {name:24} {run.rate:9.1f}/s  server CPU"
+                f" {1000 * run.server_cpu / run.amount:7.3f} ms each  clients"
+                f" {1000 * run.client_cpu / run.amount:7.3f} ms",
+                flush=True,
+            )
     return results
 
 
-def compare(name: str, unit: str, results: Mapping[str, list[Run]], ours: str, peer: str, goal: str) -> list[Measure]:
+def compare(
+    name: str, unit: str, results: Mapping[str, list[Run]], ours: str, peer: str, goal: str
+) -> list[Measure]:
     """Medians of rate and server CPU of `ours` against `peer`, as two measures."""
+
     def median(contender: str, what: Callable[[Run], float]) -> float:
         return statistics.median(map(what, results[contender]))
 
     def measure(name: str, unit: str, what: Callable[[Run], float], goal: str) -> Measure:
         value, peer_value = median(ours, what), median(peer, what)
-        return Measure(name, round(value, 4), unit, peer, round(peer_value, 4), round(value / peer_value, 3), goal,
-                       [round(what(run), 4) for run in results[ours]])
+        return Measure(
+            name,
+            round(value, 4),
+            unit,
+            peer,
+            round(peer_value, 4),
+            round(value / peer_value, 3),
+            goal,
+            [round(what(run), 4) for run in results[ours]],
+        )
 
     return [
         measure(name, f"{unit}/s", lambda run: run.rate, goal),
-        measure(f"{name}, server CPU", f"ms/{unit}", lambda run: 1000 * run.server_cpu / run.amount, ""),
+        measure(
+            f"{name}, server CPU", f"ms/{unit}", lambda run: 1000 * run.server_cpu / run.amount, ""
+        ),
     ]
 
 
@@ -178,8 +231,10 @@ def write(name: str, measures: Sequence[Measure]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps([asdict(m) for m in measures], indent=1) + "\n")
     for m in measures:
-        print(f"{m.name:40} {m.value:10.3f} {m.unit:8} {m.peer:12} {m.peer_value or 0:10.3f}"
-              f"  ratio {m.ratio or 0:6.3f}  goal {m.goal}")
+        print(
+            f"{m.name:40} {m.value:10.3f} {m.unit:8} {m.peer:12} {m.peer_value or 0:10.3f}"
+            f"  ratio {m.ratio or 0:6.3f}  goal {m.goal}"
+        )
 
 
 def _only_one() -> TextIO:

@@ -1,8 +1,10 @@
-"""From power-on to the agent's report: one machine behind COD, and behind dnsmasq with its defaults.
+"""From power-on to the agent's report: one machine behind COD, and behind dnsmasq with its
+defaults.
 
-The same trampoline is booted both times. The peer is what a site would set up by hand: dnsmasq with its ping check,
-iPXE's own waits (no option 175, no router advertisement), kernel and ramdisk from a plain HTTP server. The peer's time
-ends when the agent connects, COD's when the report has been stored, which is a little later.
+The same trampoline is booted both times. The peer is what a site would set up by hand: dnsmasq with
+its ping check, iPXE's own waits (no option 175, no router advertisement), kernel and ramdisk from a
+plain HTTP server. The peer's time ends when the agent connects, COD's when the report has been
+stored, which is a little later.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ from tests.system.qemu import Rack, build_all, rack
 from trampoline.recipe import cpio
 
 ROUNDS = 5
-MACHINES = tuple(LabNode(firmware, firmware, disks=(LabDisk(64 << 20),)) for firmware in ("bios", "uefi"))
+MACHINES = tuple(
+    LabNode(firmware, firmware, disks=(LabDisk(64 << 20),)) for firmware in ("bios", "uefi")
+)
 HTTP, CONFD = 8080, 8081
-SETTLED = 5.0  # seconds that servers are given before the machine is switched on: a site's run for months
+# seconds that servers are given before the machine is switched on: a site's run for months
+SETTLED = 5.0
 LISTEN = f"""import socket, time
 server = socket.create_server(("10.77.0.1", {CONFD}))
 print("ready", flush=True)
@@ -60,7 +65,8 @@ def main() -> None:
         prepare(folder)
         contenders: dict[str, Callable[[str], float]] = {
             "COD": lambda machine: behind_cod(stand, machine),
-            "dnsmasq": lambda machine: behind_dnsmasq(stand, folder, machine)}
+            "dnsmasq": lambda machine: behind_dnsmasq(stand, folder, machine),
+        }
         stand.kill()
         for _ in range(ROUNDS):
             for machine in MACHINES:
@@ -74,8 +80,16 @@ def main() -> None:
 def measure(machine: str, times: dict[tuple[str, str], list[float]]) -> Measure:
     """The ratio of medians."""
     ours, peer = (statistics.median(times[name, machine]) for name in ("COD", "dnsmasq"))
-    return Measure(f"power-on to report, {machine.upper()}", round(ours, 2), "s", "dnsmasq", round(peer, 2),
-                   round(ours / peer, 3), "<= 0.4", times["COD", machine])
+    return Measure(
+        f"power-on to report, {machine.upper()}",
+        round(ours, 2),
+        "s",
+        "dnsmasq",
+        round(peer, 2),
+        round(ours / peer, 3),
+        "<= 0.4",
+        times["COD", machine],
+    )
 
 
 def behind_cod(stand: Rack, machine: str) -> float:
@@ -87,8 +101,14 @@ def behind_cod(stand: Rack, machine: str) -> float:
 
     def reported() -> float:
         rows = stand.history(machine) if stand.node(machine) else []
-        return next((row["at"] for row in rows if row["at"] > began and row["to_state"] in ("registering", "inactive")),
-                    0.0)
+        return next(
+            (
+                row["at"]
+                for row in rows
+                if row["at"] > began and row["to_state"] in ("registering", "inactive")
+            ),
+            0.0,
+        )
 
     seconds = float(stand.wait(reported, f"{machine} has reported")) - began
     stand.power(machine, "off")
@@ -100,7 +120,10 @@ def behind_dnsmasq(stand: Rack, folder: Path, machine: str) -> float:
     """Seconds from power-on until the agent connects to where its server would be."""
     script(folder, next(mac for mac, node in stand.machines.items() if node["name"] == machine))
     (folder / "leases").unlink(missing_ok=True)
-    with peer(stand, folder), running(stand, [sys.executable, "-c", LISTEN], stdout=subprocess.PIPE) as listener:
+    with (
+        peer(stand, folder),
+        running(stand, [sys.executable, "-c", LISTEN], stdout=subprocess.PIPE) as listener,
+    ):
         assert listener.stdout
         listener.stdout.readline()
         began = time.time()
@@ -126,18 +149,37 @@ def script(folder: Path, mac: str) -> None:
     """The boot script, as COD would write it."""
     base = f"http://10.77.0.1:{HTTP}"
     words = f"cod.confd=10.77.0.1:{CONFD} cod.mac={mac} quiet panic=10 console=ttyS0,115200"
-    plan = BootPlan("trampoline", "by hand", f"{base}/vmlinuz", (f"{base}/ramdisk", f"{base}/secret.cpio"), words)
+    plan = BootPlan(
+        "trampoline",
+        "by hand",
+        f"{base}/vmlinuz",
+        (f"{base}/ramdisk", f"{base}/secret.cpio"),
+        words,
+    )
     (folder / "boot.ipxe").write_text(bootscript.ipxe(plan))
 
 
 @contextmanager
 def peer(stand: Rack, folder: Path) -> Iterator[None]:
     """dnsmasq and the HTTP server while they run."""
-    files = [sys.executable, "-m", "http.server", str(HTTP), "--bind", "10.77.0.1", "-d", str(folder)]
+    files = [
+        sys.executable,
+        "-m",
+        "http.server",
+        str(HTTP),
+        "--bind",
+        "10.77.0.1",
+        "-d",
+        str(folder),
+    ]
     with open(folder / "log", "wb") as log:
         quiet: Any = {"stdout": log, "stderr": log}
-        with running(stand, ["dnsmasq", "-k", "-C", str(folder / "dnsmasq.conf")], **quiet) as server, \
-                running(stand, files, **quiet) as web:
+        with (
+            running(
+                stand, ["dnsmasq", "-k", "-C", str(folder / "dnsmasq.conf")], **quiet
+            ) as server,
+            running(stand, files, **quiet) as web,
+        ):
             time.sleep(SETTLED)
             if server.poll() is not None or web.poll() is not None:
                 raise RuntimeError((folder / "log").read_text())

@@ -1,10 +1,11 @@
-"""DHCP against Kea (memfile and MariaDB) and dnsmasq: perfdhcp's four-way exchanges, and a crowd of PXE machines.
+"""DHCP against Kea (memfile and MariaDB) and dnsmasq: perfdhcp's four-way exchanges, and a crowd of
+PXE machines.
 
-perfdhcp speaks as a relay and says it is a PXE client; the machines are known to COD beforehand, 10,000 of them. A
-contender's figure is the highest offered rate at which at most 2.5 % of either exchange are dropped, searched anew in
-each round from where the last round ended. COD and both MariaDBs commit to disk before they acknowledge
-(synchronous=FULL, innodb_flush_log_at_trx_commit=1); Kea's memfile and dnsmasq's lease file are written without
-fsync.
+perfdhcp speaks as a relay and says it is a PXE client; the machines are known to COD beforehand,
+10,000 of them. A contender's figure is the highest offered rate at which at most 2.5 % of either
+exchange are dropped, searched anew in each round from where the last round ended. COD and both
+MariaDBs commit to disk before they acknowledge (synchronous=FULL,
+innodb_flush_log_at_trx_commit=1); Kea's memfile and dnsmasq's lease file are written without fsync.
 """
 
 from __future__ import annotations
@@ -45,8 +46,15 @@ SECONDS = 3
 DROPS = 2.5  # per cent
 BASE_MAC = 0x000C01020304  # perfdhcp's
 PXE = b"PXEClient:Arch:00000:UNDI:002001".hex()
-SUBNET = {"name": "bench", "network": "10.128.0.0/9", "server": SERVER, "interface": "v0", "relay": CLIENT,
-          "boot_pool": ["10.140.0.1", "10.142.255.254"], "block_pool": ["10.150.0.0", "10.150.255.255"]}
+SUBNET = {
+    "name": "bench",
+    "network": "10.128.0.0/9",
+    "server": SERVER,
+    "interface": "v0",
+    "relay": CLIENT,
+    "boot_pool": ["10.140.0.1", "10.142.255.254"],
+    "block_pool": ["10.150.0.0", "10.150.255.255"],
+}
 
 
 def populate(url: str) -> None:
@@ -55,10 +63,23 @@ def populate(url: str) -> None:
     tables.metadata.create_all(engine)
     macs = [(BASE_MAC + n).to_bytes(6, "big").hex(":") for n in range(NODES)]
     with engine.begin() as tx:
-        tx.execute(insert(tables.nodes), [
-            {"id": n + 1, "name": f"n{n}", "state": "trampoline", "since": 0.0, "boot_mac": mac, "disk": "clean"}
-            for n, mac in enumerate(macs)])
-        tx.execute(insert(tables.nics), [{"mac": mac, "node_id": n + 1} for n, mac in enumerate(macs)])
+        tx.execute(
+            insert(tables.nodes),
+            [
+                {
+                    "id": n + 1,
+                    "name": f"n{n}",
+                    "state": "trampoline",
+                    "since": 0.0,
+                    "boot_mac": mac,
+                    "disk": "clean",
+                }
+                for n, mac in enumerate(macs)
+            ],
+        )
+        tx.execute(
+            insert(tables.nics), [{"mac": mac, "node_id": n + 1} for n, mac in enumerate(macs)]
+        )
     engine.dispose()
 
 
@@ -80,7 +101,8 @@ class Contender:
     rate: int
 
     def __call__(self) -> Run:
-        """One round: the best trial in which few enough were dropped; the search goes down until one is found."""
+        """One round: the best trial in which few enough were dropped; the search goes down until
+        one is found."""
         with self.arena.serving(self.command, lambda: listening(self.arena)):
             self.trial(min(self.rate, 1000))  # every client once: addresses are chosen
             best: Trial | None = None
@@ -101,24 +123,57 @@ class Contender:
     def trial(self, rate: int) -> Trial:
         before = server_cpu()
         done = subprocess.run(
-            ["ip", "netns", "exec", self.arena.client_side, "perfdhcp", "-4", "-l", "v0", "-r", str(rate), "-R",
-             str(CLIENTS), "-p", str(SECONDS), "-W", "500000", "-o", f"60,{PXE}", "-o", "93,0000", SERVER],
-            capture_output=True, text=True, check=False)
+            [
+                "ip",
+                "netns",
+                "exec",
+                self.arena.client_side,
+                "perfdhcp",
+                "-4",
+                "-l",
+                "v0",
+                "-r",
+                str(rate),
+                "-R",
+                str(CLIENTS),
+                "-p",
+                str(SECONDS),
+                "-W",
+                "500000",
+                "-o",
+                f"60,{PXE}",
+                "-o",
+                "93,0000",
+                SERVER,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         cpu = server_cpu() - before
         received = [int(number) for number in re.findall(r"received packets: (\d+)", done.stdout)]
         sent = [int(number) for number in re.findall(r"sent packets: (\d+)", done.stdout)]
         if len(received) != 2 or not received[1]:
             raise RuntimeError(done.stdout + done.stderr)
-        drops = max(100 * (1 - got / max(asked, 1)) for asked, got in zip(sent, received, strict=True))
-        print(f"    {rate:6}/s offered: {received[1] / SECONDS:8.0f}/s, {drops:5.2f} % dropped, "
-              f"{1e6 * cpu / received[1]:5.0f} us CPU each", flush=True)
+        drops = max(
+            100 * (1 - got / max(asked, 1)) for asked, got in zip(sent, received, strict=True)
+        )
+        print(
+            f"    {rate:6}/s offered: {received[1] / SECONDS:8.0f}/s, {drops:5.2f} % dropped, "
+            f"{1e6 * cpu / received[1]:5.0f} us CPU each",
+            flush=True,
+        )
         return Trial(received[1], drops, cpu)
 
 
 def listening(arena: Arena) -> bool:
     """Return whether somebody in the server's namespace listens on UDP port 67."""
-    sockets = subprocess.run(["ip", "netns", "exec", arena.server_side, "cat", "/proc/net/udp"], capture_output=True,
-                             text=True, check=True).stdout
+    sockets = subprocess.run(
+        ["ip", "netns", "exec", arena.server_side, "cat", "/proc/net/udp"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     return ":0043 " in sockets
 
 
@@ -126,59 +181,131 @@ def cod(url: str) -> list[str]:
     return python("tests.dhcp_service", "--url", url, "--subnet", json.dumps(SUBNET))
 
 
-def kea(folder: Path, name: str, database: Mapping[str, object], *, threads: bool, **environment: object) -> list[str]:
-    config = {"Dhcp4": {
-        "interfaces-config": {"interfaces": ["v0"], "dhcp-socket-type": "udp"},
-        "lease-database": database,
-        "multi-threading": {"enable-multi-threading": threads, "thread-pool-size": 4, "packet-queue-size": 64},
-        "valid-lifetime": 900,
-        "subnet4": [{"id": 1, "subnet": "10.0.0.0/8", "pools": [{"pool": "10.140.0.1 - 10.142.255.254"}],
-                     "interface": "v0"}],
-        "loggers": [{"name": "kea-dhcp4", "severity": "ERROR", "output_options": [{"output": "stdout"}]}]}}
+def kea(
+    folder: Path, name: str, database: Mapping[str, object], *, threads: bool, **environment: object
+) -> list[str]:
+    config = {
+        "Dhcp4": {
+            "interfaces-config": {"interfaces": ["v0"], "dhcp-socket-type": "udp"},
+            "lease-database": database,
+            "multi-threading": {
+                "enable-multi-threading": threads,
+                "thread-pool-size": 4,
+                "packet-queue-size": 64,
+            },
+            "valid-lifetime": 900,
+            "subnet4": [
+                {
+                    "id": 1,
+                    "subnet": "10.0.0.0/8",
+                    "pools": [{"pool": "10.140.0.1 - 10.142.255.254"}],
+                    "interface": "v0",
+                }
+            ],
+            "loggers": [
+                {"name": "kea-dhcp4", "severity": "ERROR", "output_options": [{"output": "stdout"}]}
+            ],
+        }
+    }
     home = folder / name
     home.mkdir()
     (home / "kea.json").write_text(json.dumps(config))
     variables = {"KEA_PIDFILE_DIR": home, "KEA_LOCKFILE_DIR": home} | environment
-    return ["env", *(f"{key}={value}" for key, value in variables.items()), "kea-dhcp4", "-c", str(home / "kea.json")]
+    return [
+        "env",
+        *(f"{key}={value}" for key, value in variables.items()),
+        "kea-dhcp4",
+        "-c",
+        str(home / "kea.json"),
+    ]
 
 
 def contenders(arena: Arena, folder: Path, server: MariaDB) -> dict[str, Contender]:
     lite = f"sqlite:///{folder}/cod.db"
-    maria = server.url("cod").replace(f"127.0.0.1:{server.port}", "localhost") + f"?unix_socket={server.folder}/s.sock"
+    maria = (
+        server.url("cod").replace(f"127.0.0.1:{server.port}", "localhost")
+        + f"?unix_socket={server.folder}/s.sock"
+    )
     populate(lite)
     populate(maria)
     kea_tables(server)
-    memfile = {"type": "memfile", "persist": True, "name": str(folder / "leases.csv"), "lfc-interval": 0}
+    memfile = {
+        "type": "memfile",
+        "persist": True,
+        "name": str(folder / "leases.csv"),
+        "lfc-interval": 0,
+    }
     mysql = {"type": "mysql", "name": "kea", "host": "localhost", "user": "kea", "password": "kea"}
     return {
         "cod-sqlite": Contender(arena, cod(lite), 5000),
         "kea-memfile": Contender(arena, kea(folder, "memfile", memfile, threads=False), 7000),
         "cod-mariadb": Contender(arena, cod(maria), 3500),
         "kea-mariadb": Contender(
-            arena, kea(folder, "mysql", mysql, threads=True, MYSQL_UNIX_PORT=f"{server.folder}/s.sock"), 900),
-        "dnsmasq": Contender(arena, [
-            "dnsmasq", "--no-daemon", "-C", "/dev/null", "--port=0", "--no-ping", "--interface=v0", "--user=root",
-            "--bind-interfaces", f"--dhcp-leasefile={folder}/dnsmasq.leases", "--dhcp-lease-max=200000",
-            "--dhcp-range=10.140.0.1,10.142.255.254,255.0.0.0,1h"], 400),
+            arena,
+            kea(folder, "mysql", mysql, threads=True, MYSQL_UNIX_PORT=f"{server.folder}/s.sock"),
+            900,
+        ),
+        "dnsmasq": Contender(
+            arena,
+            [
+                "dnsmasq",
+                "--no-daemon",
+                "-C",
+                "/dev/null",
+                "--port=0",
+                "--no-ping",
+                "--interface=v0",
+                "--user=root",
+                "--bind-interfaces",
+                f"--dhcp-leasefile={folder}/dnsmasq.leases",
+                "--dhcp-lease-max=200000",
+                "--dhcp-range=10.140.0.1,10.142.255.254,255.0.0.0,1h",
+            ],
+            400,
+        ),
     }
 
 
 def kea_tables(server: MariaDB) -> None:
     server.execute("SET GLOBAL log_bin_trust_function_creators=1")
     server.url("kea")
-    server.execute("CREATE OR REPLACE USER kea@localhost IDENTIFIED BY 'kea'", "GRANT ALL ON kea.* TO kea@localhost")
+    server.execute(
+        "CREATE OR REPLACE USER kea@localhost IDENTIFIED BY 'kea'",
+        "GRANT ALL ON kea.* TO kea@localhost",
+    )
     script = Path("/usr/share/kea/scripts/mysql/dhcpdb_create.mysql").read_bytes()
-    subprocess.run(["mariadb", f"--socket={server.folder}/s.sock", "-uroot", "kea"], input=script, check=True,
-                   capture_output=True)
+    subprocess.run(
+        ["mariadb", f"--socket={server.folder}/s.sock", "-uroot", "kea"],
+        input=script,
+        check=True,
+        capture_output=True,
+    )
 
 
 def crowd(arena: Arena, url: str) -> dict[str, list[float]]:
     """1,000 machines within 10 seconds."""
     with arena.serving(cod(url), lambda: listening(arena)):
         done = subprocess.run(
-            ["ip", "netns", "exec", arena.client_side, sys.executable, "-m", "tests.bench.dhcp_crowd", "--server",
-             SERVER, "--relay", CLIENT, "--base", BASE_MAC.to_bytes(6, "big").hex(":")], cwd=ROOT,
-            capture_output=True, text=True, check=True)
+            [
+                "ip",
+                "netns",
+                "exec",
+                arena.client_side,
+                sys.executable,
+                "-m",
+                "tests.bench.dhcp_crowd",
+                "--server",
+                SERVER,
+                "--relay",
+                CLIENT,
+                "--base",
+                BASE_MAC.to_bytes(6, "big").hex(":"),
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     said: dict[str, list[float]] = json.loads(done.stdout)
     return said
 
@@ -190,9 +317,20 @@ def crowd_measures(results: Sequence[dict[str, list[float]]]) -> list[Measure]:
     worst = sorted(centile(result, 0.99) for result in results)
     unanswered = [float(str(result["unanswered"])) for result in results]
     return [
-        Measure("1,000 machines in 10 s, 10,000 known: p99 of an exchange", round(worst[len(worst) // 2], 4), "s",
-                goal="< 1", rounds=[round(one, 4) for one in worst]),
-        Measure("the same: machines never answered", max(unanswered), "machines", goal="0", rounds=unanswered),
+        Measure(
+            "1,000 machines in 10 s, 10,000 known: p99 of an exchange",
+            round(worst[len(worst) // 2], 4),
+            "s",
+            goal="< 1",
+            rounds=[round(one, 4) for one in worst],
+        ),
+        Measure(
+            "the same: machines never answered",
+            max(unanswered),
+            "machines",
+            goal="0",
+            rounds=unanswered,
+        ),
     ]
 
 
@@ -210,12 +348,26 @@ def main(rounds: int = int(os.environ.get("ROUNDS", "5"))) -> None:
             crowds = [crowd(arena, f"sqlite:///{folder}/cod.db") for _ in range(rounds)]
         finally:
             server.stop()
-    write("dhcp", [
-        *compare("DHCP exchange, SQLite", "exchange", results, "cod-sqlite", "kea-memfile", ">= 1"),
-        *compare("DHCP exchange, MariaDB", "exchange", results, "cod-mariadb", "kea-mariadb", ">= 5"),
-        *compare("DHCP exchange, SQLite, beside dnsmasq", "exchange", results, "cod-sqlite", "dnsmasq", ""),
-        *crowd_measures(crowds),
-    ])
+    write(
+        "dhcp",
+        [
+            *compare(
+                "DHCP exchange, SQLite", "exchange", results, "cod-sqlite", "kea-memfile", ">= 1"
+            ),
+            *compare(
+                "DHCP exchange, MariaDB", "exchange", results, "cod-mariadb", "kea-mariadb", ">= 5"
+            ),
+            *compare(
+                "DHCP exchange, SQLite, beside dnsmasq",
+                "exchange",
+                results,
+                "cod-sqlite",
+                "dnsmasq",
+                "",
+            ),
+            *crowd_measures(crowds),
+        ],
+    )
 
 
 if __name__ == "__main__":

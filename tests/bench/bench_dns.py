@@ -1,7 +1,9 @@
-"""How many DNS questions one server process answers in a second, from its codec through the database and back.
+"""How many DNS questions one server process answers in a second, from its codec through the
+database and back.
 
-``python -m tests.bench.bench_dns [NODES]``. Questions come in batches, as the server takes them from its socket; the
-socket itself and the client are left out. SQLite, one process; seconds are of its CPU.
+``python -m tests.bench.bench_dns [NODES]``. Questions come in batches, as the server takes them
+from its socket; the socket itself and the client are left out. SQLite, one process; seconds are of
+its CPU.
 """
 
 from __future__ import annotations
@@ -26,25 +28,67 @@ from cod.wire import dns as wire
 from tests.bench.arena import Measure, write
 
 NODES, BATCH, SECONDS = 2000, 256, 3.0
-SITE = Site("bench", "bench.test", (Subnet(
-    "lab", "10.64.0.0/10", "10.64.0.1", ("10.64.0.2", "10.64.0.9"), ("10.65.0.0", "10.127.255.255"), 4096),))
+SITE = Site(
+    "bench",
+    "bench.test",
+    (
+        Subnet(
+            "lab",
+            "10.64.0.0/10",
+            "10.64.0.1",
+            ("10.64.0.2", "10.64.0.9"),
+            ("10.65.0.0", "10.127.255.255"),
+            4096,
+        ),
+    ),
+)
 
 
 def fill(tx: Tx, count: int) -> None:
     """One vcluster, farm, of `count` nodes n1, n2 …"""
     group = groups.ensure(tx, "physics", 0.0)
-    template = new_id(tx.execute(insert(t.config_templates).values(
-        name="t", revision=1, document="<template/>", digest="0" * 64, created_at=0.0)))
-    vcluster = vclusters.add(tx, name="farm", group_id=group.id, template_id=template, size=count, attributes="",
-                             lease_time=9e5, subnet=SITE.subnets[0], now=0.0)
+    template = new_id(
+        tx.execute(
+            insert(t.config_templates).values(
+                name="t", revision=1, document="<template/>", digest="0" * 64, created_at=0.0
+            )
+        )
+    )
+    vcluster = vclusters.add(
+        tx,
+        name="farm",
+        group_id=group.id,
+        template_id=template,
+        size=count,
+        attributes="",
+        lease_time=9e5,
+        subnet=SITE.subnets[0],
+        now=0.0,
+    )
     assert vcluster is not None
-    request = new_id(tx.execute(insert(t.node_requests).values(
-        vcluster_id=vcluster.id, kind="create", state="granted", priority=0, submitted_at=0.0)))
+    request = new_id(
+        tx.execute(
+            insert(t.node_requests).values(
+                vcluster_id=vcluster.id,
+                kind="create",
+                state="granted",
+                priority=0,
+                submitted_at=0.0,
+            )
+        )
+    )
     for number in range(1, count + 1):
         mac = f"52:54:00:00:{number >> 8:02x}:{number & 255:02x}"
         node = nodes.add(tx, name=f"node{number}", boot_mac=mac, now=0.0, cause="", actor="")
-        holding.take(tx, node, vcluster=vcluster, request_id=request, template_id=template, hostname=f"n{number}",
-                     now=0.0)
+        holding.take(
+            tx,
+            node,
+            vcluster=vcluster,
+            request_id=request,
+            template_id=template,
+            hostname=f"n{number}",
+            now=0.0,
+        )
 
 
 def answered(tx: Tx, packets: list[bytes]) -> float:
@@ -53,9 +97,13 @@ def answered(tx: Tx, packets: list[bytes]) -> float:
     while time.process_time() - began < SECONDS:
         batch = [packets[(done + place) % len(packets)] for place in range(BATCH)]
         queries = [wire.decode(each) for each in batch]
-        for query, answer in zip(queries, flow.answer(tx, [one.question for one in queries], SITE), strict=True):
+        for query, answer in zip(
+            queries, flow.answer(tx, [one.question for one in queries], SITE), strict=True
+        ):
             assert answer is not None
-            wire.encode(query, answer, primary=flow.primary(SITE), domain=SITE.domain, server="10.64.0.1")
+            wire.encode(
+                query, answer, primary=flow.primary(SITE), domain=SITE.domain, server="10.64.0.1"
+            )
         done += BATCH
     return done / (time.process_time() - began)
 
@@ -69,20 +117,40 @@ def main() -> int:
         with engine.begin() as tx:
             fill(tx, count)
         with engine.connect() as tx:
-            there = [bytes(DNSRecord.question(f"n{number}.farm.bench.test").pack()) for number in range(1, count + 1)]
-            nobody = [bytes(DNSRecord.question(f"x{number}.farm.bench.test").pack()) for number in range(1, count + 1)]
+            there = [
+                bytes(DNSRecord.question(f"n{number}.farm.bench.test").pack())
+                for number in range(1, count + 1)
+            ]
+            nobody = [
+                bytes(DNSRecord.question(f"x{number}.farm.bench.test").pack())
+                for number in range(1, count + 1)
+            ]
             addresses, missing = answered(tx, there), answered(tx, nobody)
             began = time.process_time()
             zone = zones.transfer(tx, "farm.bench.test", SITE)
-            query = wire.decode(bytes(DNSRecord.question("farm.bench.test", "AXFR").pack()), stream=True)
+            query = wire.decode(
+                bytes(DNSRecord.question("farm.bench.test", "AXFR").pack()), stream=True
+            )
             assert zone is not None
-            sent = sum(map(len, wire.transfer(query, zone.records, primary=zone.primary, domain=SITE.domain)))
+            sent = sum(
+                map(
+                    len,
+                    wire.transfer(query, zone.records, primary=zone.primary, domain=SITE.domain),
+                )
+            )
             whole = time.process_time() - began
-    print(f"{count} nodes: {addresses:.0f} addresses/s, {missing:.0f} names that are not there/s; the whole zone, "
-          f"{sent} bytes, in {whole:.3f} s")
-    write("dns", [Measure("DNS: addresses of nodes, answers in a second of CPU", addresses, "/s"),
-                  Measure("DNS: names that are not there", missing, "/s"),
-                  Measure(f"DNS: read and encode a zone of {count:,} nodes", whole, "s")])
+    print(
+        f"{count} nodes: {addresses:.0f} addresses/s, {missing:.0f} names that are not there/s; the"
+        f" whole zone, {sent} bytes, in {whole:.3f} s"
+    )
+    write(
+        "dns",
+        [
+            Measure("DNS: addresses of nodes, answers in a second of CPU", addresses, "/s"),
+            Measure("DNS: names that are not there", missing, "/s"),
+            Measure(f"DNS: read and encode a zone of {count:,} nodes", whole, "s"),
+        ],
+    )
     return 0
 
 

@@ -1,4 +1,5 @@
-"""An image over HTTP from the page cache, 1, 4 and 16 clients at once, against nginx with sendfile. Clients: curl."""
+"""An image over HTTP from the page cache, 1, 4 and 16 clients at once, against nginx with sendfile.
+Clients: curl."""
 
 from __future__ import annotations
 
@@ -32,21 +33,38 @@ class Bench:
         self.arena = arena
 
     def ready(self, port: int) -> Callable[[], bool]:
-        command = ["ip", "netns", "exec", self.arena.client_side, "curl", "-sfI", "-m", "1",
-                   f"http://{SERVER}:{port}/files/image"]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            self.arena.client_side,
+            "curl",
+            "-sfI",
+            "-m",
+            "1",
+            f"http://{SERVER}:{port}/files/image",
+        ]
         return lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0
 
     def round(self, port: int, clients: int) -> Callable[[], Run]:
         repeat = max(1, 4 // clients)  # one short transfer would measure curl's start
         url = f"http://{SERVER}:{port}/files/image"
-        command = ["curl", "-sf", *(word for _ in range(repeat) for word in ("-o", "/dev/null", url))]
+        command = [
+            "curl",
+            "-sf",
+            *(word for _ in range(repeat) for word in ("-o", "/dev/null", url)),
+        ]
         return lambda: self.arena.measured([command] * clients, clients * repeat * SIZE / 1e9)
 
 
 def main() -> None:
     measures: list[Measure] = []
     with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp", prefix="cod-bench-http-")))
+        root = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(dir="/var/tmp", prefix="cod-bench-http-")
+            )
+        )
         root.chmod(0o755)
         (root / "files").mkdir()
         with (root / "files" / "image").open("wb") as image:
@@ -54,14 +72,25 @@ def main() -> None:
                 image.write(os.urandom(1 << 20))
         (root / "nginx.conf").write_text(NGINX.format(root=root, server=SERVER))
         bench = Bench(stack.enter_context(Arena("http")))
-        stack.enter_context(bench.arena.serving(
-            python("tests.bench.serve", "http", root / "files", SERVER, 8069), bench.ready(8069)))
-        stack.enter_context(bench.arena.serving(
-            [shutil.which("nginx") or "/usr/sbin/nginx", "-c", root / "nginx.conf"], bench.ready(8070)))
+        stack.enter_context(
+            bench.arena.serving(
+                python("tests.bench.serve", "http", root / "files", SERVER, 8069), bench.ready(8069)
+            )
+        )
+        stack.enter_context(
+            bench.arena.serving(
+                [shutil.which("nginx") or "/usr/sbin/nginx", "-c", root / "nginx.conf"],
+                bench.ready(8070),
+            )
+        )
         for clients in (1, 4, 16):
             print(f"{clients} clients (GB)")
-            results = alternate({"cod": bench.round(8069, clients), "nginx": bench.round(8070, clients)})
-            measures += compare(f"http image, {clients} clients", "GB", results, "cod", "nginx", ">= 0.75")
+            results = alternate(
+                {"cod": bench.round(8069, clients), "nginx": bench.round(8070, clients)}
+            )
+            measures += compare(
+                f"http image, {clients} clients", "GB", results, "cod", "nginx", ">= 0.75"
+            )
     write("http", measures)
 
 

@@ -1,8 +1,9 @@
-"""The LDAP server with 1,000 vclusters of 50 users each: time and CPU of a search as SSSD asks it, and memory beside a
-site with one vcluster.
+"""The LDAP server with 1,000 vclusters of 50 users each: time and CPU of a search as SSSD asks it,
+and memory beside a site with one vcluster.
 
-Each search comes from a node of another vcluster, over a connection that stays, one after the other: the time is that
-of the whole round trip on loopback. The server is the product's, on SQLite, in a process of its own.
+Each search comes from a node of another vcluster, over a connection that stays, one after the
+other: the time is that of the whole round trip on loopback. The server is the product's, on SQLite,
+in a process of its own.
 """
 
 from __future__ import annotations
@@ -27,14 +28,33 @@ from tests.net.ldapclient import LdapClient
 
 VCLUSTERS, USERS, ASKED, SEARCHED = 1000, 50, 100, 600
 SEARCHES = {
-    "a user by name": "(&(uid=u{user})(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))",
-    "a user by number": "(&(uidNumber={uid})(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))",
-    "a user's groups": "(&(memberUid=u{user})(objectClass=posixGroup)(cn=*)(&(gidNumber=*)(!(gidNumber=0))))",
-    "a name that nobody has": "(&(uid=nobody)(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))",
+    "a user by name": (
+        "(&(uid=u{user})(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))"
+    ),
+    "a user by number": (
+        "(&(uidNumber={uid})(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))"
+    ),
+    "a user's groups": (
+        "(&(memberUid=u{user})(objectClass=posixGroup)(cn=*)(&(gidNumber=*)(!(gidNumber=0))))"
+    ),
+    "a name that nobody has": (
+        "(&(uid=nobody)(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))"
+    ),
     "all 50 users": "(objectClass=posixAccount)",
 }
-ATTRIBUTES = ("objectClass", "uid", "uidNumber", "gidNumber", "homeDirectory", "loginShell", "cn", "gecos",
-              "sshPublicKey", "memberUid", "modifyTimestamp")
+ATTRIBUTES = (
+    "objectClass",
+    "uid",
+    "uidNumber",
+    "gidNumber",
+    "homeDirectory",
+    "loginShell",
+    "cn",
+    "gecos",
+    "sshPublicKey",
+    "memberUid",
+    "modifyTimestamp",
+)
 
 
 def address(vcluster: int) -> str:
@@ -43,42 +63,109 @@ def address(vcluster: int) -> str:
 
 
 def populate(url: str, vclusters: int) -> None:
-    """So many vclusters, each with a group of its own, a node that runs, and users with a key each."""
+    """So many vclusters, each with a group of its own, a node that runs, and users with a key
+    each."""
     engine = connect(url)
     t.metadata.create_all(engine)
     with engine.begin() as tx:
         numbers = range(1, vclusters + 1)
         users = range(1, vclusters * USERS + 1)
-        tx.execute(insert(t.groups), [
-            {"id": n, "name": f"g{n}", "gid": 1_000_000 + n, "created_at": 0.0} for n in numbers])
-        tx.execute(insert(t.users), [
-            {"id": n, "name": f"u{n}", "full_name": f"User {n}", "uid": 20_000 + n, "gid": 20_000 + n,
-             "created_at": 0.0} for n in users])
-        tx.execute(insert(t.group_permissions), [
-            {"group_id": 1 + (n - 1) // USERS, "user_id": n, "role": "member"} for n in users])
-        tx.execute(insert(t.ssh_keys), [
-            {"user_id": n, "name": "key", "algorithm": "ssh-ed25519", "key": "A" * 68, "fingerprint": "x",
-             "created_at": 0.0} for n in users])
-        tx.execute(insert(t.config_templates).values(
-            id=1, name="t", revision=1, document="<template/>", digest="0" * 64, created_at=0.0))
-        tx.execute(insert(t.vclusters), [
-            {"id": n, "name": f"v{n}", "live_name": f"v{n}", "group_id": n, "state": "active", "template_id": 1,
-             "size": 1, "creation_size": 1, "attributes": "", "lease_time": 60.0, "created_at": 0.0} for n in numbers])
+        tx.execute(
+            insert(t.groups),
+            [{"id": n, "name": f"g{n}", "gid": 1_000_000 + n, "created_at": 0.0} for n in numbers],
+        )
+        tx.execute(
+            insert(t.users),
+            [
+                {
+                    "id": n,
+                    "name": f"u{n}",
+                    "full_name": f"User {n}",
+                    "uid": 20_000 + n,
+                    "gid": 20_000 + n,
+                    "created_at": 0.0,
+                }
+                for n in users
+            ],
+        )
+        tx.execute(
+            insert(t.group_permissions),
+            [{"group_id": 1 + (n - 1) // USERS, "user_id": n, "role": "member"} for n in users],
+        )
+        tx.execute(
+            insert(t.ssh_keys),
+            [
+                {
+                    "user_id": n,
+                    "name": "key",
+                    "algorithm": "ssh-ed25519",
+                    "key": "A" * 68,
+                    "fingerprint": "x",
+                    "created_at": 0.0,
+                }
+                for n in users
+            ],
+        )
+        tx.execute(
+            insert(t.config_templates).values(
+                id=1, name="t", revision=1, document="<template/>", digest="0" * 64, created_at=0.0
+            )
+        )
+        tx.execute(
+            insert(t.vclusters),
+            [
+                {
+                    "id": n,
+                    "name": f"v{n}",
+                    "live_name": f"v{n}",
+                    "group_id": n,
+                    "state": "active",
+                    "template_id": 1,
+                    "size": 1,
+                    "creation_size": 1,
+                    "attributes": "",
+                    "lease_time": 60.0,
+                    "created_at": 0.0,
+                }
+                for n in numbers
+            ],
+        )
         for n in numbers:
             mac = "52:54:00:00:" + f"{n >> 8:02x}:{n & 255:02x}"
-            tx.execute(insert(t.nodes).values(
-                id=n, name=f"n{n}", boot_mac=mac, state="active", since=0.0, generation=1, vcluster_id=n,
-                hostname="n1", disk="system"))
-            tx.execute(insert(t.bindings).values(
-                address=ipv4(address(n)), mac=mac, kind="vcluster", node_id=n, subnet="lab", hostname="n1",
-                state="bound", expires_at=4e9))
+            tx.execute(
+                insert(t.nodes).values(
+                    id=n,
+                    name=f"n{n}",
+                    boot_mac=mac,
+                    state="active",
+                    since=0.0,
+                    generation=1,
+                    vcluster_id=n,
+                    hostname="n1",
+                    disk="system",
+                )
+            )
+            tx.execute(
+                insert(t.bindings).values(
+                    address=ipv4(address(n)),
+                    mac=mac,
+                    kind="vcluster",
+                    node_id=n,
+                    subnet="lab",
+                    hostname="n1",
+                    state="bound",
+                    expires_at=4e9,
+                )
+            )
     engine.dispose()
 
 
 @contextmanager
 def serving(url: str) -> Iterator[tuple[int, int]]:
     """A server's process id and port."""
-    with subprocess.Popen(python("tests.bench.ldap_serve", url), cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        python("tests.bench.ldap_serve", url), cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout is not None
             yield server.pid, int(server.stdout.readline())
@@ -104,10 +191,14 @@ def ask(pid: int, port: int, vclusters: int) -> tuple[dict[str, tuple[list[float
                 user = (n - 1) * USERS + 7
                 wanted = text.format(user=user, uid=20_000 + user)
                 began = time.perf_counter()
-                code, entries = client.search(wanted, f"dc=v{n},dc=cod,dc=bench", attributes=ATTRIBUTES)
+                code, entries = client.search(
+                    wanted, f"dc=v{n},dc=cod,dc=bench", attributes=ATTRIBUTES
+                )
                 times.append(time.perf_counter() - began)
                 assert code == 0
-                assert len(entries) == {"all 50 users": 50, "a name that nobody has": 0}.get(what, 1)
+                assert len(entries) == {"all 50 users": 50, "a name that nobody has": 0}.get(
+                    what, 1
+                )
         found[what] = (times, (cpu(pid) - before) / len(times))
     for _, client in clients:
         client.close()
@@ -129,13 +220,28 @@ def main() -> None:
                     one = sorted(times)
                     goal = "" if what == "all 50 users" else "< 5 ms"
                     measures += [
-                        Measure(f"LDAP: {what}, of 50,000 users, median", round(1000 * statistics.median(one), 2), "ms",
-                                goal=goal),
-                        Measure(f"LDAP: {what}, of 50,000 users, p99", round(1000 * one[len(one) * 99 // 100], 2),
-                                "ms"),
-                        Measure(f"LDAP: {what}, server CPU", round(1000 * each, 2), "ms", goal=goal)]
-    measures.append(Measure("LDAP: memory with 50,000 users beside 50",
-                            round((grown[VCLUSTERS] - grown[1]) / 1024, 1), "MiB"))
+                        Measure(
+                            f"LDAP: {what}, of 50,000 users, median",
+                            round(1000 * statistics.median(one), 2),
+                            "ms",
+                            goal=goal,
+                        ),
+                        Measure(
+                            f"LDAP: {what}, of 50,000 users, p99",
+                            round(1000 * one[len(one) * 99 // 100], 2),
+                            "ms",
+                        ),
+                        Measure(
+                            f"LDAP: {what}, server CPU", round(1000 * each, 2), "ms", goal=goal
+                        ),
+                    ]
+    measures.append(
+        Measure(
+            "LDAP: memory with 50,000 users beside 50",
+            round((grown[VCLUSTERS] - grown[1]) / 1024, 1),
+            "MiB",
+        )
+    )
     write("ldap", measures)
 
 

@@ -1,8 +1,10 @@
-"""A thousand nodes boot at once, and cloud-init on each walks EC2's tree: how long that takes, and what it costs.
+"""A thousand nodes boot at once, and cloud-init on each walks EC2's tree: how long that takes, and
+what it costs.
 
-``python -m tests.bench.bench_metadata [NODES]``. Every path is a connection of its own, as cloud-init makes them, from
-the node's own address, one after the other; all nodes begin within `WITHIN` seconds. The server is the boot server
-alone, in a process of its own on SQLite; it shares two cores with those who ask.
+``python -m tests.bench.bench_metadata [NODES]``. Every path is a connection of its own, as
+cloud-init makes them, from the node's own address, one after the other; all nodes begin within
+`WITHIN` seconds. The server is the boot server alone, in a process of its own on SQLite; it shares
+two cores with those who ask.
 """
 
 from __future__ import annotations
@@ -31,9 +33,24 @@ from tests.store.agentlab import hardware
 
 NODES, KEYS, WITHIN = 1000, 20, 10.0
 PORT = 18069
-SITE = Site("bench", "bench.test", (Subnet(
-    "lab", "127.0.0.0/8", "127.0.0.1", ("127.1.0.1", "127.1.0.9"), ("127.64.0.0", "127.127.255.255"), 4096),))
-DOCUMENT = '<template name="t"><image target="disk" name="debian"/><personalise seed="nocloud"/></template>'
+SITE = Site(
+    "bench",
+    "bench.test",
+    (
+        Subnet(
+            "lab",
+            "127.0.0.0/8",
+            "127.0.0.1",
+            ("127.1.0.1", "127.1.0.9"),
+            ("127.64.0.0", "127.127.255.255"),
+            4096,
+        ),
+    ),
+)
+DOCUMENT = (
+    '<template name="t"><image target="disk" name="debian"/><personalise'
+    ' seed="nocloud"/></template>'
+)
 ALSO = ("/latest/user-data", "/2021-03-23/meta-data/instance-id", "/latest/cod.json")
 
 
@@ -42,29 +59,70 @@ def address(number: int) -> str:
 
 
 def fill(tx: Tx, count: int) -> None:
-    """One vcluster of `count` nodes in their own systems, whose group has `KEYS` members with a key each."""
+    """One vcluster of `count` nodes in their own systems, whose group has `KEYS` members with a key
+    each."""
     now = time.time()
     group = groups.ensure(tx, "physics", now)
     for number in range(KEYS):
         user = people.add(tx, f"user{number}", now)
-        tx.execute(insert(t.group_permissions).values(group_id=group.id, user_id=user.id, role="member"))
+        tx.execute(
+            insert(t.group_permissions).values(group_id=group.id, user_id=user.id, role="member")
+        )
         key = f"AAAAC3NzaC1lZDI1NTE5AAAA{number:044}"
         sshkeys.add(tx, SshKey(0, user.id, "desk", "ssh-ed25519", key, str(number), now))
-    template = tx.execute(insert(t.config_templates).values(
-        name="t", revision=1, document=DOCUMENT, digest="0" * 64, created_at=now)).inserted_primary_key[0]
-    made = vclusters.add(tx, name="farm", group_id=group.id, template_id=template, size=count, attributes="",
-                         lease_time=9e5, subnet=SITE.subnets[0], now=now)
+    template = tx.execute(
+        insert(t.config_templates).values(
+            name="t", revision=1, document=DOCUMENT, digest="0" * 64, created_at=now
+        )
+    ).inserted_primary_key[0]
+    made = vclusters.add(
+        tx,
+        name="farm",
+        group_id=group.id,
+        template_id=template,
+        size=count,
+        attributes="",
+        lease_time=9e5,
+        subnet=SITE.subnets[0],
+        now=now,
+    )
     assert made is not None
     for number in range(count):
         mac = f"52:54:00:00:{number >> 8:02x}:{number & 255:02x}"
-        node = nodes.add(tx, name=f"node{number}", boot_mac=mac, now=now, cause="x", actor="x", state="boot",
-                         vcluster_id=made.id, template_id=template, hostname=f"n{number}", assigned_at=now,
-                         attributes=hardware(mac))
-        bindings.add(tx, [Binding(ipv4(address(number)), mac, "vcluster", node.id, "lab", f"n{number}", "bound", 4e9)])
+        node = nodes.add(
+            tx,
+            name=f"node{number}",
+            boot_mac=mac,
+            now=now,
+            cause="x",
+            actor="x",
+            state="boot",
+            vcluster_id=made.id,
+            template_id=template,
+            hostname=f"n{number}",
+            assigned_at=now,
+            attributes=hardware(mac),
+        )
+        bindings.add(
+            tx,
+            [
+                Binding(
+                    ipv4(address(number)),
+                    mac,
+                    "vcluster",
+                    node.id,
+                    "lab",
+                    f"n{number}",
+                    "bound",
+                    4e9,
+                )
+            ],
+        )
 
 
 def serve(url: str) -> None:
-    """The server's process; says on standard output how many transactions there were when it is told to end."""
+    """The server's process; says on standard output how many transactions there were when it is
+    told to end."""
     from twisted.internet import reactor
 
     from cod.net.bootserver.server import HttpServer
@@ -74,8 +132,15 @@ def serve(url: str) -> None:
     begun: list[int] = []
     event.listen(engine, "begin", lambda _: begun.append(1))
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    server = HttpServer(reactor, Pool(engine, reactor), SiteRef(SITE), Path("/var/empty"), Path("/var/empty"),
-                        ["127.0.0.1"], PORT)
+    server = HttpServer(
+        reactor,
+        Pool(engine, reactor),
+        SiteRef(SITE),
+        Path("/var/empty"),
+        Path("/var/empty"),
+        ["127.0.0.1"],
+        PORT,
+    )
     server.startService()
     print("ready", flush=True)
     reactor.run()  # type: ignore[attr-defined]
@@ -119,7 +184,11 @@ async def crawl(number: int, times: list[float], lost: list[str], after: float) 
             if name.endswith("/"):
                 folders.append(folder + name)
             else:
-                leaf = f"{name.partition('=')[0]}/openssh-key" if folder.endswith("public-keys/") else name
+                leaf = (
+                    f"{name.partition('=')[0]}/openssh-key"
+                    if folder.endswith("public-keys/")
+                    else name
+                )
                 await ask(source, folder + leaf, times, lost)
     return time.monotonic() - began
 
@@ -128,7 +197,9 @@ async def storm(count: int) -> tuple[list[float], list[float], list[str], float]
     times: list[float] = []
     lost: list[str] = []
     began = time.monotonic()
-    took = await asyncio.gather(*(crawl(number, times, lost, WITHIN * number / count) for number in range(count)))
+    took = await asyncio.gather(
+        *(crawl(number, times, lost, WITHIN * number / count) for number in range(count))
+    )
     return times, list(took), lost, time.monotonic() - began
 
 
@@ -142,8 +213,15 @@ def main() -> None:
         with engine.begin() as tx:
             fill(tx, count)
         engine.dispose()
-        server: Any = subprocess.Popen([sys.executable, "-c", "from tests.bench import bench_metadata as b; "
-                                        f"b.serve({url!r})"], stdout=subprocess.PIPE, text=True)
+        server: Any = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"from tests.bench import bench_metadata as b; b.serve({url!r})",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
             assert server.stdout.readline() == "ready\n"
             times, took, lost, seconds = asyncio.run(storm(count))
@@ -151,18 +229,27 @@ def main() -> None:
             server.terminate()
             transactions, cpu = server.communicate(timeout=60)[0].split()
     p99 = statistics.quantiles(times, n=100)[98]
-    write("metadata", [
-        Measure(f"metadata: {count:,} nodes ask {len(times) // count} paths each within {WITHIN:.0f} s: p99 of an "
-                "answer", p99 * 1000, "ms"),
-        Measure("the same: the slowest node's cloud-init has all of it", max(took), "s"),
-        Measure("the same: connections that were cut off", len(lost), "", goal="0"),
-        Measure("the same: server CPU of an answer", float(cpu) / len(times) * 1000, "ms"),
-        Measure("the same: transactions of a node", int(transactions) / count, ""),
-    ])
-    print(f"{len(times)} answers in {seconds:.1f} s, {len(lost)} connections lost, p50 "
-          f"{statistics.median(times) * 1000:.1f} ms, p99 {p99 * 1000:.0f} ms; a node's crawl "
-          f"{statistics.median(took):.2f} s, the slowest {max(took):.1f} s; "
-          f"{transactions} transactions, {float(cpu):.1f} s of server CPU")
+    write(
+        "metadata",
+        [
+            Measure(
+                f"metadata: {count:,} nodes ask {len(times) // count} paths each within"
+                f" {WITHIN:.0f} s: p99 of an answer",
+                p99 * 1000,
+                "ms",
+            ),
+            Measure("the same: the slowest node's cloud-init has all of it", max(took), "s"),
+            Measure("the same: connections that were cut off", len(lost), "", goal="0"),
+            Measure("the same: server CPU of an answer", float(cpu) / len(times) * 1000, "ms"),
+            Measure("the same: transactions of a node", int(transactions) / count, ""),
+        ],
+    )
+    print(
+        f"{len(times)} answers in {seconds:.1f} s, {len(lost)} connections lost, p50 "
+        f"{statistics.median(times) * 1000:.1f} ms, p99 {p99 * 1000:.0f} ms; a node's crawl "
+        f"{statistics.median(took):.2f} s, the slowest {max(took):.1f} s; "
+        f"{transactions} transactions, {float(cpu):.1f} s of server CPU"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""NMP over TLS on loopback: what 5,000 idle VCMs cost on one core, and messages a second with 1 and with 1,000 of them.
+"""NMP over TLS on loopback: what 5,000 idle VCMs cost on one core, and messages a second with 1 and
+with 1,000 of them.
 
-The server is the product's, on SQLite, pinned to one core, its VCMs to another. The idle ones are silent but for the
-pings of either side; the server looks twice a second for what it owes them, as always. Questions: `ping` goes no
-further than the connection, `status` reads the database; `owed` is a message of the outbox, sent, heard and
-acknowledged, so that its row is gone.
+The server is the product's, on SQLite, pinned to one core, its VCMs to another. The idle ones are
+silent but for the pings of either side; the server looks twice a second for what it owes them, as
+always. Questions: `ping` goes no further than the connection, `status` reads the database; `owed`
+is a message of the outbox, sent, heard and acknowledged, so that its row is gone.
 """
 
 from __future__ import annotations
@@ -38,13 +39,34 @@ def populate(url: str, serial: str) -> None:
     t.metadata.create_all(engine)
     with engine.begin() as tx:
         tx.execute(insert(t.groups).values(id=1, name="site", priority=10, created_at=0.0))
-        tx.execute(insert(t.config_templates).values(
-            id=1, name="t", revision=1, document="<template/>", digest="0" * 64, created_at=0.0))
-        tx.execute(insert(t.vclusters), [
-            {"id": n + 1, "name": f"v{n}", "live_name": f"v{n}", "group_id": 1, "state": "active", "template_id": 1,
-             "size": 1, "creation_size": 1, "attributes": "", "lease_time": 60.0, "created_at": 0.0}
-            for n in range(VCMS)])
-        tx.execute(insert(t.vcms), [{"vcluster_id": n + 1, "serial": serial, "enrolled_at": 0.0} for n in range(VCMS)])
+        tx.execute(
+            insert(t.config_templates).values(
+                id=1, name="t", revision=1, document="<template/>", digest="0" * 64, created_at=0.0
+            )
+        )
+        tx.execute(
+            insert(t.vclusters),
+            [
+                {
+                    "id": n + 1,
+                    "name": f"v{n}",
+                    "live_name": f"v{n}",
+                    "group_id": 1,
+                    "state": "active",
+                    "template_id": 1,
+                    "size": 1,
+                    "creation_size": 1,
+                    "attributes": "",
+                    "lease_time": 60.0,
+                    "created_at": 0.0,
+                }
+                for n in range(VCMS)
+            ],
+        )
+        tx.execute(
+            insert(t.vcms),
+            [{"vcluster_id": n + 1, "serial": serial, "enrolled_at": 0.0} for n in range(VCMS)],
+        )
     engine.dispose()
 
 
@@ -72,13 +94,22 @@ class Process:
 
     def __init__(self, core: int, *command: str) -> None:
         self._process: subprocess.Popen[str] = subprocess.Popen(
-            ["taskset", "-c", str(core), *command], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            ["taskset", "-c", str(core), *command],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-                 ) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._process.kill()
         self._process.wait()
 
@@ -109,10 +140,17 @@ def idle(server: Process, before: dict[str, float], opened: float) -> list[Measu
     if last["open"] != VCMS:
         raise RuntimeError(f"{last['open']} are left")
     return [
-        Measure("NMP: memory of an idle connection",
-                round((last["resident"] - before["resident"]) / VCMS / 1000, 1), "kB"),
-        Measure("NMP: 5,000 idle connections, share of one core",
-                round(100 * (last["cpu"] - first["cpu"]) / (last["now"] - first["now"]), 2), "%", goal="< 10 %"),
+        Measure(
+            "NMP: memory of an idle connection",
+            round((last["resident"] - before["resident"]) / VCMS / 1000, 1),
+            "kB",
+        ),
+        Measure(
+            "NMP: 5,000 idle connections, share of one core",
+            round(100 * (last["cpu"] - first["cpu"]) / (last["now"] - first["now"]), 2),
+            "%",
+            goal="< 10 %",
+        ),
         Measure("NMP: connections opened, TLS and hello", round(VCMS / opened), "/s"),
     ]
 
@@ -129,8 +167,14 @@ def rates(crowd: Process, url: str, rounds: int) -> list[Measure]:
                 found.append(total / float(crowd.ask(f"{verb} {count} {total}")))
                 while verb == "owed" and unheard(url):
                     time.sleep(0.1)
-            measures.append(Measure(f"NMP: {verb}, {count:,} connection{'s' * (count > 1)}",
-                                    round(statistics.median(found)), "/s", rounds=[round(one) for one in found]))
+            measures.append(
+                Measure(
+                    f"NMP: {verb}, {count:,} connection{'s' * (count > 1)}",
+                    round(statistics.median(found)),
+                    "/s",
+                    rounds=[round(one) for one in found],
+                )
+            )
             print(measures[-1], flush=True)
     return measures
 
@@ -141,14 +185,22 @@ def main(rounds: int = int(os.environ.get("ROUNDS", "5"))) -> None:
         folder, url = Path(name), f"sqlite:///{name}/cod.db"
         ca = Ca(folder / "ca", "bench")
         issued = ca.vcm("bench", datetime.now(UTC))
-        for file, content in (("c.crt", issued.certificate), ("c.key", issued.key), ("ca.crt", ca.certificate)):
+        for file, content in (
+            ("c.crt", issued.certificate),
+            ("c.key", issued.key),
+            ("ca.crt", ca.certificate),
+        ):
             (folder / file).write_bytes(content)
         populate(url, issued.serial)
         place = ["--address", ADDRESS, "--port", PORT]
-        with Process(0, *python("tests.nmp_service", "--url", url, "--ca", folder / "ca", *place)) as server:
+        with Process(
+            0, *python("tests.nmp_service", "--url", url, "--ca", folder / "ca", *place)
+        ) as server:
             server.hear()
             before = server.figures()
-            with Process(1, *python("tests.bench.nmp_crowd", "--count", VCMS, "--folder", folder, *place)) as crowd:
+            with Process(
+                1, *python("tests.bench.nmp_crowd", "--count", VCMS, "--folder", folder, *place)
+            ) as crowd:
                 opened = float(crowd.hear().split()[1])
                 measures = idle(server, before, opened)
                 measures += rates(crowd, url, rounds)

@@ -1,17 +1,21 @@
-"""The resource manager's pass: how long it takes to load the snapshot, to plan and to apply, and how that grows.
+"""The resource manager's pass: how long it takes to load the snapshot, to plan and to apply, and
+how that grows.
 
-Worlds of 1,000, 10,000 and 100,000 nodes with 100, 1,000 and 10,000 pending requests each (tests/bench/pass_world.py),
-on SQLite and MariaDB. Each is measured in a process of its own: a first pass over a world that has never been planned,
-further passes until one finds nothing to do, with new requests in the place of those that were granted (as long as
-some are granted), and then passes over that unchanged world, as the manager runs them: it need not plan again what it
-has planned in vain. Acts are applied one transaction each, committed to disk.
+Worlds of 1,000, 10,000 and 100,000 nodes with 100, 1,000 and 10,000 pending requests each
+(tests/bench/pass_world.py), on SQLite and MariaDB. Each is measured in a process of its own: a
+first pass over a world that has never been planned, further passes until one finds nothing to do,
+with new requests in the place of those that were granted (as long as some are granted), and then
+passes over that unchanged world, as the manager runs them: it need not plan again what it has
+planned in vain. Acts are applied one transaction each, committed to disk.
 
-The peer is Slurm's scheduler on the same nodes, requests and priorities (tests/bench/slurm_site.py says what is left
-out): what its main and backfill loops need, by its own account, to look at the whole queue once.
+The peer is Slurm's scheduler on the same nodes, requests and priorities (tests/bench/slurm_site.py
+says what is left out): what its main and backfill loops need, by its own account, to look at the
+whole queue once.
 
-`--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out, `--peer` measures nothing else. What was
-measured before and is not measured now stays in the table and the picture. `--fair` compares reading and planning of
-the largest world, and passes over it unchanged, with shares, guarantees and limits and without, and keeps nothing.
+`--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out, `--peer` measures nothing
+else. What was measured before and is not measured now stays in the table and the picture. `--fair`
+compares reading and planning of the largest world, and passes over it unchanged, with shares,
+guarantees and limits and without, and keeps nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +69,8 @@ ROUNDS = 5  # times that requests are added
 SETTLING = 20  # passes after which a world ought to have come to rest
 
 
-# ---------------------------------------------------------------- one world, in a process of its own
+# ---------------------------------------------------------------- one world, in a process of its
+# own
 
 
 CLOCK = itertools.count()
@@ -73,9 +78,9 @@ Rest = tuple[flow.Observed, flow.NoChange]
 
 
 def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | None]:
-    """Load, plan and apply, as the manager does; what has become stale meanwhile is skipped. Between passes the clock
-    moves on by so little that nothing falls due. With the pass comes, if there was nothing to do, what makes the next
-    one short."""
+    """Load, plan and apply, as the manager does; what has become stale meanwhile is skipped.
+    Between passes the clock moves on by so little that nothing falls due. With the pass comes, if
+    there was nothing to do, what makes the next one short."""
     now = NOW + next(CLOCK) / 1000
     with engine.begin() as tx:
         claim = flow.hold(tx, "bench", now, 3600.0)
@@ -86,7 +91,10 @@ def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | N
     seen = looked.site
     loaded = time.perf_counter()
     if before is not None and before[1].lasts(seen, SITE, now):
-        return Pass(loaded - began, time.perf_counter() - loaded, 0.0, wishes=len(seen.wishes)), (looked, before[1])
+        return Pass(loaded - began, time.perf_counter() - loaded, 0.0, wishes=len(seen.wishes)), (
+            looked,
+            before[1],
+        )
     planned = flow.decide(seen, SITE, now)
     decided = time.perf_counter()
     acts = acting.acts(planned, SITE)
@@ -97,8 +105,15 @@ def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | N
         except (acting.Stale, Refused):
             continue
     ended = time.perf_counter()
-    done = Pass(loaded - began, decided - loaded, ended - decided, len(acts), len(planned.grants),
-                sum(share.count for grant in planned.grants for share in grant.shares), len(seen.wishes))
+    done = Pass(
+        loaded - began,
+        decided - loaded,
+        ended - decided,
+        len(acts),
+        len(planned.grants),
+        sum(share.count for grant in planned.grants for share in grant.shares),
+        len(seen.wishes),
+    )
     return done, None if planned else (looked, flow.still(seen, SITE, now))
 
 
@@ -109,7 +124,8 @@ def resident(name: str) -> float:
 
 
 def settle(engine: Engine, size: Size) -> None:
-    """Pass until there is nothing to do; then make up for requests that were granted, unless none was; and so on."""
+    """Pass until there is nothing to do; then make up for requests that were granted, unless none
+    was; and so on."""
     for round_ in range(ROUNDS):
         granted, waiting = pass_until_rest(engine)
         if waiting == size.requests or (round_ and not granted) or round_ == ROUNDS - 1:
@@ -153,8 +169,13 @@ def measure(url: str, size: Size) -> dict[str, Any]:
         with engine.execution_options(reading=True).begin() as tx:
             flow.pulse(tx)
         looks.append(time.perf_counter() - began)
-    return {"first": asdict(first), "anew": asdict(anew), "still": asdict(still[AGAIN // 2]),
-            "look": statistics.median(looks), "memory": memory}
+    return {
+        "first": asdict(first),
+        "anew": asdict(anew),
+        "still": asdict(still[AGAIN // 2]),
+        "look": statistics.median(looks),
+        "memory": memory,
+    }
 
 
 def measured(database: str, url: str, size: Size) -> Result:
@@ -163,17 +184,34 @@ def measured(database: str, url: str, size: Size) -> Result:
     t.metadata.create_all(engine)
     fill(engine, size)
     engine.dispose()
-    done = subprocess.run([sys.executable, "-m", "tests.bench.bench_pass", "--measure", url,
-                           str(size.nodes), str(size.requests)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.bench.bench_pass",
+            "--measure",
+            url,
+            str(size.nodes),
+            str(size.requests),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     said = json.loads(done.stdout)
     passes = {name: Pass(**said[name]) for name in ("first", "anew", "still")}
     result = Result(database, size, **passes, look=said["look"], memory=said["memory"])
-    print(f"  {database:8} {size!s:32} load {result.first.load:6.3f}  plan {result.first.plan:6.3f}  apply "
-          f"{result.first.apply:7.2f} s ({result.first.acts:,} acts, {result.first.nodes:,} nodes)  "
-          f"{result.memory:5.0f} MB  unchanged, {result.anew.wishes:,} waiting: {whole(result.anew):6.3f} s, then "
-          f"{whole(result.still):6.3f} s, look {result.look:6.4f} s", flush=True)
+    print(
+        f"  {database:8} {size!s:32} load {result.first.load:6.3f}  plan {result.first.plan:6.3f} "
+        f" apply {result.first.apply:7.2f} s ({result.first.acts:,} acts, {result.first.nodes:,}"
+        f" nodes)  {result.memory:5.0f} MB  unchanged, {result.anew.wishes:,} waiting:"
+        f" {whole(result.anew):6.3f} s, then {whole(result.still):6.3f} s, look"
+        f" {result.look:6.4f} s",
+        flush=True,
+    )
     return result
 
 
@@ -181,13 +219,18 @@ def measured(database: str, url: str, size: Size) -> Result:
 
 
 def slurm(url: str, folder: Path) -> Cycles:
-    """The world at `url` for Slurm: one look at all its requests. A request of two tuples is two jobs."""
+    """The world at `url` for Slurm: one look at all its requests. A request of two tuples is two
+    jobs."""
     wants = {want.xml(): want for want in WANTS}
     n, r, rt = t.nodes.c, t.node_requests.c, t.request_tuples.c
     with connect(url).begin() as tx:
         nodes = tx.execute(select(n.id, n.type_id, n.state)).all()
-        jobs = tx.execute(select(r.priority, rt["count"], rt.attributes).join_from(t.request_tuples, t.node_requests)
-                          .where(r.state == "pending").order_by(r.submitted_at)).all()
+        jobs = tx.execute(
+            select(r.priority, rt["count"], rt.attributes)
+            .join_from(t.request_tuples, t.node_requests)
+            .where(r.state == "pending")
+            .order_by(r.submitted_at)
+        ).all()
     with Slurm(folder, HARDWARE, [(row.id, row.type_id - 1) for row in nodes]) as peer:
         peer.drain([row.id for row in nodes if row.state not in ("inactive", "off")])
         peer.submit((priority, count, wants[attributes]) for priority, count, attributes in jobs)
@@ -206,8 +249,11 @@ def beside(size: Size, rounds: int) -> tuple[list[Pass], list[Cycles]]:
             t.metadata.create_all(engine)
             fill(engine, size)
             cycles = slurm(peer, Path(folder) / "slurm")
-        print(f"  round {number + 1}: plan {result.first.plan:.3f} s, {result.first.granted} granted; Slurm "
-              f"{cycles.main:.3f} + {cycles.backfill:.3f} s, {cycles.placed} placed", flush=True)
+        print(
+            f"  round {number + 1}: plan {result.first.plan:.3f} s, {result.first.granted} granted;"
+            f" Slurm {cycles.main:.3f} + {cycles.backfill:.3f} s, {cycles.placed} placed",
+            flush=True,
+        )
         ours.append(result.first)
         theirs.append(cycles)
     return ours, theirs
@@ -218,8 +264,8 @@ def beside(size: Size, rounds: int) -> tuple[list[Pass], list[Cycles]]:
 
 @contextmanager
 def databases() -> Iterator[dict[str, Callable[[str], str]]]:
-    """By the database's sort, what makes an empty one of a name and says its URL. MariaDB commits to disk, and keeps
-    all in memory."""
+    """By the database's sort, what makes an empty one of a name and says its URL. MariaDB commits
+    to disk, and keeps all in memory."""
     with tempfile.TemporaryDirectory(prefix="cod-bench-pass-") as folder:
         server = MariaDB(Path(folder) / "mariadb")
         server.install()
@@ -229,14 +275,17 @@ def databases() -> Iterator[dict[str, Callable[[str], str]]]:
         try:
             yield {
                 "SQLite": lambda name: f"sqlite:///{folder}/{name}{next(numbers)}.db",
-                "MariaDB": lambda name: server.url(name).replace(f"127.0.0.1:{server.port}", "localhost") + socket}
+                "MariaDB": lambda name: (
+                    server.url(name).replace(f"127.0.0.1:{server.port}", "localhost") + socket
+                ),
+            }
         finally:
             server.stop()
 
 
 def compare() -> None:
-    """Read and plan the largest world with all groups' entitlements and with none, in turn, and pass over it again,
-    unchanged; nothing is kept."""
+    """Read and plan the largest world with all groups' entitlements and with none, in turn, and
+    pass over it again, unchanged; nothing is kept."""
     gc.set_threshold(*GARBAGE)
     with databases() as made:
         for name in DATABASES:
@@ -250,14 +299,17 @@ def compare() -> None:
                 sites.append((site, engine))
             for site, engine in sites * int(os.environ.get("ROUNDS", "3")):
                 load, plan, unchanged, took = _compared(engine, site)
-                print(f"  {name:8} {'with' if site is FAIR else 'without'} shares, guarantees and limits: load "
-                      f"{load:.3f} s, plan {plan:.3f} s, unchanged {unchanged:.3f} s of CPU ({took:.3f} s in all)",
-                      flush=True)
+                print(
+                    f"  {name:8} {'with' if site is FAIR else 'without'} shares, guarantees and"
+                    f" limits: load {load:.3f} s, plan {plan:.3f} s, unchanged {unchanged:.3f} s of"
+                    f" CPU ({took:.3f} s in all)",
+                    flush=True,
+                )
 
 
 def _compared(engine: Engine, site: Site) -> tuple[float, float, float, float]:
-    """Return seconds of this process's CPU for reading, planning and a pass over the same again, and what the quickest
-    of these took, the database's part with it."""
+    """Return seconds of this process's CPU for reading, planning and a pass over the same again,
+    and what the quickest of these took, the database's part with it."""
     times = [time.process_time()]
     looked = _look(engine, site, None)
     times.append(time.process_time())
@@ -283,7 +335,11 @@ def main() -> None:
     if "--fair" in sys.argv:
         compare()
         return
-    sizes = [Size(*map(int, sys.argv[sys.argv.index("--only") + 1].split("x")))] if "--only" in sys.argv else SIZES
+    sizes = (
+        [Size(*map(int, sys.argv[sys.argv.index("--only") + 1].split("x")))]
+        if "--only" in sys.argv
+        else SIZES
+    )
     if "--peer" not in sys.argv:
         with databases() as made:
             for size, name in itertools.product(sizes, DATABASES):

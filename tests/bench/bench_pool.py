@@ -1,13 +1,14 @@
-"""A batch pool's whole way on two whole machines: from `qsub` to running, by where the nodes wait, and back to sleep.
+"""A batch pool's whole way on two whole machines: from `qsub` to running, by where the nodes wait,
+and back to sleep.
 
     cold, empty    switched off, disks blank
     warm, empty    idle in the trampoline, disks blank
     warm, cached   idle in the trampoline, with the pool's image still on their disks
     in the pool    idle hosts of the pool
 
-Two jobs are submitted at once, each of which needs a node of its own. The master runs on a stand-in beside the machines
-(tests/system/pool_story.py). Writes build/bench/pool.json, docs/plots/pool_way.svg and the tables in
-docs/gridengine-image.md.
+Two jobs are submitted at once, each of which needs a node of its own. The master runs on a stand-in
+beside the machines (tests/system/pool_story.py). Writes build/bench/pool.json,
+docs/plots/pool_way.svg and the tables in docs/gridengine-image.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tests.system.qemu import build_all
 JOB = 5.0  # seconds that each job takes
 PAGE, PLOT = ROOT / "docs/gridengine-image.md", ROOT / "docs/plots/pool_way.svg"
 BEGIN, END = "<!-- way: made by make bench -->", "<!-- end of way -->"
-# Each stage ends when its words are seen first, after the stage before it; those that are not seen are left out.
+# Each stage ends when its words are seen first, after the stage before it; those that are not seen
+# are left out.
 STAGES = (
     ("ask and grant", ("trampoline", "prime", "boot")),
     ("firmware, loader, kernel", ("trampoline runs",)),
@@ -57,8 +59,15 @@ def main() -> None:
         idle = [wait_of_a_job(pool) for _ in range(3)]
     stages = {where: [durations(line) for line in each] for where, each in lines.items()}
     (ROOT / "build/pool-stages.json").write_text(json.dumps(stages, indent=1) + "\n")
-    write("pool", [*measures(stages), Measure("qsub to running, idle host of the pool", statistics.median(idle),
-                                              "s", rounds=idle)])
+    write(
+        "pool",
+        [
+            *measures(stages),
+            Measure(
+                "qsub to running, idle host of the pool", statistics.median(idle), "s", rounds=idle
+            ),
+        ],
+    )
     tell(stages, idle)
     draw(stages)
 
@@ -76,7 +85,11 @@ def wait_of_a_job(pool: Story) -> float:
     """Submit one; seconds until it runs."""
     begin = time.time()
     job = pool.submit(0.5)
-    pool.rack.wait(lambda: f" {job} " in pool.cell.run("qstat", "-s", "r", "-u", "*").stdout, "the job runs", 60)
+    pool.rack.wait(
+        lambda: f" {job} " in pool.cell.run("qstat", "-s", "r", "-u", "*").stdout,
+        "the job runs",
+        60,
+    )
     seconds = time.time() - begin
     pool.ended(job)
     return round(seconds, 2)
@@ -92,22 +105,32 @@ def durations(line: Line) -> dict[str, float]:
         if place is None or any(what in _enders(name) for what, _ in rest[:place]):
             continue
         when = rest[place][1]
-        found[name], at, rest = round(when - at, 2), when, rest[place + 1:]
+        found[name], at, rest = round(when - at, 2), when, rest[place + 1 :]
     return found
 
 
 def _enders(name: str) -> set[str]:
-    """What ends the stages after this one, up to the job's start: seen before, this stage was passed over."""
+    """What ends the stages after this one, up to the job's start: seen before, this stage was
+    passed over."""
     names = [each for each, _ in STAGES]
-    after = STAGES[names.index(name) + 1:RUNNING]
+    after = STAGES[names.index(name) + 1 : RUNNING]
     return {word for _, words in after for word in words}
 
 
 def measures(stages: dict[str, list[dict[str, float]]]) -> list[Measure]:
     """From qsub to running, by where the nodes wait."""
-    rounds = {where: [sum(list_of(each, 0, RUNNING)) for each in nodes] for where, nodes in stages.items()}
-    return [Measure(f"qsub to running, two nodes {where}", round(statistics.median(each), 1), "s", rounds=each)
-            for where, each in rounds.items()]
+    rounds = {
+        where: [sum(list_of(each, 0, RUNNING)) for each in nodes] for where, nodes in stages.items()
+    }
+    return [
+        Measure(
+            f"qsub to running, two nodes {where}",
+            round(statistics.median(each), 1),
+            "s",
+            rounds=each,
+        )
+        for where, each in rounds.items()
+    ]
 
 
 def list_of(stages: dict[str, float], first: int, last: int) -> list[float]:
@@ -123,8 +146,13 @@ def tell(stages: dict[str, list[dict[str, float]]], idle: Sequence[float]) -> No
         cells = [f"{statistics.median(seconds):.1f}" if seconds else "" for seconds in each]
         rows.append(f"| {name.strip()} | {' | '.join(cells)} |")
         if name == STAGES[RUNNING - 1][0]:
-            sums = [statistics.median(sum(list_of(node, 0, RUNNING)) for node in nodes) for nodes in stages.values()]
-            rows.append(f"| **`qsub` to running** | {' | '.join(f'**{total:.1f}**' for total in sums)} |")
+            sums = [
+                statistics.median(sum(list_of(node, 0, RUNNING)) for node in nodes)
+                for nodes in stages.values()
+            ]
+            rows.append(
+                f"| **`qsub` to running** | {' | '.join(f'**{total:.1f}**' for total in sums)} |"
+            )
     rows += ["", f"On a host that idles in the pool a job waits {statistics.median(idle):.1f} s."]
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text("\n".join([before + BEGIN, "", *rows, "", END + rest.split(END)[1]]))
@@ -139,8 +167,10 @@ def draw(stages: dict[str, list[dict[str, float]]]) -> None:
     from matplotlib import pyplot
 
     bars: list[tuple[str, dict[str, float]]] = [
-        (f"{where}: {name}", found) for where, nodes in stages.items()
-        for name, found in zip(MACHINES, nodes, strict=True)]
+        (f"{where}: {name}", found)
+        for where, nodes in stages.items()
+        for name, found in zip(MACHINES, nodes, strict=True)
+    ]
     names = list(dict.fromkeys(name.strip() for name, _ in STAGES))
     colours = dict(zip(names, pyplot.colormaps["tab20"].colors, strict=False))
     pyplot.figure(figsize=(10, 0.5 * len(bars) + 1.8))

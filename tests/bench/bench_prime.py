@@ -1,8 +1,10 @@
-"""Priming a disk: cprime against `zstd -dc | dd` and `gzip -dc | dd`, and against what the hardware allows.
+"""Priming a disk: cprime against `zstd -dc | dd` and `gzip -dc | dd`, and against what the hardware
+allows.
 
-A 4 GiB image with 1 GB of files of this machine in it, scattered; the disk is a loop device with direct I/O (or a file,
---file) that is full of noise before each round. The peers read a file from the page cache and write past the cache with
-large blocks; cprime fetches over HTTP from COD's server on the same two CPUs, and wipes the disk first. Needs root.
+A 4 GiB image with 1 GB of files of this machine in it, scattered; the disk is a loop device with
+direct I/O (or a file, --file) that is full of noise before each round. The peers read a file from
+the page cache and write past the cache with large blocks; cprime fetches over HTTP from COD's
+server on the same two CPUs, and wipes the disk first. Needs root.
 
     .venv/bin/python -m tests.bench.bench_prime [--rounds N] [--folder DIR] [--file]
 """
@@ -36,9 +38,12 @@ URL = f"http://{ADDRESS}:{PORT}/images"
 
 
 def make_image(path: Path) -> None:
-    """Files from /usr, in extents of 64 KiB to 16 MiB scattered over the image as a used file system has them."""
+    """Files from /usr, in extents of 64 KiB to 16 MiB scattered over the image as a used file
+    system has them."""
     rng = random.Random(5)
-    files = (path for path in sorted(Path("/usr").rglob("*")) if path.is_file() and not path.is_symlink())
+    files = (
+        path for path in sorted(Path("/usr").rglob("*")) if path.is_file() and not path.is_symlink()
+    )
     content = (block for file in files for block in _blocks(file))
     with path.open("wb") as image:
         image.truncate(SIZE)
@@ -48,7 +53,12 @@ def make_image(path: Path) -> None:
             image.seek(at)
             image.write(extent)
             written += len(extent)
-            at += len(extent) + int(rng.expovariate(1 / (len(extent) * (SIZE - USED) / USED * 0.9))) // 4096 * 4096
+            at += (
+                len(extent)
+                + int(rng.expovariate(1 / (len(extent) * (SIZE - USED) / USED * 0.9)))
+                // 4096
+                * 4096
+            )
             if not extent or at > SIZE - 32 * MIB:
                 break
 
@@ -68,7 +78,9 @@ def _take(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
 @contextmanager
 def served(root: Path) -> Iterator[None]:
     """COD's own image server."""
-    process = subprocess.Popen([sys.executable, "-m", "tests.bench.serve", "http", root, ADDRESS, str(PORT)], cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.serve", "http", root, ADDRESS, str(PORT)], cwd=ROOT
+    )
     try:
         for _ in range(100):
             try:
@@ -92,8 +104,12 @@ def disk(folder: Path, as_file: bool) -> Iterator[Path]:
     if as_file:
         yield path
         return
-    loop = subprocess.run(["losetup", "--find", "--show", "--direct-io=on", path], check=True, capture_output=True,
-                          text=True).stdout.strip()
+    loop = subprocess.run(
+        ["losetup", "--find", "--show", "--direct-io=on", path],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
     try:
         yield Path(loop)
     finally:
@@ -103,14 +119,18 @@ def disk(folder: Path, as_file: bool) -> Iterator[Path]:
 def dirty(path: Path) -> None:
     """Fill it with noise."""
     noise = os.urandom(16 * MIB)
-    shell(f"dd of={path} bs=16M oflag=direct conv=fsync,notrunc iflag=fullblock status=none",
-          (noise for _ in range(SIZE // len(noise))))
+    shell(
+        f"dd of={path} bs=16M oflag=direct conv=fsync,notrunc iflag=fullblock status=none",
+        (noise for _ in range(SIZE // len(noise))),
+    )
 
 
 def shell(command: str, content: Iterable[bytes] = ()) -> tuple[float, float]:
     """Run it; wall and CPU seconds."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    process = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT)
+    process = subprocess.Popen(
+        command, shell=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT
+    )
     assert process.stdin
     for block in content:
         process.stdin.write(block)
@@ -126,7 +146,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench" / "prime")
     parser.add_argument("--file", action="store_true", help="the disk is a file, not a loop device")
-    parser.add_argument("--keep", action="store_true", help="keep the folder, and use what it holds next time")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the folder, and use what it holds next time"
+    )
     asked = parser.parse_args()
     folder: Path = asked.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -136,13 +158,21 @@ def main() -> None:
         (folder / "order.xml").write_bytes(encode(Order("1.1", "prime", images=(source,))))
         write_to = f"dd of={target} bs=4M oflag=direct conv=fsync,notrunc status=none"
         data, digest = folder / "images" / made.digest / "data.zst", made.digest
-        results = alternate({
-            "cprime": f"{sys.executable} -m trampoline.cprime --order {folder}/order.xml --disk {target}",
-            "zstd": f"zstd -dc {folder}/image.zst | {write_to} iflag=fullblock",
-            "gzip": f"gzip -dc {folder}/image.gz | {write_to} iflag=fullblock",
-            "raw write": f"head -c {made.used} {image} | {write_to} iflag=fullblock",
-            "network": f"curl -sf -o /dev/null {URL}/{digest}/data.zst",
-        }, asked.rounds, target, lambda: shell(f"cmp {image} {target}"))
+        results = alternate(
+            {
+                "cprime": (
+                    f"{sys.executable} -m trampoline.cprime --order {folder}/order.xml --disk"
+                    f" {target}"
+                ),
+                "zstd": f"zstd -dc {folder}/image.zst | {write_to} iflag=fullblock",
+                "gzip": f"gzip -dc {folder}/image.gz | {write_to} iflag=fullblock",
+                "raw write": f"head -c {made.used} {image} | {write_to} iflag=fullblock",
+                "network": f"curl -sf -o /dev/null {URL}/{digest}/data.zst",
+            },
+            asked.rounds,
+            target,
+            lambda: shell(f"cmp {image} {target}"),
+        )
         print(f"data.zst {data.stat().st_size} bytes, {made.used} bytes used")
     write("prime", measures(results))
     if not asked.keep:
@@ -168,8 +198,11 @@ def prepare(folder: Path) -> tuple[Ingested, Path]:
 Rounds = dict[str, list[tuple[float, float]]]
 
 
-def alternate(commands: dict[str, str], rounds: int, target: Path, check: Callable[[], object]) -> Rounds:
-    """Wall and CPU seconds of each command, in turn; the disk is dirty before, and right after those that write it."""
+def alternate(
+    commands: dict[str, str], rounds: int, target: Path, check: Callable[[], object]
+) -> Rounds:
+    """Wall and CPU seconds of each command, in turn; the disk is dirty before, and right after
+    those that write it."""
     results: Rounds = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
@@ -178,20 +211,34 @@ def alternate(commands: dict[str, str], rounds: int, target: Path, check: Callab
             results[name].append(shell(command))
             if name in ("cprime", "zstd", "gzip"):
                 check()
-            print(f"  {name:10} {results[name][-1][0]:7.2f} s  CPU {results[name][-1][1]:7.2f} s", flush=True)
+            print(
+                f"  {name:10} {results[name][-1][0]:7.2f} s  CPU {results[name][-1][1]:7.2f} s",
+                flush=True,
+            )
     return results
 
 
 def measures(results: Rounds) -> list[Measure]:
     """Ratios of medians."""
-    median = {name: statistics.median(seconds for seconds, _ in rounds) for name, rounds in results.items()}
+    median = {
+        name: statistics.median(seconds for seconds, _ in rounds)
+        for name, rounds in results.items()
+    }
     cpu = statistics.median(used for _, used in results["cprime"])
     limit = max(median["raw write"], median["network"])
     ours = [round(seconds, 3) for seconds, _ in results["cprime"]]
 
     def against(peer: str, seconds: float, goal: str) -> Measure:
-        return Measure("prime 4 GiB, 1 GB used", round(median["cprime"], 3), "s", peer, round(seconds, 3),
-                       round(median["cprime"] / seconds, 3), goal, ours)
+        return Measure(
+            "prime 4 GiB, 1 GB used",
+            round(median["cprime"], 3),
+            "s",
+            peer,
+            round(seconds, 3),
+            round(median["cprime"] / seconds, 3),
+            goal,
+            ours,
+        )
 
     return [
         against("zstd -dc | dd", median["zstd"], "<= 0.3"),

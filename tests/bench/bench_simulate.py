@@ -1,4 +1,5 @@
-"""How fast a year is replayed: the scenario `year` (500 nodes, about a hundred thousand requests) on one core.
+"""How fast a year is replayed: the scenario `year` (500 nodes, about a hundred thousand requests)
+on one core.
 
     .venv/bin/python -m tests.bench.bench_simulate [--days D]
 
@@ -37,7 +38,9 @@ def measures(result: dict[str, Any], seconds: float) -> list[Measure]:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return [
         Measure(name, round(seconds, 1), "s"),
-        Measure(f"{name}: events", round(result["events"] / seconds), "events/s", goal="> 5000 events/s"),
+        Measure(
+            f"{name}: events", round(result["events"] / seconds), "events/s", goal="> 5000 events/s"
+        ),
         Measure(f"{name}: passes", round(result["passes"] / seconds), "passes/s"),
         Measure(f"{name}: memory", round(memory), "MiB"),
     ]

@@ -1,6 +1,8 @@
-"""Flips of switch ports: how long one takes in a session of its own, and how many a second a session makes, by driver.
+"""Flips of switch ports: how long one takes in a session of its own, and how many a second a
+session makes, by driver.
 
-`ovs` is a real Open vSwitch with ports that are dummies. Each flip is applied by its daemon and read back.
+`ovs` is a real Open vSwitch with ports that are dummies. Each flip is applied by its daemon and
+read back.
 """
 
 from __future__ import annotations
@@ -34,13 +36,17 @@ def main() -> None:
         try:
             names = [f"p{n}" for n in range(BATCH)]
             switch.add_ports(*names)
-            write("switch", measured(reactor, OvsDriver(reactor), Switch("leaf", "ovs", switch.address), names))
+            write(
+                "switch",
+                measured(reactor, OvsDriver(reactor), Switch("leaf", "ovs", switch.address), names),
+            )
         finally:
             switch.stop()
 
 
 def measured(reactor: Any, driver: OvsDriver, switch: Switch, names: list[str]) -> list[Measure]:
     """Flip one port many times, each in a session; then all ports in one."""
+
     async def flip(ports: list[str], vlan: int) -> None:
         session = await driver.open(SwitchTarget(switch))
         try:
@@ -57,8 +63,14 @@ def measured(reactor: Any, driver: OvsDriver, switch: Switch, names: list[str]) 
 
     single = sorted(timed(names[:1], 20 + n % 2) for n in range(SINGLE))
     batch = sorted(timed(names, 20 + n % 2) for n in range(20))
-    return [Measure("ovs: one flip in a session, read back (median)", round(1000 * single[SINGLE // 2], 2), "ms"),
-            Measure(f"ovs: {BATCH} ports in a session", round(BATCH / batch[10]), "flips/s")]
+    return [
+        Measure(
+            "ovs: one flip in a session, read back (median)",
+            round(1000 * single[SINGLE // 2], 2),
+            "ms",
+        ),
+        Measure(f"ovs: {BATCH} ports in a session", round(BATCH / batch[10]), "flips/s"),
+    ]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""A 2 GiB file uploaded (over a veth, by our own client, in pieces of 64 MiB) against a plain copy of it to the same
-disk with its sha256, both flushed at the end; and what memory the server takes meanwhile.
+"""A 2 GiB file uploaded (over a veth, by our own client, in pieces of 64 MiB) against a plain copy
+of it to the same disk with its sha256, both flushed at the end; and what memory the server takes
+meanwhile.
 
-``serve ROOT`` and ``send FILE NAME`` and ``copy FILE TARGET`` are what runs in processes of their own.
+``serve ROOT`` and ``send FILE NAME`` and ``copy FILE TARGET`` are what runs in processes of their
+own.
 """
 
 from __future__ import annotations
@@ -42,9 +44,17 @@ def serve(root: str) -> None:
     tables.metadata.create_all(engine)
     in_transaction(engine, tokens.create, "bench", TOKEN, "admin", None, clock())
     in_transaction(engine, groups.create, "site", now=clock())
-    ApiServer(reactor, Pool(engine, reactor), SiteRef(Site("bench", "bench.test", ())), folder / "api.sock",
-              [(SERVER, PORT)],
-              folder / "images", folder / "incoming", 1 << 40, lambda effects: None).startService()
+    ApiServer(
+        reactor,
+        Pool(engine, reactor),
+        SiteRef(Site("bench", "bench.test", ())),
+        folder / "api.sock",
+        [(SERVER, PORT)],
+        folder / "images",
+        folder / "incoming",
+        1 << 40,
+        lambda effects: None,
+    ).startService()
     (folder / "pid").write_text(str(os.getpid()))
     reactor.run()  # type: ignore[attr-defined]
 
@@ -55,7 +65,9 @@ def send(file: str, name: str) -> None:
     from cod.uploads import Sender
 
     with open(file, "rb") as content:
-        Sender(Client(f"http://{SERVER}:{PORT}", TOKEN)).add(name, content, sha256=Path(f"{file}.sha256").read_text())
+        Sender(Client(f"http://{SERVER}:{PORT}", TOKEN)).add(
+            name, content, sha256=Path(f"{file}.sha256").read_text()
+        )
 
 
 def copy(file: str, target: str) -> None:
@@ -100,19 +112,36 @@ class Bench:
         return run
 
     def plain(self) -> Run:
-        run = self.arena.measured([python(MODULE, "copy", self.root / "file", self.root / "copy")], SIZE / 1e6)
+        run = self.arena.measured(
+            [python(MODULE, "copy", self.root / "file", self.root / "copy")], SIZE / 1e6
+        )
         (self.root / "copy").unlink()
         return run
 
     def ready(self) -> bool:
-        ask = ["ip", "netns", "exec", self.arena.client_side, "curl", "-s", "-m", "1", "-o", "/dev/null",
-               f"http://{SERVER}:{PORT}/api/v1/health"]
+        ask = [
+            "ip",
+            "netns",
+            "exec",
+            self.arena.client_side,
+            "curl",
+            "-s",
+            "-m",
+            "1",
+            "-o",
+            "/dev/null",
+            f"http://{SERVER}:{PORT}/api/v1/health",
+        ]
         return subprocess.run(ask, check=False).returncode == 0 and (self.root / "pid").exists()
 
 
 def main() -> None:
     with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp", prefix="cod-bench-upload-")))
+        root = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(dir="/var/tmp", prefix="cod-bench-upload-")
+            )
+        )
         make(root / "file")
         bench = Bench(stack.enter_context(Arena("upload")), root)
         stack.enter_context(bench.arena.serving(python(MODULE, "serve", root), bench.ready))
@@ -120,9 +149,18 @@ def main() -> None:
         idle = memory(pid, "VmRSS")
         results = alternate({"cod": bench.upload, PEER: bench.plain}, 5)
         measures = compare("upload of 2 GiB", "MB", results, "cod", PEER, "")[:1]
-        measures.append(Measure("server CPU of an upload", round(1000 * min(
-            run.server_cpu / run.amount for run in results["cod"]), 3), "ms/MB"))
-        measures.append(Measure("memory that an upload of 2 GiB adds", round(memory(pid, "VmHWM") - idle, 1), "MiB"))
+        measures.append(
+            Measure(
+                "server CPU of an upload",
+                round(1000 * min(run.server_cpu / run.amount for run in results["cod"]), 3),
+                "ms/MB",
+            )
+        )
+        measures.append(
+            Measure(
+                "memory that an upload of 2 GiB adds", round(memory(pid, "VmHWM") - idle, 1), "MiB"
+            )
+        )
     write("upload", measures)
 
 

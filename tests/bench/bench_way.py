@@ -1,4 +1,5 @@
-"""A node's whole way, stage by stage, for 1, 2, 4 and 8 nodes at once: from power-on to active in a vcluster.
+"""A node's whole way, stage by stage, for 1, 2, 4 and 8 nodes at once: from power-on to active in a
+vcluster.
 
     firmware   power-on until the firmware's loader runs
     loader     until kernel, ramdisk and secret are loaded
@@ -8,9 +9,9 @@
     reboot     until its boot decision sends it to its disk
     system     until the system on the disk has answered its readiness check: active
 
-The nodes are switched on together, and primed together once all idle. What the server sends to them is read from its
-network interface. The pictures are those of the paper's figures 4 (bytes over time) and 5 (rate over time), and one of
-the stages.
+The nodes are switched on together, and primed together once all idle. What the server sends to them
+is read from its network interface. The pictures are those of the paper's figures 4 (bytes over
+time) and 5 (rate over time), and one of the stages.
 """
 
 from __future__ import annotations
@@ -32,13 +33,18 @@ STAGES = ("firmware", "loader", "kernel", "report", "prime", "reboot", "system")
 PERIOD = 0.1  # seconds between looks
 PLOTS = ROOT / "docs/plots"
 # What a machine's console says when a stage has ended; the rest is known from the node's history.
-SAYS = {"firmware": b"for the iPXE command line", "loader": b"secret.cpio", "kernel": b"COD trampoline on Linux",
-        "reboot": b"/boot/disk/"}
+SAYS = {
+    "firmware": b"for the iPXE command line",
+    "loader": b"secret.cpio",
+    "kernel": b"COD trampoline on Linux",
+    "reboot": b"/boot/disk/",
+}
 
 
 @dataclass
 class Watch:
-    """Notes, while it runs, when consoles said what, and how many bytes the server had sent when."""
+    """Notes, while it runs, when consoles said what, and how many bytes the server had sent
+    when."""
 
     stand: Rack
     names: Sequence[str]
@@ -68,7 +74,8 @@ class Watch:
 
 @dataclass
 class Result:
-    """Seconds of each stage of each node; seconds from power-on until all are active; (seconds, bytes) sent."""
+    """Seconds of each stage of each node; seconds from power-on until all are active; (seconds,
+    bytes) sent."""
 
     stages: dict[str, list[float]]
     whole: float
@@ -78,13 +85,18 @@ class Result:
 def main() -> None:
     build_all(IMAGE)
     results = {count: way(count) for count in COUNTS}
-    write("way", [measure for count, result in results.items() for measure in measures(count, result)])
+    write(
+        "way", [measure for count, result in results.items() for measure in measures(count, result)]
+    )
     draw(results)
 
 
 def way(count: int, switch: str = "bridge") -> Result:
     """Take `count` nodes from power-on to active, on a lab's `switch`."""
-    machines = [LabNode(f"n{number}", "bios", memory=512, disks=(LabDisk(640 * MIB),)) for number in range(count)]
+    machines = [
+        LabNode(f"n{number}", "bios", memory=512, disks=(LabDisk(640 * MIB),))
+        for number in range(count)
+    ]
     names = [machine.name for machine in machines]
     with rack(machines, patience=3.0, switch=switch) as stand:
         offer(stand, IMAGE)
@@ -99,25 +111,40 @@ def way(count: int, switch: str = "bridge") -> Result:
     each = [durations(watch.said, name, on, history) for name, history in histories.items()]
     whole = max(row["at"] for history in histories.values() for row in history) - on
     before = watch.sent[0][1]
-    result = Result({stage: [row[stage] for row in each] for stage in STAGES}, whole,
-                    [(at - on, sent - before) for at, sent in watch.sent])
-    print(f"  {nodes(count)}: {result.whole:.1f} s; " + ", ".join(
-        f"{stage} {statistics.median(seconds):.1f}" for stage, seconds in result.stages.items()), flush=True)
+    result = Result(
+        {stage: [row[stage] for row in each] for stage in STAGES},
+        whole,
+        [(at - on, sent - before) for at, sent in watch.sent],
+    )
+    print(
+        f"  {nodes(count)}: {result.whole:.1f} s; "
+        + ", ".join(
+            f"{stage} {statistics.median(seconds):.1f}" for stage, seconds in result.stages.items()
+        ),
+        flush=True,
+    )
     return result
 
 
 def all_are(stand: Rack, count: int, state: str) -> None:
     """Wait until all nodes are in `state`."""
-    stand.wait(lambda: [node["state"] for node in stand.nodes().values()] == [state] * count, f"all are {state}")
+    stand.wait(
+        lambda: [node["state"] for node in stand.nodes().values()] == [state] * count,
+        f"all are {state}",
+    )
 
 
-def durations(said: dict[tuple[str, str], float], name: str, on: float, history: list[Any]) -> dict[str, float]:
+def durations(
+    said: dict[tuple[str, str], float], name: str, on: float, history: list[Any]
+) -> dict[str, float]:
     """Seconds of each of a node's stages."""
     at = {row["to_state"]: row["at"] for row in history}
     ends = [said[name, "firmware"], said[name, "loader"], said[name, "kernel"], at["registering"]]
     begins = [on, *ends[:-1], at["prime"], at["boot"], said[name, "reboot"]]
     ends += [at["boot"], said[name, "reboot"], at["active"]]
-    return {stage: round(end - begin, 2) for stage, begin, end in zip(STAGES, begins, ends, strict=True)}
+    return {
+        stage: round(end - begin, 2) for stage, begin, end in zip(STAGES, begins, ends, strict=True)
+    }
 
 
 def measures(count: int, result: Result) -> list[Measure]:
@@ -125,8 +152,10 @@ def measures(count: int, result: Result) -> list[Measure]:
     many = f"{nodes(count)} at once"
     return [
         Measure(f"power-on to active, {many}", round(result.whole, 2), "s"),
-        *(Measure(f"{many}: {stage}", round(statistics.median(seconds), 2), "s", rounds=seconds)
-          for stage, seconds in result.stages.items()),
+        *(
+            Measure(f"{many}: {stage}", round(statistics.median(seconds), 2), "s", rounds=seconds)
+            for stage, seconds in result.stages.items()
+        ),
         Measure(f"{many}: sent by the server", round(result.sent[-1][1] / 1e6, 1), "MB"),
     ]
 
@@ -152,7 +181,11 @@ def draw(results: dict[int, Result]) -> None:
 
     pyplot.figure(figsize=(8, 4))
     for count, result in results.items():
-        pyplot.plot([at for at, _ in result.sent], [sent / 1e6 for _, sent in result.sent], label=nodes(count))
+        pyplot.plot(
+            [at for at, _ in result.sent],
+            [sent / 1e6 for _, sent in result.sent],
+            label=nodes(count),
+        )
     _labels(pyplot, "MB sent by the server")
     save("way_cumulative")
     pyplot.figure(figsize=(8, 4))
@@ -166,7 +199,9 @@ def draw(results: dict[int, Result]) -> None:
         left = 0.0
         for number, stage in enumerate(STAGES):
             seconds = statistics.median(result.stages[stage])
-            pyplot.barh(place, seconds, left=left, color=f"C{number}", label=stage if place == 0 else None)
+            pyplot.barh(
+                place, seconds, left=left, color=f"C{number}", label=stage if place == 0 else None
+            )
             left += seconds
     pyplot.yticks(range(len(results)), [nodes(count) for count in results])
     pyplot.xlabel("seconds, median over the nodes")

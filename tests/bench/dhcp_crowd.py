@@ -1,8 +1,9 @@
-"""Many PXE machines switched on within some seconds, behind one relay: ``python -m tests.bench.dhcp_crowd``.
+"""Many PXE machines switched on within some seconds, behind one relay: ``python -m
+tests.bench.dhcp_crowd``.
 
-Each is first firmware, then iPXE: two DISCOVER-OFFER-REQUEST-ACK exchanges, retransmitting as firmware does (after 1,
-3 and 7 seconds). Prints JSON: seconds from a machine's first DISCOVER to its last ACK, sorted, and how many machines
-got none.
+Each is first firmware, then iPXE: two DISCOVER-OFFER-REQUEST-ACK exchanges, retransmitting as
+firmware does (after 1, 3 and 7 seconds). Prints JSON: seconds from a machine's first DISCOVER to
+its last ACK, sorted, and how many machines got none.
 """
 
 from __future__ import annotations
@@ -36,8 +37,25 @@ class Machine:
     def message(self, kind: int, options: dict[int, bytes]) -> bytes:
         own = {53: bytes([kind]), 60: VENDOR, 93: b"\0\0", 55: bytes([1, 3, 6, 66, 67])}
         own |= {77: b"iPXE"} if self.stage else {}
-        return dhcp.encode(Packet(1, 1, 6, 1, self.xid, 0, 0, bytes(4), bytes(4), bytes(4), self.relay,
-                                  self.mac + bytes(10), bytes(64), bytes(128), own | options))
+        return dhcp.encode(
+            Packet(
+                1,
+                1,
+                6,
+                1,
+                self.xid,
+                0,
+                0,
+                bytes(4),
+                bytes(4),
+                bytes(4),
+                self.relay,
+                self.mac + bytes(10),
+                bytes(64),
+                bytes(128),
+                own | options,
+            )
+        )
 
     def discover(self) -> bytes:
         self.xid = random.getrandbits(32)
@@ -81,7 +99,9 @@ def main() -> None:
         while due and due[0][0] <= now:
             _, mac = heapq.heappop(due)
             send(machines[mac], wire, options.server, now, due)
-        readable, _, _ = select.select([wire], [], [], max(0.0, min(due[0][0] - now, 0.1)) if due else 0.1)
+        readable, _, _ = select.select(
+            [wire], [], [], max(0.0, min(due[0][0] - now, 0.1)) if due else 0.1
+        )
         if readable:
             hear(machines, wire, options.server, due)
         while due and machines[due[0][1]].stage == 2:
@@ -91,7 +111,9 @@ def main() -> None:
     print(json.dumps({"took": took, "each": each, "unanswered": len(machines) - len(took)}))
 
 
-def send(machine: Machine, wire: socket.socket, server: str, now: float, due: list[tuple[float, bytes]]) -> None:
+def send(
+    machine: Machine, wire: socket.socket, server: str, now: float, due: list[tuple[float, bytes]]
+) -> None:
     if machine.stage == 2 or machine.tries >= len(PAUSES):
         return
     machine.began = machine.began or now
@@ -100,7 +122,9 @@ def send(machine: Machine, wire: socket.socket, server: str, now: float, due: li
     machine.tries += 1
 
 
-def hear(machines: dict[bytes, Machine], wire: socket.socket, server: str, due: list[tuple[float, bytes]]) -> None:
+def hear(
+    machines: dict[bytes, Machine], wire: socket.socket, server: str, due: list[tuple[float, bytes]]
+) -> None:
     while True:
         try:
             packet = dhcp.decode(wire.recv(2048))

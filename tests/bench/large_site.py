@@ -1,6 +1,8 @@
-"""A large site for measuring what people look at: 10,000 nodes, 500 vclusters, 1,000,000 history rows.
+"""A large site for measuring what people look at: 10,000 nodes, 500 vclusters, 1,000,000 history
+rows.
 
-    python -m tests.bench.large_site FOLDER   founds it in FOLDER, for `tests.portal_site FOLDER` to serve
+    python -m tests.bench.large_site FOLDER   founds it in FOLDER, for `tests.portal_site FOLDER` to
+    serve
 """
 
 from __future__ import annotations
@@ -17,40 +19,81 @@ from cod.store import tables as t
 from cod.store.engine import connect
 from tests.bench.pass_world import DAY, GROUPS, NOW, Size, fill
 
-SIZE = Size(nodes=10_000, requests=300, holders=300)  # two of three requests are of vclusters that wait: 500 in all
+# two of three requests are of vclusters that wait: 500 in all
+SIZE = Size(nodes=10_000, requests=300, holders=300)
 HISTORY, NOTICES, AUDITED = 1_000_000, 20_000, 20_000
-STEPS = (("asked", "inactive", "trampoline"), ("idled", "trampoline", "inactive"),
-         ("prime_ordered", "inactive", "prime"), ("primed", "prime", "boot"), ("booted", "boot", "active"))
+STEPS = (
+    ("asked", "inactive", "trampoline"),
+    ("idled", "trampoline", "inactive"),
+    ("prime_ordered", "inactive", "prime"),
+    ("primed", "prime", "boot"),
+    ("booted", "boot", "active"),
+)
 BATCH = 20_000
-TABLES = sum(len(table.columns) for table in t.metadata.tables.values())  # another schema, another file
+# another schema, another file
+TABLES = sum(len(table.columns) for table in t.metadata.tables.values())
 
 
 def furnish(engine: Engine, *, history: int = HISTORY, seed: int = 1) -> None:
-    """Write the site into an empty database; its times end at `pass_world.NOW`, thirty days of history before that."""
+    """Write the site into an empty database; its times end at `pass_world.NOW`, thirty days of
+    history before that."""
     fill(engine, SIZE, seed)
     dice = random.Random(seed)
     with engine.begin() as tx:
         for start in range(0, history, BATCH):
-            tx.execute(insert(t.node_history), [_step(number, history, dice) for number in range(start, start + BATCH)])
-        tx.execute(insert(t.notices), [
-            {"at": NOW - 30 * DAY + number * 100, "kind": "ready", "group_id": 1 + number % GROUPS,
-             "subject": f"notice {number}", "about": "All nodes are active."} for number in range(NOTICES)])
-        tx.execute(insert(t.audit), [
-            {"at": NOW - 30 * DAY + number * 100, "actor": "user:somebody", "action": "vcluster resize",
-             "thing": f"v{number % 300}", "group_id": 1 + number % GROUPS, "before": '{"size":3}',
-             "after": '{"size":4}'} for number in range(AUDITED)])
+            tx.execute(
+                insert(t.node_history),
+                [_step(number, history, dice) for number in range(start, start + BATCH)],
+            )
+        tx.execute(
+            insert(t.notices),
+            [
+                {
+                    "at": NOW - 30 * DAY + number * 100,
+                    "kind": "ready",
+                    "group_id": 1 + number % GROUPS,
+                    "subject": f"notice {number}",
+                    "about": "All nodes are active.",
+                }
+                for number in range(NOTICES)
+            ],
+        )
+        tx.execute(
+            insert(t.audit),
+            [
+                {
+                    "at": NOW - 30 * DAY + number * 100,
+                    "actor": "user:somebody",
+                    "action": "vcluster resize",
+                    "thing": f"v{number % 300}",
+                    "group_id": 1 + number % GROUPS,
+                    "before": '{"size":3}',
+                    "after": '{"size":4}',
+                }
+                for number in range(AUDITED)
+            ],
+        )
 
 
 def _step(number: int, history: int, dice: random.Random) -> dict[str, object]:
     event, before, after = STEPS[number // SIZE.nodes % len(STEPS)]
     holder = 1 + dice.randrange(SIZE.holders)
-    return {"node_id": 1 + number % SIZE.nodes, "at": NOW - 30 * DAY * (1 - number / history), "event": event,
-            "from_state": before, "to_state": after, "generation": number // SIZE.nodes, "cause": "as it goes",
-            "vcluster_id": holder if after in ("prime", "boot", "active") else None, "actor": "agent"}
+    return {
+        "node_id": 1 + number % SIZE.nodes,
+        "at": NOW - 30 * DAY * (1 - number / history),
+        "event": event,
+        "from_state": before,
+        "to_state": after,
+        "generation": number // SIZE.nodes,
+        "cause": "as it goes",
+        "vcluster_id": holder if after in ("prime", "boot", "active") else None,
+        "actor": "agent",
+    }
 
 
 def found(folder: Path) -> Path:
-    """The site's SQLite database in `folder`, made if it is not there; it is copied by whoever changes it."""
+    """The site's SQLite database in `folder`, made if it is not there; it is copied by whoever
+    changes it."""
     path = folder / f"large-{schema.head()}-{TABLES}.db"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)

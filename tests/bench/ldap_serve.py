@@ -1,4 +1,5 @@
-"""The LDAP server alone, for its benchmark: `python -m tests.bench.ldap_serve DATABASE`; prints its port."""
+"""The LDAP server alone, for its benchmark: `python -m tests.bench.ldap_serve DATABASE`; prints its
+port."""
 
 from __future__ import annotations
 
@@ -24,8 +25,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tls = ServerTls(Ca(Path(folder) / "ca", "bench"), ["127.0.0.1"], time.time)
         site = SiteRef(Site("bench", "cod.bench", ()))
-        server = LdapServer(reactor, Pool(connect(sys.argv[1]), reactor), site, ["127.0.0.1"], tls, port=0,
-                            tls_port=None, rate=1e9)
+        server = LdapServer(
+            reactor,
+            Pool(connect(sys.argv[1]), reactor),
+            site,
+            ["127.0.0.1"],
+            tls,
+            port=0,
+            tls_port=None,
+            rate=1e9,
+        )
         reactor.callWhenRunning(server.startService)
         reactor.callWhenRunning(lambda: print(server.ports[0].getHost().port, flush=True))
         reactor.run()

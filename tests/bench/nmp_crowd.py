@@ -1,8 +1,9 @@
-"""Many VCMs in one process: ``python -m tests.bench.nmp_crowd --count N --address A --port P --folder F``.
+"""Many VCMs in one process: ``python -m tests.bench.nmp_crowd --count N --address A --port P
+--folder F``.
 
-Connects them, 32 at a time, and prints "open". Then, for each line that it reads, `VERB COUNT`, each of the first COUNT
-VCMs asks that question as often as makes TOTAL in all, a few at a time; or, for `owed COUNT`, hears and acknowledges.
-Prints the seconds that took.
+Connects them, 32 at a time, and prints "open". Then, for each line that it reads, `VERB COUNT`,
+each of the first COUNT VCMs asks that question as often as makes TOTAL in all, a few at a time; or,
+for `owed COUNT`, hears and acknowledges. Prints the seconds that took.
 """
 
 from __future__ import annotations
@@ -31,17 +32,22 @@ class Vcm:
         self.name, self.number, self.decoder = name, 0, Decoder()
         self.messages: asyncio.Queue[Message] = asyncio.Queue()
 
-    async def connect(self, address: str, port: int, context: ssl.SSLContext, turn: asyncio.Semaphore) -> None:
+    async def connect(
+        self, address: str, port: int, context: ssl.SSLContext, turn: asyncio.Semaphore
+    ) -> None:
         async with turn:
             self.reader, self.writer = await asyncio.open_connection(
-                address, port, ssl=context, server_hostname=SERVER_NAME, limit=65536)
+                address, port, ssl=context, server_hostname=SERVER_NAME, limit=65536
+            )
             self.say(b.Hello(self.name, "bench", 0))
             self.pump = asyncio.create_task(self.listen())
             await self.messages.get()
 
     def say(self, body: b.Body, answers: str = "") -> None:
         self.number += 1
-        self.writer.write(encode(Message(xml.verb(body), f"m{self.number}", xml.write(body), answers)))
+        self.writer.write(
+            encode(Message(xml.verb(body), f"m{self.number}", xml.write(body), answers))
+        )
 
     async def listen(self) -> None:
         """Pings of the server's are answered at once."""
@@ -80,15 +86,19 @@ async def main() -> None:
     context.load_cert_chain(options.folder / "c.crt", options.folder / "c.key")
     crowd, turn = [Vcm(f"v{number}") for number in range(options.count)], asyncio.Semaphore(32)
     began = time.monotonic()
-    await asyncio.gather(*(vcm.connect(options.address, options.port, context, turn) for vcm in crowd))
+    await asyncio.gather(
+        *(vcm.connect(options.address, options.port, context, turn) for vcm in crowd)
+    )
     print(f"open {time.monotonic() - began}", flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         verb, count, total = line.split()
-        part: list[Any] = crowd[:int(count)]
+        part: list[Any] = crowd[: int(count)]
         each = int(total) // len(part)
         began = time.monotonic()
-        await asyncio.gather(*(vcm.take(each) if verb == "owed" else vcm.ask(verb, each) for vcm in part))
+        await asyncio.gather(
+            *(vcm.take(each) if verb == "owed" else vcm.ask(verb, each) for vcm in part)
+        )
         print(time.monotonic() - began, flush=True)
 
 

@@ -1,10 +1,11 @@
 """How far the manager's plans are from the best there are: `python -m tests.bench.oracle [sites]`.
 
-On random small sites the requests that `policy.scheduler.allocate` grants out of free nodes are compared with an
-optimum that scipy's solver for mixed-integer programs (HiGHS) finds under the same constraints: each tuple from one
-block (or from several where the request may be spread), all or nothing, no node twice. The solver sees all requests at
-once. First it finds how many can be satisfied; then what the cheapest way to satisfy so many costs (the sum of the
-types' costs). All requests are of one priority and one age: where they are not, the manager prefers the higher and the
+On random small sites the requests that `policy.scheduler.allocate` grants out of free nodes are
+compared with an optimum that scipy's solver for mixed-integer programs (HiGHS) finds under the same
+constraints: each tuple from one block (or from several where the request may be spread), all or
+nothing, no node twice. The solver sees all requests at once. First it finds how many can be
+satisfied; then what the cheapest way to satisfy so many costs (the sum of the types' costs). All
+requests are of one priority and one age: where they are not, the manager prefers the higher and the
 older on purpose.
 """
 
@@ -24,7 +25,14 @@ from scipy.sparse import lil_array
 from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.snapshot import WARM, Decision, FreeNodes, NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import (
+    WARM,
+    Decision,
+    FreeNodes,
+    NodeKind,
+    PendingRequest,
+    Snapshot,
+)
 
 POLICY = Policy()
 MEMORY = (1, 2, 4, 8)  # GiB
@@ -33,7 +41,8 @@ TEMPLATE = '<template><image target="disk" name="any"/></template>'
 
 @dataclass(frozen=True)
 class Load:
-    """A sort of site. `demand` nodes are wanted for each free one, at most `most` by a tuple; a type has `blocks`."""
+    """A sort of site. `demand` nodes are wanted for each free one, at most `most` by a tuple; a
+    type has `blocks`."""
 
     name: str
     demand: float
@@ -55,25 +64,46 @@ LOADS = (
 
 
 def random_site(load: Load, dice: random.Random) -> Snapshot:
-    """Four types with two sorts of network, each memory size dearer than the one before; all nodes are free."""
+    """Four types with two sorts of network, each memory size dearer than the one before; all nodes
+    are free."""
     types = {}
     for memory in MEMORY:
         for nics in (1, 2):
             number = len(types) + 1
             types[number] = NodeType(
-                number, f"m{memory}n{nics}", "", f'<node><memory mib="{memory * 1024}"/>' + "<nic/>" * nics + "</node>",
-                float(memory * nics), 0.0)
-    lots = [FreeNodes(NodeKind(number, block, ""), WARM, dice.randint(2, 12))
-            for number in types for block in range(1, load.blocks + 1)]
+                number,
+                f"m{memory}n{nics}",
+                "",
+                f'<node><memory mib="{memory * 1024}"/>' + "<nic/>" * nics + "</node>",
+                float(memory * nics),
+                0.0,
+            )
+    lots = [
+        FreeNodes(NodeKind(number, block, ""), WARM, dice.randint(2, 12))
+        for number in types
+        for block in range(1, load.blocks + 1)
+    ]
     free = sum(lot.count for lot in lots)
     wishes: list[PendingRequest] = []
     wanted = 0
     while wanted < load.demand * free:
-        tuples = tuple(RequestTuple(dice.randint(1, load.most), _attributes(dice), 1)
-                       for _ in range(dice.randint(1, load.tuples)))
+        tuples = tuple(
+            RequestTuple(dice.randint(1, load.most), _attributes(dice), 1)
+            for _ in range(dice.randint(1, load.tuples))
+        )
         wanted += sum(one.count for one in tuples)
-        wishes.append(PendingRequest(len(wishes) + 1, len(wishes) + 1, 0, dice.random(), 1, "", tuples,
-                                     may_spread=dice.random() < load.spread))
+        wishes.append(
+            PendingRequest(
+                len(wishes) + 1,
+                len(wishes) + 1,
+                0,
+                dice.random(),
+                1,
+                "",
+                tuples,
+                may_spread=dice.random() < load.spread,
+            )
+        )
     site = Counter[int]()
     for lot in lots:
         site[lot.kind.type] += lot.count
@@ -82,29 +112,39 @@ def random_site(load: Load, dice: random.Random) -> Snapshot:
 
 def _attributes(dice: random.Random) -> str:
     memory = dice.choice((0, 0, 1, 2, 4, 8))
-    return (f'<requires><memory><mib min="{memory}GiB"/></memory>' if memory else "<requires>") + (
-        "<nic/><nic/>" if dice.random() < 0.25 else "") + "</requires>"
+    return (
+        (f'<requires><memory><mib min="{memory}GiB"/></memory>' if memory else "<requires>")
+        + ("<nic/><nic/>" if dice.random() < 0.25 else "")
+        + "</requires>"
+    )
 
 
 def cost(seen: Snapshot, done: Decision) -> float:
     """The sum of the granted nodes' types' costs."""
-    return sum(seen.types[share.lot.kind.type].cost * share.count for grant in done.grants for share in grant.shares)
+    return sum(
+        seen.types[share.lot.kind.type].cost * share.count
+        for grant in done.grants
+        for share in grant.shares
+    )
 
 
 # ---------------------------------------------------------------- the optimum
 
 
 class Program:
-    """The site as a mixed-integer program: x = 1 for each satisfied request, y = nodes of a kind for a tuple.
+    """The site as a mixed-integer program: x = 1 for each satisfied request, y = nodes of a kind
+    for a tuple.
 
-    Where a tuple must not be spread there is one y of 0 or 1 for each kind, worth the tuple's count.
+    Where a tuple must not be spread there is one y of 0 or 1 for each kind, worth the tuple's
+    count.
     """
 
     def __init__(self, seen: Snapshot) -> None:
         self._seen = seen
         fitting = Feasibility(seen)
-        self.columns: list[tuple[PendingRequest, int, NodeKind | None, int]] = [(wish, -1, None,
-                                                                                 0) for wish in seen.wishes]
+        self.columns: list[tuple[PendingRequest, int, NodeKind | None, int]] = [
+            (wish, -1, None, 0) for wish in seen.wishes
+        ]
         for wish in seen.wishes:
             for position, one in enumerate(wish.tuples):
                 for kind in fitting.fit(one, wish).kinds:
@@ -114,14 +154,24 @@ class Program:
             self._free[lot.kind] += lot.count
         count = len(seen.wishes)
         self.satisfied = np.array([1.0] * count + [0.0] * (len(self.columns) - count))
-        self.costs = np.array([0.0 if kind is None else seen.types[kind.type].cost * worth
-                               for _, _, kind, worth in self.columns])
+        self.costs = np.array(
+            [
+                0.0 if kind is None else seen.types[kind.type].cost * worth
+                for _, _, kind, worth in self.columns
+            ]
+        )
         self._constraints = [self._whole(), self._capacity()]
 
     def _whole(self) -> LinearConstraint:
         """Each tuple of a satisfied request has all its nodes, of another none."""
-        rows = {(wish.id, position): number for number, (wish, position) in enumerate(
-            (wish, position) for wish in self._seen.wishes for position in range(len(wish.tuples)))}
+        rows = {
+            (wish.id, position): number
+            for number, (wish, position) in enumerate(
+                (wish, position)
+                for wish in self._seen.wishes
+                for position in range(len(wish.tuples))
+            )
+        }
         matrix = lil_array((len(rows), len(self.columns)))
         for column, (wish, position, kind, worth) in enumerate(self.columns):
             if kind is None:
@@ -140,13 +190,20 @@ class Program:
         return LinearConstraint(matrix.tocsr(), -np.inf, [self._free[kind] for kind in kinds])
 
     def _highest(self) -> list[int]:
-        return [one.tuples[position].count if one.may_spread and kind is not None else 1
-                for one, position, kind, _ in self.columns]
+        return [
+            one.tuples[position].count if one.may_spread and kind is not None else 1
+            for one, position, kind, _ in self.columns
+        ]
 
     def best(self, objective: Any, *more: LinearConstraint) -> float:
         """The smallest value of an objective."""
-        answer = milp(objective, integrality=1, bounds=Bounds(0, self._highest()),
-                      constraints=[*self._constraints, *more], options={"time_limit": 20, "mip_rel_gap": 1e-4})
+        answer = milp(
+            objective,
+            integrality=1,
+            bounds=Bounds(0, self._highest()),
+            constraints=[*self._constraints, *more],
+            options={"time_limit": 20, "mip_rel_gap": 1e-4},
+        )
         assert answer.success, answer.message
         return float(answer.fun)
 
@@ -160,13 +217,16 @@ class Program:
 
     def cheapest_of(self, granted: set[int]) -> float:
         """What it costs to satisfy just those."""
-        wanted = np.array([float(kind is None and wish.id in granted) for wish, _, kind, _ in self.columns])
+        wanted = np.array(
+            [float(kind is None and wish.id in granted) for wish, _, kind, _ in self.columns]
+        )
         return self.best(self.costs, LinearConstraint(wanted[None, :], len(granted), np.inf))
 
 
 @dataclass
 class Tally:
-    """Sums over sites: requests, those granted, those of the optimum; costs of what is granted, and of the optimum."""
+    """Sums over sites: requests, those granted, those of the optimum; costs of what is granted, and
+    of the optimum."""
 
     requests: int = 0
     granted: int = 0
@@ -200,8 +260,11 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|---:|")
     for load, tally in tallies(sites):
         share, best = tally.granted / tally.requests, tally.optimum / tally.requests
-        print(f"| {load.name} | {tally.requests} | {share:.1%} | {best:.1%} | {best - share:.1%} | "
-              f"{tally.cost / tally.least - 1:.1%} |", flush=True)
+        print(
+            f"| {load.name} | {tally.requests} | {share:.1%} | {best:.1%} | {best - share:.1%} | "
+            f"{tally.cost / tally.least - 1:.1%} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What was measured of the manager's pass: kept in build/bench/passes, shown as lines, a table and a picture."""
+"""What was measured of the manager's pass: kept in build/bench/passes, shown as lines, a table and
+a picture."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ BEGIN, END = "<!-- passes: made by make bench -->", "<!-- end of passes -->"
 
 @dataclass
 class Pass:
-    """One pass: seconds of its parts; how many acts it had; requests that it granted, nodes that it gave them.
+    """One pass: seconds of its parts; how many acts it had; requests that it granted, nodes that it
+    gave them.
 
     wishes  pending requests that it looked at
     """
@@ -43,8 +45,10 @@ class Result:
     """One world on one database.
 
     memory  MB that the process grew by in the first pass
-    anew    a pass over the unchanged world that has to plan, as after a restart; `still`: one that need not
-    look    seconds in which the manager sees that nothing has happened and that it need not even pass
+    anew    a pass over the unchanged world that has to plan, as after a restart; `still`: one that
+            need not
+    look    seconds in which the manager sees that nothing has happened and that it need not even
+            pass
     """
 
     database: str
@@ -86,8 +90,9 @@ def kept() -> list[Result]:
 def keep_peer(size: Size, ours: Sequence[Pass], theirs: Sequence[Cycles]) -> None:
     """Keep what was measured in rounds beside Slurm."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    (KEPT / f"peer-{size.nodes}x{size.requests}.json").write_text(json.dumps(
-        [list(map(asdict, ours)), list(map(asdict, theirs))], indent=1))
+    (KEPT / f"peer-{size.nodes}x{size.requests}.json").write_text(
+        json.dumps([list(map(asdict, ours)), list(map(asdict, theirs))], indent=1)
+    )
 
 
 def kept_peers() -> dict[Size, tuple[list[Pass], list[Cycles]]]:
@@ -104,46 +109,110 @@ def kept_peers() -> dict[Size, tuple[list[Pass], list[Cycles]]]:
 # ---------------------------------------------------------------- shown
 
 
-def measures(results: Sequence[Result], passes: Mapping[Size, list[Pass]], cycles: Mapping[Size, list[Cycles]]
-             ) -> list[Measure]:
+def measures(
+    results: Sequence[Result],
+    passes: Mapping[Size, list[Pass]],
+    cycles: Mapping[Size, list[Cycles]],
+) -> list[Measure]:
     """The lines of the table of benchmarks."""
     by = {(one.database, one.size): one for one in results}
     lines = []
     if len(by) == len(SIZES) * len(DATABASES):
         large = [one for one in results if one.size == LARGEST]
-        lines += [Measure(f"manager: plan, {LARGEST}", max(one.first.plan for one in large), "s", goal="< 2 s")]
-        lines += [Measure(f"manager: pass over an unchanged world, {LARGEST}, {one.database}",
-                          whole(one.still), "s", goal="< 0.2 s") for one in large]
-        few, many = by["SQLite", Size(NODES[0], 100)].first.plan, by["SQLite", Size(NODES[-1], 100)].first.plan
-        lines += [Measure("manager: plan, 100 requests, 100,000 nodes", many, "s", "1,000 nodes", few, many / few)]
+        lines += [
+            Measure(
+                f"manager: plan, {LARGEST}", max(one.first.plan for one in large), "s", goal="< 2 s"
+            )
+        ]
+        lines += [
+            Measure(
+                f"manager: pass over an unchanged world, {LARGEST}, {one.database}",
+                whole(one.still),
+                "s",
+                goal="< 0.2 s",
+            )
+            for one in large
+        ]
+        few, many = (
+            by["SQLite", Size(NODES[0], 100)].first.plan,
+            by["SQLite", Size(NODES[-1], 100)].first.plan,
+        )
+        lines += [
+            Measure(
+                "manager: plan, 100 requests, 100,000 nodes",
+                many,
+                "s",
+                "1,000 nodes",
+                few,
+                many / few,
+            )
+        ]
     for size, ours in passes.items():
         theirs = statistics.median(each.seconds for each in cycles[size])
-        for what, rounds in (("plan", [each.plan for each in ours]),
-                             ("load and plan", [each.load + each.plan for each in ours])):
+        for what, rounds in (
+            ("plan", [each.plan for each in ours]),
+            ("load and plan", [each.load + each.plan for each in ours]),
+        ):
             value = statistics.median(rounds)
-            lines += [Measure(f"manager: {what}, {size}", value, "s", "Slurm's cycles", theirs, value / theirs,
-                              rounds=rounds)]
+            lines += [
+                Measure(
+                    f"manager: {what}, {size}",
+                    value,
+                    "s",
+                    "Slurm's cycles",
+                    theirs,
+                    value / theirs,
+                    rounds=rounds,
+                )
+            ]
     return [rounded(line) for line in lines]
 
 
 def rounded(line: Measure) -> Measure:
     """With no more digits than mean anything."""
-    keep = {name: round(value, 4) for name in ("value", "peer_value", "ratio")
-            if (value := getattr(line, name)) is not None}
+    keep = {
+        name: round(value, 4)
+        for name in ("value", "peer_value", "ratio")
+        if (value := getattr(line, name)) is not None
+    }
     return replace(line, rounds=[round(each, 4) for each in line.rounds], **keep)
 
 
 def write_table(results: Sequence[Result]) -> None:
     """Put what each part took into the page, between its marks."""
-    heads = ("Nodes", "Requests", "", "Load", "Plan", "Apply", "Acts", "Nodes given", "Memory", "Waiting", "Anew",
-             "Unchanged", "Look")
+    heads = (
+        "Nodes",
+        "Requests",
+        "",
+        "Load",
+        "Plan",
+        "Apply",
+        "Acts",
+        "Nodes given",
+        "Memory",
+        "Waiting",
+        "Anew",
+        "Unchanged",
+        "Look",
+    )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for one in results:
         first = one.first
-        cells = (f"{one.size.nodes:,}", f"{one.size.requests:,}", one.database, f"{first.load:.3f} s",
-                 f"{first.plan:.3f} s", f"{first.apply:.2f} s", f"{first.acts:,}", f"{first.nodes:,}",
-                 f"{one.memory:.0f} MB", f"{one.anew.wishes:,}", f"{whole(one.anew):.3f} s",
-                 f"{whole(one.still):.3f} s", f"{1000 * one.look:.1f} ms")
+        cells = (
+            f"{one.size.nodes:,}",
+            f"{one.size.requests:,}",
+            one.database,
+            f"{first.load:.3f} s",
+            f"{first.plan:.3f} s",
+            f"{first.apply:.2f} s",
+            f"{first.acts:,}",
+            f"{first.nodes:,}",
+            f"{one.memory:.0f} MB",
+            f"{one.anew.wishes:,}",
+            f"{whole(one.anew):.3f} s",
+            f"{whole(one.still):.3f} s",
+            f"{1000 * one.look:.1f} ms",
+        )
         lines.append(f"| {' | '.join(cells)} |")
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text("\n".join([before + BEGIN, "", *lines, "", END + rest.split(END)[1]]))
@@ -159,19 +228,41 @@ def draw(results: Sequence[Result], cycles: Mapping[Size, list[Cycles]]) -> None
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5))
     for number, requests in enumerate(REQUESTS):
-        of_one = [one for one in results if one.size.requests == requests and one.database == "SQLite"]
-        left.plot([one.size.nodes for one in of_one], [one.first.plan for one in of_one], f"C{number}o-",
-                  label=f"{requests:,} requests")
+        of_one = [
+            one for one in results if one.size.requests == requests and one.database == "SQLite"
+        ]
+        left.plot(
+            [one.size.nodes for one in of_one],
+            [one.first.plan for one in of_one],
+            f"C{number}o-",
+            label=f"{requests:,} requests",
+        )
         for database, style in zip(DATABASES, ("-", "--"), strict=True):
-            of_one = [one for one in results if one.size.requests == requests and one.database == database]
-            right.plot([one.size.nodes for one in of_one], [whole(one.still) for one in of_one], f"C{number}o{style}",
-                       label=f"{requests:,} requests, {database}")
-    peers = [(size.nodes, statistics.median(each.seconds for each in rounds)) for size, rounds in cycles.items()]
-    left.plot([nodes for nodes, _ in peers], [seconds for _, seconds in peers], "ks:",
-              label="Slurm's cycles, 1,000 requests")
+            of_one = [
+                one for one in results if one.size.requests == requests and one.database == database
+            ]
+            right.plot(
+                [one.size.nodes for one in of_one],
+                [whole(one.still) for one in of_one],
+                f"C{number}o{style}",
+                label=f"{requests:,} requests, {database}",
+            )
+    peers = [
+        (size.nodes, statistics.median(each.seconds for each in rounds))
+        for size, rounds in cycles.items()
+    ]
+    left.plot(
+        [nodes for nodes, _ in peers],
+        [seconds for _, seconds in peers],
+        "ks:",
+        label="Slurm's cycles, 1,000 requests",
+    )
     left.axhline(2, color="grey", linewidth=0.8)
     right.axhline(0.2, color="grey", linewidth=0.8)
-    for axes, title in ((left, "planning the first pass"), (right, "a pass over an unchanged world")):
+    for axes, title in (
+        (left, "planning the first pass"),
+        (right, "a pass over an unchanged world"),
+    ):
         axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel="seconds", title=title)
         axes.legend(fontsize=7)
     figure.tight_layout()

@@ -1,9 +1,11 @@
-"""How long a plan takes: `python -m tests.bench.plan_site [nodes requests]`, by default 1,000 to 100,000 nodes.
+"""How long a plan takes: `python -m tests.bench.plan_site [nodes requests]`, by default 1,000 to
+100,000 nodes.
 
-A synthetic snapshot of 40 types in 10 blocks each, 500 vclusters of 10 priorities that hold three quarters of the
-nodes, and requests of 1 to 16 nodes by 120 different attribute documents and 4 templates. Three figures: the first plan
-(documents are matched for the first time); the plan of the same requests when the documents are known, from other
-records; and the plan of the site as it is after the plan has been carried out, where nothing is to be done.
+A synthetic snapshot of 40 types in 10 blocks each, 500 vclusters of 10 priorities that hold three
+quarters of the nodes, and requests of 1 to 16 nodes by 120 different attribute documents and 4
+templates. Three figures: the first plan (documents are matched for the first time); the plan of the
+same requests when the documents are known, from other records; and the plan of the site as it is
+after the plan has been carried out, where nothing is to be done.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ POLICY, ENERGY = Policy(), Energy()
 def synthetic(nodes: int, requests: int, seed: int = 1) -> Snapshot:
     """A site of that size."""
     dice = random.Random(seed)
-    kinds = [NodeKind(number, block, "") for number in range(1, TYPES + 1) for block in range(1, BLOCKS + 1)]
+    kinds = [
+        NodeKind(number, block, "")
+        for number in range(1, TYPES + 1)
+        for block in range(1, BLOCKS + 1)
+    ]
     each = nodes // len(kinds)
     lots = [lot for kind in kinds for lot in _lots(kind, each * 20 // 100, dice)]
     coming = [IncomingNodes(kind, each * 5 // 100 + 1) for kind in kinds]
@@ -53,21 +59,42 @@ def synthetic(nodes: int, requests: int, seed: int = 1) -> Snapshot:
     for part in (*lots, *coming, *holdings):
         site[part.kind.type] += part.count
     return Snapshot(
-        {number: _type(number) for number in range(1, TYPES + 1)}, lots, coming, holdings,
-        {number: Holder(number, f"v{number}", number % 10, held[number], held[number] * 4 // 5, expires_at=NOW + 1e5)
-         for number in range(1, VCLUSTERS + 1)},
-        (), dict(site), _wishes(requests, dice), {number: _template(number) for number in range(1, TEMPLATES + 1)})
+        {number: _type(number) for number in range(1, TYPES + 1)},
+        lots,
+        coming,
+        holdings,
+        {
+            number: Holder(
+                number,
+                f"v{number}",
+                number % 10,
+                held[number],
+                held[number] * 4 // 5,
+                expires_at=NOW + 1e5,
+            )
+            for number in range(1, VCLUSTERS + 1)
+        },
+        (),
+        dict(site),
+        _wishes(requests, dice),
+        {number: _template(number) for number in range(1, TEMPLATES + 1)},
+    )
 
 
 def _type(number: int) -> NodeType:
     nics = '<nic speed="10000"/>' * (1 + number % 3)
-    attributes = f'<node><memory mib="{number * 1024}"/><cpu cores="{4 << number % 5}" mhz="2400"/>{nics}</node>'
+    attributes = (
+        f'<node><memory mib="{number * 1024}"/><cpu cores="{4 << number % 5}"'
+        f' mhz="2400"/>{nics}</node>'
+    )
     return NodeType(number, f"type{number}", "", attributes, float(number % 8), 0.0)
 
 
 def _template(number: int) -> str:
-    return ('<template><requires><memory><mib min="512"/></memory></requires><image target="disk" name="x">'
-            f'<when><cpu><cores min="{number}"/></cpu></when></image></template>')
+    return (
+        '<template><requires><memory><mib min="512"/></memory></requires><image target="disk"'
+        f' name="x"><when><cpu><cores min="{number}"/></cpu></when></image></template>'
+    )
 
 
 def _lots(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[FreeNodes]:
@@ -87,17 +114,32 @@ def _holdings(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[Alloc
 
 
 def _wishes(requests: int, dice: random.Random) -> list[PendingRequest]:
-    wants = [f'<requires><memory><mib min="{dice.randint(1, 36) * 1024}"/></memory>'
-             f'<cpu><cores min="{number % 30 + 2}"/></cpu></requires>' for number in range(DOCUMENTS)]
-    return [PendingRequest(
-        number, 1000 + number, dice.randint(0, 9), NOW - dice.randint(0, 20000), dice.randint(1, 20), "lab",
-        tuple(RequestTuple(dice.randint(1, 16), dice.choice(wants), dice.randint(1, TEMPLATES))
-              for _ in range(dice.choice([1, 1, 1, 2]))), may_spread=number % 10 == 0)
-            for number in range(1, requests + 1)]
+    wants = [
+        f'<requires><memory><mib min="{dice.randint(1, 36) * 1024}"/></memory>'
+        f'<cpu><cores min="{number % 30 + 2}"/></cpu></requires>'
+        for number in range(DOCUMENTS)
+    ]
+    return [
+        PendingRequest(
+            number,
+            1000 + number,
+            dice.randint(0, 9),
+            NOW - dice.randint(0, 20000),
+            dice.randint(1, 20),
+            "lab",
+            tuple(
+                RequestTuple(dice.randint(1, 16), dice.choice(wants), dice.randint(1, TEMPLATES))
+                for _ in range(dice.choice([1, 1, 1, 2]))
+            ),
+            may_spread=number % 10 == 0,
+        )
+        for number in range(1, requests + 1)
+    ]
 
 
 def timed(seen: Snapshot) -> tuple[float, Plan]:
-    """Seconds of processor time that a plan takes, from records that have not been looked at before."""
+    """Seconds of processor time that a plan takes, from records that have not been looked at
+    before."""
     seen = copy.deepcopy(seen)
     start = time.process_time()
     done = plan(seen, POLICY, ENERGY, NOW)
@@ -105,8 +147,11 @@ def timed(seen: Snapshot) -> tuple[float, Plan]:
 
 
 def after(seen: Snapshot, done: Plan) -> Snapshot:
-    """The site after the plan, as far as it matters for the next: what was granted is gone, what was taken is told."""
-    gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.refusals if no.final}
+    """The site after the plan, as far as it matters for the next: what was granted is gone, what
+    was taken is told."""
+    gone = {grant.request_id for grant in done.grants} | {
+        no.request_id for no in done.refusals if no.final
+    }
     told = {no.request_id: no.sentence for no in done.refusals}
     given = Counter[FreeNodes]()
     held = {wish.id: Counter[NodeKind]() for wish in seen.wishes}
@@ -123,18 +168,30 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
     return replace(
         seen,
         lots=[replace(lot, count=lot.count - given[lot]) for lot in seen.lots],
-        holdings=[replace(one, mobile=one.mobile - lost[one.vcluster_id, one.kind]) for one in seen.holdings]
-        + [Allocation(1000 + one, kind, count, 0, NOW + 300) for one, kinds in held.items()
-           for kind, count in kinds.items()],
+        holdings=[
+            replace(one, mobile=one.mobile - lost[one.vcluster_id, one.kind])
+            for one in seen.holdings
+        ]
+        + [
+            Allocation(1000 + one, kind, count, 0, NOW + 300)
+            for one, kinds in held.items()
+            for kind, count in kinds.items()
+        ],
         holders={one.id: replace(one, leaving=leaving[one.id]) for one in seen.holders.values()},
-        reclaims=[OpenReclaim(number, take.vcluster_id, take.request_id, take.kind, take.count, NOW + 300)
-                 for number, take in enumerate(done.preemptions)],
-        wishes=[replace(one, reason=told[one.id]) for one in seen.wishes if one.id not in gone])
+        reclaims=[
+            OpenReclaim(number, take.vcluster_id, take.request_id, take.kind, take.count, NOW + 300)
+            for number, take in enumerate(done.preemptions)
+        ],
+        wishes=[replace(one, reason=told[one.id]) for one in seen.wishes if one.id not in gone],
+    )
 
 
 def main() -> None:
-    sizes = [(int(sys.argv[1]), int(sys.argv[2]))] if len(sys.argv) > 2 else [
-        (1000, 100), (10_000, 1000), (100_000, 10_000)]
+    sizes = (
+        [(int(sys.argv[1]), int(sys.argv[2]))]
+        if len(sys.argv) > 2
+        else [(1000, 100), (10_000, 1000), (100_000, 10_000)]
+    )
     print("  nodes  requests   first   known  unchanged  MiB  grants  takes  waits")
     for nodes, requests in sizes:
         seen = synthetic(nodes, requests)
@@ -146,8 +203,10 @@ def main() -> None:
         plan(seen, POLICY, ENERGY, NOW)
         peak = tracemalloc.get_traced_memory()[1] / 2**20
         tracemalloc.stop()
-        print(f"{nodes:7} {requests:9} {first:6.2f}s {known:6.2f}s {unchanged:9.3f}s {peak:4.0f} {len(done.grants):7}"
-              f" {len(done.preemptions):6} {len(done.refusals):6}")
+        print(
+            f"{nodes:7} {requests:9} {first:6.2f}s {known:6.2f}s {unchanged:9.3f}s {peak:4.0f}"
+            f" {len(done.grants):7} {len(done.preemptions):6} {len(done.refusals):6}"
+        )
 
 
 if __name__ == "__main__":

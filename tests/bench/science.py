@@ -1,7 +1,8 @@
-"""Repeats what the literature shows, in the simulator, and writes docs/science.md's tables and plots: `make science`.
+"""Repeats what the literature shows, in the simulator, and writes docs/science.md's tables and
+plots: `make science`.
 
-Ways to share two pools, gaps filled by preemptible work, and a day of three pools. Readiness is measured by
-`make bench ONLY=pool`, on machines that boot under QEMU.
+Ways to share two pools, gaps filled by preemptible work, and a day of three pools. Readiness is
+measured by `make bench ONLY=pool`, on machines that boot under QEMU.
 """
 
 from __future__ import annotations
@@ -33,7 +34,28 @@ WAYS: dict[str, dict[str, str]] = {
     "the larger is preemptible": {"demand.large.preemptible": "true"},
 }
 # The gaps: minutes that people ask for, and the site.
-ROUND = (10, 20, 30, 60, 90, 120, 180, 240, 360, 480, 720, 1080, 1440, 2160, 2880, 4320, 5760, 8640, 14400, 21600)
+ROUND = (
+    10,
+    20,
+    30,
+    60,
+    90,
+    120,
+    180,
+    240,
+    360,
+    480,
+    720,
+    1080,
+    1440,
+    2160,
+    2880,
+    4320,
+    5760,
+    8640,
+    14400,
+    21600,
+)
 EXACT, SEEDS = (0.0, 0.25, 0.5, 0.75, 1.0), (1, 2, 3)
 NODES, DAYS, OFFERED = 32, 7, 1.1
 MOST = 2 * 86400  # seconds of a job
@@ -63,11 +85,32 @@ def ways() -> None:
         results = list(processors.map(_way, WAYS.values()))
     for name, found in zip(WAYS, results, strict=True):
         large, small = (found["by"]["group"][one] for one in ("large", "small"))
-        rows.append((name, f"{large['share'] + small['share']:.1%}", f"{large['nodes_held']:.2f}",
-                     f"{small['nodes_held']:.2f}", f"{large['wait']['mean']:,.0f} s", f"{small['wait']['mean']:,.0f} s",
-                     f"{found['reallocation']['assigned']:,}", f"{found['jobs']['restarts']:,}"))
-    put("ways", ("", "Nodes' time in jobs", "Larger pool holds", "Smaller", "Larger's jobs wait", "Smaller's",
-                 "Nodes moved", "Jobs begun anew"), rows)
+        rows.append(
+            (
+                name,
+                f"{large['share'] + small['share']:.1%}",
+                f"{large['nodes_held']:.2f}",
+                f"{small['nodes_held']:.2f}",
+                f"{large['wait']['mean']:,.0f} s",
+                f"{small['wait']['mean']:,.0f} s",
+                f"{found['reallocation']['assigned']:,}",
+                f"{found['jobs']['restarts']:,}",
+            )
+        )
+    put(
+        "ways",
+        (
+            "",
+            "Nodes' time in jobs",
+            "Larger pool holds",
+            "Smaller",
+            "Larger's jobs wait",
+            "Smaller's",
+            "Nodes moved",
+            "Jobs begun anew",
+        ),
+        rows,
+    )
 
 
 def _way(changes: dict[str, str]) -> dict[str, Any]:
@@ -78,7 +121,8 @@ def _way(changes: dict[str, str]) -> dict[str, Any]:
 
 
 def gaps() -> None:
-    """Fill the gaps of a small site with a preemptible filler; a time limit is exact with probability `p`."""
+    """Fill the gaps of a small site with a preemptible filler; a time limit is exact with
+    probability `p`."""
     found: dict[tuple[float, bool], list[dict[str, Any]]] = {}
     cases = list(itertools.product(EXACT, (False, True), SEEDS))
     with ProcessPoolExecutor() as processors:
@@ -89,21 +133,53 @@ def gaps() -> None:
         return fmean(metric(one, path) for one in found[p, filled])
 
     used, share, wait = "utilisation.active", "by.group.batch.share", "by.group.batch.wait.mean"
-    put("gaps", ("p", "Load without filler", "with", "of it batch jobs", "Batch jobs wait, without", "with",
-                 "Filler's jobs done", "begun anew"), [
-        (f"{p:g}", f"{mean(p, False, used):.1%}", f"{mean(p, True, used):.1%}", f"{mean(p, True, share):.1%}",
-         f"{mean(p, False, wait):,.0f} s", f"{mean(p, True, wait):,.0f} s",
-         f"{mean(p, True, 'by.group.filler.jobs.done'):,.0f}", f"{mean(p, True, 'jobs.restarts'):,.0f}")
-        for p in EXACT])
-    PLOTS.joinpath("science_gaps.svg").write_text(lines(
-        "Load against the accuracy of time limits",
-        [Line(label, [(p, 100 * mean(p, filled, used)) for p in EXACT], dots=[""] * len(EXACT))
-         for label, filled in (("batch jobs alone", False), ("with a preemptible filler", True))],
-        Axis("probability that a time limit is exact"), Axis("nodes' time used, %")))
+    put(
+        "gaps",
+        (
+            "p",
+            "Load without filler",
+            "with",
+            "of it batch jobs",
+            "Batch jobs wait, without",
+            "with",
+            "Filler's jobs done",
+            "begun anew",
+        ),
+        [
+            (
+                f"{p:g}",
+                f"{mean(p, False, used):.1%}",
+                f"{mean(p, True, used):.1%}",
+                f"{mean(p, True, share):.1%}",
+                f"{mean(p, False, wait):,.0f} s",
+                f"{mean(p, True, wait):,.0f} s",
+                f"{mean(p, True, 'by.group.filler.jobs.done'):,.0f}",
+                f"{mean(p, True, 'jobs.restarts'):,.0f}",
+            )
+            for p in EXACT
+        ],
+    )
+    PLOTS.joinpath("science_gaps.svg").write_text(
+        lines(
+            "Load against the accuracy of time limits",
+            [
+                Line(
+                    label, [(p, 100 * mean(p, filled, used)) for p in EXACT], dots=[""] * len(EXACT)
+                )
+                for label, filled in (
+                    ("batch jobs alone", False),
+                    ("with a preemptible filler", True),
+                )
+            ],
+            Axis("probability that a time limit is exact"),
+            Axis("nodes' time used, %"),
+        )
+    )
 
 
 def _gap(case: tuple[float, bool, int]) -> dict[str, Any]:
-    """Return the figures of one run: how exact time limits are, whether there is a filler, the seed."""
+    """Return the figures of one run: how exact time limits are, whether there is a filler, the
+    seed."""
     p, filled, seed = case
     scenario = tables.load("docs/examples/filler.toml")
     mixed, filler = scenario["demand"]
@@ -111,30 +187,46 @@ def _gap(case: tuple[float, bool, int]) -> dict[str, Any]:
         trace = Path(folder, "jobs.swf")
         trace.write_text(_jobs(mixed, p, seed))
         scenario["type"][0]["blocks"] = [NODES]
-        scenario["demand"] = [{"name": "mixed", "group": "batch", "model": "trace", "by": "job", "file": str(trace)}]
+        scenario["demand"] = [
+            {"name": "mixed", "group": "batch", "model": "trace", "by": "job", "file": str(trace)}
+        ]
         if filled:
-            scenario["demand"].append(filler | {"preemptible": True, "arrivals": {"per_day": FILLERS}})
-        return ran(scenario, {
-            "seed": str(seed), "days": str(DAYS), "run_on": "0", "policy.hold_after": "1"}).result()
+            scenario["demand"].append(
+                filler | {"preemptible": True, "arrivals": {"per_day": FILLERS}}
+            )
+        return ran(
+            scenario,
+            {"seed": str(seed), "days": str(DAYS), "run_on": "0", "policy.hold_after": "1"},
+        ).result()
 
 
 def _jobs(rule: dict[str, Any], p: float, seed: int) -> str:
-    """Return jobs of such a rule as a trace, OFFERED times what the site can do: the same ones for each `p`.
+    """Return jobs of such a rule as a trace, OFFERED times what the site can do: the same ones for
+    each `p`.
 
-    A time limit is exact with probability `p`, the next round value with p (1 - p), the one after that otherwise.
+    A time limit is exact with probability `p`, the next round value with p (1 - p), the one after
+    that otherwise.
     """
     random, left = Random(f"gaps {seed}"), OFFERED * NODES * DAYS * 86400
     sizes = [size for size in rule["nodes"] if size <= NODES]
     jobs: list[tuple[float, float, int, float]] = []
     while left > 0:
         size, at, drawn = random.choice(sizes), random.uniform(0, DAYS * 86400), random.random()
-        seconds = min(max(10.0, rule["runtime"]["median"] * random.lognormvariate(0, rule["runtime"]["spread"])), MOST)
+        seconds = min(
+            max(
+                10.0,
+                rule["runtime"]["median"] * random.lognormvariate(0, rule["runtime"]["spread"]),
+            ),
+            MOST,
+        )
         longer = [60.0 * one for one in ROUND if 60 * one >= seconds]
         limit = seconds if drawn < p else longer[drawn >= p + p * (1 - p)]
         jobs.append((at, seconds, size, limit))
         left -= size * seconds
-    return "".join(f"{number} {at:.0f} -1 {seconds:.0f} {size} -1 -1 {size} {limit:.0f} -1 1 1 1 1 1 1 -1 -1\n"
-                   for number, (at, seconds, size, limit) in enumerate(sorted(jobs), 1))
+    return "".join(
+        f"{number} {at:.0f} -1 {seconds:.0f} {size} -1 -1 {size} {limit:.0f} -1 1 1 1 1 1 1 -1 -1\n"
+        for number, (at, seconds, size, limit) in enumerate(sorted(jobs), 1)
+    )
 
 
 # ---------------------------------------------------------------- three pools
@@ -144,13 +236,25 @@ def three_pools() -> None:
     """A day of a web farm, a pool of the day and one of the night on 40 machines."""
     simulation = ran(tables.load("docs/examples/three-pools.toml"))
     PLOTS.joinpath("science_pools.svg").write_text(of_run(simulation)["groups.svg"])
-    held = [{name: one.get(f"held {name}", 0.0) for name in ("web", "day", "night")} for one in simulation.series]
+    held = [
+        {name: one.get(f"held {name}", 0.0) for name in ("web", "day", "night")}
+        for one in simulation.series
+    ]
     by = simulation.result()["by"]["group"]
-    put("pools", ("Pool", "Holds at least", "on average", "at most", "Jobs wait, mean"), [
-        (name, f"{min(one[name] for one in held[10:]):.0f}", f"{by[name]['nodes_held']:.1f}",
-         f"{max(one[name] for one in held):.0f}",
-         f"{by[name]['wait']['mean']:,.0f} s" if by[name]["jobs"]["submitted"] else "")
-        for name in ("web", "day", "night")])
+    put(
+        "pools",
+        ("Pool", "Holds at least", "on average", "at most", "Jobs wait, mean"),
+        [
+            (
+                name,
+                f"{min(one[name] for one in held[10:]):.0f}",
+                f"{by[name]['nodes_held']:.1f}",
+                f"{max(one[name] for one in held):.0f}",
+                f"{by[name]['wait']['mean']:,.0f} s" if by[name]["jobs"]["submitted"] else "",
+            )
+            for name in ("web", "day", "night")
+        ],
+    )
 
 
 def put(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -1,4 +1,5 @@
-"""Runs one of the file servers alone, for a benchmark: ``python -m tests.bench.serve tftp|http ROOT ADDRESS PORT``."""
+"""Runs one of the file servers alone, for a benchmark: ``python -m tests.bench.serve tftp|http ROOT
+ADDRESS PORT``."""
 
 from __future__ import annotations
 
@@ -22,12 +23,21 @@ def main(kind: str, root: str, address: str, port: str) -> None:
     pool: Any = None  # only static files are asked for
     if kind == "tftp":
         limits = TransferLimits(in_all=4096, per_peer=4096)
-        TftpServer(reactor, pool, SiteRef(site), subnet, Path(root), port=int(port),
-                   transfer_limits=limits).startService()
+        TftpServer(
+            reactor, pool, SiteRef(site), subnet, Path(root), port=int(port), transfer_limits=limits
+        ).startService()
     else:
         limits = Limits(per_peer=4096)
-        HttpServer(reactor, pool, SiteRef(site), Path(root), Path(root), [address], int(port),
-                   limits=limits).startService()
+        HttpServer(
+            reactor,
+            pool,
+            SiteRef(site),
+            Path(root),
+            Path(root),
+            [address],
+            int(port),
+            limits=limits,
+        ).startService()
     reactor.run()  # type: ignore[attr-defined]
 
 

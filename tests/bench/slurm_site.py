@@ -1,10 +1,12 @@
-"""The same site and the same requests for Slurm's scheduler: a private slurmctld with nodes that it never has to reach.
+"""The same site and the same requests for Slurm's scheduler: a private slurmctld with nodes that it
+never has to reach.
 
-Nodes are CLOUD nodes: powered down, schedulable, resumed by a program that does nothing; so placing a job is all that
-the controller does for it. Types are memory, CPUs and a weight (what a type costs), NICs are features; whole nodes are
-given (select/linear). Nodes that others hold are drained: nothing is to be had there. Blocks and preemption are left
-out. The queue is filled while the partition is down; when it comes up, the main loop places what it can in order of
-priority until it meets a job that it cannot place, and the backfill loop goes through the rest of the queue.
+Nodes are CLOUD nodes: powered down, schedulable, resumed by a program that does nothing; so placing
+a job is all that the controller does for it. Types are memory, CPUs and a weight (what a type
+costs), NICs are features; whole nodes are given (select/linear). Nodes that others hold are
+drained: nothing is to be had there. Blocks and preemption are left out. The queue is filled while
+the partition is down; when it comes up, the main loop places what it can in order of priority until
+it meets a job that it cannot place, and the backfill loop goes through the rest of the queue.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=DOWN OverSubscribe=EXCL
 
 @dataclass(frozen=True)
 class Cycles:
-    """What one look at the whole queue cost: seconds in the main loop and in the backfill loop; jobs placed."""
+    """What one look at the whole queue cost: seconds in the main loop and in the backfill loop;
+    jobs placed."""
 
     main: float
     backfill: float
@@ -72,9 +75,12 @@ class Cycles:
 
 
 class Slurm:
-    """A slurmctld of its own in `folder`, from `with` to `with`'s end. `nodes`: (number, type's place) of each."""
+    """A slurmctld of its own in `folder`, from `with` to `with`'s end. `nodes`: (number, type's
+    place) of each."""
 
-    def __init__(self, folder: Path, hardware: Sequence[Hardware], nodes: Iterable[tuple[int, int]]) -> None:
+    def __init__(
+        self, folder: Path, hardware: Sequence[Hardware], nodes: Iterable[tuple[int, int]]
+    ) -> None:
         self._folder, self._hardware = folder, hardware
         self._environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
         self._by_type: dict[int, list[int]] = {}
@@ -85,11 +91,17 @@ class Slurm:
         port = free_port()
         (self._folder / "state").mkdir(parents=True)
         lines = [CONFIGURATION.format(host=socket.gethostname(), port=port, folder=self._folder)]
-        lines += [f"NodeName={names(numbers)} {_node(self._hardware[place])}" for place, numbers in
-                  self._by_type.items()]
+        lines += [
+            f"NodeName={names(numbers)} {_node(self._hardware[place])}"
+            for place, numbers in self._by_type.items()
+        ]
         (self._folder / "slurm.conf").write_text("\n".join(lines) + "\n")
-        self._process = subprocess.Popen(["slurmctld", "-D"], env=self._environment, stdout=subprocess.DEVNULL,
-                                         stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            ["slurmctld", "-D"],
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         until = time.monotonic() + 60
         while "is UP" not in self._run("scontrol", "ping", check=False):
             if self._process.poll() is not None or time.monotonic() > until:
@@ -110,8 +122,16 @@ class Slurm:
         script = self._folder / "job.sh"
         script.write_text("#!/bin/sh\n")
         for priority, count, want in jobs:
-            self._run("sbatch", "--quiet", f"--nodes={count}", f"--priority={1 + priority}", f"--mem={want.gib}G",
-                      f"--mincpus={want.cpus}", f"--constraint={_feature(want.speed, want.nics)}", script)
+            self._run(
+                "sbatch",
+                "--quiet",
+                f"--nodes={count}",
+                f"--priority={1 + priority}",
+                f"--mem={want.gib}G",
+                f"--mincpus={want.cpus}",
+                f"--constraint={_feature(want.speed, want.nics)}",
+                script,
+            )
 
     def schedule(self) -> Cycles:
         """Let it look at the whole queue, once."""
@@ -130,8 +150,13 @@ class Slurm:
         until = time.monotonic() + 900
         while time.monotonic() < until:
             said = self._run("sdiag")
-            main, backfill = (_numbers(part) for part in said.split("Main schedule statistics")[1].split("Backfilling"))
-            waiting = int(self._run("squeue", "--noheader", "--states=PENDING", "--format=%i").count("\n"))
+            main, backfill = (
+                _numbers(part)
+                for part in said.split("Main schedule statistics")[1].split("Backfilling")
+            )
+            waiting = int(
+                self._run("squeue", "--noheader", "--states=PENDING", "--format=%i").count("\n")
+            )
             if main["Total cycles"] and (backfill["Total cycles"] or not waiting):
                 placed = _numbers(said)["Jobs started"]
                 return Cycles(main["Max cycle"] / 1e6, backfill["Max cycle"] / 1e6, placed)
@@ -139,8 +164,13 @@ class Slurm:
         raise TimeoutError("slurmctld has not looked at its queue")
 
     def _run(self, *words: object, check: bool = True) -> str:
-        done = subprocess.run([str(word) for word in words], env=self._environment, capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(
+            [str(word) for word in words],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if check and done.returncode:
             raise RuntimeError(f"{words[:2]}: {done.stderr}")
         return done.stdout
@@ -165,7 +195,13 @@ def _feature(speed: int, nics: int) -> str:
 
 def _node(hardware: Hardware) -> str:
     """A type's node line: its features are all NIC requirements that it meets."""
-    features = [_feature(speed, nics) for speed in (1000, 10000, 25000, 100000) for nics in (1, 2)
-                if sum(own >= speed for own in hardware.speeds) >= nics]
-    return (f"CPUs={hardware.cpus} RealMemory={hardware.gib * 1024} Weight={hardware.cost:.0f} State=CLOUD "
-            f"Feature={','.join(features)}")
+    features = [
+        _feature(speed, nics)
+        for speed in (1000, 10000, 25000, 100000)
+        for nics in (1, 2)
+        if sum(own >= speed for own in hardware.speeds) >= nics
+    ]
+    return (
+        f"CPUs={hardware.cpus} RealMemory={hardware.gib * 1024} Weight={hardware.cost:.0f}"
+        f" State=CLOUD Feature={','.join(features)}"
+    )

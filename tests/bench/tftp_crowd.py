@@ -1,4 +1,5 @@
-"""Many TFTP clients in one process, all started before any is served on: ``tftp_crowd SERVER COUNT NAME FILE``.
+"""Many TFTP clients in one process, all started before any is served on: ``tftp_crowd SERVER COUNT
+NAME FILE``.
 
 Lockstep, blksize 1428. Fails unless every client receives exactly FILE.
 """
@@ -49,7 +50,10 @@ class Client:
 def main(server: str, count: str, name: str, path: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     content = Path(path).read_bytes()
-    clients = {client.socket.fileno(): client for client in (Client(server, name) for _ in range(int(count)))}
+    clients = {
+        client.socket.fileno(): client
+        for client in (Client(server, name) for _ in range(int(count)))
+    }
     poll = select.epoll()
     for fd in clients:
         poll.register(fd, select.EPOLLIN)

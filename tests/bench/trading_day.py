@@ -1,9 +1,9 @@
-"""A day of two pools on one stand, of Grid Engine and of Slurm: their load, the stand with both, and what is seen each
-second.
+"""A day of two pools on one stand, of Grid Engine and of Slurm: their load, the stand with both,
+and what is seen each second.
 
-Two groups have a pool each, with a head of its own; six machines are nobody's. A day is compressed: an hour takes HOUR
-seconds, and jobs, idle limits, inertia with it. The machines boot as fast as stand-ins do, which is slow for such a day
-(docs/trading.md).
+Two groups have a pool each, with a head of its own; six machines are nobody's. A day is compressed:
+an hour takes HOUR seconds, and jobs, idle limits, inertia with it. The machines boot as fast as
+stand-ins do, which is slow for such a day (docs/trading.md).
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ warm_high = 2
 idle_time = 5
 """
 KNOBS: dict[str, Any] = {"idle_limit": 4.0, "calm": 2.0, "join_time": 60.0, "maximum": SHARED}
-OWN_KNOBS: dict[type[Installation], dict[str, Any]] = {Cell: {"slots": 1, "jobs_per_node": 1}, SlurmCell: {}}
+OWN_KNOBS: dict[type[Installation], dict[str, Any]] = {
+    Cell: {"slots": 1, "jobs_per_node": 1},
+    SlurmCell: {},
+}
 NAMES: dict[type[Installation], str] = {Cell: "Grid Engine", SlurmCell: "Slurm"}
 RULES = Energy()  # the site's watts are the defaults
 TEMPLATE = "exec"
@@ -54,8 +57,9 @@ TEMPLATE = "exec"
 
 @dataclass(frozen=True)
 class Load:
-    """A group's jobs over the day, for its batch system: a bell around hour `peak`, `width` hours wide, at whose top
-    work for `busy` nodes comes in. Jobs take `mean` seconds on average, each two to thirty."""
+    """A group's jobs over the day, for its batch system: a bell around hour `peak`, `width` hours
+    wide, at whose top work for `busy` nodes comes in. Jobs take `mean` seconds on average, each two
+    to thirty."""
 
     name: str
     batch: type[Cell] | type[SlurmCell]
@@ -66,7 +70,10 @@ class Load:
     mean: float
 
 
-OFFICE, NIGHTLY = Load("office", Cell, 10, 12.5, 2.8, 4.5, 6.0), Load("nightly", SlurmCell, 1, 4.0, 2.5, 6.0, 8.0)
+OFFICE, NIGHTLY = (
+    Load("office", Cell, 10, 12.5, 2.8, 4.5, 6.0),
+    Load("nightly", SlurmCell, 1, 4.0, 2.5, 6.0, 8.0),
+)
 LOADS = (OFFICE, NIGHTLY)
 
 
@@ -115,7 +122,8 @@ class Sample:
 
 @dataclass
 class Job:
-    """A job of the day: when it was submitted, started (each time), and ended, in seconds after the day's begin."""
+    """A job of the day: when it was submitted, started (each time), and ended, in seconds after the
+    day's begin."""
 
     pool: str
     submitted: float
@@ -136,7 +144,8 @@ class Pools:
     stand: Stand
     cells: dict[str, Installation]
     samples: list[Sample] = field(default_factory=list)
-    submitted: list[tuple[str, int, float, float]] = field(default_factory=list)  # pool, number, when, how long
+    # pool, number, when, how long
+    submitted: list[tuple[str, int, float, float]] = field(default_factory=list)
     heads: set[str] = field(default_factory=set)
     began: float = 0.0
     _ending: threading.Event = field(default_factory=threading.Event)
@@ -170,14 +179,24 @@ class Pools:
             return list(client.every("/nodes"))
 
     def settled(self, cached: bool = False) -> bool:
-        """Return whether the shared machines are all in the reserve (one warm, with the template on its disk)."""
+        """Return whether the shared machines are all in the reserve (one warm, with the template on
+        its disk)."""
         free = [node for node in self.nodes() if node["name"] not in self.heads]
-        return all(node["state"] in ("inactive", "off") for node in free) and (not cached or any(
-            node["state"] == "inactive" and self.stand.node(node["name"]).disk == "cached" for node in free))
+        return all(node["state"] in ("inactive", "off") for node in free) and (
+            not cached
+            or any(
+                node["state"] == "inactive" and self.stand.node(node["name"]).disk == "cached"
+                for node in free
+            )
+        )
 
     def held(self) -> tuple[int, ...]:
         """How many of the shared machines are active in each pool."""
-        nodes = [node for node in self.nodes() if node["state"] == "active" and node["name"] not in self.heads]
+        nodes = [
+            node
+            for node in self.nodes()
+            if node["state"] == "active" and node["name"] not in self.heads
+        ]
         return tuple(sum(node["vcluster"] == load.name for node in nodes) for load in LOADS)
 
     # ------------------------------------------------------------ jobs
@@ -200,8 +219,10 @@ class Pools:
         found = []
         for pool, number, at, seconds in self.submitted:
             said = [line.split() for line in self.cells[pool].ran(number)]
-            times = {what: [float(words[2]) - self.began for words in said if words[0] == what]
-                     for what in ("start", "end")}
+            times = {
+                what: [float(words[2]) - self.began for words in said if words[0] == what]
+                for what in ("start", "end")
+            }
             if at >= self.began:
                 found.append(Job(pool, at - self.began, seconds, times["start"], times["end"]))
         return found
@@ -211,14 +232,18 @@ class Pools:
     def day(self, hours: float) -> None:
         """The first `hours` of the day, until the last of their jobs has ended."""
         self.began = time.time()
-        threads = [threading.Thread(target=self._watch), *(
-            threading.Thread(target=self._feed, args=(load, hours)) for load in LOADS)]
+        threads = [
+            threading.Thread(target=self._watch),
+            *(threading.Thread(target=self._feed, args=(load, hours)) for load in LOADS),
+        ]
         for thread in threads:
             thread.start()
         try:
             for thread in threads[1:]:
                 thread.join()
-            self.stand.wait(lambda: all(job.ends for job in self.jobs()), 300, "all jobs have ended")
+            self.stand.wait(
+                lambda: all(job.ends for job in self.jobs()), 300, "all jobs have ended"
+            )
         finally:
             self._ending.set()
             threads[0].join()
@@ -235,20 +260,38 @@ class Pools:
             try:
                 counts = {name: cell.counts() for name, cell in self.cells.items()}
                 self.samples.append(self._sample(time.time() - self.began, counts))
-            except (NotUnderstood, OSError, subprocess.SubprocessError, ApiError, Unreachable) as error:
+            except (
+                NotUnderstood,
+                OSError,
+                subprocess.SubprocessError,
+                ApiError,
+                Unreachable,
+            ) as error:
                 print(f"  not seen: {error}", flush=True)
 
     def _sample(self, at: float, counts: dict[str, tuple[int, int]]) -> Sample:
         six = [node for node in self.nodes() if node["name"] not in self.heads]
         states = [node["state"] for node in six]
-        held = {load.name: sum(node["state"] == "active" and node["vcluster"] == load.name for node in six)
-                for load in LOADS}
+        held = {
+            load.name: sum(
+                node["state"] == "active" and node["vcluster"] == load.name for node in six
+            )
+            for load in LOADS
+        }
         warm, cold = states.count("inactive"), states.count("off")
         draw = [watts(state, None, RULES) for state in states]
         awake = [watts("inactive" if state == "off" else state, None, RULES) for state in states]
-        return Sample(at, held, len(six) - sum(held.values()) - warm - cold, warm, cold,
-                      {name: waiting for name, (waiting, _) in counts.items()},
-                      {name: running for name, (_, running) in counts.items()}, sum(draw), sum(awake))
+        return Sample(
+            at,
+            held,
+            len(six) - sum(held.values()) - warm - cold,
+            warm,
+            cold,
+            {name: waiting for name, (waiting, _) in counts.items()},
+            {name: running for name, (_, running) in counts.items()},
+            sum(draw),
+            sum(awake),
+        )
 
     def log(self, pool: str) -> str:
         """What the pool's VCM said."""

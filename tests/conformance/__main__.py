@@ -1,7 +1,8 @@
-"""Holds any virtual cluster manager to docs/nmp.md: ``python -m tests.conformance [options] -- COMMAND …``.
+"""Holds any virtual cluster manager to docs/nmp.md: ``python -m tests.conformance [options] --
+COMMAND …``.
 
-Prints a table of the page's clauses, each passed, failed or not tried; the exit status is 1 if any has failed.
-docs/nmp-kit.md says how an author uses it.
+Prints a table of the page's clauses, each passed, failed or not tried; the exit status is 1 if any
+has failed. docs/nmp-kit.md says how an author uses it.
 """
 
 from __future__ import annotations
@@ -51,15 +52,39 @@ def judge(kit: Kit, only: str = "") -> list[Verdict]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--wants", default="", metavar="COMMAND", help="shell command, run in the VCM's folder, after "
-                        "which it wants {count} nodes in all; without it some clauses are not tried")
-    parser.add_argument("--more", type=Path, metavar="FILE", help="text to be added to vcm.toml; {folder} is filled in")
-    parser.add_argument("--patience", type=float, default=30.0, metavar="SECONDS", help="for what it should do")
-    parser.add_argument("--only", default="", metavar="TEXT", help="the clauses that have this in them")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.conformance", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--wants",
+        default="",
+        metavar="COMMAND",
+        help=(
+            "shell command, run in the VCM's folder, after "
+            "which it wants {count} nodes in all; without it some clauses are not tried"
+        ),
+    )
+    parser.add_argument(
+        "--more",
+        type=Path,
+        metavar="FILE",
+        help="text to be added to vcm.toml; {folder} is filled in",
+    )
+    parser.add_argument(
+        "--patience", type=float, default=30.0, metavar="SECONDS", help="for what it should do"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="the clauses that have this in them"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("command", nargs="+", help="the VCM's, after --; {config} and {folder} are filled in, else the "
-                        "configuration file comes last")
+    parser.add_argument(
+        "command",
+        nargs="+",
+        help=(
+            "the VCM's, after --; {config} and {folder} are filled in, else the "
+            "configuration file comes last"
+        ),
+    )
     options = parser.parse_args(words)
     more = options.more.read_text() if options.more else ""
     found = judge(Kit(options.command, options.wants, more, options.patience), options.only)
@@ -74,8 +99,14 @@ def show(found: Sequence[Verdict]) -> None:
     """Print the table."""
     width = max((len(one.section) for one in found), default=0)
     for one in found:
-        print(f"{one.result:9}  {one.section:{width}}  {one.clause}" + (f"\n{'':11}{one.why}" if one.why else ""))
-    counts = {result: sum(one.result == result for one in found) for result in ("passed", "failed", "not tried")}
+        print(
+            f"{one.result:9}  {one.section:{width}}  {one.clause}"
+            + (f"\n{'':11}{one.why}" if one.why else "")
+        )
+    counts = {
+        result: sum(one.result == result for one in found)
+        for result in ("passed", "failed", "not tried")
+    }
     print(", ".join(f"{count} {result}" for result, count in counts.items()))
 
 

@@ -1,4 +1,5 @@
-"""The clauses of docs/nmp.md that a VCM can be held to, each named after the section that has it."""
+"""The clauses of docs/nmp.md that a VCM can be held to, each named after the section that has
+it."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ CLAUSES: list[Clause] = []
 
 def clause(section: str, says: str) -> Callable[[Callable[[Kit], None]], Callable[[Kit], None]]:
     """Put a function into the table. It raises `Failed`."""
+
     def put(attempt: Callable[[Kit], None]) -> Callable[[Kit], None]:
         CLAUSES.append(Clause(section, says, attempt))
         return attempt
@@ -63,7 +65,9 @@ def waits_for_the_welcome(kit: Kit) -> None:
     line = kit.connected()
     kit.cod.greets = False
     line.close()
-    kit.within(lambda: kit.cod.lines[-1] is not line and kit.cod.lines[-1].heard, "it does not come again")
+    kit.within(
+        lambda: kit.cod.lines[-1] is not line and kit.cod.lines[-1].heard, "it does not come again"
+    )
     kit.cod.run(QUIET)
     newest = kit.cod.lines[-1]
     expect(len(newest.heard) == 1, f"it says {newest.heard[-1][0].verb} before it is welcomed")
@@ -86,7 +90,9 @@ def asks_for_the_picture_at_first(kit: Kit) -> None:
     hello = line.heard[0][1]
     assert isinstance(hello, Hello)
     expect(hello.seen == 0, f"without a memory it says seen={hello.seen}")
-    kit.within(lambda: kit.cod.bodies(b.Status), "it does not ask for the vcluster's nodes by status")
+    kit.within(
+        lambda: kit.cod.bodies(b.Status), "it does not ask for the vcluster's nodes by status"
+    )
 
 
 @clause(KEPT, "acknowledges what it has dealt with, and no more than it was sent")
@@ -96,7 +102,10 @@ def acknowledges(kit: Kit) -> None:
         kit.dealt_with(kit.cod.owe(b.Lease("extended", 4e9)), "a lease")
     sent = kit.cod.sequence
     kit.cod.run(QUIET)
-    expect(all(ack.sequence <= sent for ack in kit.cod.bodies(b.Ack)), "it acknowledges what was not sent")
+    expect(
+        all(ack.sequence <= sent for ack in kit.cod.bodies(b.Ack)),
+        "it acknowledges what was not sent",
+    )
 
 
 @clause(KEPT, "says after a lost connection how far it has come")
@@ -134,11 +143,18 @@ def hears_a_message_twice(kit: Kit) -> None:
     kit.dealt_with(number, "a lease")
     acks = len(kit.cod.bodies(b.Ack))
     line.send(b.Lease("extended", 4e9), sequence=number)
-    kit.within(lambda: len(kit.cod.bodies(b.Ack)) > acks, "a message that comes again is not acknowledged again")
+    kit.within(
+        lambda: len(kit.cod.bodies(b.Ack)) > acks,
+        "a message that comes again is not acknowledged again",
+    )
     expect(line.open, "it ends the connection")
 
 
-@clause(KEPT, "goes on from the welcome's sequence, and asks for the whole picture, where that is not what it has seen")
+@clause(
+    KEPT,
+    "goes on from the welcome's sequence, and asks for the whole picture, where that is not what it"
+    " has seen",
+)
 def believes_the_welcome(kit: Kit) -> None:
     line = kit.connected()
     kit.cod.sequence += 1000
@@ -146,7 +162,9 @@ def believes_the_welcome(kit: Kit) -> None:
     since = len(kit.cod.said)
     line.close()
     kit.within(lambda: kit.cod.bodies(b.Status, since), "it does not ask for the whole picture")
-    kit.dealt_with(kit.cod.owe(b.Lease("extended", 4e9)), "the first message after those that were dropped")
+    kit.dealt_with(
+        kit.cod.owe(b.Lease("extended", 4e9)), "the first message after those that were dropped"
+    )
 
 
 # ---------------------------------------------------------------- asking for nodes
@@ -181,7 +199,9 @@ def asks_again_under_its_key(kit: Kit) -> None:
     since = len(kit.cod.said)
     kit.within(lambda: kit.cod.bodies(b.RequestNodes, since), "it does not ask again")
     again = kit.cod.bodies(b.RequestNodes, since)[0]
-    expect(again.key == first.key, f"it asks under the key {again.key}, before that under {first.key}")
+    expect(
+        again.key == first.key, f"it asks under the key {again.key}, before that under {first.key}"
+    )
 
 
 @clause("Asking for nodes", "asks under the same key after a kill -9, too, or not at all")
@@ -194,9 +214,14 @@ def keeps_its_keys_over_a_restart(kit: Kit) -> None:
     since = len(kit.cod.said)
     kit.start()
     kit.welcomed()
-    kit.within(lambda: kit.cod.bodies(b.RequestNodes, since), "after a kill it has forgotten what it wanted")
+    kit.within(
+        lambda: kit.cod.bodies(b.RequestNodes, since),
+        "after a kill it has forgotten what it wanted",
+    )
     keys = {asked.key for asked in kit.cod.bodies(b.RequestNodes, since)}
-    expect(keys == {first.key}, f"it asks under {', '.join(keys)}, before the kill under {first.key}")
+    expect(
+        keys == {first.key}, f"it asks under {', '.join(keys)}, before the kill under {first.key}"
+    )
 
 
 @clause("Errors", "asks again where COD is unavailable")
@@ -210,8 +235,12 @@ def asks_again_where_cod_is_unavailable(kit: Kit) -> None:
     first = kit.request()
     kit.cod.instead.clear()
     since = len(kit.cod.said)
-    kit.within(lambda: kit.cod.bodies(b.RequestNodes, since), "it does not ask again", 3 * kit.patience)
-    expect(kit.cod.bodies(b.RequestNodes, since)[0].key == first.key, "it asks again under another key")
+    kit.within(
+        lambda: kit.cod.bodies(b.RequestNodes, since), "it does not ask again", 3 * kit.patience
+    )
+    expect(
+        kit.cod.bodies(b.RequestNodes, since)[0].key == first.key, "it asks again under another key"
+    )
 
 
 @clause("Errors", "takes a rule's no, and does not ask more than once a second")
@@ -219,7 +248,10 @@ def takes_no_for_an_answer(kit: Kit) -> None:
     kit.fresh()
 
     def refused(line: Line, message: object, asked: object) -> None:
-        line.send(b.Error("refused", "the vcluster has addresses for no more"), answers=line.heard[-1][0].id)
+        line.send(
+            b.Error("refused", "the vcluster has addresses for no more"),
+            answers=line.heard[-1][0].id,
+        )
 
     kit.cod.instead["request-nodes"] = refused
     since = len(kit.cod.said)
@@ -240,40 +272,65 @@ def gives_back(kit: Kit) -> None:
     host = kit.grown()
     since = len(kit.cod.said)
     kit.want(1)
-    kit.within(lambda: kit.cod.bodies(b.ReleaseNodes, since), "it keeps a node that it does not want")
+    kit.within(
+        lambda: kit.cod.bodies(b.ReleaseNodes, since), "it keeps a node that it does not want"
+    )
     named = {one.node for said in kit.cod.bodies(b.ReleaseNodes, since) for one in said.nodes}
-    expect(named <= {"n1", "node1", host, host.replace("n", "node")}, f"it gives back {', '.join(named)}")
+    expect(
+        named <= {"n1", "node1", host, host.replace("n", "node")},
+        f"it gives back {', '.join(named)}",
+    )
     kit.dealt_with(kit.cod.sequence, "that a node is lost")
 
 
-@clause("Giving back", "answers a reclaim, by nodes that would do and no more of them than are wanted")
+@clause(
+    "Giving back", "answers a reclaim, by nodes that would do and no more of them than are wanted"
+)
 def answers_a_reclaim(kit: Kit) -> None:
     kit.fresh()
     host = kit.grown() if kit.wants else "n1"
     since = len(kit.cod.said)
     number = kit.cod.owe(b.Reclaim(5, 1, 4e9, "group web needs 1 node", "", (b.Named(host),)))
     kit.dealt_with(number, "a reclaim")
-    kit.within(lambda: kit.cod.bodies(b.ReclaimAnswer, since) or kit.cod.bodies(b.ReleaseNodes, since),
-               "it neither answers the reclaim nor gives a node back")
+    kit.within(
+        lambda: kit.cod.bodies(b.ReclaimAnswer, since) or kit.cod.bodies(b.ReleaseNodes, since),
+        "it neither answers the reclaim nor gives a node back",
+    )
     for answer in kit.cod.bodies(b.ReclaimAnswer, since):
         named = {one.node for one in answer.nodes}
         expect(answer.reclaim == 5, f"it answers reclaim {answer.reclaim}, which there is not")
-        expect(named <= {host, host.replace("n", "node")} and len(named) <= 1, f"it names {', '.join(named)}")
+        expect(
+            named <= {host, host.replace("n", "node")} and len(named) <= 1,
+            f"it names {', '.join(named)}",
+        )
         expect(named or answer.reason, "it names no node and gives no reason")
 
 
-@clause("Giving back", "keeps its promise: a node that it named within so many seconds is given back by then")
+@clause(
+    "Giving back",
+    "keeps its promise: a node that it named within so many seconds is given back by then",
+)
 def keeps_its_promise(kit: Kit) -> None:
     kit.fresh()
     host = kit.grown()
     since = len(kit.cod.said)
     kit.cod.owe(b.Reclaim(6, 1, 4e9, "group web needs 1 node", "", (b.Named(host),)))
-    kit.within(lambda: kit.cod.bodies(b.ReclaimAnswer, since) or kit.cod.bodies(b.ReleaseNodes, since),
-               "it does not answer")
-    promised = [one for answer in kit.cod.bodies(b.ReclaimAnswer, since) for one in answer.nodes if one.within > 0]
+    kit.within(
+        lambda: kit.cod.bodies(b.ReclaimAnswer, since) or kit.cod.bodies(b.ReleaseNodes, since),
+        "it does not answer",
+    )
+    promised = [
+        one
+        for answer in kit.cod.bodies(b.ReclaimAnswer, since)
+        for one in answer.nodes
+        if one.within > 0
+    ]
     if promised:
-        kit.within(lambda: kit.cod.bodies(b.ReleaseNodes, since), f"{host} was promised and is not given back",
-                   promised[0].within + kit.patience)
+        kit.within(
+            lambda: kit.cod.bodies(b.ReleaseNodes, since),
+            f"{host} was promised and is not given back",
+            promised[0].within + kit.patience,
+        )
 
 
 @clause("Giving back", "goes on when a reclaim is over, before the node is lost")
@@ -287,9 +344,13 @@ def hears_that_a_reclaim_is_over(kit: Kit) -> None:
 @clause("States", "takes a state that it does not know as one in which a node cannot be used")
 def takes_unknown_states(kit: Kit) -> None:
     line = kit.connected()
-    number = kit.cod.owe(b.NodeState("node1", "n1", "10.77.128.1", "hibernating", "from a newer COD"))
+    number = kit.cod.owe(
+        b.NodeState("node1", "n1", "10.77.128.1", "hibernating", "from a newer COD")
+    )
     kit.dealt_with(number, "a node-state with an unknown state")
-    kit.dealt_with(kit.cod.owe(b.NodeState("node1", "n1", "10.77.128.1", "active")), "the next node-state")
+    kit.dealt_with(
+        kit.cod.owe(b.NodeState("node1", "n1", "10.77.128.1", "active")), "the next node-state"
+    )
     expect(line.open, "it ends the connection")
 
 
@@ -333,15 +394,20 @@ def answers_pings(kit: Kit) -> None:
 def says_ping(kit: Kit) -> None:
     kit.connected()
     since = len(kit.cod.said)
-    kit.within(lambda: kit.cod.bodies(b.Ping, since), f"it says no ping though it heard nothing for {KEEPALIVE:.0f} s",
-               4 * KEEPALIVE)
+    kit.within(
+        lambda: kit.cod.bodies(b.Ping, since),
+        f"it says no ping though it heard nothing for {KEEPALIVE:.0f} s",
+        4 * KEEPALIVE,
+    )
 
 
 @clause("Keeping the connection", "comes again after a goodbye")
 def comes_again_after_goodbye(kit: Kit) -> None:
     line = kit.connected()
     line.send(b.Bye("this server is being stopped"))
-    kit.within(lambda: kit.cod.line and kit.cod.line is not line, "it does not come again after a goodbye")
+    kit.within(
+        lambda: kit.cod.line and kit.cod.line is not line, "it does not come again after a goodbye"
+    )
 
 
 @clause("On the wire", "understands a higher minor version")
@@ -349,18 +415,28 @@ def understands_a_later_minor(kit: Kit) -> None:
     line = kit.connected()
     since = len(kit.cod.said)
     line.send(b.Ping(), version="1.7")
-    kit.within(lambda: kit.cod.bodies(b.Pong, since), "it does not answer a ping of version 1.7", 2 * KEEPALIVE)
+    kit.within(
+        lambda: kit.cod.bodies(b.Pong, since),
+        "it does not answer a ping of version 1.7",
+        2 * KEEPALIVE,
+    )
 
 
-@clause("On the wire", "understands a message that comes a byte at a time, and headers that it does not know")
+@clause(
+    "On the wire",
+    "understands a message that comes a byte at a time, and headers that it does not know",
+)
 def understands_bytes_as_they_come(kit: Kit) -> None:
     line = kit.connected()
     since = len(kit.cod.said)
     said = line.talk.says(Message("ping", "slow-1", b"<ping/>"))
     for byte in said.replace(b"Message-Id", b"X-Later: 1\r\nmessage-id"):
         line.raw(bytes([byte]))
-    kit.within(lambda: any(message.answers == "slow-1" for _, message, _ in kit.cod.said[since:]),
-               "it does not answer", 2 * KEEPALIVE)
+    kit.within(
+        lambda: any(message.answers == "slow-1" for _, message, _ in kit.cod.said[since:]),
+        "it does not answer",
+        2 * KEEPALIVE,
+    )
 
 
 @clause("Errors", "stays when it is told of an error, and when it is told what it does not know")
@@ -403,7 +479,9 @@ def says_goodbye(kit: Kit) -> None:
     expect(kit.cod.bodies(b.Bye, since), "it ends without a goodbye")
 
 
-@clause("The messages", "says nothing that is not whole, in its place, and valid against schema/nmp.rng")
+@clause(
+    "The messages", "says nothing that is not whole, in its place, and valid against schema/nmp.rng"
+)
 def says_nothing_wrong(kit: Kit) -> None:
     kit.end()
     expect(not kit.faults, "; ".join(dict.fromkeys(kit.faults)))

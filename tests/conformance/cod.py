@@ -1,8 +1,9 @@
-"""The server's end of NMP, scripted: it says what a clause wants said, and writes down what the VCM does.
+"""The server's end of NMP, scripted: it says what a clause wants said, and writes down what the VCM
+does.
 
-One thread, one connection at a time, on loopback with TLS and a certificate authority of its own. What the VCM says is
-read by the product's own decoder and checked against its tables and schemas, so a fault against the page is found
-wherever it happens.
+One thread, one connection at a time, on loopback with TLS and a certificate authority of its own.
+What the VCM says is read by the product's own decoder and checked against its tables and schemas,
+so a fault against the page is found wherever it happens.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ KEEPALIVE = 3.0
 
 def member(number: int, state: str = "active") -> b.Member:
     """The vcluster's node of that number."""
-    return b.Member(f"node{number}", f"n{number}", f"10.77.128.{number}", state, "debian@1", "type1")
+    return b.Member(
+        f"node{number}", f"n{number}", f"10.77.128.{number}", state, "debian@1", "type1"
+    )
 
 
 class Line:
@@ -42,10 +45,14 @@ class Line:
         self.open = True
         self._ids = 0
 
-    def send(self, body: b.Body, *, answers: str = "", sequence: int = 0, version: str = "1.0") -> str:
+    def send(
+        self, body: b.Body, *, answers: str = "", sequence: int = 0, version: str = "1.0"
+    ) -> str:
         """Say it; its Message-Id. On a connection that has ended nothing is said."""
         self._ids += 1
-        message = Message(xml.verb(body), f"c{self._ids}", xml.write(body), answers, sequence, version)
+        message = Message(
+            xml.verb(body), f"c{self._ids}", xml.write(body), answers, sequence, version
+        )
         self.talk.says(message)
         self.raw(encode(message))
         return message.id
@@ -66,7 +73,8 @@ class Line:
 class Cod:
     """What the VCM takes for COD.
 
-    members   its nodes, by the site's name; `requests`: the keys it has used, with what was answered
+    members   its nodes, by the site's name; `requests`: the keys it has used, with what was
+              answered
     owed      messages not acknowledged yet, by sequence number
     instead   for a verb, what to do in place of the usual answer
     faults    what the VCM did against the page, as sentences
@@ -89,7 +97,11 @@ class Cod:
 
     def _tls(self, folder: Path) -> ssl.SSLContext:
         own = self.ca.server(["127.0.0.1"], datetime.now(UTC))
-        files = {"server.crt": own.certificate, "server.key": own.key, "authority.crt": self.ca.certificate}
+        files = {
+            "server.crt": own.certificate,
+            "server.key": own.key,
+            "authority.crt": self.ca.certificate,
+        }
         for name, content in files.items():
             (folder / name).write_bytes(content)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -114,7 +126,8 @@ class Cod:
         return newest if newest and newest.open and newest.talk.state == "open" else None
 
     def owe(self, body: b.Body) -> int:
-        """Keep a message for the VCM until it acknowledges it, and send it if somebody listens; its number."""
+        """Keep a message for the VCM until it acknowledges it, and send it if somebody listens; its
+        number."""
         self.sequence += 1
         self.owed[self.sequence] = body
         if self.line:
@@ -139,9 +152,14 @@ class Cod:
 
     def _turn(self, seconds: float) -> None:
         there = [line for line in self.lines if line.open]
-        pending = [line for line in there if isinstance(line.socket, ssl.SSLSocket) and line.socket.pending()]
-        ready, _, _ = select.select([self._listener, *(line.socket for line in there)], [], [],
-                                    0 if pending else seconds)
+        pending = [
+            line
+            for line in there
+            if isinstance(line.socket, ssl.SSLSocket) and line.socket.pending()
+        ]
+        ready, _, _ = select.select(
+            [self._listener, *(line.socket for line in there)], [], [], 0 if pending else seconds
+        )
         if self._listener in ready:
             self._accept()
         for line in there:
@@ -201,7 +219,9 @@ class Cod:
 
     def _hello(self, line: Line, message: Message, hello: b.Hello) -> None:
         if hello.vcluster != VCLUSTER:
-            self.faults.append(f"Opening: hello is for {hello.vcluster!r}, the certificate for {VCLUSTER!r}")
+            self.faults.append(
+                f"Opening: hello is for {hello.vcluster!r}, the certificate for {VCLUSTER!r}"
+            )
         for older in self.lines[:-1]:
             older.close()
         if self.greets:
@@ -214,7 +234,10 @@ class Cod:
 
     def _ack(self, line: Line, message: Message, ack: b.Ack) -> None:
         if ack.sequence > self.sequence:
-            self.faults.append(f"What is kept: {ack.sequence} is acknowledged, {self.sequence} is the last one sent")
+            self.faults.append(
+                f"What is kept: {ack.sequence} is acknowledged, {self.sequence} is the last one"
+                " sent"
+            )
         self.acknowledged(min(ack.sequence, self.sequence))
 
     def _ping(self, line: Line, message: Message, _: b.Ping) -> None:
@@ -225,11 +248,17 @@ class Cod:
 
     def _status(self, line: Line, message: Message, _: b.Status) -> None:
         pending = tuple(one for one in self.requests.values() if one.state == "pending")
-        line.send(b.Vcluster(VCLUSTER, "active", len(self.members), 1, 4e9, tuple(self.members.values()), pending),
-                  answers=message.id)
+        line.send(
+            b.Vcluster(
+                VCLUSTER, "active", len(self.members), 1, 4e9, tuple(self.members.values()), pending
+            ),
+            answers=message.id,
+        )
 
     def _request_nodes(self, line: Line, message: Message, asked: b.RequestNodes) -> None:
-        known = self.requests.setdefault(asked.key, b.Request(17 + len(self.requests), asked.key, "pending"))
+        known = self.requests.setdefault(
+            asked.key, b.Request(17 + len(self.requests), asked.key, "pending")
+        )
         line.send(known, answers=message.id)
 
     def _request_status(self, line: Line, message: Message, asked: b.RequestStatus) -> None:
@@ -241,7 +270,9 @@ class Cod:
     def _shown(self, line: Line, message: Message, number: int, state: str) -> None:
         found = next((one for one in self.requests.values() if one.request == number), None)
         if found is None:
-            line.send(b.Error("refused", f"this vcluster has no request {number}"), answers=message.id)
+            line.send(
+                b.Error("refused", f"this vcluster has no request {number}"), answers=message.id
+            )
             return
         if state and found.state == "pending":
             found = self.requests[found.key] = replace(found, state=state)
@@ -249,7 +280,11 @@ class Cod:
         line.send(found, answers=message.id)
 
     def _release_nodes(self, line: Line, message: Message, asked: b.ReleaseNodes) -> None:
-        gone = [one for one in self.members.values() if {one.node, one.hostname} & {each.node for each in asked.nodes}]
+        gone = [
+            one
+            for one in self.members.values()
+            if {one.node, one.hostname} & {each.node for each in asked.nodes}
+        ]
         line.send(b.Done(), answers=message.id)
         for one in gone:
             del self.members[one.node]

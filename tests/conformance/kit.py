@@ -30,8 +30,10 @@ class NotTried(Exception):
 class Kit:
     """Starts the VCM, and a COD for it, anew where the clause before has left neither in order.
 
-    command   the VCM's; `{config}` and `{folder}` are filled in, else the configuration file comes last
-    wants     shell command, run in the folder, after which `{count}` nodes are wanted in all; '': there is none
+    command   the VCM's; `{config}` and `{folder}` are filled in, else the configuration file comes
+              last
+    wants     shell command, run in the folder, after which `{count}` nodes are wanted in all; '':
+              there is none
     more      text that is added to the configuration file
     patience  seconds that a VCM has for what it should do
     """
@@ -50,7 +52,8 @@ class Kit:
     # ------------------------------------------------------------ its life
 
     def fresh(self, seconds: float | None = None) -> Line:
-        """A VCM that starts without a memory, with a COD that has one active node; its connection, welcomed."""
+        """A VCM that starts without a memory, with a COD that has one active node; its connection,
+        welcomed."""
         self.end()
         self._used.append(tempfile.TemporaryDirectory(prefix="nmp-kit-"))
         root = Path(self._used[-1].name)
@@ -60,13 +63,18 @@ class Kit:
         self.cod, self._number = Cod(root / "cod"), 1
         self.cod.members = {one.node: one for one in (member(1),)}
         issued = self.cod.ca.vcm(VCLUSTER, datetime.now(UTC))
-        for name, content in (("vcm.key", issued.key), ("vcm.crt", issued.certificate),
-                              ("ca.crt", self.cod.ca.certificate)):
+        for name, content in (
+            ("vcm.key", issued.key),
+            ("vcm.crt", issued.certificate),
+            ("ca.crt", self.cod.ca.certificate),
+        ):
             (self.folder / name).write_bytes(content)
             (self.folder / name).chmod(0o600)
         servers = json.dumps([f"127.0.0.1:{self.cod.port}"])
         more = self.more.replace("{folder}", str(self.folder))
-        (self.folder / "vcm.toml").write_text(f'vcluster = "{VCLUSTER}"\nservers = {servers}\n{more}')
+        (self.folder / "vcm.toml").write_text(
+            f'vcluster = "{VCLUSTER}"\nservers = {servers}\n{more}'
+        )
         if self.wants:
             self.want(1)
         self.start()
@@ -74,22 +82,29 @@ class Kit:
 
     def start(self) -> None:
         """Run its command."""
-        filled = [word.replace("{config}", str(self.folder / "vcm.toml")).replace("{folder}", str(self.folder))
-                  for word in self.command]
+        filled = [
+            word.replace("{config}", str(self.folder / "vcm.toml")).replace(
+                "{folder}", str(self.folder)
+            )
+            for word in self.command
+        ]
         if filled == list(self.command):
             filled.append(str(self.folder / "vcm.toml"))
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(filled, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            start_new_session=True)
+            self.process = subprocess.Popen(
+                filled, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send it a signal and wait until it has ended; what it has started and left behind is killed."""
+        """Send it a signal and wait until it has ended; what it has started and left behind is
+        killed."""
         if self.process is None:
             return
         process, self.process = self.process, None
         process.send_signal(number)
         try:
-            if not self.cod.run(self.patience, lambda: process.poll() is not None):  # COD goes on meanwhile
+            # COD goes on meanwhile
+            if not self.cod.run(self.patience, lambda: process.poll() is not None):
                 raise Failed(f"it does not end within {self.patience:.0f} s of {number.name}")
         finally:
             with suppress(ProcessLookupError):
@@ -121,7 +136,9 @@ class Kit:
         assert self.cod.line is not None
         return self.cod.line
 
-    def within(self, truth: Callable[[], Any], otherwise: str, seconds: float | None = None) -> None:
+    def within(
+        self, truth: Callable[[], Any], otherwise: str, seconds: float | None = None
+    ) -> None:
         """Raise `Failed` unless that comes true in time, with the end of the VCM's log."""
         if not self.cod.run(self.patience if seconds is None else seconds, truth):
             log = (self.folder / "log").read_text(errors="replace").strip().splitlines()[-3:]
@@ -135,13 +152,18 @@ class Kit:
         """Let it want so many nodes in all. Raises `NotTried` where nobody has said how."""
         if not self.wants:
             raise NotTried("--wants says how it is made to want nodes")
-        subprocess.run(self.wants.replace("{count}", str(count)), shell=True, cwd=self.folder, check=True)
+        subprocess.run(
+            self.wants.replace("{count}", str(count)), shell=True, cwd=self.folder, check=True
+        )
 
     def request(self) -> b.RequestNodes:
         """Let it want one node more than it has; the request that comes of it."""
         since = len(self.cod.said)
         self.want(len(self.cod.members) + 1)
-        self.within(lambda: self.cod.bodies(b.RequestNodes, since), "it asks for no node, though it wants one")
+        self.within(
+            lambda: self.cod.bodies(b.RequestNodes, since),
+            "it asks for no node, though it wants one",
+        )
         asked: b.RequestNodes = self.cod.bodies(b.RequestNodes, since)[0]
         return asked
 

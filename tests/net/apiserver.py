@@ -1,4 +1,5 @@
-"""A real API server on a UNIX socket and on loopback TCP, with a client for each; and the command line against it."""
+"""A real API server on a UNIX socket and on loopback TCP, with a client for each; and the command
+line against it."""
 
 from __future__ import annotations
 
@@ -62,21 +63,45 @@ class Served:
 
 @contextmanager
 def serving(
-    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, authority: Ca | None = None, **more: Any
+    pool: Pool,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    site: Site,
+    authority: Ca | None = None,
+    **more: Any,
 ) -> Iterator[Served]:
-    """A server with an administrator's, a reader's and an expired token, and a group 'site'. `more`: of `ApiServer`."""
+    """A server with an administrator's, a reader's and an expired token, and a group 'site'.
+    `more`: of `ApiServer`."""
     folder = Path(tempfile.mkdtemp(prefix="cod-api-"))  # a socket's path must be short
     clock = Clock()
     effects: list[Effect] = []
-    server = ApiServer(reactor, pool, SiteRef(site), folder / "api.sock", [("127.0.0.1", 0)], folder / "images",
-                       folder / "incoming", 4 * 2**20, effects.extend, clock, WEBHOOK_KEY, authority, **more)
-    for name, token, scope, lifetime in (("ci", ADMIN, "admin", None), ("eye", READER, "read", None),
-                                         ("old", STALE, "admin", 1.0)):
+    server = ApiServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        folder / "api.sock",
+        [("127.0.0.1", 0)],
+        folder / "images",
+        folder / "incoming",
+        4 * 2**20,
+        effects.extend,
+        clock,
+        WEBHOOK_KEY,
+        authority,
+        **more,
+    )
+    for name, token, scope, lifetime in (
+        ("ci", ADMIN, "admin", None),
+        ("eye", READER, "read", None),
+        ("old", STALE, "admin", 1.0),
+    ):
         in_transaction(pool.engine, tokens.create, name, token, scope, lifetime, NOW - 10)
     in_transaction(pool.engine, groups.ensure, groups.SITE, NOW)
     (folder / "images").mkdir()
     in_reactor(server.startService)
-    served = Served(server, pool, folder, Client(str(folder / "api.sock"), timeout=60), clock, effects)
+    served = Served(
+        server, pool, folder, Client(str(folder / "api.sock"), timeout=60), clock, effects
+    )
     try:
         yield served
     finally:
@@ -87,8 +112,15 @@ def serving(
 
 def add_node(served: Served, name: str, number: int, **columns: Any) -> Any:
     """A node, in state new unless `columns` say otherwise."""
-    return served.tx(nodes.add, name=name, boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="seen", actor="test",
-                     **columns)
+    return served.tx(
+        nodes.add,
+        name=name,
+        boot_mac=f"52:54:00:00:00:{number:02x}",
+        now=NOW,
+        cause="seen",
+        actor="test",
+        **columns,
+    )
 
 
 def run(served: Served, *words: object, code: int = 0) -> Result:

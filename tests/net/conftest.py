@@ -22,12 +22,16 @@ from tests.net.apiserver import Served, serving
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_templates() -> Iterator[None]:
-    """Compile each of the portal's templates once, and not for every server that a test starts; the cache's keys are
-    digests of the templates' text."""
+    """Compile each of the portal's templates once, and not for every server that a test starts; the
+    cache's keys are digests of the templates' text."""
     folder = Path(__file__).parents[2] / "build" / "jinja"
     folder.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "Environment", partial(Environment, bytecode_cache=FileSystemBytecodeCache(str(folder))))
+        patch.setattr(
+            render,
+            "Environment",
+            partial(Environment, bytecode_cache=FileSystemBytecodeCache(str(folder))),
+        )
         yield
 
 
@@ -51,14 +55,18 @@ def threads() -> Iterator[ThreadPool]:
 @pytest.fixture
 def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Passwords that cost little: for tests that are about something else."""
-    monkeypatch.setattr(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    monkeypatch.setattr(
+        passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    )
     passwords._nobodys.cache_clear()
     yield
     passwords._nobodys.cache_clear()
 
 
 @pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+def served(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Served]:
     """An API server on an empty site."""
     with serving(pool, reactor, in_reactor, site) as served:
         yield served

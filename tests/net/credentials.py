@@ -16,7 +16,14 @@ def join(tx: Any, name: str, group: str, role: Role, scope: str = "write") -> No
     user = people.by_name(tx, name) or people.add(tx, name, NOW)
     people.set_role(tx, groups.ensure(tx, group, NOW).id, user.id, role)
     if tokens.caller(tx, f"cod_{name}", "", NOW) is None:
-        tokens.make(tx, who=Who(f"user:{name}", user_id=user.id), name="t", token=f"cod_{name}", scope=scope, now=NOW)
+        tokens.make(
+            tx,
+            who=Who(f"user:{name}", user_id=user.id),
+            name="t",
+            token=f"cod_{name}",
+            scope=scope,
+            now=NOW,
+        )
 
 
 def as_user(served: Served, name: str, group: str, role: Role = Role.OWNER) -> Client:

@@ -1,5 +1,5 @@
-"""Which files of `cod/` a message passes: those with functions that are entered in the reactor's and the database's
-threads."""
+"""Which files of `cod/` a message passes: those with functions that are entered in the reactor's
+and the database's threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ HOUSE = str(Path(__file__).resolve().parents[2] / "cod") + "/"
 
 @contextmanager
 def files_passed(in_reactor: Callable[..., Any], pool: Pool) -> Iterator[set[str]]:
-    """Collect the files that are entered in the reactor and in a database of one thread, by their paths in `cod/`."""
+    """Collect the files that are entered in the reactor and in a database of one thread, by their
+    paths in `cod/`."""
     passed: set[str] = set()
 
     def note(frame: FrameType, event: str, _argument: object) -> None:

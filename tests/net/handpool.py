@@ -12,7 +12,8 @@ from cod.pool import Pool
 
 
 class HandPool:
-    """The pool's promise without its threads: a flow runs when it is asked for, in a transaction of its own.
+    """The pool's promise without its threads: a flow runs when it is asked for, in a transaction of
+    its own.
 
     flows   names of those that have run; reads: of those that ran without SQLite's write lock
     before  called with each flow's name first; what it raises is the flow's failure

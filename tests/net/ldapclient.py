@@ -15,16 +15,21 @@ with warnings.catch_warnings():  # of pyparsing
     warnings.simplefilter("ignore")
     from ldaptor.ldapfilter import parseFilter
 
-_CONTEXT = pureldap.LDAPBERDecoderContext_TopLevel(inherit=pureldap.LDAPBERDecoderContext_LDAPMessage(
-    fallback=pureldap.LDAPBERDecoderContext(fallback=pureber.BERDecoderContext()),
-    inherit=pureldap.LDAPBERDecoderContext(fallback=pureber.BERDecoderContext())))
+_CONTEXT = pureldap.LDAPBERDecoderContext_TopLevel(
+    inherit=pureldap.LDAPBERDecoderContext_LDAPMessage(
+        fallback=pureldap.LDAPBERDecoderContext(fallback=pureber.BERDecoderContext()),
+        inherit=pureldap.LDAPBERDecoderContext(fallback=pureber.BERDecoderContext()),
+    )
+)
 Entries = dict[str, dict[str, list[str]]]
 
 
 class LdapClient:
     """A connection from `source`."""
 
-    def __init__(self, port: int, source: str = "127.0.7.1", tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, port: int, source: str = "127.0.7.1", tls: ssl.SSLContext | None = None
+    ) -> None:
         self.sock: socket.socket = socket.create_connection(("127.0.0.1", port), 20, (source, 0))
         self.tls, self._number, self._left = tls, 0, b""
         if tls is not None:
@@ -63,13 +68,27 @@ class LdapClient:
         return message.value
 
     def search(
-        self, filter: str = "(objectClass=*)", base: str = "dc=pool,dc=cod,dc=test", scope: int = 2,
-        attributes: tuple[str, ...] = (), controls: Any = None, size: int = 0, types_only: bool = False,
+        self,
+        filter: str = "(objectClass=*)",
+        base: str = "dc=pool,dc=cod,dc=test",
+        scope: int = 2,
+        attributes: tuple[str, ...] = (),
+        controls: Any = None,
+        size: int = 0,
+        types_only: bool = False,
     ) -> tuple[int, Entries]:
         """The result code and the entries found; `controls` of the last message are in `last`."""
-        number = self.send(pureldap.LDAPSearchRequest(
-            baseObject=base, scope=scope, filter=parseFilter(filter), attributes=list(attributes), sizeLimit=size,
-            typesOnly=int(types_only)), controls)
+        number = self.send(
+            pureldap.LDAPSearchRequest(
+                baseObject=base,
+                scope=scope,
+                filter=parseFilter(filter),
+                attributes=list(attributes),
+                sizeLimit=size,
+                typesOnly=int(types_only),
+            ),
+            controls,
+        )
         found: Entries = {}
         while True:
             message = self.message()
@@ -78,11 +97,17 @@ class LdapClient:
                 self.last = message
                 return message.value.resultCode, found
             found[message.value.objectName.decode()] = {
-                name.decode(): [value.decode() for value in values] for name, values in message.value.attributes}
+                name.decode(): [value.decode() for value in values]
+                for name, values in message.value.attributes
+            }
 
-    def page(self, size: int, cookie: bytes = b"", filter: str = "(objectClass=*)") -> tuple[int, Entries, bytes]:
+    def page(
+        self, size: int, cookie: bytes = b"", filter: str = "(objectClass=*)"
+    ) -> tuple[int, Entries, bytes]:
         """Code, entries and cookie of one page."""
-        value = pureber.BERSequence([pureber.BERInteger(size), pureber.BEROctetString(cookie)]).toWire()
+        value = pureber.BERSequence(
+            [pureber.BERInteger(size), pureber.BEROctetString(cookie)]
+        ).toWire()
         code, found = self.search(filter, controls=[(wire.PAGED.encode(), True, value)])
         controls = self.last.controls
         if not controls:
@@ -92,7 +117,8 @@ class LdapClient:
 
 
 def wire_length(data: bytes) -> int | None:
-    """Return how many bytes the message at the beginning has: answers may be longer than requests."""
+    """Return how many bytes the message at the beginning has: answers may be longer than
+    requests."""
     if len(data) < 2 or len(data) < 2 + (data[1] & 0x7F if data[1] & 0x80 else 0):
         return None
     if data[1] < 0x80:

@@ -37,7 +37,9 @@ def founded(tx: Tx, site: Site, name: str = "pool", nodes: int = 4) -> None:
     world.arrive(tx, NOW)
 
 
-def enrolled(engine: Engine, ca: Ca, name: str = "pool", when: datetime | None = None, now: float = NOW) -> Issued:
+def enrolled(
+    engine: Engine, ca: Ca, name: str = "pool", when: datetime | None = None, now: float = NOW
+) -> Issued:
     issued = ca.vcm(name, when or datetime.now(UTC))
     in_transaction(engine, vcms.enrol, vcluster=name, serial=issued.serial, address="", now=now)
     return issued
@@ -47,17 +49,28 @@ class Client:
     """A VCM by hand."""
 
     def __init__(
-        self, server: NmpServer, ca: Ca, issued: Issued | None, folder: Path, *, buffer: int = 0, bare: bool = False
+        self,
+        server: NmpServer,
+        ca: Ca,
+        issued: Issued | None,
+        folder: Path,
+        *,
+        buffer: int = 0,
+        bare: bool = False,
     ) -> None:
-        """`issued` None: without TLS, to the server's last port, or, if `bare`, with TLS and no certificate; `buffer`:
-        bytes that its socket takes in unread."""
+        """`issued` None: without TLS, to the server's last port, or, if `bare`, with TLS and no
+        certificate; `buffer`: bytes that its socket takes in unread."""
         plain = socket.socket()
         if buffer:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         plain.settimeout(60)
         tls = bool(issued) or bare
         plain.connect(("127.0.0.1", port(server) if tls else server.ports[-1].getHost().port))
-        self.socket = _context(ca, issued, folder).wrap_socket(plain, server_hostname=SERVER_NAME) if tls else plain
+        self.socket = (
+            _context(ca, issued, folder).wrap_socket(plain, server_hostname=SERVER_NAME)
+            if tls
+            else plain
+        )
         self.socket.settimeout(60)
         self._decoder, self._number = Decoder(), 0
         self._messages: list[Message] = []

@@ -1,5 +1,5 @@
-"""The small site behind a portal, and people of it, for tests of the owners' pages: a module that imports the fixtures
-`engine`, `furnished_sqlite` and `there` has the site in its database."""
+"""The small site behind a portal, and people of it, for tests of the owners' pages: a module that
+imports the fixtures `engine`, `furnished_sqlite` and `there` has the site in its database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.portal_site import furnish
 
 @pytest.fixture(scope="session")
 def furnished_sqlite(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with the small site in it, to be copied: furnishing takes longer than most tests."""
+    """A SQLite file with the small site in it, to be copied: furnishing takes longer than most
+    tests."""
     path = tmp_path_factory.mktemp("furnished") / "cod.db"
     shutil.copy(empty_sqlite, path)
     made = connect(f"sqlite:///{path}")
@@ -50,7 +51,9 @@ def there(served: Served) -> Served:
 def browse(served: Served, role: str = "owner", group: str = "physics", name: str = "") -> Browser:
     """The browser of somebody who is that in the group."""
     found = served.tx(groups.by_name, group)
-    return signed_in(served, Who(f"user:{name or f'{role}-{group}'}", user_id=0, roles={found.id: Role(role)}))
+    return signed_in(
+        served, Who(f"user:{name or f'{role}-{group}'}", user_id=0, roles={found.id: Role(role)})
+    )
 
 
 def vcluster(served: Served, name: str) -> Any:

@@ -1,4 +1,5 @@
-"""Counts the files of cod/ whose code runs while something is done, in all threads: the rooms that a reader passes."""
+"""Counts the files of cod/ whose code runs while something is done, in all threads: the rooms that
+a reader passes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ COD = str(Path(__file__).resolve().parents[2] / "cod") + "/"
 def files_passed(*run_in: Callable[[Callable[[], object]], object]) -> Iterator[set[str]]:
     """The files of cod/, below it, that are entered while the context lasts.
 
-    run_in  each runs a function in one of the threads that are there already (a profiler's hook is a thread's own)
+    run_in  each runs a function in one of the threads that are there already (a profiler's hook is
+            a thread's own)
     """
     found: set[str] = set()
 

@@ -47,11 +47,16 @@ class Shown:
     def fields(self, path: str) -> list[tuple[str, str]]:
         """The fields of the form that is sent to `path`, as a browser would send them untouched."""
         form = next(each for each in self.tree.forms if each.get("action") == path)
-        areas = set(form.xpath(".//textarea/@name"))  # HTML takes the line break away that one begins with
-        return [(name, value.removeprefix("\n") if name in areas else value) for name, value in form.form_values()]
+        # HTML takes the line break away that one begins with
+        areas = set(form.xpath(".//textarea/@name"))
+        return [
+            (name, value.removeprefix("\n") if name in areas else value)
+            for name, value in form.form_values()
+        ]
 
     def send(self, path: str, **typed: Any) -> Shown:
-        """Fill in the form that is sent to `path` and send it. None takes a field out; `__` stands for a dot."""
+        """Fill in the form that is sent to `path` and send it. None takes a field out; `__` stands
+        for a dot."""
         return self.browser.post(path, self.filled(path, **typed))
 
     def filled(self, path: str, **typed: Any) -> list[tuple[str, str]]:
@@ -63,7 +68,9 @@ class Shown:
 class Browser:
     """A browser that looks at https://127.0.0.1:PORT (or http, without `tls`)."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    ) -> None:
         self.port, self.host, self._tls = port, f"{host}:{port}", tls
         self.cookies: dict[str, str] = {}
         self.seen: list[tuple[str, str, int]] = []
@@ -81,15 +88,26 @@ class Browser:
     @property
     def form(self) -> dict[str, str]:
         """The headers of a form that is sent."""
-        return {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://{self.host}"}
+        return {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Origin": f"https://{self.host}",
+        }
 
-    def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Shown:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Shown:
         """One request; redirects are not followed."""
         own = {"Host": self.host, "Accept-Encoding": "gzip"}
         if self.cookies:
             own["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         if self._tls:
-            connection: Any = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls)
+            connection: Any = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=60, context=self._tls
+            )
         else:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
@@ -134,9 +152,15 @@ def _session(tx: Tx, who: Who, cookie: str) -> None:
     user = people.by_name(tx, name) or people.add(tx, name, NOW, admin=who.admin)
     for group, role in who.roles.items():
         people.set_role(tx, group, user.id, role)
-    signins.add(tx, cookie, user.id, NOW, expires_at=NOW + 86400, address="127.0.0.1", browser="test")
+    signins.add(
+        tx, cookie, user.id, NOW, expires_at=NOW + 86400, address="127.0.0.1", browser="test"
+    )
 
 
 def member(name: str, **roles: str) -> Who:
     """A person with roles by group id: member('bob', g1='owner')."""
-    return Who(f"user:{name}", user_id=2, roles={int(group[1:]): Role(role) for group, role in roles.items()})
+    return Who(
+        f"user:{name}",
+        user_id=2,
+        roles={int(group[1:]): Role(role) for group, role in roles.items()},
+    )

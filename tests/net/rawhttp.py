@@ -10,10 +10,15 @@ from tests.net.apiserver import ADMIN, Served
 
 
 def ask(
-    served: Served, method: str, path: str, body: bytes | None = None, token: str | None = None,
+    served: Served,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    token: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, dict[str, str], Any]:
-    """(status, headers, JSON or None) for a token's bearer; without one for the local administrator, on the socket."""
+    """(status, headers, JSON or None) for a token's bearer; without one for the local
+    administrator, on the socket."""
     if token is None:
         connection = served.local._connect()
     else:

@@ -1,4 +1,5 @@
-"""Who gets notices, on loopback: a real SMTP server, a real HTTP or HTTPS listener; each notes what it got."""
+"""Who gets notices, on loopback: a real SMTP server, a real HTTP or HTTPS listener; each notes what
+it got."""
 
 from __future__ import annotations
 
@@ -28,11 +29,15 @@ class Box:
     signed_in: list[str] = field(default_factory=list)
     says: dict[str, str] = field(default_factory=dict)
 
-    async def handle_MAIL(self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any) -> str:
+    async def handle_MAIL(
+        self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any
+    ) -> str:
         envelope.mail_from = address
         return self.says.get("MAIL", "250 OK")
 
-    async def handle_RCPT(self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any) -> str:
+    async def handle_RCPT(
+        self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any
+    ) -> str:
         said = self.says.get(address, "250 OK")
         if said.startswith("2"):
             envelope.rcpt_tos.append(address)
@@ -47,7 +52,9 @@ class Box:
     async def handle_QUIT(self, _server: Any, _session: Any, _envelope: Any) -> str:
         return self.says.get("QUIT", "221 bye")
 
-    def authenticate(self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
+    def authenticate(
+        self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any
+    ) -> AuthResult:
         assert isinstance(data, LoginPassword)
         good = data.login == b"cod" and data.password == PASSWORD.encode()
         self.signed_in += ["cod"] if good else []
@@ -55,20 +62,30 @@ class Box:
 
 
 @contextmanager
-def serving(certificate: Path | None = None, tls: str = "none", user: bool = False) -> Iterator[Box]:
+def serving(
+    certificate: Path | None = None, tls: str = "none", user: bool = False
+) -> Iterator[Box]:
     box = Box()
     context = None
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-    more: dict[str, Any] = {"authenticator": box.authenticate, "auth_required": True} if user else {}
+    more: dict[str, Any] = (
+        {"authenticator": box.authenticate, "auth_required": True} if user else {}
+    )
     if user:
         more["auth_require_tls"] = tls == "starttls"
     if tls == "starttls":
         more |= {"tls_context": context, "require_starttls": True}
     port = free_port()
-    controller = Controller(box, hostname="127.0.0.1", port=port, ssl_context=context if tls == "tls" else None,
-                            ready_timeout=60, **more)
+    controller = Controller(
+        box,
+        hostname="127.0.0.1",
+        port=port,
+        ssl_context=context if tls == "tls" else None,
+        ready_timeout=60,
+        **more,
+    )
     controller.start()
     box.port = port
     try:
@@ -115,7 +132,9 @@ def listening(certificate: Path | None = None) -> Iterator[Listener]:
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     listener.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -1,7 +1,8 @@
-"""Two groups with something of everything, and somebody of every kind who asks: for walks through all routes or pages.
+"""Two groups with something of everything, and somebody of every kind who asks: for walks through
+all routes or pages.
 
-Everything of the group `OURS` has `MARK` in its names and texts, so that whoever reads it shows it. Nothing that is
-asked is ever committed (`Rehearsal`): each question finds the world as it was made.
+Everything of the group `OURS` has `MARK` in its names and texts, so that whoever reads it shows it.
+Nothing that is asked is ever committed (`Rehearsal`): each question finds the world as it was made.
 """
 
 from __future__ import annotations
@@ -85,16 +86,38 @@ class Asker:
 
 @dataclass
 class World:
-    """Names and numbers of what there is, by kind: `ours['vcluster']`; and of what there is not: `missing`."""
+    """Names and numbers of what there is, by kind: `ours['vcluster']`; and of what there is not:
+    `missing`."""
 
     ours: dict[str, str] = field(default_factory=dict)
     theirs: dict[str, str] = field(default_factory=dict)
     askers: dict[str, Asker] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=lambda: {
-        **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type", "volume",
-                         "snapshot", "label"), "none"),
-        **dict.fromkeys(("request", "reclaim", "notice", "invitation", "key", "session", "delivery"), "999999"),
-        "upload": "0" * 32, "token": "none"})
+    missing: Mapping[str, str] = field(
+        default_factory=lambda: {
+            **dict.fromkeys(
+                (
+                    "group",
+                    "vcluster",
+                    "node",
+                    "image",
+                    "template",
+                    "user",
+                    "block",
+                    "type",
+                    "volume",
+                    "snapshot",
+                    "label",
+                ),
+                "none",
+            ),
+            **dict.fromkeys(
+                ("request", "reclaim", "notice", "invitation", "key", "session", "delivery"),
+                "999999",
+            ),
+            "upload": "0" * 32,
+            "token": "none",
+        }
+    )
 
 
 def made(tx: Tx) -> World:
@@ -126,15 +149,29 @@ def _person(tx: Tx, world: World, name: str, roles: Mapping[str, Role], admin: b
     user = people.create(tx, name, full_name=f"{name} by name", admin=admin, now=NOW)
     for group, role in roles.items():
         people.set_role(tx, group=group, user=name, role=role)
-    who = Who(f"user:{name}", admin=admin, user_id=user.id,
-              roles={groups.by_name(tx, group).id: role for group, role in roles.items()})  # type: ignore[union-attr]
+    who = Who(
+        f"user:{name}",
+        admin=admin,
+        user_id=user.id,
+        roles={groups.by_name(tx, group).id: role for group, role in roles.items()},
+    )  # type: ignore[union-attr]
     token = "cod_admin_user" if admin else f"cod_{name}"
     tokens.make(tx, who=who, name="test", token=token, now=NOW)
-    signin.begin(tx, user_id=user.id, address="127.0.0.1", browser=name, cookie=signin.digest(f"cookie_{name}"),
-                 rules=RULES, now=NOW)
+    signin.begin(
+        tx,
+        user_id=user.id,
+        address="127.0.0.1",
+        browser=name,
+        cookie=signin.digest(f"cookie_{name}"),
+        rules=RULES,
+        now=NOW,
+    )
     key = sshkeys.add(tx, who=who, line=KEY.format(f"{name}@host"), now=NOW)
     if name.startswith(MARK):  # numbers of the last one's own
-        world.ours |= {"key": str(key.id), "session": str(signin.every(tx, who=who, rules=RULES, now=NOW)[0].id)}
+        world.ours |= {
+            "key": str(key.id),
+            "session": str(signin.every(tx, who=who, rules=RULES, now=NOW)[0].id),
+        }
     return who
 
 
@@ -143,48 +180,180 @@ _numbers = itertools.count(1)
 
 def _things(tx: Tx, name: str) -> dict[str, str]:
     """Something of every kind for a group."""
-    group = groups.add(tx, name, NOW, email=f"{name}@example.org", webhook=f"https://hooks.example.org/{name}")
-    image = images.add(tx, name=full(name, f"{name}-image"), group_id=group.id, state="ready", format="raw",
-                       content="disk", created_at=NOW)
-    template = templates.add(tx, name=full(name, f"{name}-template"), revision=1, group_id=group.id, digest="0" * 64,
-                             document=DOCUMENT.format(f"{name}-template", image.name), created_at=NOW)
-    vcluster = vclusters.add(tx, name=f"{name}-cluster", group_id=group.id, template_id=template.id, size=1,
-                             attributes="", lease_time=9e5, subnet=SUBNET, now=NOW)
+    group = groups.add(
+        tx, name, NOW, email=f"{name}@example.org", webhook=f"https://hooks.example.org/{name}"
+    )
+    image = images.add(
+        tx,
+        name=full(name, f"{name}-image"),
+        group_id=group.id,
+        state="ready",
+        format="raw",
+        content="disk",
+        created_at=NOW,
+    )
+    template = templates.add(
+        tx,
+        name=full(name, f"{name}-template"),
+        revision=1,
+        group_id=group.id,
+        digest="0" * 64,
+        document=DOCUMENT.format(f"{name}-template", image.name),
+        created_at=NOW,
+    )
+    vcluster = vclusters.add(
+        tx,
+        name=f"{name}-cluster",
+        group_id=group.id,
+        template_id=template.id,
+        size=1,
+        attributes="",
+        lease_time=9e5,
+        subnet=SUBNET,
+        now=NOW,
+    )
     assert vcluster is not None
-    request = requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=0, now=NOW, key=None,
-                           tuples=[RequestTuple(1, "", template.id)])
-    node = nodes.add(tx, name=f"{name}-node", boot_mac=f"52:54:00:00:00:{next(_numbers):02x}", now=NOW, cause=name,
-                     actor="test", vcluster_id=vcluster.id, state=NodeState.ACTIVE, template_id=template.id,
-                     hostname="n1", power_driver="ipmi", power_address=f"{SWITCH}.example.org:{next(_numbers)}",
-                     power_account=f"{SWITCH}-account")
-    kind = _one(tx, t.node_types, name=f"{name}-type" if name == THEIRS else "type1", digest=name.ljust(64, "0"),
-                attributes="<node/>", created_at=NOW)
+    request = requests.add(
+        tx,
+        vcluster_id=vcluster.id,
+        kind="create",
+        priority=0,
+        now=NOW,
+        key=None,
+        tuples=[RequestTuple(1, "", template.id)],
+    )
+    node = nodes.add(
+        tx,
+        name=f"{name}-node",
+        boot_mac=f"52:54:00:00:00:{next(_numbers):02x}",
+        now=NOW,
+        cause=name,
+        actor="test",
+        vcluster_id=vcluster.id,
+        state=NodeState.ACTIVE,
+        template_id=template.id,
+        hostname="n1",
+        power_driver="ipmi",
+        power_address=f"{SWITCH}.example.org:{next(_numbers)}",
+        power_account=f"{SWITCH}-account",
+    )
+    kind = _one(
+        tx,
+        t.node_types,
+        name=f"{name}-type" if name == THEIRS else "type1",
+        digest=name.ljust(64, "0"),
+        attributes="<node/>",
+        created_at=NOW,
+    )
     tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=group.id, right="use"))
-    reclaim = _one(tx, t.reclaims, vcluster_id=vcluster.id, request_id=request.id, type_id=kind, count=1,
-                   deadline=NOW + 100, state="open", created_at=NOW)
-    notice = _one(tx, t.notices, at=NOW, kind="test", group_id=group.id, vcluster_id=vcluster.id, subject=name,
-                  about=name)
-    volume = _one(tx, t.volumes, name=full(name, f"{name}-volume"), group_id=group.id, kind="data", fileserver="nas",
-                  path=f"/srv/{name}", export_id=next(_numbers), size=2**30, sequence=1, applied=1, next_at=NOW,
-                  made_at=NOW, created_at=NOW)
-    _one(tx, t.volume_snapshots, volume_id=volume, name=f"{name}-snapshot", sequence=1, made_at=NOW, created_at=NOW)
+    reclaim = _one(
+        tx,
+        t.reclaims,
+        vcluster_id=vcluster.id,
+        request_id=request.id,
+        type_id=kind,
+        count=1,
+        deadline=NOW + 100,
+        state="open",
+        created_at=NOW,
+    )
+    notice = _one(
+        tx,
+        t.notices,
+        at=NOW,
+        kind="test",
+        group_id=group.id,
+        vcluster_id=vcluster.id,
+        subject=name,
+        about=name,
+    )
+    volume = _one(
+        tx,
+        t.volumes,
+        name=full(name, f"{name}-volume"),
+        group_id=group.id,
+        kind="data",
+        fileserver="nas",
+        path=f"/srv/{name}",
+        export_id=next(_numbers),
+        size=2**30,
+        sequence=1,
+        applied=1,
+        next_at=NOW,
+        made_at=NOW,
+        created_at=NOW,
+    )
+    _one(
+        tx,
+        t.volume_snapshots,
+        volume_id=volume,
+        name=f"{name}-snapshot",
+        sequence=1,
+        made_at=NOW,
+        created_at=NOW,
+    )
     upload = f"{next(_numbers):032x}"
-    tx.execute(insert(t.uploads).values(id=upload, name=f"{name}-upload", group_id=group.id, size=10, actor=name,
-                                        created_at=NOW, expires_at=NOW + 9e9))
-    link = invitations.invite(tx, digest=f"link-{name}", group=name, role="viewer", email=f"{name}@example.org",
-                              rules=RULES, who=f"user:{name}", now=NOW)
-    tx.execute(insert(t.audit).values(at=NOW, actor=f"user:{name}", action="group change", thing=name,
-                                      group_id=group.id))
-    power = json.dumps({"power": {"wanted": "on", "address": node.power_address, "account": node.power_account},
-                        "power_address": node.power_address, "power_account": node.power_account})
-    tx.execute(insert(t.audit).values(at=NOW, actor="user:admin", action="node power", thing=node.name,
-                                      group_id=group.id, before=power, after=power))
+    tx.execute(
+        insert(t.uploads).values(
+            id=upload,
+            name=f"{name}-upload",
+            group_id=group.id,
+            size=10,
+            actor=name,
+            created_at=NOW,
+            expires_at=NOW + 9e9,
+        )
+    )
+    link = invitations.invite(
+        tx,
+        digest=f"link-{name}",
+        group=name,
+        role="viewer",
+        email=f"{name}@example.org",
+        rules=RULES,
+        who=f"user:{name}",
+        now=NOW,
+    )
+    tx.execute(
+        insert(t.audit).values(
+            at=NOW, actor=f"user:{name}", action="group change", thing=name, group_id=group.id
+        )
+    )
+    power = json.dumps(
+        {
+            "power": {"wanted": "on", "address": node.power_address, "account": node.power_account},
+            "power_address": node.power_address,
+            "power_account": node.power_account,
+        }
+    )
+    tx.execute(
+        insert(t.audit).values(
+            at=NOW,
+            actor="user:admin",
+            action="node power",
+            thing=node.name,
+            group_id=group.id,
+            before=power,
+            after=power,
+        )
+    )
     vcluster_names.put(tx, VclusterName(vcluster.id, f"{name}-name", "n1", False, NOW, name))
     vcms.enrol(tx, vcluster=vcluster.name, serial=name, address="", now=NOW)
-    return {"group": name, "image": image.name, "template": template.name, "vcluster": vcluster.name,
-            "request": str(request.id), "node": node.name, "reclaim": str(reclaim), "notice": str(notice),
-            "volume": full(name, f"{name}-volume"), "snapshot": f"{name}-snapshot",
-            "upload": upload, "invitation": str(link.id), "label": f"{name}-name"}
+    return {
+        "group": name,
+        "image": image.name,
+        "template": template.name,
+        "vcluster": vcluster.name,
+        "request": str(request.id),
+        "node": node.name,
+        "reclaim": str(reclaim),
+        "notice": str(notice),
+        "volume": full(name, f"{name}-volume"),
+        "snapshot": f"{name}-snapshot",
+        "upload": upload,
+        "invitation": str(link.id),
+        "label": f"{name}-name",
+    }
 
 
 def _one(tx: Tx, table: Any, **columns: Any) -> int:

@@ -93,18 +93,38 @@ def running(folder: Path) -> Iterator[Slapd]:
     """A slapd with its data in `folder`."""
     pem = Authority(folder).certificate("127.0.0.1")
     (folder / "db").mkdir()
-    (folder / "slapd.conf").write_text(CONFIGURATION.format(folder=folder, base=BASE, pem=pem, root=ROOT))
+    (folder / "slapd.conf").write_text(
+        CONFIGURATION.format(folder=folder, base=BASE, pem=pem, root=ROOT)
+    )
     (folder / "people.ldif").write_text(PEOPLE.format(base=BASE))
-    subprocess.run([_program("slapadd"), "-f", folder / "slapd.conf", "-l", folder / "people.ldif"], check=True,
-                   capture_output=True)
+    subprocess.run(
+        [_program("slapadd"), "-f", folder / "slapd.conf", "-l", folder / "people.ldif"],
+        check=True,
+        capture_output=True,
+    )
     password = folder / "reader"
     password.write_text("reading only\n")
     password.chmod(0o600)
     plain, tls = free_port(), free_port()
-    own = Slapd(f"ldap://127.0.0.1:{plain}", f"ldaps://127.0.0.1:{tls}", folder / "ca.pem", password)
-    with open(folder / "log", "wb") as log, subprocess.Popen(
-            [_program("slapd"), "-d", "0", "-f", folder / "slapd.conf", "-h", f"{own.plain} {own.tls}"],
-            stdout=log, stderr=log) as server:
+    own = Slapd(
+        f"ldap://127.0.0.1:{plain}", f"ldaps://127.0.0.1:{tls}", folder / "ca.pem", password
+    )
+    with (
+        open(folder / "log", "wb") as log,
+        subprocess.Popen(
+            [
+                _program("slapd"),
+                "-d",
+                "0",
+                "-f",
+                folder / "slapd.conf",
+                "-h",
+                f"{own.plain} {own.tls}",
+            ],
+            stdout=log,
+            stderr=log,
+        ) as server,
+    ):
         try:
             until(lambda: _answers(plain) and _answers(tls), lambda: (folder / "log").read_text())
             yield own

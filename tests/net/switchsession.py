@@ -11,10 +11,14 @@ from cod.switches.driver import SwitchDriver, SwitchTarget
 
 
 def ask(
-    in_reactor: Callable[..., Any], driver: SwitchDriver, target: SwitchTarget, change: Mapping[str, int], *read: str
+    in_reactor: Callable[..., Any],
+    driver: SwitchDriver,
+    target: SwitchTarget,
+    change: Mapping[str, int],
+    *read: str,
 ) -> tuple[Any, Any, str]:
-    """Put ports into VLANs and read others in one session: what was refused, what was read, and what the switch says of
-    itself."""
+    """Put ports into VLANs and read others in one session: what was refused, what was read, and
+    what the switch says of itself."""
 
     async def session() -> tuple[Any, Any, str]:
         opened = await driver.open(target)

@@ -1,4 +1,5 @@
-"""What answers say beside their bodies: where a thing is, its tag, what is allowed, all that is wrong."""
+"""What answers say beside their bodies: where a thing is, its tag, what is allowed, all that is
+wrong."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def test_whatever_is_made_or_will_be_has_a_place(route: Route) -> None:
     assert set(re.findall(r"\{(\w+)\}", route.makes)) <= told, "its reply names it"
     known = {re.sub(r"\{\w+\}", "{}", each.path) for each in ROUTES}
     assert re.sub(r"\{\w+\}", "{}", path).replace("{}@{}", "{}") in known
-    success = openapi.document()["paths"][P + route.path][route.method.lower()]["responses"][str(route.status)]
+    success = openapi.document()["paths"][P + route.path][route.method.lower()]["responses"][
+        str(route.status)
+    ]
     assert "Location" in success["headers"]
 
 
@@ -61,11 +64,16 @@ def test_a_creation_says_where_it_is_and_by_which_tag(served: Served, say: Say) 
         there = follow(served, headers["Location"])
         assert (there[0], there[1]["ETag"]) == (200, headers["ETag"])
         again = say("POST", path, body, Idempotency_Key=path)
-        assert (again[1]["Idempotency-Replayed"], again[1]["Location"]) == ("true", headers["Location"])
+        assert (again[1]["Idempotency-Replayed"], again[1]["Location"]) == (
+            "true",
+            headers["Location"],
+        )
 
 
 def test_a_template_s_place_is_its_revision(served: Served, say: Say) -> None:  # noqa: F811
-    served.tx(images.add, name="debian", state="ready", format="raw", content="disk", created_at=0.0)
+    served.tx(
+        images.add, name="debian", state="ready", format="raw", content="disk", created_at=0.0
+    )
     document = '<template name="web"><image target="disk" name="debian"/></template>'
     status, headers, body = say("POST", "/templates", {"document": document})
     assert (status, headers.get("Location")) == (201, f"{P}/templates/web@1"), body
@@ -74,18 +82,22 @@ def test_a_template_s_place_is_its_revision(served: Served, say: Say) -> None:  
 
 def test_what_is_accepted_says_where_to_look(served: Served, say: Say) -> None:  # noqa: F811
     served.tx(world.add_template)
-    status, headers, made = say("POST", "/vclusters", {"name": "web", "size": 1, "template": "debian", "group": "site"})
+    status, headers, made = say(
+        "POST", "/vclusters", {"name": "web", "size": 1, "template": "debian", "group": "site"}
+    )
     assert (status, headers["Location"]) == (202, f"{P}/vclusters/web"), made
     assert follow(served, headers["Location"])[1]["ETag"] == headers["ETag"]
     status, headers, made = say("DELETE", "/vclusters/web")
     assert (status, headers["Location"]) == (202, f"{P}/vclusters/web")
-    assert say("GET", "/vclusters/web@1", If_None_Match=headers["ETag"])[0] == 304, "it has ended, and can be shown"
+    assert say("GET", "/vclusters/web@1", If_None_Match=headers["ETag"])[0] == 304, (
+        "it has ended, and can be shown"
+    )
     assert say("PATCH", "/groups/site", {"email": "ops@example.org"})[0] == 200
     status, headers, _ = say("POST", "/groups/site/test-notice")
     assert (status, follow(served, headers["Location"])[0]) == (202, 200)
 
 
-def test_changes_can_be_made_one_after_the_other_by_the_tags_of_their_answers(say: Say) -> None:  # noqa: F811
+def test_changes_can_be_made_one_after_another_by_their_answers_tags(say: Say) -> None:  # noqa: F811
     tag = say("GET", "/groups/site")[1]["ETag"]
     for priority in (1, 2, 3):
         status, headers, _ = say("PATCH", "/groups/site", {"priority": priority}, If_Match=tag)
@@ -112,8 +124,11 @@ def test_the_document_has_a_tag(say: Say) -> None:  # noqa: F811
 
 def test_the_document_s_links_lead_to_what_was_made() -> None:
     document = openapi.document()
-    ids = {operation["operationId"]: path for path, methods in document["paths"].items()
-           for operation in methods.values()}
+    ids = {
+        operation["operationId"]: path
+        for path, methods in document["paths"].items()
+        for operation in methods.values()
+    }
     found = 0
     for path, methods in document["paths"].items():
         for operation in methods.values():
@@ -125,14 +140,22 @@ def test_the_document_s_links_lead_to_what_was_made() -> None:
                     for value in link["parameters"].values():
                         assert re.search(r"\$(request\.path\.\w+|response\.body#/\w+)", value)
     assert found > 10
-    templates = document["paths"][f"{P}/templates"]["post"]["responses"]["201"]["links"]["thing"]["parameters"]
+    templates = document["paths"][f"{P}/templates"]["post"]["responses"]["201"]["links"]["thing"][
+        "parameters"
+    ]
     assert templates == {"name": "{$response.body#/name}@{$response.body#/revision}"}
 
 
-@pytest.mark.parametrize(("model", "field", "states"), [
-    ("NodeReply", "state", NodeState), ("VclusterReply", "state", VclusterState),
-    ("RequestReply", "state", RequestState), ("ReclaimReply", "state", ReclaimState),
-    ("CaptureReply", "state", CaptureState)])
+@pytest.mark.parametrize(
+    ("model", "field", "states"),
+    [
+        ("NodeReply", "state", NodeState),
+        ("VclusterReply", "state", VclusterState),
+        ("RequestReply", "state", RequestState),
+        ("ReclaimReply", "state", ReclaimState),
+        ("CaptureReply", "state", CaptureState),
+    ],
+)
 def test_states_are_enums_in_the_document(model: str, field: str, states: Any) -> None:
     schemas = openapi.document()["components"]["schemas"]
     schema = schemas[model]["properties"][field]
@@ -143,7 +166,11 @@ def test_states_are_enums_in_the_document(model: str, field: str, states: Any) -
 def test_no_reply_has_a_state_of_any_text() -> None:
     for name, schema in openapi.document()["components"]["schemas"].items():
         for field, one in schema.get("properties", {}).items():
-            is_free = field in ("state", "from_state", "to_state") and one.get("type") == "string" and "enum" not in one
+            is_free = (
+                field in ("state", "from_state", "to_state")
+                and one.get("type") == "string"
+                and "enum" not in one
+            )
             assert not is_free, name
 
 
@@ -158,10 +185,17 @@ def test_a_filter_by_state_is_a_list_with_commas() -> None:
 # ---------------------------------------------------------------- methods
 
 
-@pytest.mark.parametrize(("path", "allowed"), [
-    ("/groups", "GET, POST, HEAD, OPTIONS"), ("/groups/site", "GET, PATCH, DELETE, HEAD, OPTIONS"),
-    ("/openapi.json", "GET, HEAD, OPTIONS"), ("/events", "GET, HEAD, OPTIONS"),
-    ("/nodes/n1/quarantine", "POST, OPTIONS"), ("/uploads", "GET, POST, HEAD, OPTIONS")])
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/groups", "GET, POST, HEAD, OPTIONS"),
+        ("/groups/site", "GET, PATCH, DELETE, HEAD, OPTIONS"),
+        ("/openapi.json", "GET, HEAD, OPTIONS"),
+        ("/events", "GET, HEAD, OPTIONS"),
+        ("/nodes/n1/quarantine", "POST, OPTIONS"),
+        ("/uploads", "GET, POST, HEAD, OPTIONS"),
+    ],
+)
 def test_what_is_allowed_is_said_truly(served: Served, say: Say, path: str, allowed: str) -> None:  # noqa: F811
     status, headers, problem = say("PUT", path, {})
     assert (status, headers["Allow"], problem["code"]) == (405, allowed, "method_not_allowed")
@@ -191,10 +225,15 @@ def test_unknown_parameters_are_refused_by_every_route(served: Served) -> None:
             continue
         if status == 422 and problem.get("field") != "nonsense":
             continue  # its body is incomplete, which is found first
-        assert (status, (problem or {}).get("field")) == (422, "nonsense"), f"{route.method} {route.path}: {problem}"
+        assert (status, (problem or {}).get("field")) == (
+            422,
+            "nonsense",
+        ), f"{route.method} {route.path}: {problem}"
 
 
-@pytest.mark.parametrize("path", ["/openapi.json?x=1", "/health?x=1", "/groups/site?x=1", "/states?x="])
+@pytest.mark.parametrize(
+    "path", ["/openapi.json?x=1", "/health?x=1", "/groups/site?x=1", "/states?x="]
+)
 def test_unknown_parameters_are_refused_where_none_are_taken(say: Say, path: str) -> None:  # noqa: F811
     status, _, problem = say("GET", path)
     assert (status, problem["field"], problem["detail"]) == (422, "x", "is not known here")
@@ -213,7 +252,9 @@ def test_a_body_where_none_is_wanted(served: Served, say: Say) -> None:  # noqa:
 
 
 def test_all_that_is_wrong_is_said_at_once(say: Say) -> None:  # noqa: F811
-    status, _, problem = say("POST", "/vclusters", {"name": "No Name", "size": 0, "group": 7, "colour": "red"})
+    status, _, problem = say(
+        "POST", "/vclusters", {"name": "No Name", "size": 0, "group": 7, "colour": "red"}
+    )
     assert status == 422
     named = [one["field"] for one in problem["errors"]]
     assert named == ["name", "size", "template", "group", "colour"]
@@ -228,7 +269,9 @@ def test_all_that_is_wrong_is_said_at_once(say: Say) -> None:  # noqa: F811
 def test_whether_it_answers_may_be_asked_by_anybody(served: Served) -> None:
     def health(token: str | None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
-        connection.request("GET", f"{P}/health", headers={"Authorization": f"Bearer {token}"} if token else {})
+        connection.request(
+            "GET", f"{P}/health", headers={"Authorization": f"Bearer {token}"} if token else {}
+        )
         reply = connection.getresponse()
         return reply.status, json.loads(reply.read())
 
@@ -245,14 +288,23 @@ def fetched(
     served: Served, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
-    connection.request(method, P + path, headers={"Authorization": f"Bearer {ADMIN}", **{
-        name.replace("_", "-"): value for name, value in headers.items()}})
+    connection.request(
+        method,
+        P + path,
+        headers={
+            "Authorization": f"Bearer {ADMIN}",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        },
+    )
     reply = connection.getresponse()
     return reply.status, reply.headers, reply.read()
 
 
 def test_long_answers_are_packed_for_who_takes_that(served: Served) -> None:
-    plain, packed = fetched(served, "/states"), fetched(served, "/states", Accept_Encoding="br, gzip;q=0.8")
+    plain, packed = (
+        fetched(served, "/states"),
+        fetched(served, "/states", Accept_Encoding="br, gzip;q=0.8"),
+    )
     assert (plain[1]["Content-Encoding"], packed[1]["Content-Encoding"]) == (None, "gzip")
     assert plain[1]["Vary"] == packed[1]["Vary"] == "Accept-Encoding"
     assert gzip.decompress(packed[2]) == plain[2]
@@ -263,7 +315,9 @@ def test_long_answers_are_packed_for_who_takes_that(served: Served) -> None:
     for tag in (plain[1]["ETag"], packed[1]["ETag"]):
         assert fetched(served, "/states", If_None_Match=tag)[0] == 304
         assert fetched(served, "/states", If_None_Match=tag, Accept_Encoding="gzip")[0] == 304
-    assert fetched(served, "/health", Accept_Encoding="gzip")[1]["Content-Encoding"] is None, "too short to be worth it"
+    assert fetched(served, "/health", Accept_Encoding="gzip")[1]["Content-Encoding"] is None, (
+        "too short to be worth it"
+    )
 
 
 def test_a_change_may_be_bound_to_the_tag_of_a_packed_answer(served: Served, say: Say) -> None:  # noqa: F811
@@ -273,42 +327,72 @@ def test_a_change_may_be_bound_to_the_tag_of_a_packed_answer(served: Served, say
     if headers["Content-Encoding"] == "gzip":
         assert headers["ETag"].endswith('-gzip"')
     packed = headers["ETag"].removesuffix('"').removesuffix("-gzip") + '-gzip"'
-    status, _, _ = ask(served, "POST", f"{P}/nodes/n1/quarantine", b'{"reason": "x"}', ADMIN, {"If-Match": packed})
+    status, _, _ = ask(
+        served, "POST", f"{P}/nodes/n1/quarantine", b'{"reason": "x"}', ADMIN, {"If-Match": packed}
+    )
     assert status == 200
 
 
-@pytest.mark.parametrize(("method", "path", "body"), [
-    ("POST", "/tokens", {"name": "new"}),
-    ("POST", "/users", {"name": "new"}),
-    ("POST", "/invitations", {"email": "new@example.org"}),
-    ("POST", "/groups/site/invitations", {"role": "viewer", "email": "new@example.org"}),
-    ("GET", "/groups/site/webhook-secret", None),
-    ("POST", "/groups/site/webhook-secret", {}),
-], ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/tokens", {"name": "new"}),
+        ("POST", "/users", {"name": "new"}),
+        ("POST", "/invitations", {"email": "new@example.org"}),
+        ("POST", "/groups/site/invitations", {"role": "viewer", "email": "new@example.org"}),
+        ("GET", "/groups/site/webhook-secret", None),
+        ("POST", "/groups/site/webhook-secret", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_an_answer_with_a_secret_is_not_packed(
     served: Served, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: Any
 ) -> None:
-    """Text that others can choose, packed together with a secret, shows the secret in the length (BREACH)."""
+    """Text that others can choose, packed together with a secret, shows the secret in the length
+    (BREACH)."""
     monkeypatch.setattr(request, "WORTH_PACKING", 1)
-    served.tx(groups.change, served.tx(groups.by_name, "site").id, webhook="https://hooks.example.org/")
+    served.tx(
+        groups.change, served.tx(groups.by_name, "site").id, webhook="https://hooks.example.org/"
+    )
     control = ask(served, "POST", f"{P}/groups", b'{"name": "g"}', ADMIN)
     assert control[0] == 201, control
-    assert fetched(served, "/groups/g", Accept_Encoding="gzip")[1]["Content-Encoding"] == "gzip", "others are packed"
-    status, headers, said = ask(served, method, P + path, None if body is None else json.dumps(body).encode(), ADMIN,
-                                {"Accept-Encoding": "gzip"})
+    assert fetched(served, "/groups/g", Accept_Encoding="gzip")[1]["Content-Encoding"] == "gzip", (
+        "others are packed"
+    )
+    status, headers, said = ask(
+        served,
+        method,
+        P + path,
+        None if body is None else json.dumps(body).encode(),
+        ADMIN,
+        {"Accept-Encoding": "gzip"},
+    )
     assert status in (200, 201), said
     assert "content-encoding" not in {name.lower() for name in headers}
 
 
-def test_an_answer_to_a_browsers_session_is_not_packed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_to_a_browsers_session_is_not_packed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(request, "WORTH_PACKING", 1)
     shown = signed_in(served).ask("GET", f"{P}/me")
     assert (shown.status, shown.headers["Content-Encoding"]) == (200, None)
 
 
-@pytest.mark.parametrize(("header", "takes"), [
-    ("", False), ("gzip", True), ("GZIP", True), ("identity", False), ("*", True), ("gzip;q=0", False),
-    ("*;q=1, gzip;q=0.0", False), ("br;q=1.0, gzip; q=0.5", True), ("deflate, *;q=0", False)])
+@pytest.mark.parametrize(
+    ("header", "takes"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("GZIP", True),
+        ("identity", False),
+        ("*", True),
+        ("gzip;q=0", False),
+        ("*;q=1, gzip;q=0.0", False),
+        ("br;q=1.0, gzip; q=0.5", True),
+        ("deflate, *;q=0", False),
+    ],
+)
 def test_who_takes_gzip(header: str, takes: bool) -> None:
     assert gzips(header) is takes
 
@@ -321,8 +405,11 @@ CHECK = f"{P}/templates/check", b'{"document": "<template/>", "group": "site"}'
 
 def test_every_answer_to_a_rationed_question_says_what_is_left(served: Served) -> None:
     def limits(headers: dict[str, str]) -> dict[str, str]:
-        return {name.lower().removeprefix("ratelimit-"): value for name, value in headers.items()
-                if name.lower().startswith("ratelimit-")}
+        return {
+            name.lower().removeprefix("ratelimit-"): value
+            for name, value in headers.items()
+            if name.lower().startswith("ratelimit-")
+        }
 
     def asked() -> tuple[int, dict[str, str]]:
         status, headers, _ = ask(served, "POST", *CHECK, ADMIN)
@@ -341,8 +428,10 @@ def test_every_answer_to_a_rationed_question_says_what_is_left(served: Served) -
 
 def test_who_asks_too_often_is_told_when_to_come_again() -> None:
     wrong = unexpected(SlowDown(12.2))
-    assert (wrong.status, wrong.headers()) == (429, {
-        "Retry-After": "13", "RateLimit-Remaining": "0", "RateLimit-Reset": "13"})
+    assert (wrong.status, wrong.headers()) == (
+        429,
+        {"Retry-After": "13", "RateLimit-Remaining": "0", "RateLimit-Reset": "13"},
+    )
 
 
 def test_every_link_that_a_change_tells_can_be_found() -> None:
@@ -358,7 +447,17 @@ def test_every_link_that_a_change_tells_can_be_found() -> None:
 
 
 def test_a_refusal_of_the_server_s_is_json_with_all_that_is_wrong(served: Served) -> None:
-    words = ("vcluster", "create", "Web", "--size", "9", "--template", "debian", "--group", "No Group")
+    words = (
+        "vcluster",
+        "create",
+        "Web",
+        "--size",
+        "9",
+        "--template",
+        "debian",
+        "--group",
+        "No Group",
+    )
     result = run(served, *words, "--json", code=1)
     error = json.loads(result.stderr)["error"]
     assert result.stdout == ""

@@ -23,13 +23,25 @@ from tests.net.rawhttp import ask
 @pytest.fixture
 def say(served: Served) -> Callable[..., tuple[int, dict[str, str], Any]]:
     """(status, headers, JSON) of a request by the local administrator or another."""
-    def said(method: str, path: str, body: Any = None, token: str | None = None, **headers: str) -> Any:
-        return ask(served, method, "/api/v1" + path, None if body is None else json.dumps(body).encode(), token,
-                   {name.replace("_", "-"): value for name, value in headers.items()})
+
+    def said(
+        method: str, path: str, body: Any = None, token: str | None = None, **headers: str
+    ) -> Any:
+        return ask(
+            served,
+            method,
+            "/api/v1" + path,
+            None if body is None else json.dumps(body).encode(),
+            token,
+            {name.replace("_", "-"): value for name, value in headers.items()},
+        )
+
     return said
 
 
-def test_a_creation_that_is_repeated_with_its_key_is_answered_the_same(served: Served, say: Any) -> None:
+def test_a_creation_that_is_repeated_with_its_key_is_answered_the_same(
+    served: Served, say: Any
+) -> None:
     first = say("POST", "/groups", {"name": "physics"}, Idempotency_Key="a")
     again = say("POST", "/groups", {"name": "physics"}, Idempotency_Key="a")
     assert (first[0], again[0]) == (201, 201)
@@ -59,14 +71,24 @@ def test_what_was_refused_may_be_asked_again_under_its_key(served: Served, say: 
 
 def test_of_two_at_once_one_is_done(served: Served, say: Any) -> None:
     with ThreadPoolExecutor(4) as threads:
-        asked = threads.map(lambda _: say("POST", "/groups", {"name": "physics"}, Idempotency_Key="a"), range(4))
+        asked = threads.map(
+            lambda _: say("POST", "/groups", {"name": "physics"}, Idempotency_Key="a"), range(4)
+        )
         answers = list(asked)
     assert {status for status, _, _ in answers} == {201}
     assert sum("Idempotency-Replayed" not in headers for _, headers, _ in answers) == 1
 
 
 def test_a_secret_is_not_kept(served: Served) -> None:
-    once = partial(flow.once, flow=lambda tx: "value", key="k", question="q", status=201, body=lambda value: "", now=1)
+    once = partial(
+        flow.once,
+        flow=lambda tx: "value",
+        key="k",
+        question="q",
+        status=201,
+        body=lambda value: "",
+        now=1,
+    )
     assert served.tx(once) == "value"
     assert served.tx(replies.begin, "k", "q", 2.0) == replies.Kept("q", 201, "")
 
@@ -74,8 +96,13 @@ def test_a_secret_is_not_kept(served: Served) -> None:
 def test_answers_with_secrets_in_them_are_marked() -> None:
     for route in ROUTES:
         fields = set(getattr(route.reply, "model_fields", {}))
-        public = {"fingerprint", "subject"}  # of keys that are no secret; of notices, whose links are pages
-        if keyed(route) and fields & {"secret", "token", "key", "link", "password"} and not fields & public:
+        # of keys that are no secret; of notices, whose links are pages
+        public = {"fingerprint", "subject"}
+        if (
+            keyed(route)
+            and fields & {"secret", "token", "key", "link", "password"}
+            and not fields & public
+        ):
             assert route.secret, f"{route.method} {route.path}: its answer would be kept"
 
 
@@ -104,7 +131,9 @@ def test_a_thing_is_changed_only_as_it_was_seen(say: Any) -> None:
     assert say("GET", "/groups/site")[2]["priority"] == 2
 
 
-def test_a_verb_and_a_deletion_look_at_the_thing_that_they_are_about(served: Served, say: Any) -> None:
+def test_a_verb_and_a_deletion_look_at_the_thing_that_they_are_about(
+    served: Served, say: Any
+) -> None:
     add_node(served, "n1", 1)
     seen = say("GET", "/nodes/n1")[1]["ETag"]
     assert say("POST", "/nodes/n1/quarantine", {"reason": "smoke"}, If_Match='"x"')[0] == 412
@@ -124,17 +153,25 @@ def test_every_change_of_a_thing_that_can_be_seen_has_its_twin() -> None:
             assert found is not None
             assert found.path == route.path
     verb = next(route for route in ROUTES if route.path == "/vclusters/{name}/extend")
-    collection = next(route for route in ROUTES if route.path == "/groups" and route.method == "POST")
+    collection = next(
+        route for route in ROUTES if route.path == "/groups" and route.method == "POST"
+    )
     about = resource_get(verb)
     assert about is not None
-    assert (about.method, about.path, resource_get(collection)) == ("GET", "/vclusters/{name}", None)
+    assert (about.method, about.path, resource_get(collection)) == (
+        "GET",
+        "/vclusters/{name}",
+        None,
+    )
 
 
 def test_headers_may_be_any_bytes(served: Served) -> None:
     for header in (b"If-Match", b"If-None-Match", b"Idempotency-Key", b"Content-Type", b"Accept"):
         with socket.create_connection(("127.0.0.1", served.server.ports[0]), timeout=60) as line:
-            line.sendall(b"GET /api/v1/groups/site HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer cod_admin\r\n"
-                         + header + b": \x9a\xff\r\n\r\n")
+            line.sendall(
+                b"GET /api/v1/groups/site HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer"
+                b" cod_admin\r\n" + header + b": \x9a\xff\r\n\r\n"
+            )
             reply = http.client.HTTPResponse(line)
             reply.begin()
             assert reply.status == 200, header
@@ -150,10 +187,15 @@ def test_tags() -> None:
     assert not fits(tag(b"[]"), body)
 
 
-@pytest.mark.parametrize("rubbish", [
-    b"nonsense\r\n\r\n", b"GET /api/v1/nodes HTTP/1.1\r\nHost x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-    b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"])
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /api/v1/nodes HTTP/1.1\r\nHost x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
 def test_what_is_no_http_gets_a_problem_document(served: Served, rubbish: bytes) -> None:
     with socket.create_connection(("127.0.0.1", served.server.ports[0]), timeout=60) as line:
         line.sendall(rubbish)

@@ -38,7 +38,9 @@ def test_a_proxy_s_places_are_everybody_s(monkeypatch: pytest.MonkeyPatch) -> No
 
 def is_answered(port: int) -> bool:
     """Return whether a request is answered that comes on a connection of its own."""
-    line = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=ssl._create_unverified_context())
+    line = http.client.HTTPSConnection(
+        "127.0.0.1", port, timeout=60, context=ssl._create_unverified_context()
+    )
     try:
         line.request("GET", "/sign-in")
         return line.getresponse().status == 200
@@ -49,7 +51,11 @@ def is_answered(port: int) -> bool:
 
 
 def test_one_too_many_is_cut_off_and_there_is_room_again_when_one_leaves(
-    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path,
+    pool: Pool,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    site: Site,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(channel, "MOST", 2)

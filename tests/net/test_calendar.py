@@ -1,4 +1,6 @@
-"""The calendar: over the API, on the command line and as a page; others' vclusters have no names."""
+"""The calendar: over the API, on the command line and as a page; others' vclusters have no
+names."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -22,24 +24,48 @@ WEEK = {"from": NOW, "to": NOW + 7 * DAY}
 
 
 def planned(tx: Any) -> None:
-    """batch (physics) has nodes reserved and gets some by a move; farm (web) has nodes reserved, and no lease's end;
-    notebooks drains."""
-    rows = ((21, 1, {"kind": "grow", "starts_at": NOW + DAY, "duration": 2 * DAY}),
-            (22, 3, {"kind": "grow", "starts_at": NOW - HOUR, "duration": DAY}),
-            (23, 1, {"kind": "move", "source_id": 2, "deadline": NOW + HOUR, "granted": 1}))
+    """batch (physics) has nodes reserved and gets some by a move; farm (web) has nodes reserved,
+    and no lease's end; notebooks drains."""
+    rows = (
+        (21, 1, {"kind": "grow", "starts_at": NOW + DAY, "duration": 2 * DAY}),
+        (22, 3, {"kind": "grow", "starts_at": NOW - HOUR, "duration": DAY}),
+        (23, 1, {"kind": "move", "source_id": 2, "deadline": NOW + HOUR, "granted": 1}),
+    )
     for number, vcluster, columns in rows:
-        tx.execute(insert(t.node_requests).values(
-            id=number, vcluster_id=vcluster, state="pending", reason="", priority=1, submitted_at=NOW, **columns))
-        tx.execute(insert(t.request_tuples).values(
-            request_id=number, position=0, count=3, template_id=1, attributes=""))
-    for number, changes in ((3, {"expires_at": None}), (2, {"expires_at": NOW - HOUR, "drain_until": NOW + HOUR})):
+        tx.execute(
+            insert(t.node_requests).values(
+                id=number,
+                vcluster_id=vcluster,
+                state="pending",
+                reason="",
+                priority=1,
+                submitted_at=NOW,
+                **columns,
+            )
+        )
+        tx.execute(
+            insert(t.request_tuples).values(
+                request_id=number, position=0, count=3, template_id=1, attributes=""
+            )
+        )
+    for number, changes in (
+        (3, {"expires_at": None}),
+        (2, {"expires_at": NOW - HOUR, "drain_until": NOW + HOUR}),
+    ):
         tx.execute(update(t.vclusters).where(t.vclusters.c.id == number).values(**changes))
 
 
 def bars(row: Any) -> list[tuple[str, int, float, float | None]]:
     """A row's bars: what, nodes, from, until in hours from now on."""
-    return [(bar["kind"], bar["nodes"], round((bar["start"] - NOW) / HOUR, 1),
-             None if bar["end"] is None else round((bar["end"] - NOW) / HOUR, 1)) for bar in row["bars"]]
+    return [
+        (
+            bar["kind"],
+            bar["nodes"],
+            round((bar["start"] - NOW) / HOUR, 1),
+            None if bar["end"] is None else round((bar["end"] - NOW) / HOUR, 1),
+        )
+        for bar in row["bars"]
+    ]
 
 
 def test_who_has_nodes_until_when_and_what_comes(there: Served) -> None:
@@ -49,7 +75,10 @@ def test_who_has_nodes_until_when_and_what_comes(there: Served) -> None:
     held = bars(found["batch"])[0]
     assert held == ("held", 9, -0.2, 72.0)
     assert sum(found["batch"]["types"].values()) == 9
-    assert bars(found["batch"])[1:] == [("moving", 2, 1.0, 72.0), ("reserved", 3, 24.0, 72.0)], "one has moved already"
+    assert bars(found["batch"])[1:] == [
+        ("moving", 2, 1.0, 72.0),
+        ("reserved", 3, 24.0, 72.0),
+    ], "one has moved already"
     late = next(bar for bar in bars(found["farm"]) if bar[0] == "reserved")
     assert late == ("reserved", 3, 0.0, 24.0), "what is late begins now, for all of its time"
     assert next(bar for bar in bars(found["farm"]) if bar[0] == "held")[3] is None
@@ -72,8 +101,14 @@ def test_others_vclusters_have_bars_without_names(there: Served) -> None:
     there.tx(planned)
     found = as_user(there, "vera", "physics", Role.VIEWER).get("/calendar", **WEEK)
     assert [(row["group"], row["vcluster"]) for row in found["rows"]] == [
-        ("physics", "batch"), ("physics", "notebooks"), (None, None)]
-    assert [bar["kind"] for bar in found["rows"][2]["bars"]] == ["held", "reserved"], "what they lose is theirs to know"
+        ("physics", "batch"),
+        ("physics", "notebooks"),
+        (None, None),
+    ]
+    assert [bar["kind"] for bar in found["rows"][2]["bars"]] == [
+        "held",
+        "reserved",
+    ], "what they lose is theirs to know"
     assert all(bar["request"] is None for bar in found["rows"][2]["bars"])
     assert [bar["request"] for bar in found["rows"][0]["bars"]] == [None, 23, 21]
 
@@ -94,8 +129,10 @@ def test_the_page(there: Served) -> None:
     assert "batch" in drawn
     assert "another cluster: 3 nodes reserved in advance" in drawn
     assert "now" in drawn
-    places = [(float(one.get("x")), float(one.get("y")), float(one.get("width")))
-              for one in page.tree.xpath("//svg[@class='chart']//rect[title[contains(., 'batch')]]")]
+    places = [
+        (float(one.get("x")), float(one.get("y")), float(one.get("width")))
+        for one in page.tree.xpath("//svg[@class='chart']//rect[title[contains(., 'batch')]]")
+    ]
     assert len(places) == 3
     assert len({y for _, y, _ in places}) == 3, "bars of the same time lie below each other"
     assert "farm" not in page.words

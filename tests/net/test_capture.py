@@ -1,4 +1,5 @@
-"""A whole capture on loopback: the agent's program reads a file as its disk, confd orders, the image server receives.
+"""A whole capture on loopback: the agent's program reads a file as its disk, confd orders, the
+image server receives.
 
 Then the image is primed onto another file, and both must hold the same.
 """
@@ -57,15 +58,25 @@ QUICK = Patience(stall=60.0, tries=5, pause=0.05)
 class World:
     """An image server, a confd, and one machine of the reserve whose disk is not COD's."""
 
-    def __init__(self, folder: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site) -> None:
-        self.folder, self.engine, self.pool, self.reactor, self.in_reactor = folder, engine, pool, reactor, in_reactor
+    def __init__(
+        self, folder: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site
+    ) -> None:
+        self.folder, self.engine, self.pool, self.reactor, self.in_reactor = (
+            folder,
+            engine,
+            pool,
+            reactor,
+            in_reactor,
+        )
         self.images = folder / "images"
         self.images.mkdir()
         self.port = 0
         self.site = replace(site, images=ImageRules(open=True))
         self.serve()
         self.site = replace(self.site, http_port=self.port)
-        self.confd = ConfdServer(AgentConnection, reactor, pool, SiteRef(self.site), "one", ["127.0.0.1"], 0)
+        self.confd = ConfdServer(
+            AgentConnection, reactor, pool, SiteRef(self.site), "one", ["127.0.0.1"], 0
+        )
         in_reactor(self.confd.startService)
         self.running: threading.Thread | None = None
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
@@ -76,10 +87,19 @@ class World:
         return full_disk.make(self.folder / "disk")
 
     def serve(self) -> None:
-        self.captures = Captures(self.reactor, self.pool, SiteRef(self.site), self.images, time.time)
-        self.http = HttpServer(self.reactor, self.pool, SiteRef(self.site), self.folder, self.images, ["127.0.0.1"],
-                               self.port,
-                               captures=self.captures)
+        self.captures = Captures(
+            self.reactor, self.pool, SiteRef(self.site), self.images, time.time
+        )
+        self.http = HttpServer(
+            self.reactor,
+            self.pool,
+            SiteRef(self.site),
+            self.folder,
+            self.images,
+            ["127.0.0.1"],
+            self.port,
+            captures=self.captures,
+        )
         for service in (self.captures, self.http):
             self.in_reactor(service.startService)
         self.port = self.http.port
@@ -94,10 +114,23 @@ class World:
 
         def boots(tx: Any) -> None:
             now = time.time()
-            nodes.add(tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="foreign")
-            bindings.add(tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)])
-            script.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
-                        site=self.site)
+            nodes.add(
+                tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="foreign"
+            )
+            bindings.add(
+                tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)]
+            )
+            script.mint(
+                tx,
+                MAC,
+                "127.0.0.1",
+                secret.id,
+                made.salt,
+                made.stored_key,
+                made.server_key,
+                now=now,
+                site=self.site,
+            )
 
         in_transaction(self.engine, boots)
         (self.folder / "secret").write_text(str(secret))
@@ -105,16 +138,43 @@ class World:
     def agent(self) -> None:
         """Start the agent and wait until it idles."""
         self.mint()
-        given = parse(["--confd", f"127.0.0.1:{self.confd.port}", "--mac", MAC, "--secret",
-                       str(self.folder / "secret"), "--root", str(self.folder / "root"), "--disk", str(self.disk),
-                       "--reboot-command", "true", "--poweroff-command", "true", "--once"])
-        self.running = threading.Thread(target=ctramp.main, args=(ctramp.Options(**given),), daemon=True)
+        given = parse(
+            [
+                "--confd",
+                f"127.0.0.1:{self.confd.port}",
+                "--mac",
+                MAC,
+                "--secret",
+                str(self.folder / "secret"),
+                "--root",
+                str(self.folder / "root"),
+                "--disk",
+                str(self.disk),
+                "--reboot-command",
+                "true",
+                "--poweroff-command",
+                "true",
+                "--once",
+            ]
+        )
+        self.running = threading.Thread(
+            target=ctramp.main, args=(ctramp.Options(**given),), daemon=True
+        )
         self.running.start()
         self.wait(lambda: self.node().state == "inactive")
 
     def want(self, **more: Any) -> None:
-        in_transaction(self.engine, captures.want, name="n1", image="mine", secret=SECRET, site=self.site,
-                       now=time.time(), actor="user:ann", **more)
+        in_transaction(
+            self.engine,
+            captures.want,
+            name="n1",
+            image="mine",
+            secret=SECRET,
+            site=self.site,
+            now=time.time(),
+            actor="user:ann",
+            **more,
+        )
         self.in_reactor(self.confd.poll)
 
     def show(self) -> Any:
@@ -126,7 +186,9 @@ class World:
         return node
 
     def wait(self, condition: Callable[[], Any]) -> None:
-        until(condition, lambda: (self.node(), self.show() if self.node().state != "new" else ""), 60)
+        until(
+            condition, lambda: (self.node(), self.show() if self.node().state != "new" else ""), 60
+        )
 
     # ------------------------------------------------------------ by hand
 
@@ -136,16 +198,22 @@ class World:
     def deposit(self) -> Deposit:
         return Deposit(f"http://127.0.0.1:{self.port}/captures/{self.order()}", SECRET, 0)
 
-    def ask(self, method: str, path: str, body: bytes = b"", secret: str = SECRET) -> tuple[int, bytes]:
+    def ask(
+        self, method: str, path: str, body: bytes = b"", secret: str = SECRET
+    ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with suppress(OSError):  # it is refused before it was all sent
-            connection.request(method, f"/captures/{path}", body, {"Authorization": f"Bearer {secret}"})
+            connection.request(
+                method, f"/captures/{path}", body, {"Authorization": f"Bearer {secret}"}
+            )
         response = connection.getresponse()
         return response.status, response.read()
 
 
 @pytest.fixture
-def world(tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site) -> Iterator[World]:
+def world(
+    tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site
+) -> Iterator[World]:
     subnet = replace(site.subnets[0], server="127.0.0.1", network="127.0.0.0/8")
     site = replace(site, subnets=(subnet,), policy=Policy(auto_approve=True, heartbeat=0.5))
     world = World(tmp_path, engine, pool, reactor, in_reactor, site)
@@ -170,8 +238,16 @@ def taking(world: World) -> World:
         sessions.open(tx, node.id, "one", "127.0.0.1", time.time())
 
     in_transaction(world.engine, there)
-    in_transaction(world.engine, captures.want, name="n1", image="mine", secret=SECRET, site=world.site,
-                   now=time.time(), actor="user:ann")
+    in_transaction(
+        world.engine,
+        captures.want,
+        name="n1",
+        image="mine",
+        secret=SECRET,
+        site=world.site,
+        now=time.time(),
+        actor="user:ann",
+    )
     return world
 
 
@@ -180,7 +256,9 @@ def primed(world: World, image: str) -> Path:
     row = in_transaction(world.engine, images.named, [image])[image]
     other = world.folder / "other"
     other.write_bytes(b"\xaa" * (48 << 20))
-    source = ImageSource("disk", f"http://127.0.0.1:{world.port}/images/{row.digest}", "chunks", row.digest, row.size)
+    source = ImageSource(
+        "disk", f"http://127.0.0.1:{world.port}/images/{row.digest}", "chunks", row.digest, row.size
+    )
     order = Order("9.9", "prime", images=(source,), verify=True, seed={"meta-data": "of node n2"})
     cprime.prime(order, [file_disk(other)], lambda *_: None, QUICK)
     return other
@@ -212,7 +290,9 @@ def test_an_agent_captures_and_another_disk_is_primed_with_it(world: World, tmp_
     assert not list(world.images.glob(".capture-*"))
 
 
-def test_a_server_that_is_started_again_in_the_middle_goes_on(taking: World, tmp_path: Path) -> None:
+def test_a_server_that_is_started_again_in_the_middle_goes_on(
+    taking: World, tmp_path: Path
+) -> None:
     world, told = taking, []
 
     def progress(phase: str, done: int, total: int, rate: float) -> None:
@@ -224,15 +304,21 @@ def test_a_server_that_is_started_again_in_the_middle_goes_on(taking: World, tmp
     world.serve()
     assert world.ask("GET", world.order()) == (200, json.dumps({"at": CHUNK}).encode())
     assert world.ask("PUT", f"{world.order()}/0", body)[0] == 409
-    done = capture.capture(Order(world.order(), "capture", deposit=world.deposit()), [file_disk(world.disk)], progress,
-                           QUICK)
+    done = capture.capture(
+        Order(world.order(), "capture", deposit=world.deposit()),
+        [file_disk(world.disk)],
+        progress,
+        QUICK,
+    )
     assert world.show().state == "done"
     assert told[-1] == done.bytes_written
     row = in_transaction(world.engine, images.named, ["mine"])["mine"]
     assert verify(world.images, row.digest).bad == ()
 
 
-def test_an_agent_sends_again_what_a_server_has_lost(taking: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_sends_again_what_a_server_has_lost(
+    taking: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = taking
     put = capture.Sender.put
     calls = []
@@ -242,26 +328,35 @@ def test_an_agent_sends_again_what_a_server_has_lost(taking: World, monkeypatch:
         if len(calls) == 2:
             world.stop()
             for path in world.images.glob(".capture-*/chunks"):
-                os.truncate(path, wire.HEAD.size)  # the machine went down before more of it was on the disk
+                # the machine went down before more of it was on the disk
+                os.truncate(path, wire.HEAD.size)
             world.serve()
         put(self, piece, at, end)
 
     monkeypatch.setattr(capture.Sender, "put", lossy)
-    capture.capture(Order(world.order(), "capture", deposit=world.deposit()), [file_disk(world.disk)], lambda *_: None,
-                    QUICK)
+    capture.capture(
+        Order(world.order(), "capture", deposit=world.deposit()),
+        [file_disk(world.disk)],
+        lambda *_: None,
+        QUICK,
+    )
     assert calls.count(CHUNK) == 1  # the second time it began where the server was
     row = in_transaction(world.engine, images.named, ["mine"])["mine"]
     assert verify(world.images, row.digest).bad == ()
 
 
-def test_cancelling_ends_the_agents_work_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelling_ends_the_agents_work_and_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go = threading.Event()
     put = capture.Sender.put
     monkeypatch.setattr(capture.Sender, "put", lambda *args: (go.wait(120), put(*args))[-1])
     world.agent()
     world.want()
     world.wait(lambda: world.show().state == "running" and world.show().total)
-    in_transaction(world.engine, captures.cancel, name="n1", site=world.site, now=time.time(), actor="user:ann")
+    in_transaction(
+        world.engine, captures.cancel, name="n1", site=world.site, now=time.time(), actor="user:ann"
+    )
     world.in_reactor(world.confd.poll)
     go.set()
     world.wait(lambda: world.node().state == "inactive")
@@ -278,8 +373,15 @@ def test_cancelling_ends_the_agents_work_and_leaves_nothing(world: World, monkey
 def test_strangers_are_refused_before_their_bodies_are_read(taking: World) -> None:
     world = taking
     body = os.urandom(wire.LARGEST - 100)
-    for order, secret in ((world.order(), "00" * 32), (world.order(), ""), ("1.99", SECRET), ("9.1", SECRET),
-                          ("..", SECRET), ("", SECRET), ("%2e%2e", SECRET)):
+    for order, secret in (
+        (world.order(), "00" * 32),
+        (world.order(), ""),
+        ("1.99", SECRET),
+        ("9.1", SECRET),
+        ("..", SECRET),
+        ("", SECRET),
+        ("%2e%2e", SECRET),
+    ):
         for method, path in (("GET", order), ("PUT", f"{order}/0"), ("POST", order)):
             status = world.ask(method, path, b"" if method == "GET" else body, secret)[0]
             assert status in (403, 404, 405), (method, path)
@@ -287,9 +389,15 @@ def test_strangers_are_refused_before_their_bodies_are_read(taking: World) -> No
 
 
 NONSENSE = [
-    ("PUT", "{}/0", b"rubbish", 400), ("PUT", "{}/x", b"", 409), ("PUT", "{}/1048576", b"", 409),
-    ("PUT", "{}", b"", 404), ("PUT", "{}/0/1", b"", 404), ("DELETE", "{}", b"", 404), ("POST", "{}", b"", 400),
-    ("PUT", "{}/0", bytes(wire.LARGEST + 1), 400), ("POST", "{}", b"[]", 400),
+    ("PUT", "{}/0", b"rubbish", 400),
+    ("PUT", "{}/x", b"", 409),
+    ("PUT", "{}/1048576", b"", 409),
+    ("PUT", "{}", b"", 404),
+    ("PUT", "{}/0/1", b"", 404),
+    ("DELETE", "{}", b"", 404),
+    ("POST", "{}", b"", 400),
+    ("PUT", "{}/0", bytes(wire.LARGEST + 1), 400),
+    ("POST", "{}", b"[]", 400),
     ("POST", "{}", b'{"size": 1, "at": 0, "partitions": [{}]}', 400),
     ("POST", "{}", b'{"size": 0, "at": 0, "partitions": []}', 400),
     ("POST", "{}", b'{"size": 5, "at": 7, "partitions": []}', 409),
@@ -298,7 +406,11 @@ NONSENSE = [
 
 def test_what_makes_no_sense_is_refused(taking: World) -> None:
     for method, path, body, status in NONSENSE:
-        assert taking.ask(method, path.format(taking.order()), body)[0] == status, (method, path, body[:40])
+        assert taking.ask(method, path.format(taking.order()), body)[0] == status, (
+            method,
+            path,
+            body[:40],
+        )
         assert store.digests(taking.images) == frozenset()
         assert taking.ask("GET", taking.order())[0] == 200
 
@@ -307,8 +419,12 @@ def test_a_quota_ends_it(taking: World) -> None:
     world = taking
     world.captures._room[world.order()] = 1000
     with pytest.raises(PrimeError, match="may have 1000 bytes more"):
-        capture.capture(Order(world.order(), "capture", deposit=world.deposit()), [file_disk(world.disk)],
-                        lambda *_: None, QUICK)
+        capture.capture(
+            Order(world.order(), "capture", deposit=world.deposit()),
+            [file_disk(world.disk)],
+            lambda *_: None,
+            QUICK,
+        )
 
 
 def test_what_is_left_of_other_orders_is_swept(taking: World) -> None:
@@ -324,8 +440,12 @@ def test_what_is_left_of_other_orders_is_swept(taking: World) -> None:
 
 def test_an_agent_that_reads_an_unreadable_disk_says_so(taking: World) -> None:
     with pytest.raises(PrimeError, match="no suitable disk"):
-        capture.capture(Order("1.1", "capture", disk="serial:X", deposit=taking.deposit()), [file_disk(taking.disk)],
-                        lambda *_: None, QUICK)
+        capture.capture(
+            Order("1.1", "capture", disk="serial:X", deposit=taking.deposit()),
+            [file_disk(taking.disk)],
+            lambda *_: None,
+            QUICK,
+        )
     with pytest.raises(PrimeError, match="does not say where"):
         capture.capture(Order("1.1", "capture"), [file_disk(taking.disk)], lambda *_: None, QUICK)
 
@@ -334,12 +454,18 @@ def test_the_first_disk_that_is_not_empty_is_read_where_nobody_knows(taking: Wor
     empty = taking.folder / "empty"
     empty.write_bytes(bytes(1 << 20))
     disks = [file_disk(empty), file_disk(taking.disk)]
-    done = capture.capture(Order("1.1", "capture", deposit=taking.deposit()), disks, lambda *_: None, QUICK)
+    done = capture.capture(
+        Order("1.1", "capture", deposit=taking.deposit()), disks, lambda *_: None, QUICK
+    )
     assert done.path == str(taking.disk)
 
 
 def test_a_server_that_is_not_there_is_given_up(taking: World) -> None:
     taking.stop()
     with pytest.raises(PrimeError, match="gave up after 5 tries"):
-        capture.capture(Order("1.1", "capture", deposit=taking.deposit()), [file_disk(taking.disk)], lambda *_: None,
-                        Patience(1.0, 5, 0.01))
+        capture.capture(
+            Order("1.1", "capture", deposit=taking.deposit()),
+            [file_disk(taking.disk)],
+            lambda *_: None,
+            Patience(1.0, 5, 0.01),
+        )

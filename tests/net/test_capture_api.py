@@ -31,8 +31,13 @@ def test_a_capture_over_the_api(served: Served) -> None:
         served.local.get("/nodes/n1/capture")
     assert none.value.status == 404
     asked = served.local.post("/nodes/n1/capture", {"image": "mine"})
-    assert (asked["state"], asked["node_state"], asked["image"], asked["template"], asked["group"]) == (
-        "running", "capture", "mine", "mine", "")
+    assert (
+        asked["state"],
+        asked["node_state"],
+        asked["image"],
+        asked["template"],
+        asked["group"],
+    ) == ("running", "capture", "mine", "mine", "")
     assert served.local.get("/nodes/n1/capture") == asked
     assert served.local.get("/captures")["items"] == [asked]
     assert served.local.get("/captures", q="nothing")["items"] == []
@@ -46,9 +51,18 @@ def test_a_capture_over_the_api(served: Served) -> None:
         served.local.delete("/nodes/n1/capture")
 
 
-@pytest.mark.parametrize(("body", "status"), [
-    ({}, 422), ({"image": ""}, 422), ({"image": "x", "more": 1}, 422), ({"image": "../x"}, 422),
-    ({"image": "x" * 64}, 422), ({"image": "x", "group": "nobody"}, 404), ({"image": 7}, 422)])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 422),
+        ({"image": ""}, 422),
+        ({"image": "x", "more": 1}, 422),
+        ({"image": "../x"}, 422),
+        ({"image": "x" * 64}, 422),
+        ({"image": "x", "group": "nobody"}, 404),
+        ({"image": 7}, 422),
+    ],
+)
 def test_what_is_refused(served: Served, body: Any, status: int) -> None:
     foreign(served)
     with pytest.raises(ApiError) as refused:
@@ -66,7 +80,10 @@ def test_who_may_only_look_may_not_ask(served: Served) -> None:
 
 def test_for_people(served: Served) -> None:
     foreign(served)
-    assert "running" in run(served, "node", "capture", "n1", "--image", "mine", "--template", "").stdout
+    assert (
+        "running"
+        in run(served, "node", "capture", "n1", "--image", "mine", "--template", "").stdout
+    )
     far = update(t.nodes).values(progress_done=30, progress_total=120, progress_rate=2.0**20)
     served.tx(lambda tx: tx.execute(far))
     lines = run(served, "node", "capture", "n1").stdout
@@ -88,16 +105,27 @@ def test_waiting_for_one_that_fails(served: Served) -> None:
             value = served.local.get(place)
             return value | {"state": next(states), "reason": "no room"}
 
-    value = follow.follow(Api(), "/nodes/n1/capture", "capture", capture.OVER, 9.0, sleep=shown.append)  # type: ignore[arg-type]
+    value = follow.follow(
+        Api(), "/nodes/n1/capture", "capture", capture.OVER, 9.0, sleep=shown.append
+    )  # type: ignore[arg-type]
     assert (value["state"], shown) == ("failed", [0.5])
     times = iter([0.0, 1.0, 99.0])
     with pytest.raises(TimedOut, match="goes on without being watched"):
-        follow.follow(served.local, "/nodes/n1/capture", "capture", capture.OVER, 9.0, quiet=True,
-                      clock=lambda: next(times), sleep=lambda _: None)
+        follow.follow(
+            served.local,
+            "/nodes/n1/capture",
+            "capture",
+            capture.OVER,
+            9.0,
+            quiet=True,
+            clock=lambda: next(times),
+            sleep=lambda _: None,
+        )
 
 
 def test_a_group_sees_and_cancels_its_own_alone(served: Served) -> None:
-    """A member's token: the group's node's capture, not what another group had made of the node before."""
+    """A member's token: the group's node's capture, not what another group had made of the node
+    before."""
     foreign(served)
     foreign(served, "n2", 2)
 
@@ -110,7 +138,16 @@ def test_a_group_sees_and_cancels_its_own_alone(served: Served) -> None:
         node = nodes.by_name(tx, "n1")
         assert node is not None
         tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=7, right="use"))
-        captures.put(tx, node.id, image="theirs", template="", group_id=8, state="done", actor="x", asked_at=NOW)
+        captures.put(
+            tx,
+            node.id,
+            image="theirs",
+            template="",
+            group_id=8,
+            state="done",
+            actor="x",
+            asked_at=NOW,
+        )
 
     served.tx(rows)
     api = served.remote("cod_brush")
@@ -126,6 +163,8 @@ def test_a_group_sees_and_cancels_its_own_alone(served: Served) -> None:
     with pytest.raises(ApiError) as refused:
         api.post("/nodes/n2/capture", {"image": "mine", "group": "artists"})
     assert refused.value.status == 404
-    assert api.post("/nodes/n1/capture", {"image": "mine", "group": "artists"})["group"] == "artists"
+    assert (
+        api.post("/nodes/n1/capture", {"image": "mine", "group": "artists"})["group"] == "artists"
+    )
     assert [one["image"] for one in api.get("/captures")["items"]] == ["artists/mine"]
     assert api.delete("/nodes/n1/capture")["state"] == "cancelled"

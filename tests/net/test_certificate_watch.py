@@ -1,4 +1,5 @@
-"""The clockwork that looks for certificates which end; and the authority's, whose end is put off at a start."""
+"""The clockwork that looks for certificates which end; and the authority's, whose end is put off at
+a start."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ START = 20_000 * DAY
 
 
 class Watched:
-    """A watch on a clock that the test moves; the authority's end is `ends_at`, or cannot be read."""
+    """A watch on a clock that the test moves; the authority's end is `ends_at`, or cannot be
+    read."""
 
     def __init__(self, engine: Engine) -> None:
         self.clock, self.pool = Clock(), HandPool(engine)
@@ -65,7 +67,9 @@ def test_it_looks_once_an_hour_and_not_before_the_clock_is_right(
     assert watched.told() == ["authority"]
 
 
-@pytest.mark.parametrize("trouble", [OSError("ca.crt is not there"), ValueError("is no certificate")])
+@pytest.mark.parametrize(
+    "trouble", [OSError("ca.crt is not there"), ValueError("is no certificate")]
+)
 def test_what_cannot_be_read_is_said_and_looked_for_again(
     watched: Watched, caplog: pytest.LogCaptureFixture, trouble: Exception
 ) -> None:

@@ -32,7 +32,15 @@ TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
 
 
 def web(served: Served) -> None:
-    served.tx(templates.add, name="web", revision=1, group_id=None, document=TEMPLATE, digest="0" * 64, created_at=NOW)
+    served.tx(
+        templates.add,
+        name="web",
+        revision=1,
+        group_id=None,
+        document=TEMPLATE,
+        digest="0" * 64,
+        created_at=NOW,
+    )
 
 
 # ---------------------------------------------------------------- nodes
@@ -51,11 +59,19 @@ def test_nodes_for_people_and_for_programs(served: Served) -> None:
 
 def test_what_an_administrator_says_of_nodes(served: Served) -> None:
     add_node(served, "n1", 1)
-    assert run(served, "node", "quarantine", "n1", "--reason", "loud fan").stdout == "n1: quarantined\n"
+    assert (
+        run(served, "node", "quarantine", "n1", "--reason", "loud fan").stdout
+        == "n1: quarantined\n"
+    )
     assert "loud fan" in run(served, "node", "list").stdout
     assert as_json(served, "node", "restore", "n1")[0]["state"] == "trampoline"
     assert run(served, "node", "retire", "n1").stdout == "n1: retired\n"
-    assert as_json(served, "node", "set", "n1", "--name", "rack-1", "--power-driver", "lab")["power"]["driver"] == "lab"
+    assert (
+        as_json(served, "node", "set", "n1", "--name", "rack-1", "--power-driver", "lab")["power"][
+            "driver"
+        ]
+        == "lab"
+    )
     assert run(served, "node", "power", "on", "rack-1").stdout == "rack-1: retired\n"
     assert run(served, "node", "set", "rack-1", code=2).stderr.startswith("Usage:")
 
@@ -85,7 +101,9 @@ def test_no_server_is_code_3(tmp_path: Path) -> None:
     assert result.exit_code == 3
 
 
-def test_whoever_may_not_open_the_socket_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_may_not_open_the_socket_is_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def connect(self: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -97,19 +115,40 @@ def test_whoever_may_not_open_the_socket_is_told_what_to_do(monkeypatch: pytest.
 
 def test_waiting_too_long_is_code_4(served: Served) -> None:
     web(served)
-    result = run(served, "vcluster", "create", "v", "--size", "1", "--template", "web", "--wait", "--timeout", "0.1s",
-                 code=4)
+    result = run(
+        served,
+        "vcluster",
+        "create",
+        "v",
+        "--size",
+        "1",
+        "--template",
+        "web",
+        "--wait",
+        "--timeout",
+        "0.1s",
+        code=4,
+    )
     assert "v is not as wished after 0 s" in result.stderr
 
 
 def test_tokens_over_tcp(served: Served) -> None:
     server = f"http://127.0.0.1:{served.server.ports[0]}"
     add_node(served, "n1", 1)
-    listed = CliRunner().invoke(cod, ["--server", server, "node", "list"], env={"COD_TOKEN": READER})
+    listed = CliRunner().invoke(
+        cod, ["--server", server, "node", "list"], env={"COD_TOKEN": READER}
+    )
     assert "n1" in listed.stdout
-    refused = CliRunner().invoke(cod, ["--server", server, "--token", READER, "node", "retire", "n1"])
+    refused = CliRunner().invoke(
+        cod, ["--server", server, "--token", READER, "node", "retire", "n1"]
+    )
     assert (refused.exit_code, refused.stderr) == (1, "Error: this token may only read\n")
-    assert CliRunner().invoke(cod, ["--server", server, "node", "list"], env={"COD_TOKEN": ""}).exit_code == 1
+    assert (
+        CliRunner()
+        .invoke(cod, ["--server", server, "node", "list"], env={"COD_TOKEN": ""})
+        .exit_code
+        == 1
+    )
 
 
 # ---------------------------------------------------------------- vclusters, requests
@@ -117,18 +156,23 @@ def test_tokens_over_tcp(served: Served) -> None:
 
 def test_a_vclusters_life(served: Served, tmp_path: Path) -> None:
     web(served)
-    made = as_json(served, "vcluster", "create", "blue", "--size", "2", "--template", "web", "--lease", "8h")
+    made = as_json(
+        served, "vcluster", "create", "blue", "--size", "2", "--template", "web", "--lease", "8h"
+    )
     assert (made["state"], made["lease_time"]) == ("pending", 28800.0)
     assert "blue" in run(served, "vcluster", "list").stdout
     assert "web@1" in run(served, "vcluster", "show", "blue").stdout
-    request, = as_json(served, "request", "list", "--vcluster", "blue")
+    (request,) = as_json(served, "request", "list", "--vcluster", "blue")
     assert "pending" in run(served, "request", "show", str(request["id"])).stdout
-    assert run(served, "request", "withdraw", str(request["id"]), code=1).stderr.startswith("Error: this request made")
+    assert run(served, "request", "withdraw", str(request["id"]), code=1).stderr.startswith(
+        "Error: this request made"
+    )
     assert "still waiting" in run(served, "vcluster", "resize", "blue", "3", code=1).stderr
     assert run(served, "vcluster", "delete", "blue", "--wait").stdout == "blue: ended\n"
     assert as_json(served, "vcluster", "list") == []
     assert [v["name"] for v in as_json(served, "vcluster", "list", "--ended")] == ["blue"]
-    served.tx(lambda tx: tx.execute(update(t.vclusters).values(drain_until=1.0)))  # its lease had run out
+    # its lease had run out
+    served.tx(lambda tx: tx.execute(update(t.vclusters).values(drain_until=1.0)))
     listed = run(served, "vcluster", "list", "--ended").stdout
     assert "ended" in listed.split()
     assert "draining" not in listed
@@ -142,24 +186,67 @@ def test_nodes_of_several_kinds(served: Served, tmp_path: Path) -> None:
     web(served)
     large = tmp_path / "large:1.xml"
     large.write_text('<requires><memory><mib min="64GiB"/></memory></requires>')
-    made = as_json(served, "vcluster", "create", "mixed", "--size", "1", "--template", "web", "--also", "8", "--also",
-                   f"2:web@1:{large}")
+    made = as_json(
+        served,
+        "vcluster",
+        "create",
+        "mixed",
+        "--size",
+        "1",
+        "--template",
+        "web",
+        "--also",
+        "8",
+        "--also",
+        f"2:web@1:{large}",
+    )
     assert (made["size"], made["creation_size"]) == (11, 11)
-    request, = as_json(served, "request", "list", "--vcluster", "mixed")
+    (request,) = as_json(served, "request", "list", "--vcluster", "mixed")
     assert [(one["count"], one["template"], one["attributes"]) for one in request["tuples"]] == [
-        (1, "web@1", ""), (8, "web@1", ""), (2, "web@1", large.read_text())]
+        (1, "web@1", ""),
+        (8, "web@1", ""),
+        (2, "web@1", large.read_text()),
+    ]
     served.tx(core_requests.decide, request["id"], "granted", "", NOW)
     served.tx(lambda tx: tx.execute(update(t.vclusters).values(state="active")))
-    asked = ("request", "submit", "mixed", "3", f"2::{large}", "--spread", "--no-wait", "--key", "k1")
+    asked = (
+        "request",
+        "submit",
+        "mixed",
+        "3",
+        f"2::{large}",
+        "--spread",
+        "--no-wait",
+        "--key",
+        "k1",
+    )
     more = as_json(served, *asked)
     assert [one["count"] for one in more["tuples"]] == [3, 2]
-    assert (more["may_spread"], more["may_wait"], more["tuples"][1]["attributes"]) == (True, False, large.read_text())
+    assert (more["may_spread"], more["may_wait"], more["tuples"][1]["attributes"]) == (
+        True,
+        False,
+        large.read_text(),
+    )
     assert as_json(served, *asked) == more
 
 
-@pytest.mark.parametrize("words", ["0", "-1", "many", "", ":web", "1.5", "2::/none/such.xml", "0000000001"])
+@pytest.mark.parametrize(
+    "words", ["0", "-1", "many", "", ":web", "1.5", "2::/none/such.xml", "0000000001"]
+)
 def test_what_is_no_number_of_nodes_of_a_kind(served: Served, words: str) -> None:
-    refused = run(served, "vcluster", "create", "v", "--size", "1", "--template", "web", "--also", words, code=2)
+    refused = run(
+        served,
+        "vcluster",
+        "create",
+        "v",
+        "--size",
+        "1",
+        "--template",
+        "web",
+        "--also",
+        words,
+        code=2,
+    )
     assert "Invalid value for '--also'" in refused.stderr
     run(served, "request", "submit", "--", "v", words, code=2)
 
@@ -174,7 +261,14 @@ def test_waiting_ends_when_the_request_is_rejected(served: Served) -> None:
 
 
 def test_waiting_shows_each_change_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    node = {"name": "n1", "hostname": "a", "address": None, "state": "prime", "progress": None, "reason": ""}
+    node = {
+        "name": "n1",
+        "hostname": "a",
+        "address": None,
+        "state": "prime",
+        "progress": None,
+        "reason": "",
+    }
     lines = wait.Lines()
     lines.show([node])
     lines.show([node])
@@ -183,14 +277,25 @@ def test_waiting_shows_each_change_once(served: Served, capsys: pytest.CaptureFi
 
 
 def test_bars_move_forward_on_a_nodes_way() -> None:
-    way = [{"state": "trampoline", "progress": None}, {"state": "wipe", "progress": {"done": 1, "total": 2}},
-           {"state": "prime", "progress": None}, {"state": "prime", "progress": {"done": 1, "total": 4}},
-           {"state": "prime", "progress": {"done": 4, "total": 4}}, {"state": "active", "progress": None}]
+    way = [
+        {"state": "trampoline", "progress": None},
+        {"state": "wipe", "progress": {"done": 1, "total": 2}},
+        {"state": "prime", "progress": None},
+        {"state": "prime", "progress": {"done": 1, "total": 4}},
+        {"state": "prime", "progress": {"done": 4, "total": 4}},
+        {"state": "active", "progress": None},
+    ]
     marks = [wait.far(node) for node in way]
     assert marks == sorted(marks)
     assert marks[-1] == 1.0
-    node = {"name": "n1", "hostname": "a", "address": None, "reason": "", "state": "prime",
-            "progress": {"done": 1, "total": 4, "rate": 2.0**20}}
+    node = {
+        "name": "n1",
+        "hostname": "a",
+        "address": None,
+        "reason": "",
+        "state": "prime",
+        "progress": {"done": 1, "total": 4, "rate": 2.0**20},
+    }
     with wait.Bars() as bars:
         bars.show([node])
     assert bars._progress.tasks[0].fields["state"] == "prime 1.0 MiB/s"
@@ -201,7 +306,10 @@ def test_groups_and_conflicts(served: Served) -> None:
     assert (made["priority"], made["max_lease"], made["default_lease"]) == (10, 1209600.0, None)
     listed = run(served, "group", "list").stdout.splitlines()[1].split()
     assert listed == ["physics", "50001", "10", "-", "14", "d", "-", "-", "-", "-", "-"]
-    assert run(served, "group", "create", "physics", code=1).stderr == "Error: there is a group 'physics' already\n"
+    assert (
+        run(served, "group", "create", "physics", code=1).stderr
+        == "Error: there is a group 'physics' already\n"
+    )
     served.tx(conflicts.add, "declined", "10.77.1.9 is in use", NOW, address=ipv4("10.77.1.9"))
     assert as_json(served, "conflict", "list")[0]["address"] == "10.77.1.9"
     assert "10.77.1.9 is in use" in run(served, "conflict", "list").stdout
@@ -216,7 +324,9 @@ def test_images_and_templates(served: Served, tmp_path: Path) -> None:
     assert as_json(served, "image", "add", "red", str(file))["state"] == "ingesting"
     assert "red" in run(served, "image", "list").stdout
     server = f"http://127.0.0.1:{served.server.ports[0]}"
-    sent = CliRunner().invoke(cod, ["--server", server, "--token", ADMIN, "image", "add", "sent", str(file), "--json"])
+    sent = CliRunner().invoke(
+        cod, ["--server", server, "--token", ADMIN, "image", "add", "sent", str(file), "--json"]
+    )
     assert json.loads(sent.stdout)["name"] == "sent"
     document = tmp_path / "web.xml"
     document.write_text(TEMPLATE.replace("<image", "\n<imagine"))
@@ -268,7 +378,9 @@ def test_a_database_of_another_schema_is_refused(tmp_path: Path) -> None:
     assert "the database is empty" in result.stderr
 
 
-def test_the_server_is_found_through_the_site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_found_through_the_site_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = tmp_path / "site.toml"
     site.write_text('[server]\ndata_dir = "/data"')
     monkeypatch.setenv("COD_SERVER", "http://head:8080")
@@ -285,7 +397,9 @@ def test_the_server_is_found_through_the_site_file(tmp_path: Path, monkeypatch: 
 # ---------------------------------------------------------------- help, and what it costs
 
 
-def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(
+    group: click.Group, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -310,19 +424,35 @@ def test_the_table_of_commands_says_what_each_module_says() -> None:
 def test_the_help_loads_little() -> None:
     """Start-up time is kept by not importing: what is slow to load is loaded by who needs it."""
     slow = ("twisted", "sqlalchemy", "pydantic", "alembic", "rich", "lxml", "prometheus_client")
-    code = ("import sys; sys.argv = ['cod', '--help']\nfrom cod.__main__ import main\n"
-            "try: main()\nexcept SystemExit: pass\n"
-            f"print([name for name in {slow} if name in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    code = (
+        "import sys; sys.argv = ['cod', '--help']\nfrom cod.__main__ import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        f"print([name for name in {slow} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 
 # ---------------------------------------------------------------- small things
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("30s", 30), ("15m", 900), ("8h", 28800), ("7d", 604800),
-                                               ("1.5h", 5400), ("2w", 1209600), ("45min", 2700), ("3 d", 259200),
-                                               ("1d 12h", 129600)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("30s", 30),
+        ("15m", 900),
+        ("8h", 28800),
+        ("7d", 604800),
+        ("1.5h", 5400),
+        ("2w", 1209600),
+        ("45min", 2700),
+        ("3 d", 259200),
+        ("1d 12h", 129600),
+    ],
+)
 def test_spans(text: str, seconds: float) -> None:
     assert SPAN.convert(text, None, None) == seconds
 
@@ -334,22 +464,52 @@ def test_what_is_no_span(text: str) -> None:
 
 
 def test_words_for_people() -> None:
-    assert [ago(NOW - s, NOW) for s in (5, 600, 90_000, -600)] == ["5 s", "10 min", "25 h", "in 10 min"]
-    assert [size(n) for n in (None, 5, 1536, 3 * 2**30, 2.0**42)] == ["-", "5 B", "1.5 KiB", "3.0 GiB", "4.0 TiB"]
+    assert [ago(NOW - s, NOW) for s in (5, 600, 90_000, -600)] == [
+        "5 s",
+        "10 min",
+        "25 h",
+        "in 10 min",
+    ]
+    assert [size(n) for n in (None, 5, 1536, 3 * 2**30, 2.0**42)] == [
+        "-",
+        "5 B",
+        "1.5 KiB",
+        "3.0 GiB",
+        "4.0 TiB",
+    ]
     assert path("nodes", "a/b c") == "/nodes/a%2Fb%20c"
-    event = {"at": NOW, "node": "n1", "from_state": None, "to_state": "new", "cause": "seen", "actor": "dhcp"}
+    event = {
+        "at": NOW,
+        "node": "n1",
+        "from_state": None,
+        "to_state": "new",
+        "cause": "seen",
+        "actor": "dhcp",
+    }
     assert events.line("transition", event).endswith("n1: (new) -> new: seen [dhcp]")
-    assert events.line("progress", {"node": "n1", "state": "prime", "done": 1, "total": 4, "rate": 1024.0}).strip() == (
-        "n1: prime 25 %, 1.0 KiB/s")
+    assert (
+        events.line(
+            "progress", {"node": "n1", "state": "prime", "done": 1, "total": 4, "rate": 1024.0}
+        ).strip()
+        == "n1: prime 25 %, 1.0 KiB/s"
+    )
 
 
 def test_disks_to_keep(served: Served) -> None:
     add_node(served, "n1", 1)
     assert as_json(served, "node", "keep", "n1") == {"name": "n1", "keep": [], "kept": []}
-    assert as_json(served, "node", "keep", "n1", "serial:A1", "path:/dev/sdb")["keep"] == ["serial:A1", "path:/dev/sdb"]
+    assert as_json(served, "node", "keep", "n1", "serial:A1", "path:/dev/sdb")["keep"] == [
+        "serial:A1",
+        "path:/dev/sdb",
+    ]
     assert "serial:A1, path:/dev/sdb" in run(served, "node", "show", "n1").stdout
-    assert as_json(served, "node", "keep", "n1", "serial:A1", "--remove")["keep"] == ["path:/dev/sdb"]
-    assert "has no mark serial:A1" in run(served, "node", "keep", "n1", "serial:A1", "--remove", code=1).stderr
+    assert as_json(served, "node", "keep", "n1", "serial:A1", "--remove")["keep"] == [
+        "path:/dev/sdb"
+    ]
+    assert (
+        "has no mark serial:A1"
+        in run(served, "node", "keep", "n1", "serial:A1", "--remove", code=1).stderr
+    )
     assert "should be serial:SERIAL" in run(served, "node", "keep", "n1", "sdb", code=1).stderr
     audit = served.local.get("/audit")["items"][0]
     assert "serial:A1" in str(audit["before"]), audit
@@ -364,11 +524,16 @@ def test_a_mark_of_a_disk_to_keep_that_somebody_else_adds_meanwhile_stays(
 
     def slowly(client: Client, path: str, **query: Any) -> tuple[Any, str]:
         found = genuine(client, path, **query)
-        if path == "/nodes/n1" and theirs:  # somebody's change comes between the command's two requests
+        # somebody's change comes between the command's two requests
+        if path == "/nodes/n1" and theirs:
             served.local.patch("/nodes/n1", {"keep": [*found[0]["keep"], theirs.pop(0)]})
         return found
 
     monkeypatch.setattr(Client, "seen", slowly)
-    assert as_json(served, "node", "keep", "n1", "serial:A1")["keep"] == ["serial:T1", "serial:T2", "serial:A1"]
+    assert as_json(served, "node", "keep", "n1", "serial:A1")["keep"] == [
+        "serial:T1",
+        "serial:T2",
+        "serial:A1",
+    ]
     theirs[:] = [f"serial:U{each}" for each in range(9)]
     assert "not as it was" in run(served, "node", "keep", "n1", "serial:A2", code=1).stderr

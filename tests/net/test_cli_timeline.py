@@ -21,9 +21,13 @@ def words(served: Served, *command: str) -> list[list[str]]:
 
 def counted(tx: Any) -> None:
     start = int(NOW // 300) * 300
-    tx.execute(insert(t.pool_states), [
-        {"span": 300, "start": start, "type_id": 0, "state": state, "seconds": nodes * 300.0}
-        for state, nodes in (("active", 5), ("off", 2))])
+    tx.execute(
+        insert(t.pool_states),
+        [
+            {"span": 300, "start": start, "type_id": 0, "state": state, "seconds": nodes * 300.0}
+            for state, nodes in (("active", 5), ("off", 2))
+        ],
+    )
 
 
 def test_the_pool_by_state(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +43,10 @@ def test_nobody_held_anything(served: Served) -> None:
     head, *lines = words(served, "timeline", "--by", "group", "--group", "site")
     assert head == ["FROM"]
     assert all(len(line) == 2 for line in lines)  # a date and a time
-    assert "all the site's nodes" in run(served, "timeline", "--by", "state", "--group", "site", code=2).stderr
+    assert (
+        "all the site's nodes"
+        in run(served, "timeline", "--by", "state", "--group", "site", code=2).stderr
+    )
 
 
 def test_captures_are_listed(served: Served) -> None:

@@ -1,4 +1,5 @@
-"""The Python client: lists part by part, what it repeats and what not, tags, and whom it trusts over TLS."""
+"""The Python client: lists part by part, what it repeats and what not, tags, and whom it trusts
+over TLS."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.net.certificates import Authority
 
 @dataclass
 class Far:
-    """A server that answers what it is told: (status, body), or None to hang up. `got`: (method, path, key)."""
+    """A server that answers what it is told: (status, body), or None to hang up. `got`: (method,
+    path, key)."""
 
     port: int = 0
     says: list[tuple[int, Any] | None] = field(default_factory=list)
@@ -57,7 +59,8 @@ def serving(pem: Path | None = None) -> Iterator[Far]:
 
     class Quiet(ThreadingHTTPServer):
         def handle_error(self, *_: Any) -> None:
-            """A client that goes away is no news; the standard error may be another test's by now."""
+            """A client that goes away is no news; the standard error may be another test's by
+            now."""
 
     server = Quiet(("127.0.0.1", 0), Says)
     if pem is not None:
@@ -99,7 +102,12 @@ def test_a_list_is_asked_for_as_it_is_needed(served: Served) -> None:
 
 def test_a_change_is_bound_to_what_was_seen(served: Served) -> None:
     group, tag = served.local.seen("/groups/site")
-    assert served.local.patch("/groups/site", {"priority": group["priority"] + 1}, match=tag)["priority"] == 1
+    assert (
+        served.local.patch("/groups/site", {"priority": group["priority"] + 1}, match=tag)[
+            "priority"
+        ]
+        == 1
+    )
     with pytest.raises(ApiError) as caught:
         served.local.patch("/groups/site", {"priority": 9}, match=tag)
     assert (caught.value.status, caught.value.code) == (412, "changed")
@@ -165,7 +173,9 @@ def test_a_kept_connection_that_was_closed_is_made_anew(far: Far) -> None:
 
 def fingerprint(pem: Path) -> str:
     text = pem.read_text()
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[text.index("-----BEGIN CERT"):])).hexdigest()
+    return hashlib.sha256(
+        ssl.PEM_cert_to_DER_cert(text[text.index("-----BEGIN CERT") :])
+    ).hexdigest()
 
 
 def test_a_certificate_by_who_signed_it_or_by_itself(tmp_path: Path) -> None:
@@ -175,7 +185,12 @@ def test_a_certificate_by_who_signed_it_or_by_itself(tmp_path: Path) -> None:
     with serving(pem) as far:
         url = f"https://localhost:{far.port}"
         assert Client(url, ca_file=str(authority.ca), timeout=60).get("/health") == {}
-        assert Client(url, pin=":".join(pin[n:n + 2] for n in range(0, 64, 2)), timeout=60).get("/health") == {}
+        assert (
+            Client(url, pin=":".join(pin[n : n + 2] for n in range(0, 64, 2)), timeout=60).get(
+                "/health"
+            )
+            == {}
+        )
         for stranger in (Client(url, timeout=60), Client(url, pin="0" * 64, timeout=60)):
             with pytest.raises(Unreachable, match="cannot be trusted"):
                 stranger.post("/groups", {"name": "x"})

@@ -30,7 +30,17 @@ from cod.store.nodes import bindings, conflicts, holding, nodes, secrets, sessio
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from cod.wire.confd import protocol
-from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
+from cod.wire.confd.messages import (
+    Ack,
+    Done,
+    Error,
+    Failed,
+    Heartbeat,
+    Message,
+    Progress,
+    Report,
+    Welcome,
+)
 from tests.net.files_passed import files_passed
 from tests.waiting import until
 
@@ -41,12 +51,16 @@ MACS = ["52:54:00:00:00:01", "52:54:00:00:00:02", "52:54:00:00:00:03"]
 
 
 def report(*macs: str, uuid: str = "4c4c4544-0042-3510-8054-b4c04f4e3232", mib: int = 2048) -> str:
-    nics = "".join(f'<nic name="eth{n}" mac="{mac}" link="up" boot="{"no" if n else "yes"}"/>'
-                   for n, mac in enumerate(macs))
-    return (f'<node version="1"><system uuid="{uuid}"/><firmware kind="bios"/><memory mib="{mib}"/>'
-            f'<cpu count="1" sockets="1" arch="x86_64"/>{nics}'
-            '<disk name="vda" size="1073741824" transport="virtio" local="yes" rotational="no" removable="no"/>'
-            '<kernel release="6.1.0"/></node>')
+    nics = "".join(
+        f'<nic name="eth{n}" mac="{mac}" link="up" boot="{"no" if n else "yes"}"/>'
+        for n, mac in enumerate(macs)
+    )
+    return (
+        f'<node version="1"><system uuid="{uuid}"/><firmware kind="bios"/><memory mib="{mib}"/><cpu'
+        f' count="1" sockets="1" arch="x86_64"/>{nics}<disk name="vda" size="1073741824"'
+        ' transport="virtio" local="yes" rotational="no" removable="no"/><kernel'
+        ' release="6.1.0"/></node>'
+    )
 
 
 def at(number: int) -> str:
@@ -120,9 +134,14 @@ class World:
 
     def machine(self, number: int) -> Node:
         """A machine that DHCP has met."""
+
         def add(tx: Tx) -> Node:
-            node = nodes.add(tx, name=f"n{number}", boot_mac=MACS[number], now=NOW, cause="test", actor="test")
-            address = Binding(ipv4(at(number)), MACS[number], "boot", node.id, "lab", None, "bound", NOW + 1e6)
+            node = nodes.add(
+                tx, name=f"n{number}", boot_mac=MACS[number], now=NOW, cause="test", actor="test"
+            )
+            address = Binding(
+                ipv4(at(number)), MACS[number], "boot", node.id, "lab", None, "bound", NOW + 1e6
+            )
             bindings.add(tx, [address])
             return node
 
@@ -135,8 +154,18 @@ class World:
         made = protocol.verifier(secret.key, os.urandom(16))
 
         def mint(tx: Tx) -> None:
-            script.mint(tx, MACS[number], at(number), secret.id, made.salt, made.stored_key, made.server_key,
-                        now=NOW, site=self.site)
+            script.mint(
+                tx,
+                MACS[number],
+                at(number),
+                secret.id,
+                made.salt,
+                made.stored_key,
+                made.server_key,
+                now=NOW,
+                site=self.site,
+            )
+
         self.flow(mint)
         return secret
 
@@ -185,12 +214,23 @@ def timed(reactor: Any, in_reactor: Any) -> Timed:
 
 
 @pytest.fixture
-def start(timed: Timed, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Callable[..., ConfdServer]]:
+def start(
+    timed: Timed, in_reactor: Any, pool: Pool, site: Site
+) -> Iterator[Callable[..., ConfdServer]]:
     servers: list[ConfdServer] = []
 
     def start(name: str = "one", **options: Any) -> ConfdServer:
-        server = ConfdServer(AgentConnection, timed, pool, SiteRef(site), name, ["127.0.0.1"], 0, clock=lambda: NOW,
-                             **options)
+        server = ConfdServer(
+            AgentConnection,
+            timed,
+            pool,
+            SiteRef(site),
+            name,
+            ["127.0.0.1"],
+            0,
+            clock=lambda: NOW,
+            **options,
+        )
         in_reactor(server.startService)
         servers.append(server)
         return server
@@ -224,31 +264,67 @@ def test_a_machine_reports_and_idles(world: World) -> None:
     agent.say(Report(report(MACS[0])))
     assert agent.next(Ack) == Ack()
     node = world.node(0)
-    assert (node.state, node.firmware, node.uuid) == ("inactive", "bios", "4c4c4544-0042-3510-8054-b4c04f4e3232")
+    assert (node.state, node.firmware, node.uuid) == (
+        "inactive",
+        "bios",
+        "4c4c4544-0042-3510-8054-b4c04f4e3232",
+    )
     order = agent.next(Order)
     assert (order.id, order.action) == (f"{node.id}.{node.generation}", "wait")
 
 
 def to_prime(world: World, number: int) -> None:
     """Somebody gives the machine to a vcluster."""
+
     def assign(tx: Tx) -> None:
-        document = ('<template><image target="disk" url="http://10.0.0.9/a" size="1000" compression="raw" '
-                    f'sha256="{"ab" * 32}"/></template>')
+        document = (
+            '<template><image target="disk" url="http://10.0.0.9/a" size="1000" compression="raw" '
+            f'sha256="{"ab" * 32}"/></template>'
+        )
         row = {"name": "t", "revision": 1, "document": document, "digest": "", "created_at": 0.0}
         template_id = new_id(tx.execute(insert(t.config_templates).values(**row)))
         group = groups.ensure(tx, "g", 0.0)
-        vcluster = vclusters.add(tx, name="v", group_id=group.id, template_id=template_id, size=1, attributes="",
-                                 lease_time=1e6, subnet=world.site.subnets[0], now=NOW)
+        vcluster = vclusters.add(
+            tx,
+            name="v",
+            group_id=group.id,
+            template_id=template_id,
+            size=1,
+            attributes="",
+            lease_time=1e6,
+            subnet=world.site.subnets[0],
+            now=NOW,
+        )
         assert vcluster is not None
-        request = requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=0, now=NOW,
-                               tuples=[RequestTuple(1, "", template_id)])
+        request = requests.add(
+            tx,
+            vcluster_id=vcluster.id,
+            kind="create",
+            priority=0,
+            now=NOW,
+            tuples=[RequestTuple(1, "", template_id)],
+        )
         node = nodes.by_mac(tx, MACS[number])
         assert node is not None
-        held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, template_id=template_id, hostname="h",
-                            now=NOW)
+        held = holding.take(
+            tx,
+            node,
+            vcluster=vcluster,
+            request_id=request.id,
+            template_id=template_id,
+            hostname="h",
+            now=NOW,
+        )
         wanted = holding.assignment(tx, held)
         assert wanted is not None
-        transitions.apply(tx, held, lifecycle.assign(held, wanted), now=NOW, actor="test", policy=world.site.policy)
+        transitions.apply(
+            tx,
+            held,
+            lifecycle.assign(held, wanted),
+            now=NOW,
+            actor="test",
+            policy=world.site.policy,
+        )
 
     world.flow(assign)
 
@@ -293,8 +369,13 @@ def test_failure_is_acknowledged_and_told(
     assert agent.next(Ack) == Ack(order.id)
     assert (world.node(0).state, world.node(0).reason) == ("trampoline", "disk too\nsmall")
     assert f"n0: order {order.id} failed: disk too small" in caplog.messages
-    said = next(record for record in caplog.records if record.getMessage().endswith("disk too small"))
-    assert (vars(said)["node"], vars(said)["mac"]) == ("n0", MACS[0]), "programs need not take the line apart"
+    said = next(
+        record for record in caplog.records if record.getMessage().endswith("disk too small")
+    )
+    assert (vars(said)["node"], vars(said)["mac"]) == (
+        "n0",
+        MACS[0],
+    ), "programs need not take the line apart"
 
 
 def test_heartbeats_are_answered_and_written(world: World, timed: Timed) -> None:
@@ -310,7 +391,9 @@ def test_heartbeats_are_answered_and_written(world: World, timed: Timed) -> None
     until(lambda: world.node(0).last_seen == NOW + 77)
 
 
-def test_short_heartbeats_are_written_before_anybody_takes_the_node_for_silent(world: World, timed: Timed) -> None:
+def test_short_heartbeats_are_written_before_anybody_takes_the_node_for_silent(
+    world: World, timed: Timed
+) -> None:
     """A warm node counts as lost after twelve heartbeats in which nothing was written."""
     world.machine(0)
     world.ready(0)
@@ -320,7 +403,9 @@ def test_short_heartbeats_are_written_before_anybody_takes_the_node_for_silent(w
     until(lambda: world.flow(sessions.silent, NOW + 1) == [])
 
 
-def test_the_newest_connection_wins(world: World, start: Callable[..., ConfdServer], timed: Timed) -> None:
+def test_the_newest_connection_wins(
+    world: World, start: Callable[..., ConfdServer], timed: Timed
+) -> None:
     world.machine(0)
     first = world.ready(0)
     second = Agent(world.server.port, first.secrets.current(), MACS[0], at(0))
@@ -341,7 +426,9 @@ def test_the_newest_connection_wins(world: World, start: Callable[..., ConfdServ
     assert world.node(0).state == "inactive"
 
 
-def test_what_an_older_connection_says_is_not_heard(world: World, start: Callable[..., ConfdServer]) -> None:
+def test_what_an_older_connection_says_is_not_heard(
+    world: World, start: Callable[..., ConfdServer]
+) -> None:
     world.machine(0)
     first = world.ready(0)
     other = start("two")
@@ -388,11 +475,16 @@ def test_a_server_finds_what_its_dead_predecessor_left(
         world.ready(number)
     in_reactor(world.server.stopService)
     assert world.agents[0].next(Error).code == "stopping"
-    assert world.flow(sessions.connected, [world.node(0).id, world.node(1).id]) == {world.node(0).id, world.node(1).id}
+    assert world.flow(sessions.connected, [world.node(0).id, world.node(1).id]) == {
+        world.node(0).id,
+        world.node(1).id,
+    }
     world.server = start()
     back = world.agent(0, world.agents[0].secrets.current())
     back.next(Welcome)
-    until(lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose])
+    until(
+        lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose]
+    )
     timed.advance(14)
     assert world.node(1).state == "inactive"
     back.say(Heartbeat())
@@ -418,16 +510,21 @@ def test_a_connection_that_breaks_while_its_session_is_opened_is_nobodys(
     until(lambda: not world.server.open)
     go.set()
     until(lambda: world.flow(sessions.connected, [node.id]))
-    until(lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose])
+    until(
+        lambda: [call for call in timed.clock.getDelayedCalls() if call.func == world.server.lose]
+    )
     assert not world.server.nodes
     timed.advance(16)
     until(lambda: not world.flow(sessions.connected, [node.id]))
 
 
-def test_a_session_without_a_connection_does_not_keep_a_node_alive(world: World, timed: Timed) -> None:
+def test_a_session_without_a_connection_does_not_keep_a_node_alive(
+    world: World, timed: Timed
+) -> None:
     world.machine(0)
     agent = world.ready(0)
-    world.flow(sessions.open, world.node(0).id, "one", at(0), NOW + 60)  # its connection came to nothing
+    # its connection came to nothing
+    world.flow(sessions.open, world.node(0).id, "one", at(0), NOW + 60)
 
     def later() -> bool:
         timed.advance(BATCH)
@@ -447,10 +544,14 @@ def test_refused_strangers_do_not_disturb_the_real_node(world: World) -> None:
     before = world.node(0)
     stolen, own = world.boot(0), world.boot(1)
     attempts = {
-        "another secret": Agent(world.server.port, protocol.Secret(stolen.id, bytes(32)), MACS[0], at(0)),
+        "another secret": Agent(
+            world.server.port, protocol.Secret(stolen.id, bytes(32)), MACS[0], at(0)
+        ),
         "from elsewhere": Agent(world.server.port, stolen, MACS[0], at(1)),
         "another's MAC": Agent(world.server.port, own, MACS[0], at(1)),
-        "no such secret": Agent(world.server.port, protocol.Secret("f" * 16, bytes(32)), MACS[0], at(0)),
+        "no such secret": Agent(
+            world.server.port, protocol.Secret("f" * 16, bytes(32)), MACS[0], at(0)
+        ),
     }
     for name, impostor in attempts.items():
         assert impostor.closed(), name
@@ -542,11 +643,21 @@ def closes(peer: socket.socket, seconds: float = 60.0) -> bool:
 BOMB = b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]><hello>&b;</hello>'
 
 
-@pytest.mark.parametrize("data", [
-    b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", (1 << 30).to_bytes(4, "big"), b"\xff" * 5000,
-    protocol.frame(b""), protocol.frame(BOMB), protocol.frame(b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>'),
-    protocol.frame(b"<a>" * 1000), (300_000).to_bytes(4, "big") + b"<a>" * 100_000, protocol.frame(b"<heartbeat/>"),
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        (1 << 30).to_bytes(4, "big"),
+        b"\xff" * 5000,
+        protocol.frame(b""),
+        protocol.frame(BOMB),
+        protocol.frame(b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>'),
+        protocol.frame(b"<a>" * 1000),
+        (300_000).to_bytes(4, "big") + b"<a>" * 100_000,
+        protocol.frame(b"<heartbeat/>"),
+    ],
+)
 def test_rubbish_is_refused_at_once_and_logged(
     world: World, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -559,7 +670,9 @@ def test_rubbish_is_refused_at_once_and_logged(
     world.ready(0)
 
 
-def test_strangers_cannot_fill_the_log(world: World, timed: Timed, caplog: pytest.LogCaptureFixture) -> None:
+def test_strangers_cannot_fill_the_log(
+    world: World, timed: Timed, caplog: pytest.LogCaptureFixture
+) -> None:
     """Log one line a minute of each address, and how many more there were."""
     caplog.set_level("INFO", "cod.confd")
 
@@ -574,17 +687,23 @@ def test_strangers_cannot_fill_the_log(world: World, timed: Timed, caplog: pytes
     timed.advance(61)
     comes()
     assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
-        "127.0.0.1", "19 more connections of unknown peers were closed", "127.0.0.1"]
+        "127.0.0.1",
+        "19 more connections of unknown peers were closed",
+        "127.0.0.1",
+    ]
 
 
 def test_a_proven_peer_gets_no_further_with_rubbish(world: World) -> None:
-    """The nesting of 100,000, a bomb and a huge length, each properly sealed by an agent that was let in."""
+    """The nesting of 100,000, a bomb and a huge length, each properly sealed by an agent that was
+    let in."""
     for number, body in enumerate([b"<a>" * 100_000, BOMB, b""]):
         world.machine(number)
         agent = world.ready(number)
         seal = agent.side._out
         assert seal is not None
-        agent.socket.sendall(protocol.frame(seal.close(body)) if body else (1 << 30).to_bytes(4, "big"))
+        agent.socket.sendall(
+            protocol.frame(seal.close(body)) if body else (1 << 30).to_bytes(4, "big")
+        )
         assert agent.closed()
     until(lambda: not world.server.nodes)
 
@@ -621,7 +740,9 @@ def test_one_address_gets_few_unproven_connections(world: World) -> None:
 def test_random_bytes_by_the_thousand(world: World) -> None:
     chance = random.Random(7)
     for _ in range(300):
-        peer = socket.create_connection(("127.0.0.1", world.server.port), 60, (f"127.0.1.{chance.randrange(250)}", 0))
+        peer = socket.create_connection(
+            ("127.0.0.1", world.server.port), 60, (f"127.0.1.{chance.randrange(250)}", 0)
+        )
         with contextlib.suppress(ConnectionError):
             size = chance.randrange(1, 300)
             body = chance.randbytes(size)
@@ -638,14 +759,18 @@ def test_a_peer_that_sends_ahead_is_not_read_for_ever(world: World) -> None:
     agent = world.ready(0)
     agent.next(Order)
     order_id = f"{world.node(0).id}.0"
-    threading.Thread(target=agent.socket.sendall, daemon=True,
-                     args=(b"".join(agent.side.send(Done(order_id)) for _ in range(100)),)).start()
+    threading.Thread(
+        target=agent.socket.sendall,
+        daemon=True,
+        args=(b"".join(agent.side.send(Done(order_id)) for _ in range(100)),),
+    ).start()
     for _ in range(100):
         assert agent.next(Ack).order == order_id
 
 
 def test_a_report_passes_few_files(world: World, in_reactor: Any, pool: Pool) -> None:
-    """The first is registered, approved and settled, and leads to an order; those after it say the same again."""
+    """The first is registered, approved and settled, and leads to an order; those after it say the
+    same again."""
     world.machine(0)
     agent = world.agent(0)
     agent.next(Welcome)
@@ -653,7 +778,11 @@ def test_a_report_passes_few_files(world: World, in_reactor: Any, pool: Pool) ->
         with files_passed(in_reactor, pool) as passed:
             agent.say(Report(report(MACS[0])))
             agent.next(Ack)
-        assert {"net/confd/connection.py", "flows/agents/report.py", "wire/confd/protocol.py"} < passed
+        assert {
+            "net/confd/connection.py",
+            "flows/agents/report.py",
+            "wire/confd/protocol.py",
+        } < passed
         assert len(passed) <= ceiling, sorted(passed)
         if ceiling == 29:
             agent.next(Order)

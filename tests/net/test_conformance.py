@@ -1,4 +1,5 @@
-"""The conformance kit for VCMs: the Python framework and the example in the shell pass it, broken ones do not."""
+"""The conformance kit for VCMs: the Python framework and the example in the shell pass it, broken
+ones do not."""
 
 from __future__ import annotations
 
@@ -50,11 +51,18 @@ def test_the_kit_s_page_has_its_options(capsys: pytest.CaptureFixture[str]) -> N
         main(["--help"])
     for option in re.findall(r"--[a-z]+", capsys.readouterr().out):
         assert option == "--help" or f"`{option}" in KIT_PAGE, option
-    assert "python -m tests.conformance --wants 'echo {count} > wanted' -- docs/examples/vcm.sh" in KIT_PAGE
+    assert (
+        "python -m tests.conformance --wants 'echo {count} > wanted' -- docs/examples/vcm.sh"
+        in KIT_PAGE
+    )
 
 
 def bad(found: list[Verdict]) -> list[str]:
-    return [f"{one.section}: {one.clause}: {one.result}: {one.why}" for one in found if one.result != "passed"]
+    return [
+        f"{one.section}: {one.clause}: {one.result}: {one.why}"
+        for one in found
+        if one.result != "passed"
+    ]
 
 
 @pytest.mark.slow
@@ -64,22 +72,32 @@ def test_the_example_in_the_shell_passes() -> None:
 
 @pytest.mark.slow
 def test_the_framework_in_python_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the example of docs/vcm.md; the Grid Engine VCM is the same framework with another pool."""
+    """By the example of docs/vcm.md; the Grid Engine VCM is the same framework with another
+    pool."""
     (found,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/vcm.md").read_text(), re.DOTALL)
     (tmp_path / "webfarm.py").write_text(found)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    kit = Kit([sys.executable, str(tmp_path / "webfarm.py")], "echo {count}00 > load.new && mv load.new load", FARM)
+    kit = Kit(
+        [sys.executable, str(tmp_path / "webfarm.py")],
+        "echo {count}00 > load.new && mv load.new load",
+        FARM,
+    )
     assert bad(judge(kit)) == []
 
 
 BROKEN = {
     "says ping when": ('[ "$pinged" = no ] &&', '[ "$pinged" = never ] &&'),
     "answers ping": ('say pong "<pong/>" "$message"', ":"),
-    "asks for the whole picture": ('waits_for "status $seen" || ask status "<status/>" "$seen"', ":"),
+    "asks for the whole picture": (
+        'waits_for "status $seen" || ask status "<status/>" "$seen"',
+        ":",
+    ),
     "remembers after a kill": ('put "$state/seen" "$seen"\n    fi\n    say ack', "fi\n    say ack"),
     "says hello first": ('vcm=\\"vcm.sh 1.0\\"', 'kind=\\"vcm.sh 1.0\\"'),
-    "hears a message twice": ('if [ "$sequence" -gt "$seen" ]; then\n        case', 'if [ "$sequence" -gt "$seen" ] '
-                              '|| { say bye "<bye/>"; exit 1; }; then\n        case'),
+    "hears a message twice": (
+        'if [ "$sequence" -gt "$seen" ]; then\n        case',
+        'if [ "$sequence" -gt "$seen" ] || { say bye "<bye/>"; exit 1; }; then\n        case',
+    ),
     "says goodbye": ("""say bye '<bye reason="the VCM is being stopped"/>'""", ":"),
 }
 
@@ -112,17 +130,35 @@ def shell(
     """The folder of the example, which runs for the vcluster 'pool' on a real server."""
     ca = Ca(tmp_path / "ca", "test")
     in_transaction(engine, founded, site)
-    served = NmpServer(reactor, pool, SiteRef(site), "cod1", tls.listening(reactor, ca, ["127.0.0.1"], 0), tls.identity,
-                       lambda: NOW, lambda effects: None)
+    served = NmpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        "cod1",
+        tls.listening(reactor, ca, ["127.0.0.1"], 0),
+        tls.identity,
+        lambda: NOW,
+        lambda effects: None,
+    )
     in_reactor(served.startService)
     issued = enrolled(engine, ca)
-    for name, content in (("vcm.key", issued.key), ("vcm.crt", issued.certificate), ("ca.crt", ca.certificate)):
+    for name, content in (
+        ("vcm.key", issued.key),
+        ("vcm.crt", issued.certificate),
+        ("ca.crt", ca.certificate),
+    ):
         (tmp_path / name).write_bytes(content)
-    (tmp_path / "vcm.toml").write_text(f'vcluster = "pool"\nservers = ["127.0.0.1:{port(served)}"]\n')
+    (tmp_path / "vcm.toml").write_text(
+        f'vcluster = "pool"\nservers = ["127.0.0.1:{port(served)}"]\n'
+    )
     (tmp_path / "wanted").write_text("1\n")
     with open(tmp_path / "log", "ab") as log:
-        process = subprocess.Popen([str(EXAMPLE), str(tmp_path / "vcm.toml")], stdout=log, stderr=log,
-                                   env=os.environ | {"PATH": os.environ["PATH"]})
+        process = subprocess.Popen(
+            [str(EXAMPLE), str(tmp_path / "vcm.toml")],
+            stdout=log,
+            stderr=log,
+            env=os.environ | {"PATH": os.environ["PATH"]},
+        )
     yield tmp_path
     process.terminate()
     assert process.wait(30) == 0
@@ -130,7 +166,9 @@ def shell(
 
 
 @pytest.mark.slow
-def test_the_example_grows_and_shrinks_with_a_real_server(shell: Path, engine: Engine, site: Site) -> None:
+def test_the_example_grows_and_shrinks_with_a_real_server(
+    shell: Path, engine: Engine, site: Site
+) -> None:
     def rests_at(count: int) -> None:
         (shell / "wanted.new").write_text(f"{count}\n")
         (shell / "wanted.new").replace(shell / "wanted")
@@ -140,7 +178,11 @@ def test_the_example_grows_and_shrinks_with_a_real_server(shell: Path, engine: E
             in_transaction(engine, world.arrive, NOW)
             held = {member["address"] for member in in_transaction(engine, vcms.picture, 1).members}
             file = shell / "members"
-            shown = {line.split()[1] for line in file.read_text().splitlines()} if file.exists() else set()
+            shown = (
+                {line.split()[1] for line in file.read_text().splitlines()}
+                if file.exists()
+                else set()
+            )
             return len(shown) == count and shown == held
 
         until(there, (shell / "log").read_text)

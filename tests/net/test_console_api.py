@@ -85,7 +85,9 @@ def hand_over(served: Served, group: str = "biology", at: float = NOW + 50) -> N
     def give(tx: Any) -> None:
         node = nodes.named(tx, NODE)
         other = groups.ensure(tx, group, NOW).id
-        tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(vcluster_id=3, assigned_at=at))
+        tx.execute(
+            update(t.nodes).where(t.nodes.c.id == node.id).values(vcluster_id=3, assigned_at=at)
+        )
         tx.execute(delete(t.node_permissions).where(t.node_permissions.c.node_id == node.id))
         tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=other, right="use"))
 
@@ -125,14 +127,20 @@ def test_whoever_follows_gets_every_byte_once(served: Served, say: Said) -> None
     assert text == "one red €\ntwo"
     assert console(served.local, since=at)["text"] == ""
     say(b"x" * 5000)
-    parts = [console(served.local, since=at + 1024 * number, bytes=1024)["text"] for number in range(5)]
+    parts = [
+        console(served.local, since=at + 1024 * number, bytes=1024)["text"] for number in range(5)
+    ]
     assert "".join(parts) == "x" * 5000
 
 
 def test_as_text_alone(served: Served, say: Said) -> None:
     say(b"<script>alert(1)</script>\r\n")
     line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
-    line.request("GET", f"/api/v1/nodes/{NODE}/console?format=text", headers={"Authorization": "Bearer cod_admin"})
+    line.request(
+        "GET",
+        f"/api/v1/nodes/{NODE}/console?format=text",
+        headers={"Authorization": "Bearer cod_admin"},
+    )
     reply = line.getresponse()
     assert reply.read() == b"<script>alert(1)</script>\n"
     assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
@@ -143,9 +151,15 @@ def test_as_text_alone(served: Served, say: Said) -> None:
 def test_how_the_recording_goes_is_said(served: Served, say: Said) -> None:
     assert console(served.local)["about"].startswith("nothing was heard of it yet")
     say.state("lost", "the BMC refuses the password")
-    assert (console(served.local)["state"], console(served.local)["about"]) == ("lost", "the BMC refuses the password")
+    assert (console(served.local)["state"], console(served.local)["about"]) == (
+        "lost",
+        "the BMC refuses the password",
+    )
     own = console(as_user(served, "olga", "physics"))
-    assert (own["state"], own["about"]) == ("lost", "it cannot be followed now"), "administrators learn why"
+    assert (own["state"], own["about"]) == (
+        "lost",
+        "it cannot be followed now",
+    ), "administrators learn why"
     served.clock.now += 61
     assert console(served.local)["about"] == "no server records consoles now"
     for driver, words in (("none", "no power driver"), ("wol", "no BMC")):
@@ -156,7 +170,9 @@ def test_how_the_recording_goes_is_said(served: Served, say: Said) -> None:
 
 def test_what_was_recorded_stays_when_recording_ends(served: Served, say: Said) -> None:
     say(b"before")
-    object.__setattr__(served.server._apis[0].context.site.current, "consoles", ConsoleRules(record=False))
+    object.__setattr__(
+        served.server._apis[0].context.site.current, "consoles", ConsoleRules(record=False)
+    )
     found = console(served.local)
     assert (found["state"], found["text"]) == ("off", "before")
 
@@ -172,7 +188,10 @@ def test_what_cannot_be_asked(served: Served) -> None:
 
 
 def test_holders_read_what_was_said_since_they_got_the_node(served: Served, say: Said) -> None:
-    olga, boris = as_user(served, "olga", "physics"), as_user(served, "boris", "biology", Role.MEMBER)
+    olga, boris = (
+        as_user(served, "olga", "physics"),
+        as_user(served, "boris", "biology", Role.MEMBER),
+    )
     say(b"trampoline before ", FREE)
     say(b"physics' secret ")
     assert console(olga)["text"] == "physics' secret "
@@ -185,10 +204,14 @@ def test_holders_read_what_was_said_since_they_got_the_node(served: Served, say:
     assert console(boris, since=0)["text"] == "biology's secret", "whatever it asks for"
     with pytest.raises(ApiError, match="no node"):
         console(olga)
-    assert console(served.local)["text"] == "trampoline before physics' secret wiped biology's secret"
+    assert (
+        console(served.local)["text"] == "trampoline before physics' secret wiped biology's secret"
+    )
 
 
-def test_the_same_vcluster_that_gets_the_node_again_reads_nothing_from_between(served: Served, say: Said) -> None:
+def test_the_same_vcluster_that_gets_the_node_again_reads_nothing_from_between(
+    served: Served, say: Said
+) -> None:
     boris = as_user(served, "boris", "biology")
     hand_over(served, at=NOW + 50)
     say(b"first time ")
@@ -200,7 +223,9 @@ def test_the_same_vcluster_that_gets_the_node_again_reads_nothing_from_between(s
     assert console(boris)["text"] == "second time"
 
 
-def test_before_the_recorder_has_seen_the_new_holder_it_reads_nothing(served: Served, say: Said) -> None:
+def test_before_the_recorder_has_seen_the_new_holder_it_reads_nothing(
+    served: Served, say: Said
+) -> None:
     boris = as_user(served, "boris", "biology")
     say(b"physics' secret ")
     before = tenure(say.node.vcluster_id, say.node.assigned_at)
@@ -226,7 +251,10 @@ def test_who_only_looks_does_not_read_consoles(served: Served, say: Said) -> Non
 def test_on_the_command_line(served: Served, say: Said) -> None:
     say(BOOT)
     say.state("recording")
-    assert run(served, "node", "console", NODE).stdout == "\nSeaBIOS\nLinux version 6.1 \ufffd\nlogin: "
+    assert (
+        run(served, "node", "console", NODE).stdout
+        == "\nSeaBIOS\nLinux version 6.1 \ufffd\nlogin: "
+    )
     assert as_json(served, "node", "console", NODE)["end"] == len(BOOT)
     say.state("lost", "the BMC does not answer")
     assert run(served, "node", "console", NODE).stderr == "Not recorded: the BMC does not answer.\n"
@@ -237,10 +265,15 @@ def test_followed_on_the_command_line(served: Served, say: Said) -> None:
     say(b"begun ")
     say.state("recording")
     parts: Iterator[Callable[[], None]] = iter(
-        [lambda: say(b"more "), lambda: say.state("lost", "gone"), lambda: say(b"end")])
+        [lambda: say(b"more "), lambda: say.state("lost", "gone"), lambda: say(b"end")]
+    )
     found = cli.pieces(served.local, NODE, 4096, sleep=lambda _: next(parts)())
     assert [(each["text"], each["about"]) for each in islice(found, 4)] == [
-        ("begun ", ""), ("more ", ""), ("", "gone"), ("end", "gone")]
+        ("begun ", ""),
+        ("more ", ""),
+        ("", "gone"),
+        ("end", "gone"),
+    ]
 
 
 def test_followed_as_json(served: Served, say: Said, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,13 +33,24 @@ MAC = "52:54:00:00:00:01"
 
 
 class World:
-    """A confd that can be stopped and started, and one machine that has just booted the trampoline."""
+    """A confd that can be stopped and started, and one machine that has just booted the
+    trampoline."""
 
-    def __init__(self, folder: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site) -> None:
-        self.folder, self.engine, self.pool, self.reactor, self.in_reactor = folder, engine, pool, reactor, in_reactor
+    def __init__(
+        self, folder: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site
+    ) -> None:
+        self.folder, self.engine, self.pool, self.reactor, self.in_reactor = (
+            folder,
+            engine,
+            pool,
+            reactor,
+            in_reactor,
+        )
         self.site = site
         self.status: list[int] = []
-        self.server = ConfdServer(AgentConnection, reactor, pool, SiteRef(site), "one", ["127.0.0.1"], 0)
+        self.server = ConfdServer(
+            AgentConnection, reactor, pool, SiteRef(site), "one", ["127.0.0.1"], 0
+        )
         in_reactor(self.server.startService)
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
         self.disk = folder / "disk"
@@ -52,22 +63,53 @@ class World:
 
         def boots(tx: Tx) -> None:
             now = time.time()
-            nodes.add(tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="dirty")
-            bindings.add(tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)])
-            script.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
-                        site=self.site)
+            nodes.add(
+                tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="dirty"
+            )
+            bindings.add(
+                tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)]
+            )
+            script.mint(
+                tx,
+                MAC,
+                "127.0.0.1",
+                secret.id,
+                made.salt,
+                made.stored_key,
+                made.server_key,
+                now=now,
+                site=self.site,
+            )
 
         in_transaction(self.engine, boots)
         return secret
 
     def options(self) -> ctramp.Options:
-        return ctramp.Options(**parse([
-            "--confd", f"127.0.0.1:{self.server.port}", "--mac", MAC, "--secret", str(self.folder / "secret"),
-            "--root", str(self.folder / "root"), "--disk", str(self.disk),
-            "--reboot-command", f"touch {self.folder}/rebooted", "--poweroff-command", f"touch {self.folder}/off"]))
+        return ctramp.Options(
+            **parse(
+                [
+                    "--confd",
+                    f"127.0.0.1:{self.server.port}",
+                    "--mac",
+                    MAC,
+                    "--secret",
+                    str(self.folder / "secret"),
+                    "--root",
+                    str(self.folder / "root"),
+                    "--disk",
+                    str(self.disk),
+                    "--reboot-command",
+                    f"touch {self.folder}/rebooted",
+                    "--poweroff-command",
+                    f"touch {self.folder}/off",
+                ]
+            )
+        )
 
     def agent(self) -> threading.Thread:
-        thread = threading.Thread(target=lambda: self.status.append(ctramp.main(self.options())), daemon=True)
+        thread = threading.Thread(
+            target=lambda: self.status.append(ctramp.main(self.options())), daemon=True
+        )
         thread.start()
         return thread
 
@@ -75,8 +117,15 @@ class World:
         self.in_reactor(self.server.stopService)
 
     def restart(self) -> None:
-        self.server = ConfdServer(AgentConnection, self.reactor, self.pool, SiteRef(self.site), "one", ["127.0.0.1"],
-                                  self.server.port)
+        self.server = ConfdServer(
+            AgentConnection,
+            self.reactor,
+            self.pool,
+            SiteRef(self.site),
+            "one",
+            ["127.0.0.1"],
+            self.server.port,
+        )
         self.in_reactor(self.server.startService)
 
     def node(self) -> Node:
@@ -86,14 +135,24 @@ class World:
 
     def happens(self, event: NodeEvent) -> None:
         """To the node, by an administrator's word."""
-        in_transaction(self.engine, transitions.move, self.node(), event, now=time.time(), cause="test", actor="test")
+        in_transaction(
+            self.engine,
+            transitions.move,
+            self.node(),
+            event,
+            now=time.time(),
+            cause="test",
+            actor="test",
+        )
 
     def wait(self, condition: Callable[[], Any]) -> None:
         until(condition, self.node)
 
 
 @pytest.fixture
-def world(tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site) -> Iterator[World]:
+def world(
+    tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site
+) -> Iterator[World]:
     subnet = replace(site.subnets[0], server="127.0.0.1", network="127.0.0.0/8")
     site = replace(site, subnets=(subnet,), policy=Policy(auto_approve=True, heartbeat=0.5))
     world = World(tmp_path, engine, pool, reactor, in_reactor, site)
@@ -129,11 +188,14 @@ def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebo
 
 @pytest.mark.slow
 def test_an_agent_that_is_started_again_goes_on_with_the_session(world: World) -> None:
-    ctramp.run(replace(world.options(), once=True, confd="127.0.0.1:1"))  # nobody there: `once` is over
+    # nobody there: `once` is over
+    ctramp.run(replace(world.options(), once=True, confd="127.0.0.1:1"))
     session = world.folder / "secret.session"
     assert not session.exists()
     first = ctramp.Shell(world.options(), MAC)
-    connection = threading.Thread(target=first.converse, args=("127.0.0.1", world.server.port), daemon=True)
+    connection = threading.Thread(
+        target=first.converse, args=("127.0.0.1", world.server.port), daemon=True
+    )
     connection.start()
     world.wait(lambda: world.node().state == "inactive")
     assert session.stat().st_mode & 0o777 == 0o600
@@ -142,7 +204,9 @@ def test_an_agent_that_is_started_again_goes_on_with_the_session(world: World) -
     assert not connection.is_alive()
 
     second = ctramp.Shell(world.options(), MAC)  # the boot's secret is spent
-    connection = threading.Thread(target=second.converse, args=("127.0.0.1", world.server.port), daemon=True)
+    connection = threading.Thread(
+        target=second.converse, args=("127.0.0.1", world.server.port), daemon=True
+    )
     connection.start()
     world.wait(lambda: second.was_welcomed)
     second.agent.leave = "reboot"
@@ -153,8 +217,12 @@ def test_an_agent_that_is_started_again_goes_on_with_the_session(world: World) -
 # ---------------------------------------------------------------- the shell's own
 
 
-@pytest.mark.parametrize("address", ["", "127.0.0.1", "confd.example:8070", "127.0.0.1:", ":8070", "127.0.0.1:x"])
-def test_an_unusable_address_is_named(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "address", ["", "127.0.0.1", "confd.example:8070", "127.0.0.1:", ":8070", "127.0.0.1:x"]
+)
+def test_an_unusable_address_is_named(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cmdline").write_text(f"quiet cod.confd={address}\n")
     assert ctramp.main(ctramp.Options(mac=MAC, root=tmp_path)) == 2
@@ -162,7 +230,9 @@ def test_an_unusable_address_is_named(address: str, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize("secret", ["", "just-one-word", "id nothex", "a b c"])
-def test_an_unusable_secret_is_not_shown(secret: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_secret_is_not_shown(
+    secret: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "secret"
     file.write_text(secret)
     assert ctramp.main(ctramp.Options(mac=MAC, confd="127.0.0.1:1", secret=file)) == 2
@@ -173,9 +243,16 @@ def test_an_unusable_secret_is_not_shown(secret: str, tmp_path: Path, capsys: py
 
 def test_the_kernels_command_line_is_read(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cmdline").write_text("BOOT_IMAGE=vmlinuz quiet cod.confd=10.77.0.1:8070 cod.mac=AA:bb x=1=2\n")
+    (tmp_path / "proc/cmdline").write_text(
+        "BOOT_IMAGE=vmlinuz quiet cod.confd=10.77.0.1:8070 cod.mac=AA:bb x=1=2\n"
+    )
     words = ctramp.command_line(tmp_path)
-    assert (words["cod.confd"], words["cod.mac"], words["quiet"], words["x"]) == ("10.77.0.1:8070", "AA:bb", "", "1=2")
+    assert (words["cod.confd"], words["cod.mac"], words["quiet"], words["x"]) == (
+        "10.77.0.1:8070",
+        "AA:bb",
+        "",
+        "1=2",
+    )
     assert ctramp.command_line(tmp_path / "nowhere") == {}
 
 
@@ -185,11 +262,15 @@ def test_pauses_double_to_a_limit_and_are_spread() -> None:
     assert ctramp.pause(10_000, 1.0) == 20
 
 
-def test_a_server_that_closes_at_once_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_closes_at_once_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "secret").write_text(str(protocol.Secret("a", b"k" * 32)))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()
-        options = ctramp.Options(f"127.0.0.1:{port}", MAC, tmp_path / "secret", machine(tmp_path / "root"), once=True)
+        options = ctramp.Options(
+            f"127.0.0.1:{port}", MAC, tmp_path / "secret", machine(tmp_path / "root"), once=True
+        )
         assert ctramp.main(options) == 0
     assert f"trampoline: 127.0.0.1:{port}: " in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""Questions that cost the server much: bounded before anything is parsed, checked in a thread, rationed by person."""
+"""Questions that cost the server much: bounded before anything is parsed, checked in a thread,
+rationed by person."""
 
 from __future__ import annotations
 
@@ -21,14 +22,24 @@ GOOD = '<template name="{}"><boot mode="diskless"><kernel url="http://h/k"/></bo
 def heavy(elements: int, size: int = 0) -> str:
     """A document of so many elements, none of which is wrong before all have been looked at."""
     flags = "".join(f'<flag equal="f{number}"/>' for number in range(elements))
-    return (f'<template name="heavy"><requires><cpu>{flags}</cpu></requires><image target="disk" name="a"/>'
-            f'<description>{"x" * size}</description></template>')
+    return (
+        f'<template name="heavy"><requires><cpu>{flags}</cpu></requires><image target="disk"'
+        ' name="a"/>'
+        f"<description>{'x' * size}</description></template>"
+    )
 
 
-@pytest.mark.parametrize(("document", "words"), [
-    (heavy(10_000), "more than 4000 tags or attributes"), (heavy(1, 2**18), "at most 262144 are read"),
-    ("<template " + " ".join(f'a{n}="1"' for n in range(5000)) + "/>", "more than 4000 tags or attributes"),
-])
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (heavy(10_000), "more than 4000 tags or attributes"),
+        (heavy(1, 2**18), "at most 262144 are read"),
+        (
+            "<template " + " ".join(f'a{n}="1"' for n in range(5000)) + "/>",
+            "more than 4000 tags or attributes",
+        ),
+    ],
+)
 def test_what_is_too_much_is_refused_before_it_is_parsed(
     document: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,8 +68,16 @@ def test_a_check_under_way_delays_neither_database_nor_reactor(
 
     monkeypatch.setattr(templates, "read", slow)
     answers: list[Any] = []
-    askers = [threading.Thread(target=lambda n=n: answers.append(  # type: ignore[misc]
-        Client(served.local.server).post("/templates/check", {"document": GOOD.format(f"t{n}")}))) for n in range(6)]
+    askers = [
+        threading.Thread(
+            target=lambda n=n: answers.append(  # type: ignore[misc]
+                Client(served.local.server).post(
+                    "/templates/check", {"document": GOOD.format(f"t{n}")}
+                )
+            )
+        )
+        for n in range(6)
+    ]
     for asker in askers:
         asker.start()
     try:
@@ -68,7 +87,8 @@ def test_a_check_under_way_delays_neither_database_nor_reactor(
         for _ in range(10):
             at = time.monotonic()
             served.local.get("/nodes")
-            served.local.post("/groups", {"name": f"g{len(delays)}"})  # what writes is not held up either
+            # what writes is not held up either
+            served.local.post("/groups", {"name": f"g{len(delays)}"})
             delays.append(time.monotonic() - at)
     finally:
         go_on.set()
@@ -93,4 +113,5 @@ def test_each_person_has_a_ration(served: Served, monkeypatch: pytest.MonkeyPatc
     assert bob.post("/templates/check", body)["ok"]
     assert ann.get("/nodes")["items"] == []
     for _ in range(5):
-        served.local.post("/templates/check", body)  # the local administrator could stop the server as well
+        # the local administrator could stop the server as well
+        served.local.post("/templates/check", body)

@@ -1,4 +1,6 @@
-"""Look by `cod doctor` whether the resolver answers for the site's domain from COD: real DNS servers on loopback."""
+"""Look by `cod doctor` whether the resolver answers for the site's domain from COD: real DNS
+servers on loopback."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ Look = Callable[..., Finding]
 @pytest.fixture
 def look(tmp_path: Path, site: Site) -> Look:
     """Return the check's finding on a host whose resolver is the server at a port."""
-    def one(at: int, /, text: str = "# a comment\nsearch cod.test\nnameserver 127.0.0.1\n", **dns: Any) -> Finding:
+
+    def one(
+        at: int, /, text: str = "# a comment\nsearch cod.test\nnameserver 127.0.0.1\n", **dns: Any
+    ) -> Finding:
         file = tmp_path / "resolv.conf"
         file.write_text(text)
         asked: Any = SimpleNamespace(site=replace(site, dns=replace(site.dns, **dns)))
@@ -43,15 +48,25 @@ def test_a_resolver_that_answers_from_cod_is_good(start: Start, look: Look) -> N
 def test_a_resolver_that_does_not_know_the_domain_is_a_warning_with_a_remedy(
     start: Start, look: Look, reactor: Any, in_reactor: Any, pool: Any, site: Site
 ) -> None:
-    other = DnsServer(reactor, pool, SiteRef(replace(site, domain="elsewhere.test")), "127.0.0.1", port=0,
-                      clock=lambda: 1000.0)
+    other = DnsServer(
+        reactor,
+        pool,
+        SiteRef(replace(site, domain="elsewhere.test")),
+        "127.0.0.1",
+        port=0,
+        clock=lambda: 1000.0,
+    )
     in_reactor(other.startService)
     try:
         found = look(other.port)
         assert found.state == WARNING
         assert "known to clients of COD's own name server only" in found.found
-        assert found.remedy.startswith("have the owner of the domain above delegate cod.test to ns.cod.test (")
-        assert "port 5353; a delegation always leads to port 53" in look(other.port, port=5353).remedy
+        assert found.remedy.startswith(
+            "have the owner of the domain above delegate cod.test to ns.cod.test ("
+        )
+        assert (
+            "port 5353; a delegation always leads to port 53" in look(other.port, port=5353).remedy
+        )
     finally:
         in_reactor(other.stopService)
 

@@ -1,4 +1,5 @@
-"""Who is removed or locked in the LDAP directory is out here, too, with a real slapd on loopback."""
+"""Who is removed or locked in the LDAP directory is out here, too, with a real slapd on
+loopback."""
 
 from __future__ import annotations
 
@@ -23,14 +24,21 @@ from cod.web.signin.service import SignIn
 from tests.net import slapd
 from tests.ports import free_port
 
-ldap = pytest.importorskip("ldap", reason="python-ldap, the extra `ldap`, is built from source: make ldap")
+ldap = pytest.importorskip(
+    "ldap", reason="python-ldap, the extra `ldap`, is built from source: make ldap"
+)
 NOW = 1_000_000.0
 HERE = "192.0.2.1"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f bob@host"
 PASSWORDS = {"bob": "three calm herons", "eve": "six loud geese"}
 EVE = f"uid=eve,ou=people,{slapd.BASE}"
-ENTRY = [("objectClass", [b"inetOrgPerson"]), ("uid", [b"eve"]), ("cn", [b"Eve"]), ("sn", [b"E"]),
-         ("userPassword", [PASSWORDS["eve"].encode()])]
+ENTRY = [
+    ("objectClass", [b"inetOrgPerson"]),
+    ("uid", [b"eve"]),
+    ("cn", [b"Eve"]),
+    ("sn", [b"E"]),
+    ("userPassword", [PASSWORDS["eve"].encode()]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +60,15 @@ def root(directory: slapd.Slapd) -> Iterator[Any]:
 
 @pytest.fixture
 def rules(directory: slapd.Slapd) -> Ldap:
-    return Ldap(directory.plain, "none", None, directory.people, user=directory.reader,
-                password_file=str(directory.password), filter="(&(uid={name})(!(title=locked)))")
+    return Ldap(
+        directory.plain,
+        "none",
+        None,
+        directory.people,
+        user=directory.reader,
+        password_file=str(directory.password),
+        filter="(&(uid={name})(!(title=locked)))",
+    )
 
 
 def subjects(rules: Ldap) -> dict[str, str]:
@@ -64,8 +79,14 @@ def subjects(rules: Ldap) -> dict[str, str]:
 # ---------------------------------------------------------------- what the directory says
 
 
-@pytest.mark.parametrize("filter_", ["(uid={name})", "(|(uid={name})(mail={name}@example.org))",
-                                     "(&(objectClass=person)(uid:caseIgnoreMatch:={name}))"])
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        "(uid={name})",
+        "(|(uid={name})(mail={name}@example.org))",
+        "(&(objectClass=person)(uid:caseIgnoreMatch:={name}))",
+    ],
+)
 def test_whoever_is_there_is_known(rules: Ldap, root: Any, filter_: str) -> None:
     there = frozenset(subjects(rules).values())
     missing = "ldap:00000000-0000-4000-8000-000000000000"
@@ -86,7 +107,10 @@ def test_who_has_no_number_there_is_asked_for_by_name(rules: Ldap, root: Any) ->
     named = f"ldap:{EVE.lower()}"
     gone = named.replace("eve", "nobody")
     cut = f"ldap:{'x' * 300}"[:255]
-    assert known(rules, [named, gone, cut]) == {named, cut}, "a name that was cut off cannot be asked for"
+    assert known(rules, [named, gone, cut]) == {
+        named,
+        cut,
+    }, "a name that was cut off cannot be asked for"
 
 
 class Asked:
@@ -95,8 +119,14 @@ class Asked:
     def __init__(self, there: bytes) -> None:
         self.there = there
 
-    def search_ext_s(self, base: str, scope: int, wanted: str, attributes: list[str], sizelimit: int) -> list[Any]:
-        escaped = pytest.importorskip("ldap.filter").escape_filter_chars(self.there.decode("latin-1"), 2).lower()
+    def search_ext_s(
+        self, base: str, scope: int, wanted: str, attributes: list[str], sizelimit: int
+    ) -> list[Any]:
+        escaped = (
+            pytest.importorskip("ldap.filter")
+            .escape_filter_chars(self.there.decode("latin-1"), 2)
+            .lower()
+        )
         return [("cn=eve", {})] if wanted.lower() == f"(&(objectguid={escaped})(uid=*))" else []
 
 
@@ -107,10 +137,19 @@ def test_who_has_a_number_of_active_directory_is_asked_for_by_its_octets(rules: 
     assert not _is_known(ldap, Asked(number[::-1]), rules, subject, "(uid=*)")
 
 
-@pytest.mark.parametrize("change", [
-    {"base": f"ou=elsewhere,{slapd.BASE}"}, {"url": f"ldap://127.0.0.1:{free_port()}"},
-    {"user": f"cn=other,{slapd.BASE}"}, {"filter": "(title={name})"}, {"password_file": "/nowhere"}])
-def test_a_directory_that_is_away_or_shows_nobody_says_nothing(rules: Ldap, root: Any, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"base": f"ou=elsewhere,{slapd.BASE}"},
+        {"url": f"ldap://127.0.0.1:{free_port()}"},
+        {"user": f"cn=other,{slapd.BASE}"},
+        {"filter": "(title={name})"},
+        {"password_file": "/nowhere"},
+    ],
+)
+def test_a_directory_that_is_away_or_shows_nobody_says_nothing(
+    rules: Ldap, root: Any, change: dict[str, Any]
+) -> None:
     with pytest.raises(Refused) as caught:
         known(replace(rules, **change), list(subjects(rules).values()))
     assert caught.value.code == "busy"
@@ -122,7 +161,9 @@ def test_a_directory_that_is_away_or_shows_nobody_says_nothing(rules: Ldap, root
 class Here:
     """A site whose people come from the directory, with a clock that the test moves."""
 
-    def __init__(self, engine: Engine, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> None:
+    def __init__(
+        self, engine: Engine, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+    ) -> None:
         self.engine, self.site, self.clock, self.now = engine, site, Clock(), NOW
         self._in_reactor = in_reactor
         self.door = SignIn(reactor, pool, SiteRef(site), lambda: self.now)
@@ -135,14 +176,22 @@ class Here:
         """Somebody signs in; they have a token and a key, too, and may do something in a group."""
         from twisted.internet.defer import ensureDeferred
 
-        self._in_reactor(lambda: ensureDeferred(self.door.sign_in(name, PASSWORDS[name], address=HERE)))
+        self._in_reactor(
+            lambda: ensureDeferred(self.door.sign_in(name, PASSWORDS[name], address=HERE))
+        )
         user: User = self.tx(rows.by_name, name)
         who = Who(f"user:{name}", user_id=user.id)
         self.tx(groups.ensure, "physics", NOW)
         self.tx(people.set_role, group="physics", user=name, role=Role.OWNER)
         self.tx(tokens.make, who=who, name="ci", token=f"cod_{name}", now=self.now)
         self.tx(sshkeys.add, who=who, line=KEY, now=self.now)
-        self.tx(invitations.invite, digest=f"by {name}", rules=self.site.signin, who=f"user:{name}", now=self.now)
+        self.tx(
+            invitations.invite,
+            digest=f"by {name}",
+            rules=self.site.signin,
+            who=f"user:{name}",
+            now=self.now,
+        )
         self.now += 1.0
         return user
 
@@ -165,7 +214,13 @@ class Here:
 
 @pytest.fixture
 def here(
-    engine: Engine, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, rules: Ldap, root: Any,
+    engine: Engine,
+    pool: Pool,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    site: Site,
+    rules: Ldap,
+    root: Any,
     quick_passwords: None,
 ) -> Here:
     return Here(engine, pool, reactor, in_reactor, replace(site, signin=SignInRules(ldap=rules)))
@@ -182,7 +237,9 @@ def test_who_is_removed_there_is_out_here_and_nobody_else(here: Here, root: Any)
     assert here.by_token("eve") is None
     assert here.keys() == ["bob"], "nodes that are primed now let her in no more"
     assert [each.invited_by for each in here.tx(invitations.every, None, here.now)] == ["user:bob"]
-    assert {(row.action, row.thing) for row in here.tx(audit.every) if row.actor == "ldap"} == {("user absent", "eve")}
+    assert {(row.action, row.thing) for row in here.tx(audit.every) if row.actor == "ldap"} == {
+        ("user absent", "eve")
+    }
     assert here.tx(people.one, "eve")[0].disabled_at is None
 
 
@@ -195,7 +252,10 @@ def test_who_is_locked_there_is_out_until_they_are_let_in_again(here: Here, root
     here.look()
     assert here.by_token("eve") is not None, "tokens and keys wait for their user"
     assert here.keys() == ["eve"]
-    assert [row.action for row in here.tx(audit.every) if row.actor == "ldap"] == ["user present", "user absent"]
+    assert [row.action for row in here.tx(audit.every) if row.actor == "ldap"] == [
+        "user present",
+        "user absent",
+    ]
 
 
 def test_who_is_not_there_begins_no_session(here: Here, root: Any) -> None:
@@ -204,9 +264,18 @@ def test_who_is_not_there_begins_no_session(here: Here, root: Any) -> None:
     here.look()
     root.add_s(EVE, ENTRY)  # with another number: somebody else, as far as anybody can tell
     with pytest.raises(Refused, match="wrong"):
-        in_transaction(here.engine, lambda tx: signin.begin(
-            tx, user_id=rows.by_name(tx, "eve").id, address=HERE, browser="", cookie="c",  # type: ignore[union-attr]
-            rules=here.site.signin, now=here.now))
+        in_transaction(
+            here.engine,
+            lambda tx: signin.begin(
+                tx,
+                user_id=rows.by_name(tx, "eve").id,
+                address=HERE,
+                browser="",
+                cookie="c",  # type: ignore[union-attr]
+                rules=here.site.signin,
+                now=here.now,
+            ),
+        )
     assert here.by_token("eve") is None
 
 
@@ -251,7 +320,9 @@ def test_who_signs_in_while_it_is_asked_is_there(here: Here) -> None:
     eve = here.come("eve")
     asked = here.tx(directory_sync.asked, now=here.now)
     assert [user.name for user in asked] == ["eve"]
-    told = here.tx(directory_sync.put_down, asked=asked, known=[], since=here.now - 2.0, now=here.now)
+    told = here.tx(
+        directory_sync.put_down, asked=asked, known=[], since=here.now - 2.0, now=here.now
+    )
     assert (told, here.sessions(eve)) == (([], []), 1)
 
 
@@ -264,7 +335,9 @@ def test_only_who_can_do_something_here_is_asked_about(here: Here) -> None:
     assert here.tx(directory_sync.asked, now=here.now) == []
 
 
-def test_the_service_begins_and_ends(engine: Engine, pool: Pool, site: Site, tmp_path: Path) -> None:
+def test_the_service_begins_and_ends(
+    engine: Engine, pool: Pool, site: Site, tmp_path: Path
+) -> None:
     clock = Clock()
     service = edge.DirectorySync(clock, pool, SiteRef(site), clock.seconds)
     service.startService()

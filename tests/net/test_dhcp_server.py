@@ -43,8 +43,25 @@ def discover(number: int, kind: int = 1, **options: bytes) -> bytes:
     values = {53: bytes([kind]), 60: b"PXEClient:Arch:00000:UNDI:002001", 77: b"iPXE", 93: b"\0\0"}
     values |= {int(code[1:]): value for code, value in options.items()}
     chaddr = (0x525400000000 + number).to_bytes(6, "big") + bytes(10)
-    return wire.encode(wire.Packet(1, 1, 6, 1, number, 0, 0, bytes(4), bytes(4), bytes(4),
-                                   socket.inet_aton(HERE), chaddr, bytes(64), bytes(128), values))
+    return wire.encode(
+        wire.Packet(
+            1,
+            1,
+            6,
+            1,
+            number,
+            0,
+            0,
+            bytes(4),
+            bytes(4),
+            bytes(4),
+            socket.inet_aton(HERE),
+            chaddr,
+            bytes(64),
+            bytes(128),
+            values,
+        )
+    )
 
 
 @pytest.fixture
@@ -55,8 +72,14 @@ def stand(reactor: Any, in_reactor: InReactor, pool: Pool, site: Site) -> Iterat
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**21)
     client.bind((HERE, 0))
     client.settimeout(60)
-    server = DhcpServer(reactor, pool, SiteRef(replace(site, subnets=(lab,))), lab, port=port,
-                        reply_ports={67: client.getsockname()[1]})
+    server = DhcpServer(
+        reactor,
+        pool,
+        SiteRef(replace(site, subnets=(lab,))),
+        lab,
+        port=port,
+        reply_ports={67: client.getsockname()[1]},
+    )
     in_reactor(server.startService)
     yield Stand(server, client, port)
     in_reactor(server.stopService)
@@ -81,7 +104,9 @@ def test_what_waits_in_the_socket_is_one_transaction(
     first_is_in, go_on = threading.Event(), threading.Event()
     real = flow.answer
 
-    def slow(tx: Any, queries: list[DhcpQuery], site: Site, newcomers: flow.Newcomers, now: float) -> Any:
+    def slow(
+        tx: Any, queries: list[DhcpQuery], site: Site, newcomers: flow.Newcomers, now: float
+    ) -> Any:
         sizes.append(len(queries))
         first_is_in.set()
         assert go_on.wait(60)
@@ -97,11 +122,15 @@ def test_what_waits_in_the_socket_is_one_transaction(
     assert sizes == [1, 50]
 
 
-def test_a_message_that_trips_a_bug_harms_itself_alone(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_trips_a_bug_harms_itself_alone(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first_is_in, go_on = threading.Event(), threading.Event()
     real = flow.answer
 
-    def poisoned(tx: Any, queries: list[DhcpQuery], site: Site, newcomers: flow.Newcomers, now: float) -> Any:
+    def poisoned(
+        tx: Any, queries: list[DhcpQuery], site: Site, newcomers: flow.Newcomers, now: float
+    ) -> Any:
         first_is_in.set()
         assert go_on.wait(60)
         if any(query.mac.endswith(":09") for query in queries):
@@ -118,7 +147,9 @@ def test_a_message_that_trips_a_bug_harms_itself_alone(stand: Stand, monkeypatch
     assert stand.server.counts["dropped", "failed"] == 1
 
 
-def test_a_bug_in_the_codec_does_not_close_the_socket(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_codec_does_not_close_the_socket(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = wire.decode
 
     def poisoned(data: bytes) -> wire.Packet:
@@ -141,7 +172,7 @@ def test_rubbish_is_dropped_and_the_next_good_client_answered(stand: Stand) -> N
         if turn % 2:
             stand.send(rng.randbytes(rng.randrange(600)))
         else:
-            broken = bytearray(good[:rng.randrange(len(good))])
+            broken = bytearray(good[: rng.randrange(len(good))])
             stand.send(bytes(broken))
         if turn % 100 == 99:
             stand.send(discover(10_000 + turn))

@@ -32,16 +32,46 @@ Dig = Callable[..., list[str]]
 def member(tx: Tx, site: Site, name: str = "pool", hostname: str = "n4") -> tuple[Node, Vcluster]:
     """A node that the vcluster holds."""
     group = groups.ensure(tx, "site", 0.0)
-    template = new_id(tx.execute(insert(t.config_templates).values(
-        name=name, revision=1, document="<template/>", digest="", created_at=0.0)))
-    vcluster = vclusters.add(tx, name=name, group_id=group.id, template_id=template, size=1, attributes="",
-                             lease_time=60.0, subnet=site.subnets[0], now=0.0)
+    template = new_id(
+        tx.execute(
+            insert(t.config_templates).values(
+                name=name, revision=1, document="<template/>", digest="", created_at=0.0
+            )
+        )
+    )
+    vcluster = vclusters.add(
+        tx,
+        name=name,
+        group_id=group.id,
+        template_id=template,
+        size=1,
+        attributes="",
+        lease_time=60.0,
+        subnet=site.subnets[0],
+        now=0.0,
+    )
     assert vcluster is not None
-    request = new_id(tx.execute(insert(t.node_requests).values(
-        vcluster_id=vcluster.id, kind="create", state="granted", priority=0, submitted_at=0.0)))
+    request = new_id(
+        tx.execute(
+            insert(t.node_requests).values(
+                vcluster_id=vcluster.id,
+                kind="create",
+                state="granted",
+                priority=0,
+                submitted_at=0.0,
+            )
+        )
+    )
     node = nodes.add(tx, name="node7", boot_mac="52:54:00:00:00:07", now=0.0, cause="", actor="")
-    held = holding.take(tx, node, vcluster=vcluster, request_id=request, template_id=template, hostname=hostname,
-                        now=0.0)
+    held = holding.take(
+        tx,
+        node,
+        vcluster=vcluster,
+        request_id=request,
+        template_id=template,
+        hostname=hostname,
+        now=0.0,
+    )
     return held, vcluster
 
 
@@ -50,7 +80,9 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Sta
     servers: list[DnsServer] = []
 
     def start(address: str = "127.0.0.1", **options: Any) -> DnsServer:
-        server = DnsServer(reactor, pool, SiteRef(site), address, port=0, clock=lambda: 1000.0, **options)
+        server = DnsServer(
+            reactor, pool, SiteRef(site), address, port=0, clock=lambda: 1000.0, **options
+        )
         in_reactor(server.startService)
         servers.append(server)
         return server
@@ -68,7 +100,9 @@ def dig(server: DnsServer, *arguments: str, address: str = "127.0.0.1") -> tuple
 
 
 @pytest.mark.parametrize("transport", ["+notcp", "+tcp"])
-def test_names_and_addresses_of_members(start: Start, engine: Engine, site: Site, transport: str) -> None:
+def test_names_and_addresses_of_members(
+    start: Start, engine: Engine, site: Site, transport: str
+) -> None:
     in_transaction(engine, member, site)
     server = start()
     short = dig(server, transport, "+short", "n4.pool.cod.test")[1].strip()
@@ -77,7 +111,8 @@ def test_names_and_addresses_of_members(start: Start, engine: Engine, site: Site
     status, output = dig(server, transport, "N4.Pool.COD.test")
     assert status == "NOERROR"
     assert " aa " in output.partition("flags:")[2].partition(";")[0] + " "
-    assert "N4.Pool.COD.test." in output  # as it was asked: some clients compare (draft-vixie-dnsext-dns0x20)
+    # as it was asked: some clients compare (draft-vixie-dnsext-dns0x20)
+    assert "N4.Pool.COD.test." in output
 
 
 def test_an_answer_is_true_from_the_commit_on(start: Start, engine: Engine, site: Site) -> None:
@@ -92,36 +127,39 @@ def test_an_answer_is_true_from_the_commit_on(start: Start, engine: Engine, site
     assert "SOA" in output
 
 
-@pytest.mark.parametrize(("question", "status", "answers"), [
-    (("pool.cod.test",), "NOERROR", 0),
-    (("n4.pool.cod.test", "AAAA"), "NOERROR", 0),
-    (("n4.pool.cod.test", "ANY"), "NOERROR", 1),
-    (("cod.test", "SOA"), "NOERROR", 1),
-    (("cod.test", "NS"), "NOERROR", 1),
-    (("cod.test", "A"), "NOERROR", 0),
-    (("ns.cod.test",), "NOERROR", 1),
-    (("nobody.cod.test",), "NXDOMAIN", 0),
-    (("a.n4.pool.cod.test",), "NXDOMAIN", 0),
-    (("-x", "10.77.255.254"), "NXDOMAIN", 0),
-    (("-x", "192.0.2.1"), "REFUSED", 0),
-    (("77.10.in-addr.arpa", "PTR"), "NOERROR", 0),
-    (("77.10.in-addr.arpa", "SOA"), "NOERROR", 1),
-    (("77.10.in-addr.arpa", "NS"), "NOERROR", 1),
-    (("5.77.10.in-addr.arpa", "NS"), "NOERROR", 0),
-    (("1.2.3.77.10.in-addr.arpa", "PTR"), "NXDOMAIN", 0),
-    (("10.in-addr.arpa", "SOA"), "REFUSED", 0),
-    (("pool.cod.test", "SOA"), "NOERROR", 1),
-    (("pool.cod.test", "NS"), "NOERROR", 1),
-    (("pool.cod.test", "DS"), "NOERROR", 0),
-    (("nobody.cod.test", "SOA"), "NXDOMAIN", 0),
-    (("_catalog.cod.test", "SOA"), "NOERROR", 1),
-    (("0300.77.10.10.in-addr.arpa", "PTR"), "REFUSED", 0),
-    (("example.com",), "REFUSED", 0),
-    (("notcod.test",), "REFUSED", 0),
-    (("n4.pool.cod.test", "TYPE65"), "NOERROR", 0),
-    (("-c", "CH", "version.bind", "TXT"), "REFUSED", 0),
-    ((".", "NS"), "REFUSED", 0),
-])
+@pytest.mark.parametrize(
+    ("question", "status", "answers"),
+    [
+        (("pool.cod.test",), "NOERROR", 0),
+        (("n4.pool.cod.test", "AAAA"), "NOERROR", 0),
+        (("n4.pool.cod.test", "ANY"), "NOERROR", 1),
+        (("cod.test", "SOA"), "NOERROR", 1),
+        (("cod.test", "NS"), "NOERROR", 1),
+        (("cod.test", "A"), "NOERROR", 0),
+        (("ns.cod.test",), "NOERROR", 1),
+        (("nobody.cod.test",), "NXDOMAIN", 0),
+        (("a.n4.pool.cod.test",), "NXDOMAIN", 0),
+        (("-x", "10.77.255.254"), "NXDOMAIN", 0),
+        (("-x", "192.0.2.1"), "REFUSED", 0),
+        (("77.10.in-addr.arpa", "PTR"), "NOERROR", 0),
+        (("77.10.in-addr.arpa", "SOA"), "NOERROR", 1),
+        (("77.10.in-addr.arpa", "NS"), "NOERROR", 1),
+        (("5.77.10.in-addr.arpa", "NS"), "NOERROR", 0),
+        (("1.2.3.77.10.in-addr.arpa", "PTR"), "NXDOMAIN", 0),
+        (("10.in-addr.arpa", "SOA"), "REFUSED", 0),
+        (("pool.cod.test", "SOA"), "NOERROR", 1),
+        (("pool.cod.test", "NS"), "NOERROR", 1),
+        (("pool.cod.test", "DS"), "NOERROR", 0),
+        (("nobody.cod.test", "SOA"), "NXDOMAIN", 0),
+        (("_catalog.cod.test", "SOA"), "NOERROR", 1),
+        (("0300.77.10.10.in-addr.arpa", "PTR"), "REFUSED", 0),
+        (("example.com",), "REFUSED", 0),
+        (("notcod.test",), "REFUSED", 0),
+        (("n4.pool.cod.test", "TYPE65"), "NOERROR", 0),
+        (("-c", "CH", "version.bind", "TXT"), "REFUSED", 0),
+        ((".", "NS"), "REFUSED", 0),
+    ],
+)
 def test_what_is_ours_and_what_is_not(
     start: Start, engine: Engine, site: Site, question: tuple[str, ...], status: str, answers: int
 ) -> None:
@@ -144,10 +182,21 @@ def test_rubbish_disturbs_nobody(start: Start, engine: Engine, site: Site) -> No
     answer = good[:2] + b"\x81\x80" + good[4:]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.settimeout(60)
-        for data in (b"", b"x", good[:11], good[:-1], loop, many, answer, bytes(512), b"\xff" * 4096, *(
-                good[:n] + b"\xff" + good[n + 1:] for n in range(4, len(good)))):
+        for data in (
+            b"",
+            b"x",
+            good[:11],
+            good[:-1],
+            loop,
+            many,
+            answer,
+            bytes(512),
+            b"\xff" * 4096,
+            *(good[:n] + b"\xff" + good[n + 1 :] for n in range(4, len(good))),
+        ):
             client.sendto(data, ("127.0.0.1", server.port))
-    assert dig(server, "+short", "+tries=3", "n4.pool.cod.test")[1].startswith("10.77.")  # rubbish may fill its socket
+    # rubbish may fill its socket
+    assert dig(server, "+short", "+tries=3", "n4.pool.cod.test")[1].startswith("10.77.")
 
 
 def test_streams_that_are_too_long_or_silent_end(start: Start) -> None:
@@ -162,12 +211,16 @@ def test_streams_that_are_too_long_or_silent_end(start: Start) -> None:
 def test_two_questions_on_one_stream(start: Start, engine: Engine, site: Site) -> None:
     in_transaction(engine, member, site)
     server = start()
-    questions = [bytes(DNSRecord.question(name).pack()) for name in ("n4.pool.cod.test", "x.pool.cod.test")]
+    questions = [
+        bytes(DNSRecord.question(name).pack()) for name in ("n4.pool.cod.test", "x.pool.cod.test")
+    ]
     with socket.create_connection(("127.0.0.1", server.port), 60) as client:
         for data in questions:
             client.sendall(struct.pack("!H", len(data)) + data)
         stream = client.makefile("rb")
-        replies = [DNSRecord.parse(stream.read(struct.unpack("!H", stream.read(2))[0])) for _ in questions]
+        replies = [
+            DNSRecord.parse(stream.read(struct.unpack("!H", stream.read(2))[0])) for _ in questions
+        ]
     assert {reply.header.rcode for reply in replies} == {RCODE.NOERROR, RCODE.NXDOMAIN}
 
 
@@ -195,7 +248,8 @@ class Upstream:
         self.socket.sendto(bytes(forged.pack()), peer)  # the wrong number
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             forged.header.id ^= 1
-            stranger.sendto(bytes(forged.pack()), peer)  # the right number, from somebody who was not asked
+            # the right number, from somebody who was not asked
+            stranger.sendto(bytes(forged.pack()), peer)
         for question in ("example.org", "www.example.com"):
             other = DNSRecord.question(question).reply()
             other.header.id = record.header.id
@@ -217,8 +271,15 @@ def test_names_of_others_are_passed_on_for_the_site_s_own_networks_only(
     outside = start(forward=["127.0.0.1"], forward_port=upstream.port)
     assert dig(outside, "example.com")[0] == "REFUSED"  # 127.0.0.1 is on no network of this site
     here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
-    server = DnsServer(reactor, pool, SiteRef(here), "127.0.0.1", port=0, forward=["127.0.0.1"],
-                       forward_port=upstream.port)
+    server = DnsServer(
+        reactor,
+        pool,
+        SiteRef(here),
+        "127.0.0.1",
+        port=0,
+        forward=["127.0.0.1"],
+        forward_port=upstream.port,
+    )
     in_reactor(server.startService)
     try:
         answering = Thread(target=upstream.answer, daemon=True)
@@ -240,9 +301,19 @@ def test_a_server_that_no_route_leads_to_is_passed_over(
     answering = Thread(target=upstream.answer, daemon=True)
     answering.start()
     try:
-        for forward, code in ((["255.255.255.255"], "SERVFAIL"), (["255.255.255.255", "127.0.0.1"], "NOERROR")):
-            server = DnsServer(reactor, pool, SiteRef(here), "127.0.0.1", port=0, forward=forward,
-                               forward_port=upstream.port)
+        for forward, code in (
+            (["255.255.255.255"], "SERVFAIL"),
+            (["255.255.255.255", "127.0.0.1"], "NOERROR"),
+        ):
+            server = DnsServer(
+                reactor,
+                pool,
+                SiteRef(here),
+                "127.0.0.1",
+                port=0,
+                forward=forward,
+                forward_port=upstream.port,
+            )
             in_reactor(server.startService)
             try:
                 assert dig(server, "example.com")[0] == code
@@ -260,8 +331,15 @@ def test_a_reply_that_is_too_long_is_asked_for_again(
     """The client is told that it was cut off, whatever stood in it."""
     upstream = Upstream()
     here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
-    server = DnsServer(reactor, pool, SiteRef(here), "127.0.0.1", port=0, forward=["127.0.0.1"],
-                       forward_port=upstream.port)
+    server = DnsServer(
+        reactor,
+        pool,
+        SiteRef(here),
+        "127.0.0.1",
+        port=0,
+        forward=["127.0.0.1"],
+        forward_port=upstream.port,
+    )
     in_reactor(server.startService)
 
     def rubbish() -> None:
@@ -297,15 +375,24 @@ def test_a_question_that_cannot_be_answered_is_its_own_trouble(
         client.settimeout(60)
         for name in names:
             client.sendto(bytes(DNSRecord.question(name).pack()), ("127.0.0.1", server.port))
-        codes = {str(reply.q.qname): reply.header.rcode for reply in (
-            DNSRecord.parse(client.recv(4096)) for _ in names)}
+        codes = {
+            str(reply.q.qname): reply.header.rcode
+            for reply in (DNSRecord.parse(client.recv(4096)) for _ in names)
+        }
     assert codes == {"bad.cod.test.": RCODE.SERVFAIL, "n4.pool.cod.test.": RCODE.NOERROR}
 
 
-@pytest.mark.parametrize(("labels", "kind", "opcode"), [
-    ([100], 1, 0), ([64], 6, 0), ([63] * 5, 1, 0), ([100], 1, 2), ([150, 2], 252, 0)])
+@pytest.mark.parametrize(
+    ("labels", "kind", "opcode"),
+    [([100], 1, 0), ([64], 6, 0), ([63] * 5, 1, 0), ([100], 1, 2), ([150, 2], 252, 0)],
+)
 def test_names_that_are_too_long_are_dropped(
-    start: Start, engine: Engine, site: Site, labels: list[int], kind: int, opcode: int,
+    start: Start,
+    engine: Engine,
+    site: Site,
+    labels: list[int],
+    kind: int,
+    opcode: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     in_transaction(engine, member, site)
@@ -315,7 +402,9 @@ def test_names_that_are_too_long_are_dropped(
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.settimeout(60)
         client.sendto(question, ("127.0.0.1", server.port))
-        client.sendto(bytes(DNSRecord.question("n4.pool.cod.test").pack()), ("127.0.0.1", server.port))
+        client.sendto(
+            bytes(DNSRecord.question("n4.pool.cod.test").pack()), ("127.0.0.1", server.port)
+        )
         assert str(DNSRecord.parse(client.recv(4096)).q.qname) == "n4.pool.cod.test."
     assert ANSWERS.labels("malformed")._value.get() == dropped + 1
     assert "Traceback" not in caplog.text

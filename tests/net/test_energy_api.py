@@ -33,10 +33,25 @@ def book(tx: Tx, today: int) -> None:
     """Yesterday and today: physics used 30 kWh in 120 node-hours, the reserve 6 instead of 24."""
     physics = groups.add(tx, "physics", NOW).id
     kind = types.of(tx, "<node/>", NOW).id
-    rows = [(today - 1, physics, 60.0, 20.0, 20.0), (today, physics, 60.0, 10.0, 10.0), (today, 0, 300.0, 6.0, 24.0)]
-    tx.execute(insert(t.energy_use), [
-        dict(day=day, group_id=group, type_id=kind, seconds=hours * 3600, joules=kwh * KWH, always_on=always * KWH)
-        for day, group, hours, kwh, always in rows])
+    rows = [
+        (today - 1, physics, 60.0, 20.0, 20.0),
+        (today, physics, 60.0, 10.0, 10.0),
+        (today, 0, 300.0, 6.0, 24.0),
+    ]
+    tx.execute(
+        insert(t.energy_use),
+        [
+            dict(
+                day=day,
+                group_id=group,
+                type_id=kind,
+                seconds=hours * 3600,
+                joules=kwh * KWH,
+                always_on=always * KWH,
+            )
+            for day, group, hours, kwh, always in rows
+        ],
+    )
     tx.execute(insert(t.marks).values(name="energy", at=today * DAY + 60))
 
 
@@ -49,19 +64,26 @@ def test_energy_by_group_type_and_day(served: Served) -> None:
     report = served.local.get("/energy")
     assert report["items"] == [
         {"name": None, "day": None, **approx(node_hours=300.0, kwh=6.0, kwh_saved=18.0)},
-        {"name": "physics", "day": None, **approx(node_hours=120.0, kwh=30.0, kwh_saved=0.0)}]
+        {"name": "physics", "day": None, **approx(node_hours=120.0, kwh=30.0, kwh_saved=0.0)},
+    ]
     assert report["total"] == approx(node_hours=420.0, kwh=36.0, kwh_saved=18.0)
     assert (report["by"], report["counted_until"]) == ("group", TODAY * DAY + 60)
     assert (report["since"], report["until"]) == ((TODAY - 30) * DAY, (TODAY + 1) * DAY)
     by_type = served.local.get("/energy", by="type")["items"]
     assert [(line["name"], line["day"]) for line in by_type] == [("type1", None)]
-    by_day = served.local.get("/energy", by="day", **{"from": TODAY * DAY, "to": TODAY * DAY + 1})["items"]
-    assert [(line["name"], line["day"], line["kwh"]) for line in by_day] == [(None, TODAY * DAY, pytest.approx(16.0))]
+    by_day = served.local.get("/energy", by="day", **{"from": TODAY * DAY, "to": TODAY * DAY + 1})[
+        "items"
+    ]
+    assert [(line["name"], line["day"], line["kwh"]) for line in by_day] == [
+        (None, TODAY * DAY, pytest.approx(16.0))
+    ]
 
 
 def test_owners_see_what_their_groups_used(served: Served) -> None:
     served.tx(book, TODAY)
-    assert [line["kwh"] for line in served.local.get("/energy", group="physics")["items"]] == [pytest.approx(30.0)]
+    assert [line["kwh"] for line in served.local.get("/energy", group="physics")["items"]] == [
+        pytest.approx(30.0)
+    ]
     ann, bob = as_user(served, "ann", "physics", Role.VIEWER), as_user(served, "bob", "other")
     for query in ({}, {"group": "physics"}):
         report = ann.get("/energy", **query)
@@ -74,9 +96,18 @@ def test_owners_see_what_their_groups_used(served: Served) -> None:
     assert caught.value.status == 404
 
 
-@pytest.mark.parametrize("query", [
-    {"by": "node"}, {"from": "yesterday"}, {"from": "nan"}, {"from": "-1"}, {"to": "1e300"}, {"since": "1"},
-    {"from": "10", "to": "9"}])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"by": "node"},
+        {"from": "yesterday"},
+        {"from": "nan"},
+        {"from": "-1"},
+        {"to": "1e300"},
+        {"since": "1"},
+        {"from": "10", "to": "9"},
+    ],
+)
 def test_what_cannot_be_asked(served: Served, query: dict[str, str]) -> None:
     with pytest.raises(ApiError) as caught:
         served.local.get("/energy", **query)
@@ -91,10 +122,14 @@ def test_the_metrics_tell_energy_and_the_reserve(served: Served) -> None:
     connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {READER}"})
     lines = connection.getresponse().read().decode().splitlines()
     assert {
-        'cod_energy_joules_total{group="physics"} 1.08e+08', 'cod_energy_joules_total{group="(reserve)"} 2.16e+07',
-        'cod_energy_saved_joules_total{group="(reserve)"} 6.48e+07', 'cod_watts{type="type1"} 85.0',
-        'cod_reserve_nodes{readiness="warm",type="type1"} 1.0', 'cod_reserve_nodes{readiness="cold",type="type1"} 1.0',
-        'cod_reserve_nodes{readiness="waking",type="type1"} 0.0', "# TYPE cod_energy_joules_total counter",
+        'cod_energy_joules_total{group="physics"} 1.08e+08',
+        'cod_energy_joules_total{group="(reserve)"} 2.16e+07',
+        'cod_energy_saved_joules_total{group="(reserve)"} 6.48e+07',
+        'cod_watts{type="type1"} 85.0',
+        'cod_reserve_nodes{readiness="warm",type="type1"} 1.0',
+        'cod_reserve_nodes{readiness="cold",type="type1"} 1.0',
+        'cod_reserve_nodes{readiness="waking",type="type1"} 0.0',
+        "# TYPE cod_energy_joules_total counter",
     } <= set(lines)
 
 
@@ -115,7 +150,8 @@ def test_the_command_line_draws_a_picture(served: Served) -> None:
     assert "counted until" in lines[4]
     by_day = shown(served, "--by", "day", "--since", "2d").splitlines()
     assert [line.split()[0] for line in by_day[1:3]] == [
-        time.strftime("%Y-%m-%d", time.gmtime(each * DAY)) for each in (today - 1, today)]
+        time.strftime("%Y-%m-%d", time.gmtime(each * DAY)) for each in (today - 1, today)
+    ]
     assert json.loads(shown(served, "--by", "type", "--json"))["items"][0]["name"] == "type1"
 
 
@@ -130,8 +166,13 @@ def test_what_was_deleted_keeps_its_account_without_its_name(served: Served) -> 
     served.tx(book, int(time.time() // DAY))
     served.tx(lambda tx: tx.execute(t.node_types.delete()))
     served.tx(lambda tx: tx.execute(t.groups.delete()))
-    assert [line["name"] for line in json.loads(shown(served, "--by", "type", "--json"))["items"]] == ["(deleted)"]
-    assert [line.split()[0] for line in shown(served).splitlines()[1:3]] == ["(reserve)", "(deleted)"]
+    assert [
+        line["name"] for line in json.loads(shown(served, "--by", "type", "--json"))["items"]
+    ] == ["(deleted)"]
+    assert [line.split()[0] for line in shown(served).splitlines()[1:3]] == [
+        "(reserve)",
+        "(deleted)",
+    ]
 
 
 def test_a_bar_is_as_long_as_its_share_and_rounds_once() -> None:

@@ -63,7 +63,14 @@ class Site:
         with self.engine.begin() as tx:
             for name in names:
                 self.number += 1
-                nodes.add(tx, name=name, boot_mac=f"52:54:00:00:01:{self.number:02x}", now=1.0, cause="seen", actor="x")
+                nodes.add(
+                    tx,
+                    name=name,
+                    boot_mac=f"52:54:00:00:01:{self.number:02x}",
+                    now=1.0,
+                    cause="seen",
+                    actor="x",
+                )
 
     def follow(self, who: Who = ADMIN, after: int | None = 0) -> tuple[events.EventStream, Request]:
         request = Request()
@@ -139,7 +146,9 @@ def test_who_catches_up_slowly_gets_all_of_it(site: Site, monkeypatch: pytest.Mo
     assert request.nodes == [f"n{n}" for n in range(1, 20)]
 
 
-def test_catching_up_takes_as_many_looks_as_it_needs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catching_up_takes_as_many_looks_as_it_needs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.happens(*(f"n{n}" for n in range(1, 8)))
     real = events.views.happened
     monkeypatch.setattr(events, "AT_ONCE", 3)
@@ -157,7 +166,9 @@ def _in_threes(real: Any) -> Any:
     return happened
 
 
-def test_a_slow_reader_is_waited_for_and_then_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_is_waited_for_and_then_given_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream, request = site.follow()
     stream.pauseProducing()
     site.happens("n1")
@@ -209,7 +220,9 @@ def test_whose_session_is_over_is_sent_away(site: Site) -> None:
 def test_who_leaves_while_it_begins_is_no_ghost(site: Site) -> None:
     request = Request()
     stream = events.EventStream(site.hub, request, ADMIN, None)
-    site.pool.before = lambda flow: request.gone.called or request.gone.callback(None) if flow == "last_event" else None
+    site.pool.before = lambda flow: (
+        request.gone.called or request.gone.callback(None) if flow == "last_event" else None
+    )
     ensureDeferred(stream.start(0))
     assert site.hub.streams == set()
     assert site.clock.getDelayedCalls() == []
@@ -227,8 +240,13 @@ def test_a_database_that_is_away_ends_the_streams_and_the_next_one_begins_anew(s
 
 
 def test_a_happening_is_for_whom_it_is_for() -> None:
-    told = Event("transition", {"node": "n1", "vcluster": "v2", "cause": "for v2", "actor": "user:x"}, 5,
-                 frozenset({2}), frozenset({1}))
+    told = Event(
+        "transition",
+        {"node": "n1", "vcluster": "v2", "cause": "for v2", "actor": "user:x"},
+        5,
+        frozenset({2}),
+        frozenset({1}),
+    )
     assert "v2" in told.text(None)
     assert "v2" in told.text(frozenset({2, 9}))
     assert "n1" in told.text(frozenset({1}))
@@ -242,7 +260,13 @@ def test_a_happening_is_for_whom_it_is_for() -> None:
 
 def test_ids_that_come_out_of_order_are_told_once() -> None:
     following = Following(10)
-    assert [following.is_new(each) for each in (12, 11, 12, 13, 11)] == [True, True, False, True, False]
+    assert [following.is_new(each) for each in (12, 11, 12, 13, 11)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert following.after() == 10
     assert following.is_new(10 + 2 * OVERLAP)
     assert following.after() == 10 + OVERLAP

@@ -29,7 +29,8 @@ SECRET = "the-cookie-of-"
 
 
 def _people(tx: Tx) -> None:
-    """Owners of physics and of web, and an administrator; each with a session and each group with a vcluster."""
+    """Owners of physics and of web, and an administrator; each with a session and each group with a
+    vcluster."""
     for name in ("physics", "web"):
         group = groups.ensure(tx, name, NOW)
         user = people.add(tx, f"{name}-owner", NOW)
@@ -39,7 +40,9 @@ def _people(tx: Tx) -> None:
 
 
 def _session(tx: Tx, name: str, user: int) -> None:
-    signins.add(tx, digest(SECRET + name), user, NOW, expires_at=NOW + 1e6, address="127.0.0.1", browser="")
+    signins.add(
+        tx, digest(SECRET + name), user, NOW, expires_at=NOW + 1e6, address="127.0.0.1", browser=""
+    )
 
 
 class Stream:
@@ -48,7 +51,9 @@ class Stream:
     def __init__(self, served: Served, name: str, after: int | None = None) -> None:
         self._connection = HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
         query = "" if after is None else f"?after={after}"
-        self._connection.request("GET", f"/api/v1/events{query}", headers={"Cookie": f"__Host-cod={SECRET}{name}"})
+        self._connection.request(
+            "GET", f"/api/v1/events{query}", headers={"Cookie": f"__Host-cod={SECRET}{name}"}
+        )
         self.reply = self._connection.getresponse()
         self._lines = iter(self.reply)
         self.first = next(self._lines) if self.reply.status == 200 else b""
@@ -86,24 +91,48 @@ def site_with_people(served: Served) -> Served:
 def held(tx: Tx, name: str, number: int, group: str | None) -> None:
     """A node whose first transition is already for a vcluster of the group."""
     vcluster = None if group is None else _vcluster(tx, group)
-    node = nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="seen", actor="test")
-    tx.execute(tables.node_history.update().where(tables.node_history.c.node_id == node.id).values(
-        vcluster_id=vcluster, cause=f"for {group}"))
-    tx.execute(tables.nodes.update().where(tables.nodes.c.id == node.id).values(vcluster_id=vcluster))
+    node = nodes.add(
+        tx, name=name, boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="seen", actor="test"
+    )
+    tx.execute(
+        tables.node_history.update()
+        .where(tables.node_history.c.node_id == node.id)
+        .values(vcluster_id=vcluster, cause=f"for {group}")
+    )
+    tx.execute(
+        tables.nodes.update().where(tables.nodes.c.id == node.id).values(vcluster_id=vcluster)
+    )
 
 
 def _vcluster(tx: Tx, group: str) -> int:
-    found = tx.scalar(tables.vclusters.select().with_only_columns(tables.vclusters.c.id).where(
-        tables.vclusters.c.name == f"of-{group}"))
+    found = tx.scalar(
+        tables.vclusters.select()
+        .with_only_columns(tables.vclusters.c.id)
+        .where(tables.vclusters.c.name == f"of-{group}")
+    )
     if found is not None:
         return int(found)
-    template = tx.execute(tables.config_templates.insert().values(
-        name=f"t-{group}", revision=1, document="<x/>", digest=group, created_at=NOW)).inserted_primary_key
+    template = tx.execute(
+        tables.config_templates.insert().values(
+            name=f"t-{group}", revision=1, document="<x/>", digest=group, created_at=NOW
+        )
+    ).inserted_primary_key
     owner = groups.by_name(tx, group)
     assert template is not None and owner is not None  # noqa: PT018
-    made = tx.execute(tables.vclusters.insert().values(
-        name=f"of-{group}", live_name=f"of-{group}", group_id=owner.id, state="active", template_id=template[0], size=1,
-        creation_size=1, attributes="", lease_time=60.0, created_at=NOW)).inserted_primary_key
+    made = tx.execute(
+        tables.vclusters.insert().values(
+            name=f"of-{group}",
+            live_name=f"of-{group}",
+            group_id=owner.id,
+            state="active",
+            template_id=template[0],
+            size=1,
+            creation_size=1,
+            attributes="",
+            lease_time=60.0,
+            created_at=NOW,
+        )
+    ).inserted_primary_key
     assert made is not None
     return int(made[0])
 
@@ -127,10 +156,21 @@ def test_everybody_hears_of_what_is_theirs_alone(site_with_people: Served) -> No
         served.tx(held, f"n{number}", number, group)
     served.tx(held, "last-p", 20, "physics")
     served.tx(held, "last-w", 21, "web")
-    assert [each["node"] for each in streams["physics"].until_node("last-p")] == ["n1", "n4", "last-p"]
+    assert [each["node"] for each in streams["physics"].until_node("last-p")] == [
+        "n1",
+        "n4",
+        "last-p",
+    ]
     assert [each["node"] for each in streams["web"].until_node("last-w")] == ["n2", "n5", "last-w"]
     assert [each["node"] for each in streams["admin"].until_node("last-w")] == [
-        "n1", "n2", "n3", "n4", "n5", "last-p", "last-w"]
+        "n1",
+        "n2",
+        "n3",
+        "n4",
+        "n5",
+        "last-p",
+        "last-w",
+    ]
     for stream in streams.values():
         stream.close()
 
@@ -138,9 +178,19 @@ def test_everybody_hears_of_what_is_theirs_alone(site_with_people: Served) -> No
 def _handed_on(tx: Tx) -> None:
     """n1 leaves the vcluster of physics for that of web."""
     node = nodes.by_name(tx, "n1")
-    tx.execute(tables.node_history.insert().values(
-        node_id=node.id, at=NOW, event="released", from_state="active", to_state="trampoline", generation=9,
-        vcluster_id=_vcluster(tx, "web"), cause="taken for of-web", actor="user:web-owner"))
+    tx.execute(
+        tables.node_history.insert().values(
+            node_id=node.id,
+            at=NOW,
+            event="released",
+            from_state="active",
+            to_state="trampoline",
+            generation=9,
+            vcluster_id=_vcluster(tx, "web"),
+            cause="taken for of-web",
+            actor="user:web-owner",
+        )
+    )
 
 
 def test_who_loses_a_node_hears_that_it_goes_and_not_to_whom(site_with_people: Served) -> None:
@@ -158,13 +208,19 @@ def test_progress_is_told_to_its_group_and_only_what_has_changed(site_with_peopl
     served = site_with_people
     for number, group in enumerate(("physics", "web", "physics"), 1):
         served.tx(held, f"n{number}", number, group)
-        served.tx(lambda tx, name: nodes.change(tx, nodes.by_name(tx, name), progress_done=1, progress_total=9),
-                  f"n{number}")
+        served.tx(
+            lambda tx, name: nodes.change(
+                tx, nodes.by_name(tx, name), progress_done=1, progress_total=9
+            ),
+            f"n{number}",
+        )
     stream = Stream(served, "physics")
     heard = iter(stream)
     assert sorted(next(heard)[1]["node"] for _ in range(2)) == ["n1", "n3"]
     for done in (2, 3):
-        served.tx(lambda tx, done=done: nodes.change(tx, nodes.by_name(tx, "n3"), progress_done=done))
+        served.tx(
+            lambda tx, done=done: nodes.change(tx, nodes.by_name(tx, "n3"), progress_done=done)
+        )
         kind, value = next(heard)
         assert (kind, value["node"], value["done"]) == ("progress", "n3", done)
         assert "group_id" not in value
@@ -189,11 +245,20 @@ def test_one_look_serves_all(site_with_people: Served, monkeypatch: pytest.Monke
     served = site_with_people
     looks: list[int] = []
     real = served.pool.read
-    monkeypatch.setattr(served.pool, "read", lambda flow, *args, **named: (
-        looks.append(1) if getattr(flow, "__name__", "") == "happened" else None, real(flow, *args, **named))[1])
+    monkeypatch.setattr(
+        served.pool,
+        "read",
+        lambda flow, *args, **named: (
+            looks.append(1) if getattr(flow, "__name__", "") == "happened" else None,
+            real(flow, *args, **named),
+        )[1],
+    )
     streams = [Stream(served, "physics") for _ in range(20)]
     hub = served.server._apis[1].context.hub
-    until(lambda: all(each._behind is None for each in hub.streams) and len(hub.streams) == 20, "not all follow")
+    until(
+        lambda: all(each._behind is None for each in hub.streams) and len(hub.streams) == 20,
+        "not all follow",
+    )
     before, began = len(looks), time.monotonic()
     until(lambda: len(looks) >= before + 3, "nobody looks")
     served.tx(held, "n1", 1, "physics")
@@ -203,7 +268,9 @@ def test_one_look_serves_all(site_with_people: Served, monkeypatch: pytest.Monke
         stream.close()
 
 
-def test_too_many_streams_of_one_are_refused(site_with_people: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_streams_of_one_are_refused(
+    site_with_people: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events, "MOST_OF_ONE", 2)
     streams = [Stream(site_with_people, "physics") for _ in range(2)]
     refused = Stream(site_with_people, "physics")
@@ -225,7 +292,9 @@ def test_who_asks_for_the_head_alone_opens_no_stream(site_with_people: Served) -
     connection.close()
 
 
-def test_a_stream_ends_with_its_session(site_with_people: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_with_its_session(
+    site_with_people: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events, "CHECKED", 0.1)
     stream = Stream(site_with_people, "physics")
     ended = threading.Thread(target=lambda: list(stream))
@@ -235,7 +304,9 @@ def test_a_stream_ends_with_its_session(site_with_people: Served, monkeypatch: p
     assert not ended.is_alive()
 
 
-def test_what_a_page_asks_for_by_itself_does_not_prolong_its_session(site_with_people: Served) -> None:
+def test_what_a_page_asks_for_by_itself_does_not_prolong_its_session(
+    site_with_people: Served,
+) -> None:
     served = site_with_people
     served.clock.now += 3600
     Stream(served, "physics").close()
@@ -252,9 +323,18 @@ def test_a_node_that_moves_as_the_rules_say_is_told_once(site_with_people: Serve
     served = site_with_people
     add_node(served, "n1", 1)
     stream = Stream(served, "admin")
-    served.tx(lambda tx: transitions.move(tx, nodes.by_name(tx, "n1"), NodeEvent.REGISTERED, now=NOW, cause="reported",
-                                          actor="test"))
+    served.tx(
+        lambda tx: transitions.move(
+            tx,
+            nodes.by_name(tx, "n1"),
+            NodeEvent.REGISTERED,
+            now=NOW,
+            cause="reported",
+            actor="test",
+        )
+    )
     assert [each["to_state"] for each in stream.until_node("n1")] == ["registering"]
     add_node(served, "n2", 2)
-    assert [each["node"] for each in stream.until_node("n2")] == ["n2"]  # n1 is looked at again, and not told
+    # n1 is looked at again, and not told
+    assert [each["node"] for each in stream.until_node("n2")] == ["n2"]
     stream.close()

@@ -1,9 +1,11 @@
-"""How many files of cod/ a message passes on its way to the database and back: what a reader opens who follows it.
+"""How many files of cod/ a message passes on its way to the database and back: what a reader opens
+who follows it.
 
-The goals are 20 for a POST of a request by REST, 15 for a hardware report, 10 for a DHCPDISCOVER. The ceilings here are
-what is reached: only the last is. A change that needs another file raises a ceiling, and says why; one that needs a
-file less lowers it.
+The goals are 20 for a POST of a request by REST, 15 for a hardware report, 10 for a DHCPDISCOVER.
+The ceilings here are what is reached: only the last is. A change that needs another file raises a
+ceiling, and says why; one that needs a file less lowers it.
 """
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ from tests.net.test_confd_server import MACS, Timed, World, report, start, timed
 from tests.net.test_confd_server import site as site
 from tests.net.test_dhcp_server import Stand, discover, stand
 
-TEMPLATE = ('<template name="plain"><image target="disk" url="http://10.0.0.9/a" size="1000" compression="raw" '
-            f'sha256="{"ab" * 32}"/></template>')
+TEMPLATE = (
+    '<template name="plain"><image target="disk" url="http://10.0.0.9/a" size="1000"'
+    f' compression="raw" sha256="{"ab" * 32}"/></template>'
+)
 Threads = tuple[Callable[[Callable[[], object]], object], ...]
 
 
@@ -41,21 +45,45 @@ def threads_at_work(in_reactor: Callable[..., Any], pool: Pool) -> Threads:
 
 
 def test_a_post_of_a_request_by_rest(
-    served: Served, site: Site, threads_at_work: Threads, in_reactor: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch
+    served: Served,
+    site: Site,
+    threads_at_work: Threads,
+    in_reactor: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    template = served.tx(templates.add, name="plain", revision=1, group_id=None, document=TEMPLATE, digest="0" * 64,
-                         created_at=NOW)
-    made = served.tx(vclusters.add, name="web", group_id=1, template_id=template.id, size=1, attributes="",
-                     lease_time=1e6, subnet=site.subnets[0], now=NOW)
+    template = served.tx(
+        templates.add,
+        name="plain",
+        revision=1,
+        group_id=None,
+        document=TEMPLATE,
+        digest="0" * 64,
+        created_at=NOW,
+    )
+    made = served.tx(
+        vclusters.add,
+        name="web",
+        group_id=1,
+        template_id=template.id,
+        size=1,
+        attributes="",
+        lease_time=1e6,
+        subnet=site.subnets[0],
+        now=NOW,
+    )
     served.tx(vclusters.change, made, NOW, state="active")
-    in_reactor(lambda: ensureDeferred(served.server.intake.sweep()))  # the one of the beginning has ended, too
+    # the one of the beginning has ended, too
+    in_reactor(lambda: ensureDeferred(served.server.intake.sweep()))
     looked_up: list[str] = []
     monkeypatch.setattr(request, "find", lambda *asked: looked_up.append(asked[2]) or find(*asked))
     connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     with files_passed(*threads_at_work) as found:
-        connection.request("POST", "/api/v1/vclusters/web/requests", b'{"tuples": [{"count": 1}]}',
-                           {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"})
+        connection.request(
+            "POST",
+            "/api/v1/vclusters/web/requests",
+            b'{"tuples": [{"count": 1}]}',
+            {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"},
+        )
         answer = connection.getresponse()
         answer.read()
     connection.close()

@@ -10,8 +10,10 @@ from tests.net.test_people_api import user
 HOOK = "https://hooks.example.org/T0/secret?key=1"
 
 
-@pytest.mark.parametrize(("role", "shown"), [
-    ("owner", HOOK), ("member", "hooks.example.org/…"), ("viewer", "hooks.example.org/…")])
+@pytest.mark.parametrize(
+    ("role", "shown"),
+    [("owner", HOOK), ("member", "hooks.example.org/…"), ("viewer", "hooks.example.org/…")],
+)
 def test_a_webhook_s_address_is_its_owners(served: Served, role: str, shown: str) -> None:
     who = user(served, "ann", "physics", role)
     served.local.patch("/groups/physics", {"webhook": HOOK})

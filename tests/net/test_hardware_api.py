@@ -1,4 +1,5 @@
-"""Types, blocks and requirements over the REST API and the command line; and what is bad about them, refused whole."""
+"""Types, blocks and requirements over the REST API and the command line; and what is bad about
+them, refused whole."""
 
 from __future__ import annotations
 
@@ -33,8 +34,10 @@ def typed(tx: Tx, attributes: str = '<node><memory mib="2048"/></node>') -> int:
 
 def counts(served: Served) -> dict[str, int]:
     """How many rows each table has."""
-    return {name: served.tx(lambda tx, table=table: tx.scalar(select(func.count()).select_from(table)))
-            for name, table in tables.metadata.tables.items()}
+    return {
+        name: served.tx(lambda tx, table=table: tx.scalar(select(func.count()).select_from(table)))
+        for name, table in tables.metadata.tables.items()
+    }
 
 
 # ---------------------------------------------------------------- types
@@ -43,9 +46,19 @@ def counts(served: Served) -> dict[str, int]:
 def test_types_over_the_api(served: Served) -> None:
     add_node(served, "n1", 1, type_id=served.tx(typed), state="inactive")
     [listed] = served.local.get("/types")["items"]
-    assert (listed["name"], listed["nodes"], listed["states"], listed["cost"]) == ("type1", 1, {"inactive": 1}, 1.0)
+    assert (listed["name"], listed["nodes"], listed["states"], listed["cost"]) == (
+        "type1",
+        1,
+        {"inactive": 1},
+        1.0,
+    )
     assert listed["facts"] == [{"attribute": "memory/mib", "value": "2048 MiB"}]
-    assert served.local.patch("/types/type1", {"name": "small", "cost": 0, "warm_high": 9})["warm_high"] == 9
+    assert (
+        served.local.patch("/types/type1", {"name": "small", "cost": 0, "warm_high": 9})[
+            "warm_high"
+        ]
+        == 9
+    )
     assert served.local.patch("/types/small", {"warm_high": None})["warm_high"] is None
     shown = served.local.get("/types/small")
     assert shown["attributes"] == '<node><memory mib="2048"/></node>'
@@ -58,12 +71,17 @@ def test_types_over_the_api(served: Served) -> None:
 
 
 NO_TYPES: list[tuple[dict[str, Any], str | None, str]] = [
-    ({"cost": -1}, "cost", "at least 0"), ({"cost": float("inf")}, "cost", "finite"),
-    ({"cost": None}, None, "should not be null"), ({}, None, "names nothing to change"),
-    ({"warm_low": 1.5}, "warm_low", "integer"), ({"warm_low": -1}, "warm_low", "at least"),
-    ({"warm_high": 10**12}, "warm_high", "at most"), ({"watts_busy": -3}, "watts_busy", "at least"),
+    ({"cost": -1}, "cost", "at least 0"),
+    ({"cost": float("inf")}, "cost", "finite"),
+    ({"cost": None}, None, "should not be null"),
+    ({}, None, "names nothing to change"),
+    ({"warm_low": 1.5}, "warm_low", "integer"),
+    ({"warm_low": -1}, "warm_low", "at least"),
+    ({"warm_high": 10**12}, "warm_high", "at most"),
+    ({"watts_busy": -3}, "watts_busy", "at least"),
     ({"warm_low": 5, "warm_high": 4}, "warm_low", "warm_low 5 should not be above warm_high 4"),
-    ({"name": "No!"}, "name", "lower-case letters"), ({"colour": "red"}, "colour", ""),
+    ({"name": "No!"}, "name", "lower-case letters"),
+    ({"colour": "red"}, "colour", ""),
 ]
 
 
@@ -80,17 +98,42 @@ def test_what_a_type_cannot_be(served: Served) -> None:
 def test_types_on_the_command_line(served: Served) -> None:
     document = '<node><cpu count="4"/><disk size="1"/><disk size="1"/><memory mib="2048"/></node>'
     add_node(served, "n1", 1, type_id=served.tx(typed, document))
-    told = said(served, "type", "set", "type1", "--name", "small", "--cost", "2.5", "--warm-high", "7").splitlines()
-    assert told[1].split() == ["small", "2.5", "1", "1", "new", "site's", "to", "7", "2048", "MiB,", "4", "CPUs,", "0",
-                               "nics,", "2", "disks"]
-    assert as_json(served, "type", "set", "small", "--warm-high", "site", "--watts-off", "3.5")["warm_high"] is None
+    told = said(
+        served, "type", "set", "type1", "--name", "small", "--cost", "2.5", "--warm-high", "7"
+    ).splitlines()
+    assert told[1].split() == [
+        "small",
+        "2.5",
+        "1",
+        "1",
+        "new",
+        "site's",
+        "to",
+        "7",
+        "2048",
+        "MiB,",
+        "4",
+        "CPUs,",
+        "0",
+        "nics,",
+        "2",
+        "disks",
+    ]
+    assert (
+        as_json(served, "type", "set", "small", "--warm-high", "site", "--watts-off", "3.5")[
+            "warm_high"
+        ]
+        is None
+    )
     assert as_json(served, "type", "list")[0]["watts_off"] == 3.5
     shown = said(served, "type", "show", "small")
     assert "memory/mib" in shown
     assert "2048 MiB" in shown
     assert shown.splitlines()[-1].split() == ["n1", "new", "-", "-"]
     assert "say what to set" in said(served, "type", "set", "small", code=2)
-    assert "neither a number nor 'site'" in said(served, "type", "set", "small", "--warm-low", "1.5", code=2)
+    assert "neither a number nor 'site'" in said(
+        served, "type", "set", "small", "--warm-low", "1.5", code=2
+    )
     assert "has 1 node" in said(served, "type", "delete", "small", code=1)
     served.tx(typed, "<node/>")
     assert said(served, "type", "delete", "type2") == "type2: deleted\n"
@@ -99,8 +142,17 @@ def test_types_on_the_command_line(served: Served) -> None:
 def test_a_refresh_goes_through_all_nodes(served: Served) -> None:
     def furnish(tx: Tx) -> None:
         for number in range(205):
-            nodes.add(tx, name=f"n{number}", boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="", actor="test",
-                      type_id=typed(tx), attributes=REPORT, reported_at=NOW)
+            nodes.add(
+                tx,
+                name=f"n{number}",
+                boot_mac=f"52:54:00:00:00:{number:02x}",
+                now=NOW,
+                cause="",
+                actor="test",
+                type_id=typed(tx),
+                attributes=REPORT,
+                reported_at=NOW,
+            )
 
     served.tx(furnish)
     assert said(served, "type", "refresh") == "205 nodes looked at, 205 of another type now\n"
@@ -115,10 +167,16 @@ def test_a_refresh_goes_through_all_nodes(served: Served) -> None:
 def test_blocks_over_the_api(served: Served) -> None:
     add_node(served, "n1", 1, type_id=served.tx(typed))
     add_node(served, "n2", 2)
-    assert served.local.post("/blocks", {"name": "rack1"}) == {"name": "rack1", "nodes": 0, "types": {}}
+    assert served.local.post("/blocks", {"name": "rack1"}) == {
+        "name": "rack1",
+        "nodes": 0,
+        "types": {},
+    }
     assert served.local.post("/blocks/rack1/add", {"nodes": ["n*"]})["types"] == {"type1": 1, "": 1}
     assert served.local.get("/blocks/rack1") == served.local.get("/blocks")["items"][0]
-    assert [node["name"] for node in served.local.get("/nodes", block="rack1", type="type1")["items"]] == ["n1"]
+    assert [
+        node["name"] for node in served.local.get("/nodes", block="rack1", type="type1")["items"]
+    ] == ["n1"]
     assert refused(served.local.delete, "/blocks/rack1").status == 409
     assert served.local.post("/blocks/rack1/remove", {"nodes": ["n1", "n2"]})["nodes"] == 0
     assert served.local.delete("/blocks/rack1") is None
@@ -131,21 +189,43 @@ def test_blocks_over_the_api(served: Served) -> None:
 
 def test_blocks_on_the_command_line(served: Served) -> None:
     for number in (1, 2, 3):
-        add_node(served, f"n{number}", number, relay="10.77.0.254" if number < 3 else None,
-                 circuit=f"Gi1/0/{number}".encode().hex())
+        add_node(
+            served,
+            f"n{number}",
+            number,
+            relay="10.77.0.254" if number < 3 else None,
+            circuit=f"Gi1/0/{number}".encode().hex(),
+        )
     found = said(served, "block", "propose").splitlines()
-    assert found[1].split(None, 3) == ["10-77-0-254-gi1-0", "(new)", "n1", "asked through relay 10.77.0.254, circuit "
-                                       "Gi1/0, port 1"]
+    assert found[1].split(None, 3) == [
+        "10-77-0-254-gi1-0",
+        "(new)",
+        "n1",
+        "asked through relay 10.77.0.254, circuit Gi1/0, port 1",
+    ]
     assert found[-1] == "nothing is known of: n3"
     assert as_json(served, "block", "propose")["unknown"] == ["n3"]
-    assert "to say which to --apply" in said(served, "block", "propose", "10-77-0-254-gi1-0", code=2)
-    assert "no block 'other' is proposed" in said(served, "block", "propose", "--apply", "other", code=1)
+    assert "to say which to --apply" in said(
+        served, "block", "propose", "10-77-0-254-gi1-0", code=2
+    )
+    assert "no block 'other' is proposed" in said(
+        served, "block", "propose", "--apply", "other", code=1
+    )
     said(served, "block", "propose", "--apply", "10-77-0-254-gi1-0")
-    assert said(served, "block", "list").splitlines()[1].split() == ["10-77-0-254-gi1-0", "2", "2", "not", "reported"]
+    assert said(served, "block", "list").splitlines()[1].split() == [
+        "10-77-0-254-gi1-0",
+        "2",
+        "2",
+        "not",
+        "reported",
+    ]
     said(served, "block", "create", "rack1")
     assert as_json(served, "block", "add", "rack1", "n[23]")["nodes"] == 2
     assert as_json(served, "block", "show", "rack1")["nodes"] == 2
-    assert [node["name"] for node in as_json(served, "node", "list", "--block", "rack1")] == ["n2", "n3"]
+    assert [node["name"] for node in as_json(served, "node", "list", "--block", "rack1")] == [
+        "n2",
+        "n3",
+    ]
     assert "block" in said(served, "node", "show", "n2")
     assert "no node 'n1' in block rack1" in said(served, "block", "remove", "rack1", "n1", code=1)
     said(served, "block", "remove", "rack1", "n*")
@@ -165,23 +245,40 @@ NO_HARDWARE = [
     ("<!DOCTYPE a [<!ENTITY b 'c'>]><requires/>", "line 1"),
     ("<a>" * 1000, "line 1"),
     (wants("<nic/>" * 300), "line 2: requirements have at most 256 elements"),
-    (wants('<memory><mib min="8GiB" max="4GiB"/></memory>'), "line 2: memory/mib: min 8GiB is above max 4GiB"),
+    (
+        wants('<memory><mib min="8GiB" max="4GiB"/></memory>'),
+        "line 2: memory/mib: min 8GiB is above max 4GiB",
+    ),
     (wants('<memory><mib min="4GHz"/></memory>'), "line 2: memory/mib: 'GHz' is no unit"),
     (wants('<memory><mib min="4" min="5"/></memory>'), "line 2"),
-    (wants('<memory><mib min="' + "9" * 300 + '"/></memory>'), "line 2: memory/mib: min has 300 characters"),
-    (wants('<memory><mib atleast="4"/></memory>'), "line 2: memory/mib: there is no operator 'atleast'"),
+    (
+        wants('<memory><mib min="' + "9" * 300 + '"/></memory>'),
+        "line 2: memory/mib: min has 300 characters",
+    ),
+    (
+        wants('<memory><mib atleast="4"/></memory>'),
+        "line 2: memory/mib: there is no operator 'atleast'",
+    ),
     (wants("<memmory/>"), "line 2: memmory: no node has such an attribute; did you mean memory?"),
     (wants('<nic><mac equal="x"/></nic>'), "line 2: nic/mac: it is particular to one machine"),
-    (wants('<firmware><version newer="2"/></firmware>'), "line 2: firmware/version: it takes no part"),
+    (
+        wants('<firmware><version newer="2"/></firmware>'),
+        "line 2: firmware/version: it takes no part",
+    ),
 ]
 BAD: list[tuple[dict[str, Any], str, str]] = [
     *(({"attributes": document}, "attributes", words) for document, words in NO_HARDWARE),
-    ({"template": "none"}, "template", "no template 'none'"), ({"template": "web@9"}, "template", "'web@9'"),
-    ({"size": 0}, "size", "at least 1"), ({"size": -1}, "size", "at least"),
-    ({"size": 1.5}, "size", "int"), ({"size": 10**30}, "size", "at most"),
+    ({"template": "none"}, "template", "no template 'none'"),
+    ({"template": "web@9"}, "template", "'web@9'"),
+    ({"size": 0}, "size", "at least 1"),
+    ({"size": -1}, "size", "at least"),
+    ({"size": 1.5}, "size", "int"),
+    ({"size": 10**30}, "size", "at most"),
     ({"size": 100_000}, "size", "nodes at most"),
-    ({"lease": -1.0}, "lease", "more than 0"), ({"lease": 0}, "lease", "more than 0"),
-    ({"lease": 1e300}, "lease", "at most"), ({"lease": float("nan")}, "lease", "finite"),
+    ({"lease": -1.0}, "lease", "more than 0"),
+    ({"lease": 0}, "lease", "more than 0"),
+    ({"lease": 1e300}, "lease", "at most"),
+    ({"lease": float("nan")}, "lease", "finite"),
 ]
 
 
@@ -190,7 +287,15 @@ def ask(inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_bad_vcluster_is_refused_and_nothing_is_stored(served: Served) -> None:
-    served.tx(templates.add, name="web", revision=1, group_id=None, document=TEMPLATE, digest="0" * 64, created_at=NOW)
+    served.tx(
+        templates.add,
+        name="web",
+        revision=1,
+        group_id=None,
+        document=TEMPLATE,
+        digest="0" * 64,
+        created_at=NOW,
+    )
     before = counts(served)
     for body, field, words in BAD:
         error = refused(served.local.post, "/vclusters", ask(body))
@@ -201,15 +306,27 @@ def test_a_bad_vcluster_is_refused_and_nothing_is_stored(served: Served) -> None
 
 
 def test_bad_tuples_are_refused_by_their_place_and_nothing_is_stored(served: Served) -> None:
-    served.tx(templates.add, name="web", revision=1, group_id=None, document=TEMPLATE, digest="0" * 64, created_at=NOW)
+    served.tx(
+        templates.add,
+        name="web",
+        revision=1,
+        group_id=None,
+        document=TEMPLATE,
+        digest="0" * 64,
+        created_at=NOW,
+    )
     served.local.post("/vclusters", ask({}))
     served.tx(lambda tx: tx.execute(tables.vclusters.update().values(state="active")))
     before = counts(served)
     good = {"count": 1, "attributes": wants('<memory><mib min="4GiB"/></memory>')}
     for bad, field, words in (
-        ({"count": 0}, "tuples.1.count", "at least 1"), ({"count": 10**9}, "tuples.1.count", "at most"),
-        ({"count": 1, "attributes": wants('<cpu><count min="four"/></cpu>')}, "tuples.1.attributes",
-         "line 2: cpu/count: 'four' is no number"),
+        ({"count": 0}, "tuples.1.count", "at least 1"),
+        ({"count": 10**9}, "tuples.1.count", "at most"),
+        (
+            {"count": 1, "attributes": wants('<cpu><count min="four"/></cpu>')},
+            "tuples.1.attributes",
+            "line 2: cpu/count: 'four' is no number",
+        ),
         ({"count": 1, "attributes": "<requires>"}, "tuples.1.attributes", "line 1"),
         ({"count": 1, "template": "none"}, "tuples.1.template", "no template 'none'"),
     ):
@@ -223,9 +340,14 @@ def test_bad_tuples_are_refused_by_their_place_and_nothing_is_stored(served: Ser
 
 def test_a_template_that_asks_for_the_impossible_is_refused(served: Served) -> None:
     before = counts(served)
-    document = TEMPLATE.replace("<image", '<requires>\n<disk><size min="2TB" max="1TB"/></disk></requires><image')
+    document = TEMPLATE.replace(
+        "<image", '<requires>\n<disk><size min="2TB" max="1TB"/></disk></requires><image'
+    )
     error = refused(served.local.post, "/templates", {"document": document})
     assert (error.status, error.field) == (422, "requires")
     assert "in <requires>, line 2: disk/size: min 2TB is above max 1TB" in error.detail
-    assert served.local.post("/templates/check", {"document": document})["faults"][0]["sentence"] == error.detail
+    assert (
+        served.local.post("/templates/check", {"document": document})["faults"][0]["sentence"]
+        == error.detail
+    )
     assert counts(served) == before

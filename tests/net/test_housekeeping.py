@@ -1,4 +1,5 @@
-"""The clockworks that put energy down and delete what is old: when they run, what stops them, what they bear."""
+"""The clockworks that put energy down and delete what is old: when they run, what stops them, what
+they bear."""
 
 from __future__ import annotations
 
@@ -41,10 +42,18 @@ class Hour:
         return pruning.Pruner(self.clock, self.pool, SiteRef(site), keep, self.clock.seconds)  # type: ignore[arg-type]
 
     def joules(self) -> float:
-        return in_tx(self.pool.engine, lambda tx: tx.scalar(select(func.sum(t.energy_use.c.joules)))) or 0.0
+        return (
+            in_tx(self.pool.engine, lambda tx: tx.scalar(select(func.sum(t.energy_use.c.joules))))
+            or 0.0
+        )
 
     def conflicts(self) -> int:
-        return int(in_tx(self.pool.engine, lambda tx: tx.scalar(select(func.count()).select_from(t.conflicts))))
+        return int(
+            in_tx(
+                self.pool.engine,
+                lambda tx: tx.scalar(select(func.count()).select_from(t.conflicts)),
+            )
+        )
 
 
 @pytest.fixture
@@ -58,7 +67,9 @@ def add_conflicts(hour: Hour, count: int) -> None:
     in_tx(hour.pool.engine, lambda tx: tx.execute(insert(t.conflicts), rows))
 
 
-def test_energy_is_put_down_once_a_minute_with_the_rules_of_the_moment(hour: Hour, site: Site) -> None:
+def test_energy_is_put_down_once_a_minute_with_the_rules_of_the_moment(
+    hour: Hour, site: Site
+) -> None:
     accountant = hour.accountant(site)
     accountant.startService()
     hour.clock.pump([energy.PERIOD] * 10)
@@ -86,7 +97,8 @@ def test_two_accountants_put_each_minute_down_once(hour: Hour, site: Site) -> No
 
 
 def test_a_minute_that_cannot_be_put_down_is_with_the_next(
-        hour: Hour, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    hour: Hour, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     accountant = hour.accountant(site)
     accountant.startService()
 
@@ -103,7 +115,9 @@ def test_a_minute_that_cannot_be_put_down_is_with_the_next(
     accountant.stopService()
 
 
-def test_a_lost_race_is_no_trouble(hour: Hour, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_race_is_no_trouble(
+    hour: Hour, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     def quicker(name: str) -> None:
         if name == "note":
             raise IntegrityError("", None, Exception("there already"))
@@ -114,7 +128,9 @@ def test_a_lost_race_is_no_trouble(hour: Hour, site: Site, caplog: pytest.LogCap
     assert in_tx(hour.pool.engine, watermarks.at, watermarks.ENERGY) is None
 
 
-def test_a_clock_that_was_wrong_is_told(hour: Hour, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_that_was_wrong_is_told(
+    hour: Hour, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     hour.accountant(site).startService()
     hour.clock.advance(400 * DAY)
     assert "the clock was wrong" in caplog.text
@@ -126,12 +142,15 @@ def test_a_clock_that_was_wrong_is_told(hour: Hour, site: Site, caplog: pytest.L
 # ---------------------------------------------------------------- pruning
 
 
-def test_each_hour_what_is_old_goes_in_small_transactions(hour: Hour, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_hour_what_is_old_goes_in_small_transactions(
+    hour: Hour, caplog: pytest.LogCaptureFixture
+) -> None:
     add_conflicts(hour, 2 * BATCH + 101)
     pruner = hour.pruner(DAY)
     with caplog.at_level(logging.INFO, "cod.pruning"):
         pruner.startService()
-        look = [pruning.PERIOD, *[pruning.PAUSE] * 20]  # a pause after each transaction; each table has one
+        # a pause after each transaction; each table has one
+        look = [pruning.PERIOD, *[pruning.PAUSE] * 20]
         hour.clock.pump(look * 23)
         assert hour.conflicts() == 2 * BATCH + 101
         hour.clock.pump(look)
@@ -167,10 +186,18 @@ def test_a_site_may_keep_everything(hour: Hour) -> None:
     pruner.stopService()
 
 
-def test_machines_that_never_reported_are_forgotten(hour: Hour, caplog: pytest.LogCaptureFixture) -> None:
+def test_machines_that_never_reported_are_forgotten(
+    hour: Hour, caplog: pytest.LogCaptureFixture
+) -> None:
     def seen(tx: Tx, number: int) -> None:
-        nodes.add(tx, name=f"node-5254000001{number:02x}", boot_mac=f"52:54:00:00:01:{number:02x}",
-                  now=hour.clock.seconds(), cause="seen", actor="dhcp")
+        nodes.add(
+            tx,
+            name=f"node-5254000001{number:02x}",
+            boot_mac=f"52:54:00:00:01:{number:02x}",
+            now=hour.clock.seconds(),
+            cause="seen",
+            actor="dhcp",
+        )
 
     for number in range(20):
         in_tx(hour.pool.engine, seen, number)
@@ -185,7 +212,9 @@ def test_machines_that_never_reported_are_forgotten(hour: Hour, caplog: pytest.L
     pruner.stopService()
 
 
-def test_trouble_is_logged_and_the_next_hour_tries_again(hour: Hour, caplog: pytest.LogCaptureFixture) -> None:
+def test_trouble_is_logged_and_the_next_hour_tries_again(
+    hour: Hour, caplog: pytest.LogCaptureFixture
+) -> None:
     def away(name: str) -> None:
         raise OperationalError("", None, sqlite3.OperationalError("database is locked"))
 

@@ -1,4 +1,5 @@
-"""When the boot and image server loses patience: connections in memory, on a clock that the test moves."""
+"""When the boot and image server loses patience: connections in memory, on a clock that the test
+moves."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ LIMITS = Limits(request=15, idle=30, stall=60)
 
 
 class Transport(StringTransport):
-    """A transport in memory whose descriptor, if given, is a pipe's end; counts how often it was asked to write."""
+    """A transport in memory whose descriptor, if given, is a pipe's end; counts how often it was
+    asked to write."""
 
     def __init__(self, fd: int = -1) -> None:
         super().__init__()
@@ -49,7 +51,9 @@ class Room:
 
     def __init__(self, site: Site, root: Path) -> None:
         self.reactor = MemoryReactorClock()
-        self.server = HttpServer(self.reactor, None, SiteRef(site), root, root, [], 8069, lambda: 0.0, limits=LIMITS)  # type: ignore[arg-type]
+        self.server = HttpServer(
+            self.reactor, None, SiteRef(site), root, root, [], 8069, lambda: 0.0, limits=LIMITS
+        )  # type: ignore[arg-type]
         self.server.startService()
         factory = self.reactor.tcpServers[0][1]
         self.connection: Connection = factory.buildProtocol(IPv4Address("TCP", "10.0.0.5", 1000))
@@ -135,7 +139,10 @@ def test_one_turn_sends_no_more_than_its_share(tmp_path: Path) -> None:
 
 def test_a_truncated_file_aborts(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"ten bytes!")
-    file, out = BootFiles(tmp_path).open("file"), os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    file, out = (
+        BootFiles(tmp_path).open("file"),
+        os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT),
+    )
     transport = Transport(out)
     sending = SendFile(transport, file, 0, 10)
     done = sending.start()

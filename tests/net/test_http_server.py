@@ -48,7 +48,17 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site, tmp_path: Path)
 
     def start(**options: Any) -> HttpServer:
         open_ = replace(site, images=ImageRules(open=True))
-        server = HttpServer(reactor, pool, SiteRef(open_), files, images, ["127.0.0.1"], 0, lambda: 1000.0, **options)
+        server = HttpServer(
+            reactor,
+            pool,
+            SiteRef(open_),
+            files,
+            images,
+            ["127.0.0.1"],
+            0,
+            lambda: 1000.0,
+            **options,
+        )
         in_reactor(server.startService)
         servers.append(server)
         return server
@@ -61,7 +71,9 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site, tmp_path: Path)
 def bind(engine: Engine, address: str) -> None:
     def rows(tx: Any) -> None:
         node = nodes.add(tx, name="n1", boot_mac=MAC, now=0, cause="test", actor="test")
-        bindings.add(tx, [Binding(ipv4(address), MAC, "boot", node.id, "lab", None, "bound", 5000.0)])
+        bindings.add(
+            tx, [Binding(ipv4(address), MAC, "boot", node.id, "lab", None, "bound", 5000.0)]
+        )
 
     in_transaction(engine, rows)
 
@@ -71,7 +83,9 @@ def curl(server: HttpServer, path: str, *options: str) -> bytes:
     return subprocess.run(command, check=True, timeout=60, capture_output=True).stdout
 
 
-def raw(server: HttpServer, request: bytes, source: str = "127.0.0.1", timeout: float = 60) -> bytes:
+def raw(
+    server: HttpServer, request: bytes, source: str = "127.0.0.1", timeout: float = 60
+) -> bytes:
     """Everything the server answers until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout, (source, 0)) as sock:
         sock.sendall(request)
@@ -85,7 +99,9 @@ def _rest(sock: socket.socket) -> bytes:
     return bytes(received)
 
 
-def get(server: HttpServer, path: str, *headers: str, method: str = "GET", source: str = "127.0.0.1") -> bytes:
+def get(
+    server: HttpServer, path: str, *headers: str, method: str = "GET", source: str = "127.0.0.1"
+) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "Host: cod", "Connection: close", *headers, "", ""]
     return raw(server, "\r\n".join(lines).encode(), source)
 
@@ -97,10 +113,16 @@ def status(answer: bytes) -> int:
 # ---------------------------------------------------------------- files
 
 
-@pytest.mark.parametrize(("path", "body"), [
-    ("/files/large", LARGE), ("/files/sub/a%20b", b"small"), ("/files/empty", b""),
-    (f"/images/{DIGEST}/manifest.json", b"{}"), (f"/images/{DIGEST}/data.zst", LARGE),
-])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/files/large", LARGE),
+        ("/files/sub/a%20b", b"small"),
+        ("/files/empty", b""),
+        (f"/images/{DIGEST}/manifest.json", b"{}"),
+        (f"/images/{DIGEST}/data.zst", LARGE),
+    ],
+)
 def test_whole_files(start: Start, path: str, body: bytes) -> None:
     assert curl(start(), path, "-f") == body
 
@@ -113,7 +135,10 @@ def test_ranges_and_resuming_with_curl(start: Start, tmp_path: Path) -> None:
     part.write_bytes(LARGE[:1_234_567])
     curl(server, "/files/large", "-C", "-", "-o", str(part))
     assert part.read_bytes() == LARGE
-    assert curl(server, "/files/large", "-r", "9000000-", "-o", "/dev/null", "-w", "%{http_code}") == b"416"
+    assert (
+        curl(server, "/files/large", "-r", "9000000-", "-o", "/dev/null", "-w", "%{http_code}")
+        == b"416"
+    )
 
 
 def test_head_and_conditions(start: Start) -> None:
@@ -139,7 +164,9 @@ def test_a_replaced_file_has_a_new_etag(start: Start, tmp_path: Path) -> None:
 
 
 def test_keep_alive_and_pipelining(start: Start) -> None:
-    request = b"GET /files/large HTTP/1.1\r\nHost: h\r\n\r\nGET /nothing HTTP/1.1\r\nHost: h\r\n\r\n" * 3
+    request = (
+        b"GET /files/large HTTP/1.1\r\nHost: h\r\n\r\nGET /nothing HTTP/1.1\r\nHost: h\r\n\r\n" * 3
+    )
     last = b"GET /files/sub/a%20b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
     answers = raw(start(), request + last)
     assert answers.count(LARGE) == 3
@@ -187,14 +214,39 @@ def test_a_file_truncated_meanwhile_ends_the_connection(start: Start, tmp_path: 
 # ---------------------------------------------------------------- what is not served
 
 
-@pytest.mark.parametrize("path", [
-    "/", "/files", "/files/", "/files/missing", "/files/sub", "/files/../secret", "/files/%2e%2e/secret",
-    "/files/%252e%252e/secret", "/files/..%2fsecret", "/files/sub/..%5c..%5csecret", "/files/escape",
-    "/files/out/secret", "/files//etc/passwd", "/files/%2fetc%2fpasswd", "/images", f"/images/{DIGEST}",
-    f"/images/{DIGEST}/other", "/images/../boot/large", f"/images/{DIGEST}/../{DIGEST}/data.zst", "/images/x/data.zst",
-    f"/images/{DIGEST.upper()}/data.zst", "/secret", "/files/large%00", "/boot", "/boot/x/script.ipxe", f"/boot/{MAC}",
-    f"/boot/{MAC}/other", "/boot/../files/large",
-])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/files",
+        "/files/",
+        "/files/missing",
+        "/files/sub",
+        "/files/../secret",
+        "/files/%2e%2e/secret",
+        "/files/%252e%252e/secret",
+        "/files/..%2fsecret",
+        "/files/sub/..%5c..%5csecret",
+        "/files/escape",
+        "/files/out/secret",
+        "/files//etc/passwd",
+        "/files/%2fetc%2fpasswd",
+        "/images",
+        f"/images/{DIGEST}",
+        f"/images/{DIGEST}/other",
+        "/images/../boot/large",
+        f"/images/{DIGEST}/../{DIGEST}/data.zst",
+        "/images/x/data.zst",
+        f"/images/{DIGEST.upper()}/data.zst",
+        "/secret",
+        "/files/large%00",
+        "/boot",
+        "/boot/x/script.ipxe",
+        f"/boot/{MAC}",
+        f"/boot/{MAC}/other",
+        "/boot/../files/large",
+    ],
+)
 def test_nothing_else_is_there(start: Start, path: str) -> None:
     answer = get(start(), path)
     assert status(answer) == 404
@@ -210,24 +262,37 @@ def test_other_methods(start: Start, method: str) -> None:
 
 
 def test_a_body_is_not_read(start: Start) -> None:
-    answer = raw(start(), b"POST /files/large HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\nabc")
+    answer = raw(
+        start(), b"POST /files/large HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\nabc"
+    )
     assert status(answer) == 405
     assert b"Connection: close" in answer
 
 
-@pytest.mark.parametrize("request_", [
-    b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET / HTTP/1.1\r\nBad Header: x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n",
-    b"GET /" + b"a" * 20000, b"GET / HTTP/1.1\r\nHost: h\r\n" + b"X: y\r\n" * 5000,
-])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nBad Header: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding:"
+            b" chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n"
+        ),
+        b"GET /" + b"a" * 20000,
+        b"GET / HTTP/1.1\r\nHost: h\r\n" + b"X: y\r\n" * 5000,
+    ],
+)
 def test_bad_requests(start: Start, request_: bytes) -> None:
     assert 400 <= status(raw(start(), request_)) < 500
 
 
 def test_random_bytes_do_no_harm(start: Start) -> None:
-    server = start(limits=Limits(per_peer=1000))  # on a busy machine it hears late that the others are gone
+    # on a busy machine it hears late that the others are gone
+    server = start(limits=Limits(per_peer=1000))
     rng = random.Random(9)
     good = b"GET /files/large HTTP/1.1\r\nHost: h\r\nRange: bytes=0-10\r\nConnection: close\r\n\r\n"
     for number in range(300):
@@ -241,7 +306,9 @@ def test_random_bytes_do_no_harm(start: Start) -> None:
 
 def test_connections_of_one_peer_are_limited(start: Start) -> None:
     server = start(limits=Limits(per_peer=2))
-    held = [socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.2", 0)) for _ in range(2)]
+    held = [
+        socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.2", 0)) for _ in range(2)
+    ]
     assert raw_or_reset(server, "127.0.0.2") == b""
     assert status(get(server, "/files/empty", source="127.0.0.3")) == 200
     for sock in held:
@@ -276,7 +343,9 @@ def test_script_tells_a_stranger_nothing(start: Start, engine: Engine) -> None:
 def test_the_program_that_finds_a_disk_is_for_everybody(start: Start) -> None:
     server = start()
     assert curl(server, "/boot/disk/1234abcd", "-f") == diskloader.loader(0x1234ABCD)
-    assert curl(server, "/boot/disk/1234abcd-or-first", "-f") == diskloader.loader(0x1234ABCD, lenient=True)
+    assert curl(server, "/boot/disk/1234abcd-or-first", "-f") == diskloader.loader(
+        0x1234ABCD, lenient=True
+    )
     for name in ("1234ABCD", "1234abcd0", "", "1234abcd-or-last"):
         assert status(get(server, f"/boot/disk/{name}")) == 404, name
 
@@ -284,16 +353,22 @@ def test_the_program_that_finds_a_disk_is_for_everybody(start: Start) -> None:
 def test_secret_fits_the_verifier_that_is_kept(start: Start, engine: Engine) -> None:
     bind(engine, "127.0.0.1")
     archive = curl(start(), f"/boot/{MAC.upper().replace(':', '-')}/secret.cpio", "-f")
-    listed = subprocess.run(["cpio", "-i", "--to-stdout", "cod/secret"], input=archive, capture_output=True, check=True)
+    listed = subprocess.run(
+        ["cpio", "-i", "--to-stdout", "cod/secret"], input=archive, capture_output=True, check=True
+    )
     secret = protocol.Secret.read(listed.stdout.decode())
     (kept,) = in_transaction(engine, secrets.of_mac, MAC)
     assert kept.id == secret.id
-    assert protocol.verifier(secret.key, kept.salt) == protocol.Verifier(kept.salt, kept.stored_key, kept.server_key)
+    assert protocol.verifier(secret.key, kept.salt) == protocol.Verifier(
+        kept.salt, kept.stored_key, kept.server_key
+    )
     assert (kept.address, kept.expires_at) == ("127.0.0.1", 1300.0)
 
 
 @pytest.mark.parametrize("source", ["127.0.0.2", "127.0.0.44"])
-def test_wrong_address_gets_no_secret_and_none_is_minted(start: Start, engine: Engine, source: str) -> None:
+def test_wrong_address_gets_no_secret_and_none_is_minted(
+    start: Start, engine: Engine, source: str
+) -> None:
     bind(engine, "127.0.0.1")
     answer = get(start(), f"/boot/{MAC}/secret.cpio", source=source)
     assert status(answer) == 403

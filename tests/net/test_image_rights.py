@@ -1,4 +1,5 @@
-"""Images are for the nodes whose templates name them; for everybody else on the network they are not there."""
+"""Images are for the nodes whose templates name them; for everybody else on the network they are
+not there."""
 
 from __future__ import annotations
 
@@ -36,8 +37,10 @@ KERNEL, RAMDISK = "4" * 64, "5" * 64
 NODE, OTHER, STRANGER, SYSTEM = "127.0.0.11", "127.0.0.12", "127.0.0.13", "127.0.0.14"
 DATA = os.urandom(3 << 20)
 DISKFUL = '<template name="a"><image target="disk" name="mine"/></template>'
-DISKLESS = ('<template name="b"><boot mode="diskless"><kernel image="kernel"/><ramdisk image="ramdisk"/></boot>'
-            '</template>')
+DISKLESS = (
+    '<template name="b"><boot mode="diskless"><kernel image="kernel"/><ramdisk'
+    ' image="ramdisk"/></boot></template>'
+)
 
 
 @dataclass
@@ -48,14 +51,20 @@ class Lab:
     server: HttpServer
     line: dict[str, http.client.HTTPConnection]
 
-    def get(self, source: str, digest: str, name: str = "data.zst", method: str = "GET", **headers: str
-            ) -> tuple[int, bytes]:
+    def get(
+        self, source: str, digest: str, name: str = "data.zst", method: str = "GET", **headers: str
+    ) -> tuple[int, bytes]:
         """What whoever is at `source` gets."""
         if source not in self.line:
             self.line[source] = http.client.HTTPConnection(
-                "127.0.0.1", self.server.port, timeout=60, source_address=(source, 0))
+                "127.0.0.1", self.server.port, timeout=60, source_address=(source, 0)
+            )
         line = self.line[source]
-        line.request(method, f"/images/{digest}/{name}", headers={name.title(): text for name, text in headers.items()})
+        line.request(
+            method,
+            f"/images/{digest}/{name}",
+            headers={name.title(): text for name, text in headers.items()},
+        )
         reply = line.getresponse()
         return reply.status, reply.read()
 
@@ -70,39 +79,97 @@ class Lab:
 
 
 def world(tx: Any) -> None:
-    for number, (name, owner, digest, content) in enumerate((
-            ("mine", "physics", MINE, "disk"), ("theirs", "chemistry", THEIRS, "disk"), ("shared", "", SITE_S, "disk"),
-            ("kernel", "chemistry", KERNEL, "file"), ("ramdisk", "chemistry", RAMDISK, "file")), 1):
+    for number, (name, owner, digest, content) in enumerate(
+        (
+            ("mine", "physics", MINE, "disk"),
+            ("theirs", "chemistry", THEIRS, "disk"),
+            ("shared", "", SITE_S, "disk"),
+            ("kernel", "chemistry", KERNEL, "file"),
+            ("ramdisk", "chemistry", RAMDISK, "file"),
+        ),
+        1,
+    ):
         group = groups.ensure(tx, owner, NOW).id if owner else None
-        images.add(tx, name=full(owner, name), group_id=group, state="ready", format="raw", content=content,
-                   digest=digest, created_at=NOW + number)
-    for number, (owner, document, address) in enumerate((
-            ("physics", DISKFUL, NODE), ("chemistry", DISKLESS, OTHER)), 1):
+        images.add(
+            tx,
+            name=full(owner, name),
+            group_id=group,
+            state="ready",
+            format="raw",
+            content=content,
+            digest=digest,
+            created_at=NOW + number,
+        )
+    for number, (owner, document, address) in enumerate(
+        (("physics", DISKFUL, NODE), ("chemistry", DISKLESS, OTHER)), 1
+    ):
         group = groups.ensure(tx, owner, NOW)
-        template = templates.add(tx, name=full(owner, f"t{number}"), revision=1, group_id=group.id,
-                                 digest=str(number) * 64, document=document, created_at=NOW)
-        vcluster = vclusters.add(tx, name=f"v{number}", group_id=group.id, template_id=template.id, size=1,
-                                 attributes="", lease_time=9e5, subnet=SUBNET, now=NOW)
+        template = templates.add(
+            tx,
+            name=full(owner, f"t{number}"),
+            revision=1,
+            group_id=group.id,
+            digest=str(number) * 64,
+            document=document,
+            created_at=NOW,
+        )
+        vcluster = vclusters.add(
+            tx,
+            name=f"v{number}",
+            group_id=group.id,
+            template_id=template.id,
+            size=1,
+            attributes="",
+            lease_time=9e5,
+            subnet=SUBNET,
+            now=NOW,
+        )
         assert vcluster is not None
         mac = f"52:54:00:00:00:{number:02x}"
-        node = nodes.add(tx, name=f"n{number}", boot_mac=mac, now=NOW, cause="x", actor="x", template_id=template.id,
-                         vcluster_id=vcluster.id, state=NodeState.PRIME)
-        bindings.add(tx, [Binding(ipv4(address), mac, "boot", node.id, "lab", None, "bound", NOW + 900.0)])
+        node = nodes.add(
+            tx,
+            name=f"n{number}",
+            boot_mac=mac,
+            now=NOW,
+            cause="x",
+            actor="x",
+            template_id=template.id,
+            vcluster_id=vcluster.id,
+            state=NodeState.PRIME,
+        )
+        bindings.add(
+            tx, [Binding(ipv4(address), mac, "boot", node.id, "lab", None, "bound", NOW + 900.0)]
+        )
         if number == 1:
-            bindings.add(tx, [Binding(ipv4(SYSTEM), mac, "vcluster", node.id, "lab", "n1", "reserved", 4e9)])
+            bindings.add(
+                tx, [Binding(ipv4(SYSTEM), mac, "vcluster", node.id, "lab", "n1", "reserved", 4e9)]
+            )
 
 
 @pytest.fixture
 def lab(
-    engine: Engine, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path
+    engine: Engine,
+    pool: Pool,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    site: Site,
+    tmp_path: Path,
 ) -> Iterator[Lab]:
     for digest in (MINE, THEIRS, SITE_S, KERNEL, RAMDISK):
         (tmp_path / "images" / digest).mkdir(parents=True)
         for name in ("data.zst", "file", "manifest.json"):
             (tmp_path / "images" / digest / name).write_bytes(DATA)
     in_transaction(engine, world)
-    server = HttpServer(reactor, pool, SiteRef(replace(site)), tmp_path, tmp_path / "images", ["127.0.0.1"], 0,
-                        lambda: NOW)
+    server = HttpServer(
+        reactor,
+        pool,
+        SiteRef(replace(site)),
+        tmp_path,
+        tmp_path / "images",
+        ["127.0.0.1"],
+        0,
+        lambda: NOW,
+    )
     in_reactor(server.startService)
     lab = Lab(engine, server, {})
     yield lab
@@ -152,7 +219,8 @@ def test_an_image_that_is_not_ready_is_nobodys(lab: Lab) -> None:
 
 @pytest.mark.parametrize("state", [each for each in NodeState if each not in (NodeState.RETIRED,)])
 def test_what_it_is_to_run_it_gets_in_every_state(lab: Lab, state: NodeState) -> None:
-    """Between tries of priming it is elsewhere for a while; what it boots from without a disk it wants when it runs."""
+    """Between tries of priming it is elsewhere for a while; what it boots from without a disk it
+    wants when it runs."""
     lab.change(state=state)
     assert lab.get(NODE, MINE, range="bytes=0-9") == (206, DATA[:10])
 
@@ -169,17 +237,27 @@ def test_the_site_may_leave_them_open(lab: Lab) -> None:
 def test_who_loses_the_node_finishes_its_pieces_and_no_more(lab: Lab) -> None:
     assert lab.get(NODE, MINE, range="bytes=0-9")[0] == 206
     lab.change(vcluster_id=None, template_id=None)
-    assert lab.get(NODE, MINE, range="bytes=10-19") == (206, DATA[10:20]), "it is told by its order that it has to stop"
+    assert lab.get(NODE, MINE, range="bytes=10-19") == (
+        206,
+        DATA[10:20],
+    ), "it is told by its order that it has to stop"
     lab.forget()
     assert lab.get(NODE, MINE, range="bytes=20-29")[0] == 404
 
 
 def test_an_address_that_somebody_else_has_now_opens_nothing(lab: Lab) -> None:
     with lab.engine.begin() as tx:
-        tx.execute(update(t.bindings).where(t.bindings.c.address == ipv4(NODE))
-                   .values(mac="52:54:00:00:00:77", node_id=None))
+        tx.execute(
+            update(t.bindings)
+            .where(t.bindings.c.address == ipv4(NODE))
+            .values(mac="52:54:00:00:00:77", node_id=None)
+        )
         assert not fetches.may_fetch(tx, address=NODE, digest=MINE)
-        tx.execute(update(t.bindings).where(t.bindings.c.address == ipv4(NODE)).values(mac=None, state="declined"))
+        tx.execute(
+            update(t.bindings)
+            .where(t.bindings.c.address == ipv4(NODE))
+            .values(mac=None, state="declined")
+        )
         assert not fetches.may_fetch(tx, address=NODE, digest=MINE)
         assert not fetches.may_fetch(tx, address="::1", digest=MINE)
 
@@ -252,7 +330,9 @@ def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(known._known) == 3
 
 
-def test_where_nobody_can_say_it_is_worth_another_try(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_can_say_it_is_worth_another_try(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(tx: Any, **_named: Any) -> bool:
         raise RuntimeError("broken")
 

@@ -1,4 +1,5 @@
-"""The ingester on a real database, with real files: images become ready, failed, or are begun anew."""
+"""The ingester on a real database, with real files: images become ready, failed, or are begun
+anew."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def pool(engine: Engine, loop: Loop) -> Iterator[Pool]:
 def ingester(pool: Pool, loop: Loop, tmp_path: Path) -> Iterator[edge.Ingester]:
     root = tmp_path / "images"
     (root / "incoming").mkdir(parents=True)
-    ingester = edge.Ingester(loop, pool, root, root / "incoming", "server", loop.seconds, rules=lambda: RULES)
+    ingester = edge.Ingester(
+        loop, pool, root, root / "incoming", "server", loop.seconds, rules=lambda: RULES
+    )
     yield ingester
     if ingester.running:
         ended = ingester.stopService()
@@ -88,7 +91,9 @@ def state(engine: Engine, name: str) -> Image:
     return in_transaction(engine, images.show, name=name)
 
 
-def test_images_become_ready_or_failed(engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path) -> None:
+def test_images_become_ready_or_failed(
+    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path
+) -> None:
     upload, kept = tmp_path / "images" / "incoming" / "upload", tmp_path / "kept"
     upload.write_bytes(disk(4_000_000))
     kept.write_bytes(b"kernel" * 1000)
@@ -107,7 +112,9 @@ def test_images_become_ready_or_failed(engine: Engine, ingester: edge.Ingester, 
     assert (upload.exists(), kept.exists()) == (False, True)
 
 
-def test_a_deleted_image_s_files_go(engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path) -> None:
+def test_a_deleted_image_s_files_go(
+    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_bytes(disk(4000))
     add(engine, "image", tmp_path / "file")
     ingester.startService()
@@ -120,7 +127,11 @@ def test_a_deleted_image_s_files_go(engine: Engine, ingester: edge.Ingester, loo
 
 
 def test_one_that_is_stopped_in_the_middle_is_begun_anew(
-    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "file").write_bytes(disk(4000))
     add(engine, "image", tmp_path / "file")
@@ -159,14 +170,24 @@ def test_what_is_stored_has_to_fit_into_the_quota(
     for name in ("large", "small"):
         add(engine, name, tmp_path / name, group="physics")
     ingester.startService()
-    loop.until(lambda: {state(engine, f"physics/{name}").state for name in ("large", "small")} == {"failed", "ready"})
+    loop.until(
+        lambda: (
+            {state(engine, f"physics/{name}").state for name in ("large", "small")}
+            == {"failed", "ready"}
+        )
+    )
     assert state(engine, "physics/large").state == "failed"
     assert "its group has left" in state(engine, "physics/large").reason
-    loop.until(lambda: len(list((tmp_path / "images").iterdir())) == 2)  # the small one, and the incoming files
+    # the small one, and the incoming files
+    loop.until(lambda: len(list((tmp_path / "images").iterdir())) == 2)
 
 
 def test_a_quota_that_shrank_meanwhile_counts_at_the_end(
-    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     owner = group(engine, "physics", 8 << 20)
     (tmp_path / "file").write_bytes(disk(2 << 20))
@@ -191,7 +212,11 @@ def test_a_quota_that_shrank_meanwhile_counts_at_the_end(
 
 
 def test_groups_take_turns_two_at_a_time(
-    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("a", "b", "c"):
         group(engine, name)
@@ -220,7 +245,11 @@ def test_groups_take_turns_two_at_a_time(
 
 
 def test_a_stop_waits_for_no_disk(
-    engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "file").write_bytes(disk(4000))
     add(engine, "image", tmp_path / "file")

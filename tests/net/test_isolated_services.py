@@ -1,5 +1,5 @@
-"""Services in the networks of isolated vclusters begin and end with the networks; interfaces that are missing are
-waited for."""
+"""Services in the networks of isolated vclusters begin and end with the networks; interfaces that
+are missing are waited for."""
 
 from __future__ import annotations
 
@@ -84,7 +84,16 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def create(engine: Engine, site: Site, name: str) -> None:
     with engine.begin() as tx:
-        owner_flows.create(tx, name=name, size=1, site=site, now=1.0, template="debian", group="site", isolated=True)
+        owner_flows.create(
+            tx,
+            name=name,
+            size=1,
+            site=site,
+            now=1.0,
+            template="debian",
+            group="site",
+            isolated=True,
+        )
 
 
 def end(engine: Engine, site: Site, name: str) -> None:
@@ -102,12 +111,24 @@ def test_services_come_and_go_with_the_networks(engine: Engine, isolating: Site)
         log.append("leave " + ",".join(each.name for each in there))
 
     made = NetworkServices(
-        reactor, Now(engine), SiteRef(isolating),  # type: ignore[arg-type]
-        lambda subnet: [Recorder(log, f"dhcp {subnet.interface}"), Recorder(log, f"tftp {subnet.server}")],
-        lambda subnet: log.append(f"join {subnet.interface}"), leave)
+        reactor,
+        Now(engine),
+        SiteRef(isolating),  # type: ignore[arg-type]
+        lambda subnet: [
+            Recorder(log, f"dhcp {subnet.interface}"),
+            Recorder(log, f"tftp {subnet.server}"),
+        ],
+        lambda subnet: log.append(f"join {subnet.interface}"),
+        leave,
+    )
     create(engine, isolating, "one")
     made.startService()
-    assert log == ["leave vlan-2001", "join eth1.2001", "+dhcp eth1.2001", "+tftp 10.80.0.1"], "what a crash left goes"
+    assert log == [
+        "leave vlan-2001",
+        "join eth1.2001",
+        "+dhcp eth1.2001",
+        "+tftp 10.80.0.1",
+    ], "what a crash left goes"
     log.clear()
     create(engine, isolating, "two")
     reactor.advance(EVERY)
@@ -131,8 +152,11 @@ def test_what_cannot_start_is_tried_again_and_told_once(
     reactor = MemoryReactorClock()
     missing: list[OSError | None] = [OSError(19, "No such device")]
     made = NetworkServices(
-        reactor, Now(engine), SiteRef(isolating),  # type: ignore[arg-type]
-        lambda _: [Recorder(log, "dhcp"), Recorder(log, "tftp", missing[0])])
+        reactor,
+        Now(engine),
+        SiteRef(isolating),  # type: ignore[arg-type]
+        lambda _: [Recorder(log, "dhcp"), Recorder(log, "tftp", missing[0])],
+    )
     create(engine, isolating, "one")
     made.startService()
     reactor.advance(EVERY)
@@ -177,7 +201,22 @@ except OSError as error:
 @pytest.mark.system
 def test_an_interface_that_is_there_is_taken_and_one_of_cods_own_goes() -> None:
     """In a namespace of its own: an interface of the site gets the address and forwards nothing."""
-    done = subprocess.run(["unshare", "-n", "--mount", "sh", "-c", "mount -t sysfs s /sys && exec \"$@\"", "sh",
-                           sys.executable, "-c", TAGGED], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            "unshare",
+            "-n",
+            "--mount",
+            "sh",
+            "-c",
+            'mount -t sysfs s /sys && exec "$@"',
+            "sh",
+            sys.executable,
+            "-c",
+            TAGGED,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("ip link add link eth1 name eth1.2001 type vlan id 2001: ")

@@ -1,4 +1,5 @@
 """Isolated vclusters by the REST API, the command line and the portal."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ SENT = "/vclusters"
 @pytest.fixture
 def site(site: Site) -> Site:
     """A site with VLANs."""
-    return replace(site, isolation=Isolation((2001, 2002), "10.80.0.0/16", interface="eth1", router="last"))
+    return replace(
+        site, isolation=Isolation((2001, 2002), "10.80.0.0/16", interface="eth1", router="last")
+    )
 
 
 def ran(served: Served, *words: str, code: int = 0) -> str:
@@ -33,44 +36,91 @@ def ran(served: Served, *words: str, code: int = 0) -> str:
 
 
 def test_the_api_gives_a_network_and_shows_it(there: Served) -> None:
-    made = there.local.post("/vclusters", {
-        "name": "fresh", "size": 2, "template": "debian", "isolated": True, "network_size": 28})
-    network = {"vlan": 2001, "subnet": "10.80.0.0/28", "server": "10.80.0.1", "router": "10.80.0.14"}
+    made = there.local.post(
+        "/vclusters",
+        {"name": "fresh", "size": 2, "template": "debian", "isolated": True, "network_size": 28},
+    )
+    network = {
+        "vlan": 2001,
+        "subnet": "10.80.0.0/28",
+        "server": "10.80.0.1",
+        "router": "10.80.0.14",
+    }
     assert (made["isolated"], made["network"]) == (True, network)
     assert made["addresses"] == [{"first": "10.80.0.2", "last": "10.80.0.13"}]
     assert there.local.get("/vclusters/fresh")["network"] == network
     assert there.local.get("/vclusters/batch")["network"] is None
     with pytest.raises(ApiError, match="only an isolated vcluster") as refused:
-        there.local.post("/vclusters", {"name": "other", "size": 2, "template": "debian", "network_size": 28})
+        there.local.post(
+            "/vclusters", {"name": "other", "size": 2, "template": "debian", "network_size": 28}
+        )
     assert (refused.value.status, refused.value.field) == (422, "network_size")
-    there.local.post("/vclusters", {"name": "second", "size": 1, "template": "debian", "isolated": True})
+    there.local.post(
+        "/vclusters", {"name": "second", "size": 1, "template": "debian", "isolated": True}
+    )
     with pytest.raises(ApiError, match="all 2 VLANs of the site") as refused:
-        there.local.post("/vclusters", {"name": "third", "size": 1, "template": "debian", "isolated": True})
+        there.local.post(
+            "/vclusters", {"name": "third", "size": 1, "template": "debian", "isolated": True}
+        )
     assert refused.value.status == 409
-    assert [each["name"] for each in there.local.every("/vclusters") if each["name"] == "third"] == []
+    assert [
+        each["name"] for each in there.local.every("/vclusters") if each["name"] == "third"
+    ] == []
 
 
 def test_the_command_line_asks_for_one_and_shows_it(there: Served) -> None:
-    made = json.loads(ran(there, "vcluster", "create", "fresh", "--size", "1", "--template", "debian", "--isolated",
-                          "--network-size", "/29", "--json"))
+    made = json.loads(
+        ran(
+            there,
+            "vcluster",
+            "create",
+            "fresh",
+            "--size",
+            "1",
+            "--template",
+            "debian",
+            "--isolated",
+            "--network-size",
+            "/29",
+            "--json",
+        )
+    )
     assert made["network"]["subnet"] == "10.80.0.0/29"
     assert "Isolated: VLAN 2001, subnet 10.80.0.0/29, server 10.80.0.1, router 10.80.0.6" in ran(
-        there, "vcluster", "show", "fresh")
-    said = ran(there, "vcluster", "create", "other", "--size", "1", "--template", "debian", "--isolated",
-               "--network-size", "small", code=2)
+        there, "vcluster", "show", "fresh"
+    )
+    said = ran(
+        there,
+        "vcluster",
+        "create",
+        "other",
+        "--size",
+        "1",
+        "--template",
+        "debian",
+        "--isolated",
+        "--network-size",
+        "small",
+        code=2,
+    )
     assert "'small' should be a prefix length such as 26 or /26" in said
 
 
 def test_the_portal_asks_for_one_and_shows_it(there: Served) -> None:
     page = browse(there).get("/vclusters/new")
     assert "/29: up to 4 nodes" in page.words
-    done = page.send(SENT, name="fresh", template="debian", size=2, isolated="true", network_size="28")
+    done = page.send(
+        SENT, name="fresh", template="debian", size=2, isolated="true", network_size="28"
+    )
     assert "fresh is asked for" in done.words
     shown = browse(there).get("/vclusters/fresh").words
     assert "isolated, VLAN 2001, 10.80.0.0/28" in shown
     assert "10.80.0.14" in shown
-    wrong = browse(there).get("/vclusters/new").send(
-        SENT, name="other", template="debian", size=20, isolated="true", network_size="29")
+    wrong = (
+        browse(there)
+        .get("/vclusters/new")
+        .send(SENT, name="other", template="debian", size=20, isolated="true", network_size="29")
+    )
     assert wrong.status == 422
     assert "ask for /27, which has 28" in wrong.words
     assert "isolated, VLAN" not in browse(there).get("/vclusters/batch").words
@@ -78,8 +128,12 @@ def test_the_portal_asks_for_one_and_shows_it(there: Served) -> None:
 
 def test_a_forecast_of_an_isolated_cluster_counts_nodes_without_usable_ports(there: Served) -> None:
     body = {"count": 2, "template": "debian"}
-    open_, isolated = (there.local.post("/match", body | {"isolated": each}) for each in (False, True))
+    open_, isolated = (
+        there.local.post("/match", body | {"isolated": each}) for each in (False, True)
+    )
     assert (open_["granted"], open_["portless"]) == (True, 0)
     assert (isolated["granted"], isolated["code"], isolated["portless"]) == (False, "ports", 28)
-    said = ran(there, "request", "match", "--count", "2", "--template", "debian", "--isolated", code=1)
+    said = ran(
+        there, "request", "match", "--count", "2", "--template", "debian", "--isolated", code=1
+    )
     assert "COD cannot change their switch ports" in said

@@ -1,4 +1,5 @@
-"""The console of a lab's machine: a file that grows, begins again, and goes, read over a real lab's protocol."""
+"""The console of a lab's machine: a file that grows, begins again, and goes, read over a real lab's
+protocol."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class _Asked(socketserver.StreamRequestHandler):
 class Ear:
     """Follows the console of a machine."""
 
-    def __init__(self, reactor: Any, in_reactor: Callable[..., Any], lab: Daemon, name: str = "n1") -> None:
+    def __init__(
+        self, reactor: Any, in_reactor: Callable[..., Any], lab: Daemon, name: str = "n1"
+    ) -> None:
         self.heard, self.opened, self._in_reactor = b"", False, in_reactor
         self.over: list[Any] = []
         self.line: LabLine
@@ -94,7 +97,9 @@ def test_a_console_that_grows(lab: Daemon, reactor: Any, in_reactor: Callable[..
     ear.close()
 
 
-def test_a_console_that_is_not_there_yet(lab: Daemon, reactor: Any, in_reactor: Callable[..., Any]) -> None:
+def test_a_console_that_is_not_there_yet(
+    lab: Daemon, reactor: Any, in_reactor: Callable[..., Any]
+) -> None:
     ear = Ear(reactor, in_reactor, lab)
     until(lambda: ear.opened, "it is heard")
     lab.console.write_bytes(b"from its first byte")
@@ -107,7 +112,9 @@ def test_a_console_that_is_not_there_yet(lab: Daemon, reactor: Any, in_reactor: 
     ear.close()
 
 
-def test_what_is_far_behind_is_passed_over(lab: Daemon, reactor: Any, in_reactor: Callable[..., Any]) -> None:
+def test_what_is_far_behind_is_passed_over(
+    lab: Daemon, reactor: Any, in_reactor: Callable[..., Any]
+) -> None:
     ear = Ear(reactor, in_reactor, lab)
     until(lambda: ear.opened, "it is heard")
     whole = lab.console.with_name("whole")
@@ -118,14 +125,18 @@ def test_what_is_far_behind_is_passed_over(lab: Daemon, reactor: Any, in_reactor
     assert b"x" not in ear.heard
 
 
-def test_a_machine_that_the_lab_does_not_know(lab: Daemon, reactor: Any, in_reactor: Callable[..., Any]) -> None:
+def test_a_machine_that_the_lab_does_not_know(
+    lab: Daemon, reactor: Any, in_reactor: Callable[..., Any]
+) -> None:
     ear = Ear(reactor, in_reactor, lab, "n9")
     until(lambda: ear.over, "it is refused")
     assert str(ear.over[0].value) == "the lab says: no such node"
     assert not ear.opened
 
 
-def test_closed_before_the_lab_has_answered(lab: Daemon, reactor: Any, in_reactor: Callable[..., Any]) -> None:
+def test_closed_before_the_lab_has_answered(
+    lab: Daemon, reactor: Any, in_reactor: Callable[..., Any]
+) -> None:
     ears = []
 
     def both() -> None:

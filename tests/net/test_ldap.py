@@ -31,8 +31,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slapd.Slapd]
 
 @pytest.fixture
 def rules(directory: slapd.Slapd) -> Ldap:
-    return Ldap(directory.tls, "tls", str(directory.ca), directory.people, user=directory.reader,
-                password_file=str(directory.password))
+    return Ldap(
+        directory.tls,
+        "tls",
+        str(directory.ca),
+        directory.people,
+        user=directory.reader,
+        password_file=str(directory.password),
+    )
 
 
 def test_who_binds_as_what_was_found_is_they(rules: Ldap) -> None:
@@ -44,22 +50,45 @@ def test_who_binds_as_what_was_found_is_they(rules: Ldap) -> None:
     assert "uid=" not in found.subject  # an entry may be renamed
 
 
-@pytest.mark.parametrize(("name", "password"), [
-    ("bob", "wrong"), ("bob", ""), ("nobody", BOB), ("", BOB), ("twin", "the same words"),
-    ("*", BOB), ("bob)(uid=*", BOB), ("bo*", BOB), ("bob\0", BOB), ("b\\6fb", BOB)])
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [
+        ("bob", "wrong"),
+        ("bob", ""),
+        ("nobody", BOB),
+        ("", BOB),
+        ("twin", "the same words"),
+        ("*", BOB),
+        ("bob)(uid=*", BOB),
+        ("bo*", BOB),
+        ("bob\0", BOB),
+        ("b\\6fb", BOB),
+    ],
+)
 def test_others_are_nobody(rules: Ldap, name: str, password: str) -> None:
     assert verify(rules, name, password) is None
 
 
-def test_starttls_and_plain_work_where_the_site_says_so(rules: Ldap, directory: slapd.Slapd) -> None:
+def test_starttls_and_plain_work_where_the_site_says_so(
+    rules: Ldap, directory: slapd.Slapd
+) -> None:
     for tls in ("starttls", "none"):
         assert verify(replace(rules, url=directory.plain, tls=tls), "bob", BOB) is not None
 
 
-@pytest.mark.parametrize("change", [
-    {"ca_file": None}, {"url": "ldaps://127.0.0.1:1"}, {"user": "cn=other,dc=example,dc=org"},
-    {"password_file": "/nowhere"}, {"filter": "(uid={name}"}])
-def test_a_directory_that_cannot_be_asked_lets_nobody_in(rules: Ldap, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ca_file": None},
+        {"url": "ldaps://127.0.0.1:1"},
+        {"user": "cn=other,dc=example,dc=org"},
+        {"password_file": "/nowhere"},
+        {"filter": "(uid={name}"},
+    ],
+)
+def test_a_directory_that_cannot_be_asked_lets_nobody_in(
+    rules: Ldap, change: dict[str, Any]
+) -> None:
     with pytest.raises(Refused) as caught:
         verify(replace(rules, **change), "bob", BOB)
     assert caught.value.code == "busy"
@@ -70,8 +99,12 @@ def test_a_directory_that_cannot_be_asked_lets_nobody_in(rules: Ldap, change: di
 
 
 @pytest.fixture
-def door(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, rules: Ldap) -> Iterator[Served]:
-    with serving(pool, reactor, in_reactor, replace(site, signin=SignInRules(ldap=rules))) as served:
+def door(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, rules: Ldap
+) -> Iterator[Served]:
+    with serving(
+        pool, reactor, in_reactor, replace(site, signin=SignInRules(ldap=rules))
+    ) as served:
         yield served
 
 

@@ -36,7 +36,8 @@ BASE = "dc=pool,dc=cod,dc=test"
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 ANN, PHYSICS = f"uid=ann,ou=people,{BASE}", f"cn=physics,ou=groups,{BASE}"
-POSIX_ACCOUNT = "(&(uid={})(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))"  # as SSSD asks
+# as SSSD asks
+POSIX_ACCOUNT = "(&(uid={})(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))"
 
 
 @pytest.fixture
@@ -50,7 +51,9 @@ def sites(site: Site) -> SiteRef:
 
 
 @pytest.fixture
-def ldap(reactor: Any, in_reactor: Any, pool: Pool, sites: SiteRef, ca: Ca, engine: Engine) -> Iterator[LdapServer]:
+def ldap(
+    reactor: Any, in_reactor: Any, pool: Pool, sites: SiteRef, ca: Ca, engine: Engine
+) -> Iterator[LdapServer]:
     in_transaction(engine, ldap_site.physics_and_chemistry)
     tls = ServerTls(ca, ["127.0.0.1"], time.time)
     server = LdapServer(reactor, pool, sites, ["127.0.0.1"], tls, port=0, tls_port=0)
@@ -62,6 +65,7 @@ def ldap(reactor: Any, in_reactor: Any, pool: Pool, sites: SiteRef, ca: Ca, engi
 @pytest.fixture
 def connect(ldap: LdapServer) -> Iterator[Callable[..., LdapClient]]:
     with contextlib.ExitStack() as stack:
+
         def connect(source: str = "127.0.7.1", tls: ssl.SSLContext | None = None) -> LdapClient:
             port = ldap.ports[0 if tls is None else 1].getHost().port
             client = LdapClient(port, source, tls)
@@ -105,7 +109,9 @@ def test_other_addresses_see_nothing(connect: Connect) -> None:
     assert "namingContexts" not in found[""]
 
 
-@pytest.mark.parametrize("state", [s for s in NodeState if s not in (NodeState.ACTIVE, NodeState.BOOT)])
+@pytest.mark.parametrize(
+    "state", [s for s in NodeState if s not in (NodeState.ACTIVE, NodeState.BOOT)]
+)
 def test_a_node_that_does_not_run_its_own_system_sees_nothing(
     connect: Connect, engine: Engine, state: NodeState
 ) -> None:
@@ -116,15 +122,21 @@ def test_a_node_that_does_not_run_its_own_system_sees_nothing(
 
 
 def test_the_root_names_the_tree_of_the_address(connect: Connect) -> None:
-    code, found = connect().search(base="", scope=0, attributes=("*", "namingContexts", "supportedControl"))
+    code, found = connect().search(
+        base="", scope=0, attributes=("*", "namingContexts", "supportedControl")
+    )
     assert (code, found[""]["namingContexts"]) == (0, [BASE])
     assert wire.PAGED in found[""]["supportedControl"]
     assert wire.START_TLS in found[""]["supportedExtension"]
-    assert connect("127.0.8.1").search(base="", scope=0)[1][""]["namingContexts"] == ["dc=web,dc=cod,dc=test"]
+    assert connect("127.0.8.1").search(base="", scope=0)[1][""]["namingContexts"] == [
+        "dc=web,dc=cod,dc=test"
+    ]
 
 
 @pytest.mark.parametrize("how", ["removed", "disabled", "absent", "viewer"])
-def test_who_may_not_log_in_any_more_is_out_at_once(connect: Connect, engine: Engine, how: str) -> None:
+def test_who_may_not_log_in_any_more_is_out_at_once(
+    connect: Connect, engine: Engine, how: str
+) -> None:
     client = connect()
     assert client.search(POSIX_ACCOUNT.format("bob"))[1]
     with engine.begin() as tx:
@@ -141,7 +153,9 @@ def test_who_may_not_log_in_any_more_is_out_at_once(connect: Connect, engine: En
     assert client.search("(nisNetgroupTriple=*bob*)") == (0, {})
 
 
-def test_administrators_have_accounts_where_the_site_says_so(connect: Connect, sites: SiteRef) -> None:
+def test_administrators_have_accounts_where_the_site_says_so(
+    connect: Connect, sites: SiteRef
+) -> None:
     assert connect().search("(uid=ada)") == (0, {})
     sites.current = replace(sites.current, posix=PosixRules(administrators=True))
     client = connect()
@@ -155,27 +169,40 @@ def test_an_administrator_who_looks_on_in_the_group_keeps_the_rights_of_one(
 ) -> None:
     sites.current = replace(sites.current, posix=PosixRules(administrators=True))
     with engine.begin() as tx:
-        rows.set_role(tx, ldap_site.group_id(tx, "physics"), rows.named(tx, "ada").id, rows.Role.VIEWER)
+        rows.set_role(
+            tx, ldap_site.group_id(tx, "physics"), rows.named(tx, "ada").id, rows.Role.VIEWER
+        )
     (rule,) = connect().search("(&(objectClass=sudoRole)(cn=owners))")[1].values()
     assert rule["sudoUser"] == ["#20000", "#20004"]
 
 
-def test_a_user_who_is_called_like_an_account_of_images_is_left_out(connect: Connect, engine: Engine) -> None:
+def test_a_user_who_is_called_like_an_account_of_images_is_left_out(
+    connect: Connect, engine: Engine
+) -> None:
     with engine.begin() as tx:
         ldap_site.user(tx, "debian", {"physics": "member"})
     assert connect().search("(|(uid=debian)(memberUid=debian)(cn=debian))") == (0, {})
 
 
-# ---------------------------------------------------------------- groups, netgroups, sudo, automount
+# ---------------------------------------------------------------- groups, netgroups, sudo,
+# automount
 
 
 def test_groups_are_of_both_schemas(connect: Connect) -> None:
     client = connect()
-    asked = "(&(memberUid=ann)(objectClass=posixGroup)(cn=*)(&(gidNumber=*)(!(gidNumber=0))))"  # as SSSD does
+    # as SSSD does
+    asked = "(&(memberUid=ann)(objectClass=posixGroup)(cn=*)(&(gidNumber=*)(!(gidNumber=0))))"
     (found,) = client.search(asked)[1].items()
-    assert found == (PHYSICS, {
-        "objectClass": ["top", "groupOfNames", "posixGroup"], "cn": ["physics"], "gidNumber": ["50000"],
-        "memberUid": ["ann", "bob"], "member": [ANN, f"uid=bob,ou=people,{BASE}"]})
+    assert found == (
+        PHYSICS,
+        {
+            "objectClass": ["top", "groupOfNames", "posixGroup"],
+            "cn": ["physics"],
+            "gidNumber": ["50000"],
+            "memberUid": ["ann", "bob"],
+            "member": [ANN, f"uid=bob,ou=people,{BASE}"],
+        },
+    )
     assert names(client.search(f"(member={ANN.upper()})")[1]) == {"cn=physics"}
     assert names(client.search("(&(gidNumber=20001)(objectClass=posixGroup))")[1]) == {"cn=bob"}
     assert names(client.search("(objectClass=posixGroup)")[1]) == {"cn=physics", "cn=ann", "cn=bob"}
@@ -187,9 +214,12 @@ def test_netgroups_sudo_and_automount(connect: Connect, sites: SiteRef) -> None:
     assert nodes["nisNetgroupTriple"] == ["(n1.pool.cod.test,-,)", "(n2.pool.cod.test,-,)"]
     rules = client.search("(objectClass=sudoRole)")[1]
     assert {rule["cn"][0]: rule["sudoUser"] for rule in rules.values()} == {
-        "members": ["%physics"], "owners": ["#20000"]}
-    assert names(client.search("(&(automountMapName=auto.master)(objectClass=automountMap))")[1]) == {
-        "automountMapName=auto.master"}
+        "members": ["%physics"],
+        "owners": ["#20000"],
+    }
+    assert names(
+        client.search("(&(automountMapName=auto.master)(objectClass=automountMap))")[1]
+    ) == {"automountMapName=auto.master"}
     sites.current = replace(sites.current, posix=PosixRules(sudo="owners"))
     assert names(connect().search("(objectClass=sudoRole)")[1]) == {"cn=owners"}
     sites.current = replace(sites.current, posix=PosixRules(sudo="none"))
@@ -199,55 +229,71 @@ def test_netgroups_sudo_and_automount(connect: Connect, sites: SiteRef) -> None:
 # ---------------------------------------------------------------- searches
 
 
-@pytest.mark.parametrize(("filter", "wanted"), [
-    ("(uid=ann)", {"uid=ann"}),
-    ("(UID=ANN)", {"uid=ann"}),
-    ("(uidNumber=20001)", {"uid=bob"}),
-    ("(uidNumber>=20001)", {"uid=bob"}),
-    ("(uidNumber<=20000)", {"uid=ann"}),
-    ("(|(uid=ann)(uidNumber=20001))", {"uid=ann", "uid=bob"}),
-    ("(&(uid=ann)(uidNumber=20001))", set()),
-    ("(&(uid=ann)(uid=bob))", set()),
-    ("(&(objectClass=posixAccount)(!(uid=ann)))", {"uid=bob"}),
-    ("(cn=ann ex*)", {"uid=ann"}),
-    ("(cn=*n*exa*le)", {"uid=ann"}),
-    ("(cn=*ann*ann*)", set()),
-    ("(mail=*@example.org)", {"uid=ann", "uid=bob"}),
-    ("(homeDirectory=/HOME/ann)", set()),
-    ("(!(objectClass=*))", set()),
-    ("(nonsense=*)", set()),
-    ("(&(objectClass=posixAccount)(!(nonsense=*)))", {"uid=ann", "uid=bob"}),
-    ("(sshPublicKey=ssh-ed25519*bob@desk0)", {"uid=bob"}),
-    ("(cn:caseExactMatch:=ann)", set()),
-    ("(!(cn:caseExactMatch:=ann))", set()),
-    ("(uidNumber=99999999999999999999999)", set()),
-])
+@pytest.mark.parametrize(
+    ("filter", "wanted"),
+    [
+        ("(uid=ann)", {"uid=ann"}),
+        ("(UID=ANN)", {"uid=ann"}),
+        ("(uidNumber=20001)", {"uid=bob"}),
+        ("(uidNumber>=20001)", {"uid=bob"}),
+        ("(uidNumber<=20000)", {"uid=ann"}),
+        ("(|(uid=ann)(uidNumber=20001))", {"uid=ann", "uid=bob"}),
+        ("(&(uid=ann)(uidNumber=20001))", set()),
+        ("(&(uid=ann)(uid=bob))", set()),
+        ("(&(objectClass=posixAccount)(!(uid=ann)))", {"uid=bob"}),
+        ("(cn=ann ex*)", {"uid=ann"}),
+        ("(cn=*n*exa*le)", {"uid=ann"}),
+        ("(cn=*ann*ann*)", set()),
+        ("(mail=*@example.org)", {"uid=ann", "uid=bob"}),
+        ("(homeDirectory=/HOME/ann)", set()),
+        ("(!(objectClass=*))", set()),
+        ("(nonsense=*)", set()),
+        ("(&(objectClass=posixAccount)(!(nonsense=*)))", {"uid=ann", "uid=bob"}),
+        ("(sshPublicKey=ssh-ed25519*bob@desk0)", {"uid=bob"}),
+        ("(cn:caseExactMatch:=ann)", set()),
+        ("(!(cn:caseExactMatch:=ann))", set()),
+        ("(uidNumber=99999999999999999999999)", set()),
+    ],
+)
 def test_filters(connect: Connect, filter: str, wanted: set[str]) -> None:
     code, found = connect().search(filter)
     assert (code, names(found)) == (0, wanted)
 
 
-@pytest.mark.parametrize(("base", "scope", "wanted"), [
-    (BASE, 0, {"dc=pool"}),
-    (BASE, 1, {"ou=automount", "ou=groups", "ou=netgroups", "ou=people", "ou=sudoers"}),
-    (f"ou=people,{BASE}", 0, {"ou=people"}),
-    (f"ou=people,{BASE}", 1, {"uid=ann", "uid=bob"}),
-    ("OU=People, DC=pool , dc=cod,dc=TEST", 2, {"ou=people", "uid=ann", "uid=bob"}),
-    (ANN, 0, {"uid=ann"}),
-    (ANN, 1, set()),
-    (ANN, 2, {"uid=ann"}),
-    (PHYSICS, 0, {"cn=physics"}),
-    (f"cn=bob,ou=groups,{BASE}", 0, {"cn=bob"}),
-    (f"automountMapName=auto.master,ou=automount,{BASE}", 1, set()),
-])
+@pytest.mark.parametrize(
+    ("base", "scope", "wanted"),
+    [
+        (BASE, 0, {"dc=pool"}),
+        (BASE, 1, {"ou=automount", "ou=groups", "ou=netgroups", "ou=people", "ou=sudoers"}),
+        (f"ou=people,{BASE}", 0, {"ou=people"}),
+        (f"ou=people,{BASE}", 1, {"uid=ann", "uid=bob"}),
+        ("OU=People, DC=pool , dc=cod,dc=TEST", 2, {"ou=people", "uid=ann", "uid=bob"}),
+        (ANN, 0, {"uid=ann"}),
+        (ANN, 1, set()),
+        (ANN, 2, {"uid=ann"}),
+        (PHYSICS, 0, {"cn=physics"}),
+        (f"cn=bob,ou=groups,{BASE}", 0, {"cn=bob"}),
+        (f"automountMapName=auto.master,ou=automount,{BASE}", 1, set()),
+    ],
+)
 def test_scopes(connect: Connect, base: str, scope: int, wanted: set[str]) -> None:
     code, found = connect().search(base=base, scope=scope)
     assert (code, names(found)) == (0, wanted)
 
 
-@pytest.mark.parametrize("base", [
-    f"uid=vera,ou=people,{BASE}", f"uid=carl,ou=people,{BASE}", f"uid=ann,ou=groups,{BASE}", f"ou=nowhere,{BASE}",
-    f"cn=x,uid=ann,ou=people,{BASE}", "rubbish", f"x{BASE}", "dc=test"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        f"uid=vera,ou=people,{BASE}",
+        f"uid=carl,ou=people,{BASE}",
+        f"uid=ann,ou=groups,{BASE}",
+        f"ou=nowhere,{BASE}",
+        f"cn=x,uid=ann,ou=people,{BASE}",
+        "rubbish",
+        f"x{BASE}",
+        "dc=test",
+    ],
+)
 def test_a_base_that_is_not_there(connect: Connect, base: str) -> None:
     for scope in (0, 1, 2):
         assert connect().search(base=base, scope=scope) == (32, {})
@@ -255,7 +301,9 @@ def test_a_base_that_is_not_there(connect: Connect, base: str) -> None:
 
 def test_attributes_that_are_asked_for(connect: Connect) -> None:
     client = connect()
-    assert client.search("(uid=ann)", attributes=("uidnumber", "nonsense"))[1] == {ANN: {"uidNumber": ["20000"]}}
+    assert client.search("(uid=ann)", attributes=("uidnumber", "nonsense"))[1] == {
+        ANN: {"uidNumber": ["20000"]}
+    }
     assert client.search("(uid=ann)", attributes=("1.1",))[1] == {ANN: {}}
     assert client.search("(uid=ann)", attributes=("uid",), types_only=True)[1] == {ANN: {"uid": []}}
     assert "sshPublicKey" in client.search("(uid=ann)", attributes=("*",))[1][ANN]
@@ -303,7 +351,8 @@ def test_more_than_an_answer_holds_wants_pages(
     assert len(seen) == 42
 
 
-# ---------------------------------------------------------------- binds, writes, controls, extensions
+# ---------------------------------------------------------------- binds, writes, controls,
+# extensions
 
 
 def test_binds(connect: Connect) -> None:
@@ -323,7 +372,10 @@ def test_writes_are_refused(connect: Connect) -> None:
         (pureldap.LDAPDelRequest(entry=ANN), pureldap.LDAPDelResponse),
         (pureldap.LDAPAddRequest(entry=ANN, attributes=[]), pureldap.LDAPAddResponse),
         (pureldap.LDAPModifyRequest(object=ANN, modification=[]), pureldap.LDAPModifyResponse),
-        (pureldap.LDAPModifyDNRequest(entry=ANN, newrdn="uid=x", deleteoldrdn=0), pureldap.LDAPModifyDNResponse),
+        (
+            pureldap.LDAPModifyDNRequest(entry=ANN, newrdn="uid=x", deleteoldrdn=0),
+            pureldap.LDAPModifyDNResponse,
+        ),
     ):
         found = client.ask(request)
         assert (type(found), found.resultCode) == (answer, 53)
@@ -367,7 +419,9 @@ def test_start_tls(connect: Connect, ca: Ca) -> None:
 
 def test_what_follows_start_tls_in_the_clear_is_not_taken(connect: Connect) -> None:
     client = connect()
-    request = pureldap.LDAPMessage(pureldap.LDAPExtendedRequest(requestName=wire.START_TLS), id=1).toWire()
+    request = pureldap.LDAPMessage(
+        pureldap.LDAPExtendedRequest(requestName=wire.START_TLS), id=1
+    ).toWire()
     client.sock.sendall(request + request)
     assert client.message().value.resultCode == 2
     with pytest.raises(EOFError):
@@ -377,11 +431,24 @@ def test_what_follows_start_tls_in_the_clear_is_not_taken(connect: Connect) -> N
 # ---------------------------------------------------------------- faults and limits
 
 
-@pytest.mark.parametrize("rubbish", [
-    b"GET / HTTP/1.1\r\n\r\n", b"\x30\x80", b"\x30\x85\x00\x00\x00\x00\x01", b"\x30\x84\x7f\xff\xff\xff", b"\x30\x00",
-    b"\x30\x03\x02\x01\x01", b"\x30\x05\x02\x01\x01\x42\x01", b"\x30\x06\x02\x01\x01\x7f\x01\x00",
-    b"\x30\x05\x02\x01\x00\x42\x00", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
-def test_malformed_messages_end_the_connection_with_a_reason(connect: Connect, rubbish: bytes) -> None:
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x30\x80",
+        b"\x30\x85\x00\x00\x00\x00\x01",
+        b"\x30\x84\x7f\xff\xff\xff",
+        b"\x30\x00",
+        b"\x30\x03\x02\x01\x01",
+        b"\x30\x05\x02\x01\x01\x42\x01",
+        b"\x30\x06\x02\x01\x01\x7f\x01\x00",
+        b"\x30\x05\x02\x01\x00\x42\x00",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_malformed_messages_end_the_connection_with_a_reason(
+    connect: Connect, rubbish: bytes
+) -> None:
     client = connect()
     client.sock.sendall(rubbish)
     message = client.message()
@@ -395,7 +462,11 @@ def test_malformed_messages_end_the_connection_with_a_reason(connect: Connect, r
 def test_filters_in_filters_have_an_end(connect: Connect) -> None:
     for deep, code in ((20, 0), (40, 2), (4000, 2)):
         client = connect()
-        client.send(pureldap.LDAPSearchRequest(baseObject=BASE, scope=2, filter=_nested(deep), attributes=[]))
+        client.send(
+            pureldap.LDAPSearchRequest(
+                baseObject=BASE, scope=2, filter=_nested(deep), attributes=[]
+            )
+        )
         assert client.message().value.resultCode == code
 
 
@@ -418,13 +489,19 @@ def _nested(deep: int) -> _Raw:
 
 def test_requests_that_are_sent_at_once_are_answered_in_turn(connect: Connect) -> None:
     client = connect()
-    request = pureldap.LDAPSearchRequest(baseObject=BASE, scope=0, filter=pureldap.LDAPFilterMatchAll, attributes=[])
-    client.sock.sendall(b"".join(pureldap.LDAPMessage(request, id=number).toWire() for number in range(1, 201)))
+    request = pureldap.LDAPSearchRequest(
+        baseObject=BASE, scope=0, filter=pureldap.LDAPFilterMatchAll, attributes=[]
+    )
+    client.sock.sendall(
+        b"".join(pureldap.LDAPMessage(request, id=number).toWire() for number in range(1, 201))
+    )
     for number in range(1, 201):
         assert client.message().id == client.message().id == number
 
 
-def test_connections_of_an_address_have_a_limit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_of_an_address_have_a_limit(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(servers, "MOST_OF_AN_ADDRESS", 3)
     first, *_ = [connect() for _ in range(3)]
     with pytest.raises((EOFError, ConnectionError)):
@@ -453,7 +530,9 @@ def test_a_client_that_takes_no_answers_is_dropped(
             ldap_site.user(tx, f"user{number}", {"physics": "member"})
     monkeypatch.setattr(connections, "IDLE", 1.0)
     client = connect()
-    request = pureldap.LDAPSearchRequest(baseObject=BASE, scope=2, filter=pureldap.LDAPFilterMatchAll, attributes=[])
+    request = pureldap.LDAPSearchRequest(
+        baseObject=BASE, scope=2, filter=pureldap.LDAPFilterMatchAll, attributes=[]
+    )
     message = pureldap.LDAPMessage(request, id=1).toWire()
     client.sock.settimeout(60)
     with contextlib.suppress(ConnectionError):
@@ -462,14 +541,34 @@ def test_a_client_that_takes_no_answers_is_dropped(
     until(lambda: not ldap.connections and not ldap.waiting)
 
 
-def test_the_system_client_finds_people(connect: Connect, ldap: LdapServer, ca: Ca, tmp_path: Path) -> None:
+def test_the_system_client_finds_people(
+    connect: Connect, ldap: LdapServer, ca: Ca, tmp_path: Path
+) -> None:
     """OpenLDAP's ldapsearch, by StartTLS with the site's authority, paged."""
     (tmp_path / "ca.pem").write_bytes(ca.certificate)
     port = ldap.ports[0].getHost().port
-    command = ["ldapsearch", "-x", "-LLL", "-ZZ", "-H", f"ldap://127.0.0.1:{port}", "-b", BASE, "-E", "pr=2/noprompt",
-               "(objectClass=posixAccount)", "uid"]
-    environment = {**os.environ, "LDAPTLS_CACERT": str(tmp_path / "ca.pem"), "LDAPTLS_REQCERT": "demand",
-                   "LDAPSOCKET_BIND_ADDRESSES": "127.0.7.1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        "ldapsearch",
+        "-x",
+        "-LLL",
+        "-ZZ",
+        "-H",
+        f"ldap://127.0.0.1:{port}",
+        "-b",
+        BASE,
+        "-E",
+        "pr=2/noprompt",
+        "(objectClass=posixAccount)",
+        "uid",
+    ]
+    environment = {
+        **os.environ,
+        "LDAPTLS_CACERT": str(tmp_path / "ca.pem"),
+        "LDAPTLS_REQCERT": "demand",
+        "LDAPSOCKET_BIND_ADDRESSES": "127.0.7.1",
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("dn: uid=") == 2

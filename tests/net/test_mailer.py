@@ -1,4 +1,5 @@
-"""Mail through real SMTP servers on loopback: plain, STARTTLS, TLS, with sign-in; that refuse, stall, break off."""
+"""Mail through real SMTP servers on loopback: plain, STARTTLS, TLS, with sign-in; that refuse,
+stall, break off."""
 
 from __future__ import annotations
 
@@ -32,10 +33,14 @@ NOTICE = Notice(17, NOW, "test", 3, None, "a subject", "Words: ä.\n.\nFrom here
 
 
 @contextmanager
-def speaking(*replies: bytes, stall: bool = False, asked: threading.Event | None = None) -> Iterator[int]:
-    """A TCP server that says each of `replies` in turn, one a line that it reads; then it closes, or stalls."""
+def speaking(
+    *replies: bytes, stall: bool = False, asked: threading.Event | None = None
+) -> Iterator[int]:
+    """A TCP server that says each of `replies` in turn, one a line that it reads; then it closes,
+    or stalls."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
+
         def speak() -> None:
             line, _ = server.accept()
             with line, line.makefile("rb") as lines:
@@ -61,21 +66,31 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 def send(
-    reactor: Any, in_reactor: Callable[..., Any], threads: ThreadPool, site: Site, authority: Authority
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    threads: ThreadPool,
+    site: Site,
+    authority: Authority,
 ) -> Callable[..., Any]:
     """send(mail server's settings, to=…): sends NOTICE by it."""
 
     def send(mail: Mail, to: str = "ann@x.org", ca: bool = True, **parts: Any) -> Any:
-        used = replace(site, mail=mail, notices=NoticeRules(ca_file=str(authority.ca) if ca else None))
+        used = replace(
+            site, mail=mail, notices=NoticeRules(ca_file=str(authority.ca) if ca else None)
+        )
         sender = Mailer(parts.get("reactor", reactor), SiteRef(used), threads)
         row = Send(1, 17, "email", to, 1, NOW, "a", NOW + 60, None, False, "")
-        return in_reactor(lambda: Deferred.fromCoroutine(sender.send(Delivery(row, NOTICE, "physics", None))))
+        return in_reactor(
+            lambda: Deferred.fromCoroutine(sender.send(Delivery(row, NOTICE, "physics", None)))
+        )
 
     return send
 
 
 def server(port: int, tls: str = "none", **more: Any) -> Mail:
-    return Mail(host="127.0.0.1", port=port, tls=tls, sender="cod@x.org", admins=("root@x.org",), **more)
+    return Mail(
+        host="127.0.0.1", port=port, tls=tls, sender="cod@x.org", admins=("root@x.org",), **more
+    )
 
 
 def unsent(send: Callable[..., Any], *args: Any, **kwargs: Any) -> DeliveryError:
@@ -112,7 +127,8 @@ def test_the_administrators_are_those_of_the_site_file(send: Callable[..., Any])
     assert box.got[0][1] == ["root@x.org"]
 
 
-@pytest.mark.filterwarnings("ignore:Requiring AUTH")  # of the test's own server, whose port is TLS from the start
+# of the test's own server, whose port is TLS from the start
+@pytest.mark.filterwarnings("ignore:Requiring AUTH")
 @pytest.mark.parametrize("tls", ["starttls", "tls"])
 def test_secured_and_signed_in(
     send: Callable[..., Any], authority: Authority, password_file: str, tls: str
@@ -127,21 +143,35 @@ def test_a_bad_goodbye_changes_nothing(send: Callable[..., Any]) -> None:
         box.says["QUIT"] = "500 what?"
         assert send(server(box.port)) == ""
     ok = b"250 ok\r\n"
-    with speaking(b"220 hi\r\n", ok, ok, ok, b"354 go\r\n") as port:  # closes instead of saying that it took the mail
+    # closes instead of saying that it took the mail
+    with speaking(b"220 hi\r\n", ok, ok, ok, b"354 go\r\n") as port:
         assert unsent(send, server(port)).dead
 
 
 # ---------------------------------------------------------------- bad ones
 
 
-@pytest.mark.parametrize(("says", "lasting", "dead", "words"), [
-    ({"MAIL": "550 not you"}, False, True, "refused: 550 not you"),
-    ({"MAIL": "451 later"}, False, True, "451 later"),
-    ({"DATA": "554 spam"}, True, False, "refused the mail: 554 spam"),
-    ({"DATA": "452 full"}, False, False, "452 full"),
-    ({"ann@x.org": "550 no such user", "bob@y.org": "553 nor he"}, True, False, "ann@x.org was refused: 550 no such"),
-    ({"ann@x.org": "550 no such user", "bob@y.org": "451 later"}, False, False, "bob@y.org was refused: 451"),
-])
+@pytest.mark.parametrize(
+    ("says", "lasting", "dead", "words"),
+    [
+        ({"MAIL": "550 not you"}, False, True, "refused: 550 not you"),
+        ({"MAIL": "451 later"}, False, True, "451 later"),
+        ({"DATA": "554 spam"}, True, False, "refused the mail: 554 spam"),
+        ({"DATA": "452 full"}, False, False, "452 full"),
+        (
+            {"ann@x.org": "550 no such user", "bob@y.org": "553 nor he"},
+            True,
+            False,
+            "ann@x.org was refused: 550 no such",
+        ),
+        (
+            {"ann@x.org": "550 no such user", "bob@y.org": "451 later"},
+            False,
+            False,
+            "bob@y.org was refused: 451",
+        ),
+    ],
+)
 def test_a_refusal(
     send: Callable[..., Any], says: dict[str, str], lasting: bool, dead: bool, words: str
 ) -> None:
@@ -170,7 +200,9 @@ def test_a_wrong_password(send: Callable[..., Any], authority: Authority, tmp_pa
     assert "refused: 535" in error.sentence
 
 
-def test_a_password_that_others_can_read(send: Callable[..., Any], authority: Authority, password_file: str) -> None:
+def test_a_password_that_others_can_read(
+    send: Callable[..., Any], authority: Authority, password_file: str
+) -> None:
     Path(password_file).chmod(0o644)
     with serving(authority.certificate("127.0.0.1"), "starttls", user=True) as box:
         error = unsent(send, server(box.port, "starttls", user="cod", password_file=password_file))
@@ -179,7 +211,9 @@ def test_a_password_that_others_can_read(send: Callable[..., Any], authority: Au
 
 
 @pytest.mark.slow
-def test_a_password_that_cannot_be_sent(send: Callable[..., Any], authority: Authority, password_file: str) -> None:
+def test_a_password_that_cannot_be_sent(
+    send: Callable[..., Any], authority: Authority, password_file: str
+) -> None:
     Path(password_file).write_text("gehärtet")
     with serving(authority.certificate("127.0.0.1"), "starttls", user=True) as box:
         error = unsent(send, server(box.port, "starttls", user="cod", password_file=password_file))
@@ -189,11 +223,18 @@ def test_a_password_that_cannot_be_sent(send: Callable[..., Any], authority: Aut
 
 @pytest.mark.parametrize("tls", ["starttls", "tls"])
 @pytest.mark.parametrize("kind", ["unknown", "other name"])
-def test_a_wrong_certificate(send: Callable[..., Any], authority: Authority, tls: str, kind: str) -> None:
-    with serving(authority.certificate("mail.test" if kind == "other name" else "127.0.0.1"), tls) as box:
+def test_a_wrong_certificate(
+    send: Callable[..., Any], authority: Authority, tls: str, kind: str
+) -> None:
+    with serving(
+        authority.certificate("mail.test" if kind == "other name" else "127.0.0.1"), tls
+    ) as box:
         error = unsent(send, server(box.port, tls), ca=kind == "other name")
     assert error.dead
-    assert "certificate verify failed" in error.sentence or "CERTIFICATE_VERIFY_FAILED" in error.sentence
+    assert (
+        "certificate verify failed" in error.sentence
+        or "CERTIFICATE_VERIFY_FAILED" in error.sentence
+    )
     assert box.got == []
 
 
@@ -207,14 +248,27 @@ def test_no_mail_without_tls_where_tls_is_wanted(send: Callable[..., Any]) -> No
 
 def test_nobody_there(send: Callable[..., Any]) -> None:
     error = unsent(send, server(free_port()))
-    assert (error.sentence, error.dead) == ("the mail server cannot be used: Connection refused", True)
+    assert (error.sentence, error.dead) == (
+        "the mail server cannot be used: Connection refused",
+        True,
+    )
 
 
-@pytest.mark.parametrize("replies", [
-    [], [b"HTTP/1.1 400 Bad Request\r\n"], [b"554 go away\r\n"], [b"220 hi\r\n", b"250 ok\r\n"], [b"\xff\xfe\r\n"],
-    [b"220 hi\r\n", b"250 ok\r\n", b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n"], [b"220 " + b"x" * 10_000 + b"\r\n"],
-])
-def test_what_closes_midway_or_speaks_something_else(send: Callable[..., Any], replies: list[bytes]) -> None:
+@pytest.mark.parametrize(
+    "replies",
+    [
+        [],
+        [b"HTTP/1.1 400 Bad Request\r\n"],
+        [b"554 go away\r\n"],
+        [b"220 hi\r\n", b"250 ok\r\n"],
+        [b"\xff\xfe\r\n"],
+        [b"220 hi\r\n", b"250 ok\r\n", b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n"],
+        [b"220 " + b"x" * 10_000 + b"\r\n"],
+    ],
+)
+def test_what_closes_midway_or_speaks_something_else(
+    send: Callable[..., Any], replies: list[bytes]
+) -> None:
     with speaking(*replies) as port:
         error = unsent(send, server(port))
     assert error.dead
@@ -230,7 +284,11 @@ def test_a_site_without_a_mail_server_or_administrators(send: Callable[..., Any]
 
 @pytest.mark.parametrize("replies", [[], [b"220 hi\r\n", b"250 ok\r\n"]])
 def test_who_stalls_is_broken_off(
-    reactor: Any, in_reactor: Callable[..., Any], threads: ThreadPool, site: Site, replies: list[bytes]
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    threads: ThreadPool,
+    site: Site,
+    replies: list[bytes],
 ) -> None:
     """The attempt's time is moved; the connection, and the thread that waits on it, are real."""
 
@@ -257,4 +315,7 @@ def test_who_stalls_is_broken_off(
         assert failed == []
         in_reactor(moved.clock.advance, 0.2)
         until(lambda: failed, "the attempt did not end")
-    assert (failed[0].sentence, failed[0].dead) == ("the mail server cannot be used: no end within 40 s", True)
+    assert (failed[0].sentence, failed[0].dead) == (
+        "the mail server cannot be used: no end within 40 s",
+        True,
+    )

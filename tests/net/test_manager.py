@@ -28,11 +28,15 @@ pytestmark = pytest.mark.slow  # half a minute of processor time and more, toget
 class House:
     """A manager with a pool and a clock in its hands."""
 
-    def __init__(self, engine: Engine, site: Site, server: str = "a", clock: Clock | None = None) -> None:
+    def __init__(
+        self, engine: Engine, site: Site, server: str = "a", clock: Clock | None = None
+    ) -> None:
         self.clock = clock or Clock()
         self.pool = HandPool(engine)
         self.effects: list[Effect] = []
-        self.manager = Manager(self.clock, self.pool, SiteRef(site), server, self.clock.seconds, self._carry_out)  # type: ignore[arg-type]
+        self.manager = Manager(
+            self.clock, self.pool, SiteRef(site), server, self.clock.seconds, self._carry_out
+        )  # type: ignore[arg-type]
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         self.effects += effects
@@ -56,7 +60,16 @@ def house(engine: Engine, site: Site) -> House:
 
 def create(engine: Engine, site: Site, name: str = "one", size: int = 2, now: float = 1.0) -> None:
     """A vcluster that waits for its nodes."""
-    in_tx(engine, owner_flows.create, name=name, size=size, template="debian", group="site", site=site, now=now)
+    in_tx(
+        engine,
+        owner_flows.create,
+        name=name,
+        size=size,
+        template="debian",
+        group="site",
+        site=site,
+        now=now,
+    )
 
 
 def test_a_request_is_granted_within_a_second(house: House, engine: Engine, site: Site) -> None:
@@ -102,7 +115,10 @@ def test_what_has_been_planned_in_vain_is_not_planned_again(
     assert (house.passes(), len(planned)) == (3, 1)
     create(engine, site, size=4)  # the site has three: it is rejected
     house.seconds(25)
-    assert (house.passes(), len(planned)) == (7, 3), "one that rejects, and one that finds that nothing is left"
+    assert (house.passes(), len(planned)) == (
+        7,
+        3,
+    ), "one that rejects, and one that finds that nothing is left"
 
 
 def test_planning_does_not_hold_up_writers(house: House, engine: Engine) -> None:
@@ -111,8 +127,9 @@ def test_planning_does_not_hold_up_writers(house: House, engine: Engine) -> None
     with engine.connect() as other:
         house.seconds(1)
         assert house.pool.reads == {"pulse", "look"}
-        house.pool.before = lambda name: other.rollback() if name not in house.pool.reads else other.exec_driver_sql(
-            "SELECT 1")  # holds the write lock whenever something is only read
+        house.pool.before = lambda name: (
+            other.rollback() if name not in house.pool.reads else other.exec_driver_sql("SELECT 1")
+        )  # holds the write lock whenever something is only read
         house.seconds(20)
     assert house.passes() == 3
 
@@ -156,7 +173,9 @@ def test_one_manager_at_a_time(house: House, engine: Engine, site: Site) -> None
     in_tx(engine, check_world)
 
 
-def test_a_manager_that_stops_lets_the_next_one_in_at_once(house: House, engine: Engine, site: Site) -> None:
+def test_a_manager_that_stops_lets_the_next_one_in_at_once(
+    house: House, engine: Engine, site: Site
+) -> None:
     house.manager.startService()
     other = House(engine, site, "b", house.clock)
     other.manager.startService()
@@ -167,7 +186,9 @@ def test_a_manager_that_stops_lets_the_next_one_in_at_once(house: House, engine:
     assert other.passes() == 1
 
 
-def test_a_claim_lost_in_the_middle_of_a_pass_ends_it(house: House, engine: Engine, site: Site) -> None:
+def test_a_claim_lost_in_the_middle_of_a_pass_ends_it(
+    house: House, engine: Engine, site: Site
+) -> None:
     create(engine, site, "p", size=1)
     create(engine, site, "q", size=1)
 
@@ -197,7 +218,11 @@ def test_a_stale_act_is_planned_anew(house: House, engine: Engine, site: Site) -
 
     house.pool.before = reset_first
     house.manager.startService()
-    assert in_tx(engine, states) == {"node0": "trampoline", "node1": "inactive", "node2": "inactive"}
+    assert in_tx(engine, states) == {
+        "node0": "trampoline",
+        "node1": "inactive",
+        "node2": "inactive",
+    }
     in_tx(engine, arrive, 1.0)
     house.seconds(1)
     assert set(in_tx(engine, states).values()) == {"prime"}
@@ -232,13 +257,20 @@ def test_an_act_that_fails_keeps_no_other_waiting(
 
     house.pool.before = fail_once
     house.manager.startService()
-    assert sorted(request.state for request in in_tx(engine, requests.every)) == ["granted", "pending"]
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["grant request 1 failed"]
+    assert sorted(request.state for request in in_tx(engine, requests.every)) == [
+        "granted",
+        "pending",
+    ]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "grant request 1 failed"
+    ]
     house.seconds(31)
     assert {request.state for request in in_tx(engine, requests.every)} == {"granted"}
 
 
-def test_a_grant_that_is_refused_keeps_its_nodes_from_nobody(house: House, engine: Engine, site: Site) -> None:
+def test_a_grant_that_is_refused_keeps_its_nodes_from_nobody(
+    house: House, engine: Engine, site: Site
+) -> None:
     create(engine, site)
     create(engine, site, "two")
     turn: list[int] = []
@@ -263,7 +295,9 @@ def test_a_failing_database_and_a_bug_are_logged_and_tried_again(
 ) -> None:
     create(engine, site)
     troubles: list[Exception] = [
-        OperationalError("", None, sqlite3.OperationalError("database is locked")), ZeroDivisionError()]
+        OperationalError("", None, sqlite3.OperationalError("database is locked")),
+        ZeroDivisionError(),
+    ]
 
     def fail_twice(name: str) -> None:
         if name == "look" and troubles:
@@ -281,28 +315,41 @@ def test_the_whole_life_of_a_vcluster(house: House, engine: Engine, site: Site) 
     """Created, granted, expired, drained, taken back, ended: by the clock alone."""
     house.manager.startService()
     with engine.begin() as tx:
-        owner_flows.create(tx, name="one", size=2, template="debian", group="site", lease=60.0, site=site, now=0.0)
+        owner_flows.create(
+            tx, name="one", size=2, template="debian", group="site", lease=60.0, site=site, now=0.0
+        )
     house.seconds(2)
     in_tx(engine, arrive, 3.0)
     house.seconds(60)
     assert not nodes_by_name(engine, "node0").released
     house.seconds(300)
-    assert [nodes_by_name(engine, name).released > 0 for name in ("node0", "node1", "node2")] == [True, True, False]
+    assert [nodes_by_name(engine, name).released > 0 for name in ("node0", "node1", "node2")] == [
+        True,
+        True,
+        False,
+    ]
     in_tx(engine, arrive, 363.0)
     house.seconds(2)
     assert set(in_tx(engine, states).values()) == {"inactive"}
     with engine.begin() as tx:
-        owner_flows.create(tx, name="one", size=3, template="debian", group="site", site=site, now=365.0)
+        owner_flows.create(
+            tx, name="one", size=3, template="debian", group="site", site=site, now=365.0
+        )
     house.seconds(2)
     assert set(in_tx(engine, states).values()) == {"prime"}
     in_tx(engine, check_world)
 
 
-def test_what_time_alone_brings_is_done_at_its_time(house: House, engine: Engine, site: Site) -> None:
-    """Not when the next pass would come round: an end of a lease, and the end of the grace after it."""
+def test_what_time_alone_brings_is_done_at_its_time(
+    house: House, engine: Engine, site: Site
+) -> None:
+    """Not when the next pass would come round: an end of a lease, and the end of the grace after
+    it."""
     house.manager.startService()
     with engine.begin() as tx:
-        owner_flows.create(tx, name="one", size=1, template="debian", group="site", lease=95.5, site=site, now=0.0)
+        owner_flows.create(
+            tx, name="one", size=1, template="debian", group="site", lease=95.5, site=site, now=0.0
+        )
     house.seconds(90)
     assert house.passes() <= 12
     house.seconds(7)
@@ -313,10 +360,18 @@ def test_what_time_alone_brings_is_done_at_its_time(house: House, engine: Engine
     assert nodes_by_name(engine, "node0").released
 
 
-def test_a_clock_that_is_set_ends_no_lease_for_a_while(house: House, engine: Engine, site: Site) -> None:
+def test_a_clock_that_is_set_ends_no_lease_for_a_while(
+    house: House, engine: Engine, site: Site
+) -> None:
     ahead = 0.0
-    house.manager = Manager(house.clock, house.pool, SiteRef(site), "a", lambda: house.clock.seconds() + ahead,  # type: ignore[arg-type]
-                            lambda effects: None)
+    house.manager = Manager(
+        house.clock,
+        house.pool,
+        SiteRef(site),
+        "a",
+        lambda: house.clock.seconds() + ahead,  # type: ignore[arg-type]
+        lambda effects: None,
+    )
     create(engine, site)
     house.manager.startService()
     house.seconds(70)

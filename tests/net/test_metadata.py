@@ -1,4 +1,5 @@
-"""The metadata service: each node is told of itself by its address, and nobody is told of anybody else."""
+"""The metadata service: each node is told of itself by its address, and nobody is told of anybody
+else."""
 
 from __future__ import annotations
 
@@ -34,53 +35,106 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 
 NOW = 1_000_000.0
 ENDS = 1_600_000.0
-NODE, PEER, OTHER, BOOTS, STRANGER = "127.0.0.11", "127.0.0.12", "127.0.0.21", "127.0.0.31", "127.0.0.41"
+NODE, PEER, OTHER, BOOTS, STRANGER = (
+    "127.0.0.11",
+    "127.0.0.12",
+    "127.0.0.21",
+    "127.0.0.31",
+    "127.0.0.41",
+)
 MAC = "52:54:00:00:00:01"
 USER_DATA = "#cloud-config\npackages: [vim]\n"
-DOCUMENT = ('<template name="web"><image target="disk" name="debian"/><personalise seed="nocloud">'
-            f"<user-data>{USER_DATA}</user-data></personalise></template>")
+DOCUMENT = (
+    '<template name="web"><image target="disk" name="debian"/><personalise seed="nocloud">'
+    f"<user-data>{USER_DATA}</user-data></personalise></template>"
+)
 BARE = '<template name="bare"><image target="disk" name="debian"/></template>'
-ANN, BOB, EVE = ("ssh-ed25519 AAAAann ann@desk", "ssh-ed25519 AAAAann2 ann@laptop"), ("ssh-rsa AAAAbob",), (
-    "ssh-ed25519 AAAAeve",)
+ANN, BOB, EVE = (
+    ("ssh-ed25519 AAAAann ann@desk", "ssh-ed25519 AAAAann2 ann@laptop"),
+    ("ssh-rsa AAAAbob",),
+    ("ssh-ed25519 AAAAeve",),
+)
 
 
 def person(tx: Any, name: str, group: str, keys: tuple[str, ...]) -> None:
     user = people.add(tx, name=name, now=NOW)
-    tx.execute(insert(t.group_permissions).values(
-        group_id=groups.ensure(tx, group, NOW).id, user_id=user.id, role="member"))
+    tx.execute(
+        insert(t.group_permissions).values(
+            group_id=groups.ensure(tx, group, NOW).id, user_id=user.id, role="member"
+        )
+    )
     for line in keys:
         algorithm, key, *label = line.split()
         sshkeys.add(tx, SshKey(0, user.id, "".join(label), algorithm, key, key, NOW))
 
 
 def world(tx: Any) -> None:
-    """Two nodes of physics' cluster `farm` and one of chemistry's `web`, all in their own systems."""
+    """Two nodes of physics' cluster `farm` and one of chemistry's `web`, all in their own
+    systems."""
     person(tx, "ann", "physics", ANN)
     person(tx, "bob", "physics", BOB)
     person(tx, "eve", "chemistry", EVE)
     made: dict[str, Any] = {}
-    for number, (group, cluster, host, address, document) in enumerate((
-            ("physics", "farm", "n1", NODE, DOCUMENT), ("physics", "farm", "n2", PEER, DOCUMENT),
-            ("chemistry", "web", "n1", OTHER, BARE)), 1):
+    for number, (group, cluster, host, address, document) in enumerate(
+        (
+            ("physics", "farm", "n1", NODE, DOCUMENT),
+            ("physics", "farm", "n2", PEER, DOCUMENT),
+            ("chemistry", "web", "n1", OTHER, BARE),
+        ),
+        1,
+    ):
         owner = groups.ensure(tx, group, NOW)
         if cluster not in made:
-            template = templates.add(tx, name=f"t-{cluster}", revision=3, group_id=None, digest=str(number) * 64,
-                                     document=document, created_at=NOW)
-            vcluster = vclusters.add(tx, name=cluster, group_id=owner.id, template_id=template.id, size=2,
-                                     attributes="", lease_time=9e5, subnet=SUBNET, now=NOW)
+            template = templates.add(
+                tx,
+                name=f"t-{cluster}",
+                revision=3,
+                group_id=None,
+                digest=str(number) * 64,
+                document=document,
+                created_at=NOW,
+            )
+            vcluster = vclusters.add(
+                tx,
+                name=cluster,
+                group_id=owner.id,
+                template_id=template.id,
+                size=2,
+                attributes="",
+                lease_time=9e5,
+                subnet=SUBNET,
+                now=NOW,
+            )
             assert vcluster is not None
             made[cluster] = vclusters.change(tx, vcluster, NOW, state="active", expires_at=ENDS)
         mac = f"52:54:00:00:00:{number:02x}"
         node = nodes.add(
-            tx, name=f"rack-{number}", boot_mac=mac, now=NOW, cause="x", actor="x", hostname=host,
-            template_id=made[cluster].template_id, vcluster_id=made[cluster].id, state=NodeState.ACTIVE,
-            assigned_at=NOW - 60.0, attributes=hardware(mac))
-        tx.execute(insert(t.install_images).values(node_id=node.id, generation=7, template_id=node.template_id,
-                                                   state="done", at=NOW))
-        bindings.add(tx, [Binding(ipv4(address), mac, "vcluster", node.id, "lab", host, "bound", 4e9)])
+            tx,
+            name=f"rack-{number}",
+            boot_mac=mac,
+            now=NOW,
+            cause="x",
+            actor="x",
+            hostname=host,
+            template_id=made[cluster].template_id,
+            vcluster_id=made[cluster].id,
+            state=NodeState.ACTIVE,
+            assigned_at=NOW - 60.0,
+            attributes=hardware(mac),
+        )
+        tx.execute(
+            insert(t.install_images).values(
+                node_id=node.id, generation=7, template_id=node.template_id, state="done", at=NOW
+            )
+        )
+        bindings.add(
+            tx, [Binding(ipv4(address), mac, "vcluster", node.id, "lab", host, "bound", 4e9)]
+        )
     rack = nodes.by_mac(tx, MAC)
     assert rack is not None
-    bindings.add(tx, [Binding(ipv4(BOOTS), MAC, "boot", rack.id, "lab", None, "bound", NOW + 900.0)])
+    bindings.add(
+        tx, [Binding(ipv4(BOOTS), MAC, "boot", rack.id, "lab", None, "bound", NOW + 900.0)]
+    )
 
 
 @dataclass
@@ -91,10 +145,13 @@ class Lab:
     server: HttpServer
     lines: dict[str, http.client.HTTPConnection]
 
-    def ask(self, path: str, source: str = NODE, method: str = "GET", **headers: str) -> tuple[int, str]:
+    def ask(
+        self, path: str, source: str = NODE, method: str = "GET", **headers: str
+    ) -> tuple[int, str]:
         if source not in self.lines:
             self.lines[source] = http.client.HTTPConnection(
-                "127.0.0.1", self.server.port, timeout=60, source_address=(source, 0))
+                "127.0.0.1", self.server.port, timeout=60, source_address=(source, 0)
+            )
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.lines[source].request(method, path, headers=named)
         reply = self.lines[source].getresponse()
@@ -111,14 +168,24 @@ class Lab:
         return in_transaction(self.engine, change, *arguments, **named)
 
     def node(self, **columns: Any) -> None:
-        self.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.boot_mac == MAC).values(columns)))
+        self.tx(
+            lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.boot_mac == MAC).values(columns))
+        )
 
 
 @pytest.fixture
-def lab(engine: Engine, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site,
-        tmp_path: Path) -> Iterator[Lab]:
+def lab(
+    engine: Engine,
+    pool: Pool,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    site: Site,
+    tmp_path: Path,
+) -> Iterator[Lab]:
     in_transaction(engine, world)
-    server = HttpServer(reactor, pool, SiteRef(replace(site)), tmp_path, tmp_path, ["127.0.0.1"], 0, lambda: NOW)
+    server = HttpServer(
+        reactor, pool, SiteRef(replace(site)), tmp_path, tmp_path, ["127.0.0.1"], 0, lambda: NOW
+    )
     in_reactor(server.startService)
     lab = Lab(engine, server, {})
     yield lab
@@ -151,14 +218,19 @@ def test_ec2s_tree_is_walked_by_its_listings(lab: Lab) -> None:
     assert found["local-hostname"] == found["hostname"] == f"n1.{domain}"
     assert (found["local-ipv4"], found["mac"]) == (NODE, MAC)
     assert {key: value for key, value in found.items() if "public-keys" in key} == {
-        "public-keys/ann-0": ANN[0], "public-keys/ann-1": ANN[1], "public-keys/bob-2": BOB[0]}
+        "public-keys/ann-0": ANN[0],
+        "public-keys/ann-1": ANN[1],
+        "public-keys/bob-2": BOB[0],
+    }
     assert found["tags/instance/vcluster"] == "farm"
     assert found["tags/instance/template"] == found["ami-id"] == "t-farm@3"
     assert found["tags/instance/ends"] == "1970-01-19T12:26:40Z"
     assert found["placement/host-id"] == "rack-1"
     assert found[f"network/interfaces/macs/{MAC}/local-ipv4s"] == NODE
     assert found["services/domain"] == domain
-    assert not any(value != value.strip() or "\n" in value for value in found.values()), "a line break makes a list"
+    assert not any(value != value.strip() or "\n" in value for value in found.values()), (
+        "a line break makes a list"
+    )
     assert "spot" not in lab.get("/latest/meta-data/"), "it stays"
 
 
@@ -169,11 +241,23 @@ def test_versions_and_folders_with_and_without_a_slash(lab: Lab) -> None:
         assert lab.get(f"/{version}/meta-data/instance-id") == "1.7"
         assert lab.get(f"/{version}/meta-data") == lab.get(f"/{version}/meta-data/")
         assert set(lab.get(f"/{version}").split()) == {
-            "meta-data/", "user-data", "vendor-data", "cod.json", "hosts"}
+            "meta-data/",
+            "user-data",
+            "vendor-data",
+            "cod.json",
+            "hosts",
+        }
     assert lab.get("/latest/meta-data/public-keys/0") == "openssh-key"
-    for path in ("/2030-01-01/meta-data/", "/latest/meta-data/nothing", "/latest/meta-data/mac/more", "/latest//mac",
-                 "/latest/meta-data/public-keys/3/openssh-key", "/latest/meta-data/iam/security-credentials/",
-                 "/latest/meta-data/public-keys/-1/openssh-key", "/openstack/latest/meta_data.json"):
+    for path in (
+        "/2030-01-01/meta-data/",
+        "/latest/meta-data/nothing",
+        "/latest/meta-data/mac/more",
+        "/latest//mac",
+        "/latest/meta-data/public-keys/3/openssh-key",
+        "/latest/meta-data/iam/security-credentials/",
+        "/latest/meta-data/public-keys/-1/openssh-key",
+        "/openstack/latest/meta_data.json",
+    ):
         assert lab.ask(path)[0] == 404, path
 
 
@@ -184,14 +268,22 @@ def test_user_data_is_not_found_where_there_is_none(lab: Lab) -> None:
 
 
 def test_secret_user_data_are_told_to_nobody(lab: Lab) -> None:
-    """Programs of every user on the node can ask, and so can a neighbour that takes the node's address."""
-    lab.tx(lambda tx: tx.execute(update(t.config_templates).where(t.config_templates.c.name == "t-farm").values(
-        document=DOCUMENT.replace("<user-data>", '<user-data secret="yes">'))))
+    """Programs of every user on the node can ask, and so can a neighbour that takes the node's
+    address."""
+    lab.tx(
+        lambda tx: tx.execute(
+            update(t.config_templates)
+            .where(t.config_templates.c.name == "t-farm")
+            .values(document=DOCUMENT.replace("<user-data>", '<user-data secret="yes">'))
+        )
+    )
     for source in (NODE, PEER, OTHER):
         assert lab.ask("/latest/user-data", source)[0] == 404
         assert "user-data" not in lab.get("/latest/", source).split()
         assert lab.get("/nocloud/user-data", source) == "#cloud-config\n{}\n"
-        assert not [path for path, text in leaves(lab, "/latest/", source).items() if USER_DATA in text]
+        assert not [
+            path for path, text in leaves(lab, "/latest/", source).items() if USER_DATA in text
+        ]
 
 
 def test_nocloud_reads_what_the_seed_would_say_now(lab: Lab) -> None:
@@ -200,9 +292,16 @@ def test_nocloud_reads_what_the_seed_would_say_now(lab: Lab) -> None:
     assert meta["local-hostname"] == "n1.farm.cod.test"
     assert meta["public-keys"] == [*ANN, *BOB]
     assert meta["cod-metadata"] == f"http://{SUBNET.server}:8069/latest/"
-    assert json.loads(lab.get("/nocloud/network-config"))["ethernets"]["boot"]["match"] == {"macaddress": MAC}
+    assert json.loads(lab.get("/nocloud/network-config"))["ethernets"]["boot"]["match"] == {
+        "macaddress": MAC
+    }
     assert "disable_root" in lab.get("/nocloud/vendor-data")
-    assert lab.get("/nocloud/").split() == ["vendor-data", "meta-data", "user-data", "network-config"]
+    assert lab.get("/nocloud/").split() == [
+        "vendor-data",
+        "meta-data",
+        "user-data",
+        "network-config",
+    ]
 
 
 def test_a_node_without_keys_has_empty_vendor_data_and_no_folder_of_keys(lab: Lab) -> None:
@@ -212,18 +311,28 @@ def test_a_node_without_keys_has_empty_vendor_data_and_no_folder_of_keys(lab: La
     assert lab.ask("/latest/vendor-data")[0] == 404
 
 
-def test_the_parts_that_are_secret_stay_in_the_seed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_that_are_secret_stay_in_the_seed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = seed.SeedPart({"told": "yes"}, {"packages": ["told"]})
-    kept = seed.SeedPart({"host-key": "hidden"}, {"ssh_keys": "hidden"}, ("#!/bin/sh\necho hidden\n",), secret=True)
+    kept = seed.SeedPart(
+        {"host-key": "hidden"}, {"ssh_keys": "hidden"}, ("#!/bin/sh\necho hidden\n",), secret=True
+    )
     monkeypatch.setattr("cod.core.seed_parts.parts", lambda *_: [told, kept])
-    everything = "".join(lab.get(f"/nocloud/{name}") for name in ("meta-data", "vendor-data")) + str(leaves(lab))
+    everything = "".join(
+        lab.get(f"/nocloud/{name}") for name in ("meta-data", "vendor-data")
+    ) + str(leaves(lab))
     assert "told" in everything
     assert "hidden" not in everything
 
 
 def test_machine_and_job_features(lab: Lab) -> None:
     assert lab.get("/machinefeatures/").split() == ["shutdowntime", "total_cpu"]
-    assert lab.get("/machinefeatures/shutdowntime") == lab.get("/jobfeatures/shutdowntime_job") == "1600000"
+    assert (
+        lab.get("/machinefeatures/shutdowntime")
+        == lab.get("/jobfeatures/shutdowntime_job")
+        == "1600000"
+    )
     assert lab.get("/machinefeatures/total_cpu") == lab.get("/jobfeatures/allocated_cpu") == "1"
     assert lab.get("/jobfeatures/jobstart_secs") == "999940"
     assert lab.get("/jobfeatures/wall_limit_secs") == "600060"
@@ -244,17 +353,39 @@ def test_a_node_that_goes_back_is_told_as_ec2_tells_it(lab: Lab) -> None:
         web = vclusters.by_name(tx, "web")
         assert web is not None
         tx.execute(update(t.vclusters).values(drain_until=None))
-        request = requests.add(tx, vcluster_id=web.id, kind="grow", priority=9, now=NOW,
-                               tuples=[RequestTuple(1, "", web.template_id)])
-        tx.execute(insert(t.node_types).values(id=1, name="t1", digest="0" * 64, attributes="<node/>", created_at=NOW))
+        request = requests.add(
+            tx,
+            vcluster_id=web.id,
+            kind="grow",
+            priority=9,
+            now=NOW,
+            tuples=[RequestTuple(1, "", web.template_id)],
+        )
+        tx.execute(
+            insert(t.node_types).values(
+                id=1, name="t1", digest="0" * 64, attributes="<node/>", created_at=NOW
+            )
+        )
         node = nodes.by_mac(tx, MAC)
         assert node is not None
         assert node.vcluster_id is not None
-        reclaims.add(tx, vcluster_id=node.vcluster_id, request_id=request.id, type_id=1, block_id=None, subnet="",
-                     attributes="", nodes=[node], deadline=NOW + 1800.0, now=NOW)
+        reclaims.add(
+            tx,
+            vcluster_id=node.vcluster_id,
+            request_id=request.id,
+            type_id=1,
+            block_id=None,
+            subnet="",
+            attributes="",
+            nodes=[node],
+            deadline=NOW + 1800.0,
+            now=NOW,
+        )
 
     lab.tx(reclaim)
-    assert lab.get("/machinefeatures/shutdowntime") == "1001800", "the deadline, as nobody has named nodes"
+    assert lab.get("/machinefeatures/shutdowntime") == "1001800", (
+        "the deadline, as nobody has named nodes"
+    )
     assert lab.get("/latest/meta-data/spot/termination-time") == "1970-01-12T14:16:40Z"
     lab.tx(lambda tx: tx.execute(update(t.reservations).values(promised_at=NOW + 900.0)))
     assert lab.get("/machinefeatures/shutdowntime") == "1000900", "as its VCM has promised"
@@ -275,8 +406,12 @@ def test_cods_own_document_has_the_peers(lab: Lab) -> None:
     assert told["keys"][2] == {"user": "bob", "key": BOB[0]}
     assert told["peers"] == [
         {"hostname": "n1", "fqdn": "n1.farm.cod.test", "address": NODE, "state": "active"},
-        {"hostname": "n2", "fqdn": "n2.farm.cod.test", "address": PEER, "state": "active"}]
-    assert lab.get("/latest/hosts").splitlines() == [f"{NODE} n1.farm.cod.test n1", f"{PEER} n2.farm.cod.test n2"]
+        {"hostname": "n2", "fqdn": "n2.farm.cod.test", "address": PEER, "state": "active"},
+    ]
+    assert lab.get("/latest/hosts").splitlines() == [
+        f"{NODE} n1.farm.cod.test n1",
+        f"{PEER} n2.farm.cod.test n2",
+    ]
 
 
 def test_keys_are_those_of_now(lab: Lab) -> None:
@@ -289,33 +424,60 @@ def test_keys_are_those_of_now(lab: Lab) -> None:
     lab.get("/latest/meta-data/public-keys/")
     lab.tx(leave)
     assert lab.get("/latest/meta-data/public-keys/") == "0=bob-0\n1=zoe-1"
-    assert json.loads(lab.get("/nocloud/meta-data"))["public-keys"] == ["ssh-rsa AAAAbob", "ssh-ed25519 AAAAzoe"]
+    assert json.loads(lab.get("/nocloud/meta-data"))["public-keys"] == [
+        "ssh-rsa AAAAbob",
+        "ssh-ed25519 AAAAzoe",
+    ]
 
 
 # ---------------------------------------------------------------- who is told
 
 
-PATHS = ("/", "/latest/", "/latest/meta-data/", "/latest/meta-data/instance-id", "/latest/user-data",
-         "/latest/cod.json", "/latest/hosts", "/nocloud/meta-data", "/machinefeatures/", "/jobfeatures/job_id")
+PATHS = (
+    "/",
+    "/latest/",
+    "/latest/meta-data/",
+    "/latest/meta-data/instance-id",
+    "/latest/user-data",
+    "/latest/cod.json",
+    "/latest/hosts",
+    "/nocloud/meta-data",
+    "/machinefeatures/",
+    "/jobfeatures/job_id",
+)
 
 
 @pytest.mark.parametrize("source", [STRANGER, BOOTS, "127.0.0.1"])
-def test_strangers_and_machines_without_their_own_system_find_nothing(lab: Lab, source: str) -> None:
+def test_strangers_and_machines_without_their_own_system_find_nothing(
+    lab: Lab, source: str
+) -> None:
     for path in PATHS:
         assert lab.ask(path, source) == (404, "no such document\n")
-    assert lab.ask("/latest/api/token", source, "PUT", X_aws_ec2_metadata_token_ttl_seconds="60")[0] == 404
+    assert (
+        lab.ask("/latest/api/token", source, "PUT", X_aws_ec2_metadata_token_ttl_seconds="60")[0]
+        == 404
+    )
 
 
 def test_nobody_is_told_of_others(lab: Lab) -> None:
-    for source, hidden in ((NODE, ("chemistry", "AAAAeve", OTHER, "rack-3")),
-                           (OTHER, ("farm", "physics", "AAAAann", "AAAAbob", NODE, PEER, "rack-1", "vim"))):
-        everything = str(leaves(lab, source=source)) + lab.get("/latest/cod.json", source) + "".join(
-            lab.get(f"/nocloud/{name}", source) for name in lab.get("/nocloud/", source).split())
+    for source, hidden in (
+        (NODE, ("chemistry", "AAAAeve", OTHER, "rack-3")),
+        (OTHER, ("farm", "physics", "AAAAann", "AAAAbob", NODE, PEER, "rack-1", "vim")),
+    ):
+        everything = (
+            str(leaves(lab, source=source))
+            + lab.get("/latest/cod.json", source)
+            + "".join(
+                lab.get(f"/nocloud/{name}", source) for name in lab.get("/nocloud/", source).split()
+            )
+        )
         for word in hidden:
             assert word not in everything, (source, word)
 
 
-@pytest.mark.parametrize("state", [state for state in NodeState if state not in (NodeState.BOOT, NodeState.ACTIVE)])
+@pytest.mark.parametrize(
+    "state", [state for state in NodeState if state not in (NodeState.BOOT, NodeState.ACTIVE)]
+)
 def test_a_node_is_told_nothing_outside_of_its_own_system(lab: Lab, state: NodeState) -> None:
     assert lab.ask("/latest/meta-data/instance-id")[0] == 200
     lab.node(state=state)
@@ -330,17 +492,28 @@ def test_a_node_that_has_moved_is_known_by_its_new_address_alone(lab: Lab) -> No
         assert node is not None
         assert web is not None
         bindings.release(tx, node.id)
-        tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(
-            vcluster_id=web.id, template_id=web.template_id, hostname="n2"))
-        tx.execute(update(t.install_images).where(t.install_images.c.node_id == node.id).values(generation=12))
-        bindings.add(tx, [Binding(ipv4("127.0.0.22"), MAC, "vcluster", node.id, "lab", "n2", "bound", 4e9)])
+        tx.execute(
+            update(t.nodes)
+            .where(t.nodes.c.id == node.id)
+            .values(vcluster_id=web.id, template_id=web.template_id, hostname="n2")
+        )
+        tx.execute(
+            update(t.install_images)
+            .where(t.install_images.c.node_id == node.id)
+            .values(generation=12)
+        )
+        bindings.add(
+            tx, [Binding(ipv4("127.0.0.22"), MAC, "vcluster", node.id, "lab", "n2", "bound", 4e9)]
+        )
 
     assert lab.get("/latest/meta-data/local-hostname") == "n1.farm.cod.test"
     lab.tx(move)
     assert lab.ask("/latest/meta-data/local-hostname")[0] == 404
     assert lab.get("/latest/meta-data/local-hostname", "127.0.0.22") == "n2.web.cod.test"
     assert lab.get("/latest/meta-data/instance-id", "127.0.0.22") == "1.12"
-    assert [peer["address"] for peer in json.loads(lab.get("/latest/cod.json", PEER))["peers"]] == [PEER]
+    assert [peer["address"] for peer in json.loads(lab.get("/latest/cod.json", PEER))["peers"]] == [
+        PEER
+    ]
 
 
 def test_a_node_of_an_isolated_cluster_asks_in_its_own_network(lab: Lab, site: Site) -> None:
@@ -350,9 +523,16 @@ def test_a_node_of_an_isolated_cluster_asks_in_its_own_network(lab: Lab, site: S
         farm = vclusters.by_name(tx, "farm")
         assert farm is not None
         networks.add(tx, isolation.network(100, farm.id, ipv4("127.8.0.0"), 26, rules))
-        tx.execute(update(t.vclusters).where(t.vclusters.c.id == farm.id).values(isolated=True, subnet="vlan-100"))
-        tx.execute(update(t.bindings).where(t.bindings.c.address == ipv4(NODE)).values(
-            address=ipv4("127.8.0.5"), subnet="vlan-100"))
+        tx.execute(
+            update(t.vclusters)
+            .where(t.vclusters.c.id == farm.id)
+            .values(isolated=True, subnet="vlan-100")
+        )
+        tx.execute(
+            update(t.bindings)
+            .where(t.bindings.c.address == ipv4(NODE))
+            .values(address=ipv4("127.8.0.5"), subnet="vlan-100")
+        )
 
     lab.server._site.current = replace(site, isolation=rules)
     lab.tx(isolate)
@@ -367,7 +547,9 @@ def test_a_node_of_an_isolated_cluster_asks_in_its_own_network(lab: Lab, site: S
 def test_each_server_tells_an_end_and_that_it_is_withdrawn_once_what_it_remembers_is_old(
     lab: Lab, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path
 ) -> None:
-    second = HttpServer(reactor, pool, SiteRef(site), tmp_path, tmp_path, ["127.0.0.1"], 0, lambda: NOW)
+    second = HttpServer(
+        reactor, pool, SiteRef(site), tmp_path, tmp_path, ["127.0.0.1"], 0, lambda: NOW
+    )
     in_reactor(second.startService)
     clock, labs = Clock(), [lab, Lab(lab.engine, second, {})]
 
@@ -377,7 +559,11 @@ def test_each_server_tells_an_end_and_that_it_is_withdrawn_once_what_it_remember
     try:
         for one in labs:
             one.server._metadata._seconds = clock.seconds  # type: ignore[method-assign]
-        for ends, told in ((ENDS, (200, "1600000")), (NOW, (200, "1000000")), (None, (404, "no such document\n"))):
+        for ends, told in (
+            (ENDS, (200, "1600000")),
+            (NOW, (200, "1000000")),
+            (None, (404, "no such document\n")),
+        ):
             in_transaction(lab.engine, end, ends)
             clock.advance(edge.KNOWN)
             assert [one.ask("/machinefeatures/shutdowntime") for one in labs] == [told] * 2
@@ -412,13 +598,28 @@ def test_heads_methods_tokens_and_proxies(lab: Lab) -> None:
         assert lab.ask("/latest/meta-data/mac", **{header: "for=192.0.2.1"})[0] == 403
 
 
-@pytest.mark.parametrize("target", [
-    "/latest/../boot", "/latest/meta-data/..%2f..%2fuser-data", "/latest/%2e%2e/", "//latest", "/latest/meta-data/%00",
-    "/latest/meta-data/mac%0d%0aX: y", "latest/meta-data", "/LATEST/meta-data", "/latest/" + "a/" * 3000,
-    "/latest/%ff", "http://else.example/latest/meta-data/nothing", "*"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/latest/../boot",
+        "/latest/meta-data/..%2f..%2fuser-data",
+        "/latest/%2e%2e/",
+        "//latest",
+        "/latest/meta-data/%00",
+        "/latest/meta-data/mac%0d%0aX: y",
+        "latest/meta-data",
+        "/LATEST/meta-data",
+        "/latest/" + "a/" * 3000,
+        "/latest/%ff",
+        "http://else.example/latest/meta-data/nothing",
+        "*",
+    ],
+)
 def test_hostile_paths_find_nothing(lab: Lab, target: str) -> None:
     with socket.create_connection(("127.0.0.1", lab.server.port), 60, (NODE, 0)) as line:
-        line.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        line.sendall(
+            f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode("latin-1")
+        )
         reply = b"".join(iter(lambda: line.recv(65536), b""))
     assert reply.split()[1] in (b"400", b"404")
     assert MAC.encode() not in reply
@@ -429,10 +630,30 @@ def test_a_server_of_metadata_alone_listens_where_the_address_may_come_later(
 ) -> None:
     """Serve metadata as on 169.254.169.254: no files, and no image, by that address."""
     (tmp_path / "loader").write_text("x")
-    later = HttpServer(reactor, pool, SiteRef(site), tmp_path, tmp_path, ["127.0.0.1"], 0, lambda: NOW,
-                       kinds=("metadata",), later=True)
-    absent = HttpServer(reactor, pool, SiteRef(site), tmp_path, tmp_path, ["192.0.2.1"], 0, lambda: NOW,
-                        kinds=("metadata",), later=True)
+    later = HttpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        tmp_path,
+        tmp_path,
+        ["127.0.0.1"],
+        0,
+        lambda: NOW,
+        kinds=("metadata",),
+        later=True,
+    )
+    absent = HttpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        tmp_path,
+        tmp_path,
+        ["192.0.2.1"],
+        0,
+        lambda: NOW,
+        kinds=("metadata",),
+        later=True,
+    )
     for server in (later, absent):
         in_reactor(server.startService)
     try:
@@ -475,7 +696,9 @@ def test_what_is_remembered_is_bounded(lab: Lab, monkeypatch: pytest.MonkeyPatch
     assert len(lab.server._metadata._known) == 3
 
 
-def test_without_the_database_it_says_try_again_and_then_answers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_database_it_says_try_again_and_then_answers(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: Any, **__: Any) -> Metadata:
         raise OperationalError("x", {}, Exception("away"))
 
@@ -484,5 +707,3 @@ def test_without_the_database_it_says_try_again_and_then_answers(lab: Lab, monke
         patched.setattr(flow, "of", broken)
         assert lab.ask("/latest/meta-data/mac") == (503, "try again\n")
     assert lab.get("/latest/meta-data/mac") == MAC
-
-

@@ -1,4 +1,5 @@
-"""Moves of nodes between vclusters: over the API, on the command line and in the portal, by whoever works with both."""
+"""Moves of nodes between vclusters: over the API, on the command line and in the portal, by whoever
+works with both."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def furnish(tx: Any, site: Site) -> None:
 
 
 @pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+def served(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Served]:
     quiet = calm(ruled(site))
     quiet = replace(quiet, policy=replace(quiet.policy, default_lease=9e8))
     with serving(pool, reactor, in_reactor, quiet) as served:
@@ -56,18 +59,26 @@ def test_asked_for_listed_and_withdrawn(served: Served) -> None:
     assert served.remote(READER).get(f"/requests/{made['id']}") == made
     (taken,) = served.local.get("/reclaims", vcluster="old")["items"]
     assert (taken["wanted_by"], taken["moves"], taken["count"]) == ("fresh", True, 2)
-    assert [one["kind"] for one in served.local.get("/requests")["items"] if one["move"] is None] == ["create"] * 2
+    assert [
+        one["kind"] for one in served.local.get("/requests")["items"] if one["move"] is None
+    ] == ["create"] * 2
     assert "gives back 2 nodes" in served.local.get(f"/requests/{made['id']}/explain")["sentence"]
     assert served.local.delete(f"/requests/{made['id']}")["state"] == "withdrawn"
     assert served.local.get("/reclaims", state="open")["items"] == []
 
 
-@pytest.mark.parametrize(("body", "status", "field"), [
-    ({"to": "fresh", "nodes": 3}, 409, "nodes"), ({"to": "old", "nodes": 1}, 422, "to"),
-    ({"to": "none", "nodes": 1}, 404, "to"), ({"nodes": 1}, 422, "to"), ({"to": "fresh", "nodes": 0}, 422, "nodes"),
-    ({"to": "fresh", "nodes": 1, "within": -1}, 422, "within"),
-    ({"to": "fresh", "nodes": 1, "types": ["vax"]}, 404, "types"),
-])
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"to": "fresh", "nodes": 3}, 409, "nodes"),
+        ({"to": "old", "nodes": 1}, 422, "to"),
+        ({"to": "none", "nodes": 1}, 404, "to"),
+        ({"nodes": 1}, 422, "to"),
+        ({"to": "fresh", "nodes": 0}, 422, "nodes"),
+        ({"to": "fresh", "nodes": 1, "within": -1}, 422, "within"),
+        ({"to": "fresh", "nodes": 1, "types": ["vax"]}, 404, "types"),
+    ],
+)
 def test_refused_by_field(served: Served, body: Any, status: int, field: str) -> None:
     with pytest.raises(ApiError) as refused:
         served.local.post("/vclusters/old/moves", body)
@@ -85,8 +96,15 @@ def test_on_the_command_line(served: Served) -> None:
     assert lines[1].split()[1:8] == ["old", "fresh", "1", "1", "0", "0", "pending"]
     (one,) = as_json(served, "vcluster", "moves", "--to", "fresh")
     assert one["move"]["deadline"] == NOW + 6 * 3600
-    assert as_json(served, "vcluster", "move", "old", "fresh", "1", "--within", "0")["move"]["deadline"] == NOW
-    assert "one stays: 0 can move at most" in said(served, "vcluster", "move", "old", "fresh", "1", code=1)
+    assert (
+        as_json(served, "vcluster", "move", "old", "fresh", "1", "--within", "0")["move"][
+            "deadline"
+        ]
+        == NOW
+    )
+    assert "one stays: 0 can move at most" in said(
+        served, "vcluster", "move", "old", "fresh", "1", code=1
+    )
     said(served, "vcluster", "move", "old", "fresh", "1", "--within", "soon", code=2)
     said(served, "request", "withdraw", str(one["id"]))
     assert [each["id"] for each in as_json(served, "vcluster", "moves")] == [one["id"] + 1]
@@ -95,11 +113,16 @@ def test_on_the_command_line(served: Served) -> None:
 
 def test_only_who_works_with_both_may(served: Served) -> None:
     """Whoever has one of them alone does not learn whether the other is there."""
-    for one, own, source, to in (("low", "old", "old", "fresh"), ("high", "fresh", "old", "fresh"),
-                                 ("low", "old", "old", "none")):
+    for one, own, source, to in (
+        ("low", "old", "old", "fresh"),
+        ("high", "fresh", "old", "fresh"),
+        ("low", "old", "old", "none"),
+    ):
         browser = member(served, one)
         csrf = dict(browser.get(f"/vclusters/{own}").fields(f"/vclusters/{own}/resize"))["csrf"]
-        answer = browser.post(f"/vclusters/{source}/moves", {"csrf": csrf, "to": to, "nodes": 1, "within": "1h"})
+        answer = browser.post(
+            f"/vclusters/{source}/moves", {"csrf": csrf, "to": to, "nodes": 1, "within": "1h"}
+        )
         assert answer.status == 404, (one, source, to)
     assert served.local.get("/requests", kind="move")["items"] == []
 
@@ -107,7 +130,9 @@ def test_only_who_works_with_both_may(served: Served) -> None:
 def test_in_the_portal(served: Served) -> None:
     ann = member(served, "low", "high")
     shown = ann.get("/vclusters/old")
-    assert re.findall(r'<option value="(\w+)"', shown.text[shown.text.index('id="move"'):]) == ["fresh"]
+    assert re.findall(r'<option value="(\w+)"', shown.text[shown.text.index('id="move"') :]) == [
+        "fresh"
+    ]
     done = shown.send("/vclusters/old/moves", nodes=2, within="6h")
     assert "2 nodes of old will move to fresh." in done.words
     page = done.words
@@ -121,9 +146,25 @@ def test_in_the_portal(served: Served) -> None:
 
 
 def test_others_do_not_learn_the_other_vclusters_name(served: Served, site: Site) -> None:
-    made = served.tx(flow.start, source="old", target="fresh", count=1, within=60.0, site=site, now=NOW, actor="user:x")
+    made = served.tx(
+        flow.start,
+        source="old",
+        target="fresh",
+        count=1,
+        within=60.0,
+        site=site,
+        now=NOW,
+        actor="user:x",
+    )
     high = member(served, "high")
     assert "from a cluster of another group" in high.get("/vclusters/fresh").text
-    assert "old" not in re.sub("hold|older|bold|fold|told", "", high.get(f"/requests/{made.value.request.id}").text)
-    assert "A virtual cluster of another group gets 1 node" in member(served, "low").get("/vclusters/old").text
-    assert 'id="move"' not in member(served, "low").get("/vclusters/old").text, "there is no other to move to"
+    assert "old" not in re.sub(
+        "hold|older|bold|fold|told", "", high.get(f"/requests/{made.value.request.id}").text
+    )
+    assert (
+        "A virtual cluster of another group gets 1 node"
+        in member(served, "low").get("/vclusters/old").text
+    )
+    assert 'id="move"' not in member(served, "low").get("/vclusters/old").text, (
+        "there is no other to move to"
+    )

@@ -1,4 +1,5 @@
-"""A move between two vclusters, and the VCM of the one that gives nodes: its real service against the real server."""
+"""A move between two vclusters, and the VCM of the one that gives nodes: its real service against
+the real server."""
 
 from __future__ import annotations
 
@@ -23,11 +24,28 @@ def moving(lab: Lab, within: float) -> RequestView:
     lab.start_vcm()
     lab.books.want = 3
     lab.until(lambda: len(lab.books.members) == 3, "the pool has three nodes")
-    in_transaction(lab.engine, vclusters.create, name="web", size=1, template="debian", group="site", site=lab.site,
-                   now=lab.now())
+    in_transaction(
+        lab.engine,
+        vclusters.create,
+        name="web",
+        size=1,
+        template="debian",
+        group="site",
+        site=lab.site,
+        now=lab.now(),
+    )
     lab.until(lambda: len(lab.held("web")) == 1, "the other has one")
-    made: Any = in_transaction(lab.engine, moves.start, source="pool", target="web", count=2, within=within,
-                               site=lab.site, now=lab.now(), actor="user:ann")
+    made: Any = in_transaction(
+        lab.engine,
+        moves.start,
+        source="pool",
+        target="web",
+        count=2,
+        within=within,
+        site=lab.site,
+        now=lab.now(),
+        actor="user:ann",
+    )
     return made.value
 
 
@@ -42,7 +60,9 @@ def test_a_vcm_that_drains_gives_the_nodes_long_before_the_deadline(lab: Make) -
     there.until(lambda: len(there.held("web")) == 3, "web has them")
     assert there.now() < (asked.request.deadline or 0.0) - 3000.0
     assert seen(there, asked) == ("granted", 2, 0)
-    there.until(lambda: there.books.members.keys() <= there.held("pool"), "the pool uses none of them")
+    there.until(
+        lambda: there.books.members.keys() <= there.held("pool"), "the pool uses none of them"
+    )
 
 
 def test_a_vcm_that_is_away_loses_them_at_the_deadline(lab: Make) -> None:

@@ -1,4 +1,5 @@
-"""Names that owners add: by the API and the command line, as the DNS server answers them, with the node and without."""
+"""Names that owners add: by the API and the command line, as the DNS server answers them, with the
+node and without."""
 
 from __future__ import annotations
 
@@ -28,12 +29,22 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+def served(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Served]:
     """A site with the vclusters farm (n1, n2) and pool (n1), whose nodes are being primed."""
     with serving(pool, reactor, in_reactor, site) as served:
         served.tx(world.furnish, 4)
         for name, size in (("farm", 2), ("pool", 1)):
-            served.tx(vclusters.create, name=name, size=size, template="debian", group="site", site=site, now=NOW)
+            served.tx(
+                vclusters.create,
+                name=name,
+                size=size,
+                template="debian",
+                group="site",
+                site=site,
+                now=NOW,
+            )
         served.tx(world.run_pass, site, NOW)
         yield served
 
@@ -54,8 +65,16 @@ def run(served: Served, *words: object, code: int = 0) -> str:
 
 def leave(tx: Tx, hostname: str) -> None:
     """The node of that name of farm goes home."""
-    [node] = [one for one in nodes.every(tx) if one.hostname == hostname and one.name != "none"
-              and (tx.scalar(select(t.vclusters.c.name).where(t.vclusters.c.id == one.vcluster_id)) == "farm")]
+    [node] = [
+        one
+        for one in nodes.every(tx)
+        if one.hostname == hostname
+        and one.name != "none"
+        and (
+            tx.scalar(select(t.vclusters.c.name).where(t.vclusters.c.id == one.vcluster_id))
+            == "farm"
+        )
+    ]
     holding.give_back(tx, node)
 
 
@@ -78,7 +97,9 @@ def test_an_owner_s_name_is_answered_at_once(served: Served, dns: DnsServer) -> 
 def test_names_lead_on_to_the_host_key(served: Served, dns: DnsServer, engine: Engine) -> None:
     def keyed(tx: Tx) -> None:
         for one in nodes.every(tx):
-            host_keys.put(tx, one.id, HostKey("ssh-ed25519", "AAAA"), order_id="1.1", salt="", now=NOW)
+            host_keys.put(
+                tx, one.id, HostKey("ssh-ed25519", "AAAA"), order_id="1.1", salt="", now=NOW
+            )
 
     in_transaction(engine, keyed)
     for name, target in (("www", "n1"), ("web", "www")):
@@ -108,8 +129,11 @@ def test_a_name_whose_node_has_left_dangles(served: Served, dns: DnsServer, engi
 
 
 def test_refusals_say_what_to_do(served: Served) -> None:
-    for words, why in ((("n9", "n1"), "host name"), (("www", "n9"), "no node and no name"),
-                       (("www", "example.org"), "[dns] external")):
+    for words, why in (
+        (("n9", "n1"), "host name"),
+        (("www", "n9"), "no node and no name"),
+        (("www", "example.org"), "[dns] external"),
+    ):
         assert why in run(served, "name", "add", *words, "--vcluster", "farm", code=1)
     assert "no name" in run(served, "name", "remove", "www", "--vcluster", "farm", code=1)
     with pytest.raises(ApiError, match="there is no vcluster"):
@@ -139,4 +163,3 @@ def test_names_end_with_their_vcluster(served: Served, engine: Engine) -> None:
 
     assert in_transaction(engine, end) == 0
     assert served.local.get("/vclusters/farm/names")["items"] == []
-

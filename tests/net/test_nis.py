@@ -1,4 +1,5 @@
-"""NIS: Debian's ypserv with a vcluster's accounts, asked by a node of the vcluster, and by other addresses."""
+"""NIS: Debian's ypserv with a vcluster's accounts, asked by a node of the vcluster, and by other
+addresses."""
 
 from __future__ import annotations
 
@@ -62,9 +63,11 @@ wait
 
 
 @pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
-    """A site with the vcluster farm of physics, whose two nodes run, and pool of chemistry; bob is in physics, carl in
-    chemistry."""
+def served(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Served]:
+    """A site with the vcluster farm of physics, whose two nodes run, and pool of chemistry; bob is
+    in physics, carl in chemistry."""
     with serving(pool, reactor, in_reactor, site) as served:
         served.tx(world.furnish, 4)
         served.tx(ldap_site.user, "ann", {"physics": "owner"})
@@ -72,16 +75,31 @@ def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site)
         served.tx(ldap_site.user, "vera", {"physics": "viewer"})
         served.tx(ldap_site.user, "carl", {"chemistry": "owner"})
         for name, group, size in (("farm", "physics", 2), ("pool", "chemistry", 1)):
-            served.tx(vclusters.create, name=name, size=size, template="debian", group=group, site=site, now=NOW)
+            served.tx(
+                vclusters.create,
+                name=name,
+                size=size,
+                template="debian",
+                group=group,
+                site=site,
+                now=NOW,
+            )
         served.tx(world.run_pass, site, NOW)
-        served.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.hostname.is_not(None)).values(
-            state=NodeState.ACTIVE)))
+        served.tx(
+            lambda tx: tx.execute(
+                update(t.nodes)
+                .where(t.nodes.c.hostname.is_not(None))
+                .values(state=NodeState.ACTIVE)
+            )
+        )
         yield served
 
 
 def exported(served: Served, folder: Path, name: str = "farm", code: int = 0) -> Any:
     result = CliRunner().invoke(
-        cod, ["--server", str(served.socket), "vcluster", "nis", name, "--dir", str(folder), "--json"])
+        cod,
+        ["--server", str(served.socket), "vcluster", "nis", name, "--dir", str(folder), "--json"],
+    )
     assert result.exit_code == code, result.output
     return result.output if code else json.loads(result.output)
 
@@ -91,27 +109,49 @@ def test_the_maps_say_what_the_ldap_tree_says(served: Served, tmp_path: Path) ->
     maps = value["maps"]
     assert value["domain"] == "farm.cod.test"
     assert maps["passwd.byname"] == [f"ann {ANN}", f"bob {BOB}"]
-    assert "physics physics:*:{}:ann,bob".format(
-        served.local.get("/groups/physics")["gid"]) in maps["group.byname"]
-    assert maps["netgroup"] == ["members (-,ann,) (-,bob,)", "nodes (n1.farm.cod.test,-,) (n2.farm.cod.test,-,)"]
+    assert (
+        "physics physics:*:{}:ann,bob".format(served.local.get("/groups/physics")["gid"])
+        in maps["group.byname"]
+    )
+    assert maps["netgroup"] == [
+        "members (-,ann,) (-,bob,)",
+        "nodes (n1.farm.cod.test,-,) (n2.farm.cod.test,-,)",
+    ]
     assert "ssh-" not in json.dumps(value)
     assert (tmp_path / "farm/maps/passwd.byname").read_text().splitlines() == maps["passwd.byname"]
-    for option, name in (("-h", "netgroup.byhost"), ("-u", "netgroup.byuser")):  # as Debian's own program makes them
-        done = subprocess.run(["/usr/lib/yp/revnetgroup", option], input="\n".join(maps["netgroup"]) + "\n",
-                              capture_output=True, text=True, check=True)
-        assert sorted(line.split() for line in done.stdout.splitlines()) == sorted(each.split() for each in maps[name])
+    # as Debian's own program makes them
+    for option, name in (("-h", "netgroup.byhost"), ("-u", "netgroup.byuser")):
+        done = subprocess.run(
+            ["/usr/lib/yp/revnetgroup", option],
+            input="\n".join(maps["netgroup"]) + "\n",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert sorted(line.split() for line in done.stdout.splitlines()) == sorted(
+            each.split() for each in maps[name]
+        )
 
 
-def test_an_ended_vcluster_shows_nothing_to_nobody(served: Served, tmp_path: Path, site: Site) -> None:
+def test_an_ended_vcluster_shows_nothing_to_nobody(
+    served: Served, tmp_path: Path, site: Site
+) -> None:
     served.tx(vclusters.delete, name="farm", site=site, now=NOW, actor="ann")
-    served.tx(lambda tx: tx.execute(update(t.vclusters).where(t.vclusters.c.name == "farm").values(
-        live_name=None, ended_at=NOW, state="ended")))
+    served.tx(
+        lambda tx: tx.execute(
+            update(t.vclusters)
+            .where(t.vclusters.c.name == "farm")
+            .values(live_name=None, ended_at=NOW, state="ended")
+        )
+    )
     value = exported(served, tmp_path / "farm")
     assert value["networks"] == value["securenets"] == value["access_rules"] == []
     assert {name: lines for name, lines in value["maps"].items() if lines} == {}
 
 
-def test_a_map_that_is_gone_is_removed_and_other_peoples_files_stay(served: Served, tmp_path: Path) -> None:
+def test_a_map_that_is_gone_is_removed_and_other_peoples_files_stay(
+    served: Served, tmp_path: Path
+) -> None:
     exported(served, tmp_path / "farm")
     (tmp_path / "farm/maps/auto.home").write_text("* nas:/home/&\n")
     exported(served, tmp_path / "farm")
@@ -125,17 +165,38 @@ def test_a_map_that_is_gone_is_removed_and_other_peoples_files_stay(served: Serv
 
 
 def test_makedbm_takes_groups_and_netgroups_of_many(tmp_path: Path) -> None:
-    tree, names = NodeTree(1, "farm", 1, "physics", 50001), [f"user{number:04}" for number in range(400)]
+    tree, names = (
+        NodeTree(1, "farm", 1, "physics", 50001),
+        [f"user{number:04}" for number in range(400)],
+    )
     base = ldap_tree.base("farm", "cod.test")
-    made = nis.maps([ldap_tree.group(tree, names, base), *ldap_tree.netgroups(tree, (), names, "cod.test", base)], {})
+    made = nis.maps(
+        [
+            ldap_tree.group(tree, names, base),
+            *ldap_tree.netgroups(tree, (), names, "cod.test", base),
+        ],
+        {},
+    )
     for name, called in (("group.byname", "physics"), ("netgroup", "members")):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in made[name]))
-        done = subprocess.run(["/usr/lib/yp/makedbm", str(tmp_path / name), str(tmp_path / f"{name}.db")],
-                              capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["/usr/lib/yp/makedbm", str(tmp_path / name), str(tmp_path / f"{name}.db")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert done.stderr == ""
-        taken = subprocess.run(["/usr/lib/yp/makedbm", "-u", str(tmp_path / f"{name}.db")], capture_output=True,
-                               text=True, check=True).stdout
-        assert re.findall(r"user\d+", "".join(made[name])) == names == sorted(re.findall(r"user\d+", taken))
+        taken = subprocess.run(
+            ["/usr/lib/yp/makedbm", "-u", str(tmp_path / f"{name}.db")],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert (
+            re.findall(r"user\d+", "".join(made[name]))
+            == names
+            == sorted(re.findall(r"user\d+", taken))
+        )
         assert f"{called}.2" in taken
     assert ":*:50001:" in made["group.byname"][1]
     assert made["netgroup"][0].endswith(" members.2")
@@ -144,35 +205,83 @@ def test_makedbm_takes_groups_and_netgroups_of_many(tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_ypserv_serves_members_to_the_vclusters_addresses_only(served: Served, tmp_path: Path) -> None:
+def test_ypserv_serves_members_to_the_vclusters_addresses_only(
+    served: Served, tmp_path: Path
+) -> None:
     if os.getuid():
         pytest.skip("namespaces need root")
-    nodes = {name: served.local.get(f"/vclusters/{name}")["nodes"][0]["address"] for name in ("farm", "pool")}
+    nodes = {
+        name: served.local.get(f"/vclusters/{name}")["nodes"][0]["address"]
+        for name in ("farm", "pool")
+    }
     folder = tmp_path / "inside"
     folder.mkdir()
-    with network(SERVER, [nodes["farm"], nodes["pool"], STRANGER], f"nis{os.getpid()}") as (own, others), open(
-            tmp_path / "log", "w+") as log:
+    with (
+        network(SERVER, [nodes["farm"], nodes["pool"], STRANGER], f"nis{os.getpid()}") as (
+            own,
+            others,
+        ),
+        open(tmp_path / "log", "w+") as log,
+    ):
         (tmp_path / "restart").write_text(RESTART)
-        env = os.environ | {"RESTART": f"sh {tmp_path}/restart", "COD_SERVER": str(served.socket),
-                            "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
+        env = os.environ | {
+            "RESTART": f"sh {tmp_path}/restart",
+            "COD_SERVER": str(served.socket),
+            "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        }
         server = subprocess.Popen(
-            ["ip", "netns", "exec", own, "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child",
-             "--propagation", "private", "sh", "-c", INSIDE.format(folder=folder, refresh=REFRESH)],
-            stdout=log, stderr=log, env=env)
+            [
+                "ip",
+                "netns",
+                "exec",
+                own,
+                "unshare",
+                "--mount",
+                "--uts",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                INSIDE.format(folder=folder, refresh=REFRESH),
+            ],
+            stdout=log,
+            stderr=log,
+            env=env,
+        )
 
         def inside(*words: str) -> subprocess.CompletedProcess[str]:
-            child = until(lambda: Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().strip(),
-                          (tmp_path / "log").read_text)
-            return subprocess.run(["nsenter", "-t", child, "-m", "-n", "-u", "-p", *words], capture_output=True,
-                                  text=True, check=False, env=env, timeout=60)
+            child = until(
+                lambda: Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().strip(),
+                (tmp_path / "log").read_text,
+            )
+            return subprocess.run(
+                ["nsenter", "-t", child, "-m", "-n", "-u", "-p", *words],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=env,
+                timeout=60,
+            )
 
         def asked(place: int, name: str, domain: str = "farm.cod.test") -> str:
-            done = subprocess.run(["ip", "netns", "exec", others[place], "ypcat", "-d", domain, "-h", SERVER, name],
-                                  capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(
+                ["ip", "netns", "exec", others[place], "ypcat", "-d", domain, "-h", SERVER, name],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
             return done.stdout if done.returncode == 0 else ""
 
         try:
-            until(lambda: inside("test", "-e", "/run/ready").returncode == 0, (tmp_path / "log").read_text, seconds=60)
+            until(
+                lambda: inside("test", "-e", "/run/ready").returncode == 0,
+                (tmp_path / "log").read_text,
+                seconds=60,
+            )
             assert sorted(asked(0, "passwd.byname").splitlines()) == [ANN, BOB]
             assert "(-,bob,)" in asked(0, "netgroup")
             for place in (1, 2):  # another vcluster's node, and an address of no vcluster
@@ -184,11 +293,18 @@ def test_ypserv_serves_members_to_the_vclusters_addresses_only(served: Served, t
             assert asked(0, "passwd.byname") == f"{ANN}\n"
             assert "bob" not in asked(0, "group.byname") + asked(0, "netgroup")
             assert inside("sh", str(REFRESH), "farm", "pool").returncode == 0
-            until(lambda: asked(1, "passwd.byname", "pool.cod.test").startswith("carl:"), (tmp_path / "log").read_text)
+            until(
+                lambda: asked(1, "passwd.byname", "pool.cod.test").startswith("carl:"),
+                (tmp_path / "log").read_text,
+            )
             assert asked(1, "passwd.byname") == asked(0, "passwd.byname", "pool.cod.test") == ""
 
-            assert inside("sh", str(REFRESH), "pool").returncode == 0  # farm is not named: it is served no longer
-            until(lambda: asked(1, "passwd.byname", "pool.cod.test").startswith("carl:"), (tmp_path / "log").read_text)
+            # farm is not named: it is served no longer
+            assert inside("sh", str(REFRESH), "pool").returncode == 0
+            until(
+                lambda: asked(1, "passwd.byname", "pool.cod.test").startswith("carl:"),
+                (tmp_path / "log").read_text,
+            )
             assert asked(0, "passwd.byname") == ""
         finally:
             server.kill()

@@ -1,4 +1,5 @@
-"""The NMP server and peers that wish it ill, or are merely slow: nobody else notices. And VCMs known by address."""
+"""The NMP server and peers that wish it ill, or are merely slow: nobody else notices. And VCMs
+known by address."""
 
 from __future__ import annotations
 
@@ -34,8 +35,14 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
-MEMBER = {"node": "node1", "hostname": "n1", "address": "10.77.128.1", "state": "prime", "template": "debian@1",
-          "type": "type1"}
+MEMBER = {
+    "node": "node1",
+    "hostname": "n1",
+    "address": "10.77.128.1",
+    "state": "prime",
+    "template": "debian@1",
+    "type": "type1",
+}
 
 
 @pytest.fixture
@@ -44,13 +51,34 @@ def ca(tmp_path: Path) -> Ca:
 
 
 @pytest.fixture
-def server(reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site, ca: Ca) -> Iterator[NmpServer]:
-    """A server with a TLS port and a plain one, and vclusters 'pool' and 'web'; its clock stands still."""
+def server(
+    reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site, ca: Ca
+) -> Iterator[NmpServer]:
+    """A server with a TLS port and a plain one, and vclusters 'pool' and 'web'; its clock stands
+    still."""
     in_transaction(engine, founded, site)
-    in_transaction(engine, vclusters.create, name="web", size=1, template="debian", group="site", site=site, now=NOW)
+    in_transaction(
+        engine,
+        vclusters.create,
+        name="web",
+        size=1,
+        template="debian",
+        group="site",
+        site=site,
+        now=NOW,
+    )
     in_transaction(engine, world.run_pass, site, NOW)
     listen = tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(reactor, pool, SiteRef(site), "cod1", listen, tls.identity, lambda: NOW, lambda effects: None)
+    served = NmpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        "cod1",
+        listen,
+        tls.identity,
+        lambda: NOW,
+        lambda effects: None,
+    )
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)
@@ -64,7 +92,9 @@ def client(server: NmpServer, engine: Engine, ca: Ca, tmp_path: Path) -> Iterato
     """Makes clients; those for whom no certificate is given speak plainly."""
     made: list[Client] = []
 
-    def make(issued: Issued | None, name: str = "pool", *, hello: bool = True, buffer: int = 0) -> Client:
+    def make(
+        issued: Issued | None, name: str = "pool", *, hello: bool = True, buffer: int = 0
+    ) -> Client:
         made.append(Client(server, ca, issued, tmp_path, buffer=buffer))
         if hello:
             assert isinstance(made[-1].answer(b.Hello(name, "test 1.0", 0)), b.Welcome)
@@ -81,13 +111,20 @@ def client(server: NmpServer, engine: Engine, ca: Ca, tmp_path: Path) -> Iterato
 def test_a_vcm_that_does_not_read_costs_little_and_holds_nobody_up(
     client: Make, server: NmpServer, engine: Engine, ca: Ca
 ) -> None:
-    server.ports[0].socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # or the kernel takes megabytes
+    # or the kernel takes megabytes
+    server.ports[0].socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
     slow = client(enrolled(engine, ca), buffer=65536)
     other = client(enrolled(engine, ca, "web"), "web")
     members = [MEMBER] * 600  # about 100 kB
     for number in range(30):
-        in_transaction(engine, store.owe, 1, "grant",
-                       {"request": number, "key": "k", "members": members, "expires": 1.0}, NOW)
+        in_transaction(
+            engine,
+            store.owe,
+            1,
+            "grant",
+            {"request": number, "key": "k", "members": members, "expires": 1.0},
+            NOW,
+        )
     session = server.sessions[1]
     until(lambda: session.sent and not session.has_room())
     assert isinstance(other.answer(b.Status()), b.Vcluster)
@@ -96,7 +133,9 @@ def test_a_vcm_that_does_not_read_costs_little_and_holds_nobody_up(
     assert [one[0].sequence for one in heard if one] == list(range(1, 31))
 
 
-def test_a_handshake_that_never_comes_ends(client: Make, server: NmpServer, in_reactor: Any) -> None:
+def test_a_handshake_that_never_comes_ends(
+    client: Make, server: NmpServer, in_reactor: Any
+) -> None:
     with socket.create_connection(("127.0.0.1", port(server))) as silent:
         silent.settimeout(60)
         until(lambda: server.connected)
@@ -185,10 +224,27 @@ def test_a_server_that_was_killed_does_not_hold_on_to_connections(
     in_transaction(engine, founded, site)
     issued = enrolled(engine, ca)
     for server in ("cod1", "cod2"):
-        in_transaction(engine, vcms.greet, vcluster="pool", serial=issued.serial, address="", about="", seen=0,
-                       server=server, now=NOW)
-        served = NmpServer(reactor, pool, SiteRef(site), "cod1", tls.listening(reactor, ca, [], 0), tls.identity,
-                           lambda: NOW + 1, lambda effects: None)
+        in_transaction(
+            engine,
+            vcms.greet,
+            vcluster="pool",
+            serial=issued.serial,
+            address="",
+            about="",
+            seen=0,
+            server=server,
+            now=NOW,
+        )
+        served = NmpServer(
+            reactor,
+            pool,
+            SiteRef(site),
+            "cod1",
+            tls.listening(reactor, ca, [], 0),
+            tls.identity,
+            lambda: NOW + 1,
+            lambda effects: None,
+        )
         in_reactor(served.startService)
         in_reactor(lambda: pool.run(lambda tx: None))  # behind what the start has queued
         in_reactor(served.stopService)
@@ -199,10 +255,13 @@ def test_a_server_that_was_killed_does_not_hold_on_to_connections(
 # ---------------------------------------------------------------- known by address
 
 
-def test_a_vcm_known_by_its_address_needs_no_certificate(client: Make, engine: Engine, ca: Ca) -> None:
+def test_a_vcm_known_by_its_address_needs_no_certificate(
+    client: Make, engine: Engine, ca: Ca
+) -> None:
     in_transaction(engine, vcms.enrol, vcluster="pool", serial="", address="127.0.0.1", now=NOW)
     assert isinstance(client(None).answer(b.Status()), b.Vcluster)
-    shown = client(ca.vcm("pool", datetime.now(UTC)), hello=False)  # the site's own, but not the one that was enrolled
+    # the site's own, but not the one that was enrolled
+    shown = client(ca.vcm("pool", datetime.now(UTC)), hello=False)
     shown.send(b.Hello("pool", "test", 0))
     assert shown.error().code == "identity"
     in_transaction(engine, vcms.enrol, vcluster="pool", serial="", address="127.0.0.9", now=NOW)
@@ -212,9 +271,13 @@ def test_a_vcm_known_by_its_address_needs_no_certificate(client: Make, engine: E
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1"])
-def test_a_vcm_with_a_certificate_has_to_show_it(client: Make, engine: Engine, ca: Ca, address: str) -> None:
+def test_a_vcm_with_a_certificate_has_to_show_it(
+    client: Make, engine: Engine, ca: Ca, address: str
+) -> None:
     issued = ca.vcm("pool", datetime.now(UTC))
-    in_transaction(engine, vcms.enrol, vcluster="pool", serial=issued.serial, address=address, now=NOW)
+    in_transaction(
+        engine, vcms.enrol, vcluster="pool", serial=issued.serial, address=address, now=NOW
+    )
     plain = client(None, hello=False)
     plain.send(b.Hello("pool", "test", 0))
     said = plain.error()
@@ -240,8 +303,16 @@ class Told:
     """A session as the server's look sees it."""
 
     def __init__(self, epoch: int, sent: int) -> None:
-        self.greeted, self.sent, self.said, self.left = Greeted(1, epoch, sent), sent, list[int](), ""
-        self.address, self.transport = "10.0.0.9", SimpleNamespace(abortConnection=lambda: self.leave("aborted"))
+        self.greeted, self.sent, self.said, self.left = (
+            Greeted(1, epoch, sent),
+            sent,
+            list[int](),
+            "",
+        )
+        self.address, self.transport = (
+            "10.0.0.9",
+            SimpleNamespace(abortConnection=lambda: self.leave("aborted")),
+        )
 
     def has_room(self) -> bool:
         return True
@@ -279,8 +350,16 @@ class Reads:
 @pytest.fixture
 def still(site: Site) -> NmpServer:
     """A server with no ports, on a clock that stands still."""
-    served = NmpServer(Clock(), Reads(), SiteRef(site), "cod1", lambda factory: [], tls.identity,  # type: ignore[arg-type]
-                       lambda: NOW, lambda effects: None)
+    served = NmpServer(
+        Clock(),
+        Reads(),
+        SiteRef(site),
+        "cod1",
+        lambda factory: [],
+        tls.identity,  # type: ignore[arg-type]
+        lambda: NOW,
+        lambda effects: None,
+    )
     served.startService()
     return served
 
@@ -326,7 +405,9 @@ def test_a_message_that_cannot_be_sent_is_its_vcm_s_trouble_alone(
     assert "cannot be sent" in caplog.text
 
 
-def test_a_bug_with_one_connection_does_not_end_the_sweep(still: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_with_one_connection_does_not_end_the_sweep(
+    still: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     one, other = Told(1, 0), Told(1, 0)
     still.connected.update({one, other})
     still.reactor.advance(nmp.SWEEP)

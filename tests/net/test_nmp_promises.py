@@ -1,4 +1,5 @@
-"""docs/nmp.md read as by somebody who trusts nothing in it: what it promises beyond what the other tests are about."""
+"""docs/nmp.md read as by somebody who trusts nothing in it: what it promises beyond what the other
+tests are about."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def line(site: Site) -> Line:
     return Line(site)
 
 
-def raw(line: Line, verb: str, body: bytes = b"", number: str = "r1", answers: str = "") -> list[tuple[str, b.Body]]:
+def raw(
+    line: Line, verb: str, body: bytes = b"", number: str = "r1", answers: str = ""
+) -> list[tuple[str, b.Body]]:
     """Say it as it stands; what is said to that, and which message it names."""
     line.session.dataReceived(encode(Message(verb, number, body, answers)))
     return [(message.answers, said) for message, said in line.heard()]
@@ -39,11 +42,15 @@ def named(line: Line, verb: str, body: bytes = b"", answers: str = "") -> tuple[
 
 
 def test_an_error_names_the_message_whatever_is_wrong_with_it(line: Line) -> None:
-    """A VCM that is newer than COD asks what COD does not know: it must not wait for an answer for ever."""
+    """A VCM that is newer than COD asks what COD does not know: it must not wait for an answer for
+    ever."""
     assert named(line, "dance") == ("r1", "unknown-verb")
     assert named(line, "extend", b"<extend/>") == ("r1", "invalid")
     assert named(line, "welcome") == ("r1", "out-of-state")
-    assert named(line, "hello", b'<hello vcluster="pool" vcm="x" seen="0"/>') == ("r1", "out-of-state")
+    assert named(line, "hello", b'<hello vcluster="pool" vcm="x" seen="0"/>') == (
+        "r1",
+        "out-of-state",
+    )
     assert named(line, "pong", b"<pong/>", answers="c99") == ("r1", "out-of-state")
     assert named(line, "ack", b'<ack sequence="99"/>') == ("r1", "out-of-state")
     assert not line.transport.disconnecting
@@ -75,15 +82,26 @@ def test_an_error_of_the_vcm_s_about_anything_is_heard(line: Line) -> None:
 @pytest.mark.parametrize("end", [b"\r\n", b"\n"])
 def test_a_line_has_at_most_so_many_bytes_however_it_ends(end: bytes) -> None:
     def frame(length: int) -> bytes:
-        return b"NMP/1.0 ping" + end + b"Message-Id: 1" + end + b"X: " + b"x" * (length - 3) + end + end
+        return (
+            b"NMP/1.0 ping"
+            + end
+            + b"Message-Id: 1"
+            + end
+            + b"X: "
+            + b"x" * (length - 3)
+            + end
+            + end
+        )
 
     (message,) = Decoder().feed(frame(LONGEST_LINE))
     assert message.verb == "ping"
-    for data in (frame(LONGEST_LINE + 1), frame(LONGEST_LINE + 1)[:LONGEST_LINE + 60]):
+    for data in (frame(LONGEST_LINE + 1), frame(LONGEST_LINE + 1)[: LONGEST_LINE + 60]):
         with pytest.raises(Fault, match="longer than 1024 bytes"):
             list(Decoder().feed(data))
     one_by_one = Decoder()
-    assert [each.verb for byte in frame(LONGEST_LINE) for each in one_by_one.feed(bytes([byte]))] == ["ping"]
+    assert [
+        each.verb for byte in frame(LONGEST_LINE) for each in one_by_one.feed(bytes([byte]))
+    ] == ["ping"]
 
 
 def test_so_many_headers_and_not_one_more() -> None:
@@ -97,14 +115,17 @@ def test_so_many_headers_and_not_one_more() -> None:
 
 
 def test_a_sentence_of_the_world_s_is_cut_to_what_may_be_said() -> None:
-    """A reason may be as long as what it quotes; a body that the other side has to refuse helps nobody."""
+    """A reason may be as long as what it quotes; a body that the other side has to refuse helps
+    nobody."""
     said = b.Refusal(1, "k", "4 nodes are wanted; " * 500)
     read = xml.read(Message("refusal", "1", xml.write(said), sequence=1))
     assert isinstance(read, b.Refusal)
     assert (len(read.reason), said.reason.startswith(read.reason)) == (2000, True)
 
 
-@pytest.mark.parametrize(("said", "meant"), [("yes", True), (" yes ", True), ("no", False), (" no", False)])
+@pytest.mark.parametrize(
+    ("said", "meant"), [("yes", True), (" yes ", True), ("no", False), (" no", False)]
+)
 def test_yes_is_yes_with_blanks_around_it(said: str, meant: bool) -> None:
     """The schema lets them be."""
     body = f'<request-nodes key="k" wait="{said}" spread="{said}"><wanted count="1"/></request-nodes>'.encode()
@@ -119,12 +140,17 @@ def test_a_certificate_is_not_cut() -> None:
 
 
 def test_a_request_without_a_key_of_its_own_is_none() -> None:
-    """All that have an empty one would be the same request; it stands for those that no VCM made."""
+    """All that have an empty one would be the same request; it stands for those that no VCM
+    made."""
     body = xml.write(b.RequestNodes("", (b.Wanted(1),)))
     with pytest.raises(Fault) as refused:
         xml.read(Message("request-nodes", "1", body))
     assert (refused.value.code, refused.value.fatal) == ("invalid", False)
-    xml.read(Message("grant", "1", xml.write(b.Grant(1, "", 0.0, (b.Member("n", "n", "", "prime", ""),)))))
+    xml.read(
+        Message(
+            "grant", "1", xml.write(b.Grant(1, "", 0.0, (b.Member("n", "n", "", "prime", ""),)))
+        )
+    )
 
 
 # ---------------------------------------------------------------- acknowledgements
@@ -143,8 +169,11 @@ def told(line: Line) -> list[Deferred[None]]:
 
 
 @pytest.mark.parametrize("order", [(5 + WINDOW, 7, 8), (7, 5 + WINDOW, 8), (8, 7, 5 + WINDOW)])
-def test_of_acknowledgements_in_any_order_the_highest_counts(line: Line, order: tuple[int, ...]) -> None:
-    """A VCM of many threads says them as they come; one that was passed over would leave the window full for ever."""
+def test_of_acknowledgements_in_any_order_the_highest_counts(
+    line: Line, order: tuple[int, ...]
+) -> None:
+    """A VCM of many threads says them as they come; one that was passed over would leave the window
+    full for ever."""
     held = told(line)
     line.say(*map(b.Ack, order))
     held.pop().callback(None)
@@ -165,7 +194,9 @@ def test_one_before_a_wrong_one_counts(line: Line, wrong: bytes) -> None:
 # ---------------------------------------------------------------- the newest connection
 
 
-def test_who_came_first_and_was_looked_up_last_gives_way(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_came_first_and_was_looked_up_last_gives_way(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two threads of the pool may finish in any order."""
     host = Line(site, hello=False).host
     waiting: list[Deferred[Greeted]] = []

@@ -44,11 +44,22 @@ def ca(tmp_path: Path) -> Ca:
 
 
 @pytest.fixture
-def server(reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site, ca: Ca) -> Iterator[NmpServer]:
+def server(
+    reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site, ca: Ca
+) -> Iterator[NmpServer]:
     in_transaction(engine, founded, site)
     listen = nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(reactor, pool, SiteRef(site), "cod1", listen, nmptls.identity, time.time, lambda effects: None,
-                       ca)
+    served = NmpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        "cod1",
+        listen,
+        nmptls.identity,
+        time.time,
+        lambda effects: None,
+        ca,
+    )
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)
@@ -58,8 +69,15 @@ def server(reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site
 def aged(engine: Engine, ca: Ca, server: NmpServer) -> Issued:
     """The certificate that counts, three quarters of its life ago."""
     issued = ca.vcm("pool", datetime.now(UTC) - AGED)
-    in_transaction(engine, vcms.enrol, vcluster="pool", serial=issued.serial, address="", now=NOW,
-                   ends_at=issued.ends_at)
+    in_transaction(
+        engine,
+        vcms.enrol,
+        vcluster="pool",
+        serial=issued.serial,
+        address="",
+        now=NOW,
+        ends_at=issued.ends_at,
+    )
     return issued
 
 
@@ -87,14 +105,22 @@ def welcomed(client: Client) -> Client:
 
 def asked(key: Any, name: str = "") -> b.Renew:
     subject = [x509.NameAttribute(x509.NameOID.COMMON_NAME, name)] if name else []
-    made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject)).sign(key, hashes.SHA256())
+    made = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name(subject))
+        .sign(key, hashes.SHA256())
+    )
     return b.Renew(b64encode(made.public_bytes(serialization.Encoding.DER)).decode())
 
 
 def got(key: ec.EllipticCurvePrivateKey, answer: b.Body) -> Issued:
     assert isinstance(answer, b.Renewed), answer
     certificate = x509.load_der_x509_certificate(b64decode(answer.certificate))
-    return Issued(credentials.key_pem(key), credentials.pem(certificate), serial_text(certificate.serial_number))
+    return Issued(
+        credentials.key_pem(key),
+        credentials.pem(certificate),
+        serial_text(certificate.serial_number),
+    )
 
 
 def serial(engine: Engine) -> str:
@@ -109,7 +135,10 @@ def test_both_count_until_the_new_one_is_shown(
     answer = vcm.answer(asked(key, "somebody else"))
     new = got(key, answer)
     assert isinstance(answer, b.Renewed)
-    assert credentials.pem(x509.load_der_x509_certificate(b64decode(answer.authority))) == ca.certificate
+    assert (
+        credentials.pem(x509.load_der_x509_certificate(b64decode(answer.authority)))
+        == ca.certificate
+    )
     names = x509.load_pem_x509_certificate(new.certificate).subject.rfc4514_string()
     assert names == "CN=pool", "of what is asked the key alone counts"
     assert vcm.answer(b.Ping()) == b.Pong(), "the connection goes on"
@@ -120,23 +149,34 @@ def test_both_count_until_the_new_one_is_shown(
     assert client(aged).error().code == "identity"
 
 
-def test_the_last_one_that_was_asked_for_is_the_one_that_counts(client: Callable[..., Client], aged: Issued) -> None:
+def test_the_last_one_that_was_asked_for_is_the_one_that_counts(
+    client: Callable[..., Client], aged: Issued
+) -> None:
     vcm, keys = welcomed(client(aged)), [credentials.new_key(), credentials.new_key()]
     first, second = (got(key, vcm.answer(asked(key))) for key in keys)
     assert client(first).error().code == "identity"
     welcomed(client(second))
 
 
-def test_what_is_no_request_is_refused_and_the_connection_goes_on(client: Callable[..., Client], aged: Issued) -> None:
+def test_what_is_no_request_is_refused_and_the_connection_goes_on(
+    client: Callable[..., Client], aged: Issued
+) -> None:
     vcm = welcomed(client(aged))
     rightly = b64decode(asked(credentials.new_key()).request)
     forged = b64encode(rightly[:-4] + bytes(each ^ 1 for each in rightly[-4:])).decode()
-    wrong = [asked(rsa.generate_private_key(65537, 2048)), asked(ec.generate_private_key(ec.SECP384R1())),
-             b.Renew("MIHm" * 20), b.Renew(forged)]
+    wrong = [
+        asked(rsa.generate_private_key(65537, 2048)),
+        asked(ec.generate_private_key(ec.SECP384R1())),
+        b.Renew("MIHm" * 20),
+        b.Renew(forged),
+    ]
     for each in wrong:
         answer = vcm.answer(each)
         assert isinstance(answer, b.Error)
-        assert (answer.code, "the request for a certificate" in answer.sentence) == ("invalid", True)
+        assert (answer.code, "the request for a certificate" in answer.sentence) == (
+            "invalid",
+            True,
+        )
     assert vcm.answer(b.Ping()) == b.Pong()
 
 
@@ -144,8 +184,15 @@ def test_a_young_certificate_is_not_renewed(
     client: Callable[..., Client], engine: Engine, ca: Ca, aged: Issued
 ) -> None:
     issued = ca.vcm("pool", datetime.now(UTC))
-    in_transaction(engine, vcms.enrol, vcluster="pool", serial=issued.serial, address="", now=NOW,
-                   ends_at=issued.ends_at)
+    in_transaction(
+        engine,
+        vcms.enrol,
+        vcluster="pool",
+        serial=issued.serial,
+        address="",
+        now=NOW,
+        ends_at=issued.ends_at,
+    )
     answer = welcomed(client(issued)).answer(asked(credentials.new_key()))
     assert isinstance(answer, b.Error)
     assert (answer.code, "would last no longer" in answer.sentence) == ("refused", True)
@@ -196,7 +243,12 @@ def test_a_server_that_runs_for_years_shows_one_that_has_not_ended(ca: Ca) -> No
     tls = nmptls.ServerTls(ca, ["127.0.0.1"], lambda: time.time() + days[0] * 86400)
     shown = []
     for days[0] in (0, 400, 420, 900):
-        assert tls.serverConnectionForTLS(SimpleNamespace(factory=SimpleNamespace(wrappedFactory=None))) is not None
+        assert (
+            tls.serverConnectionForTLS(
+                SimpleNamespace(factory=SimpleNamespace(wrappedFactory=None))
+            )
+            is not None
+        )
         shown.append(tls._options.certificate.serial_number)
     assert shown[0] == shown[1] != shown[2] != shown[3] != shown[0]
 
@@ -206,7 +258,12 @@ def test_a_certificate_made_by_a_clock_that_was_ahead_is_not_shown_for_long(ca: 
     tls = nmptls.ServerTls(ca, ["127.0.0.1"], lambda: time.time() + ahead[0])
     begins = []
     for ahead[0] in (86400.0, 0.0, -60.0):
-        assert tls.serverConnectionForTLS(SimpleNamespace(factory=SimpleNamespace(wrappedFactory=None))) is not None
+        assert (
+            tls.serverConnectionForTLS(
+                SimpleNamespace(factory=SimpleNamespace(wrappedFactory=None))
+            )
+            is not None
+        )
         begins.append(tls._options.certificate.not_valid_before_utc.timestamp() - time.time())
     assert begins[0] > 0 > begins[1] == pytest.approx(begins[2], abs=60.0)
 
@@ -228,7 +285,9 @@ def vcm(tmp_path: Path, server: NmpServer, aged: Issued, ca: Ca) -> Iterator[Vcm
 
 
 @pytest.mark.slow
-def test_a_vcm_renews_and_comes_again_by_itself_and_after_a_kill(vcm: Vcm, engine: Engine, aged: Issued) -> None:
+def test_a_vcm_renews_and_comes_again_by_itself_and_after_a_kill(
+    vcm: Vcm, engine: Engine, aged: Issued
+) -> None:
     vcm.start()
     vcm.connects(2)
     assert "the certificate is renewed, until" in vcm.log()
@@ -245,13 +304,23 @@ def test_a_vcm_renews_and_comes_again_by_itself_and_after_a_kill(vcm: Vcm, engin
 
 
 @pytest.mark.slow
-def test_killed_before_it_could_write_it_goes_on_with_the_old_one(vcm: Vcm, engine: Engine, aged: Issued) -> None:
+def test_killed_before_it_could_write_it_goes_on_with_the_old_one(
+    vcm: Vcm, engine: Engine, aged: Issued
+) -> None:
     """Go on as if the VCM had never asked: what COD has signed is worth nothing."""
     vcm.start()
     vcm.connects(2)
     vcm.end(signal.SIGKILL)
     (vcm.folder / "vcm.crt.renewed").unlink()
-    in_transaction(engine, vcms.enrol, vcluster="pool", serial=aged.serial, address="", now=NOW, ends_at=aged.ends_at)
+    in_transaction(
+        engine,
+        vcms.enrol,
+        vcluster="pool",
+        serial=aged.serial,
+        address="",
+        now=NOW,
+        ends_at=aged.ends_at,
+    )
     vcm.start()
     vcm.connects(4)
     until(lambda: serial(engine) != aged.serial, vcm.log)

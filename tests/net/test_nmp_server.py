@@ -1,4 +1,5 @@
-"""The NMP server over real TLS on loopback: a VCM's service on the other end, foreign certificates, and rubbish."""
+"""The NMP server over real TLS on loopback: a VCM's service on the other end, foreign certificates,
+and rubbish."""
 
 from __future__ import annotations
 
@@ -55,14 +56,25 @@ def server(
 ) -> Iterator[NmpServer]:
     """A server at a free port of loopback; its clock stands still."""
     listen = tls.listening(reactor, ca, ["127.0.0.1"], 0)
-    served = NmpServer(reactor, pool, SiteRef(site), "cod1", listen, tls.identity, lambda: NOW, lambda effects: None)
+    served = NmpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        "cod1",
+        listen,
+        tls.identity,
+        lambda: NOW,
+        lambda effects: None,
+    )
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)
 
 
 @pytest.fixture
-def client(server: NmpServer, engine: Engine, site: Site, ca: Ca, tmp_path: Path) -> Iterator[Callable[..., Client]]:
+def client(
+    server: NmpServer, engine: Engine, site: Site, ca: Ca, tmp_path: Path
+) -> Iterator[Callable[..., Client]]:
     """Makes clients of the vcluster 'pool', which have said hello unless they are told not to."""
     in_transaction(engine, founded, site)
     made: list[Client] = []
@@ -94,7 +106,8 @@ def test_a_certificate_speaks_for_its_own_vcluster_only(
     other = client(ca.vcm("web", datetime.now(UTC)), hello=False)
     other.send(b.Hello("pool", "test", 0))
     assert (other.error().code, other.hear() is None or other.hear() is None) == ("identity", True)
-    own = client(ca.vcm("pool", datetime.now(UTC)), hello=False)  # of the site's CA, but not the one that is enrolled
+    # of the site's CA, but not the one that is enrolled
+    own = client(ca.vcm("pool", datetime.now(UTC)), hello=False)
     own.send(b.Hello("pool", "test", 0))
     assert own.error().code == "identity"
     client()
@@ -121,15 +134,19 @@ def farewell(vcm: Client) -> str:
 def test_revoked_and_enrolled_again_the_old_connection_hears_why_and_the_new_one_stays(
     client: Callable[..., Client], engine: Engine, ca: Ca, server: NmpServer
 ) -> None:
-    """The numbers of connections began again, so that the newcomer was taken for the older one and sent away."""
+    """The numbers of connections began again, so that the newcomer was taken for the older one and
+    sent away."""
     old = [client() for _ in range(3)][-1]
     in_transaction(engine, vcms.revoke, vcluster="pool")
     assert farewell(old) == "the VCM was revoked"
     lingering = client(enrolled(engine, ca, now=NOW + 1))
     in_transaction(engine, vcms.revoke, vcluster="pool")
     new = client(enrolled(engine, ca, now=NOW + 2))  # while the one before is still connected
-    assert farewell(lingering) in ("the VCM was revoked", "the VCM was enrolled anew",
-                                   "a newer connection has taken its place")
+    assert farewell(lingering) in (
+        "the VCM was revoked",
+        "the VCM was enrolled anew",
+        "a newer connection has taken its place",
+    )
     assert isinstance(new.answer(b.Status()), b.Vcluster)
 
 
@@ -151,15 +168,29 @@ def _reached(server: NmpServer, ca: Ca, issued: Issued, folder: Path) -> None:
         raise ConnectionError
 
 
-@pytest.mark.parametrize(("kind", "said"), [
-    ("expired", "certificate verify failed"), ("other CA", "certificate verify failed"), ("server's", "verify failed")])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("expired", "certificate verify failed"),
+        ("other CA", "certificate verify failed"),
+        ("server's", "verify failed"),
+    ],
+)
 def test_a_handshake_is_refused_without_a_valid_certificate(
-    server: NmpServer, engine: Engine, ca: Ca, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, said: str
+    server: NmpServer,
+    engine: Engine,
+    ca: Ca,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    said: str,
 ) -> None:
     stranger = Ca(tmp_path / "stranger", "other")
-    issued = {"expired": ca.vcm("pool", datetime.now(UTC) - timedelta(days=500)),
-              "other CA": stranger.vcm("pool", datetime.now(UTC)),
-              "server's": ca.server([], datetime.now(UTC))}[kind]  # is none for a client
+    issued = {
+        "expired": ca.vcm("pool", datetime.now(UTC) - timedelta(days=500)),
+        "other CA": stranger.vcm("pool", datetime.now(UTC)),
+        "server's": ca.server([], datetime.now(UTC)),
+    }[kind]  # is none for a client
     with pytest.raises((ssl.SSLError, ConnectionError)):
         _reached(server, ca, issued, tmp_path)
     until(lambda: "shut out in the TLS handshake" in caplog.text)
@@ -182,7 +213,9 @@ def test_a_certificate_that_ends_while_it_is_connected(
 # ---------------------------------------------------------------- asking, and what is owed
 
 
-def test_a_request_is_made_once_however_often_it_is_said(client: Callable[..., Client], engine: Engine) -> None:
+def test_a_request_is_made_once_however_often_it_is_said(
+    client: Callable[..., Client], engine: Engine
+) -> None:
     vcm = client()
     asked = b.RequestNodes("k1", (b.Wanted(2),), reason="jobs wait")
     first, second = vcm.answer(asked), vcm.answer(asked)
@@ -193,16 +226,29 @@ def test_a_request_is_made_once_however_often_it_is_said(client: Callable[..., C
     withdrawn = vcm.answer(b.Withdraw(first.request))
     assert isinstance(withdrawn, b.Request)
     assert (withdrawn.key, withdrawn.state) == ("k1", "withdrawn")
-    assert vcm.answer(b.Withdraw(first.request)) == replace(withdrawn, state="withdrawn", reason=withdrawn.reason)
+    assert vcm.answer(b.Withdraw(first.request)) == replace(
+        withdrawn, state="withdrawn", reason=withdrawn.reason
+    )
 
 
 def test_what_belongs_to_other_vclusters_is_not_there(
     client: Callable[..., Client], engine: Engine, site: Site
 ) -> None:
     vcm = client()
-    in_transaction(engine, vclusters.create, name="web", size=1, template="debian", group="site", site=site, now=NOW)
+    in_transaction(
+        engine,
+        vclusters.create,
+        name="web",
+        size=1,
+        template="debian",
+        group="site",
+        site=site,
+        now=NOW,
+    )
     in_transaction(engine, world.run_pass, site, NOW)
-    theirs = in_transaction(engine, vclusters.resize, name="web", size=2, site=site, now=NOW, actor="x")
+    theirs = in_transaction(
+        engine, vclusters.resize, name="web", size=2, site=site, now=NOW, actor="x"
+    )
     assert theirs is not None
     for body in (b.RequestStatus(3), b.Withdraw(3), b.ReclaimAnswer(1, (b.Named("n1"),))):
         answer = vcm.answer(body)
@@ -219,26 +265,40 @@ def test_a_request_of_thousands_of_tuples_is_not_even_looked_up(
     monkeypatch.setattr(requests, "submit", lambda *words: pytest.fail("it was looked up"))
     answer = vcm.answer(b.RequestNodes("k", (b.Wanted(1, "a"),) * 101))
     assert isinstance(answer, b.Error)
-    assert (answer.code, answer.sentence) == ("refused", "a request has at most 100 tuples, not 101")
+    assert (answer.code, answer.sentence) == (
+        "refused",
+        "a request has at most 100 tuples, not 101",
+    )
 
 
-def test_another_group_s_template_is_not_there(client: Callable[..., Client], engine: Engine) -> None:
+def test_another_group_s_template_is_not_there(
+    client: Callable[..., Client], engine: Engine
+) -> None:
     """Offer a VCM the templates of its group and of the site alone, like everybody."""
     vcm = client()
 
     def templates(tx: Tx) -> None:
         for name in ("theirs", "ours"):
-            group = groups.create(tx, name=name, priority=1, default_lease=None, max_lease=None, now=NOW)
-            tx.execute(update(t.config_templates).where(t.config_templates.c.id == world.add_template(tx, name)).values(
-                group_id=group.id, name=f"{name}/{name}"))
+            group = groups.create(
+                tx, name=name, priority=1, default_lease=None, max_lease=None, now=NOW
+            )
+            tx.execute(
+                update(t.config_templates)
+                .where(t.config_templates.c.id == world.add_template(tx, name))
+                .values(group_id=group.id, name=f"{name}/{name}")
+            )
         tx.execute(update(t.vclusters).values(group_id=group.id))
 
     in_transaction(engine, templates)
     answer = vcm.answer(b.RequestNodes("k1", (b.Wanted(1), b.Wanted(1, "theirs/theirs@1"))))
     assert isinstance(answer, b.Error)
     assert (answer.code, answer.sentence) == (
-        "refused", "there is no template 'theirs/theirs@1' for group ours: its nodes run its own templates that are "
-        "not retired, and the site's")
+        "refused",
+        (
+            "there is no template 'theirs/theirs@1' for group ours: its nodes run its own templates"
+            " that are not retired, and the site's"
+        ),
+    )
     for key, template in (("k2", "ours"), ("k3", "debian@1"), ("k4", "")):
         assert isinstance(vcm.answer(b.RequestNodes(key, (b.Wanted(1, template),))), b.Request)
 
@@ -254,13 +314,19 @@ def test_what_it_says_about_itself_is_one_line_of_the_log(
     until(lambda: "VCM of pool says: no line of ours" in caplog.messages, lambda: caplog.messages)
 
 
-def test_how_far_a_disk_is_written(client: Callable[..., Client], engine: Engine, site: Site) -> None:
+def test_how_far_a_disk_is_written(
+    client: Callable[..., Client], engine: Engine, site: Site
+) -> None:
     vcm = client()
     vcm.answer(b.RequestNodes("k", (b.Wanted(1),)))
     in_transaction(engine, world.run_pass, site, NOW)
 
     def written(tx: Tx, done: int) -> None:
-        tx.execute(update(t.nodes).where(t.nodes.c.state == "prime").values(progress_done=done, progress_total=100))
+        tx.execute(
+            update(t.nodes)
+            .where(t.nodes.c.state == "prime")
+            .values(progress_done=done, progress_total=100)
+        )
 
     told = []
     for done in (40, 70):
@@ -269,7 +335,9 @@ def test_how_far_a_disk_is_written(client: Callable[..., Client], engine: Engine
             assert heard[1] is not None
         told.append(heard[1])
     assert [(one.phase, one.done, one.total) for one in told if isinstance(one, b.Progress)] == [
-        ("prime", 40, 100), ("prime", 70, 100)]
+        ("prime", 40, 100),
+        ("prime", 70, 100),
+    ]
 
 
 def test_the_history_says_why_a_vcm_gave_a_node_back(
@@ -283,7 +351,9 @@ def test_the_history_says_why_a_vcm_gave_a_node_back(
     assert heard[0] is not None
     vcm.send(b.Ack(heard[0].sequence))
     (member,) = heard[1].members
-    assert isinstance(vcm.answer(b.ReleaseNodes((b.Named(member.hostname),), "idle\nfor 600 s")), b.Done)
+    assert isinstance(
+        vcm.answer(b.ReleaseNodes((b.Named(member.hostname),), "idle\nfor 600 s")), b.Done
+    )
 
     def cause(tx: Tx) -> str:
         node = node_rows.by_name(tx, member.node)
@@ -299,10 +369,14 @@ def _held(tx: Tx, name: str) -> int:
     return vcluster_rows.held(tx, vcluster.id)
 
 
-def test_what_is_owed_is_sent_until_it_is_acknowledged(client: Callable[..., Client], engine: Engine) -> None:
+def test_what_is_owed_is_sent_until_it_is_acknowledged(
+    client: Callable[..., Client], engine: Engine
+) -> None:
     vcm = client()
     for number in range(3):
-        in_transaction(engine, store.owe, 1, "lease", {"event": "warning", "expires": float(number)}, NOW)
+        in_transaction(
+            engine, store.owe, 1, "lease", {"event": "warning", "expires": float(number)}, NOW
+        )
     heard = [vcm.hear() for _ in range(3)]
     assert [one[0].sequence for one in heard if one] == [1, 2, 3]
     vcm.send(b.Ack(2))
@@ -314,7 +388,9 @@ def test_what_is_owed_is_sent_until_it_is_acknowledged(client: Callable[..., Cli
     assert (one[0].sequence, one[1]) == (3, b.Lease("warning", 2.0))
 
 
-def test_an_acknowledgement_from_the_future_is_refused(client: Callable[..., Client], engine: Engine) -> None:
+def test_an_acknowledgement_from_the_future_is_refused(
+    client: Callable[..., Client], engine: Engine
+) -> None:
     vcm = client(seen=10**9)  # nor is such a memory believed
     in_transaction(engine, store.owe, 1, "lease", {"event": "ended", "expires": 1.0}, NOW)
     assert vcm.hear() is not None
@@ -342,12 +418,15 @@ def test_the_whole_picture(client: Callable[..., Client], engine: Engine) -> Non
 # ---------------------------------------------------------------- rubbish
 
 
-@pytest.mark.parametrize(("data", "code"), [
-    (b"GET / HTTP/1.1\r\n\r\n", "malformed"),
-    (b"NMP/1.0 status\r\nMessage-Id: 1\r\n\r\n<status/>", "out-of-state"),
-    (b"NMP/9.0 hello\r\nMessage-Id: 1\r\n\r\n", "version"),
-    (b"NMP/1.0 hello\r\nMessage-Id: 1\r\nContent-Length: 99999999\r\n\r\n", "too-large"),
-])
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "malformed"),
+        (b"NMP/1.0 status\r\nMessage-Id: 1\r\n\r\n<status/>", "out-of-state"),
+        (b"NMP/9.0 hello\r\nMessage-Id: 1\r\n\r\n", "version"),
+        (b"NMP/1.0 hello\r\nMessage-Id: 1\r\nContent-Length: 99999999\r\n\r\n", "too-large"),
+    ],
+)
 def test_what_ends_a_connection(client: Callable[..., Client], data: bytes, code: str) -> None:
     vcm = client(hello=False)
     vcm.socket.sendall(data)
@@ -356,15 +435,27 @@ def test_what_ends_a_connection(client: Callable[..., Client], data: bytes, code
         pass
 
 
-@pytest.mark.parametrize(("frame", "code"), [
-    (b"NMP/1.0 dance\r\nMessage-Id: 1\r\n\r\n", "unknown-verb"),
-    (b"NMP/1.0 grant\r\nMessage-Id: 1\r\n\r\n", "out-of-state"),
-    (b"NMP/1.0 extend\r\nMessage-Id: 1\r\n\r\n<extend/>", "invalid"),
-    (b"NMP/1.0 status\r\nMessage-Id: 1\r\n\r\n" + b"<status>" * 3000 + b"</status>" * 3000, "invalid"),
-    (b"NMP/1.0 request-nodes\r\nMessage-Id: 1\r\n\r\n<request-nodes key='k'><wanted count='1'><requires>"
-     + b"<cpu/>" * 8000 + b"</requires></wanted></request-nodes>", "refused"),
-    (b"NMP/1.0 extend\r\nMessage-Id: 1\r\n\r\n<!DOCTYPE extend []><extend seconds='9'/>", "invalid"),
-])
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"NMP/1.0 dance\r\nMessage-Id: 1\r\n\r\n", "unknown-verb"),
+        (b"NMP/1.0 grant\r\nMessage-Id: 1\r\n\r\n", "out-of-state"),
+        (b"NMP/1.0 extend\r\nMessage-Id: 1\r\n\r\n<extend/>", "invalid"),
+        (
+            b"NMP/1.0 status\r\nMessage-Id: 1\r\n\r\n" + b"<status>" * 3000 + b"</status>" * 3000,
+            "invalid",
+        ),
+        (
+            b"NMP/1.0 request-nodes\r\nMessage-Id: 1\r\n\r\n<request-nodes key='k'><wanted"
+            b" count='1'><requires>" + b"<cpu/>" * 8000 + b"</requires></wanted></request-nodes>",
+            "refused",
+        ),
+        (
+            b"NMP/1.0 extend\r\nMessage-Id: 1\r\n\r\n<!DOCTYPE extend []><extend seconds='9'/>",
+            "invalid",
+        ),
+    ],
+)
 def test_what_a_connection_survives(client: Callable[..., Client], frame: bytes, code: str) -> None:
     vcm = client()
     head, _, body = frame.partition(b"\r\n\r\n")
@@ -375,15 +466,19 @@ def test_what_a_connection_survives(client: Callable[..., Client], frame: bytes,
 
 def test_a_rule_s_no_is_told(client: Callable[..., Client]) -> None:
     vcm = client()
-    for body, says in ((b.RequestNodes("k", (b.Wanted(100_000),)), "addresses"),
-                       (b.RequestNodes("k", (b.Wanted(1, "nosuch"),)), "no template"),
-                       (b.ReleaseNodes((b.Named("n1"),)), "no node left")):
+    for body, says in (
+        (b.RequestNodes("k", (b.Wanted(100_000),)), "addresses"),
+        (b.RequestNodes("k", (b.Wanted(1, "nosuch"),)), "no template"),
+        (b.ReleaseNodes((b.Named("n1"),)), "no node left"),
+    ):
         answer = vcm.answer(body)
         assert isinstance(answer, b.Error)
         assert says in answer.sentence
 
 
-def test_a_flood_is_answered_with_refusals(client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_is_answered_with_refusals(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "RATE", 0.0)  # however long we take for sending it
     vcm = client()
     for _ in range(int(limits.BURST) + 50):
@@ -391,7 +486,9 @@ def test_a_flood_is_answered_with_refusals(client: Callable[..., Client], monkey
     assert vcm.error().code == "too-many"
 
 
-def test_a_silent_stranger_is_shown_out(client: Callable[..., Client], server: NmpServer, in_reactor: Any) -> None:
+def test_a_silent_stranger_is_shown_out(
+    client: Callable[..., Client], server: NmpServer, in_reactor: Any
+) -> None:
     vcm = client(hello=False)
     vcm.socket.sendall(b"NMP/1.0 he")
     until(lambda: bool(server.connected))
@@ -412,14 +509,18 @@ class Toy:
 
     def look(self, members: Any, coming: Counter[str], now: float) -> Demand:
         more = self.want - len(members) - coming.total()
-        return Demand({ANY: max(0, more)}, tuple(sorted(members)[self.want:]), withdraw={"": max(0, -more)},
-                      why="told to")
+        return Demand(
+            {ANY: max(0, more)},
+            tuple(sorted(members)[self.want :]),
+            withdraw={"": max(0, -more)},
+            why="told to",
+        )
 
     def add(self, member: b.Member) -> None:
         self.members[member.hostname] = member.address
 
     def choose(self, reclaim: b.Reclaim, members: Any, now: float) -> list[b.Named]:
-        return [b.Named(name) for name in sorted(members)[-reclaim.count:]]
+        return [b.Named(name) for name in sorted(members)[-reclaim.count :]]
 
     def remove(self, member: b.Member, lost: bool) -> None:
         self.members.pop(member.hostname, None)
@@ -427,7 +528,13 @@ class Toy:
 
 @pytest.fixture
 def keep(
-    reactor: Any, in_reactor: Any, server: NmpServer, engine: Engine, site: Site, ca: Ca, tmp_path: Path
+    reactor: Any,
+    in_reactor: Any,
+    server: NmpServer,
+    engine: Engine,
+    site: Site,
+    ca: Ca,
+    tmp_path: Path,
 ) -> Iterator[Callable[[], tuple[VcmService, Toy]]]:
     in_transaction(engine, founded, site)
     issued = enrolled(engine, ca)
@@ -437,7 +544,9 @@ def keep(
 
     def make() -> tuple[VcmService, Toy]:
         toy = Toy()
-        connect = over_tls(reactor, [("127.0.0.1", port(server))], issued.certificate, issued.key, ca.certificate)
+        connect = over_tls(
+            reactor, [("127.0.0.1", port(server))], issued.certificate, issued.key, ca.certificate
+        )
         options = Options("pool", "toy 1.0", tmp_path / "state.json", interval=0.05)
         service = VcmService(reactor, threads, options, toy, connect, time.time)
         in_reactor(service.startService)
@@ -456,7 +565,9 @@ def _pass(engine: Engine, site: Site) -> None:
     in_transaction(engine, world.arrive, NOW)
 
 
-def test_a_pool_grows_and_shrinks(keep: Callable[[], tuple[VcmService, Toy]], engine: Engine, site: Site) -> None:
+def test_a_pool_grows_and_shrinks(
+    keep: Callable[[], tuple[VcmService, Toy]], engine: Engine, site: Site
+) -> None:
     _, toy = keep()
     until(lambda: toy.members.keys() == {"n1"})  # with no memory, it learns what there is
     toy.want = 3

@@ -1,4 +1,5 @@
-"""One VCM's connection on a clock that is moved and a transport that is looked into: limits, silence, backpressure."""
+"""One VCM's connection on a clock that is moved and a transport that is looked into: limits,
+silence, backpressure."""
 
 from __future__ import annotations
 
@@ -29,11 +30,14 @@ from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, e
 from cod.wire.nmp.protocol import MOST_OPEN
 
 KEEPALIVE = 30.0
-VCLUSTER = Vcluster(1, "pool", 1, "active", 1, 1, 1, "", "lab", 60.0, None, None, None, None, 0.0, None)
+VCLUSTER = Vcluster(
+    1, "pool", 1, "active", 1, 1, 1, "", "lab", 60.0, None, None, None, None, 0.0, None
+)
 
 
 class Host:
-    """What a session needs of its server. Flows are answered at once, unless `held` collects them."""
+    """What a session needs of its server. Flows are answered at once, unless `held` collects
+    them."""
 
     def __init__(self, site: Site) -> None:
         self.reactor, self.site, self.server = Clock(), SiteRef(site), "cod1"
@@ -151,15 +155,21 @@ def test_the_welcome_says_where_cod_stands(stranger: Line) -> None:
 
 
 def test_a_hello_that_is_too_long_is_not_read(stranger: Line) -> None:
-    stranger.session.dataReceived(b"NMP/1.0 hello\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_HELLO + 1))
+    stranger.session.dataReceived(
+        b"NMP/1.0 hello\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_HELLO + 1)
+    )
     assert stranger.errors() == ["too-large"]
     assert stranger.transport.disconnecting
 
 
-@pytest.mark.parametrize("frame", [
-    b"NMP/1.0 dance\r\nMessage-Id: 1\r\n\r\n", b"NMP/1.0 welcome\r\nMessage-Id: 1\r\n\r\n",
-    b"NMP/1.0 hello\r\nMessage-Id: 1\r\nContent-Length: 8\r\n\r\n<hello/>",
-])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"NMP/1.0 dance\r\nMessage-Id: 1\r\n\r\n",
+        b"NMP/1.0 welcome\r\nMessage-Id: 1\r\n\r\n",
+        b"NMP/1.0 hello\r\nMessage-Id: 1\r\nContent-Length: 8\r\n\r\n<hello/>",
+    ],
+)
 def test_every_fault_ends_what_has_not_begun(stranger: Line, frame: bytes) -> None:
     stranger.session.dataReceived(frame)
     assert len(stranger.errors()) == 1
@@ -196,7 +206,9 @@ def test_empty_lines_before_the_hello_win_no_time(stranger: Line) -> None:
 def test_who_comes_again_and_again_is_sent_away_for_a_while(site: Site) -> None:
     host = Host(site)
     for _ in range(int(HELLOS[1])):
-        assert isinstance(Line(site, hello=False, host=host).ask(b.Hello("pool", "test", 0)), b.Welcome)
+        assert isinstance(
+            Line(site, hello=False, host=host).ask(b.Hello("pool", "test", 0)), b.Welcome
+        )
     ran = len(host.ran)
     late = Line(site, hello=False, host=host)
     late.say(b.Hello("pool", "test", 0))
@@ -205,7 +217,9 @@ def test_who_comes_again_and_again_is_sent_away_for_a_while(site: Site) -> None:
     assert "greet" not in host.ran[ran:]  # no transaction
     host.reactor.advance(1.0)
     assert isinstance(Line(site, hello=False, host=host).ask(b.Hello("pool", "test", 0)), b.Welcome)
-    assert isinstance(Line(site, hello=False, host=Host(site)).ask(b.Hello("pool", "test", 0)), b.Welcome)
+    assert isinstance(
+        Line(site, hello=False, host=Host(site)).ask(b.Hello("pool", "test", 0)), b.Welcome
+    )
 
 
 def test_what_a_vcm_may_say_does_not_begin_anew_with_a_connection(site: Site) -> None:
@@ -245,8 +259,12 @@ def test_a_vcm_that_goes_while_it_is_looked_up_is_noted_as_gone(stranger: Line) 
     assert stranger.host.sessions == {}
 
 
-def test_who_was_shut_out_in_the_handshake_is_written_down(stranger: Line, caplog: pytest.LogCaptureFixture) -> None:
-    stranger.session.connectionLost(Failure(OSError([("SSL routines", "", "certificate has expired")])))
+def test_who_was_shut_out_in_the_handshake_is_written_down(
+    stranger: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger.session.connectionLost(
+        Failure(OSError([("SSL routines", "", "certificate has expired")]))
+    )
     assert "10.0.0.9 was shut out in the TLS handshake: certificate has expired" in caplog.text
 
 
@@ -272,7 +290,9 @@ def test_costly_questions_have_a_rate_of_their_own(line: Line) -> None:
     assert isinstance(line.ask(b.Status()), b.Vcluster)
 
 
-def test_who_only_makes_faults_is_shown_out_and_fills_no_log(line: Line, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_only_makes_faults_is_shown_out_and_fills_no_log(
+    line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(150):
         line.session.dataReceived(b"NMP/1.0 dance\r\nMessage-Id: 1\r\n\r\n")
     assert len(line.errors()) == 101
@@ -285,7 +305,8 @@ def test_who_only_makes_faults_is_shown_out_and_fills_no_log(line: Line, caplog:
 
 def test_a_body_of_a_vcm_s_is_limited(line: Line) -> None:
     line.session.dataReceived(
-        b"NMP/1.0 release-nodes\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_BODY + 1))
+        b"NMP/1.0 release-nodes\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_BODY + 1)
+    )
     assert line.errors() == ["too-large"]
 
 
@@ -368,7 +389,8 @@ def test_who_does_not_acknowledge_is_told_no_more(line: Line) -> None:
     line.say(b.Ack(6), b.Ack(7), b.Ack(8), b.Ack(9))
     line.host.held.pop().callback(None)
     line.host.held.pop().callback(None)
-    assert line.host.ran.count("spoken") == 2  # while the first is written down, the last one comes to say it all
+    # while the first is written down, the last one comes to say it all
+    assert line.host.ran.count("spoken") == 2
     assert (line.session.acked, line.session.has_room()) == (9, True)
     line.say(b.Ack(8))
     assert line.host.held == []
@@ -393,7 +415,9 @@ def test_who_talks_and_never_answers_pings_does_no_harm(line: Line) -> None:
     assert [type(body) for _, body in line.heard()] == [b.Ping]
 
 
-def test_a_certificate_that_ends_ends_the_connection(stranger: Line, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_certificate_that_ends_ends_the_connection(
+    stranger: Line, caplog: pytest.LogCaptureFixture
+) -> None:
     stranger.host.until = 20.0
     assert isinstance(stranger.ask(b.Hello("pool", "test", 0)), b.Welcome)
     stranger.later(19.0)
@@ -409,7 +433,7 @@ def test_a_certificate_that_ends_ends_the_connection(stranger: Line, caplog: pyt
 def test_one_byte_at_a_time_is_too_slow(line: Line) -> None:
     data = encode(Message("status", "1", xml.write(b.Status())))
     for place in range(len(data)):
-        line.session.dataReceived(data[place:place + 1])
+        line.session.dataReceived(data[place : place + 1])
         line.later(1.0)
         if line.transport.disconnecting:
             break
@@ -420,7 +444,9 @@ def test_one_byte_at_a_time_is_too_slow(line: Line) -> None:
 def test_a_goodbye_behind_a_question_that_is_refused(line: Line) -> None:
     line.host.held = []
     line.say(b.Extend(60.0))
-    line.session.dataReceived(b"NMP/1.0 extend\r\nMessage-Id: 1\r\nContent-Length: 9\r\n\r\n<extend/>")
+    line.session.dataReceived(
+        b"NMP/1.0 extend\r\nMessage-Id: 1\r\nContent-Length: 9\r\n\r\n<extend/>"
+    )
     line.say(b.Bye("done"))
     line.host.held.pop().callback(None)
     assert line.transport.disconnecting  # neither answer can be said any more
@@ -446,7 +472,9 @@ def test_a_bucket() -> None:
     assert bucket.level(100.0) == 4.0
 
 
-def test_a_quiet_log_forgets_the_oldest_when_there_are_too_many(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_quiet_log_forgets_the_oldest_when_there_are_too_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     quiet = QuietLog(logging.getLogger("cod.nmp"), Clock().seconds)
     quiet.warning(("a", "x"), "one")
     quiet.warning(("a", "x"), "two")

@@ -19,7 +19,18 @@ from cod.pool import Pool
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.wire import webhook
-from tests.net.apiserver import ADMIN, NOW, READER, WEBHOOK_KEY, Served, add_node, as_json, run, said, serving
+from tests.net.apiserver import (
+    ADMIN,
+    NOW,
+    READER,
+    WEBHOOK_KEY,
+    Served,
+    add_node,
+    as_json,
+    run,
+    said,
+    serving,
+)
 from tests.net.credentials import as_user
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -30,8 +41,9 @@ HOOK = "https://hooks.example.org/secret-path"
 def tell(served: Served, group: str | None, subject: str = "s", at: float = NOW) -> int:
     def step(tx: Tx) -> int:
         found = groups.by_name(tx, group) if group else None
-        return core_notices.add(tx, kind="test", group_id=found and found.id, subject=subject, about="About it.",
-                                now=at).id
+        return core_notices.add(
+            tx, kind="test", group_id=found and found.id, subject=subject, about="About it.", now=at
+        ).id
 
     number: int = served.tx(step)
     return number
@@ -51,10 +63,14 @@ def test_a_group_is_made_shown_changed_and_removed(served: Served) -> None:
     made = api.post("/groups", {"name": "physics", "priority": 3, "email": "a@x.org,b@x.org"})
     assert (made["email"], made["webhook"]) == ("a@x.org, b@x.org", "")
     assert api.get("/groups/physics") == made
-    changed = api.patch("/groups/physics", {"max_lease": 60.0, "default_lease": 30.0, "webhook": HOOK})
+    changed = api.patch(
+        "/groups/physics", {"max_lease": 60.0, "default_lease": 30.0, "webhook": HOOK}
+    )
     assert changed == made | {"max_lease": 60.0, "default_lease": 30.0, "webhook": HOOK}
     assert served.effects == [Effect("wake", "notices")]
-    assert api.patch("/groups/physics", {"default_lease": None}) == changed | {"default_lease": None}
+    assert api.patch("/groups/physics", {"default_lease": None}) == changed | {
+        "default_lease": None
+    }
     assert api.patch("/groups/physics", {"grace": 300.0})["grace"] == 300.0
     assert refused(api.patch, "/groups/physics", {"grace": 301.0}).field == "grace"
     assert refused(api.patch, "/groups/physics", {"grace": -1.0}).field == "grace"
@@ -65,16 +81,33 @@ def test_a_group_is_made_shown_changed_and_removed(served: Served) -> None:
     assert refused(api.delete, "/groups/site").status == 409
 
 
-@pytest.mark.parametrize(("body", "field"), [
-    ({}, None), ({"priority": None}, None), ({"email": None}, None), ({"priority": 1.5}, "priority"),
-    ({"priority": 10**9}, "priority"), ({"priority": "1"}, "priority"), ({"max_lease": 0}, "max_lease"),
-    ({"max_lease": -1.0}, "max_lease"), ({"max_lease": 1e300}, "max_lease"), ({"default_lease": "1h"}, "default_lease"),
-    ({"default_lease": 90.0, "max_lease": 60.0}, "default_lease"), ({"email": "a b"}, "email"),
-    ({"email": "a@x.org\nBcc: e@z.org"}, "email"), ({"webhook": "gopher://x/"}, "webhook"),
-    ({"webhook": "http://localhost\r\n/"}, "webhook"), ({"webhook": "http://127.0.0.1/"}, "webhook"),
-    ({"webhook": "x" * 2001}, "webhook"), ({"name": "other"}, "name"), ({"colour": "red"}, "colour"),
-])
-def test_a_wrong_setting_names_its_field_and_stores_nothing(served: Served, body: Any, field: str | None) -> None:
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, None),
+        ({"priority": None}, None),
+        ({"email": None}, None),
+        ({"priority": 1.5}, "priority"),
+        ({"priority": 10**9}, "priority"),
+        ({"priority": "1"}, "priority"),
+        ({"max_lease": 0}, "max_lease"),
+        ({"max_lease": -1.0}, "max_lease"),
+        ({"max_lease": 1e300}, "max_lease"),
+        ({"default_lease": "1h"}, "default_lease"),
+        ({"default_lease": 90.0, "max_lease": 60.0}, "default_lease"),
+        ({"email": "a b"}, "email"),
+        ({"email": "a@x.org\nBcc: e@z.org"}, "email"),
+        ({"webhook": "gopher://x/"}, "webhook"),
+        ({"webhook": "http://localhost\r\n/"}, "webhook"),
+        ({"webhook": "http://127.0.0.1/"}, "webhook"),
+        ({"webhook": "x" * 2001}, "webhook"),
+        ({"name": "other"}, "name"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_wrong_setting_names_its_field_and_stores_nothing(
+    served: Served, body: Any, field: str | None
+) -> None:
     before = served.local.get("/groups/site")
     error = refused(served.local.patch, "/groups/site", body)
     assert (error.status, error.field) == (422, field)
@@ -90,8 +123,13 @@ def test_infinity_and_nan_are_no_leases(served: Served) -> None:
 def test_a_webhook_on_the_server_itself_where_the_site_says_so(
     pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
 ) -> None:
-    with serving(pool, reactor, in_reactor, replace(site, notices=NoticeRules(local_webhooks=True))) as served:
-        assert served.local.patch("/groups/site", {"webhook": "http://127.0.0.1:9/"})["webhook"] == "http://127.0.0.1:9/"
+    with serving(
+        pool, reactor, in_reactor, replace(site, notices=NoticeRules(local_webhooks=True))
+    ) as served:
+        assert (
+            served.local.patch("/groups/site", {"webhook": "http://127.0.0.1:9/"})["webhook"]
+            == "http://127.0.0.1:9/"
+        )
 
 
 def test_a_webhooks_secret_is_not_for_readers(served: Served) -> None:
@@ -118,10 +156,15 @@ def test_a_secret_is_changed(served: Served) -> None:
 
 def test_what_is_posted_is_the_groups_choice(served: Served) -> None:
     owner = as_user(served, "ann", "site")
-    assert owner.patch("/groups/site", {"events": ["nodes", "notices"]})["events"] == ["notices", "nodes"]
+    assert owner.patch("/groups/site", {"events": ["nodes", "notices"]})["events"] == [
+        "notices",
+        "nodes",
+    ]
     assert served.local.get("/groups/site")["events"] == ["notices", "nodes"]
     assert refused(owner.patch, "/groups/site", {"events": ["gossip"]}).status == 422
-    assert as_json(served, "group", "set", "site", "--events", "vclusters")["events"] == ["vclusters"]
+    assert as_json(served, "group", "set", "site", "--events", "vclusters")["events"] == [
+        "vclusters"
+    ]
     assert as_json(served, "group", "set", "site", "--events", "")["events"] == []
 
 
@@ -131,7 +174,11 @@ def test_the_log_of_deliveries(served: Served) -> None:
     owner.post("/groups/site/test-notice")
     mail, hook = owner.get("/groups/site/deliveries")["items"]
     assert (hook["channel"], hook["to"], hook["state"], hook["kind"]) == (
-        "webhook", "hooks.example.org", "waiting", "test")
+        "webhook",
+        "hooks.example.org",
+        "waiting",
+        "test",
+    )
     assert "secret-path" not in json.dumps([mail, hook])
     assert owner.get("/groups/site/deliveries", channel="email")["items"] == [mail]
     for delivery in served.tx(flows.claim, "a", (), NOW, 60.0):
@@ -139,7 +186,11 @@ def test_the_log_of_deliveries(served: Served) -> None:
     failed = owner.get("/groups/site/deliveries", state="given up")["items"]
     assert {one["error"] for one in failed} == {"answered 404"}
     again = owner.post(f"/groups/site/deliveries/{hook['id']}/resend")
-    assert (again["state"], again["notice"], again["id"] != hook["id"]) == ("waiting", hook["notice"], True)
+    assert (again["state"], again["notice"], again["id"] != hook["id"]) == (
+        "waiting",
+        hook["notice"],
+        True,
+    )
     viewer, stranger = as_user(served, "eve", "site", Role.VIEWER), as_user(served, "bob", "other")
     assert len(viewer.get("/groups/site/deliveries")["items"]) == 3
     assert refused(viewer.post, f"/groups/site/deliveries/{hook['id']}/resend").status == 403
@@ -163,10 +214,15 @@ def test_notices_are_listed_and_shown(served: Served) -> None:
     shown = api.get(f"/notices/{ids[0]}")
     assert shown["about"] == "About it."
     assert [(each["channel"], each["to"], each["state"]) for each in shown["deliveries"]] == [
-        ("webhook", "hooks.example.org", "waiting"), ("email", "a@x.org", "waiting")]
+        ("webhook", "hooks.example.org", "waiting"),
+        ("email", "a@x.org", "waiting"),
+    ]
     assert "secret-path" not in json.dumps(shown)
     (of_site,) = api.get(f"/notices/{ids[2]}")["deliveries"]
-    assert (of_site["to"], api.get(f"/notices/{ids[2]}")["group"]) == ("the site's administrators", None)
+    assert (of_site["to"], api.get(f"/notices/{ids[2]}")["group"]) == (
+        "the site's administrators",
+        None,
+    )
     for wrong in ("/notices/0", "/notices/x", "/notices/99999999999999999999"):
         assert refused(api.get, wrong).status == 404
     assert refused(api.get, "/notices?above=-1").status == 422
@@ -180,7 +236,12 @@ def test_how_deliveries_stand(served: Served) -> None:
     served.tx(flows.failed, post, "no answer", False, True, NOW)
     served.tx(flows.succeeded, mail, "", NOW + 1)
     hook, sent = served.local.get(f"/notices/{number}")["deliveries"]
-    assert (hook["state"], hook["attempts"], hook["next_at"], hook["error"]) == ("waiting", 1, NOW + 2, "no answer")
+    assert (hook["state"], hook["attempts"], hook["next_at"], hook["error"]) == (
+        "waiting",
+        1,
+        NOW + 2,
+        "no answer",
+    )
     assert (sent["state"], sent["done_at"], sent["next_at"]) == ("delivered", NOW + 1, None)
     (again,) = served.tx(flows.claim, "a", (), NOW + 2, 60.0)
     served.tx(flows.failed, again, "gone", True, False, NOW + 3)
@@ -236,15 +297,44 @@ def test_a_test_that_nobody_delivers_ends(served: Served) -> None:
 
 
 def test_groups_on_the_command_line(served: Served) -> None:
-    run(served, "group", "create", "physics", "--priority", "3", "--max-lease", "2d", "--email", "a@x.org")
+    run(
+        served,
+        "group",
+        "create",
+        "physics",
+        "--priority",
+        "3",
+        "--max-lease",
+        "2d",
+        "--email",
+        "a@x.org",
+    )
     value = as_json(served, "group", "set", "physics", "--default-lease", "8h", "--webhook", HOOK)
-    assert (value["default_lease"], value["max_lease"], value["webhook"]) == (8 * 3600.0, 2 * 86400.0, HOOK)
-    value = as_json(served, "group", "set", "physics", "--default-lease", "none", "--email", "", "--priority", "0")
+    assert (value["default_lease"], value["max_lease"], value["webhook"]) == (
+        8 * 3600.0,
+        2 * 86400.0,
+        HOOK,
+    )
+    value = as_json(
+        served,
+        "group",
+        "set",
+        "physics",
+        "--default-lease",
+        "none",
+        "--email",
+        "",
+        "--priority",
+        "0",
+    )
     assert (value["default_lease"], value["email"], value["priority"]) == (None, "", 0)
     assert "physics" in run(served, "group", "show", "physics").stdout
     assert run(served, "group", "set", "physics", code=2).stderr.startswith("Usage:")
     assert run(served, "group", "set", "physics", "--max-lease", "soon", code=2)
-    assert "should be an e-mail address" in run(served, "group", "set", "physics", "--email", "x", code=1).stderr
+    assert (
+        "should be an e-mail address"
+        in run(served, "group", "set", "physics", "--email", "x", code=1).stderr
+    )
     assert run(served, "group", "delete", "physics").stdout == "physics: deleted\n"
 
 

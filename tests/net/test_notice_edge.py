@@ -1,4 +1,5 @@
-"""Delivering notices with a moved clock: retries, crashes at any point, dead targets; and once with real servers."""
+"""Delivering notices with a moved clock: retries, crashes at any point, dead targets; and once with
+real servers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.slow
 
 
 class Far:
-    """The other side: `dead` targets do not answer, `hung` ones never end, `refusing` ones do not like the notice."""
+    """The other side: `dead` targets do not answer, `hung` ones never end, `refusing` ones do not
+    like the notice."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, int]] = []
@@ -63,7 +65,13 @@ class World:
         self.servers: list[Notifier] = []
 
     def server(self, name: str = "a") -> Notifier:
-        made = Notifier(self.clock, self.pool, name, self.clock.seconds, {"webhook": self.far, "email": self.far})
+        made = Notifier(
+            self.clock,
+            self.pool,
+            name,
+            self.clock.seconds,
+            {"webhook": self.far, "email": self.far},
+        )
         made.startService()
         self.servers.append(made)
         return made
@@ -71,8 +79,9 @@ class World:
     def tell(self, name: str, **columns: Any) -> int:
         def step(tx: Tx) -> int:
             group = groups.by_name(tx, name) or groups.add(tx, name, 0.0, **columns)
-            return core_notices.add(tx, kind="test", group_id=group.id, subject="s", about="a",
-                                    now=self.clock.seconds()).id
+            return core_notices.add(
+                tx, kind="test", group_id=group.id, subject="s", about="a", now=self.clock.seconds()
+            ).id
 
         return in_transaction(self.engine, step)
 
@@ -81,8 +90,12 @@ class World:
             self.clock.advance(step)
 
     def rows(self) -> list[Any]:
-        return in_transaction(self.engine, lambda tx: tx.execute(
-            select(tables.notice_sends).order_by(tables.notice_sends.c.id)).all())
+        return in_transaction(
+            self.engine,
+            lambda tx: tx.execute(
+                select(tables.notice_sends).order_by(tables.notice_sends.c.id)
+            ).all(),
+        )
 
 
 @pytest.fixture
@@ -115,7 +128,9 @@ def test_waking_delivers_at_once(world: World) -> None:
 def test_a_backlog_does_not_wait_for_the_next_look(world: World) -> None:
     numbers = [world.tell("g", webhook="https://h/") for _ in range(20)]
     world.server()
-    assert world.far.got == [("https://h/", number) for number in numbers], "all, in order, without a tick"
+    assert world.far.got == [("https://h/", number) for number in numbers], (
+        "all, in order, without a tick"
+    )
 
 
 def test_a_server_that_is_away_gets_it_when_it_is_back(world: World) -> None:
@@ -125,7 +140,8 @@ def test_a_server_that_is_away_gets_it_when_it_is_back(world: World) -> None:
     world.wait(100)
     assert world.far.got == []
     (row,) = world.rows()
-    assert (row.attempts, row.error, row.done_at) == (6, "no answer", None)  # 2 + 4 + … + 32 s, and a second each
+    # 2 + 4 + … + 32 s, and a second each
+    assert (row.attempts, row.error, row.done_at) == (6, "no answer", None)
     world.far.dead.clear()
     world.wait(64)
     assert world.far.got == [("https://h/", number)]
@@ -169,7 +185,8 @@ def test_a_refusal_that_lasts_is_not_repeated(world: World) -> None:
 
 @pytest.mark.parametrize("moment", ["claim", "succeeded"])
 def test_a_server_that_dies_at_any_point_loses_nothing(world: World, moment: str) -> None:
-    """'succeeded': the notice was sent, and that was not written down: it comes again, under the same id."""
+    """'succeeded': the notice was sent, and that was not written down: it comes again, under the
+    same id."""
     number = world.tell("g", webhook="https://h/")
     world.pool.broken.add(moment)
     first = world.server("a")
@@ -249,8 +266,11 @@ def test_with_real_servers(
     pools_time = [1_000_000.0]
     with serving() as box, listening() as listener:
         listener.status = 500
-        used = replace(site, mail=Mail("127.0.0.1", box.port, "none", sender="cod@x.org"),
-                       notices=NoticeRules(local_webhooks=True))
+        used = replace(
+            site,
+            mail=Mail("127.0.0.1", box.port, "none", sender="cod@x.org"),
+            notices=NoticeRules(local_webhooks=True),
+        )
         post = Post(reactor, pool, SiteRef(used), "a", bytes(32), lambda: pools_time[0])
         in_transaction(engine, groups.add, "g", 0.0, webhook=listener.url(), email="ann@x.org")
         told = in_transaction(engine, flows.test, "g", "test", pools_time[0])
@@ -264,11 +284,16 @@ def test_with_real_servers(
         finally:
             in_reactor(post.stopService)
     assert len(listener.got) == 2
-    ids = [{name.lower(): value for name, value in headers.items()}["webhook-id"] for _, headers, _ in listener.got]
+    ids = [
+        {name.lower(): value for name, value in headers.items()}["webhook-id"]
+        for _, headers, _ in listener.got
+    ]
     assert ids == [unique(used.name, told.value.notice)] * 2
     assert listener.got[0][2] == listener.got[1][2]
 
 
 def sends(engine: Engine) -> list[Any]:
-    return in_transaction(engine, lambda tx: tx.execute(
-        select(tables.notice_sends).order_by(tables.notice_sends.c.id)).all())
+    return in_transaction(
+        engine,
+        lambda tx: tx.execute(select(tables.notice_sends).order_by(tables.notice_sends.c.id)).all(),
+    )

@@ -1,4 +1,5 @@
-"""Sign-in by OpenID Connect, with a real provider on loopback; and what a provider may say that is not believed."""
+"""Sign-in by OpenID Connect, with a real provider on loopback; and what a provider may say that is
+not believed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from tests.net.portalclient import Browser
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
 SITE = "https://cod.example.org"
-ANN = User(sub="1001", claims={"preferred_username": "Ann.Example", "name": "Ann Example", "email": "ann@example.org"})
+ANN = User(
+    sub="1001",
+    claims={"preferred_username": "Ann.Example", "name": "Ann Example", "email": "ann@example.org"},
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +78,16 @@ def test_somebody_signs_in_over_there(provider: Provider) -> None:
     assert (asked["code_challenge_method"], asked["response_type"]) == ("S256", "code")
     assert asked["redirect_uri"] == f"{SITE}/sign-in/oidc"
     assert provider.finish(signs_in(url), cookie) == (
-        Identity("oidc:1001", "oidc", "Ann.Example", "Ann Example", "ann@example.org"), "/vclusters")
+        Identity("oidc:1001", "oidc", "Ann.Example", "Ann Example", "ann@example.org"),
+        "/vclusters",
+    )
 
 
 def test_who_says_little_of_themselves_comes_in_too(provider: Provider) -> None:
     url, cookie = provider.begin("/")
-    assert provider.finish(signs_in(url, "1002"), cookie)[0] == Identity("oidc:1002", "oidc", "1002")
+    assert provider.finish(signs_in(url, "1002"), cookie)[0] == Identity(
+        "oidc:1002", "oidc", "1002"
+    )
 
 
 def test_an_answer_belongs_to_the_browser_that_asked(provider: Provider) -> None:
@@ -88,7 +96,10 @@ def test_an_answer_belongs_to_the_browser_that_asked(provider: Provider) -> None
     for cookie in (others, "", "e30", mine[:-9], "!"):
         assert refused(provider.finish, query, cookie).code == "unauthorised"
     assert refused(provider.finish, query | {"state": "x"}, mine).code == "unauthorised"
-    assert refused(provider.finish, {"state": query["state"], "error": "access_denied"}, mine).code == "unauthorised"
+    assert (
+        refused(provider.finish, {"state": query["state"], "error": "access_denied"}, mine).code
+        == "unauthorised"
+    )
     assert refused(provider.finish, query | {"code": "x"}, mine).code == "unauthorised"
     provider.finish(query, mine)
     assert refused(provider.finish, query, mine).code == "unauthorised"  # a code works once
@@ -101,9 +112,12 @@ def test_a_sign_in_is_not_waited_for_for_ever(provider: Provider) -> None:
     assert "too long ago" in refused(provider.finish, query, cookie).sentence
 
 
-@pytest.mark.parametrize("change", [
-    {"issuer": "http://127.0.0.1:1"}, {"secret_file": "/nowhere"}, {"issuer": "{}/"}])
-def test_a_provider_that_does_not_answer_as_it_should_is_no_sign_in(rules: Oidc, change: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"issuer": "http://127.0.0.1:1"}, {"secret_file": "/nowhere"}, {"issuer": "{}/"}]
+)
+def test_a_provider_that_does_not_answer_as_it_should_is_no_sign_in(
+    rules: Oidc, change: dict[str, str]
+) -> None:
     wrong = {key: value.format(rules.issuer) for key, value in change.items()}
     refusal = refused(Provider(replace(rules, **wrong), SITE, Clock()).begin, "/")
     assert refusal.code in ("unauthorised", "busy")
@@ -114,16 +128,22 @@ def test_a_provider_that_does_not_answer_as_it_should_is_no_sign_in(rules: Oidc,
 
 
 KEY = RSAKey.generate_key(2048, parameters={"kid": "k"})
-ABOUT = {"issuer": "https://login.example.org", "authorization_endpoint": "https://login.example.org/a",
-         "token_endpoint": "https://login.example.org/t", "jwks_uri": "https://login.example.org/k"}
+ABOUT = {
+    "issuer": "https://login.example.org",
+    "authorization_endpoint": "https://login.example.org/a",
+    "token_endpoint": "https://login.example.org/t",
+    "jwks_uri": "https://login.example.org/k",
+}
 
 
 class FakeSession:
     """What the provider serves by GET."""
 
     def __init__(self, **about: str) -> None:
-        self.served = {f"{ABOUT['issuer']}/.well-known/openid-configuration": ABOUT | about,
-                       ABOUT["jwks_uri"]: KeySet([KEY]).as_dict(private=False)}
+        self.served = {
+            f"{ABOUT['issuer']}/.well-known/openid-configuration": ABOUT | about,
+            ABOUT["jwks_uri"]: KeySet([KEY]).as_dict(private=False),
+        }
 
     def get(self, url: str, **_more: Any) -> Any:
         reply = requests.Response()
@@ -134,7 +154,14 @@ class FakeSession:
 
 def token(key: Any = KEY, alg: str = "RS256", **claims: Any) -> str:
     now = int(time.time())
-    usual = {"iss": ABOUT["issuer"], "sub": "1", "aud": "cod", "exp": now + 60, "iat": now, "nonce": "n"}
+    usual = {
+        "iss": ABOUT["issuer"],
+        "sub": "1",
+        "aud": "cod",
+        "exp": now + 60,
+        "iat": now,
+        "nonce": "n",
+    }
     told = {name: value for name, value in (usual | claims).items() if value is not None}
     return jwt.encode({"alg": alg, "kid": "k"}, told, key)
 
@@ -149,9 +176,21 @@ def test_a_token_as_it_should_be(strict: Provider) -> None:
     assert strict._checked(FakeSession(), token(aud=["other", "cod"], azp="cod"), "n")["sub"] == "1"
 
 
-@pytest.mark.parametrize("claims", [
-    {"iss": "https://evil.example"}, {"aud": "other"}, {"exp": 1}, {"exp": None}, {"nonce": "other"}, {"nonce": None},
-    {"sub": None}, {"azp": "other"}, {"iat": None}, {"key": RSAKey.generate_key(2048)}])
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"iss": "https://evil.example"},
+        {"aud": "other"},
+        {"exp": 1},
+        {"exp": None},
+        {"nonce": "other"},
+        {"nonce": None},
+        {"sub": None},
+        {"azp": "other"},
+        {"iat": None},
+        {"key": RSAKey.generate_key(2048)},
+    ],
+)
 def test_tokens_that_are_not_believed(strict: Provider, claims: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r".") as caught:
         strict._checked(FakeSession(), token(**claims), "n")
@@ -163,7 +202,9 @@ def test_tokens_that_nobody_signed_are_not_believed(strict: Provider) -> None:
     import base64
 
     for alg in ("none", "HS256"):
-        forged = base64.urlsafe_b64encode(f'{{"alg":"{alg}","kid":"k"}}'.encode()).decode().rstrip("=")
+        forged = (
+            base64.urlsafe_b64encode(f'{{"alg":"{alg}","kid":"k"}}'.encode()).decode().rstrip("=")
+        )
         for signature in ("", "AAAA"):
             with pytest.raises(Exception, match=r"."):
                 strict._checked(FakeSession(), f"{forged}.{body}.{signature}", "n")
@@ -177,13 +218,13 @@ def test_a_provider_with_tls_is_not_asked_without(strict: Provider) -> None:
         Provider(strict.rules, SITE, time.time)._about(FakeSession(issuer="https://evil.example"))
 
 
-
-
 # ---------------------------------------------------------------- through the portal
 
 
 @pytest.fixture
-def door(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, rules: Oidc) -> Iterator[Served]:
+def door(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, rules: Oidc
+) -> Iterator[Served]:
     """A portal whose people may sign in over there."""
     there = replace(site, signin=SignInRules(url=SITE, oidc=rules))
     with serving(pool, reactor, in_reactor, there) as served:
@@ -198,7 +239,8 @@ def test_a_browser_goes_there_and_comes_back_signed_in(door: Served) -> None:
     kept = next(line for line in away.headers.get_all("Set-Cookie") if "__Host-cod-away" in line)
     assert "SameSite=Lax" in kept
     back = browser.ask("GET", "/sign-in/oidc?" + urlencode(signs_in(away.headers["Location"])))
-    assert back.status == 200  # a page, whose refresh sends the strict cookie along; a redirect would not
+    # a page, whose refresh sends the strict cookie along; a redirect would not
+    assert back.status == 200
     assert back.tree.find(".//meta[@http-equiv]").get("content") == "0; url=/account"
     assert "__Host-cod-away" not in browser.cookies
     assert "ann.example" in browser.get("/account").words

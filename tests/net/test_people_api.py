@@ -24,8 +24,8 @@ from tests.net import receivers
 from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said, serving
 
 PASSWORD = "correct horse battery"
-TEMPLATE = f'''<template name="web"><image target="disk" url="http://10.0.0.9/a.zst" size="1" sha256="{"ab" * 32}"
-compression="zstd"/></template>'''
+TEMPLATE = f"""<template name="web"><image target="disk" url="http://10.0.0.9/a.zst" size="1" sha256="{"ab" * 32}"
+compression="zstd"/></template>"""
 pytestmark = [pytest.mark.usefixtures("quick_passwords"), pytest.mark.slow]
 
 
@@ -44,7 +44,9 @@ def secret_of(link: str) -> str:
     return link.partition("/invitation#")[2]
 
 
-def user(served: Served, name: str, group: str = "", role: str = "member", **columns: Any) -> Client:
+def user(
+    served: Served, name: str, group: str = "", role: str = "member", **columns: Any
+) -> Client:
     """A user, and a client with a token of theirs."""
     made = served.tx(people.create, name, now=NOW, **columns)
     if group:
@@ -58,7 +60,9 @@ def user(served: Served, name: str, group: str = "", role: str = "member", **col
 @pytest.fixture
 def ann(served: Served) -> Iterator[Client]:
     """An owner of the group 'physics'."""
-    client = user(served, "ann", "physics", "owner", full_name="Ann Example", email="ann@example.org")
+    client = user(
+        served, "ann", "physics", "owner", full_name="Ann Example", email="ann@example.org"
+    )
     yield client
     client.close()
 
@@ -70,22 +74,37 @@ def test_a_site_begins_with_a_link_for_its_first_administrator(served: Served) -
     made = as_json(served, "user", "add", "root", "--admin", "--full-name", "Root")
     assert (made["user"], made["mailed"], made["unsent"]) == ("root", False, "")
     nobody = served.remote(None)
-    assert nobody.post("/invitations/accept", {"secret": secret_of(made["link"]), "password": PASSWORD}) == {
-        "user": "root"}
+    assert nobody.post(
+        "/invitations/accept", {"secret": secret_of(made["link"]), "password": PASSWORD}
+    ) == {"user": "root"}
     token = nobody.post("/sign-in", {"name": "root", "password": PASSWORD, "token": "first"})
     assert token["name"] == "first@root"
     me = served.remote(token["token"]).get("/me")
     assert (me["name"], me["admin"], me["user"]["full_name"]) == ("token:first@root", True, "Root")
-    assert refused(nobody.post, "/invitations/accept", {"secret": secret_of(made["link"]), "password": PASSWORD}
-                   ).status == 404
+    assert (
+        refused(
+            nobody.post,
+            "/invitations/accept",
+            {"secret": secret_of(made["link"]), "password": PASSWORD},
+        ).status
+        == 404
+    )
 
 
 def test_an_owner_invites_a_member_who_comes(served: Served, ann: Client) -> None:
     link = ann.post("/groups/physics/invitations", {"role": "viewer", "email": "bob@example.org"})
     assert [each["email"] for each in ann.get("/invitations")["items"]] == ["bob@example.org"]
     nobody = served.remote(None)
-    told = {"secret": secret_of(link["link"]), "password": PASSWORD, "name": "bob", "full_name": "Bob"}
-    assert refused(nobody.post, "/invitations/accept", told | {"password": "bob bob bob bob"}).status == 422
+    told = {
+        "secret": secret_of(link["link"]),
+        "password": PASSWORD,
+        "name": "bob",
+        "full_name": "Bob",
+    }
+    assert (
+        refused(nobody.post, "/invitations/accept", told | {"password": "bob bob bob bob"}).status
+        == 422
+    )
     assert nobody.post("/invitations/accept", told) == {"user": "bob"}
     members = {each["user"]: each["role"] for each in ann.get("/groups/physics/members")["items"]}
     assert members == {"ann": "owner", "bob": "viewer"}
@@ -95,9 +114,15 @@ def test_an_owner_invites_a_member_who_comes(served: Served, ann: Client) -> Non
     assert "Invite them" in str(enlisted)
     assert refused(ann.get, "/users/eve").status == 404, "and so her address stays hers"
     for method, body in (("PUT", {"role": "viewer"}), ("GET", None), ("DELETE", None)):
-        known, unknown = (refused(ann.call, method, f"/groups/physics/members/{name}", body) for name in ("eve", "nil"))
+        known, unknown = (
+            refused(ann.call, method, f"/groups/physics/members/{name}", body)
+            for name in ("eve", "nil")
+        )
         assert (known.status, known.code, str(known).replace("eve", "nil")) == (
-            unknown.status, unknown.code, str(unknown)), "an owner cannot tell who has an account"
+            unknown.status,
+            unknown.code,
+            str(unknown),
+        ), "an owner cannot tell who has an account"
     served.local.call("PUT", "/groups/physics/members/eve", {"role": "viewer"})
     ann.call("PUT", "/groups/physics/members/eve", {"role": "member"})
     served.local.delete("/groups/physics/members/eve")
@@ -118,7 +143,10 @@ def test_a_link_goes_by_mail_where_there_is_a_mail_server(
             made = served.local.post("/users", body)
             unaddressed = served.local.post("/invitations", {"mail": True})
     assert (made["mailed"], made["unsent"]) == (True, "")
-    assert (unaddressed["mailed"], unaddressed["unsent"]) == (False, "there is no address to send it to")
+    assert (unaddressed["mailed"], unaddressed["unsent"]) == (
+        False,
+        "there is no address to send it to",
+    )
     ((sender, to, content),) = box.got
     assert (sender, to) == ("cod@example.org", ["bob@example.org"])
     letter = message_from_bytes(content, policy=default)
@@ -133,8 +161,15 @@ def test_without_a_mail_server_the_link_is_there_all_the_same(served: Served) ->
 
 def test_a_group_without_an_owner_is_an_administrators_word(served: Served, ann: Client) -> None:
     assert refused(ann.call, "PUT", "/groups/physics/members/ann", {"role": "viewer"}).status == 409
-    assert refused(ann.call, "PUT", "/groups/physics/members/ann", {"role": "viewer", "force": True}).status == 403
-    forced = served.local.call("PUT", "/groups/physics/members/ann", {"role": "viewer", "force": True})
+    assert (
+        refused(
+            ann.call, "PUT", "/groups/physics/members/ann", {"role": "viewer", "force": True}
+        ).status
+        == 403
+    )
+    forced = served.local.call(
+        "PUT", "/groups/physics/members/ann", {"role": "viewer", "force": True}
+    )
     assert forced["role"] == "viewer"
 
 
@@ -150,11 +185,18 @@ def test_links_are_taken_back_by_their_groups_owners(served: Served, ann: Client
 
 
 def test_letters_are_counted_and_links_are_not(served: Served, ann: Client) -> None:
-    """Somebody who has letters sent to strangers all day is slowed, also where the mail server refuses them."""
+    """Somebody who has letters sent to strangers all day is slowed, also where the mail server
+    refuses them."""
     for _ in range(20):
         ann.post("/groups/physics/invitations", {"email": "x@example.org", "mail": True})
-    slow = refused(ann.post, "/groups/physics/invitations", {"email": "x@example.org", "mail": True})
-    assert (slow.status, "20 letters" in str(slow), "try again in 180 s" in str(slow)) == (429, True, True)
+    slow = refused(
+        ann.post, "/groups/physics/invitations", {"email": "x@example.org", "mail": True}
+    )
+    assert (slow.status, "20 letters" in str(slow), "try again in 180 s" in str(slow)) == (
+        429,
+        True,
+        True,
+    )
     assert refused(ann.post, "/groups/physics/test-notice").status == 429
     ann.post("/groups/physics/invitations", {"email": "x@example.org"})
     served.clock.now += 180.0
@@ -208,7 +250,9 @@ def test_ones_own_account(served: Served, ann: Client) -> None:
 
 def test_a_password_is_changed_by_the_one_who_knows_it(served: Served, ann: Client) -> None:
     link = served.local.post("/users/ann/password-link", {})
-    served.remote(None).post("/invitations/accept", {"secret": secret_of(link["link"]), "password": PASSWORD})
+    served.remote(None).post(
+        "/invitations/accept", {"secret": secret_of(link["link"]), "password": PASSWORD}
+    )
     wrong = refused(ann.call, "PUT", "/me/password", {"old": "no" * 8, "new": PASSWORD + "!"})
     assert (wrong.status, wrong.code) == (401, "unauthorised")
     slow = refused(ann.call, "PUT", "/me/password", {"old": PASSWORD, "new": PASSWORD + "!"})
@@ -224,8 +268,12 @@ def test_who_guesses_is_told_how_long_to_wait(served: Served) -> None:
     answers = []
     for _ in range(2):
         line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
-        line.request("POST", "/api/v1/sign-in", json.dumps({"name": "ann", "password": "x", "token": "t"}),
-                     {"Content-Type": "application/json"})
+        line.request(
+            "POST",
+            "/api/v1/sign-in",
+            json.dumps({"name": "ann", "password": "x", "token": "t"}),
+            {"Content-Type": "application/json"},
+        )
         reply = line.getresponse()
         answers.append((reply.status, reply.getheader("Retry-After")))
         line.close()
@@ -235,7 +283,9 @@ def test_who_guesses_is_told_how_long_to_wait(served: Served) -> None:
 def test_unknown_names_and_wrong_passwords_are_told_alike(served: Served, ann: Client) -> None:
     answers = []
     for name in ("ann", "nobody"):
-        error = refused(served.remote(None).post, "/sign-in", {"name": name, "password": "x" * 12, "token": "t"})
+        error = refused(
+            served.remote(None).post, "/sign-in", {"name": name, "password": "x" * 12, "token": "t"}
+        )
         answers.append((error.status, error.code, str(error)))
         served.clock.now += 5
     assert answers == [(401, "unauthorised", "name or password is wrong")] * 2
@@ -249,7 +299,11 @@ def test_keys_are_added_listed_and_removed(served: Served, ann: Client) -> None:
     assert made["name"] == "ann@laptop"
     assert ann.get(f"/me/keys/{made['id']}") == made
     (listed,) = ann.get("/groups/physics/keys")["items"]
-    assert (listed["user"], listed["fingerprint"], listed["line"]) == ("ann", made["fingerprint"], key_line())
+    assert (listed["user"], listed["fingerprint"], listed["line"]) == (
+        "ann",
+        made["fingerprint"],
+        key_line(),
+    )
     assert run(served, "member", "keys", "physics", "--lines").stdout == key_line() + "\n"
     bob = user(served, "bob", "physics", "viewer")
     assert refused(bob.get, f"/me/keys/{made['id']}").status == 404
@@ -264,13 +318,19 @@ def test_a_token_for_one_group_gets_at_nothing_else(served: Served, ann: Client)
     served.tx(people.set_role, group="chemistry", user="ann", role="owner")
     made = ann.post("/me/tokens", {"name": "ci", "group": "physics", "lifetime": 3600})
     assert ann.get("/me/tokens")["items"][0] | {"created_at": 0} == {
-        "name": "ci@ann", "scope": "write", "group": "physics", "created_at": 0, "expires_at": NOW + 3600}
+        "name": "ci@ann",
+        "scope": "write",
+        "group": "physics",
+        "created_at": 0,
+        "expires_at": NOW + 3600,
+    }
     narrow = served.remote(made["token"])
     assert [each["name"] for each in narrow.get("/groups")["items"]] == ["physics"]
     assert refused(narrow.get, "/groups/chemistry").status == 404
     for path, body in (("/me/tokens", {"name": "more"}), ("/me/keys", {"key": key_line()})):
         assert refused(narrow.post, path, body).status == 403
-    assert refused(narrow.delete, "/groups/physics/members/ann").status == 409  # as an owner, she may; as the last, not
+    # as an owner, she may; as the last, not
+    assert refused(narrow.delete, "/groups/physics/members/ann").status == 409
     ann.delete("/me/tokens/ci")
     assert refused(narrow.get, "/me").status == 401
 
@@ -286,7 +346,12 @@ def test_the_sites_tokens_are_made_by_administrators(served: Served, ann: Client
     assert refused(ann.get, "/tokens").status == 403
     made = served.local.post("/tokens", {"name": "grafana"})
     assert served.remote(made["token"]).get("/me")["writes"] is False
-    assert {each["name"] for each in served.local.get("/tokens")["items"]} == {"ci", "eye", "grafana", "old"}
+    assert {each["name"] for each in served.local.get("/tokens")["items"]} == {
+        "ci",
+        "eye",
+        "grafana",
+        "old",
+    }
     served.local.delete("/tokens/test@ann")
     assert refused(ann.get, "/me").status == 401
 
@@ -308,7 +373,11 @@ def test_every_change_is_put_down_with_before_and_after(served: Served, ann: Cli
     second, first = rows(ann, action="group")[:2]
     assert (first["actor"], first["address"], first["thing"]) == ("user:root", "", "physics")
     assert (first["before"], first["after"]) == ({"priority": 0}, {"priority": 7})
-    assert (second["actor"], second["address"], second["group"]) == ("token:test@ann", "127.0.0.1", "physics")
+    assert (second["actor"], second["address"], second["group"]) == (
+        "token:test@ann",
+        "127.0.0.1",
+        "physics",
+    )
     assert second["after"] == {"email": "team@example.org"}
 
 
@@ -343,14 +412,21 @@ def test_secrets_stay_out_of_the_audit(served: Served, ann: Client) -> None:
     token = ann.post("/me/tokens", {"name": "ci"})["token"]
     secret_url = "https://hooks.example.org/services/T0000/XXXXXXXX"
     ann.patch("/groups/physics", {"webhook": secret_url})
-    refused(served.remote(None).post, "/sign-in", {"name": "my secret password", "password": PASSWORD, "token": "t"})
-    served.remote(None).post("/invitations/accept", {"secret": secret_of(link), "password": PASSWORD, "name": "bob"})
+    refused(
+        served.remote(None).post,
+        "/sign-in",
+        {"name": "my secret password", "password": PASSWORD, "token": "t"},
+    )
+    served.remote(None).post(
+        "/invitations/accept", {"secret": secret_of(link), "password": PASSWORD, "name": "bob"}
+    )
     text = json.dumps(rows(served.local))
     for secret in (secret_of(link), token, "XXXXXXXX", PASSWORD, "my secret password"):
         assert secret not in text
     assert "https://hooks.example.org/…" in json.dumps(rows(served.local), ensure_ascii=False)
     assert {"invitation create", "token create", "invitation accept", "sign-in failed"} <= {
-        row["action"] for row in rows(served.local)}
+        row["action"] for row in rows(served.local)
+    }
 
 
 def test_owners_see_their_groups_rows_and_nobody_elses(served: Served, ann: Client) -> None:
@@ -373,7 +449,10 @@ def test_the_audit_is_filtered_and_comes_in_parts(served: Served) -> None:
     assert ([row["after"]["priority"] for row in page["items"]], page["total"]) == ([5, 4], 5)
     rest = served.local.get("/audit", limit=9, thing="site", after=page["next"])
     assert [row["after"]["priority"] for row in rest["items"]] == [3, 2, 1]
-    assert [row["at"] for row in rows(served.local, since=NOW + 1, until=NOW + 3)] == [NOW + 2, NOW + 1]
+    assert [row["at"] for row in rows(served.local, since=NOW + 1, until=NOW + 3)] == [
+        NOW + 2,
+        NOW + 1,
+    ]
     assert rows(served.local, actor="user:nobody") == rows(served.local, action="group%") == []
 
 
@@ -390,13 +469,19 @@ def test_the_command_line_does_it_all(served: Served, ann: Client) -> None:
     run(served, "member", "set", "physics", "bob", "viewer")
     run(served, "member", "remove", "physics", "bob")
     assert "last owner" in said(served, "member", "remove", "physics", "ann", code=1)
-    assert "/invitation#" in said(served, "invite", "group", "physics", "--role", "owner", "--expires", "1d")
+    assert "/invitation#" in said(
+        served, "invite", "group", "physics", "--role", "owner", "--expires", "1d"
+    )
     assert "/invitation#" in said(served, "group", "invite", "physics", "--role", "viewer")
     assert "/invitation#" in said(served, "user", "invite", "--email", "x@example.org")
     number = as_json(served, "invite", "list")[0]["id"]
     run(served, "invite", "revoke", number)
-    assert "group change" in said(served, "audit", "--limit", "50") or "user change" in said(served, "audit")
-    assert as_json(served, "audit", "--action", "user change")[0]["after"] == {"email": "a@example.org"}
+    assert "group change" in said(served, "audit", "--limit", "50") or "user change" in said(
+        served, "audit"
+    )
+    assert as_json(served, "audit", "--action", "user change")[0]["after"] == {
+        "email": "a@example.org"
+    }
     run(served, "user", "disable", "ann")
     assert "disabled" in said(served, "user", "list")
     run(served, "user", "enable", "ann")
@@ -405,7 +490,9 @@ def test_the_command_line_does_it_all(served: Served, ann: Client) -> None:
     assert "bob" not in said(served, "user", "list")
 
 
-def test_the_command_line_minds_ones_own_account(served: Served, ann: Client, tmp_path: Any) -> None:
+def test_the_command_line_minds_ones_own_account(
+    served: Served, ann: Client, tmp_path: Any
+) -> None:
     file = tmp_path / "id.pub"
     file.write_text(key_line() + "\n")
     mine = ("--server", f"http://127.0.0.1:{served.server.ports[0]}", "--token", "cod_ann")
@@ -432,5 +519,9 @@ def test_the_command_line_minds_ones_own_account(served: Served, ann: Client, tm
 def test_a_removal_names_the_nodes_with_open_sessions(served: Served) -> None:
     served.tx(ldap_site.physics_and_chemistry)
     gone = served.local.delete("/groups/physics/members/bob")
-    assert gone == {"group": "physics", "user": "bob", "nodes": ["n1.pool", "n2.pool"],
-                    "command": "pkill -KILL -u bob"}
+    assert gone == {
+        "group": "physics",
+        "user": "bob",
+        "nodes": ["n1.pool", "n2.pool"],
+        "command": "pkill -KILL -u bob",
+    }

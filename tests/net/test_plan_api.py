@@ -28,52 +28,170 @@ from tests.net.credentials import as_user
 
 pytestmark = pytest.mark.slow
 
-KINDS = ("warn", "drain", "expire", "end", "seize", "grant", "ease", "take", "hold", "reserve", "reject", "wait",
-         "wake", "sleep")
-WANTS = "<requires><memory><mib min=\"{}GiB\"/></memory></requires>"
+KINDS = (
+    "warn",
+    "drain",
+    "expire",
+    "end",
+    "seize",
+    "grant",
+    "ease",
+    "take",
+    "hold",
+    "reserve",
+    "reject",
+    "wait",
+    "wake",
+    "sleep",
+)
+WANTS = '<requires><memory><mib min="{}GiB"/></memory></requires>'
 TYPE = '<node><memory mib="{}" /></node>'
 
 
 @pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+def served(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Served]:
     with serving(pool, reactor, in_reactor, site) as served:
         served.tx(furnish)
         yield served
 
 
 def furnish(tx: Any) -> None:
-    """Two types. Vcluster 'low' holds four large nodes, two of them beyond its creation size, one of those immune; one
-    large node and two small ones are free. Three requests of 'high', which goes before, and one that is behind it."""
-    _put(tx, t.groups, {"id": 7, "name": "poor", "priority": 1, "created_at": 0.0},
-         {"id": 8, "name": "rich", "priority": 5, "created_at": 0.0})
-    _put(tx, t.node_types, *({"id": n, "name": name, "digest": name, "cost": cost, "created_at": 0.0,
-                              "attributes": TYPE.format(gib * 1024)}
-                             for n, name, gib, cost in ((1, "small", 16, 1.0), (2, "large", 64, 4.0))))
+    """Two types. Vcluster 'low' holds four large nodes, two of them beyond its creation size, one
+    of those immune; one large node and two small ones are free. Three requests of 'high', which
+    goes before, and one that is behind it."""
+    _put(
+        tx,
+        t.groups,
+        {"id": 7, "name": "poor", "priority": 1, "created_at": 0.0},
+        {"id": 8, "name": "rich", "priority": 5, "created_at": 0.0},
+    )
+    _put(
+        tx,
+        t.node_types,
+        *(
+            {
+                "id": n,
+                "name": name,
+                "digest": name,
+                "cost": cost,
+                "created_at": 0.0,
+                "attributes": TYPE.format(gib * 1024),
+            }
+            for n, name, gib, cost in ((1, "small", 16, 1.0), (2, "large", 64, 4.0))
+        ),
+    )
     _put(tx, t.node_blocks, {"id": 1, "name": "rack1"})
-    _put(tx, t.config_templates, {"id": 1, "name": "web", "revision": 1, "digest": "", "created_at": 0.0,
-                                  "document": '<template name="web"><image target="disk" name="red"/></template>'})
-    _put(tx, t.vclusters, *({
-        "id": n, "name": name, "live_name": name, "group_id": group, "state": state, "template_id": 1, "size": 4,
-        "creation_size": 2, "lease_time": 9e4, "created_at": 0.0, "subnet": "lab", "expires_at": ends}
-        for n, name, group, state, ends in ((1, "low", 7, "active", NOW + 9e4), (2, "high", 8, "active", NOW + 9e4),
-                                            (3, "next", 7, "pending", None))))
-    _put(tx, t.vcluster_blocks, *({
-        "vcluster_id": n, "subnet": "lab", "first_address": 0x0A4D8000 + 64 * n, "last_address": 0x0A4D803F + 64 * n}
-        for n in (1, 2, 3)))
+    _put(
+        tx,
+        t.config_templates,
+        {
+            "id": 1,
+            "name": "web",
+            "revision": 1,
+            "digest": "",
+            "created_at": 0.0,
+            "document": '<template name="web"><image target="disk" name="red"/></template>',
+        },
+    )
+    _put(
+        tx,
+        t.vclusters,
+        *(
+            {
+                "id": n,
+                "name": name,
+                "live_name": name,
+                "group_id": group,
+                "state": state,
+                "template_id": 1,
+                "size": 4,
+                "creation_size": 2,
+                "lease_time": 9e4,
+                "created_at": 0.0,
+                "subnet": "lab",
+                "expires_at": ends,
+            }
+            for n, name, group, state, ends in (
+                (1, "low", 7, "active", NOW + 9e4),
+                (2, "high", 8, "active", NOW + 9e4),
+                (3, "next", 7, "pending", None),
+            )
+        ),
+    )
+    _put(
+        tx,
+        t.vcluster_blocks,
+        *(
+            {
+                "vcluster_id": n,
+                "subnet": "lab",
+                "first_address": 0x0A4D8000 + 64 * n,
+                "last_address": 0x0A4D803F + 64 * n,
+            }
+            for n in (1, 2, 3)
+        ),
+    )
     held = {"state": "active", "disk": "dirty", "vcluster_id": 1, "template_id": 1, "type_id": 2}
-    free = {"state": "inactive", "disk": "clean", "vcluster_id": None, "template_id": None, "assigned_at": None}
-    rows: list[dict[str, Any]] = [held | {"assigned_at": NOW - 60 if n == 3 else NOW - 9e3} for n in range(4)]
+    free = {
+        "state": "inactive",
+        "disk": "clean",
+        "vcluster_id": None,
+        "template_id": None,
+        "assigned_at": None,
+    }
+    rows: list[dict[str, Any]] = [
+        held | {"assigned_at": NOW - 60 if n == 3 else NOW - 9e3} for n in range(4)
+    ]
     rows += [free | {"type_id": 2}, free | {"type_id": 1}, free | {"type_id": 1}]
-    _put(tx, t.nodes, *({"id": n, "name": f"n{n}", "since": 0.0, "generation": 1, "boot_mac": f"52:54:00:00:00:{n:02}",
-                         "block_id": 1, "power_driver": "lab", "hostname": f"h{n}" if row["vcluster_id"] else None,
-                         **row} for n, row in enumerate(rows, 1)))
-    wanted = ((11, 2, 5, 1, ""), (12, 2, 5, 2, WANTS.format(32)), (13, 3, 1, 2, WANTS.format(32)),
-              (14, 2, 5, 1, WANTS.format(512)))
-    _put(tx, t.node_requests, *({"id": n, "vcluster_id": owner, "kind": "grow" if owner == 2 else "create",
-                                 "state": "pending", "priority": priority, "submitted_at": NOW - 9e3 + n}
-                                for n, owner, priority, _, _ in wanted))
-    _put(tx, t.request_tuples, *({"request_id": n, "position": 0, "count": count, "attributes": wants, "template_id": 1}
-                                 for n, _, _, count, wants in wanted))
+    _put(
+        tx,
+        t.nodes,
+        *(
+            {
+                "id": n,
+                "name": f"n{n}",
+                "since": 0.0,
+                "generation": 1,
+                "boot_mac": f"52:54:00:00:00:{n:02}",
+                "block_id": 1,
+                "power_driver": "lab",
+                "hostname": f"h{n}" if row["vcluster_id"] else None,
+                **row,
+            }
+            for n, row in enumerate(rows, 1)
+        ),
+    )
+    wanted = (
+        (11, 2, 5, 1, ""),
+        (12, 2, 5, 2, WANTS.format(32)),
+        (13, 3, 1, 2, WANTS.format(32)),
+        (14, 2, 5, 1, WANTS.format(512)),
+    )
+    _put(
+        tx,
+        t.node_requests,
+        *(
+            {
+                "id": n,
+                "vcluster_id": owner,
+                "kind": "grow" if owner == 2 else "create",
+                "state": "pending",
+                "priority": priority,
+                "submitted_at": NOW - 9e3 + n,
+            }
+            for n, owner, priority, _, _ in wanted
+        ),
+    )
+    _put(
+        tx,
+        t.request_tuples,
+        *(
+            {"request_id": n, "position": 0, "count": count, "attributes": wants, "template_id": 1}
+            for n, _, _, count, wants in wanted
+        ),
+    )
 
 
 def _put(tx: Any, table: Any, *rows: dict[str, Any]) -> None:
@@ -92,7 +210,9 @@ def rows(served: Served) -> dict[str, int]:
 
     def count(tx: Any) -> dict[str, int]:
         found = {table.name: tx.scalar(select(func.count()).select_from(table)) for table in tables}
-        told = select(func.count()).where((t.node_requests.c.state != "pending") | (t.node_requests.c.reason != ""))
+        told = select(func.count()).where(
+            (t.node_requests.c.state != "pending") | (t.node_requests.c.reason != "")
+        )
         return found | {"told": tx.scalar(told)}
 
     return served.tx(count)  # type: ignore[no-any-return]
@@ -103,10 +223,17 @@ def rows(served: Served) -> dict[str, int]:
 
 def test_the_plan_says_what_a_pass_would_do_and_does_nothing(served: Served) -> None:
     items = served.local.get("/plan")["items"]
-    said = [(one["kind"], one["vcluster"], one["request"], one["nodes"], one["type"], one["block"]) for one in items]
+    said = [
+        (one["kind"], one["vcluster"], one["request"], one["nodes"], one["type"], one["block"])
+        for one in items
+    ]
     assert said == [
-        ("grant", "high", 11, 1, "small", "rack1"), ("take", "low", 12, 1, "large", "rack1"),
-        ("reject", "high", 14, 0, None, None), ("wait", "high", 12, 0, None, None), ("wait", "next", 13, 0, None, None)]
+        ("grant", "high", 11, 1, "small", "rack1"),
+        ("take", "low", 12, 1, "large", "rack1"),
+        ("reject", "high", 14, 0, None, None),
+        ("wait", "high", 12, 0, None, None),
+        ("wait", "next", 13, 0, None, None),
+    ]
     assert "512GiB wanted" in items[2]["about"]
     assert all(one["kind"] in KINDS for one in items)
     assert not any(rows(served).values())
@@ -120,17 +247,36 @@ def test_a_pass_does_what_the_plan_said(served: Served, site: Site) -> None:
             act.flow(tx, claim=claim, now=NOW)
         return [act.name for act in done]
 
-    assert served.tx(run_pass) == ["grant request 11", "take for request 12", "tell requests why not"]
+    assert served.tx(run_pass) == [
+        "grant request 11",
+        "take for request 12",
+        "tell requests why not",
+    ]
     again = served.local.get("/plan")["items"]
-    assert [(one["kind"], one["request"]) for one in again] == [("wait", 12), ("wait", 13)], "told, and still shown"
+    assert [(one["kind"], one["request"]) for one in again] == [
+        ("wait", 12),
+        ("wait", 13),
+    ], "told, and still shown"
 
 
 def test_the_plan_for_people(served: Served) -> None:
     lines = run(served, "plan").splitlines()
-    assert lines[0].split() == ["WHAT", "NODES", "TYPE", "BLOCK", "SUBNET", "VCLUSTER", "REQUEST", "WHY"]
+    assert lines[0].split() == [
+        "WHAT",
+        "NODES",
+        "TYPE",
+        "BLOCK",
+        "SUBNET",
+        "VCLUSTER",
+        "REQUEST",
+        "WHY",
+    ]
     assert lines[2].split()[:7] == ["take", "1", "large", "rack1", "-", "low", "12"]
     assert [line.split()[0] for line in run(served, "plan", "--no-waits").splitlines()[1:]] == [
-        "grant", "take", "reject"]
+        "grant",
+        "take",
+        "reject",
+    ]
     assert json.loads(run(served, "plan", "--json"))["items"][0]["about"] == "awake"
     for number in (11, 12, 13, 14):
         run(served, "request", "withdraw", str(number), code=1 if number == 13 else 0)
@@ -143,32 +289,47 @@ def test_the_plan_for_people(served: Served) -> None:
 
 def test_why_a_request_waits(served: Served) -> None:
     why = served.local.get("/requests/13/explain")
-    assert (why["request"], why["vcluster"], why["state"], why["code"]) == (13, "next", "pending", "busy")
+    assert (why["request"], why["vcluster"], why["state"], why["code"]) == (
+        13,
+        "next",
+        "pending",
+        "busy",
+    )
     assert (why["wanted"], why["fitting"], why["free"], why["coming"]) == (2, 5, 1, 0)
-    ahead = {one["request"]: (one["vcluster"], one["priority"], one["wanted"]) for one in why["ahead"]}
+    ahead = {
+        one["request"]: (one["vcluster"], one["priority"], one["wanted"]) for one in why["ahead"]
+    }
     assert ahead == {12: ("high", 5, 2), 11: ("high", 5, 1)}
     assert why["position"] == 3, "among those that want the same types"
     assert why["sentence"].startswith(why["reason"])
     small, large = why["types"]
-    lacks, = small["lacks"]
+    (lacks,) = small["lacks"]
     assert (small["name"], small["site"], lacks["position"]) == ("small", 2, 0)
     assert "32GiB wanted" in lacks["phrases"][0]
     assert (large["name"], large["free"], large["held"], large["lacks"]) == ("large", 1, 4, [])
-    held, = why["holders"]
-    assert (held["vcluster"], held["count"], held["takeable"], held["protected"]) == ("low", 4, 0, "priority")
+    (held,) = why["holders"]
+    assert (held["vcluster"], held["count"], held["takeable"], held["protected"]) == (
+        "low",
+        4,
+        0,
+        "priority",
+    )
     assert any(one["count"] == 4 and one["at"] > NOW for one in why["chances"])
     assert not any(rows(served).values())
 
 
 def test_what_may_be_taken_and_what_protects_the_rest(served: Served) -> None:
-    held, = served.local.get("/requests/12/explain")["holders"]
+    (held,) = served.local.get("/requests/12/explain")["holders"]
     assert (held["takeable"], held["protected"]) == (2, "floor")
 
 
 def test_names_of_other_groups_are_not_told(served: Served) -> None:
     poor, rich = as_user(served, "ann", "poor", Role.VIEWER), as_user(served, "bob", "rich")
     why = poor.get("/requests/13/explain")
-    assert [(one["request"], one["vcluster"]) for one in why["ahead"]] == [(None, OTHERS), (None, OTHERS)]
+    assert [(one["request"], one["vcluster"]) for one in why["ahead"]] == [
+        (None, OTHERS),
+        (None, OTHERS),
+    ]
     assert why["holders"][0]["vcluster"] == "low"
     assert "high" not in json.dumps(why)
     why = rich.get("/requests/12/explain")
@@ -188,10 +349,19 @@ def test_names_of_other_groups_are_not_told(served: Served) -> None:
 def test_what_would_come_of_a_request(served: Served) -> None:
     before = served.tx(counts)
     found = served.local.post("/match", {"count": 1, "group": "rich", "template": "web"})
-    assert (found["granted"], found["code"], found["matching"], found["expected_at"]) == (True, "granted", 7, NOW)
+    assert (found["granted"], found["code"], found["matching"], found["expected_at"]) == (
+        True,
+        "granted",
+        7,
+        NOW,
+    )
     assert {fit["name"]: (fit["site"], fit["free"], fit["lacks"]) for fit in found["types"]} == {
-        "small": (2, 2, []), "large": (5, 1, [])}
-    large = served.local.post("/match", {"count": 2, "group": "poor", "attributes": WANTS.format(32)})
+        "small": (2, 2, []),
+        "large": (5, 1, []),
+    }
+    large = served.local.post(
+        "/match", {"count": 2, "group": "poor", "attributes": WANTS.format(32)}
+    )
     assert (large["granted"], large["code"], large["matching"]) == (False, "busy", 5)
     assert large["expected_at"] > NOW + 9e4
     assert "32GiB wanted" in large["types"][0]["lacks"][0]["phrases"][0]
@@ -201,12 +371,21 @@ def test_what_would_come_of_a_request(served: Served) -> None:
     assert served.tx(counts) == before
 
 
-@pytest.mark.parametrize(("body", "status", "field"), [
-    ({"count": 0}, 422, "count"), ({"count": 1, "group": "none"}, 404, "group"),
-    ({"count": 1, "vcluster": "none"}, 404, "vcluster"), ({"count": 1, "vcluster": "next"}, 409, "vcluster"),
-    ({"count": 1, "template": "none"}, 404, "template"), ({"count": 1, "attributes": "<requires>"}, 422, "attributes"),
-    ({"count": 1, "attributes": "<requires><colour/></requires>"}, 422, "attributes")])
-def test_what_cannot_be_asked_for(served: Served, body: dict[str, Any], status: int, field: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"count": 0}, 422, "count"),
+        ({"count": 1, "group": "none"}, 404, "group"),
+        ({"count": 1, "vcluster": "none"}, 404, "vcluster"),
+        ({"count": 1, "vcluster": "next"}, 409, "vcluster"),
+        ({"count": 1, "template": "none"}, 404, "template"),
+        ({"count": 1, "attributes": "<requires>"}, 422, "attributes"),
+        ({"count": 1, "attributes": "<requires><colour/></requires>"}, 422, "attributes"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    served: Served, body: dict[str, Any], status: int, field: str
+) -> None:
     with pytest.raises(ApiError) as caught:
         served.local.post("/match", body)
     assert (caught.value.status, caught.value.field) == (status, field)
@@ -230,26 +409,51 @@ def test_on_the_command_line(served: Served, tmp_path: Path) -> None:
     assert "7 of the site match: 3 free" in said
     wants = tmp_path / "wants.xml"
     wants.write_text(WANTS.format(32))
-    said = run(served, "request", "match", "--count", "2", "--group", "poor", "--attributes", str(wants), code=1)
+    said = run(
+        served,
+        "request",
+        "match",
+        "--count",
+        "2",
+        "--group",
+        "poor",
+        "--attributes",
+        str(wants),
+        code=1,
+    )
     assert "as far as leases tell there are enough" in said
     assert re.search(r"^small +1 +2 +2 +0 +0 +memory/mib", said, re.MULTILINE)
-    assert json.loads(run(served, "request", "match", "--count", "9", "--json", code=1))["code"] == "impossible"
+    assert (
+        json.loads(run(served, "request", "match", "--count", "9", "--json", code=1))["code"]
+        == "impossible"
+    )
 
 
 def counts(tx: Any) -> dict[str, int]:
     """Rows of every table."""
-    return {table.name: tx.scalar(select(func.count()).select_from(table)) for table in t.metadata.sorted_tables}
+    return {
+        table.name: tx.scalar(select(func.count()).select_from(table))
+        for table in t.metadata.sorted_tables
+    }
 
 
-# ---------------------------------------------------------------- of requests that do not wait; for people
+# ---------------------------------------------------------------- of requests that do not wait; for
+# people
 
 
 def test_one_that_does_not_wait_is_explained_by_its_reason(served: Served) -> None:
     served.local.delete("/requests/12")
     why = served.local.get("/requests/12/explain")
-    assert (why["state"], why["code"], why["position"], why["types"]) == ("withdrawn", "withdrawn", 0, [])
+    assert (why["state"], why["code"], why["position"], why["types"]) == (
+        "withdrawn",
+        "withdrawn",
+        0,
+        [],
+    )
     assert "withdrawn by" in why["sentence"]
-    assert run(served, "request", "explain", "12").startswith("request 12 of vcluster high, withdrawn: withdrawn by")
+    assert run(served, "request", "explain", "12").startswith(
+        "request 12 of vcluster high, withdrawn: withdrawn by"
+    )
 
 
 def test_no_such_request(served: Served) -> None:
@@ -271,7 +475,9 @@ def test_the_explanation_for_people(served: Served, capsys: pytest.CaptureFixtur
     said = run(served, "request", "explain", "13")
     titles = ["ahead of it", "types of nodes", "who holds what matches", "what would free it"]
     assert [line for line in said.splitlines() if line in titles] == titles
-    assert re.search(r"^small +1 +2 +2 +0 +0 +memory/mib: at least 32GiB wanted", said, re.MULTILINE)
+    assert re.search(
+        r"^small +1 +2 +2 +0 +0 +memory/mib: at least 32GiB wanted", said, re.MULTILINE
+    )
     assert re.search(r"^low +1 +4 +0 +priority +", said, re.MULTILINE)
     assert "place 3 in the queue for these types" in said
     assert json.loads(run(served, "request", "explain", "13", "--json"))["position"] == 3
@@ -283,12 +489,18 @@ def test_the_explanation_for_people(served: Served, capsys: pytest.CaptureFixtur
     assert "tuple 1: a; b; tuple 3: a; b" in said
 
 
-def test_long_parts_are_cut_unless_all_is_wanted(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_parts_are_cut_unless_all_is_wanted(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
     why = served.local.get("/requests/13/explain")
     why["ahead"] = [why["ahead"][0] | {"request": number} for number in range(100, 150)]
     print_explanation(why)
     said = capsys.readouterr().out
-    assert ("119 " in said, "120 " in said, "… and 30 more: see --all" in said) == (True, False, True)
+    assert ("119 " in said, "120 " in said, "… and 30 more: see --all" in said) == (
+        True,
+        False,
+        True,
+    )
     print_explanation(why, None)
     said = capsys.readouterr().out
     assert ("149 " in said, "more" in said) == (True, False)
@@ -301,16 +513,27 @@ def test_long_parts_are_cut_unless_all_is_wanted(served: Served, capsys: pytest.
 def test_every_node_says_until_when_it_is_immune(served: Served, site: Site) -> None:
     inertia = site.policy.inertia
     nodes = {one["name"]: one["immune_until"] for one in served.local.get("/nodes")["items"]}
-    assert nodes == {"n1": NOW - 9e3 + inertia, "n2": NOW - 9e3 + inertia, "n3": NOW - 9e3 + inertia,
-                     "n4": NOW - 60 + inertia, "n5": None, "n6": None, "n7": None}
+    assert nodes == {
+        "n1": NOW - 9e3 + inertia,
+        "n2": NOW - 9e3 + inertia,
+        "n3": NOW - 9e3 + inertia,
+        "n4": NOW - 60 + inertia,
+        "n5": None,
+        "n6": None,
+        "n7": None,
+    }
     assert served.local.get("/nodes/n4")["immune_until"] == nodes["n4"]
-    members = {one["name"]: one["immune_until"] for one in served.local.get("/vclusters/low")["nodes"]}
+    members = {
+        one["name"]: one["immune_until"] for one in served.local.get("/vclusters/low")["nodes"]
+    }
     assert members == {name: until for name, until in nodes.items() if until is not None}
     assert served.local.patch("/nodes/n4", {"name": "n44"})["immune_until"] == nodes["n4"]
 
 
 def test_immunity_follows_the_holders_priority(served: Served, site: Site) -> None:
-    object.__setattr__(site, "policy", replace(site.policy, inertia_by_priority={1: 7200.0, 5: 1.0}))
+    object.__setattr__(
+        site, "policy", replace(site.policy, inertia_by_priority={1: 7200.0, 5: 1.0})
+    )
     assert served.local.get("/nodes/n4")["immune_until"] == NOW - 60 + 7200.0
 
 
@@ -321,7 +544,7 @@ def test_immunity_for_people(served: Served, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("cod.cli.nodes.node.time.time", lambda: NOW)
     lines = {line.split()[0]: line.split() for line in run(served, "node", "list").splitlines()}
     column = lines["NODE"].index("IMMUNE")
-    assert lines["n4"][column:column + 3] != lines["n3"][column:column + 3]
+    assert lines["n4"][column : column + 3] != lines["n3"][column : column + 3]
     assert "4 min" in " ".join(lines["n4"])
     assert re.search(r"^immune until +\d{4}-", run(served, "node", "show", "n4"), re.MULTILINE)
     assert re.search(r"^immune until +- *$", run(served, "node", "show", "n3"), re.MULTILINE)
@@ -329,7 +552,9 @@ def test_immunity_for_people(served: Served, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_replies_to_changes_say_it_too(served: Served) -> None:
     extended = served.local.post("/vclusters/low/extend", {"lease": 9e4})
-    shown = {one["name"]: one["immune_until"] for one in served.local.get("/vclusters/low")["nodes"]}
+    shown = {
+        one["name"]: one["immune_until"] for one in served.local.get("/vclusters/low")["nodes"]
+    }
     assert {one["name"]: one["immune_until"] for one in extended["nodes"]} == shown
     assert None not in shown.values()
     large = served.local.get("/types/large")["members"]

@@ -11,8 +11,13 @@ from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob
 
 pytestmark = [pytest.mark.usefixtures("quick_passwords"), pytest.mark.slow]
-KEY = Ed25519PrivateKey.generate().public_key().public_bytes(
-    Encoding.OpenSSH, PublicFormat.OpenSSH).decode() + " bob@laptop"
+KEY = (
+    Ed25519PrivateKey.generate()
+    .public_key()
+    .public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    .decode()
+    + " bob@laptop"
+)
 
 
 @pytest.fixture
@@ -25,17 +30,25 @@ def bob(served: Served) -> Browser:
 
 
 def test_name_and_address(bob: Browser) -> None:
-    page = bob.get("/account").send("/account/profile", full_name="Bob <b>Builder</b>", email="bob@example.org")
+    page = bob.get("/account").send(
+        "/account/profile", full_name="Bob <b>Builder</b>", email="bob@example.org"
+    )
     assert "Your account is changed" in page.words
     assert "Bob <b>Builder</b>" in page.words
     assert "<b>Builder" not in page.text
     page = page.send("/account/profile", full_name="Bob", email="not an address")
     assert page.status == 422
     assert dict(page.fields("/account/profile")) | {"csrf": "", "once": ""} == {
-        "csrf": "", "once": "", "full_name": "Bob", "email": "not an address"}
+        "csrf": "",
+        "once": "",
+        "full_name": "Bob",
+        "email": "not an address",
+    }
 
 
-def test_a_new_password_needs_the_old_one_and_ends_other_sessions(served: Served, bob: Browser) -> None:
+def test_a_new_password_needs_the_old_one_and_ends_other_sessions(
+    served: Served, bob: Browser
+) -> None:
     other = Browser(served.server.ports[0])
     other.get("/sign-in").send("/sign-in", name="bob", password=PASSWORD)
     page = bob.get("/account").send("/account/password", old="wrong", new="five loud badgers")
@@ -66,8 +79,11 @@ def test_sessions_are_listed_and_ended(served: Served, bob: Browser) -> None:
     other.get("/sign-in").send("/sign-in", name="bob", password=PASSWORD)
     page = bob.get("/account")
     assert page.words.count("this one") == 1
-    end = next(each.get("action") for each in page.tree.forms if "/sessions/" in each.get("action")
-               and each.get("action") != "/account/sessions/end")
+    end = next(
+        each.get("action")
+        for each in page.tree.forms
+        if "/sessions/" in each.get("action") and each.get("action") != "/account/sessions/end"
+    )
     assert "signed out" in page.send(end).words
     assert other.ask("GET", "/").status == 303
     assert bob.get("/account").send("/account/sessions/end").path.startswith("/sign-in")
@@ -75,7 +91,9 @@ def test_sessions_are_listed_and_ended(served: Served, bob: Browser) -> None:
 
 
 def test_a_token_is_shown_once_and_never_in_an_address(served: Served, bob: Browser) -> None:
-    filled = bob.get("/account").filled("/account/tokens", name="laptop", scope="read", lifetime="90d")
+    filled = bob.get("/account").filled(
+        "/account/tokens", name="laptop", scope="read", lifetime="90d"
+    )
     page = bob.post("/account/tokens", filled)
     assert page.headers["Content-Encoding"] is None
     token = page.tree.findtext(".//pre")
@@ -86,7 +104,9 @@ def test_a_token_is_shown_once_and_never_in_an_address(served: Served, bob: Brow
     page = bob.get("/account")
     assert token not in page.text
     assert all(token not in path for _, path, _ in bob.seen)
-    remove = next(each.get("action") for each in page.tree.forms if "/tokens/" in each.get("action"))
+    remove = next(
+        each.get("action") for each in page.tree.forms if "/tokens/" in each.get("action")
+    )
     assert "token is revoked" in page.send(remove).words
     assert "/tokens/bob" not in bob.get("/account").text
 
@@ -95,7 +115,9 @@ def test_nobody_changes_the_account_of_another(served: Served, bob: Browser) -> 
     bob.get("/account").send("/account/keys", key=KEY)
     ann = signed_in(served)
     page = ann.get("/account")
-    fields = [(name, value) for name, value in page.fields("/account/profile") if name in ("csrf", "once")]
+    fields = [
+        (name, value) for name, value in page.fields("/account/profile") if name in ("csrf", "once")
+    ]
     assert ann.post("/account/keys/1/remove", fields).status == 404
     assert ann.post("/account/sessions/1/end", fields).status == 404
     assert "bob@laptop" in bob.get("/account").words

@@ -1,4 +1,5 @@
 """The portal's pages that ask for nodes, those about requests and about notices."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -24,20 +25,32 @@ def test_a_new_vcluster(there: Served) -> None:
     page = browse(there).get(NEW)
     assert "A Grid Engine execution host that joins by name." in page.words
     assert "web-server" not in page.words, "a template of another group"
-    done = page.send(SENT, name="fresh", template="debian", size=2, lease="3d", memory="131072 MiB", cpus="32")
+    done = page.send(
+        SENT, name="fresh", template="debian", size=2, lease="3d", memory="131072 MiB", cpus="32"
+    )
     assert "fresh is asked for" in done.words
     made = vcluster(there, "fresh")
     assert (made.size, made.lease_time, made.state) == (2, 3 * 86400, "pending")
-    assert made.attributes == ('<requires><memory><mib min="131072 MiB"/></memory><cpu><count min="32"/></cpu>'
-                               '</requires>')
+    assert (
+        made.attributes == '<requires><memory><mib min="131072 MiB"/></memory><cpu><count'
+        ' min="32"/></cpu></requires>'
+    )
 
 
 def test_what_is_wrong_is_at_its_field_and_what_was_typed_stays(there: Served) -> None:
-    page = browse(there).get(NEW).send(SENT, name="Not A Label", size="many", lease="soon", memory="16384 MiB")
+    page = (
+        browse(there)
+        .get(NEW)
+        .send(SENT, name="Not A Label", size="many", lease="soon", memory="16384 MiB")
+    )
     assert page.status == 422
     fields = dict(page.fields(SENT))
     assert (fields["name"], fields["size"], fields["lease"], fields["memory"]) == (
-        "Not A Label", "many", "soon", "16384 MiB")
+        "Not A Label",
+        "many",
+        "soon",
+        "16384 MiB",
+    )
     wrong = {each.get("name") for each in page.tree.xpath("//*[@aria-invalid]")}
     assert wrong == {"name", "size", "lease"}, "all at once"
     page = page.send(SENT, lease="3d")
@@ -49,8 +62,18 @@ def test_what_is_wrong_is_at_its_field_and_what_was_typed_stays(there: Served) -
 
 
 def test_xml_beside_choices_keeps_its_lines(there: Served) -> None:
-    page = browse(there).get(NEW).send(SENT, name="fresh", template="debian", size=1, memory="16384 MiB",
-                                       xml="<requires>\n\n  <flavour/>\n</requires>")
+    page = (
+        browse(there)
+        .get(NEW)
+        .send(
+            SENT,
+            name="fresh",
+            template="debian",
+            size=1,
+            memory="16384 MiB",
+            xml="<requires>\n\n  <flavour/>\n</requires>",
+        )
+    )
     assert page.status == 422
     assert "line 3" in page.words
     assert "flavour" in page.words
@@ -58,7 +81,9 @@ def test_xml_beside_choices_keeps_its_lines(there: Served) -> None:
 
 def test_what_would_come_of_it_without_the_script(there: Served) -> None:
     page = browse(there).get(NEW).send(SENT, name="x", size=2)
-    looked = page.browser.post(CHECK, page.filled(SENT, name="kept", template="debian", size=4, memory="1048576 MiB"))
+    looked = page.browser.post(
+        CHECK, page.filled(SENT, name="kept", template="debian", size=4, memory="1048576 MiB")
+    )
     assert looked.status == 200
     assert "3 of 33 nodes match" in looked.words
     assert "large memory/mib: at least 1048576 MiB wanted" in looked.words
@@ -78,11 +103,21 @@ def test_the_check_says_what_cannot_be_read(there: Served) -> None:
 
 def test_more_nodes_of_two_kinds(there: Served) -> None:
     page = browse(there).get(ASK, kinds=2)
-    done = page.send(MORE, tuples__0__count=1, tuples__0__memory="131072 MiB", tuples__1__count=2,
-                     tuples__1__template="debian")
+    done = page.send(
+        MORE,
+        tuples__0__count=1,
+        tuples__0__memory="131072 MiB",
+        tuples__1__count=2,
+        tuples__1__template="debian",
+    )
     assert "The nodes are requested." in done.words, done.words
     first, second = asked(there, "batch")[0].tuples
-    assert (first.count, "131072 MiB" in first.attributes, second.count, second.attributes) == (1, True, 2, "")
+    assert (first.count, "131072 MiB" in first.attributes, second.count, second.attributes) == (
+        1,
+        True,
+        2,
+        "",
+    )
     assert second.template_id == 1
 
 
@@ -91,24 +126,39 @@ def test_nodes_are_reserved_in_advance(there: Served) -> None:
     refused = page.send(MORE, tuples__0__count=1, starts_at=typed(NOW + 86400))
     assert refused.status in (409, 422)
     assert "has a start and a duration" in refused.words
-    assert ("starts_at", typed(NOW + 86400)) in refused.fields(MORE), "nothing that was typed is lost"
-    odd = browse(there, name="olga").get(ASK).send(MORE, tuples__0__count=1, starts_at="tomorrow", duration="8h")
+    assert ("starts_at", typed(NOW + 86400)) in refused.fields(MORE), (
+        "nothing that was typed is lost"
+    )
+    odd = (
+        browse(there, name="olga")
+        .get(ASK)
+        .send(MORE, tuples__0__count=1, starts_at="tomorrow", duration="8h")
+    )
     assert "should be a date and a time" in odd.words
     done = refused.send(MORE, tuples__0__count=1, starts_at=typed(NOW + 86400), duration="8h")
     assert "The nodes are reserved." in done.words, done.words
     one = asked(there, "batch")[0]
     assert (one.starts_at, one.duration) == ((NOW + 86400) // 60 * 60, 8 * 3600.0)
     assert "1 more reserved from 1970-01-13 13:46:00 UTC for 8 h" in done.words
-    assert "Reserved in advance from 1970-01-13 13:46:00 UTC for 8 h." in browse(there).get(f"/requests/{one.id}").words
+    assert (
+        "Reserved in advance from 1970-01-13 13:46:00 UTC for 8 h."
+        in browse(there).get(f"/requests/{one.id}").words
+    )
     again = browse(there).get(ASK, request=one.id)
-    assert {("starts_at", typed(NOW + 86400)), ("duration", "8h")} <= set(again.fields(MORE)), "a changed request"
+    assert {("starts_at", typed(NOW + 86400)), ("duration", "8h")} <= set(again.fields(MORE)), (
+        "a changed request"
+    )
 
 
 def test_a_kind_without_a_number_is_none(there: Served) -> None:
     page = browse(there).get(ASK, kinds=2)
     page.send(MORE, tuples__0__count=1)
     assert [one.count for one in asked(there, "batch")[0].tuples] == [1]
-    wrong = browse(there, name="olga").get(ASK).send(MORE, tuples__0__count="x", tuples__0__memory="16384 MiB")
+    wrong = (
+        browse(there, name="olga")
+        .get(ASK)
+        .send(MORE, tuples__0__count="x", tuples__0__memory="16384 MiB")
+    )
     assert wrong.status == 422
     assert ("tuples.0.memory", "16384 MiB") in wrong.fields(MORE)
 
@@ -145,10 +195,18 @@ def test_an_impossible_request_offers_what_would_help(there: Served) -> None:
     page = browse(there).get(NEW)
     typed = page.filled(SENT, name="fresh", template="debian", size=500)
     looked = page.browser.post(CHECK, typed)
-    offers = dict(zip(looked.tree.xpath("//button[@name='remedy']/text()"),
-                      looked.tree.xpath("//button[@name='remedy']/@value"), strict=True))
+    offers = dict(
+        zip(
+            looked.tree.xpath("//button[@name='remedy']/text()"),
+            looked.tree.xpath("//button[@name='remedy']/@value"),
+            strict=True,
+        )
+    )
     assert list(offers) == ["Take 33 nodes of several types and blocks", "Take 12 nodes"]
-    for value, fields in ((offers["Take 12 nodes"], ("12", None)), (next(iter(offers.values())), ("33", "true"))):
+    for value, fields in (
+        (offers["Take 12 nodes"], ("12", None)),
+        (next(iter(offers.values())), ("33", "true")),
+    ):
         helped = page.browser.post(CHECK, [*typed, ("remedy", value)])
         assert "Not possible" not in helped.words
         kept = dict(helped.fields(SENT))
@@ -157,23 +215,52 @@ def test_an_impossible_request_offers_what_would_help(there: Served) -> None:
 
 def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None:
     browser = browse(there)
-    browser.get(NEW).send(SENT, name="fresh", template="debian", size=20, lease="36h", memory="16384 MiB", wait=None)
+    browser.get(NEW).send(
+        SENT, name="fresh", template="debian", size=20, lease="36h", memory="16384 MiB", wait=None
+    )
     request = asked(there, "fresh")[0]
-    there.tx(core_requests.reject, request.id, "20 nodes wanted in one block, the largest that matches has 12.", NOW)
+    there.tx(
+        core_requests.reject,
+        request.id,
+        "20 nodes wanted in one block, the largest that matches has 12.",
+        NOW,
+    )
     assert vcluster(there, "fresh") is None, "it has ended"
     page = browser.get(f"/requests/{request.id}")
-    ways = dict(zip(page.tree.xpath("//p[@class='actions']/a/text()"),
-                    page.tree.xpath("//p[@class='actions']/a/@href"), strict=True))
-    assert list(ways) == ["Allow several types and blocks", "Take 12 nodes", "Change and send again"]
+    ways = dict(
+        zip(
+            page.tree.xpath("//p[@class='actions']/a/text()"),
+            page.tree.xpath("//p[@class='actions']/a/@href"),
+            strict=True,
+        )
+    )
+    assert list(ways) == [
+        "Allow several types and blocks",
+        "Take 12 nodes",
+        "Change and send again",
+    ]
     again = browser.get(ways["Take 12 nodes"])
     fields = dict(again.fields(SENT))
-    assert {name: fields.get(name) for name in ("name", "group", "template", "size", "lease", "spread", "wait")} == {
-        "name": "fresh", "group": "physics", "template": "debian", "size": "12", "lease": "36h", "spread": None,
-        "wait": None}
+    assert {
+        name: fields.get(name)
+        for name in ("name", "group", "template", "size", "lease", "spread", "wait")
+    } == {
+        "name": "fresh",
+        "group": "physics",
+        "template": "debian",
+        "size": "12",
+        "lease": "36h",
+        "spread": None,
+        "wait": None,
+    }
     assert 'min="16384 MiB"' in fields["xml"]
-    assert dict(browser.get(ways["Allow several types and blocks"]).fields(SENT))["spread"] == "true"
+    assert (
+        dict(browser.get(ways["Allow several types and blocks"]).fields(SENT))["spread"] == "true"
+    )
     assert "fresh is asked for" in again.send(SENT).words
-    assert browse(there, group="web").get(ways["Change and send again"]).status == 404, "of another group"
+    assert browse(there, group="web").get(ways["Change and send again"]).status == 404, (
+        "of another group"
+    )
     assert "Change and send again" not in browse(there, "viewer").get(page.path).words
 
 
@@ -200,8 +287,11 @@ def test_a_request_shows_who_is_ahead(there: Served) -> None:
 
 
 def test_a_cluster_that_ends_waits_for_nothing(there: Served) -> None:
-    there.tx(lambda tx: tx.execute(update(t.vclusters).where(t.vclusters.c.name == "staging").values(
-        state="releasing")))
+    there.tx(
+        lambda tx: tx.execute(
+            update(t.vclusters).where(t.vclusters.c.name == "staging").values(state="releasing")
+        )
+    )
     browser = browse(there, group="web")
     for path in ("/", "/vclusters"):
         row = browser.get(path).tree.xpath("//tr[th/a/text()='staging']")[0]

@@ -1,4 +1,5 @@
-"""What a stranger may cost: text that takes long to look at, the same part asked for again and again."""
+"""What a stranger may cost: text that takes long to look at, the same part asked for again and
+again."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_a_password_longer_than_any_is_wrong_before_it_is_looked_at(
     assert seen == [""]
 
 
-def test_a_part_is_rendered_once_however_often_it_is_named(bob: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_rendered_once_however_often_it_is_named(
+    bob: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rendered: list[str] = []
     real = Templates.part
 
@@ -65,14 +68,24 @@ def test_a_stranger_s_body_is_not_kept_for_long(served: Served, signed: bool, st
     browser.cookies.setdefault("__Host-cod", "made-up")
     for path in ("/sign-in", "/account/profile"):
         assert browser.ask("POST", path, b"x=" + b"y" * 100_000, browser.form).status == status
-    reply = browser.ask("POST", "/api/v1/sign-in", b"[" + b" " * 100_000, {"Content-Type": "application/json"})
+    reply = browser.ask(
+        "POST", "/api/v1/sign-in", b"[" + b" " * 100_000, {"Content-Type": "application/json"}
+    )
     assert reply.status == status
 
 
 @pytest.mark.slow
 def test_one_image_is_read_again_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
-        served.tx(images.add, name=name, state="ready", format="raw", content="disk", digest=name, created_at=NOW)
+        served.tx(
+            images.add,
+            name=name,
+            state="ready",
+            format="raw",
+            content="disk",
+            digest=name,
+            created_at=NOW,
+        )
     begun, goes_on = threading.Event(), threading.Event()
 
     def slow(root: Path, digest: str) -> Checked:

@@ -1,4 +1,6 @@
-"""The portal's pages about groups: members, links, how they are told things; what they show to whom."""
+"""The portal's pages about groups: members, links, how they are told things; what they show to
+whom."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ def test_adding_changing_and_removing_a_member(there: Served) -> None:
 
 
 def test_the_last_owner_stays(there: Served) -> None:
-    page = browse(there, name="olga").get(PHYSICS).send(f"{PHYSICS}/members/olga/role", role="viewer")
+    page = (
+        browse(there, name="olga").get(PHYSICS).send(f"{PHYSICS}/members/olga/role", role="viewer")
+    )
     assert page.status == 409
     assert "olga is the last owner of physics" in page.words
     assert role(there, "olga") is Role.OWNER
@@ -98,15 +102,24 @@ def test_owners_come_to_what_was_changed_in_their_group(there: Served) -> None:
 
 def test_settings(there: Served) -> None:
     browser = browse(there)
-    wrong = browser.get(PHYSICS).send(f"{PHYSICS}/settings", default_lease="long", email="kept@example.org")
+    wrong = browser.get(PHYSICS).send(
+        f"{PHYSICS}/settings", default_lease="long", email="kept@example.org"
+    )
     assert wrong.status == 422
     assert ("email", "kept@example.org") in wrong.fields(f"{PHYSICS}/settings")
-    page = wrong.send(f"{PHYSICS}/settings", default_lease="3d", email="", events="nodes",
-                      webhook="https://hooks.example.org/x")
+    page = wrong.send(
+        f"{PHYSICS}/settings",
+        default_lease="3d",
+        email="",
+        events="nodes",
+        webhook="https://hooks.example.org/x",
+    )
     assert "Saved." in page.words, page.words
     now = group(there)
     assert (now.default_lease, now.email, now.events) == (3 * 86400, "", ("nodes",))
-    assert browser.get(PHYSICS).send(f"{PHYSICS}/settings", default_lease="", webhook="").status == 200
+    assert (
+        browser.get(PHYSICS).send(f"{PHYSICS}/settings", default_lease="", webhook="").status == 200
+    )
     assert group(there).default_lease is None
 
 
@@ -120,7 +133,9 @@ def test_the_webhooks_secret_is_the_owners_alone(there: Served) -> None:
     other = browse(there, "member")
     token = [pair for pair in other.get("/groups").fields("/sign-out") if pair[0] == "csrf"]
     for what in ("webhook-secret", "settings", "invite", "members", "test"):
-        assert other.post(f"{PHYSICS}/{what}", [*token, ("user", "max"), ("role", "viewer")]).status in (403, 422), what
+        assert other.post(
+            f"{PHYSICS}/{what}", [*token, ("user", "max"), ("role", "viewer")]
+        ).status in (403, 422), what
     assert "hooks.example.org" not in other.get(PHYSICS).text
 
 
@@ -129,7 +144,10 @@ def test_a_test_notice_and_its_log(there: Served) -> None:
     assert "A test notice is on its way" in page.words
     log = page.browser.get(f"{PHYSICS}/deliveries")
     assert "waiting" in log.words
-    assert "No delivery matches this filter" in page.browser.get(f"{PHYSICS}/deliveries", state="delivered").words
+    assert (
+        "No delivery matches this filter"
+        in page.browser.get(f"{PHYSICS}/deliveries", state="delivered").words
+    )
 
 
 def test_limits_are_the_administrators(there: Served) -> None:
@@ -137,12 +155,18 @@ def test_limits_are_the_administrators(there: Served) -> None:
     wrong = page.send(f"{PHYSICS}/limits", image_quota="much")
     assert wrong.status == 422
     assert "500 GB" in wrong.words
-    assert "Saved." in wrong.send(f"{PHYSICS}/limits", priority="7", max_lease="", image_quota="1 GiB").words
+    assert (
+        "Saved."
+        in wrong.send(f"{PHYSICS}/limits", priority="7", max_lease="", image_quota="1 GiB").words
+    )
     now = group(there)
     assert (now.priority, now.max_lease, now.image_quota) == (7, None, 2**30)
     page.browser.get(PHYSICS).send(f"{PHYSICS}/limits", image_quota="777 GB")
     page.browser.get(PHYSICS).send(f"{PHYSICS}/limits", priority="8")
-    assert (group(there).priority, group(there).image_quota) == (8, 777 * 10**9), "what is not typed anew stays"
+    assert (group(there).priority, group(there).image_quota) == (
+        8,
+        777 * 10**9,
+    ), "what is not typed anew stays"
     page.browser.get(PHYSICS).send(f"{PHYSICS}/limits", image_quota="1 GiB")
     owner = browse(there)
     assert "512.0 MiB of 1.0 GiB" in owner.get(PHYSICS).words
@@ -160,14 +184,21 @@ def test_making_and_removing_a_group(there: Served) -> None:
 
 
 def test_amounts() -> None:
-    assert [amount(text) for text in ("500 GB", "1.5TiB", "12", "3 kb")] == [500 * 10**9, 3 * 2**39, 12, 3000]
+    assert [amount(text) for text in ("500 GB", "1.5TiB", "12", "3 kb")] == [
+        500 * 10**9,
+        3 * 2**39,
+        12,
+        3000,
+    ]
 
 
 def test_the_timeline_of_a_group_is_for_those_who_see_it(there: Served) -> None:
     browser = browse(there)
     page = browser.get("/timeline", group="physics")
     assert "Timeline of physics" in page.words
-    assert page.tree.xpath("//a[contains(@href, 'group=physics') and contains(@href, 'format=csv')]")
+    assert page.tree.xpath(
+        "//a[contains(@href, 'group=physics') and contains(@href, 'format=csv')]"
+    )
     assert browser.get("/timeline", vcluster="batch").status == 200
     assert browser.get("/timeline", group="web").status == 404
     assert browser.get("/timeline", vcluster="farm").status == 404

@@ -1,4 +1,5 @@
 """The portal's pages about images and uploads, and those where a node is made into an image."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def test_images_with_who_uses_them(there: Served) -> None:
     assert "execd" in page.words
     assert "nginx" not in page.words
     assert page.tree.xpath("//tr[th/a='physics/execd']/td[@data-label='Used by']/a/text()") == [
-        "physics/execution-host"]
+        "physics/execution-host"
+    ]
     one = browser.get("/images/physics/execd")
     (sha256,) = one.tree.xpath("//code/text()")
     assert len(sha256) == 64
@@ -41,9 +43,20 @@ def test_deleting_is_refused_while_it_is_used_and_says_by_whom(there: Served) ->
     refused = browser.post("/images/physics/execd/delete", [*token])
     assert refused.status == 409
     assert "is used by physics/execution-host@1" in refused.words
-    there.tx(images.add, name="spare", group_id=2, state="ready", format="raw", sha256="", source="", content="disk",
-             created_at=NOW)
-    assert "Image spare is deleted." in browser.get("/images/spare").send("/images/spare/delete").words
+    there.tx(
+        images.add,
+        name="spare",
+        group_id=2,
+        state="ready",
+        format="raw",
+        sha256="",
+        source="",
+        content="disk",
+        created_at=NOW,
+    )
+    assert (
+        "Image spare is deleted." in browser.get("/images/spare").send("/images/spare/delete").words
+    )
     assert browser.post("/images/debian-12/delete", [*token]).status == 403
 
 
@@ -51,7 +64,9 @@ def test_an_upload_by_the_script_is_seen_and_given_up(there: Served) -> None:
     browser = browse(there)
     page = browser.get("/images/new")
     assert page.tree.xpath("//form/@data-upload-to") == ["/api/v1/uploads"]
-    made = _api(browser, "POST", "/api/v1/uploads", {"name": "fresh", "group": "physics", "size": 4096})
+    made = _api(
+        browser, "POST", "/api/v1/uploads", {"name": "fresh", "group": "physics", "size": 4096}
+    )
     assert made.status == 201, made.text
     upload = json.loads(made.text)
     shown = browser.get("/images/new")
@@ -63,8 +78,14 @@ def test_an_upload_by_the_script_is_seen_and_given_up(there: Served) -> None:
 
 def _api(browser: Browser, method: str, path: str, body: Any) -> Any:
     """Ask as the page's script does: by the cookie, with the form's token."""
-    (csrf,) = set(browser.get("/images/new").tree.xpath("//form[@data-upload-to]//input[@name='csrf']/@value"))
-    headers = {"X-CSRF-Token": csrf, "Origin": f"https://{browser.host}", "Content-Type": "application/json"}
+    (csrf,) = set(
+        browser.get("/images/new").tree.xpath("//form[@data-upload-to]//input[@name='csrf']/@value")
+    )
+    headers = {
+        "X-CSRF-Token": csrf,
+        "Origin": f"https://{browser.host}",
+        "Content-Type": "application/json",
+    }
     return browser.ask(method, path, json.dumps(body).encode(), headers)
 
 
@@ -73,7 +94,9 @@ def test_the_quota_is_shown(there: Served) -> None:
     administrator.get("/groups/physics").send("/groups/physics/limits", image_quota="513 MiB")
     page = browse(there).get("/images")
     assert "512.0 MiB of 513.0 MiB" in page.words
-    refused = _api(page.browser, "POST", "/api/v1/uploads", {"name": "big", "group": "physics", "size": 2**21})
+    refused = _api(
+        page.browser, "POST", "/api/v1/uploads", {"name": "big", "group": "physics", "size": 2**21}
+    )
     assert "larger quota" in refused.text
 
 
@@ -92,7 +115,11 @@ def test_a_node_is_made_into_an_image(there: Served) -> None:
     done = taken.send(CAPTURE, image="batch-disk", template="batch-copy", group="physics")
     assert "node01 is being made into the image physics/batch-disk." in done.words, done.words
     row = there.tx(lambda tx: captures.get(tx, nodes.by_name(tx, "node01").id))
-    assert (row.image, row.template, row.group_id) == ("physics/batch-disk", "physics/batch-copy", 2)
+    assert (row.image, row.template, row.group_id) == (
+        "physics/batch-disk",
+        "physics/batch-copy",
+        2,
+    )
     assert "wanted" in done.words
     assert "node01 physics/batch-disk physics" in browser.get("/captures").words
     assert "returns to its previous state" in done.send(f"{CAPTURE}/cancel").words
@@ -102,8 +129,18 @@ def test_a_node_is_made_into_an_image(there: Served) -> None:
 def test_a_capture_that_runs_has_a_bar(there: Served) -> None:
     def begin(tx: Any) -> None:
         node = nodes.by_name(tx, "node18")
-        captures.put(tx, node.id, image="farm-disk", template="", group_id=3, source_id=None, state="running",
-                     secret="0" * 64, actor="user:zoe", asked_at=NOW - 60)
+        captures.put(
+            tx,
+            node.id,
+            image="farm-disk",
+            template="",
+            group_id=3,
+            source_id=None,
+            state="running",
+            secret="0" * 64,
+            actor="user:zoe",
+            asked_at=NOW - 60,
+        )
         captures.change(tx, node.id, generation=node.generation)
         assert node.state == NodeState.CAPTURE
 

@@ -1,4 +1,5 @@
-"""The portal's pages about nodes, types and blocks: what they show and to whom, and what their forms do."""
+"""The portal's pages about nodes, types and blocks: what they show and to whom, and what their
+forms do."""
 
 from __future__ import annotations
 
@@ -54,18 +55,28 @@ def test_an_administrator_sees_all_nodes_and_filters_them(site_of: Served) -> No
     names = [each.text_content() for each in off.tree.xpath("//tbody//th")]
     assert len(names) == 8
     assert names == sorted(names, reverse=True)
-    assert "No node matches this filter" in browser.get("/nodes", state="off", type="huge", q="nothing").words
+    assert (
+        "No node matches this filter"
+        in browser.get("/nodes", state="off", type="huge", q="nothing").words
+    )
 
 
-def test_machines_that_cannot_be_booted_are_listed_for_administrators_alone(site_of: Served) -> None:
+def test_machines_that_cannot_be_booted_are_listed_for_administrators_alone(
+    site_of: Served,
+) -> None:
     assert "cannot be booted" not in signed_in(site_of).get("/nodes").words
-    site_of.tx(conflicts.add, "architecture", "52:54:00:00:aa:00 asked to network-boot: it is ARM", NOW)
+    site_of.tx(
+        conflicts.add, "architecture", "52:54:00:00:aa:00 asked to network-boot: it is ARM", NOW
+    )
     site_of.tx(conflicts.add, "identity", "somebody else", NOW)
     words = signed_in(site_of).get("/nodes").words
     assert "Machines that cannot be booted" in words
     assert "52:54:00:00:aa:00 asked to network-boot: it is ARM" in words
     assert "somebody else" not in words
-    assert "52:54:00:00:aa:00" not in signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/nodes").words
+    assert (
+        "52:54:00:00:aa:00"
+        not in signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/nodes").words
+    )
 
 
 def test_pages_of_a_list_follow_each_other(site_of: Served) -> None:
@@ -89,12 +100,21 @@ def test_an_owner_sees_the_nodes_that_the_group_holds(site_of: Served) -> None:
     assert "Administration" not in own.words
     theirs = browser.get("/nodes/node30")
     assert theirs.status == 404
-    assert theirs.words.replace("node30", "") == browser.get("/nodes/node99").words.replace("node99", "")
+    assert theirs.words.replace("node30", "") == browser.get("/nodes/node99").words.replace(
+        "node99", ""
+    )
 
 
 def test_a_node_shows_what_it_is_and_what_happened_to_it(site_of: Served) -> None:
     page = signed_in(site_of).get("/nodes/node01")
-    for text in ("batch", "10.77.129.1", "memory/mib", "History", "prime ordered", "its own system"):
+    for text in (
+        "batch",
+        "10.77.129.1",
+        "memory/mib",
+        "History",
+        "prime ordered",
+        "its own system",
+    ):
         assert text in page.words, text
 
 
@@ -114,7 +134,9 @@ def test_setting_a_node_aside_wants_a_reason(site_of: Served) -> None:
     assert node(site_of, "node19").state == "trampoline"
 
 
-def test_taking_a_node_in_use_out_of_service_asks_and_says_whose_work_stops(site_of: Served) -> None:
+def test_taking_a_node_in_use_out_of_service_asks_and_says_whose_work_stops(
+    site_of: Served,
+) -> None:
     path = "/nodes/node01/quarantine"
     page = signed_in(site_of).get("/nodes/node01")
     assert "the work of physics on it in the virtual cluster batch stops" in page.words
@@ -134,16 +156,26 @@ def test_taking_a_node_in_use_out_of_service_asks_and_says_whose_work_stops(site
 
 def test_a_search_keeps_the_order(site_of: Served) -> None:
     browser = signed_in(site_of)
-    for path, query in (("/nodes", {"sort": "-since"}), ("/vclusters", {"sort": "-size"}),
-                        ("/requests", {"sort": "priority"})):
-        fields = dict(browser.get(path, **query).tree.xpath("//form[@role='search']")[0].form_values())
+    for path, query in (
+        ("/nodes", {"sort": "-since"}),
+        ("/vclusters", {"sort": "-size"}),
+        ("/requests", {"sort": "priority"}),
+    ):
+        fields = dict(
+            browser.get(path, **query).tree.xpath("//form[@role='search']")[0].form_values()
+        )
         assert fields["sort"] == query["sort"], path
 
 
 def test_a_node_is_renamed_and_switched_otherwise(site_of: Served) -> None:
     browser = signed_in(site_of)
-    page = browser.get("/nodes/node20").send("/nodes/node20/change", name="rack4-7", power_driver="ipmi",
-                                            power_address="10.78.0.20", block="rack9")
+    page = browser.get("/nodes/node20").send(
+        "/nodes/node20/change",
+        name="rack4-7",
+        power_driver="ipmi",
+        power_address="10.78.0.20",
+        block="rack9",
+    )
     assert page.path == "/nodes/rack4-7"
     changed = node(site_of, "rack4-7")
     assert (changed.power_driver, changed.power_address) == ("ipmi", "10.78.0.20")
@@ -164,14 +196,18 @@ def test_a_member_switches_a_node_and_a_viewer_does_not(site_of: Served) -> None
     viewer = signed_in(site_of, of_group(site_of, "vic", Role.VIEWER))
     page = viewer.get("/nodes/node01")
     assert "Power-cycle" not in page.words
-    refused = viewer.post("/nodes/node01/power", [*member.get("/nodes/node01").fields("/nodes/node01/power")])
+    refused = viewer.post(
+        "/nodes/node01/power", [*member.get("/nodes/node01").fields("/nodes/node01/power")]
+    )
     assert refused.status == 403
 
 
 def test_a_type_is_priced(site_of: Served) -> None:
     browser = signed_in(site_of)
     assert "1024" in browser.get("/types").words or "huge" in browser.get("/types").words
-    page = browser.get("/types/huge").send("/types/huge/change", cost="3.5", warm_low="", watts_idle="120")
+    page = browser.get("/types/huge").send(
+        "/types/huge/change", cost="3.5", warm_low="", watts_idle="120"
+    )
     assert "is changed" in page.words
     assert page.tree.xpath("//input[@name='cost']/@value") == ["3.5"]
     refused = page.send("/types/huge/change", cost="much")
@@ -221,7 +257,9 @@ def test_the_timeline_shows_an_owner_the_own_groups(site_of: Served) -> None:
     assert page.status == 200, page.words
     assert len(page.tree.xpath("//figure//*[local-name()='svg']")) == 2
     assert {"batch", "notebooks", "farm"} <= set(page.tree.xpath("//tbody/tr/th/text()"))
-    theirs = signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/timeline", window="week", by="vcluster")
+    theirs = signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get(
+        "/timeline", window="week", by="vcluster"
+    )
     assert "batch" in theirs.words
     assert "farm" not in theirs.words
 
@@ -243,19 +281,29 @@ def test_an_administrator_says_which_disks_are_kept(site_of: Served) -> None:
     emptied = browser.get("/nodes/node35").send("/nodes/node35/keep", keep="")
     assert "are changed" in emptied.words
     assert node(site_of, "node35").keep == ""
-    assert "Disks to keep" not in signed_in(site_of, of_group(site_of, "mary", Role.MEMBER)).get("/nodes/node1").words
+    assert (
+        "Disks to keep"
+        not in signed_in(site_of, of_group(site_of, "mary", Role.MEMBER)).get("/nodes/node1").words
+    )
 
 
 def test_marks_that_somebody_changed_meanwhile_are_not_replaced_unseen(site_of: Served) -> None:
     browser = signed_in(site_of)
     stale = browser.get("/nodes/node35")
-    assert "are changed" in browser.get("/nodes/node35").send("/nodes/node35/keep", keep="serial:A1\nmodel:X Y*").words
+    assert (
+        "are changed"
+        in browser.get("/nodes/node35")
+        .send("/nodes/node35/keep", keep="serial:A1\nmodel:X Y*")
+        .words
+    )
     refused = stale.send("/nodes/node35/keep", keep="serial:B2")
     assert refused.status == 409
     assert "the present marks are: serial:A1, model:X Y*." in refused.words
     assert node(site_of, "node35").keep == "serial:A1\nmodel:X Y*"
     assert ("keep", "serial:B2") in refused.fields("/nodes/node35/keep"), "what was typed is kept"
-    assert "are changed" in refused.send("/nodes/node35/keep").words, "whoever has seen the marks may replace them"
+    assert "are changed" in refused.send("/nodes/node35/keep").words, (
+        "whoever has seen the marks may replace them"
+    )
     assert node(site_of, "node35").keep == "serial:B2"
 
 
@@ -274,34 +322,68 @@ def test_a_node_is_tested_and_its_results_are_shown_over_time(site_of: Served) -
     place = f"/nodes/{name}/burnin"
     form = browser.get(place)
     assert form.send(place, minutes="many").status == 422
-    none = browser.post(place, [each for each in form.filled(place, erase="yes") if each[0] != "tests"])
+    none = browser.post(
+        place, [each for each in form.filled(place, erase="yes") if each[0] != "tests"]
+    )
     assert none.status == 422, "nothing is tested that was not ticked"
     assert none.tree.xpath("//input[@name='erase']/@checked")
     assert not none.tree.xpath("//input[@name='tests']/@checked")
-    page = browser.post(place, [each for each in form.filled(place, minutes="5", erase="yes") if each[1] != "network"])
+    page = browser.post(
+        place,
+        [each for each in form.filled(place, minutes="5", erase="yes") if each[1] != "network"],
+    )
     assert "On demand" in page.words
     found = site_of.tx(burnin_rows.open_of, node(site_of, name).id)
     assert (found.tests, found.seconds, found.erase) == ("memory,disk", 300, True)
     assert "is cancelled" in page.send(f"{place}/cancel").words
-    results = [{"test": "disk", "part": "sda", "kind": "ssd", "outcome": "failed", "about": "it ticks",
-                "figures": {"read_mb_s": 512.4, "tested_percent": 100.0}}]
+    results = [
+        {
+            "test": "disk",
+            "part": "sda",
+            "kind": "ssd",
+            "outcome": "failed",
+            "about": "it ticks",
+            "figures": {"read_mb_s": 512.4, "tested_percent": 100.0},
+        }
+    ]
 
     def past(tx: Any) -> None:
         for number in (1, 2):
-            burnin_rows.add(tx, node_id=node_id, cause="on demand", tests="disk", seconds=60, erase=False,
-                            actor="user:ann", asked_at=NOW + number * 100)
+            burnin_rows.add(
+                tx,
+                node_id=node_id,
+                cause="on demand",
+                tests="disk",
+                seconds=60,
+                erase=False,
+                actor="user:ann",
+                asked_at=NOW + number * 100,
+            )
             row = burnin_rows.open_of(tx, node_id)
             assert row is not None
             burnin_rows.change(tx, row.id, results=json.dumps(results))
-            burnin_rows.end(tx, row.id, BurninState.FAILED, "burn-in failed: disk sda: it ticks", NOW + number * 100)
+            burnin_rows.end(
+                tx,
+                row.id,
+                BurninState.FAILED,
+                "burn-in failed: disk sda: it ticks",
+                NOW + number * 100,
+            )
 
     node_id = node(site_of, name).id
     site_of.tx(past)
     page = browser.get(place)
-    for text in ("burn-in failed: disk sda: it ticks", "512 MB/s read", "100 % tested", "Speeds over time",
-                 "Earlier burn-ins"):
+    for text in (
+        "burn-in failed: disk sda: it ticks",
+        "512 MB/s read",
+        "100 % tested",
+        "Speeds over time",
+        "Earlier burn-ins",
+    ):
         assert text in page.words, text
-    assert "512 MB/s read" in browser.get(f"{place}?part=last").words, "a part that is fetched alone"
+    assert "512 MB/s read" in browser.get(f"{place}?part=last").words, (
+        "a part that is fetched alone"
+    )
 
 
 def test_a_node_in_use_is_not_offered_for_a_test(site_of: Served) -> None:

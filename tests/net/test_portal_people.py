@@ -1,4 +1,5 @@
-"""The portal's pages about people and the audit: links that are shown once, who is let in, and who did it."""
+"""The portal's pages about people and the audit: links that are shown once, who is let in, and who
+did it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ def owner(served: Served, name: str = "olga") -> Who:
 
 
 def test_an_administrator_adds_a_user_who_sets_a_password(served: Served) -> None:
-    page = signed_in(served).get("/people").send("/people", name="new", full_name="<b>New</b>", email="new@example.org")
+    page = (
+        signed_in(served)
+        .get("/people")
+        .send("/people", name="new", full_name="<b>New</b>", email="new@example.org")
+    )
     assert page.status == 200, page.words
     assert "shown only once" in page.words
     link = page.tree.xpath("//pre")[0].text_content()
@@ -48,14 +53,23 @@ def change(served: Served, **context: Any) -> None:
 
 
 def test_a_link_has_a_name_that_people_can_reach(served: Served, site: Site) -> None:
-    """Where the site file names none, the host's own name, which nobody else may look up, went into links."""
+    """Where the site file names none, the host's own name, which nobody else may look up, went into
+    links."""
     reached = {"names": frozenset({"cod.example.org"}), "fingerprint": lambda: "ab" * 32}
     browser = signed_in(served)
-    for named, host, wanted in ((False, "cod.example.org:8443", "https://cod.example.org:8443/"),
-                                (False, "127.0.0.1:8443", "https://inner/"), (False, "localhost", "https://inner/"),
-                                (True, "cod.example.org:8443", "https://inner/")):
-        change(served, site=SiteRef(replace(site, signin=replace(site.signin, url="https://inner", named=named))),
-               **reached)
+    for named, host, wanted in (
+        (False, "cod.example.org:8443", "https://cod.example.org:8443/"),
+        (False, "127.0.0.1:8443", "https://inner/"),
+        (False, "localhost", "https://inner/"),
+        (True, "cod.example.org:8443", "https://inner/"),
+    ):
+        change(
+            served,
+            site=SiteRef(
+                replace(site, signin=replace(site.signin, url="https://inner", named=named))
+            ),
+            **reached,
+        )
         browser.host = host
         page = browser.get("/people").send("/people/invite", email="")
         link = page.tree.xpath("//pre")[0].text_content()
@@ -63,15 +77,20 @@ def test_a_link_has_a_name_that_people_can_reach(served: Served, site: Site) -> 
         assert ":".join(["AB"] * 32) in page.words, "the certificate's fingerprint"
 
 
-def test_a_letter_leads_to_the_site_whatever_the_host_header_says(served: Served, site: Site) -> None:
-    """An owner had the site itself send a letter with a link to a machine of theirs: any address passes as a host."""
+def test_a_letter_leads_to_the_site_whatever_the_host_header_says(
+    served: Served, site: Site
+) -> None:
+    """An owner had the site itself send a letter with a link to a machine of theirs: any address
+    passes as a host."""
     browser = signed_in(served, owner(served))
     browser.host = "203.0.113.9:8443"
     with receivers.serving() as box:
         mail = Mail(host="127.0.0.1", port=box.port, tls="none", sender="cod@example.org")
         signin = replace(site.signin, url="https://inner", named=False)
         change(served, site=SiteRef(replace(site, mail=mail, signin=signin)))
-        page = browser.get("/groups/physics").send("/groups/physics/invite", email="bob@example.org", mail="true")
+        page = browser.get("/groups/physics").send(
+            "/groups/physics/invite", email="bob@example.org", mail="true"
+        )
     assert page.status == 200, page.words
     link = page.tree.xpath("//pre")[0].text_content()
     assert link.startswith("https://inner/invitation#")
@@ -82,22 +101,33 @@ def test_a_letter_leads_to_the_site_whatever_the_host_header_says(served: Served
 
 def test_a_private_key_is_not_shown_again(served: Served) -> None:
     page = signed_in(served).get("/account")
-    secret = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
+    secret = (
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
+    )
     refused = page.send("/account/keys", key=secret, name="mine")
     assert refused.status == 422
     assert "this is a private key" in refused.words
     assert "b3BlbnNzaC1rZXk" not in refused.text
-    assert dict(refused.fields("/account/keys"))["name"] == "mine", "the rest of what was typed stays"
+    assert dict(refused.fields("/account/keys"))["name"] == "mine", (
+        "the rest of what was typed stays"
+    )
 
 
 def test_a_link_to_the_site_can_be_taken_back(served: Served) -> None:
-    page = signed_in(served).get("/people").send("/people/invite", email="new@example.org", lifetime="3d")
+    page = (
+        signed_in(served)
+        .get("/people")
+        .send("/people/invite", email="new@example.org", lifetime="3d")
+    )
     link = page.tree.xpath("//pre")[0].text_content()
     page = page.browser.get("/people")
     assert "new@example.org" in page.words
     (path,) = page.tree.xpath("//form[contains(@action, '/revoke')]/@action")
     assert "The link is revoked." in page.send(path).words
-    assert Browser(served.server.ports[0]).get("/invitation").send("/invitation", code=link).status >= 400
+    assert (
+        Browser(served.server.ports[0]).get("/invitation").send("/invitation", code=link).status
+        >= 400
+    )
 
 
 def test_a_user_is_changed_and_signed_out(served: Served) -> None:
@@ -140,9 +170,15 @@ def test_the_audit_says_who_did_what(served: Served) -> None:
     assert page.status == 200, page.words
     assert "user:ann" in page.words
     assert "a@example.org" in page.words
-    assert "user:ann" not in administrator.get("/audit", actor="user:bob").tree.xpath("string(//main//table)")
-    assert "user:ann" in administrator.get("/audit", actor="ann").tree.xpath("string(//main//table)")
-    assert "user:ann" not in administrator.get("/audit", actor="nn").tree.xpath("string(//main//table)")
+    assert "user:ann" not in administrator.get("/audit", actor="user:bob").tree.xpath(
+        "string(//main//table)"
+    )
+    assert "user:ann" in administrator.get("/audit", actor="ann").tree.xpath(
+        "string(//main//table)"
+    )
+    assert "user:ann" not in administrator.get("/audit", actor="nn").tree.xpath(
+        "string(//main//table)"
+    )
     theirs = signed_in(served, owner(served)).get("/audit")
     assert theirs.status == 200
     assert "a@example.org" not in theirs.words

@@ -61,7 +61,11 @@ def certificate(tmp_path: Path) -> webcert.WebCertificate:
 
 @pytest.fixture
 def tls(
-    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, certificate: webcert.WebCertificate
+    pool: Pool,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    site: Site,
+    certificate: webcert.WebCertificate,
 ) -> Iterator[Served]:
     """A server over TLS, with a self-signed certificate."""
     more = {"tls": WebTls(lambda: certificate), "names": ("portal.example",)}
@@ -73,7 +77,9 @@ def trusting(certificate: webcert.WebCertificate) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(certificate.certificate))
 
 
-def test_pages_come_over_tls_whose_certificate_is_verified(tls: Served, certificate: webcert.WebCertificate) -> None:
+def test_pages_come_over_tls_whose_certificate_is_verified(
+    tls: Served, certificate: webcert.WebCertificate
+) -> None:
     browser = Browser(tls.server.ports[0], trusting(certificate))
     assert browser.get("/sign-in").status == 200
     stranger = Browser(tls.server.ports[0], ssl.create_default_context())
@@ -126,7 +132,9 @@ def test_a_new_certificate_is_taken_over_and_a_spoilt_one_is_not(
 
 
 def test_a_connection_is_kept(tls: Served, certificate: webcert.WebCertificate) -> None:
-    connection = HTTPSConnection("127.0.0.1", tls.server.ports[0], timeout=60, context=trusting(certificate))
+    connection = HTTPSConnection(
+        "127.0.0.1", tls.server.ports[0], timeout=60, context=trusting(certificate)
+    )
     for _ in range(3):
         connection.request("GET", "/sign-in")
         reply = connection.getresponse()
@@ -141,8 +149,15 @@ def test_a_connection_is_kept(tls: Served, certificate: webcert.WebCertificate) 
 
 
 ANSWERS = [
-    ("GET", "/"), ("GET", "/sign-in"), ("GET", "/nowhere"), ("GET", "/vclusters/none"), ("POST", "/sign-in"),
-    ("PUT", "/"), ("HEAD", "/account"), ("GET", "/?part=vclusters"), ("GET", "/assets/none.css"),
+    ("GET", "/"),
+    ("GET", "/sign-in"),
+    ("GET", "/nowhere"),
+    ("GET", "/vclusters/none"),
+    ("POST", "/sign-in"),
+    ("PUT", "/"),
+    ("HEAD", "/account"),
+    ("GET", "/?part=vclusters"),
+    ("GET", "/assets/none.css"),
 ]
 
 
@@ -152,8 +167,16 @@ def test_every_answer_has_the_headers(ann: Browser) -> None:
 
 
 def secure(headers: Any) -> None:
-    policy = dict(part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";"))
-    assert policy["default-src"] == policy["script-src"] == policy["style-src"] == policy["form-action"] == "'self'"
+    policy = dict(
+        part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";")
+    )
+    assert (
+        policy["default-src"]
+        == policy["script-src"]
+        == policy["style-src"]
+        == policy["form-action"]
+        == "'self'"
+    )
     assert policy["frame-ancestors"] == policy["base-uri"] == policy["object-src"] == "'none'"
     assert "unsafe" not in headers["Content-Security-Policy"]
     assert headers["Strict-Transport-Security"].startswith("max-age=31536000")
@@ -176,9 +199,17 @@ def test_assets_are_kept_for_ever_under_the_name_of_their_content(ann: Browser) 
     assert (again.status, again.text) == (304, "")
 
 
-OUTSIDE = ["/assets/../templates/base.html", "/assets/%2e%2e/templates/base.html",
-           "/assets/..%2ftemplates%2fbase.html", "/assets/style.css", "/assets/", "/assets//etc",
-           "/assets/%00", "/%2e%2e/%2e%2e/etc/passwd", "/templates/base.html"]
+OUTSIDE = [
+    "/assets/../templates/base.html",
+    "/assets/%2e%2e/templates/base.html",
+    "/assets/..%2ftemplates%2fbase.html",
+    "/assets/style.css",
+    "/assets/",
+    "/assets//etc",
+    "/assets/%00",
+    "/%2e%2e/%2e%2e/etc/passwd",
+    "/templates/base.html",
+]
 
 
 def test_no_path_leads_out_of_the_assets(ann: Browser) -> None:
@@ -195,7 +226,15 @@ def test_a_form_needs_the_token_of_its_own_session(served: Served, ann: Browser)
     eve = Browser(ann.port)
     token = dict(eve.get("/sign-in").fields("/sign-in"))["csrf"]
     own = dict(ann.get("/account").fields(FORM))["csrf"]
-    for shown in (None, "", "00" * 64, "zz", token, own[:-2] + ("00" if own[-2:] != "00" else "01"), own[:64]):
+    for shown in (
+        None,
+        "",
+        "00" * 64,
+        "zz",
+        token,
+        own[:-2] + ("00" if own[-2:] != "00" else "01"),
+        own[:64],
+    ):
         fields = {"full_name": "Eve"} | ({} if shown is None else {"csrf": shown})
         assert ann.post(FORM, fields).status == 403, shown
     assert served.tx(people.by_name, "ann").full_name == ""
@@ -214,11 +253,24 @@ def test_a_token_looks_different_each_time_and_works_each_time() -> None:
 
 def test_a_form_comes_from_a_page_of_this_site(ann: Browser) -> None:
     fields = ann.get("/account").filled(FORM, full_name="Eve")
-    for origin in ("https://evil.example", "null", "http://127.0.0.1", "https://127.0.0.1.evil.example"):
-        assert ann.ask("POST", FORM, ann.body(fields), ann.form | {"Origin": origin}).status == 403, origin
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://127.0.0.1",
+        "https://127.0.0.1.evil.example",
+    ):
+        assert (
+            ann.ask("POST", FORM, ann.body(fields), ann.form | {"Origin": origin}).status == 403
+        ), origin
     bare = {"Content-Type": ann.form["Content-Type"]}
-    assert ann.ask("POST", FORM, ann.body(fields), bare | {"Sec-Fetch-Site": "cross-site"}).status == 403
-    assert ann.ask("POST", FORM, ann.body(fields), bare | {"Sec-Fetch-Site": "same-site"}).status == 403
+    assert (
+        ann.ask("POST", FORM, ann.body(fields), bare | {"Sec-Fetch-Site": "cross-site"}).status
+        == 403
+    )
+    assert (
+        ann.ask("POST", FORM, ann.body(fields), bare | {"Sec-Fetch-Site": "same-site"}).status
+        == 403
+    )
     assert ann.ask("POST", FORM, ann.body(fields), bare).status == 303
 
 
@@ -238,13 +290,23 @@ def test_a_form_that_is_sent_twice_does_it_once(served: Served, ann: Browser) ->
     fields = ann.get("/account").filled("/account/tokens", name="laptop")
     assert ann.post("/account/tokens", fields).status == 200
     assert "shown once" in ann.post("/account/tokens", fields).words
-    assert len(served.tx(lambda tx: tx.execute(tables.api_tokens.select().where(
-        tables.api_tokens.c.user_id.is_not(None))).all())) == 1
+    assert (
+        len(
+            served.tx(
+                lambda tx: tx.execute(
+                    tables.api_tokens.select().where(tables.api_tokens.c.user_id.is_not(None))
+                ).all()
+            )
+        )
+        == 1
+    )
 
 
 UNREADABLE = [
     (b"x=" + b"a" * 2**20, "application/x-www-form-urlencoded", 413),
-    (b'{"csrf": 1}', "application/json", 415), (b"x", "text/plain", 415), (b"x", "", 415),
+    (b'{"csrf": 1}', "application/json", 415),
+    (b"x", "text/plain", 415),
+    (b"x", "", 415),
     (b"full_name=%ff%fe", "application/x-www-form-urlencoded", 400),
     (b"full_name=\xff", "application/x-www-form-urlencoded", 400),
     (b"&".join(b"f%d=1" % n for n in range(3000)), "application/x-www-form-urlencoded", 400),
@@ -259,9 +321,16 @@ def test_forms_that_cannot_be_read(ann: Browser) -> None:
 
 
 NONSENSE = [
-    ("GET", "/sign-out", 404), ("POST", "/", 405), ("DELETE", "/", 405), ("POST", "/nowhere", 404),
-    ("GET", "/?part=nothing", 404), ("GET", "/sign-in?back=x&unknown=1", 422), ("GET", "/sign-in?back=%ff", 400),
-    ("GET", "/?" + "&".join(f"a{n}=1" for n in range(99)), 400), ("GET", "//", 404), ("GET", "/vclusters/%00", 404),
+    ("GET", "/sign-out", 404),
+    ("POST", "/", 405),
+    ("DELETE", "/", 405),
+    ("POST", "/nowhere", 404),
+    ("GET", "/?part=nothing", 404),
+    ("GET", "/sign-in?back=x&unknown=1", 422),
+    ("GET", "/sign-in?back=%ff", 400),
+    ("GET", "/?" + "&".join(f"a{n}=1" for n in range(99)), 400),
+    ("GET", "//", 404),
+    ("GET", "/vclusters/%00", 404),
 ]
 
 
@@ -276,19 +345,34 @@ def test_questions_that_make_no_sense(ann: Browser) -> None:
 
 
 HOSTS = [
-    ("127.0.0.1:1", 200), ("localhost", 200), ("[::1]:8443", 200), ("10.77.0.1", 200), ("portal.example:8443", 200),
-    ("PORTAL.example", 200), ("evil.example", 421), ("portal.example.evil.example", 421), ("", 421),
+    ("127.0.0.1:1", 200),
+    ("localhost", 200),
+    ("[::1]:8443", 200),
+    ("10.77.0.1", 200),
+    ("portal.example:8443", 200),
+    ("PORTAL.example", 200),
+    ("evil.example", 421),
+    ("portal.example.evil.example", 421),
+    ("", 421),
     ("127.0.0.1.x", 421),
 ]
 
 
-def test_pages_are_for_those_who_ask_for_this_server(tls: Served, certificate: webcert.WebCertificate) -> None:
+def test_pages_are_for_those_who_ask_for_this_server(
+    tls: Served, certificate: webcert.WebCertificate
+) -> None:
     browser, signed = Browser(tls.server.ports[0], trusting(certificate)), signed_in(tls)
     for host, status in HOSTS:
         browser.cookies = {}
-        assert (browser.ask("GET", "/sign-in", headers={"Host": host}).status, host) == (status, host)
+        assert (browser.ask("GET", "/sign-in", headers={"Host": host}).status, host) == (
+            status,
+            host,
+        )
         browser.cookies = signed.cookies
-        assert (browser.ask("GET", "/api/v1/groups", headers={"Host": host}).status, host) == (status, host)
+        assert (browser.ask("GET", "/api/v1/groups", headers={"Host": host}).status, host) == (
+            status,
+            host,
+        )
 
 
 # ---------------------------------------------------------------- what is shown
@@ -297,17 +381,27 @@ def test_pages_are_for_those_who_ask_for_this_server(tls: Served, certificate: w
 def _ugly(tx: Tx) -> None:
     """A site in which every text that people can choose is ugly."""
     node = nodes.by_name(tx, "n1")
-    transitions.move(tx, node, NodeEvent.QUARANTINED, now=NOW, cause=UGLY, actor=f"user:{UGLY}", reason=UGLY)
+    transitions.move(
+        tx, node, NodeEvent.QUARANTINED, now=NOW, cause=UGLY, actor=f"user:{UGLY}", reason=UGLY
+    )
     user = people.add(tx, "eve", NOW, full_name=UGLY, email=UGLY)
     group = groups.ensure(tx, "ugly", NOW)
     people.set_role(tx, group.id, user.id, Role.OWNER)
-    tx.execute(tables.notices.insert().values(at=NOW, kind="test", group_id=group.id, subject=UGLY, about=UGLY))
+    tx.execute(
+        tables.notices.insert().values(
+            at=NOW, kind="test", group_id=group.id, subject=UGLY, about=UGLY
+        )
+    )
     tx.execute(tables.groups.update().values(email=UGLY))
 
 
 def _shown_paths() -> list[str]:
-    return [page.path for page in PAGES if "{" not in page.path] + ["/nodes/n1", "/groups/ugly", "/notices/1",
-                                                                     f"/vclusters/{'%3Cscript%3Ealert(1)%3C'}"]
+    return [page.path for page in PAGES if "{" not in page.path] + [
+        "/nodes/n1",
+        "/groups/ugly",
+        "/notices/1",
+        f"/vclusters/{'%3Cscript%3Ealert(1)%3C'}",
+    ]
 
 
 def test_whatever_people_write_is_text(served: Served, ann: Browser) -> None:
@@ -327,11 +421,20 @@ def test_no_page_has_scripts_styles_or_strangers_in_it(served: Served, ann: Brow
     add_node(served, "n1", 1)
     for path in _shown_paths():
         tree = ann.get(path).tree
-        assert not tree.xpath("//style | //script[not(@src)] | //*[@style] | //iframe | //object | //embed"), path
-        assert not [name for each in tree.iter() if isinstance(each.tag, str) for name in each.attrib
-                    if name.startswith("on")], path
+        assert not tree.xpath(
+            "//style | //script[not(@src)] | //*[@style] | //iframe | //object | //embed"
+        ), path
+        assert not [
+            name
+            for each in tree.iter()
+            if isinstance(each.tag, str)
+            for name in each.attrib
+            if name.startswith("on")
+        ], path
         links = tree.xpath("//@src | //link/@href | //form/@action | //a/@href")
-        assert not [each for each in links if each.startswith(("http:", "//", "javascript:", "data:"))], path
+        assert not [
+            each for each in links if each.startswith(("http:", "//", "javascript:", "data:"))
+        ], path
 
 
 def test_a_bug_leaks_nothing(served: Served, ann: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,12 +450,17 @@ def test_a_bug_leaks_nothing(served: Served, ann: Browser, monkeypatch: pytest.M
     assert "RuntimeError" not in page.text
 
 
-def test_a_database_that_is_away_is_said_so(served: Served, ann: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_away_is_said_so(
+    served: Served, ann: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = served.pool.read
 
     def away(flow: Any, *args: Any, **named: Any) -> Any:
-        return fail(OperationalError("select", {}, Exception("database is locked: /srv/db"))) if isinstance(
-            flow, partial) else real(flow, *args, **named)
+        return (
+            fail(OperationalError("select", {}, Exception("database is locked: /srv/db")))
+            if isinstance(flow, partial)
+            else real(flow, *args, **named)
+        )
 
     monkeypatch.setattr(served.pool, "read", away)
     page = ann.get("/")
@@ -362,7 +470,9 @@ def test_a_database_that_is_away_is_said_so(served: Served, ann: Browser, monkey
 
 
 @pytest.mark.usefixtures("quick_passwords")
-def test_secrets_are_in_no_log_and_no_address(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_in_no_log_and_no_address(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
     served.tx(_bob)
     caplog.set_level(logging.DEBUG)
     browser = Browser(served.server.ports[0])
@@ -396,7 +506,10 @@ def test_nobody_sees_a_page_without_signing_in(served: Served) -> None:
         if page.public:
             assert reply.status in (200, 422), path
         else:
-            assert (reply.status, reply.headers["Location"].partition("?")[0]) == (303, "/sign-in"), path
+            assert (reply.status, reply.headers["Location"].partition("?")[0]) == (
+                303,
+                "/sign-in",
+            ), path
             assert reply.text == ""
 
 

@@ -34,14 +34,28 @@ def test_sign_in_leads_to_where_one_wanted_to_go(bob: Browser) -> None:
     asked = bob.ask("GET", "/?x=1")
     assert (asked.status, asked.headers["Location"]) == (303, "/sign-in?back=%2F%3Fx%3D1")
     page = bob.get("/sign-in", back="/account")
-    reply = bob.ask("POST", "/sign-in", bob.body(page.filled("/sign-in", name="bob", password=PASSWORD)), bob.form)
+    reply = bob.ask(
+        "POST",
+        "/sign-in",
+        bob.body(page.filled("/sign-in", name="bob", password=PASSWORD)),
+        bob.form,
+    )
     assert (reply.status, reply.headers["Location"]) == (303, "/account")
-    cookie = next(line for line in reply.headers.get_all("Set-Cookie") if line.startswith("__Host-cod="))
-    assert {each.strip() for each in cookie.split(";")[1:]} == {"Path=/", "Secure", "HttpOnly", "SameSite=Strict"}
+    cookie = next(
+        line for line in reply.headers.get_all("Set-Cookie") if line.startswith("__Host-cod=")
+    )
+    assert {each.strip() for each in cookie.split(";")[1:]} == {
+        "Path=/",
+        "Secure",
+        "HttpOnly",
+        "SameSite=Strict",
+    }
     assert bob.get("/").status == 200
 
 
-@pytest.mark.parametrize("back", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"])
+@pytest.mark.parametrize(
+    "back", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
+)
 def test_sign_in_leads_to_no_other_site(bob: Browser, back: str) -> None:
     page = bob.get("/sign-in", back=back)
     form = page.filled("/sign-in", name="bob", password=PASSWORD)
@@ -60,7 +74,10 @@ def test_a_wrong_password(bob: Browser) -> None:
 
 
 def test_guessing_is_slowed(bob: Browser) -> None:
-    statuses = [bob.get("/sign-in").send("/sign-in", name="bob", password=f"guess {n}").status for n in range(12)]
+    statuses = [
+        bob.get("/sign-in").send("/sign-in", name="bob", password=f"guess {n}").status
+        for n in range(12)
+    ]
     assert statuses[0] == 401
     assert statuses[-1] == 429
 
@@ -86,7 +103,9 @@ def test_a_session_is_never_one_that_the_browser_brought(bob: Browser) -> None:
 
 def _invited(tx: Tx, secret: str, **named: Any) -> None:
     groups.ensure(tx, "physics", NOW)
-    invitations.invite(tx, digest=digest(secret), rules=SignInRules(), who="user:ann", now=NOW, **named)
+    invitations.invite(
+        tx, digest=digest(secret), rules=SignInRules(), who="user:ann", now=NOW, **named
+    )
 
 
 def test_an_invitation_makes_an_account_in_a_group(served: Served) -> None:

@@ -1,4 +1,6 @@
-"""The portal's pages about virtual clusters: what they show and to whom, and what their forms do."""
+"""The portal's pages about virtual clusters: what they show and to whom, and what their forms
+do."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ def test_the_list_is_filtered_sorted_and_in_parts_on_the_server(there: Served) -
     browser = signed_in(there)
     assert "summer-school" in browser.get("/vclusters", ended="true").words
     assert "batch" not in browser.get("/vclusters", group="web", q="").words
-    assert "No virtual cluster matches this filter" in browser.get("/vclusters", q="nothing-of-that").words
+    assert (
+        "No virtual cluster matches this filter"
+        in browser.get("/vclusters", q="nothing-of-that").words
+    )
     first = browser.get("/vclusters", sort="-size", limit="1")
     assert first.tree.xpath("//tbody/tr/th//text()") == ["batch"]
     (after,) = first.tree.xpath("//a[@rel='next']/@href")
@@ -72,16 +77,30 @@ def test_one_that_has_ended_has_a_page(there: Served) -> None:
 
 def test_one_that_was_rejected_says_why(there: Served) -> None:
     school = there.tx(views.vcluster_alone, "summer-school").vcluster
-    there.tx(lambda tx: tx.execute(insert(t.node_requests).values(
-        vcluster_id=school.id, kind="create", state="rejected", reason="only 33 nodes match.", priority=1,
-        submitted_at=NOW - 60, decided_at=NOW - 59, may_wait=True, may_spread=False)))
+    there.tx(
+        lambda tx: tx.execute(
+            insert(t.node_requests).values(
+                vcluster_id=school.id,
+                kind="create",
+                state="rejected",
+                reason="only 33 nodes match.",
+                priority=1,
+                submitted_at=NOW - 60,
+                decided_at=NOW - 59,
+                may_wait=True,
+                may_spread=False,
+            )
+        )
+    )
     page = browse(there).get("/vclusters/summer-school")
     assert "Its request was rejected: only 33 nodes match. What can be done" in page.words
 
 
 def test_a_new_one_hides_the_ended_one_of_the_same_name(there: Served) -> None:
     browser = browse(there)
-    browser.get("/vclusters/new").send("/vclusters", name="summer-school", template="debian", size=1)
+    browser.get("/vclusters/new").send(
+        "/vclusters", name="summer-school", template="debian", size=1
+    )
     assert "It waits for 1 node." in browser.get("/vclusters/summer-school").words
     assert "It ended 30 d ago" in browser.get("/vclusters/summer-school%405").words
 
@@ -110,8 +129,11 @@ def test_only_what_a_key_opens_has_a_login_line(there: Served) -> None:
     page = browser.get(BATCH)
     assert not page.tree.xpath(lines)
     assert "passes no keys to its nodes" in page.words
-    own = plain.replace("/></t", "/><personalise seed='nocloud'><user-data>ssh_authorized_keys: [x]</user-data>"
-                        "</personalise></t")
+    own = plain.replace(
+        "/></t",
+        "/><personalise seed='nocloud'><user-data>ssh_authorized_keys: [x]</user-data>"
+        "</personalise></t",
+    )
     there.tx(lambda tx: tx.execute(update(t.config_templates).values(document=own)))
     there.tx(lambda tx: tx.execute(delete(t.ssh_keys)))
     assert len(browser.get(BATCH).tree.xpath(lines)) == 9, "its template lets in keys of its own"
@@ -121,7 +143,8 @@ def test_where_root_is_closed_people_log_in_by_their_own_names(there: Served) ->
     document = (Path(__file__).parents[2] / "images/debian-members.xml").read_text()
     there.tx(lambda tx: tx.execute(update(t.config_templates).values(document=document)))
     there.tx(_key_before)
-    there.tx(lambda tx: tx.execute(update(t.ssh_keys).values(created_at=NOW)))  # after the nodes were installed
+    # after the nodes were installed
+    there.tx(lambda tx: tx.execute(update(t.ssh_keys).values(created_at=NOW)))
     page = browse(there).get(BATCH)
     assert len(page.tree.xpath("//code[starts-with(text(), 'ssh owner-physics@n')]")) == 9
     assert "each by their own name and SSH keys" in page.words
@@ -137,8 +160,13 @@ def test_the_forms_and_the_reclaims_alarm_are_parts_that_come_live(there: Served
     browser = browse(there, group="web")
     asked_for = browser.get("/vclusters/staging")
     assert "Extend the lease" not in asked_for.words
-    there.tx(lambda tx: tx.execute(update(t.vclusters).where(t.vclusters.c.name == "staging").values(
-        state="active", expires_at=NOW + 3600)))
+    there.tx(
+        lambda tx: tx.execute(
+            update(t.vclusters)
+            .where(t.vclusters.c.name == "staging")
+            .values(state="active", expires_at=NOW + 3600)
+        )
+    )
     (part,) = asked_for.tree.xpath("//*[@data-part='change']")
     assert {"notice", "transition"} <= set(part.get("data-on").split())
     change = browser.get("/vclusters/staging", part="change").words
@@ -156,7 +184,9 @@ def test_a_form_that_was_wrong_is_fetched_from_its_page(there: Served) -> None:
 
 
 def test_a_page_says_whose_keys_its_nodes_know(there: Served) -> None:
-    assert "Nobody in physics has an SSH key, so nobody can log in." in browse(there).get(BATCH).words
+    assert (
+        "Nobody in physics has an SSH key, so nobody can log in." in browse(there).get(BATCH).words
+    )
     ann = there.tx(people.create, "ann", now=NOW)
     there.tx(people.set_role, group="physics", user="ann", role="member")
     there.tx(sshkeys.add, who=Who("user:ann", user_id=ann.id), line=KEY, now=NOW)
@@ -168,7 +198,10 @@ def test_a_page_says_whose_keys_its_nodes_know(there: Served) -> None:
 def test_where_no_names_are_answered_one_logs_in_by_address(there: Served, site: Site) -> None:
     found, nodes = there.tx(views.vcluster, "batch", site.policy)
     silent = replace(site, dns=replace(site.dns, port=0))
-    assert [vclusters.ssh(one, silent) for one in nodes[:2]] == ["ssh root@10.77.129.1", "ssh root@10.77.129.2"]
+    assert [vclusters.ssh(one, silent) for one in nodes[:2]] == [
+        "ssh root@10.77.129.1",
+        "ssh root@10.77.129.2",
+    ]
     assert vclusters.ssh(nodes[0], site) == f"ssh root@n1.{found.vcluster.name}.{site.domain}"
     assert vclusters.ssh(replace(nodes[0], address=None), site) == ""
 
@@ -184,16 +217,28 @@ def test_priming_has_a_bar_and_a_badge_that_follow_the_node(there: Served) -> No
     (bar,) = page.tree.xpath("//*[@data-progress='node14']//progress")
     assert 0 < int(bar.get("value")) < 100
     assert page.tree.xpath("//*[@data-state and @data-node='node14']/text()") == ["installing"]
-    there.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == "node14").values(
-        progress_phase="wipe", progress_rate=2.0**20)))
+    there.tx(
+        lambda tx: tx.execute(
+            update(t.nodes)
+            .where(t.nodes.c.name == "node14")
+            .values(progress_phase="wipe", progress_rate=2.0**20)
+        )
+    )
     erasing = browse(there, group="web", name="amy").get("/vclusters/farm")
     (shown,) = erasing.tree.xpath("//*[@data-progress='node14']")
     assert " ".join(shown.text_content().split()).startswith("erasing")
     assert "1.0 MiB/s" in shown.text_content()
-    there.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == "node14").values(
-        progress_done=0, progress_total=0)))
+    there.tx(
+        lambda tx: tx.execute(
+            update(t.nodes)
+            .where(t.nodes.c.name == "node14")
+            .values(progress_done=0, progress_total=0)
+        )
+    )
     early = browse(there, group="web", name="eva").get("/vclusters/farm")
-    assert early.tree.xpath("//*[@data-progress='node14']//progress/@value") == ["0"], "it is there from the beginning"
+    assert early.tree.xpath("//*[@data-progress='node14']//progress/@value") == ["0"], (
+        "it is there from the beginning"
+    )
     part = browse(there, group="web", name="zoe").get("/vclusters/farm", part="nodes")
     assert "n14" in part.text
     assert "<html" not in part.text
@@ -229,7 +274,10 @@ def test_a_lease_cannot_be_extended_beyond_its_groups_longest(there: Served) -> 
 
 def test_resizing_asks_for_more_or_gives_back(there: Served) -> None:
     browser = browse(there)
-    assert "shall have 11 nodes" in browser.get(BATCH).send(f"{BATCH}/resize", size=11, spread="true").words
+    assert (
+        "shall have 11 nodes"
+        in browser.get(BATCH).send(f"{BATCH}/resize", size=11, spread="true").words
+    )
     newest = asked(there, "batch")[0]
     assert (newest.kind, newest.may_spread) == ("grow", True)
     none = browser.get("/vclusters/notebooks").send("/vclusters/notebooks/resize", size=0)
@@ -258,8 +306,17 @@ def test_who_may_not_is_refused_even_by_hand(there: Served) -> None:
     token = browser.get("/vclusters").fields("/sign-out")
     for what in ("end", "extend", "release", "resize", "requests", "vcm/enrol"):
         fields = [*token, ("lease", "3d"), ("size", "3"), ("nodes", "n1"), ("tuples.0.count", "1")]
-        allowed = {"extend": ("lease",), "resize": ("size",), "release": ("nodes",), "requests": ("tuples.0.count",)}
-        kept = [(name, value) for name, value in fields if name == "csrf" or name in allowed.get(what, ())]
+        allowed = {
+            "extend": ("lease",),
+            "resize": ("size",),
+            "release": ("nodes",),
+            "requests": ("tuples.0.count",),
+        }
+        kept = [
+            (name, value)
+            for name, value in fields
+            if name == "csrf" or name in allowed.get(what, ())
+        ]
         assert browser.post(f"{BATCH}/{what}", kept).status == 403, what
     assert vcluster(there, "batch").state == "active"
 
@@ -282,12 +339,26 @@ def test_a_reclaim_can_be_answered(there: Served) -> None:
 
 def test_when_its_manager_gives_a_node_back_is_shown(there: Served) -> None:
     n, r = t.nodes.c, t.reclaims.c
-    query = select(r.id, r.request_id, n.id, n.name).join_from(t.reclaims, t.nodes, r.vcluster_id == n.vcluster_id)
+    query = select(r.id, r.request_id, n.id, n.name).join_from(
+        t.reclaims, t.nodes, r.vcluster_id == n.vcluster_id
+    )
     one = there.tx(lambda tx: tx.execute(query).first())
-    there.tx(lambda tx: tx.execute(insert(t.reservations).values(
-        reclaim_id=one[0], request_id=one[1], node_id=one[2], at=NOW, promised_at=NOW + 240.0)))
+    there.tx(
+        lambda tx: tx.execute(
+            insert(t.reservations).values(
+                reclaim_id=one[0],
+                request_id=one[1],
+                node_id=one[2],
+                at=NOW,
+                promised_at=NOW + 240.0,
+            )
+        )
+    )
     words = browse(there, group="web").get("/vclusters/farm").words
-    assert f"Unless you release others, it is {one[3]}. The autoscaler of farm gives {one[3]} back in 4 min" in words
+    assert (
+        f"Unless you release others, it is {one[3]}. The autoscaler of farm gives {one[3]} back in"
+        " 4 min" in words
+    )
 
 
 def test_a_manager_is_enrolled_with_what_is_wrong_at_its_field(there: Served) -> None:

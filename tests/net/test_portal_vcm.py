@@ -1,4 +1,5 @@
 """Enrolling and revoking a vcluster's manager in the portal."""
+
 # ruff: noqa: F401 (fixtures)
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ BATCH = "/vclusters/batch"
 
 
 @pytest.fixture
-def there(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path) -> Iterator[Served]:
+def there(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path
+) -> Iterator[Served]:
     """The small site, with an authority for VCMs."""
     with serving(pool, reactor, in_reactor, site, Ca(tmp_path / "ca", "test")) as served:
         yield served
@@ -51,10 +54,15 @@ def test_a_certificate_that_ends_is_warned_of(there: Served) -> None:
     browser.get(BATCH).send(f"{BATCH}/vcm/enrol")
     assert "Certificate endsin 397 d" in browser.get(BATCH).words
     v = t.vcms.c
-    for ends_at, says in ((NOW + 9 * 86400.0, "expires soon and was not renewed"),
-                          (NOW - 1.0, "has expired: the autoscaler cannot")):
-        there.tx(lambda tx, at=ends_at: tx.execute(t.vcms.update().where(v.serial != "").values(
-            ends_at=at, warned_at=NOW)))
+    for ends_at, says in (
+        (NOW + 9 * 86400.0, "expires soon and was not renewed"),
+        (NOW - 1.0, "has expired: the autoscaler cannot"),
+    ):
+        there.tx(
+            lambda tx, at=ends_at: tx.execute(
+                t.vcms.update().where(v.serial != "").values(ends_at=at, warned_at=NOW)
+            )
+        )
         assert f"Its certificate {says}" in browser.get(BATCH).words
 
 

@@ -28,7 +28,8 @@ ALL = ["On", "ForceOff", "GracefulShutdown", "PowerCycle", "ForceRestart"]
 
 
 class Bmc(Resource):
-    """A BMC: `pages` by path, what was `asked` of it, and answers that come before the pages (`first`)."""
+    """A BMC: `pages` by path, what was `asked` of it, and answers that come before the pages
+    (`first`)."""
 
     isLeaf = True
 
@@ -41,8 +42,11 @@ class Bmc(Resource):
         self.pages: dict[str, Any] = {
             "/redfish/v1/Systems": {"Members": [{"@odata.id": SYSTEM}]},
             SYSTEM: {
-                "@odata.id": SYSTEM, "PowerState": "Off", "Links": {"Chassis": [{"@odata.id": CHASSIS}]},
-                "Boot": {"BootSourceOverrideTarget@Redfish.AllowableValues": ["Pxe", "Hdd"]}},
+                "@odata.id": SYSTEM,
+                "PowerState": "Off",
+                "Links": {"Chassis": [{"@odata.id": CHASSIS}]},
+                "Boot": {"BootSourceOverrideTarget@Redfish.AllowableValues": ["Pxe", "Hdd"]},
+            },
             CHASSIS: {"Links": {"ComputerSystems": [{"@odata.id": SYSTEM}]}},
         }
         self.allow(ALL)
@@ -75,10 +79,14 @@ class Bmc(Resource):
     def _changed(self, request: Any, path: str, body: Any) -> bytes:
         kind = body.get("ResetType")
         if kind:
-            self.pages[SYSTEM]["PowerState"] = "Off" if kind in ("ForceOff", "GracefulShutdown") else "On"
+            self.pages[SYSTEM]["PowerState"] = (
+                "Off" if kind in ("ForceOff", "GracefulShutdown") else "On"
+            )
         return self._send(request, 204, b"")
 
-    def _send(self, request: Any, code: int, body: bytes, headers: dict[str, str] | None = None) -> bytes:
+    def _send(
+        self, request: Any, code: int, body: bytes, headers: dict[str, str] | None = None
+    ) -> bytes:
         request.setResponseCode(code)
         for key, value in (headers or {}).items():
             request.setHeader(key, value)
@@ -101,7 +109,9 @@ def bmc(reactor: Any, in_reactor: InReactor) -> Iterator[Bmc]:
 def driver(reactor: Any, in_reactor: InReactor, bmc: Bmc) -> Callable[[str], Any]:
     """Calls a method of the driver with the BMC's address."""
     own = RedfishDriver(reactor)
-    return lambda method, path="": in_reactor(getattr(own, method), Target(bmc.address + path, ADMIN))  # type: ignore[attr-defined]
+    return lambda method, path="": in_reactor(
+        getattr(own, method), Target(bmc.address + path, ADMIN)
+    )  # type: ignore[attr-defined]
 
 
 def test_there_is_a_driver_of_every_name(reactor: Any) -> None:
@@ -111,7 +121,9 @@ def test_there_is_a_driver_of_every_name(reactor: Any) -> None:
     assert {name for name, each in made.items() if not each.switches_off} == {"wol"}
 
 
-def test_what_is_asked_of_a_bmc_that_can_do_everything(bmc: Bmc, driver: Callable[[str], Any]) -> None:
+def test_what_is_asked_of_a_bmc_that_can_do_everything(
+    bmc: Bmc, driver: Callable[[str], Any]
+) -> None:
     assert driver("status") == "off"
     assert driver("on") is None
     assert driver("status") == "on"
@@ -119,17 +131,36 @@ def test_what_is_asked_of_a_bmc_that_can_do_everything(bmc: Bmc, driver: Callabl
     assert driver("soft") is True
     driver("cycle")
     driver("off")
-    assert bmc.resets() == ["On", "PowerCycle", "GracefulShutdown", "On", "ForceOff"], "cycled while off, it is put on"
+    assert bmc.resets() == [
+        "On",
+        "PowerCycle",
+        "GracefulShutdown",
+        "On",
+        "ForceOff",
+    ], "cycled while off, it is put on"
     assert driver("boot_from_network") is True
-    assert bmc.asked[-1] == ("PATCH", SYSTEM, {"Boot": {"BootSourceOverrideEnabled": "Once",
-                                                        "BootSourceOverrideTarget": "Pxe"}})
+    assert bmc.asked[-1] == (
+        "PATCH",
+        SYSTEM,
+        {"Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}},
+    )
     assert bmc.tags[-1] == 'W/"7"'
 
 
-@pytest.mark.parametrize(("power", "shown"), [
-    ("On", "on"), ("Off", "off"), ("PoweringOn", "off"), ("PoweringOff", "on"), (None, "unknown"),
-    ("Paused", "unknown")])
-def test_power_states(bmc: Bmc, driver: Callable[[str], Any], power: str | None, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("power", "shown"),
+    [
+        ("On", "on"),
+        ("Off", "off"),
+        ("PoweringOn", "off"),
+        ("PoweringOff", "on"),
+        (None, "unknown"),
+        ("Paused", "unknown"),
+    ],
+)
+def test_power_states(
+    bmc: Bmc, driver: Callable[[str], Any], power: str | None, shown: str
+) -> None:
     bmc.pages[SYSTEM]["PowerState"] = power
     assert driver("status") == shown
 
@@ -154,9 +185,12 @@ def test_a_bmc_that_does_not_say_what_it_allows_is_asked_for_what_is_usual(
 
 def test_reset_types_may_be_told_elsewhere(bmc: Bmc, driver: Callable[[str], Any]) -> None:
     bmc.pages[SYSTEM]["Actions"]["#ComputerSystem.Reset"] = {
-        "target": f"{SYSTEM}/Actions/ComputerSystem.Reset", "@Redfish.ActionInfo": f"{SYSTEM}/ResetActionInfo"}
+        "target": f"{SYSTEM}/Actions/ComputerSystem.Reset",
+        "@Redfish.ActionInfo": f"{SYSTEM}/ResetActionInfo",
+    }
     bmc.pages[f"{SYSTEM}/ResetActionInfo"] = {
-        "Parameters": [{"Name": "ResetType", "AllowableValues": ["ForceOn", "ForceOff"]}]}
+        "Parameters": [{"Name": "ResetType", "AllowableValues": ["ForceOn", "ForceOff"]}]
+    }
     driver("on")
     assert bmc.resets() == ["ForceOn"]
     assert driver("soft") is False
@@ -164,7 +198,9 @@ def test_reset_types_may_be_told_elsewhere(bmc: Bmc, driver: Callable[[str], Any
 
 def test_a_bmc_that_cannot_do_it_says_what_it_can(bmc: Bmc, driver: Callable[[str], Any]) -> None:
     bmc.allow(["On", "Nmi"])
-    with pytest.raises(PowerError, match="allows no reset of type ForceOff: it has On, Nmi") as raised:
+    with pytest.raises(
+        PowerError, match="allows no reset of type ForceOff: it has On, Nmi"
+    ) as raised:
         driver("off")
     assert raised.value.lasting
     bmc.pages[SYSTEM]["Boot"]["BootSourceOverrideTarget@Redfish.AllowableValues"] = ["Hdd"]
@@ -180,10 +216,14 @@ def test_one_of_several_systems_has_to_be_named(bmc: Bmc, driver: Callable[..., 
     assert driver("status", SYSTEM) == "off"
 
 
-def test_a_busy_bmc_is_asked_again(bmc: Bmc, driver: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_bmc_is_asked_again(
+    bmc: Bmc, driver: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bmcweb, "LONGEST_PAUSE", 0.05)
     bmc.first = [(503, {"Retry-After": "7"}, b""), (429, {}, b"")]
-    monkeypatch.setattr(bmcweb, "_pause", lambda response, right=bmcweb._pause: min(right(response), 0.05))
+    monkeypatch.setattr(
+        bmcweb, "_pause", lambda response, right=bmcweb._pause: min(right(response), 0.05)
+    )
     assert driver("status") == "off"
     bmc.first = [(503, {}, b"")] * 3
     with pytest.raises(PowerError, match="busy") as raised:
@@ -191,7 +231,9 @@ def test_a_busy_bmc_is_asked_again(bmc: Bmc, driver: Callable[[str], Any], monke
     assert not raised.value.lasting
 
 
-@pytest.mark.parametrize(("said", "pause"), [("3", 3.0), ("3600", 8.0), ("Wed, 21 Oct 2026", 1.0), (None, 1.0)])
+@pytest.mark.parametrize(
+    ("said", "pause"), [("3", 3.0), ("3600", 8.0), ("Wed, 21 Oct 2026", 1.0), (None, 1.0)]
+)
 def test_how_long_a_busy_bmc_is_left_alone(said: str | None, pause: float) -> None:
     class Response:
         class headers:
@@ -214,16 +256,29 @@ def test_a_change_that_lost_a_race_is_made_again(bmc: Bmc, driver: Callable[...,
     assert len(bmc.asked) == 2
 
 
-@pytest.mark.parametrize(("code", "body", "sentence", "lasting"), [
-    (400, b'{"error": {"@Message.ExtendedInfo": [{"Message": "No\\n such   thing"}]}}', "says: No such thing .HTTP 400",
-     False),
-    (500, b'{"error": {"message": "Oops"}}', "says: Oops", False), (500, b"<html>", "says: no .HTTP 500", False),
-    (403, b"", "refuses user or password", True), (404, b"{}", "HTTP 404", True), (301, b"", "HTTP 301", False),
-    (200, b"<html>", "no JSON", False), (200, b"[]", "no Redfish resource", False), (200, b"", "no Redfish", False),
-    (200, b'{"Members": [{"@odata.id": "http://elsewhere/"}]}', "no usable @odata.id", False),
-    (200, b'{"Members": [{"@odata.id": "//elsewhere/"}]}', "no usable @odata.id", False),
-    (200, b'{"Members": {}}', "has 0 systems", True), (200, b"x" * 2_000_000, "longer than", False),
-])
+@pytest.mark.parametrize(
+    ("code", "body", "sentence", "lasting"),
+    [
+        (
+            400,
+            b'{"error": {"@Message.ExtendedInfo": [{"Message": "No\\n such   thing"}]}}',
+            "says: No such thing .HTTP 400",
+            False,
+        ),
+        (500, b'{"error": {"message": "Oops"}}', "says: Oops", False),
+        (500, b"<html>", "says: no .HTTP 500", False),
+        (403, b"", "refuses user or password", True),
+        (404, b"{}", "HTTP 404", True),
+        (301, b"", "HTTP 301", False),
+        (200, b"<html>", "no JSON", False),
+        (200, b"[]", "no Redfish resource", False),
+        (200, b"", "no Redfish", False),
+        (200, b'{"Members": [{"@odata.id": "http://elsewhere/"}]}', "no usable @odata.id", False),
+        (200, b'{"Members": [{"@odata.id": "//elsewhere/"}]}', "no usable @odata.id", False),
+        (200, b'{"Members": {}}', "has 0 systems", True),
+        (200, b"x" * 2_000_000, "longer than", False),
+    ],
+)
 def test_answers_that_are_none(
     bmc: Bmc, driver: Callable[[str], Any], code: int, body: bytes, sentence: str, lasting: bool
 ) -> None:
@@ -234,7 +289,11 @@ def test_answers_that_are_none(
 
 
 def test_a_bmc_that_is_silent_or_gone(
-    bmc: Bmc, driver: Callable[[str], Any], reactor: Any, in_reactor: InReactor, monkeypatch: pytest.MonkeyPatch
+    bmc: Bmc,
+    driver: Callable[[str], Any],
+    reactor: Any,
+    in_reactor: InReactor,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bmcweb, "ANSWER", 0.2)
     bmc.silent = True
@@ -255,14 +314,26 @@ def test_what_listens_there_is_something_else(reactor: Any, in_reactor: InReacto
     port = in_reactor(reactor.listenTCP, 0, Factory.forProtocol(Other), 50, "127.0.0.1")
     for scheme, sentence in (("https", "does not speak TLS"), ("http", "broke the connection off")):
         with pytest.raises(PowerError, match=sentence) as raised:
-            in_reactor(RedfishDriver(reactor).status, Target(f"{scheme}://127.0.0.1:{port.getHost().port}", ADMIN))
+            in_reactor(
+                RedfishDriver(reactor).status,
+                Target(f"{scheme}://127.0.0.1:{port.getHost().port}", ADMIN),
+            )
         assert not raised.value.lasting
     in_reactor(port.stopListening)
 
 
-@pytest.mark.parametrize("address", [
-    "bmc7", "ftp://bmc7", "https://", "https://admin:secret@bmc7", "https://bmc7/redfish/v1/Chassis/1", "https://bmc7?x=1",
-    "https://bmc7:port"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "bmc7",
+        "ftp://bmc7",
+        "https://",
+        "https://admin:secret@bmc7",
+        "https://bmc7/redfish/v1/Chassis/1",
+        "https://bmc7?x=1",
+        "https://bmc7:port",
+    ],
+)
 def test_addresses_that_are_none(reactor: Any, in_reactor: InReactor, address: str) -> None:
     with pytest.raises(PowerError, match="is not of the form https") as raised:
         in_reactor(RedfishDriver(reactor).status, Target(address, ADMIN))
@@ -273,18 +344,41 @@ def test_addresses_that_are_none(reactor: Any, in_reactor: InReactor, address: s
 # ---------------------------------------------------------------- watts
 
 
-@pytest.mark.parametrize(("chassis", "more", "watts"), [
-    ({"EnvironmentMetrics": {"@odata.id": "/m"}}, {"/m": {"PowerWatts": {"Reading": 212.5}}}, 212.5),
-    ({"Power": {"@odata.id": "/p"}}, {"/p": {"PowerControl": [{"PowerConsumedWatts": 180}]}}, 180.0),
-    ({"Power": {"@odata.id": "/p"}}, {"/p": {"PowerControl": []}}, None),
-    ({"Power": {"@odata.id": "/p"}}, {"/p": {"PowerControl": [{"PowerConsumedWatts": None}]}}, None),
-    ({"Power": {"@odata.id": "/p"}}, {"/p": {"PowerControl": [{"PowerConsumedWatts": -1}]}}, None),
-    ({"Power": {"@odata.id": "/p"}}, {"/p": {"PowerControl": [7]}}, None),
-    ({}, {}, None),
-    ({"Power": {"@odata.id": "/p"}, "Links": {"ComputerSystems": [{}, {}]}}, {"/p": {}}, None),
-])
+@pytest.mark.parametrize(
+    ("chassis", "more", "watts"),
+    [
+        (
+            {"EnvironmentMetrics": {"@odata.id": "/m"}},
+            {"/m": {"PowerWatts": {"Reading": 212.5}}},
+            212.5,
+        ),
+        (
+            {"Power": {"@odata.id": "/p"}},
+            {"/p": {"PowerControl": [{"PowerConsumedWatts": 180}]}},
+            180.0,
+        ),
+        ({"Power": {"@odata.id": "/p"}}, {"/p": {"PowerControl": []}}, None),
+        (
+            {"Power": {"@odata.id": "/p"}},
+            {"/p": {"PowerControl": [{"PowerConsumedWatts": None}]}},
+            None,
+        ),
+        (
+            {"Power": {"@odata.id": "/p"}},
+            {"/p": {"PowerControl": [{"PowerConsumedWatts": -1}]}},
+            None,
+        ),
+        ({"Power": {"@odata.id": "/p"}}, {"/p": {"PowerControl": [7]}}, None),
+        ({}, {}, None),
+        ({"Power": {"@odata.id": "/p"}, "Links": {"ComputerSystems": [{}, {}]}}, {"/p": {}}, None),
+    ],
+)
 def test_watts(
-    bmc: Bmc, driver: Callable[[str], Any], chassis: dict[str, Any], more: dict[str, Any], watts: float | None
+    bmc: Bmc,
+    driver: Callable[[str], Any],
+    chassis: dict[str, Any],
+    more: dict[str, Any],
+    watts: float | None,
 ) -> None:
     bmc.pages[CHASSIS] |= chassis
     bmc.pages |= more
@@ -340,5 +434,7 @@ def test_what_a_packet_cannot_do(reactor: Any, in_reactor: InReactor) -> None:
 
 
 def test_a_network_that_cannot_be_reached(reactor: Any, in_reactor: InReactor) -> None:
-    with pytest.raises(PowerError, match=r"no packet can be sent to 255\.255\.255\.255:|is not of the form"):
+    with pytest.raises(
+        PowerError, match=r"no packet can be sent to 255\.255\.255\.255:|is not of the form"
+    ):
         in_reactor(WolDriver(reactor).on, Target("52:54:00:ab:cd:ef@255.255.255.255:0"))

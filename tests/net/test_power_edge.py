@@ -1,5 +1,5 @@
-"""The power edge and the meters with a moved clock and machines that behave as machines do; the lab driver over a real
-socket."""
+"""The power edge and the meters with a moved clock and machines that behave as machines do; the lab
+driver over a real socket."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class Straight:
 
 
 class Bmc:
-    """Switches that take `delay` seconds to show; `deaf` machines accept and do nothing, of the commands named there;
-    `dead` ones do not answer. `polite` ones have a system that can be asked to shut down."""
+    """Switches that take `delay` seconds to show; `deaf` machines accept and do nothing, of the
+    commands named there; `dead` ones do not answer. `polite` ones have a system that can be asked
+    to shut down."""
 
     switches_off = True
     measures = True
@@ -112,12 +113,23 @@ class World:
     def __init__(self, engine: Engine, clock: Clock, **rules: Any) -> None:
         self.engine, self.clock, self.bmc = engine, clock, Bmc(clock)
         self.site = Site(name="test", domain="cod.test", subnets=(), policy=Policy(**rules))
-        self.edge = PowerEdge(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, SiteRef(self.site))
-        self.meters = Meters(clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, SiteRef(self.site))
+        self.edge = PowerEdge(
+            clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, SiteRef(self.site)
+        )
+        self.meters = Meters(
+            clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, SiteRef(self.site)
+        )
 
     def add(self, tx: Tx, name: str, **columns: Any) -> Node:
-        return nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:{name[1:].zfill(2)}", now=0.0, cause="seen",
-                         actor="dhcp", **{"power_driver": "lab", "power_address": name} | columns)
+        return nodes.add(
+            tx,
+            name=name,
+            boot_mac=f"52:54:00:00:00:{name[1:].zfill(2)}",
+            now=0.0,
+            cause="seen",
+            actor="dhcp",
+            **{"power_driver": "lab", "power_address": name} | columns,
+        )
 
     def wish(self, name: str, desired: str, **columns: Any) -> None:
         def write(tx: Tx) -> None:
@@ -138,7 +150,9 @@ class World:
     def errors(self) -> list[str]:
         a = tables.power_actions.c
         with self.engine.connect() as connection:
-            return list(connection.scalars(select(a.error).where(a.done_at.is_not(None)).order_by(a.id)))
+            return list(
+                connection.scalars(select(a.error).where(a.done_at.is_not(None)).order_by(a.id))
+            )
 
 
 @pytest.fixture
@@ -146,16 +160,19 @@ def world(engine: Engine) -> World:
     return World(engine, Clock())
 
 
-@pytest.mark.parametrize(("before", "desired", "said", "after"), [
-    ("off", "on", ["pxe n1", "on n1"], "on"),
-    ("on", "on", [], "on"),
-    ("on", "off", ["off n1"], "off"),
-    ("off", "off", [], "off"),
-    ("on", "soft", ["off n1"], "off"),
-    ("off", "soft", [], "off"),
-    ("on", "cycle", ["pxe n1", "cycle n1"], "on"),
-    ("off", "cycle", ["pxe n1", "on n1"], "on"),
-])
+@pytest.mark.parametrize(
+    ("before", "desired", "said", "after"),
+    [
+        ("off", "on", ["pxe n1", "on n1"], "on"),
+        ("on", "on", [], "on"),
+        ("on", "off", ["off n1"], "off"),
+        ("off", "off", [], "off"),
+        ("on", "soft", ["off n1"], "off"),
+        ("off", "soft", [], "off"),
+        ("on", "cycle", ["pxe n1", "cycle n1"], "on"),
+        ("off", "cycle", ["pxe n1", "on n1"], "on"),
+    ],
+)
 def test_wishes(world: World, before: str, desired: str, said: list[str], after: str) -> None:
     world.bmc.power["n1"] = before
     world.wish("n1", desired)
@@ -362,7 +379,9 @@ def test_a_broken_driver_is_an_error_on_the_row_not_the_end_of_the_edge(
 
 def test_a_wish_for_a_node_that_lost_its_driver_is_given_up_at_once(world: World) -> None:
     world.wish("n1", "on")
-    in_transaction(world.engine, lambda tx: tx.execute(tables.nodes.update().values(power_driver="none")))
+    in_transaction(
+        world.engine, lambda tx: tx.execute(tables.nodes.update().values(power_driver="none"))
+    )
     world.edge.startService()
     world.pass_(1)
     assert world.errors() == ["this site has no power driver 'none'"]
@@ -418,7 +437,9 @@ def test_the_database_gone_for_a_while(world: World, monkeypatch: pytest.MonkeyP
     assert world.node("n1").power == "on"
 
 
-def test_an_outcome_that_could_not_be_written_is_found_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_that_could_not_be_written_is_found_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = flows.succeeded
     monkeypatch.setattr(flows, "succeeded", lambda *_: 1 / 0)
     world.wish("n1", "on")
@@ -482,7 +503,9 @@ def test_a_bmc_that_hangs_holds_up_no_other(world: World, monkeypatch: pytest.Mo
             world.add(tx, f"n{number}")
     world.bmc.drawn = {"n1": 1.0, "n3": 3.0}
     right = world.bmc.watts
-    monkeypatch.setattr(world.bmc, "watts", lambda target: Deferred() if target.address == "n2" else right(target))
+    monkeypatch.setattr(
+        world.bmc, "watts", lambda target: Deferred() if target.address == "n2" else right(target)
+    )
     world.meters.startService()
     world.pass_(ROUND)
     assert [world.node(f"n{number}").watts for number in (1, 2, 3)] == [1.0, None, 3.0]
@@ -493,7 +516,9 @@ def test_a_bmc_that_hangs_holds_up_no_other(world: World, monkeypatch: pytest.Mo
     assert AT_ONCE > 1
 
 
-def test_a_bmc_that_says_no_is_left_alone_for_an_hour(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bmc_that_says_no_is_left_alone_for_an_hour(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with world.engine.begin() as tx:
         for name in ("n1", "n2", "n3"):
             world.add(tx, name)
@@ -509,12 +534,18 @@ def test_a_bmc_that_says_no_is_left_alone_for_an_hour(world: World, monkeypatch:
     world.pass_(2.5 * ROUND)
     assert sorted(asked) == ["n1", "n2", "n3", "n3", "n3"]
     with world.engine.begin() as tx:
-        tx.execute(tables.nodes.update().where(tables.nodes.c.name == "n1").values(power_account="other"))
+        tx.execute(
+            tables.nodes.update().where(tables.nodes.c.name == "n1").values(power_account="other")
+        )
     world.pass_(ROUND)
     assert asked.count("n1") == 1, "the account is not one that the site has"
     with world.engine.begin() as tx:
-        tx.execute(tables.nodes.update().where(tables.nodes.c.name == "n1").values(power_account=None))
-        tx.execute(tables.nodes.update().where(tables.nodes.c.name == "n2").values(power_address="n2b"))
+        tx.execute(
+            tables.nodes.update().where(tables.nodes.c.name == "n1").values(power_account=None)
+        )
+        tx.execute(
+            tables.nodes.update().where(tables.nodes.c.name == "n2").values(power_address="n2b")
+        )
     world.pass_(ROUND)
     assert "n2b" in asked
     world.clock.advance(ALONE)
@@ -566,8 +597,12 @@ def test_the_lab_driver_speaks_one_line_each_way(
     lab: type[Lab], reactor: Any, in_reactor: Callable[..., Any], tmp_path: Path
 ) -> None:
     driver, address = LabDriver(reactor), Target(f"{tmp_path}/lab.sock#52:54:00:00:00:01")
-    lab.answers += [b'{"ok": true, "power": "off"}', b'{"ok": true, "power": "on"}', b'{"ok": true, "power": "on"}',
-                    b'{"ok": true, "power": "off"}']
+    lab.answers += [
+        b'{"ok": true, "power": "off"}',
+        b'{"ok": true, "power": "on"}',
+        b'{"ok": true, "power": "on"}',
+        b'{"ok": true, "power": "off"}',
+    ]
     assert in_reactor(driver.status, address) == "off"
     for command in (driver.on, driver.cycle, driver.off):
         assert in_reactor(command, address) is None
@@ -575,14 +610,22 @@ def test_the_lab_driver_speaks_one_line_each_way(
     assert {request["node"] for request in lab.asked} == {"52:54:00:00:00:01"}
 
 
-@pytest.mark.parametrize(("answer", "sentence"), [
-    (b'{"ok": false, "error": "no node n9"}', "the lab says: no node n9"),
-    (b"hello", "is no lab"),
-    (b"[]", "the lab says: nothing"),
-    (None, "closed the connection without an answer"),
-])
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (b'{"ok": false, "error": "no node n9"}', "the lab says: no node n9"),
+        (b"hello", "is no lab"),
+        (b"[]", "the lab says: nothing"),
+        (None, "closed the connection without an answer"),
+    ],
+)
 def test_the_lab_driver_gives_reasons(
-    lab: type[Lab], reactor: Any, in_reactor: Callable[..., Any], tmp_path: Path, answer: bytes | None, sentence: str
+    lab: type[Lab],
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    tmp_path: Path,
+    answer: bytes | None,
+    sentence: str,
 ) -> None:
     lab.answers.append(answer)
     with pytest.raises(PowerError, match=sentence) as raised:
@@ -590,7 +633,9 @@ def test_the_lab_driver_gives_reasons(
     assert not raised.value.lasting
 
 
-def test_the_lab_driver_without_a_lab(reactor: Any, in_reactor: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_lab_driver_without_a_lab(
+    reactor: Any, in_reactor: Callable[..., Any], tmp_path: Path
+) -> None:
     with pytest.raises(PowerError, match="does not answer"):
         in_reactor(LabDriver(reactor).status, Target(f"{tmp_path}/gone.sock#n1"))
     with pytest.raises(PowerError, match="SOCKET#NODE") as raised:

@@ -73,15 +73,27 @@ def one(source: ImageSource, **more: object) -> Order:
 # ---------------------------------------------------------------- bit-exact
 
 
-PIECES = st.tuples(st.one_of(st.integers(0, 5 * MIB), st.integers(3 * MIB, 4 * MIB)),
-                   st.binary(min_size=1, max_size=64), st.integers(1, 40_000))
+PIECES = st.tuples(
+    st.one_of(st.integers(0, 5 * MIB), st.integers(3 * MIB, 4 * MIB)),
+    st.binary(min_size=1, max_size=64),
+    st.integers(1, 40_000),
+)
 
 
-@given(data=st.lists(PIECES, max_size=6), size=st.one_of(st.integers(1, 5 * MIB), st.integers(4 * MIB, 5 * MIB)),
-       wipe=st.booleans(), verify=st.booleans(), spare=st.integers(0, 2 * MIB))
+@given(
+    data=st.lists(PIECES, max_size=6),
+    size=st.one_of(st.integers(1, 5 * MIB), st.integers(4 * MIB, 5 * MIB)),
+    wipe=st.booleans(),
+    verify=st.booleans(),
+    spare=st.integers(0, 2 * MIB),
+)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_was_added_is_what_is_on_the_disk(
-    tmp_path_factory: pytest.TempPathFactory, data: list[tuple[int, bytes, int]], size: int, wipe: bool, verify: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+    data: list[tuple[int, bytes, int]],
+    size: int,
+    wipe: bool,
+    verify: bool,
     spare: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("prime")
@@ -93,8 +105,11 @@ def test_what_was_added_is_what_is_on_the_disk(
     (folder / "root").mkdir()
     with serving(folder / "root") as server:
         source = added(server, folder / "image")
-        unpacked = subprocess.run(["zstd", "-dc", folder / "root" / source.digest / "data.zst"], capture_output=True,
-                                  check=True).stdout
+        unpacked = subprocess.run(
+            ["zstd", "-dc", folder / "root" / source.digest / "data.zst"],
+            capture_output=True,
+            check=True,
+        ).stdout
         assert unpacked == content
         disk = dirty(folder / "disk", size + spare)
         run(one(source, wipe=wipe, verify=verify), disk)
@@ -121,7 +136,9 @@ def test_an_image_from_elsewhere_is_streamed(
 
 def elsewhere(server: Server, content: bytes, compression: str) -> ImageSource:
     if compression == "zstd":
-        content_served = subprocess.run(["zstd", "-c"], input=content, capture_output=True, check=True).stdout
+        content_served = subprocess.run(
+            ["zstd", "-c"], input=content, capture_output=True, check=True
+        ).stdout
     else:  # two gzip members and padding, as some tools write them
         halves = gzip.compress(content[:MIB]) + gzip.compress(content[MIB:]) + bytes(512)
         content_served = halves if compression == "gzip" else content
@@ -146,7 +163,8 @@ def test_only_what_is_used_is_fetched_and_written(server: Server, tmp_path: Path
         assert file.read(8) == b"herehere"
 
 
-# ---------------------------------------------------------------- servers that misbehave and recover
+# ---------------------------------------------------------------- servers that misbehave and
+# recover
 
 
 def test_a_transfer_resumes_where_it_died(server: Server, tmp_path: Path) -> None:
@@ -156,7 +174,11 @@ def test_a_transfer_resumes_where_it_died(server: Server, tmp_path: Path) -> Non
     run(one(source), dirty(tmp_path / "disk", 9 * MIB), patience=replace(QUICK, stall=3))
     assert (tmp_path / "disk").read_bytes() == content
     assert not server.faults
-    starts = [int(asked.removeprefix("bytes=").split("-")[0]) for path, asked in server.seen if "data" in path]
+    starts = [
+        int(asked.removeprefix("bytes=").split("-")[0])
+        for path, asked in server.seen
+        if "data" in path
+    ]
     assert starts == [0, 100_000, 100_000, 170_000, 170_005]
 
 
@@ -185,7 +207,9 @@ def test_an_image_damaged_on_its_server(server: Server, tmp_path: Path) -> None:
     source = added(server, tmp_path / "image")
     data = server.root / source.digest / "data.zst"
     data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
-    assert "bad checksum: the chunk at byte 0 " in failure(one(source), dirty(tmp_path / "disk", 3 * MIB))
+    assert "bad checksum: the chunk at byte 0 " in failure(
+        one(source), dirty(tmp_path / "disk", 3 * MIB)
+    )
 
 
 def test_an_image_cut_short_on_its_server(server: Server, tmp_path: Path) -> None:
@@ -196,7 +220,9 @@ def test_an_image_cut_short_on_its_server(server: Server, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("what", ["manifest", "missing", "refusing", "larger", "wrong size"])
-def test_what_is_found_out_before_the_disk_is_touched(server: Server, tmp_path: Path, what: str) -> None:
+def test_what_is_found_out_before_the_disk_is_touched(
+    server: Server, tmp_path: Path, what: str
+) -> None:
     image_file(tmp_path / "image", 3 * MIB)
     source = added(server, tmp_path / "image")
     disk = dirty(tmp_path / "disk", 3 * MIB - (what == "larger"))
@@ -206,7 +232,9 @@ def test_what_is_found_out_before_the_disk_is_touched(server: Server, tmp_path: 
         "manifest": "bad checksum: the manifest",
         "missing": "404",
         "refusing": "Connection refused",
-        "larger": f"the disk is too small: {3 * MIB} bytes are needed, {disk.path} has {3 * MIB - 1}",
+        "larger": (
+            f"the disk is too small: {3 * MIB} bytes are needed, {disk.path} has {3 * MIB - 1}"
+        ),
         "wrong size": "were ordered",
     }
     if what == "manifest":
@@ -239,15 +267,28 @@ def test_a_server_that_stalls_for_good(server: Server, tmp_path: Path) -> None:
     started = time.monotonic()
     reason = failure(one(source), dirty(tmp_path / "disk", 3 * MIB), patience=HASTY)
     assert "nothing came for 0.3 seconds" in reason
-    assert time.monotonic() - started < 25, "a server that stalls lets go after half a minute by itself"
+    assert time.monotonic() - started < 25, (
+        "a server that stalls lets go after half a minute by itself"
+    )
 
 
-@pytest.mark.parametrize(("compression", "fault", "words"), [
-    ("raw", "short", "short image"), ("raw", "long", "is longer than"), ("raw", "flip", "bad checksum: the sha256"),
-    ("gzip", "cut", "damaged or cut short"), ("zstd", "cut", "damaged or cut short"), ("gzip", "short", "short image"),
-    ("zstd", "long", "is longer than"), ("zstd", "flip", "damaged or cut short"), ("gzip", "no range", "Range"),
-])
-def test_bad_streams(server: Server, tmp_path: Path, compression: str, fault: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("compression", "fault", "words"),
+    [
+        ("raw", "short", "short image"),
+        ("raw", "long", "is longer than"),
+        ("raw", "flip", "bad checksum: the sha256"),
+        ("gzip", "cut", "damaged or cut short"),
+        ("zstd", "cut", "damaged or cut short"),
+        ("gzip", "short", "short image"),
+        ("zstd", "long", "is longer than"),
+        ("zstd", "flip", "damaged or cut short"),
+        ("gzip", "no range", "Range"),
+    ],
+)
+def test_bad_streams(
+    server: Server, tmp_path: Path, compression: str, fault: str, words: str
+) -> None:
     content = random.Random(3).randbytes(2 * MIB) + bytes(MIB)
     source = elsewhere(server, content, compression)
     file, server.on = server.root / "image", "image"
@@ -268,24 +309,45 @@ def test_a_full_disk(server: Server, tmp_path: Path) -> None:
     source = added(server, tmp_path / "image")
     dirty(tmp_path / "disk", 3 * MIB)
     (tmp_path / "order.xml").write_bytes(encode(one(source, wipe=False)))
-    code = ("import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20));"
-            "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-            "from trampoline.cprime import main; main()")
-    done = subprocess.run([sys.executable, "-c", code, "--order", tmp_path / "order.xml", "--disk", tmp_path / "disk"],
-                          capture_output=True, text=True, check=False)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20));"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "from trampoline.cprime import main; main()"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            code,
+            "--order",
+            tmp_path / "order.xml",
+            "--disk",
+            tmp_path / "disk",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1
     assert "cannot be written at byte" in done.stderr
     assert "File too large" in done.stderr
 
 
-@pytest.mark.parametrize(("disks", "order", "words"), [
-    ([], {}, "no suitable disk: the node has no local one"),
-    ([{"local": False, "transport": "usb"}], {}, "no suitable disk: the node has no local one"),
-    ([{"serial": "A"}], {"disk": "serial:B"}, "no suitable disk: none is serial:B"),
-    ([{"serial": "A"}], {"keep": ("serial:A",)}, "no suitable disk: the node has no local one"),
-])
+@pytest.mark.parametrize(
+    ("disks", "order", "words"),
+    [
+        ([], {}, "no suitable disk: the node has no local one"),
+        ([{"local": False, "transport": "usb"}], {}, "no suitable disk: the node has no local one"),
+        ([{"serial": "A"}], {"disk": "serial:B"}, "no suitable disk: none is serial:B"),
+        ([{"serial": "A"}], {"keep": ("serial:A",)}, "no suitable disk: the node has no local one"),
+    ],
+)
 def test_no_suitable_disk(
-    server: Server, tmp_path: Path, disks: list[dict[str, object]], order: dict[str, object], words: str
+    server: Server,
+    tmp_path: Path,
+    disks: list[dict[str, object]],
+    order: dict[str, object],
+    words: str,
 ) -> None:
     image_file(tmp_path / "image", MIB)
     source = added(server, tmp_path / "image")
@@ -300,14 +362,17 @@ def test_wiping_takes_every_local_disk_but_those_that_are_kept(tmp_path: Path) -
     disks = [dirty(tmp_path / name, MIB) for name in ("a", "b", "c")]
     disks[1] = replace(disks[1], local=False)
     told: list[tuple[str, int, int, float]] = []
-    erased = cprime.wipe(Order("1.1", "wipe", keep=("serial:c",)), disks, lambda *step: told.append(step))
+    erased = cprime.wipe(
+        Order("1.1", "wipe", keep=("serial:c",)), disks, lambda *step: told.append(step)
+    )
     assert [any((tmp_path / name).read_bytes()) for name in ("a", "b", "c")] == [False, True, True]
     assert erased == MIB
     assert told[-1][:3] == ("wipe", MIB, MIB)
 
 
 def test_zeros_for_an_images_holes_show_as_progress(server: Server, tmp_path: Path) -> None:
-    """On a disk that was not wiped just now; a node that only seems to do nothing would be given up."""
+    """On a disk that was not wiped just now; a node that only seems to do nothing would be given
+    up."""
     with (tmp_path / "image").open("wb") as image:
         image.write(os.urandom(1000))
         image.truncate(200 * MIB)
@@ -316,8 +381,11 @@ def test_zeros_for_an_images_holes_show_as_progress(server: Server, tmp_path: Pa
     disk = file_disk(tmp_path / "image")
     (tmp_path / "disk").touch()
     os.truncate(tmp_path / "disk", disk.size)
-    cprime.prime(one(source, wipe=False), [file_disk(tmp_path / "disk")],
-                 lambda phase, done, total, rate: seen.append((phase, done, total)))
+    cprime.prime(
+        one(source, wipe=False),
+        [file_disk(tmp_path / "disk")],
+        lambda phase, done, total, rate: seen.append((phase, done, total)),
+    )
     assert ("zero", 199 * MIB, 199 * MIB) in seen
     assert seen[-1] == ("write", MIB, MIB)
 
@@ -344,42 +412,77 @@ def test_progress_is_told_each_second_and_can_end_the_work(server: Server, tmp_p
 
 
 def test_a_layout_with_images_and_a_seed(server: Server, tmp_path: Path) -> None:
-    boot, root = (image_file(tmp_path / name, size, n) for n, (name, size) in
-                  enumerate([("esp", 2 * MIB), ("system", 5 * MIB + 512)]))
-    order = Order("1.1", "prime", verify=True, table="gpt",
-                  partitions=(Partition(1, 3 * MIB, "esp", "EFI"), Partition(2, 0, "linux", "root")),
-                  images=(added(server, tmp_path / "esp", "1"), added(server, tmp_path / "system", "2")),
-                  seed={"meta-data": "instance-id: i\n", "user-data": "#cloud-config\n{}\n"})
+    boot, root = (
+        image_file(tmp_path / name, size, n)
+        for n, (name, size) in enumerate([("esp", 2 * MIB), ("system", 5 * MIB + 512)])
+    )
+    order = Order(
+        "1.1",
+        "prime",
+        verify=True,
+        table="gpt",
+        partitions=(Partition(1, 3 * MIB, "esp", "EFI"), Partition(2, 0, "linux", "root")),
+        images=(added(server, tmp_path / "esp", "1"), added(server, tmp_path / "system", "2")),
+        seed={"meta-data": "instance-id: i\n", "user-data": "#cloud-config\n{}\n"},
+    )
     run(order, dirty(tmp_path / "disk", 16 * MIB + 512))
     content = (tmp_path / "disk").read_bytes()
     assert content[MIB : 3 * MIB] == boot
     assert content[4 * MIB : 4 * MIB + len(root)] == root
     assert "No problems found" in output("/usr/sbin/sgdisk", "-v", tmp_path / "disk")
     listed = output("/usr/sbin/sfdisk", "--dump", tmp_path / "disk").splitlines()
-    assert [line.split("name=")[1] for line in listed if "name=" in line] == ['"EFI"', '"root"', '"cidata"']
-    assert output("mtype", "-i", f"{tmp_path / 'disk'}@@{14 * MIB}", "::meta-data") == "instance-id: i\n"
+    assert [line.split("name=")[1] for line in listed if "name=" in line] == [
+        '"EFI"',
+        '"root"',
+        '"cidata"',
+    ]
+    assert (
+        output("mtype", "-i", f"{tmp_path / 'disk'}@@{14 * MIB}", "::meta-data")
+        == "instance-id: i\n"
+    )
 
 
 @pytest.mark.parametrize("table", ["gpt", "mbr"])
-def test_a_layouts_boot_partition_is_started_on_bios(server: Server, tmp_path: Path, table: str) -> None:
+def test_a_layouts_boot_partition_is_started_on_bios(
+    server: Server, tmp_path: Path, table: str
+) -> None:
     fat = tmp_path / "fat"
     subprocess.run(["mkfs.fat", "-C", "-F", "12", fat, "5120"], check=True, capture_output=True)
-    order = Order("1.1", "prime", verify=True, table=table, images=(added(server, fat, "2"),),
-                  partitions=(Partition(1, MIB, "linux"), Partition(2, 6 * MIB, "data", boot=True)))
+    order = Order(
+        "1.1",
+        "prime",
+        verify=True,
+        table=table,
+        images=(added(server, fat, "2"),),
+        partitions=(Partition(1, MIB, "linux"), Partition(2, 6 * MIB, "data", boot=True)),
+    )
     run(order, dirty(tmp_path / "disk", 16 * MIB))
     content = (tmp_path / "disk").read_bytes()
     assert content[:440] == bootcode.code(2 * MIB // 512, table, grub=False)
     listed = output("/usr/sbin/sfdisk", "--dump", tmp_path / "disk")
     assert ("bootable" if table == "mbr" else "LegacyBIOSBootable") in listed.splitlines()[-1]
-    assert int.from_bytes(content[2 * MIB + 28 : 2 * MIB + 32], "little") == 4096, "the hidden sectors"
+    assert int.from_bytes(content[2 * MIB + 28 : 2 * MIB + 32], "little") == 4096, (
+        "the hidden sectors"
+    )
     assert content[2 * MIB + 32 : 7 * MIB] == fat.read_bytes()[32:]
 
 
 def test_grubs_core_image_is_told_where_it_lies(server: Server, tmp_path: Path) -> None:
-    core = os.urandom(500) + (1).to_bytes(8, "little") + (9).to_bytes(2, "little") + b"\x20\x08" + os.urandom(9 * 512)
+    core = (
+        os.urandom(500)
+        + (1).to_bytes(8, "little")
+        + (9).to_bytes(2, "little")
+        + b"\x20\x08"
+        + os.urandom(9 * 512)
+    )
     (tmp_path / "core").write_bytes(core)
-    order = Order("1.1", "prime", table="gpt", images=(added(server, tmp_path / "core", "1"),),
-                  partitions=(Partition(1, MIB, "bios", boot=True), Partition(2, 0, "linux")))
+    order = Order(
+        "1.1",
+        "prime",
+        table="gpt",
+        images=(added(server, tmp_path / "core", "1"),),
+        partitions=(Partition(1, MIB, "bios", boot=True), Partition(2, 0, "linux")),
+    )
     run(order, dirty(tmp_path / "disk", 16 * MIB))
     content = (tmp_path / "disk").read_bytes()
     assert content[:440] == bootcode.code(2048, "gpt", grub=True)
@@ -389,22 +492,36 @@ def test_grubs_core_image_is_told_where_it_lies(server: Server, tmp_path: Path) 
 
 def test_what_cannot_be_started_is_no_boot_partition(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"no boot sector".ljust(MIB, b"."))
-    order = Order("1.1", "prime", table="mbr", images=(added(server, tmp_path / "data", "1"),),
-                  partitions=(Partition(1, MIB, "linux", boot=True),))
-    with pytest.raises(PrimeError, match="partition 1 is to start the system, but its image has neither a boot sector"):
+    order = Order(
+        "1.1",
+        "prime",
+        table="mbr",
+        images=(added(server, tmp_path / "data", "1"),),
+        partitions=(Partition(1, MIB, "linux", boot=True),),
+    )
+    with pytest.raises(
+        PrimeError,
+        match="partition 1 is to start the system, but its image has neither a boot sector",
+    ):
         run(order, dirty(tmp_path / "disk", 16 * MIB))
 
 
 def test_a_bios_machines_disk_has_a_signature_of_its_own(server: Server, tmp_path: Path) -> None:
     image = tmp_path / "image"
     image.write_bytes(bytes(4 * MIB))
-    subprocess.run(["/usr/sbin/sfdisk", "-q", image], input="label: gpt\nsize=1MiB\n", text=True, check=True)
+    subprocess.run(
+        ["/usr/sbin/sfdisk", "-q", image], input="label: gpt\nsize=1MiB\n", text=True, check=True
+    )
     source = added(server, image)
     first, second = dirty(tmp_path / "first", 8 * MIB), dirty(tmp_path / "second", 8 * MIB)
 
     def primed(disk: Disk, *others: Disk) -> int:
-        order = one(source, disk=f"path:{disk.path}", keep=tuple(f"path:{other.path}" for other in others))
-        return cprime.prime(order, [*others, disk], lambda *_: None, QUICK, bios=True).disk_signature
+        order = one(
+            source, disk=f"path:{disk.path}", keep=tuple(f"path:{other.path}" for other in others)
+        )
+        return cprime.prime(
+            order, [*others, disk], lambda *_: None, QUICK, bios=True
+        ).disk_signature
 
     one_of = primed(first)
     other = primed(second, first)
@@ -431,28 +548,47 @@ def test_the_plan_is_printed_and_nothing_is_touched(server: Server, tmp_path: Pa
     dirty(tmp_path / "disk", 2 * MIB)
     before = (tmp_path / "disk").read_bytes()
     (tmp_path / "order.xml").write_bytes(encode(one(source)))
-    command = [sys.executable, "-m", "trampoline.cprime", "--order", tmp_path / "order.xml", "--disk",
-               tmp_path / "disk", "--dry-run"]
+    command = [
+        sys.executable,
+        "-m",
+        "trampoline.cprime",
+        "--order",
+        tmp_path / "order.xml",
+        "--disk",
+        tmp_path / "disk",
+        "--dry-run",
+    ]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert f"erase {tmp_path / 'disk'} ({2 * MIB} bytes)" in printed
     assert source.url in printed
     assert (tmp_path / "disk").read_bytes() == before
 
 
-@pytest.mark.parametrize(("body", "words"), [
-    ("cat > {disk}", ""),
-    ("echo first; echo nothing works >&2; exit 3", "failed with status 3: nothing works"),
-    ("head -c 10 > {disk}; echo no more >&2; exit 1", "failed with status 1: no more"),
-])
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("cat > {disk}", ""),
+        ("echo first; echo nothing works >&2; exit 3", "failed with status 3: nothing works"),
+        ("head -c 10 > {disk}; echo no more >&2; exit 1", "failed with status 1: no more"),
+    ],
+)
 @pytest.mark.parametrize("form", ["chunks", "gzip"])
 def test_a_program_of_its_own_installs_the_image(
     server: Server, tmp_path: Path, body: str, words: str, form: str
 ) -> None:
     content = image_file(tmp_path / "image", 3 * MIB + 5)
-    source = added(server, tmp_path / "image") if form == "chunks" else elsewhere(server, content, "gzip")
+    source = (
+        added(server, tmp_path / "image")
+        if form == "chunks"
+        else elsewhere(server, content, "gzip")
+    )
     program = f"#!/bin/sh\n{body.format(disk='$1')}\n".encode()
     (server.root / "program").write_bytes(program)
-    source = replace(source, installer=f"{server.url}/program", installer_digest=hashlib.sha256(program).hexdigest())
+    source = replace(
+        source,
+        installer=f"{server.url}/program",
+        installer_digest=hashlib.sha256(program).hexdigest(),
+    )
     disk = dirty(tmp_path / "disk", 4 * MIB)
     if words:
         assert words in failure(one(source), disk)
@@ -466,13 +602,38 @@ def test_a_program_of_its_own_installs_the_image(
 # ---------------------------------------------------------------- qcow2
 
 
-def qcow2(server: Server, tmp_path: Path, *options: str, cluster: int = 65536) -> tuple[ImageSource, bytes]:
+def qcow2(
+    server: Server, tmp_path: Path, *options: str, cluster: int = 65536
+) -> tuple[ImageSource, bytes]:
     content = image_file(tmp_path / "image", 9 * MIB + 512, used=0.2)
-    subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, "-o", f"cluster_size={cluster}",
-                    tmp_path / "image", server.root / "image"], check=True)
+    subprocess.run(
+        [
+            "qemu-img",
+            "convert",
+            "-f",
+            "raw",
+            "-O",
+            "qcow2",
+            *options,
+            "-o",
+            f"cluster_size={cluster}",
+            tmp_path / "image",
+            server.root / "image",
+        ],
+        check=True,
+    )
     served = (server.root / "image").read_bytes()
-    return ImageSource("disk", f"{server.url}/image", "raw", hashlib.sha256(served).hexdigest(), len(content),
-                       "qcow2"), content
+    return (
+        ImageSource(
+            "disk",
+            f"{server.url}/image",
+            "raw",
+            hashlib.sha256(served).hexdigest(),
+            len(content),
+            "qcow2",
+        ),
+        content,
+    )
 
 
 @pytest.mark.parametrize("options", [(), ("-c",)])
@@ -486,10 +647,16 @@ def test_a_qcow2_file_is_unpacked_while_it_comes(
     assert (tmp_path / "disk").read_bytes()[: len(content)] == content
 
 
-@pytest.mark.parametrize(("harm", "words"), [
-    ("digest", "bad checksum"), ("size", "were ordered"), ("cut", "short image"), ("backing", "not a qcow2 file"),
-    ("flip", "bad checksum"),
-])
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ("digest", "bad checksum"),
+        ("size", "were ordered"),
+        ("cut", "short image"),
+        ("backing", "not a qcow2 file"),
+        ("flip", "bad checksum"),
+    ],
+)
 def test_bad_qcow2_files(server: Server, tmp_path: Path, harm: str, words: str) -> None:
     source, _ = qcow2(server, tmp_path)
     file = server.root / "image"

@@ -18,8 +18,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
-    """vcluster loser is to give two of its four nodes to winner: node1 and node2, unless it names others."""
+def served(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Served]:
+    """vcluster loser is to give two of its four nodes to winner: node1 and node2, unless it names
+    others."""
     with serving(pool, reactor, in_reactor, calm(ruled(site))) as served:
         served.tx(contended, calm(ruled(site)))
         yield served
@@ -27,8 +30,10 @@ def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site)
 
 def test_listed_and_shown(served: Served) -> None:
     listed = served.local.get("/reclaims", state="open")["items"]
-    assert [(one["vcluster"], one["wanted_by"], one["count"], one["given"], one["chosen"]) for one in listed] == [
-        ("loser", "winner", 2, 0, ["node1", "node2"])]
+    assert [
+        (one["vcluster"], one["wanted_by"], one["count"], one["given"], one["chosen"])
+        for one in listed
+    ] == [("loser", "winner", 2, 0, ["node1", "node2"])]
     assert served.local.get(f"/reclaims/{listed[0]['id']}") == listed[0]
     assert (listed[0]["deadline"], listed[0]["block"], listed[0]["request"]) == (120.0, "", 3)
     assert served.local.get("/reclaims", vcluster="winner")["items"] == []
@@ -48,10 +53,16 @@ def test_answered(served: Served) -> None:
     assert served.local.get("/vclusters/loser")["size"] == 2
 
 
-@pytest.mark.parametrize(("body", "status", "field"), [
-    ({"nodes": []}, 422, "nodes"), ({"nodes": ["node9"]}, 404, "nodes"), ({}, 422, "nodes"),
-    ({"nodes": ["node0", "node1", "node2"]}, 409, "nodes"), ({"nodes": ["node1"], "more": 1}, 422, "more"),
-])
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"nodes": []}, 422, "nodes"),
+        ({"nodes": ["node9"]}, 404, "nodes"),
+        ({}, 422, "nodes"),
+        ({"nodes": ["node0", "node1", "node2"]}, 409, "nodes"),
+        ({"nodes": ["node1"], "more": 1}, 422, "more"),
+    ],
+)
 def test_no_answer(served: Served, body: Any, status: int, field: str) -> None:
     number = served.local.get("/reclaims")["items"][0]["id"]
     with pytest.raises(ApiError) as refused:
@@ -78,22 +89,47 @@ def test_on_the_command_line(served: Served) -> None:
 def test_when_a_vcm_gives_back_what_it_has_promised(served: Served, site: Site) -> None:
     """To those who wait, and to those who lose: over the API and on the command line."""
     number = served.local.get("/reclaims")["items"][0]["id"]
-    served.tx(flow.answer, reclaim_id=number, nodes_=[], later={"node3": 119.0}, site=site, now=NOW, actor="vcm:x")
+    served.tx(
+        flow.answer,
+        reclaim_id=number,
+        nodes_=[],
+        later={"node3": 119.0},
+        site=site,
+        now=NOW,
+        actor="vcm:x",
+    )
     shown = served.local.get(f"/reclaims/{number}")
     assert (shown["chosen"], shown["promised"]) == (["node1", "node3"], {"node3": 119.0})
     assert "node1 node3 (any moment)" in said(served, "reclaim", "show", number)
     why = served.local.get(f"/requests/{shown['request']}/explain")
-    assert "the VCM of loser gives 1 node back any moment" in [one["sentence"] for one in why["chances"]]
+    assert "the VCM of loser gives 1 node back any moment" in [
+        one["sentence"] for one in why["chances"]
+    ]
 
 
 def test_requests_say_whether_they_wait_and_spread(served: Served) -> None:
-    said(served, "vcluster", "create", "a", "--size", "1", "--template", "debian", "--spread", "--no-wait")
+    said(
+        served,
+        "vcluster",
+        "create",
+        "a",
+        "--size",
+        "1",
+        "--template",
+        "debian",
+        "--spread",
+        "--no-wait",
+    )
     said(served, "vcluster", "create", "b", "--size", "1", "--template", "debian")
     said(served, "vcluster", "resize", "loser", "5", "--spread")
     served.local.post("/vclusters/loser/requests", {"tuples": [{"count": 1}], "wait": False})
     asked = served.local.get("/requests")["items"][3::-1]
     assert [(one["vcluster"], one["may_wait"], one["may_spread"]) for one in asked] == [
-        ("a", False, True), ("b", True, False), ("loser", True, True), ("loser", False, False)]
+        ("a", False, True),
+        ("b", True, False),
+        ("loser", True, True),
+        ("loser", False, False),
+    ]
 
 
 def test_a_vcluster_shows_that_it_drains(served: Served) -> None:

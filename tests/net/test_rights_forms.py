@@ -1,4 +1,5 @@
-"""Every form of the portal, sent by a stranger to what is another group's: nothing is done, and nothing is learnt."""
+"""Every form of the portal, sent by a stranger to what is another group's: nothing is done, and
+nothing is learnt."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ FORMS = [each for each in ACTIONS if isinstance(each, Action) and "{" in each.pa
 
 
 @pytest.fixture
-def walk(reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site) -> Iterator[Walk]:
+def walk(
+    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Walk]:
     with standing(reactor, engine, in_reactor, site) as there:
         yield Walk(*there)
 
@@ -36,7 +39,9 @@ def path_of(path: str, of: dict[str, str]) -> str:
 def fields_of(action: Action, of: dict[str, str]) -> dict[str, str]:
     """What the API is asked with, as a form's fields where that is simple."""
     body = BODIES.get(name_of(action.route), lambda names: {})(of)
-    return {name: str(value) for name, value in body.items() if isinstance(value, str | int | float)}
+    return {
+        name: str(value) for name, value in body.items() if isinstance(value, str | int | float)
+    }
 
 
 def sent(walk: Walk, who: str, action: Action, of: dict[str, str]) -> tuple[int, str]:
@@ -46,17 +51,29 @@ def sent(walk: Walk, who: str, action: Action, of: dict[str, str]) -> tuple[int,
     found = re.search(r'name="csrf" value="([0-9a-f]+)"', walk.line.getresponse().read().decode())
     assert found is not None
     host = f"127.0.0.1:{walk.line.port}"
-    walk.line.request("POST", path_of(action.path, of), urlencode(fields_of(action, of) | {"csrf": found[1]}), {
-        **cookie, "Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://{host}", "Host": host})
+    walk.line.request(
+        "POST",
+        path_of(action.path, of),
+        urlencode(fields_of(action, of) | {"csrf": found[1]}),
+        {
+            **cookie,
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Origin": f"https://{host}",
+            "Host": host,
+        },
+    )
     reply = walk.line.getresponse()
     text = re.sub(r"[0-9a-f]{32,}", "", reply.read().decode())
     return reply.status, text
 
 
 def nameless(text: str, *names: dict[str, str]) -> str:
-    """An answer without what was asked for, which answers repeat in paths, queries and sentences."""
+    """An answer without what was asked for, which answers repeat in paths, queries and
+    sentences."""
     for name in sorted({each for of in names for each in of.values()}, key=len, reverse=True):
-        text = re.sub(rf"(?<=[/';]){name}\b", "…", text) if name.isdigit() else text.replace(name, "…")
+        text = (
+            re.sub(rf"(?<=[/';]){name}\b", "…", text) if name.isdigit() else text.replace(name, "…")
+        )
     return text
 
 
@@ -77,5 +94,9 @@ def test_a_strangers_form_does_nothing_and_tells_nothing(walk: Walk) -> None:
 @pytest.mark.slow
 def test_the_same_forms_do_something_for_who_may(walk: Walk) -> None:
     """Else they would prove nothing."""
-    done = [action.path for action in FORMS if sent(walk, "admin", action, walk.world.ours)[0] in (200, 303)]
+    done = [
+        action.path
+        for action in FORMS
+        if sent(walk, "admin", action, walk.world.ours)[0] in (200, 303)
+    ]
     assert len(done) > len(FORMS) // 3, done

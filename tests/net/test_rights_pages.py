@@ -1,4 +1,5 @@
-"""Every page of the portal, looked at by everybody: nobody sees what is not theirs (the API's walk, by cookies)."""
+"""Every page of the portal, looked at by everybody: nobody sees what is not theirs (the API's walk,
+by cookies)."""
 
 from __future__ import annotations
 
@@ -61,7 +62,10 @@ def faults(walk: Walk, page: Page) -> Iterator[str]:
             yield f"{said}: the server failed"
         if not asker.cookie:
             if status != (200 if page.path in PUBLIC else 303):
-                yield f"{said}: {'to be seen by all' if page.path in PUBLIC else 'not led to sign in'}"
+                yield (
+                    f"{said}:"
+                    f" {'to be seen by all' if page.path in PUBLIC else 'not led to sign in'}"
+                )
         elif page.path in ADMINS and not asker.admin:
             if status not in (403, 404):
                 yield f"{said}: that is the administrators'"
@@ -76,7 +80,9 @@ def faults(walk: Walk, page: Page) -> Iterator[str]:
 
 
 @pytest.fixture
-def walk(reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site) -> Iterator[Walk]:
+def walk(
+    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Walk]:
     with standing(reactor, engine, in_reactor, site) as there:
         yield Walk(*there)
 

@@ -1,5 +1,5 @@
-"""Every route of the API, asked by everybody: what comes is what its claims say and, beside that, what the table here
-says; and nobody learns from it what belongs to others.
+"""Every route of the API, asked by everybody: what comes is what its claims say and, beside that,
+what the table here says; and nobody learns from it what belongs to others.
 
 A new route wants a row in `LEAST`: the least that somebody has to be.
 """
@@ -24,74 +24,180 @@ from tests.net.rights_world import KEY, MARK, Asker, World, standing
 
 pytestmark = pytest.mark.slow
 
-OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL = "open", "any", "viewer", "member", "owner", "admin", "local"
+OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL = (
+    "open",
+    "any",
+    "viewer",
+    "member",
+    "owner",
+    "admin",
+    "local",
+)
 RANK = [OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL]
 LEAST = {
     # nodes
-    "GET /nodes": ANY, "GET /nodes/{name}": VIEWER, "GET /nodes/{name}/history": VIEWER,
-    "GET /nodes/{name}/console": MEMBER, "GET /nodes/{name}/power": ADMIN, "PATCH /nodes/{name}": ADMIN,
-    "POST /nodes/{name}/approve": ADMIN, "POST /nodes/{name}/power": MEMBER, "POST /nodes/{name}/quarantine": ADMIN,
-    "POST /nodes/{name}/restore": ADMIN, "POST /nodes/{name}/retire": ADMIN, "GET /captures": ANY,
-    "GET /nodes/{name}/burnin": VIEWER, "GET /nodes/{name}/burnins": VIEWER, "POST /nodes/{name}/burnin": ADMIN,
+    "GET /nodes": ANY,
+    "GET /nodes/{name}": VIEWER,
+    "GET /nodes/{name}/history": VIEWER,
+    "GET /nodes/{name}/console": MEMBER,
+    "GET /nodes/{name}/power": ADMIN,
+    "PATCH /nodes/{name}": ADMIN,
+    "POST /nodes/{name}/approve": ADMIN,
+    "POST /nodes/{name}/power": MEMBER,
+    "POST /nodes/{name}/quarantine": ADMIN,
+    "POST /nodes/{name}/restore": ADMIN,
+    "POST /nodes/{name}/retire": ADMIN,
+    "GET /captures": ANY,
+    "GET /nodes/{name}/burnin": VIEWER,
+    "GET /nodes/{name}/burnins": VIEWER,
+    "POST /nodes/{name}/burnin": ADMIN,
     "DELETE /nodes/{name}/burnin": ADMIN,
-    "GET /nodes/{name}/capture": VIEWER, "POST /nodes/{name}/capture": MEMBER, "DELETE /nodes/{name}/capture": MEMBER,
-    "GET /types": ANY, "POST /types/refresh": ADMIN, "GET /types/{name}": ANY, "PATCH /types/{name}": ADMIN,
-    "DELETE /types/{name}": ADMIN, "GET /blocks": ANY, "POST /blocks": ADMIN, "GET /blocks/proposal": ADMIN,
-    "POST /blocks/proposal": ADMIN, "GET /blocks/{name}": ADMIN, "DELETE /blocks/{name}": ADMIN,
-    "POST /blocks/{name}/add": ADMIN, "POST /blocks/{name}/remove": ADMIN,
-    "GET /switches": ADMIN, "GET /switches/{name}": ADMIN, "POST /switches/{name}/check": ADMIN, "GET /ports": ADMIN,
-    "GET /nodes/{name}/port": ADMIN, "PUT /nodes/{name}/port": ADMIN, "DELETE /nodes/{name}/port": ADMIN,
+    "GET /nodes/{name}/capture": VIEWER,
+    "POST /nodes/{name}/capture": MEMBER,
+    "DELETE /nodes/{name}/capture": MEMBER,
+    "GET /types": ANY,
+    "POST /types/refresh": ADMIN,
+    "GET /types/{name}": ANY,
+    "PATCH /types/{name}": ADMIN,
+    "DELETE /types/{name}": ADMIN,
+    "GET /blocks": ANY,
+    "POST /blocks": ADMIN,
+    "GET /blocks/proposal": ADMIN,
+    "POST /blocks/proposal": ADMIN,
+    "GET /blocks/{name}": ADMIN,
+    "DELETE /blocks/{name}": ADMIN,
+    "POST /blocks/{name}/add": ADMIN,
+    "POST /blocks/{name}/remove": ADMIN,
+    "GET /switches": ADMIN,
+    "GET /switches/{name}": ADMIN,
+    "POST /switches/{name}/check": ADMIN,
+    "GET /ports": ADMIN,
+    "GET /nodes/{name}/port": ADMIN,
+    "PUT /nodes/{name}/port": ADMIN,
+    "DELETE /nodes/{name}/port": ADMIN,
     "POST /nodes/{name}/port/retry": ADMIN,
     # software
-    "GET /images": ANY, "GET /images/{name}": VIEWER, "POST /images": LOCAL, "POST /images/{name}/verify": MEMBER,
-    "DELETE /images/{name}": MEMBER, "GET /uploads": ANY, "POST /uploads": MEMBER, "GET /uploads/{id}": VIEWER,
-    "PATCH /uploads/{id}": MEMBER, "DELETE /uploads/{id}": MEMBER, "GET /templates": ANY,
-    "GET /templates/{name}": VIEWER, "POST /templates": MEMBER, "POST /templates/check": VIEWER,
+    "GET /images": ANY,
+    "GET /images/{name}": VIEWER,
+    "POST /images": LOCAL,
+    "POST /images/{name}/verify": MEMBER,
+    "DELETE /images/{name}": MEMBER,
+    "GET /uploads": ANY,
+    "POST /uploads": MEMBER,
+    "GET /uploads/{id}": VIEWER,
+    "PATCH /uploads/{id}": MEMBER,
+    "DELETE /uploads/{id}": MEMBER,
+    "GET /templates": ANY,
+    "GET /templates/{name}": VIEWER,
+    "POST /templates": MEMBER,
+    "POST /templates/check": VIEWER,
     "DELETE /templates/{name}": MEMBER,
     # vclusters
-    "GET /vclusters": ANY, "GET /vclusters/{name}": VIEWER, "GET /vclusters/{name}/history": VIEWER,
-    "GET /vclusters/{name}/known_hosts": VIEWER, "GET /vclusters/{name}/nis": VIEWER,
+    "GET /vclusters": ANY,
+    "GET /vclusters/{name}": VIEWER,
+    "GET /vclusters/{name}/history": VIEWER,
+    "GET /vclusters/{name}/known_hosts": VIEWER,
+    "GET /vclusters/{name}/nis": VIEWER,
     "GET /vclusters/{name}/names": VIEWER,
-    "GET /vclusters/{name}/names/{label}": VIEWER, "PUT /vclusters/{name}/names/{label}": MEMBER,
+    "GET /vclusters/{name}/names/{label}": VIEWER,
+    "PUT /vclusters/{name}/names/{label}": MEMBER,
     "DELETE /vclusters/{name}/names/{label}": MEMBER,
-    "POST /vclusters": MEMBER, "POST /vclusters/{name}/resize": MEMBER, "POST /vclusters/{name}/extend": MEMBER,
-    "POST /vclusters/{name}/release": MEMBER, "DELETE /vclusters/{name}": MEMBER, "GET /requests": ANY,
-    "GET /requests/{id}": VIEWER, "POST /vclusters/{name}/requests": MEMBER,
-    "POST /vclusters/{name}/moves": MEMBER, "DELETE /requests/{id}": MEMBER,
-    "GET /plan": ADMIN, "GET /requests/{id}/explain": VIEWER, "POST /match": VIEWER, "GET /reclaims": ANY,
-    "GET /reclaims/{id}": VIEWER, "POST /reclaims/{id}/answer": MEMBER, "GET /vcms": ANY,
-    "GET /vclusters/{name}/vcm": VIEWER, "POST /vclusters/{name}/vcm": OWNER, "DELETE /vclusters/{name}/vcm": OWNER,
+    "POST /vclusters": MEMBER,
+    "POST /vclusters/{name}/resize": MEMBER,
+    "POST /vclusters/{name}/extend": MEMBER,
+    "POST /vclusters/{name}/release": MEMBER,
+    "DELETE /vclusters/{name}": MEMBER,
+    "GET /requests": ANY,
+    "GET /requests/{id}": VIEWER,
+    "POST /vclusters/{name}/requests": MEMBER,
+    "POST /vclusters/{name}/moves": MEMBER,
+    "DELETE /requests/{id}": MEMBER,
+    "GET /plan": ADMIN,
+    "GET /requests/{id}/explain": VIEWER,
+    "POST /match": VIEWER,
+    "GET /reclaims": ANY,
+    "GET /reclaims/{id}": VIEWER,
+    "POST /reclaims/{id}/answer": MEMBER,
+    "GET /vcms": ANY,
+    "GET /vclusters/{name}/vcm": VIEWER,
+    "POST /vclusters/{name}/vcm": OWNER,
+    "DELETE /vclusters/{name}/vcm": OWNER,
     # volumes
-    "GET /volumes": ANY, "GET /volumes/{name}": VIEWER, "POST /volumes": MEMBER, "PATCH /volumes/{name}": OWNER,
-    "POST /volumes/{name}/attach": MEMBER, "POST /volumes/{name}/detach": MEMBER,
-    "POST /volumes/{name}/snapshots": MEMBER, "DELETE /volumes/{name}/snapshots/{id}": OWNER,
-    "DELETE /volumes/{name}": OWNER, "POST /volumes/{name}/restore": OWNER, "POST /volumes/{name}/remake": OWNER,
-    "POST /volumes/{name}/forget": ADMIN, "GET /fileservers": ADMIN,
+    "GET /volumes": ANY,
+    "GET /volumes/{name}": VIEWER,
+    "POST /volumes": MEMBER,
+    "PATCH /volumes/{name}": OWNER,
+    "POST /volumes/{name}/attach": MEMBER,
+    "POST /volumes/{name}/detach": MEMBER,
+    "POST /volumes/{name}/snapshots": MEMBER,
+    "DELETE /volumes/{name}/snapshots/{id}": OWNER,
+    "DELETE /volumes/{name}": OWNER,
+    "POST /volumes/{name}/restore": OWNER,
+    "POST /volumes/{name}/remake": OWNER,
+    "POST /volumes/{name}/forget": ADMIN,
+    "GET /fileservers": ADMIN,
     # groups
-    "GET /groups": ANY, "GET /groups/{name}": VIEWER, "POST /groups": ADMIN, "PATCH /groups/{name}": OWNER,
-    "DELETE /groups/{name}": ADMIN, "GET /groups/{name}/webhook-secret": OWNER,
-    "POST /groups/{name}/webhook-secret": OWNER, "GET /groups/{name}/deliveries": VIEWER,
-    "POST /groups/{name}/deliveries/{id}/resend": OWNER, "POST /groups/{name}/test-notice": OWNER,
-    "GET /notices": ANY, "GET /notices/{id}": VIEWER, "GET /energy": ANY, "GET /timeline": ANY,
+    "GET /groups": ANY,
+    "GET /groups/{name}": VIEWER,
+    "POST /groups": ADMIN,
+    "PATCH /groups/{name}": OWNER,
+    "DELETE /groups/{name}": ADMIN,
+    "GET /groups/{name}/webhook-secret": OWNER,
+    "POST /groups/{name}/webhook-secret": OWNER,
+    "GET /groups/{name}/deliveries": VIEWER,
+    "POST /groups/{name}/deliveries/{id}/resend": OWNER,
+    "POST /groups/{name}/test-notice": OWNER,
+    "GET /notices": ANY,
+    "GET /notices/{id}": VIEWER,
+    "GET /energy": ANY,
+    "GET /timeline": ANY,
     "GET /calendar": ANY,
-    "GET /shares": ANY, "GET /shares/{name}": VIEWER, "PATCH /shares/{name}": ADMIN,
+    "GET /shares": ANY,
+    "GET /shares/{name}": VIEWER,
+    "PATCH /shares/{name}": ADMIN,
     "GET /pool/history": ANY,
     # people
-    "GET /users": ANY, "GET /users/{name}": VIEWER, "POST /users": ADMIN, "PATCH /users/{name}": ADMIN,
+    "GET /users": ANY,
+    "GET /users/{name}": VIEWER,
+    "POST /users": ADMIN,
+    "PATCH /users/{name}": ADMIN,
     "DELETE /users/{name}": ADMIN,
-    "DELETE /users/{name}/sessions": ADMIN, "POST /users/{name}/password-link": ADMIN,
-    "GET /groups/{name}/members": VIEWER, "GET /groups/{name}/members/{user}": VIEWER,
-    "PUT /groups/{name}/members/{user}": OWNER, "DELETE /groups/{name}/members/{user}": OWNER,
-    "GET /groups/{name}/keys": VIEWER, "GET /invitations": ANY, "POST /invitations": ADMIN,
-    "POST /groups/{name}/invitations": OWNER, "DELETE /invitations/{id}": OWNER, "GET /audit": ANY,
-    "GET /tokens": ADMIN, "POST /tokens": ADMIN, "DELETE /tokens/{name}": ADMIN,
+    "DELETE /users/{name}/sessions": ADMIN,
+    "POST /users/{name}/password-link": ADMIN,
+    "GET /groups/{name}/members": VIEWER,
+    "GET /groups/{name}/members/{user}": VIEWER,
+    "PUT /groups/{name}/members/{user}": OWNER,
+    "DELETE /groups/{name}/members/{user}": OWNER,
+    "GET /groups/{name}/keys": VIEWER,
+    "GET /invitations": ANY,
+    "POST /invitations": ADMIN,
+    "POST /groups/{name}/invitations": OWNER,
+    "DELETE /invitations/{id}": OWNER,
+    "GET /audit": ANY,
+    "GET /tokens": ADMIN,
+    "POST /tokens": ADMIN,
+    "DELETE /tokens/{name}": ADMIN,
     # oneself: whose the thing is, the flow looks at
-    "GET /me": ANY, "PATCH /me": ANY, "PUT /me/password": ANY, "GET /me/sessions": ANY, "DELETE /me/sessions": ANY,
-    "DELETE /me/sessions/{id}": ANY, "GET /me/keys": ANY, "GET /me/keys/{id}": ANY, "POST /me/keys": ANY,
-    "DELETE /me/keys/{id}": ANY, "GET /me/tokens": ANY, "POST /me/tokens": ANY, "DELETE /me/tokens/{name}": ANY,
-    "POST /sign-in": OPEN, "POST /invitations/accept": OPEN,
+    "GET /me": ANY,
+    "PATCH /me": ANY,
+    "PUT /me/password": ANY,
+    "GET /me/sessions": ANY,
+    "DELETE /me/sessions": ANY,
+    "DELETE /me/sessions/{id}": ANY,
+    "GET /me/keys": ANY,
+    "GET /me/keys/{id}": ANY,
+    "POST /me/keys": ANY,
+    "DELETE /me/keys/{id}": ANY,
+    "GET /me/tokens": ANY,
+    "POST /me/tokens": ANY,
+    "DELETE /me/tokens/{name}": ANY,
+    "POST /sign-in": OPEN,
+    "POST /invitations/accept": OPEN,
     # the site
-    "GET /conflicts": ADMIN, "GET /states": ANY, "GET /health": OPEN, "GET /server": ANY,
+    "GET /conflicts": ADMIN,
+    "GET /states": ANY,
+    "GET /health": OPEN,
+    "GET /server": ANY,
 }
 BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "PATCH /nodes/{name}": lambda of: {"name": "renamed"},
@@ -99,22 +205,32 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /nodes/{name}/power": lambda of: {"desired": "on"},
     "POST /nodes/{name}/quarantine": lambda of: {"reason": "smoke"},
     "PUT /nodes/{name}/port": lambda of: {"switch": "leaf", "port": "p1"},
-    "POST /nodes/{name}/capture": lambda of: {"image": "copy"}, "POST /nodes/{name}/burnin": lambda of: {},
+    "POST /nodes/{name}/capture": lambda of: {"image": "copy"},
+    "POST /nodes/{name}/burnin": lambda of: {},
     "POST /types/refresh": lambda of: {"after": 0},
     "POST /blocks": lambda of: {"name": "b1"},
     "POST /blocks/{name}/add": lambda of: {"nodes": [of["node"]]},
     "POST /blocks/{name}/remove": lambda of: {"nodes": [of["node"]]},
     "POST /images": lambda of: {"name": "x", "path": "/nowhere"},
     "POST /uploads": lambda of: {"name": "new", "size": 10, "group": of["group"]},
-    "POST /templates": lambda of: {"document": '<template name="new"><image target="disk" name="x"/></template>',
-                                   "group": of["group"]},
+    "POST /templates": lambda of: {
+        "document": '<template name="new"><image target="disk" name="x"/></template>',
+        "group": of["group"],
+    },
     "POST /templates/check": lambda of: {"document": "<template/>", "group": of["group"]},
-    "POST /vclusters": lambda of: {"name": "new", "size": 1, "template": of["template"], "group": of["group"]},
+    "POST /vclusters": lambda of: {
+        "name": "new",
+        "size": 1,
+        "template": of["template"],
+        "group": of["group"],
+    },
     "PUT /vclusters/{name}/names/{label}": lambda of: {"target": "n1"},
     "POST /vclusters/{name}/resize": lambda of: {"size": 2},
     "POST /vclusters/{name}/extend": lambda of: {"lease": 60.0},
     "POST /vclusters/{name}/release": lambda of: {"nodes": ["n1"]},
-    "POST /vclusters/{name}/requests": lambda of: {"tuples": [{"count": 1, "template": of["template"]}]},
+    "POST /vclusters/{name}/requests": lambda of: {
+        "tuples": [{"count": 1, "template": of["template"]}]
+    },
     "POST /vclusters/{name}/moves": lambda of: {"to": of["vcluster"], "nodes": 1},
     "POST /match": lambda of: {"count": 1, "template": of["template"], "group": of["group"]},
     "POST /reclaims/{id}/answer": lambda of: {"nodes": ["n1"]},
@@ -135,14 +251,31 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /sign-in": lambda of: {"name": "none", "password": "x", "token": "t"},
     "POST /invitations/accept": lambda of: {"secret": "none", "password": "x"},
 }
-KINDS = {"nodes": "node", "types": "type", "blocks": "block", "switches": "switch",
-         "images": "image", "uploads": "upload",
-         "templates": "template", "vclusters": "vcluster", "names": "label", "requests": "request",
-         "reclaims": "reclaim",
-         "groups": "group", "shares": "group", "notices": "notice", "users": "user", "members": "user",
-         "invitations": "invitation",
-         "tokens": "token", "volumes": "volume", "snapshots": "snapshot",
-         "sessions": "session", "keys": "key", "deliveries": "delivery"}
+KINDS = {
+    "nodes": "node",
+    "types": "type",
+    "blocks": "block",
+    "switches": "switch",
+    "images": "image",
+    "uploads": "upload",
+    "templates": "template",
+    "vclusters": "vcluster",
+    "names": "label",
+    "requests": "request",
+    "reclaims": "reclaim",
+    "groups": "group",
+    "shares": "group",
+    "notices": "notice",
+    "users": "user",
+    "members": "user",
+    "invitations": "invitation",
+    "tokens": "token",
+    "volumes": "volume",
+    "snapshots": "snapshot",
+    "sessions": "session",
+    "keys": "key",
+    "deliveries": "delivery",
+}
 # What the world has no own of.
 UNKNOWN = {"type": "type1", "block": "none", "switch": "leaf", "token": "ci", "delivery": "1"}
 
@@ -162,8 +295,10 @@ class Walk:
             headers["Authorization"] = f"Bearer {asker.token}"
         body = json.dumps(body_of(route, of)) if route.body is not None else None
         if (route.method, route.path) == ("PATCH", "/uploads/{id}"):
-            body, headers = "0123456789", headers | {
-                "Content-Type": "application/offset+octet-stream", "Upload-Offset": "0"}
+            body, headers = (
+                "0123456789",
+                headers | {"Content-Type": "application/offset+octet-stream", "Upload-Offset": "0"},
+            )
         self.line.request(route.method, "/api/v1" + path_of(route, of), body, headers)
         reply = self.line.getresponse()
         return reply.status, reply.read().decode()
@@ -176,7 +311,11 @@ def name_of(route: Route) -> str:
 def path_of(route: Route, of: dict[str, str]) -> str:
     parts, kind = [], ""
     for part in route.path.split("/"):
-        parts.append((of | {k: v for k, v in UNKNOWN.items() if k not in of})[kind] if part.startswith("{") else part)
+        parts.append(
+            (of | {k: v for k, v in UNKNOWN.items() if k not in of})[kind]
+            if part.startswith("{")
+            else part
+        )
         kind = KINDS.get(part, kind)
     return "/".join(parts)
 
@@ -219,20 +358,25 @@ def faults(walk: Walk, route: Route) -> Iterator[str]:
 
 
 def excused(route: Route, asker: Asker) -> bool:
-    """Return whether a refusal is right though everybody may ask: a wrong password; a token for one group, about its
-    user's account."""
+    """Return whether a refusal is right though everybody may ask: a wrong password; a token for one
+    group, about its user's account."""
     return route.act is not None or (asker.only and route.path.startswith("/me") and route.changes)
 
 
-def not_refused(walk: Walk, route: Route, asker: Asker, status: int, text: str, said: str) -> Iterator[str]:
+def not_refused(
+    walk: Walk, route: Route, asker: Asker, status: int, text: str, said: str
+) -> Iterator[str]:
     if status not in (403, 404):
         yield f"{said}: neither forbidden nor not found"
     if asker.role is not None:
         return
     other, about = walk.ask(route, asker, dict(walk.world.missing))
-    for kind in walk.world.ours:  # the answers repeat the names that were asked for, and nothing else
-        text, about = (each.replace(f"'{names[kind]}'", "'…'") for each, names in (
-            (text, walk.world.ours), (about, walk.world.missing)))
+    # the answers repeat the names that were asked for, and nothing else
+    for kind in walk.world.ours:
+        text, about = (
+            each.replace(f"'{names[kind]}'", "'…'")
+            for each, names in ((text, walk.world.ours), (about, walk.world.missing))
+        )
     if (status, text) != (other, about):
         yield f"{said}: but of what is not there, {other} {about[:200]}"
 
@@ -241,20 +385,28 @@ def not_refused(walk: Walk, route: Route, asker: Asker, status: int, text: str, 
 
 
 @pytest.fixture
-def walk(reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site) -> Iterator[Walk]:
+def walk(
+    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Walk]:
     with standing(reactor, engine, in_reactor, site) as there:
         yield Walk(*there)
 
 
 def test_every_route_has_a_row() -> None:
-    """Say in `LEAST` what somebody has to be at least to ask a new route, and in `BODIES` what to ask it."""
+    """Say in `LEAST` what somebody has to be at least to ask a new route, and in `BODIES` what to
+    ask it."""
     assert sorted(map(name_of, ROUTES)) == sorted(LEAST)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_nobody_gets_what_is_not_theirs(walk: Walk, part: int) -> None:
-    found = [fault for route in ROUTES[part::3] if name_of(route) in LEAST for fault in faults(walk, route)]
+    found = [
+        fault
+        for route in ROUTES[part::3]
+        if name_of(route) in LEAST
+        for fault in faults(walk, route)
+    ]
     assert not found, "\n".join(found)
 
 
@@ -267,18 +419,37 @@ def test_what_is_ours_is_there_for_us(walk: Walk) -> None:
             assert status == 200, (name_of(route), text)
 
 
-@pytest.mark.parametrize("path", ["/vclusters/{name}", "/images/{name}", "/requests/{id}", "/groups/{name}/members",
-                                  "/users/{name}", "/uploads/{id}"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/vclusters/{name}",
+        "/images/{name}",
+        "/requests/{id}",
+        "/groups/{name}/members",
+        "/users/{name}",
+        "/uploads/{id}",
+    ],
+)
 def test_a_hole_would_be_seen(walk: Walk, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """A route that asks nothing of anybody."""
-    hole = next(replace(route, claims=ANYBODY) for route in ROUTES if (route.method, route.path) == ("GET", path))
+    hole = next(
+        replace(route, claims=ANYBODY)
+        for route in ROUTES
+        if (route.method, route.path) == ("GET", path)
+    )
     monkeypatch.setattr(request, "ROUTES", (hole,))
     assert any("stranger" in fault for fault in faults(walk, hole))
 
 
-def test_a_route_that_is_closed_too_far_would_be_seen(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_that_is_closed_too_far_would_be_seen(
+    walk: Walk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from cod.web.routes import ADMINS
 
-    hole = next(replace(route, claims=ADMINS) for route in ROUTES if name_of(route) == "GET /vclusters/{name}")
+    hole = next(
+        replace(route, claims=ADMINS)
+        for route in ROUTES
+        if name_of(route) == "GET /vclusters/{name}"
+    )
     monkeypatch.setattr(request, "ROUTES", (hole,))
     assert any("is enough" in fault for fault in faults(walk, hole))

@@ -1,7 +1,9 @@
-"""Schemathesis over the API's own document: whatever is asked, by whomever, there is no fault of the server's, no
-status and no content type that the document does not name, and what is answered is as it says.
+"""Schemathesis over the API's own document: whatever is asked, by whomever, there is no fault of
+the server's, no status and no content type that the document does not name, and what is answered is
+as it says.
 
-COD_SCHEMATHESIS_EXAMPLES sets how many questions each operation is asked by each of them, for a longer run.
+COD_SCHEMATHESIS_EXAMPLES sets how many questions each operation is asked by each of them, for a
+longer run.
 """
 
 from __future__ import annotations
@@ -30,8 +32,15 @@ from tests.net.credentials import join
 pytestmark = pytest.mark.slow
 
 EXAMPLES = int(os.environ.get("COD_SCHEMATHESIS_EXAMPLES", "3"))
-CHECKS = [checks.not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
-          checks.response_schema_conformance, checks.response_headers_conformance]
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.response_headers_conformance,
+]
+
+
 @schemathesis.serializer(PIECE_TYPE)
 def _piece(_context: Any, value: Any) -> bytes:
     """A piece of a file, of whatever Schemathesis thinks of."""
@@ -41,15 +50,24 @@ def _piece(_context: Any, value: Any) -> bytes:
 UNENDING = ("/api/v1/events",)
 """Its answer has no end: the tests of the events have a look at it."""
 NAMED = {
-    "nodes": t.nodes.c.name, "vclusters": t.vclusters.c.name, "groups": t.groups.c.name, "types": t.node_types.c.name,
-    "blocks": t.node_blocks.c.name, "images": t.images.c.name, "templates": t.config_templates.c.name,
-    "requests": t.node_requests.c.id, "reclaims": t.reclaims.c.id, "notices": t.notices.c.id,
+    "nodes": t.nodes.c.name,
+    "vclusters": t.vclusters.c.name,
+    "groups": t.groups.c.name,
+    "types": t.node_types.c.name,
+    "blocks": t.node_blocks.c.name,
+    "images": t.images.c.name,
+    "templates": t.config_templates.c.name,
+    "requests": t.node_requests.c.id,
+    "reclaims": t.reclaims.c.id,
+    "notices": t.notices.c.id,
 }
 """What things are named by, by the first part of their paths."""
 
 
 @pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+def served(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
+) -> Iterator[Served]:
     """A site with something of everything, an owner and a viewer."""
     in_transaction(pool.engine, portal_site.furnish, NOW)
     with serving(pool, reactor, in_reactor, site) as served:
@@ -60,7 +78,9 @@ def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site)
 
 def names(tx: Any) -> dict[str, list[str]]:
     """The names of things that there are."""
-    return {kind: [str(one) for one in tx.scalars(select(column))] for kind, column in NAMED.items()}
+    return {
+        kind: [str(one) for one in tx.scalars(select(column))] for kind, column in NAMED.items()
+    }
 
 
 def about(case: Any, there: dict[str, list[str]], chance: random.Random) -> Any:
@@ -83,12 +103,22 @@ def test_no_question_is_answered_out_of_the_document(served: Served, token: str)
             continue
 
         @seeded(7)
-        @settings(max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate],
-                  suppress_health_check=list(HealthCheck))
-        @given(case=operation.as_strategy(GenerationMode.POSITIVE) | operation.as_strategy(GenerationMode.NEGATIVE))
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(
+            case=operation.as_strategy(GenerationMode.POSITIVE)
+            | operation.as_strategy(GenerationMode.NEGATIVE)
+        )
         def ask(case: Any) -> None:
             asked = about(case, there, chance)
-            reply = asked.call(base_url=base, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+            reply = asked.call(
+                base_url=base, headers={"Authorization": f"Bearer {token}"}, timeout=60
+            )
             case.validate_response(reply, checks=CHECKS)
 
         ask()

@@ -67,7 +67,8 @@ def _cut(body: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def sent(client: Breaking, file: Path, **said: Any) -> tuple[Any, list[float]]:
-    """The image, and the pauses that were made; each is long enough for the server to notice a broken connection."""
+    """The image, and the pauses that were made; each is long enough for the server to notice a
+    broken connection."""
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -89,15 +90,30 @@ def test_a_file_is_sent_in_pieces(served: Served, file: Path) -> None:
     assert (image["state"], image["sha256"], image["content"]) == ("ingesting", SHA, "file")
     assert content(served) == DATA
     assert client.offsets == [0, 300_000, 600_000, 900_000]
-    assert told[19:23] == [("reading", 1_000_000, 1_000_001), ("reading", 1_000_001, 1_000_001),
-                           ("sending", 50_000, 1_000_001), ("sending", 100_000, 1_000_001)]
+    assert told[19:23] == [
+        ("reading", 1_000_000, 1_000_001),
+        ("reading", 1_000_001, 1_000_001),
+        ("sending", 50_000, 1_000_001),
+        ("sending", 100_000, 1_000_001),
+    ]
     assert told[-1] == ("sending", 1_000_001, 1_000_001)
 
 
-@pytest.mark.parametrize("breaks", [
-    {0: "before"}, {0: "middle"}, {0: "after"}, {1: "middle", 2: "middle", 3: "before"}, {3: "after"}, {3: "middle"},
-    dict.fromkeys(range(8), "before")])
-def test_broken_connections_are_made_again(served: Served, file: Path, breaks: dict[int, str]) -> None:
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        {0: "before"},
+        {0: "middle"},
+        {0: "after"},
+        {1: "middle", 2: "middle", 3: "before"},
+        {3: "after"},
+        {3: "middle"},
+        dict.fromkeys(range(8), "before"),
+    ],
+)
+def test_broken_connections_are_made_again(
+    served: Served, file: Path, breaks: dict[int, str]
+) -> None:
     image, pauses = sent(Breaking(served, breaks), file)
     assert image["sha256"] == SHA
     assert content(served) == DATA
@@ -108,7 +124,7 @@ def test_broken_connections_are_made_again(served: Served, file: Path, breaks: d
 def test_who_gets_nothing_through_gives_up_and_can_go_on_later(served: Served, file: Path) -> None:
     with pytest.raises(Unreachable, match="broken before"):
         sent(Breaking(served, dict.fromkeys(range(1, 99), "before")), file)
-    upload, = served.local.get("/uploads")["items"]
+    (upload,) = served.local.get("/uploads")["items"]
     assert (upload["offset"], upload["sha256"]) == (300_000, SHA)
     again = Breaking(served, {})
     assert sent(again, file)[0]["sha256"] == SHA
@@ -176,7 +192,9 @@ def command(served: Served, *words: object, code: int = 0) -> Any:
     return result
 
 
-def test_image_add_sends_and_goes_on(served: Served, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_add_sends_and_goes_on(
+    served: Served, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served.tx(groups.create, "physics", now=NOW)
     real: Callable[..., Any] = Client.send
 
@@ -189,7 +207,7 @@ def test_image_add_sends_and_goes_on(served: Served, file: Path, monkeypatch: py
     monkeypatch.setattr(Client, "send", interrupted)
     words = ("image", "add", "debian", file, "--group", "physics")
     assert "the same command goes on where it was" in command(served, *words, code=1).stderr
-    listed, = as_json(served, "image", "uploads")
+    (listed,) = as_json(served, "image", "uploads")
     assert (listed["offset"], listed["group"], listed["actor"]) == (600_000, "physics", "token:ci")
     assert "585.9 KiB" in run(served, "image", "uploads").stdout
     monkeypatch.setattr(Client, "send", real)
@@ -201,14 +219,28 @@ def test_an_upload_is_cancelled(served: Served) -> None:
     served.local.post("/uploads", {"name": "debian", "size": 10})
     assert run(served, "image", "cancel", "debian").stdout == "debian: its upload is given up\n"
     assert served.local.get("/uploads")["items"] == []
-    assert run(served, "image", "cancel", "debian", code=1).stderr == "Error: no upload of debian is under way\n"
+    assert (
+        run(served, "image", "cancel", "debian", code=1).stderr
+        == "Error: no upload of debian is under way\n"
+    )
 
 
 def test_a_group_s_quota_is_set_and_shown(served: Served, file: Path) -> None:
     made = as_json(served, "group", "create", "physics", "--image-quota", "500K")
     assert made["image_quota"] == 500 * 1024
     assert "500.0 KiB" in run(served, "group", "list").stdout
-    assert "may have 512000 bytes" in command(served, "image", "add", "a", file, "--group", "physics", code=1).stderr
-    assert as_json(served, "group", "set", "physics", "--image-quota", "none")["image_quota"] is None
-    assert as_json(served, "group", "set", "physics", "--image-quota", "1.5G")["image_quota"] == 3 * 2**29
-    assert "should be a number of bytes" in run(served, "group", "set", "physics", "--image-quota", "x", code=2).stderr
+    assert (
+        "may have 512000 bytes"
+        in command(served, "image", "add", "a", file, "--group", "physics", code=1).stderr
+    )
+    assert (
+        as_json(served, "group", "set", "physics", "--image-quota", "none")["image_quota"] is None
+    )
+    assert (
+        as_json(served, "group", "set", "physics", "--image-quota", "1.5G")["image_quota"]
+        == 3 * 2**29
+    )
+    assert (
+        "should be a number of bytes"
+        in run(served, "group", "set", "physics", "--image-quota", "x", code=2).stderr
+    )

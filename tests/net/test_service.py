@@ -1,4 +1,5 @@
-"""`cod serve` as real processes: started, killed, told to read again, stopped. Parts that need no privileges."""
+"""`cod serve` as real processes: started, killed, told to read again, stopped. Parts that need no
+privileges."""
 
 from __future__ import annotations
 
@@ -38,9 +39,17 @@ WAIT = 60.0  # seconds; a busy machine takes its time to start Python
 
 CONTRADICTIONS = (
     ("policy", "inertia = -1", "policy.inertia: should be at least 0, not -1"),
-    ("policy", "inertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10: should be at least"),
+    (
+        "policy",
+        "inertia_by_priority = { 10 = -5 }",
+        "policy.inertia_by_priority.10: should be at least",
+    ),
     ("energy", "warm_low = 9", "energy: warm_low 9 should not be above warm_high 4"),
-    ("energy", "watts_off = 100", "energy: watts_off, watts_idle and watts_busy should not fall: 100, 80, 200"),
+    (
+        "energy",
+        "watts_off = 100",
+        "energy: watts_off, watts_idle and watts_busy should not fall: 100, 80, 200",
+    ),
 )
 
 
@@ -58,8 +67,19 @@ class Serving:
     def start(self) -> None:
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "cod", "--site", str(self.site), "serve", "--only", self.only], stderr=log,
-                stdout=log)
+                [
+                    sys.executable,
+                    "-m",
+                    "cod",
+                    "--site",
+                    str(self.site),
+                    "serve",
+                    "--only",
+                    self.only,
+                ],
+                stderr=log,
+                stdout=log,
+            )
 
     @property
     def running(self) -> subprocess.Popen[bytes]:
@@ -72,7 +92,9 @@ class Serving:
 
     def parts(self) -> dict[str, int]:
         """The newest process of each part, by the log."""
-        return {name: int(pid) for name, pid in re.findall(r"started (\w+), process (\d+)", self.log)}
+        return {
+            name: int(pid) for name, pid in re.findall(r"started (\w+), process (\d+)", self.log)
+        }
 
     def until(self, truth: Callable[[], Any], what: str) -> Any:
         return until(truth, lambda: f"{what}\n{self.log}", WAIT)
@@ -91,8 +113,9 @@ class Serving:
     def counts(self) -> bool:
         """Return whether both parts are up, and the manager has done something."""
         lines = self.metrics().splitlines()
-        return {'cod_part_up{part="manager"} 1.0', 'cod_part_up{part="web"} 1.0'} <= set(lines) and any(
-            line.startswith('cod_flow_seconds_count{flow="plan.hold"}') for line in lines)
+        return {'cod_part_up{part="manager"} 1.0', 'cod_part_up{part="web"} 1.0'} <= set(
+            lines
+        ) and any(line.startswith('cod_flow_seconds_count{flow="plan.hold"}') for line in lines)
 
     def says(self, words: str, times: int = 1) -> None:
         self.until(lambda: self.log.count(words) >= times, words)
@@ -140,7 +163,9 @@ def test_killed_parts_come_back_and_no_part_outlives_a_killed_server(serving: Se
     serving.running.wait(WAIT)
     serving.until(lambda: not any(map(alive, second.values())), "the end of the parts")
     serving.start()
-    serving.until(serving.answers, "an answer of the next server, though the old one's socket was left behind")
+    serving.until(
+        serving.answers, "an answer of the next server, though the old one's socket was left behind"
+    )
     began = time.monotonic()
     assert serving.stop() == 0
     assert time.monotonic() - began < supervisor.PATIENCE
@@ -186,31 +211,48 @@ class Rereading:
 @pytest.mark.usefixtures("log_levels")
 @pytest.mark.parametrize(("table", "line", "why"), CONTRADICTIONS)
 def test_a_contradictory_policy_changes_nothing_on_reread(
-        tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, line: str, why: str) -> None:
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, line: str, why: str
+) -> None:
     init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0)
     site, settings = load.load(tmp_path / "site.toml")
     sites = SiteRef(site)
     running = Running("manager", Rereading(sites, settings), [])  # type: ignore[arg-type]
     good = settings.path.read_text()
     before = site.policy, site.energy
-    settings.path.write_text(good.replace(f"\n[{table}]", f"\n[{table}]\nmanage = true\n{line}" if table == "energy"
-                                          else f"\n[{table}]\nheartbeat = 1.0\n{line}"))
+    settings.path.write_text(
+        good.replace(
+            f"\n[{table}]",
+            (
+                f"\n[{table}]\nmanage = true\n{line}"
+                if table == "energy"
+                else f"\n[{table}]\nheartbeat = 1.0\n{line}"
+            ),
+        )
+    )
     running.reread()
     assert sites.current is site
     assert "the old settings stay" in caplog.text
     assert why in caplog.text
-    settings.path.write_text(good.replace("\n[energy]", "\n[energy]\nmanage = true").replace(
-        "\n[policy]", "\n[policy]\nheartbeat = 1.0"))
+    settings.path.write_text(
+        good.replace("\n[energy]", "\n[energy]\nmanage = true").replace(
+            "\n[policy]", "\n[policy]\nheartbeat = 1.0"
+        )
+    )
     running.reread()
     assert (sites.current.policy, sites.current.energy) == (
-        replace(before[0], heartbeat=1.0), replace(before[1], manage=True))
+        replace(before[0], heartbeat=1.0),
+        replace(before[1], manage=True),
+    )
 
 
 @pytest.mark.slow
 def test_a_server_with_a_contradictory_policy_does_not_start(serving: Serving) -> None:
     good = serving.site.read_text()
-    serving.site.write_text(good.replace("\n[energy]", "\n[energy]\nwarm_low = 9").replace(
-        "\n[policy]", "\n[policy]\ninertia = -1"))
+    serving.site.write_text(
+        good.replace("\n[energy]", "\n[energy]\nwarm_low = 9").replace(
+            "\n[policy]", "\n[policy]\ninertia = -1"
+        )
+    )
     refuses(serving, "energy: warm_low 9 should not be above warm_high 4")
     assert "policy.inertia: should be at least 0, not -1" in serving.log
 
@@ -232,9 +274,13 @@ def test_a_server_on_another_schema_says_so_and_stops(serving: Serving) -> None:
 
 
 @pytest.mark.slow
-def test_an_unreachable_database_stops_the_server_and_its_password_stays_secret(serving: Serving) -> None:
+def test_an_unreachable_database_stops_the_server_and_its_password_stays_secret(
+    serving: Serving,
+) -> None:
     url = "mysql+pymysql://cod:geheim@127.0.0.1:1/cod"
-    serving.site.write_text(serving.site.read_text().replace('# database = ""', f'database = "{url}"'))
+    serving.site.write_text(
+        serving.site.read_text().replace('# database = ""', f'database = "{url}"')
+    )
     refuses(serving, "the database cannot be used")
     assert "geheim" not in serving.log
 
@@ -255,17 +301,24 @@ def test_a_mirror_carries_over_what_was_added() -> None:
     counts["opened"] += 3
     counts["lost"] += 1
     mirror()
-    found = {sample.labels["what"]: sample.value for sample in counter.collect()[0].samples
-             if sample.name.endswith("_total")}
+    found = {
+        sample.labels["what"]: sample.value
+        for sample in counter.collect()[0].samples
+        if sample.name.endswith("_total")
+    }
     assert found == {"opened": 5.0, "lost": 1.0}
 
 
-@pytest.mark.parametrize("control", ["\x1b[31m", "\x07", "\b\b", "\x9b2J", "\x00", "\u2028", "\u202e", "\t", "\x7f"])
+@pytest.mark.parametrize(
+    "control", ["\x1b[31m", "\x07", "\b\b", "\x9b2J", "\x00", "\u2028", "\u202e", "\t", "\x7f"]
+)
 def test_no_control_character_reaches_a_text_log(control: str) -> None:
     try:
         raise ValueError(control)
     except ValueError:
-        record = logging.LogRecord("cod.x", logging.INFO, "", 0, "said %s", (control,), sys.exc_info())
+        record = logging.LogRecord(
+            "cod.x", logging.INFO, "", 0, "said %s", (control,), sys.exc_info()
+        )
     line = logs.TextLine("edge").format(record)
     assert [each for each in line if each != "\n" and not each.isprintable()] == []
     assert line.splitlines() == line.split("\n")
@@ -274,10 +327,13 @@ def test_no_control_character_reaches_a_text_log(control: str) -> None:
 def test_logs_are_one_line_each_and_keep_passwords(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         logging.getLogger("cod.x").warning(
-            "a\nforged line, mysql+pymysql://cod:geheim@db/cod", extra={"node": "n1", "mac": None})
+            "a\nforged line, mysql+pymysql://cod:geheim@db/cod", extra={"node": "n1", "mac": None}
+        )
     record = caplog.records[-1]
     line = logs.TextLine("edge").format(record)
-    assert line.endswith(r"Z warning edge x: a\nforged line, mysql+pymysql://cod:***@db/cod [node=n1]")
+    assert line.endswith(
+        r"Z warning edge x: a\nforged line, mysql+pymysql://cod:***@db/cod [node=n1]"
+    )
     record.node = "line"
     assert logs.TextLine("edge").format(record).endswith("@db/cod"), "the message says so itself"
     record.node = "n\x1b[2J1"

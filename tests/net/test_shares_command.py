@@ -1,4 +1,5 @@
 """Shares, guarantees and limits on the command line and on their page."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -26,31 +27,63 @@ def site(site: Site) -> Site:
 
 
 def test_the_worked_example_is_told(there: Served) -> None:
-    """Figures of Slurm's documentation, by the command; groups without shares have no part in them."""
+    """Figures of Slurm's documentation, by the command; groups without shares have no part in
+    them."""
     there.tx(lambda tx: tx.execute(update(t.groups).values(shares=0.0)))
     for name, shares, usage in (("a", 40, 600), ("b", 30, 300), ("c", 30, 100)):
         there.tx(groups.add, name, NOW, shares=shares, faded_usage=usage * HOUR, faded_at=NOW)
     found = {one["group"]: one for one in as_json(there, "shares")}
     assert [found[name]["ratio"] for name in "abc"] == pytest.approx([2 / 3, 1.0, 3.0], rel=1e-3)
     assert [found[name]["rank"] for name in "abc"] == [3, 2, 1]
-    assert [found[name]["usage"] for name in "abc"] == pytest.approx([600.0, 300.0, 100.0], rel=1e-3)
+    assert [found[name]["usage"] for name in "abc"] == pytest.approx(
+        [600.0, 300.0, 100.0], rel=1e-3
+    )
 
 
 def test_an_administrator_sets_what_a_group_may_hold(there: Served) -> None:
-    value = as_json(there, "group", "set", "physics", "--shares", "40", "--guarantee", "2", "--limit", "20", "--hours",
-                    "5000")
-    assert (value["shares"], value["guarantee"], value["node_limit"], value["hours_limit"]) == (40.0, 2, 20, 5000.0)
+    value = as_json(
+        there,
+        "group",
+        "set",
+        "physics",
+        "--shares",
+        "40",
+        "--guarantee",
+        "2",
+        "--limit",
+        "20",
+        "--hours",
+        "5000",
+    )
+    assert (value["shares"], value["guarantee"], value["node_limit"], value["hours_limit"]) == (
+        40.0,
+        2,
+        20,
+        5000.0,
+    )
     assert as_json(there, "shares", "physics")["node_limit"] == 20
     assert {one["group"] for one in as_json(there, "shares")} == {"physics", "site", "web"}
     page = browse(there).get("/shares")
     assert "20 nodes" in page.words
     assert "web" not in page.tree.xpath("//main//th/a/text()"), "of groups that one is in"
-    assert as_json(there, "group", "set", "physics", "--limit", "none", "--hours", "none")["hours_limit"] is None
+    assert (
+        as_json(there, "group", "set", "physics", "--limit", "none", "--hours", "none")[
+            "hours_limit"
+        ]
+        is None
+    )
 
 
 @pytest.mark.parametrize("limits", [["²"], ["-3"], ["=4"], ["gpu="], ["20", "none"]], ids=" ".join)
 def test_a_limit_that_is_none_is_refused(there: Served, limits: list[str]) -> None:
-    refused = run(there, "group", "set", "physics", *(word for one in limits for word in ("--limit", one)), code=2)
+    refused = run(
+        there,
+        "group",
+        "set",
+        "physics",
+        *(word for one in limits for word in ("--limit", one)),
+        code=2,
+    )
     assert "--limit takes a number such as 20" in refused.stderr
 
 

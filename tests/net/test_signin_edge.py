@@ -1,4 +1,5 @@
-"""The door for people at its edge: what is verified where, how many at once, and what attackers see."""
+"""The door for people at its edge: what is verified where, how many at once, and what attackers
+see."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ def test_a_cookie_is_worth_a_session_until_it_is_ended(served: Served, door: Cal
     cookie = door("sign_in", "ann", PASSWORD, address="192.0.2.1", browser="B")
     assert len(cookie) >= 43  # 256 bits
     found = door("session", cookie, address="192.0.2.2")
-    assert (found.who.name, found.who.address, found.session.address) == ("user:ann", "192.0.2.2", "192.0.2.1")
+    assert (found.who.name, found.who.address, found.session.address) == (
+        "user:ann",
+        "192.0.2.2",
+        "192.0.2.1",
+    )
     assert cookie not in served.folder.joinpath("api.sock").name
     door("sign_out", cookie, address="192.0.2.1")
     assert door("session", cookie, address="192.0.2.1") is None
@@ -58,13 +63,18 @@ def test_a_cookie_is_worth_a_session_until_it_is_ended(served: Served, door: Cal
 def test_use_is_written_once_a_minute(served: Served, door: Call) -> None:
     add(served, "ann")
     cookie = door("sign_in", "ann", PASSWORD, address="192.0.2.1")
-    for later, seen in ((30, NOW), (70, NOW), (80, NOW + 70)):  # what is noted now is read next time
+    # what is noted now is read next time
+    for later, seen in ((30, NOW), (70, NOW), (80, NOW + 70)):
         served.clock.now = NOW + later
         assert door("session", cookie, address="").session.last_seen == seen
 
 
 def test_a_hash_of_old_parameters_is_made_anew(served: Served, door: Call) -> None:
-    add(served, "ann", PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash(PASSWORD.encode()))
+    add(
+        served,
+        "ann",
+        PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash(PASSWORD.encode()),
+    )
     door("sign_in", "ann", PASSWORD, address="192.0.2.1")
     user = served.tx(people.by_name, "ann")
     assert not passwords.outdated(served.tx(people.password, user.id))
@@ -72,10 +82,14 @@ def test_a_hash_of_old_parameters_is_made_anew(served: Served, door: Call) -> No
     door("sign_in", "ann", PASSWORD, address="192.0.2.1")
 
 
-def test_unknown_users_cost_as_much_as_known_ones(served: Served, door: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_users_cost_as_much_as_known_ones(
+    served: Served, door: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add(served, "ann")
     verified: list[str] = []
-    monkeypatch.setattr(edge.passwords, "matches", lambda kept, given: verified.append(kept) or False)
+    monkeypatch.setattr(
+        edge.passwords, "matches", lambda kept, given: verified.append(kept) or False
+    )
     for name in ("ann", "nobody"):
         with pytest.raises(Refused, match="wrong"):
             door("sign_in", name, "x", address="192.0.2.1")
@@ -89,10 +103,16 @@ def test_guesses_at_once_are_not_all_listened_to(
     from twisted.internet.defer import DeferredList, ensureDeferred
 
     verified: list[str] = []
-    monkeypatch.setattr(edge.passwords, "matches", lambda kept, given: verified.append(given) or False)
+    monkeypatch.setattr(
+        edge.passwords, "matches", lambda kept, given: verified.append(given) or False
+    )
     own: SignIn = door.own  # type: ignore[attr-defined]
-    results = in_reactor(lambda: DeferredList(
-        [ensureDeferred(own.sign_in("ann", str(n), address="192.0.2.1")) for n in range(20)], consumeErrors=True))
+    results = in_reactor(
+        lambda: DeferredList(
+            [ensureDeferred(own.sign_in("ann", str(n), address="192.0.2.1")) for n in range(20)],
+            consumeErrors=True,
+        )
+    )
     assert len(verified) == 1
     assert sum(isinstance(failure.value, SlowDown) for _, failure in results) == 19
 
@@ -101,12 +121,23 @@ def test_behind_a_proxy_the_proxy_says_where_people_are(served: Served) -> None:
     """Else all would be in one place, and each slow down all."""
     add(served, "ann")
     api = served.server._apis[1]
-    for proxied, told, seen in ((True, "203.0.113.9, 192.0.2.7", "192.0.2.7"), (True, "rubbish", "127.0.0.1"),
-                                (True, "", "127.0.0.1"), (False, "192.0.2.7", "127.0.0.1")):
+    for proxied, told, seen in (
+        (True, "203.0.113.9, 192.0.2.7", "192.0.2.7"),
+        (True, "rubbish", "127.0.0.1"),
+        (True, "", "127.0.0.1"),
+        (False, "192.0.2.7", "127.0.0.1"),
+    ):
         api.context = replace(api.context, proxied=proxied)
         line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
-        body = json.dumps({"name": "ann", "password": PASSWORD, "token": f"t{served.clock.now:.0f}"})
-        line.request("POST", "/api/v1/sign-in", body, {"Content-Type": "application/json", "X-Forwarded-For": told})
+        body = json.dumps(
+            {"name": "ann", "password": PASSWORD, "token": f"t{served.clock.now:.0f}"}
+        )
+        line.request(
+            "POST",
+            "/api/v1/sign-in",
+            body,
+            {"Content-Type": "application/json", "X-Forwarded-For": told},
+        )
         assert line.getresponse().status == 201
         line.close()
         assert served.tx(audit.every)[0].address == seen
@@ -130,8 +161,11 @@ def test_few_are_verified_at_once_and_too_many_are_turned_away(
     monkeypatch.setattr(edge.passwords, "matches", matches)
     monkeypatch.setattr(edge, "WAITING", 3)
     own: SignIn = door.own  # type: ignore[attr-defined]
-    started: list[Any] = in_reactor(lambda: [
-        ensureDeferred(own.sign_in(f"user{n}", "x", address=f"192.0.2.{n}")) for n in range(9)])
+    started: list[Any] = in_reactor(
+        lambda: [
+            ensureDeferred(own.sign_in(f"user{n}", "x", address=f"192.0.2.{n}")) for n in range(9)
+        ]
+    )
     until(lambda: sum(bool(each.called) for each in started) == 4, "four are turned away")
     until(lambda: running[0] == edge.AT_ONCE, "the first are being verified")
     go.set()

@@ -1,4 +1,5 @@
-"""A real SSH client looks a node's host key up in the site's DNS, and compares it with what a real SSH server shows."""
+"""A real SSH client looks a node's host key up in the site's DNS, and compares it with what a real
+SSH server shows."""
 
 from __future__ import annotations
 
@@ -27,8 +28,12 @@ from tests.net.test_dns_server import dig, member
 from tests.ports import free_port
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slow,
-              pytest.mark.skipif(os.geteuid() != 0, reason="port 53 of a loopback address, and a mount namespace")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="port 53 of a loopback address, and a mount namespace"
+    ),
+]
 
 SERVER = f"127.0.77.{os.getpid() % 250 + 1}"
 GOOD, OTHER = hostkeys.ed25519(b"g" * 32), hostkeys.ed25519(b"o" * 32)
@@ -38,7 +43,9 @@ MATCH = "Matching host key fingerprint found in DNS."
 def keyed(tx: Tx, site: Site, public: str) -> None:
     """n4.pool has that host key."""
     node, _ = member(tx, site)
-    host_keys.put(tx, node.id, HostKey(hostkeys.ALGORITHM, public), order_id="1.1", salt="", now=0.0)
+    host_keys.put(
+        tx, node.id, HostKey(hostkeys.ALGORITHM, public), order_id="1.1", salt="", now=0.0
+    )
 
 
 @pytest.fixture
@@ -56,9 +63,26 @@ def sshd(tmp_path: Path) -> Iterator[int]:
     key.write_text(GOOD[1])
     key.chmod(0o600)
     Path("/run/sshd").mkdir(exist_ok=True)
-    server = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", "none", "-h", str(key), "-p", str(port),
-                               "-o", "ListenAddress=127.0.0.1", "-o", "PidFile=none", "-o", "UsePAM=no"],
-                              stderr=(log := open(tmp_path / "log", "wb")))  # noqa: SIM115
+    server = subprocess.Popen(
+        [
+            "/usr/sbin/sshd",
+            "-D",
+            "-e",
+            "-f",
+            "none",
+            "-h",
+            str(key),
+            "-p",
+            str(port),
+            "-o",
+            "ListenAddress=127.0.0.1",
+            "-o",
+            "PidFile=none",
+            "-o",
+            "UsePAM=no",
+        ],
+        stderr=(log := open(tmp_path / "log", "wb")),  # noqa: SIM115
+    )
     until(lambda: "listening" in (tmp_path / "log").read_text(), "the SSH server listens")
     yield port
     server.kill()
@@ -70,9 +94,26 @@ def said(port: int, folder: Path, *options: str, resolver: str = SERVER) -> str:
     """Return what somebody at a terminal reads who connects to n4.pool and answers nothing."""
     (folder / "resolv.conf").write_text(f"nameserver {resolver}\noptions edns0 trust-ad\n")
     relay = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}; cat <&3 & exec cat >&3'"
-    words = ["ssh", "-F", "none", "-o", f"ProxyCommand={relay}", "-o", f"UserKnownHostsFile={folder}/known",
-             "-o", "GlobalKnownHostsFile=none", "-o", "VerifyHostKeyDNS=yes", "-o", "PreferredAuthentications=none",
-             "-o", "HostKeyAlgorithms=ssh-ed25519", *options, "root@n4.pool.cod.test", "true"]
+    words = [
+        "ssh",
+        "-F",
+        "none",
+        "-o",
+        f"ProxyCommand={relay}",
+        "-o",
+        f"UserKnownHostsFile={folder}/known",
+        "-o",
+        "GlobalKnownHostsFile=none",
+        "-o",
+        "VerifyHostKeyDNS=yes",
+        "-o",
+        "PreferredAuthentications=none",
+        "-o",
+        "HostKeyAlgorithms=ssh-ed25519",
+        *options,
+        "root@n4.pool.cod.test",
+        "true",
+    ]
     script = f'mount --bind {folder}/resolv.conf /etc/resolv.conf && exec "$@"'
     child, terminal = pty.fork()
     if child == 0:
@@ -109,7 +150,8 @@ def test_without_dnssec_ssh_says_that_it_matches_and_asks(
 
 @pytest.fixture
 def validating() -> Iterator[str]:
-    """The address of a resolver that says that it has validated what it passes on: the AD bit (RFC 4035)."""
+    """The address of a resolver that says that it has validated what it passes on: the AD bit (RFC
+    4035)."""
     address, over = SERVER.replace("127.0.77.", "127.0.78."), Event()
 
     def run() -> None:
@@ -120,8 +162,10 @@ def validating() -> Iterator[str]:
                 answer = onwards.recv(4096)
                 here.sendto(answer[:3] + bytes([answer[3] | 0x20]) + answer[4:], peer)
 
-    with (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
-          socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as onwards):
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as onwards,
+    ):
         here.bind((address, 53))
         here.settimeout(0.2)
         onwards.settimeout(5.0)

@@ -16,8 +16,16 @@ def test_a_state_that_there_is_not_is_no_empty_list(served: Served, path: str) -
     assert refused.value.detail.startswith("should be ")
 
 
-@pytest.mark.parametrize(("path", "state"), [
-    ("/nodes", "off,inactive"), ("/nodes", "off, inactive"), ("/nodes", ""), ("/vclusters", "pending,ended"),
-    ("/requests", "granted"), ("/reclaims", "open")])
+@pytest.mark.parametrize(
+    ("path", "state"),
+    [
+        ("/nodes", "off,inactive"),
+        ("/nodes", "off, inactive"),
+        ("/nodes", ""),
+        ("/vclusters", "pending,ended"),
+        ("/requests", "granted"),
+        ("/reclaims", "open"),
+    ],
+)
 def test_states_that_there_are(served: Served, path: str, state: str) -> None:
     assert served.local.get(path, state=state)["items"] == []

@@ -1,4 +1,5 @@
-"""Switches and ports over the API and the command line: seen, entered by hand, forgotten, tried again."""
+"""Switches and ports over the API and the command line: seen, entered by hand, forgotten, tried
+again."""
 
 from __future__ import annotations
 
@@ -38,10 +39,16 @@ def test_a_port_is_entered_shown_and_forgotten(here: Served) -> None:
     assert "n1" in said(here, "port", "set", "n1", "leaf", "Ethernet1")
     (port,) = as_json(here, "port", "list", "--switch", "leaf")
     assert (port["node"], port["mac"], port["port"], port["source"], port["state"]) == (
-        "n1", MAC, "Ethernet1", "manual", "untouched")
+        "n1",
+        MAC,
+        "Ethernet1",
+        "manual",
+        "untouched",
+    )
     assert as_json(here, "port", "list", "--node", "n2") == []
-    assert "no NIC 52:54:00:00:00:99" in said(here, "port", "set", "n1", "leaf", "p1", "--mac", "52:54:00:00:00:99",
-                                              code=1)
+    assert "no NIC 52:54:00:00:00:99" in said(
+        here, "port", "set", "n1", "leaf", "p1", "--mac", "52:54:00:00:00:99", code=1
+    )
     assert "no switch 'gone'" in said(here, "port", "set", "n1", "gone", "p1", code=1)
     assert as_json(here, "port", "unset", "n1") == {"node": "n1", "state": "forgotten"}
     assert as_json(here, "port", "list") == []
@@ -52,7 +59,9 @@ def test_a_port_in_an_isolated_network_is_neither_forgotten_nor_given_away(here:
     want(here, 20)
     assert "is not in the provisioning VLAN yet" in said(here, "port", "unset", "n1", code=1)
     add_node(here, "n2", 2)
-    assert "holds 52:54:00:00:00:01 in VLAN 20" in said(here, "port", "set", "n2", "leaf", "p1", code=1)
+    assert "holds 52:54:00:00:00:01 in VLAN 20" in said(
+        here, "port", "set", "n2", "leaf", "p1", code=1
+    )
     (port,) = as_json(here, "port", "list")
     assert (port["wanted_vlan"], port["state"]) == (20, "pending")
 
@@ -67,7 +76,7 @@ def test_what_was_given_up_is_told_and_tried_again(here: Served) -> None:
         store.outcome(tx, port, given_up=True, next_at=None, reason="the switch has no port p1")
 
     here.tx(give_up)
-    (leaf, spine) = as_json(here, "switch", "list")
+    leaf, spine = as_json(here, "switch", "list")
     assert (leaf["name"], leaf["ports"], leaf["given_up"], spine["ports"]) == ("leaf", 1, 1, 0)
     shown = said(here, "port", "list")
     assert "given up" in shown
@@ -86,5 +95,9 @@ def test_a_switch_is_shown_and_a_session_with_it_is_wanted(here: Served) -> None
     assert switch_ports.WAKE in here.effects
     row = here.tx(sessions.get, "leaf")
     assert row.check_wanted
-    here.tx(lambda tx: sessions.ended(tx, "leaf", row.epoch, tried_at=NOW, reason="it is away", check_wanted=False))
+    here.tx(
+        lambda tx: sessions.ended(
+            tx, "leaf", row.epoch, tried_at=NOW, reason="it is away", check_wanted=False
+        )
+    )
     assert "it is away" in said(here, "switch", "show", "leaf")

@@ -43,8 +43,8 @@ class Straight:
 
 
 class Leaf:
-    """A switch with access ports. `deaf` ports accept a change and do not make it; `refused` ones say why not. A switch
-    that is `away` does not answer; one that is `hung` never does."""
+    """A switch with access ports. `deaf` ports accept a change and do not make it; `refused` ones
+    say why not. A switch that is `away` does not answer; one that is `hung` never does."""
 
     about = "a fake switch"
 
@@ -78,7 +78,11 @@ class Leaf:
     async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:
         self.before_change()
         self.sessions[-1] |= wanted
-        self.vlans |= {name: vlan for name, vlan in wanted.items() if name not in self.deaf | self.refused.keys()}
+        self.vlans |= {
+            name: vlan
+            for name, vlan in wanted.items()
+            if name not in self.deaf | self.refused.keys()
+        }
         return {name: self.refused[name] for name in wanted if name in self.refused}
 
     async def close(self) -> None:
@@ -96,23 +100,40 @@ class World:
         password.write_text("secret\n")
         self.password = password
         accounts = (Account("net", "cod", str(password)),)
-        self.site = SiteRef(Site(name="test", domain="cod.test", subnets=(), switches=(LEAF,), accounts=accounts))
+        self.site = SiteRef(
+            Site(name="test", domain="cod.test", subnets=(), switches=(LEAF,), accounts=accounts)
+        )
         self.woken: list[Effect] = []
         self.edge = self.another("s1")
 
     def another(self, server: str) -> SwitchEdge:
         drivers: Any = {"fake": self.leaf}
-        return SwitchEdge(self.clock, Straight(self.engine), drivers, server, self.clock.seconds, self.site,
-                          self.woken.extend)
+        return SwitchEdge(
+            self.clock,
+            Straight(self.engine),
+            drivers,
+            server,
+            self.clock.seconds,
+            self.site,
+            self.woken.extend,
+        )
 
     def tx(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Any:
         return in_transaction(self.engine, flow, *args, **words)
 
     def node(self, number: int, name: str | None = None) -> Node:
         def add(tx: Tx) -> Node:
-            node = nodes.add(tx, name=f"n{number}", boot_mac=f"52:54:00:00:00:{number:02x}", now=0.0, cause="seen",
-                             actor="dhcp")
-            switch_ports.connect(tx, node, node.boot_mac, "leaf", name or f"p{number}", source="lldp", now=0.0)
+            node = nodes.add(
+                tx,
+                name=f"n{number}",
+                boot_mac=f"52:54:00:00:00:{number:02x}",
+                now=0.0,
+                cause="seen",
+                actor="dhcp",
+            )
+            switch_ports.connect(
+                tx, node, node.boot_mac, "leaf", name or f"p{number}", source="lldp", now=0.0
+            )
             return node
 
         node: Node = self.tx(add)
@@ -162,7 +183,9 @@ def test_a_wish_is_carried_out_read_back_and_told(world: World) -> None:
     assert (session.about, session.reason, session.claimed_by) == ("a fake switch", "", None)
 
 
-def test_ports_of_a_switch_are_changed_in_one_session_and_those_that_are_right_are_left_alone(world: World) -> None:
+def test_ports_of_a_switch_are_changed_in_one_session_and_those_that_are_right_are_left_alone(
+    world: World,
+) -> None:
     several = [world.node(n) for n in range(1, 6)]
     world.leaf.vlans["p5"] = 20
     for node in several:
@@ -181,7 +204,9 @@ def test_more_ports_than_a_session_takes(world: World) -> None:
     assert [len(each) for each in world.leaf.sessions] == [flows.BATCH, 10]
 
 
-def test_a_switch_that_is_away_is_asked_again_at_longer_pauses_and_given_up_with_a_reason(world: World) -> None:
+def test_a_switch_that_is_away_is_asked_again_at_longer_pauses_and_given_up_with_a_reason(
+    world: World,
+) -> None:
     node = world.node(1)
     world.leaf.away = "the switch does not answer"
     world.want(node, 20)
@@ -197,8 +222,13 @@ def test_a_switch_that_is_away_is_asked_again_at_longer_pauses_and_given_up_with
     port = world.port(node)
     assert (port.given_up, port.pending, port.applied_vlan) == (True, True, 20)
     assert 25 <= port.attempts <= 45
-    (told,) = world.tx(lambda tx: [each.notice for each in notices.every(tx) if each.notice.kind == "switch-port"])
-    assert "Port p1 of switch leaf of node n1 was not put into VLAN 10: the switch does not answer." in told.about
+    (told,) = world.tx(
+        lambda tx: [each.notice for each in notices.every(tx) if each.notice.kind == "switch-port"]
+    )
+    assert (
+        "Port p1 of switch leaf of node n1 was not put into VLAN 10: the switch does not answer."
+        in told.about
+    )
     world.leaf.away = ""
     world.want(node, None)  # anew
     world.after(2 * LONGEST_PAUSE)
@@ -219,13 +249,18 @@ def test_a_wrong_password_is_told_and_the_next_attempt_reads_the_file_again(worl
     assert world.leaf.passwords == ["new"]
 
 
-def test_a_port_that_does_not_exist_is_given_up_at_once_and_the_others_are_changed(world: World) -> None:
+def test_a_port_that_does_not_exist_is_given_up_at_once_and_the_others_are_changed(
+    world: World,
+) -> None:
     there, lost = world.node(1), world.node(2, "p999")
     world.want(there, 20)
     world.want(lost, 20)
     world.after(1.0)
     assert world.arrived(there)
-    assert (world.port(lost).given_up, world.port(lost).reason) == (True, "the switch has no such port")
+    assert (world.port(lost).given_up, world.port(lost).reason) == (
+        True,
+        "the switch has no such port",
+    )
 
 
 def test_a_switch_that_accepts_and_does_not_apply(world: World) -> None:
@@ -257,7 +292,8 @@ def test_a_switch_that_never_answers_is_left_after_a_while(world: World) -> None
 
 
 def test_a_late_change_does_not_count_for_the_next_wish(world: World) -> None:
-    """The node moves on while the switch is being told: the old VLAN is read back, and the new wish stays open."""
+    """The node moves on while the switch is being told: the old VLAN is read back, and the new wish
+    stays open."""
     node = world.node(1)
     world.leaf.before_change = lambda: world.want(node, None)
     world.want(node, 20)
@@ -296,7 +332,9 @@ def test_a_server_that_starts_again_waits_for_a_moment_only(world: World) -> Non
     again.stopService()
 
 
-def test_a_server_whose_claim_was_taken_over_says_nothing_and_its_ports_are_read_again(world: World) -> None:
+def test_a_server_whose_claim_was_taken_over_says_nothing_and_its_ports_are_read_again(
+    world: World,
+) -> None:
     node = world.node(1)
     world.want(node, 20)
     (late,) = world.tx(flows.claim, "slow", (LEAF,), [], 1, world.clock.seconds(), 0.0)
@@ -318,11 +356,16 @@ def test_ports_of_isolated_nodes_are_looked_at_and_put_right(world: World) -> No
     world.after(1.0)
     world.leaf.vlans |= {"p1": 10, "p2": 77}  # it was restarted, and has its old configuration
     world.after(LEAF.verify)
-    assert (world.leaf.vlans["p1"], world.leaf.vlans["p2"]) == (20, 77), "p2 was never COD's to change"
+    assert (world.leaf.vlans["p1"], world.leaf.vlans["p2"]) == (
+        20,
+        77,
+    ), "p2 was never COD's to change"
     assert world.port(held).corrected_at is not None
     (conflict,) = world.tx(conflicts.every)
-    assert conflict["about"] == (
-        "port p1 of switch leaf was in VLAN 10 where COD had put it in VLAN 20; it was put back")
+    assert (
+        conflict["about"]
+        == "port p1 of switch leaf was in VLAN 10 where COD had put it in VLAN 20; it was put back"
+    )
     assert world.arrived(free)
 
 
@@ -352,12 +395,27 @@ def test_a_switch_that_cannot_be_looked_at_does_not_cost_a_node_its_place(world:
 
 def test_reports_that_were_stored_before_the_site_file_named_the_switch(world: World) -> None:
     def add(tx: Tx) -> Node:
-        report = '<node><nic mac="52:54:00:00:00:07"><neighbour switch="leaf" port="p7"/></nic></node>'
-        return nodes.add(tx, name="n7", boot_mac="52:54:00:00:00:07", now=0.0, cause="seen", actor="dhcp",
-                         attributes=report, reported_at=5.0)
+        report = (
+            '<node><nic mac="52:54:00:00:00:07"><neighbour switch="leaf" port="p7"/></nic></node>'
+        )
+        return nodes.add(
+            tx,
+            name="n7",
+            boot_mac="52:54:00:00:00:07",
+            now=0.0,
+            cause="seen",
+            actor="dhcp",
+            attributes=report,
+            reported_at=5.0,
+        )
 
     node = world.tx(add)
-    world.site.current = Site(name="test", domain="cod.test", subnets=(), switches=(LEAF, Switch("b", "fake", "b")),
-                              accounts=world.site.current.accounts)
+    world.site.current = Site(
+        name="test",
+        domain="cod.test",
+        subnets=(),
+        switches=(LEAF, Switch("b", "fake", "b")),
+        accounts=world.site.current.accounts,
+    )
     world.after(1.0)
     assert (world.port(node).port, world.port(node).seen_at) == ("p7", 5.0)

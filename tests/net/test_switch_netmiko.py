@@ -1,5 +1,6 @@
-"""The driver `netmiko` against a stand-in: a real SSH server that plays a switch with the command line of IOS. No
-switch of any of the platforms was at hand; what they show is from their makers' documentation."""
+"""The driver `netmiko` against a stand-in: a real SSH server that plays a switch with the command
+line of IOS. No switch of any of the platforms was at hand; what they show is from their makers'
+documentation."""
 
 from __future__ import annotations
 
@@ -106,7 +107,11 @@ class Ios(paramiko.ServerInterface):
                 said, mode, interface, over = self._obey(line.strip(), mode, interface)
                 if over:
                     return
-                channel.send(f"{line}\r\n{said}leaf{mode}#".replace("\n", "\r\n").replace("\r\r", "\r").encode())
+                channel.send(
+                    f"{line}\r\n{said}leaf{mode}#".replace("\n", "\r\n")
+                    .replace("\r\r", "\r")
+                    .encode()
+                )
 
     def _obey(self, line: str, mode: str, interface: str) -> tuple[str, str, str, bool]:
         self.lines.append(line)
@@ -128,7 +133,9 @@ class Ios(paramiko.ServerInterface):
         if found := re.fullmatch(r"show interfaces (\S+) switchport", line):
             if found[1] not in self.vlans:
                 return "% Invalid input detected at '^' marker.\n", mode, interface, False
-            shown = SHOWN.format(mode=self.modes.get(found[1], "static access"), vlan=self.vlans[found[1]])
+            shown = SHOWN.format(
+                mode=self.modes.get(found[1], "static access"), vlan=self.vlans[found[1]]
+            )
             return shown, mode, interface, False
         if line in ("write mem", "copy running-config startup-config"):
             self.saved += 1
@@ -144,17 +151,31 @@ def ios() -> Iterator[Ios]:
 
 
 def ask(
-    reactor: Any, in_reactor: InReactor, ios: Ios, change: dict[str, int], *read: str, password: str = "secret",
-    **columns: Any
+    reactor: Any,
+    in_reactor: InReactor,
+    ios: Ios,
+    change: dict[str, int],
+    *read: str,
+    password: str = "secret",
+    **columns: Any,
 ) -> tuple[Any, Any, str]:
     switch = Switch("leaf", "netmiko", f"127.0.0.1:{ios.port}", "net", "cisco_ios", **columns)
-    return switchsession.ask(in_reactor, NetmikoDriver(reactor), SwitchTarget(switch, SignIn("cod", password)), change,
-                             *read)
+    return switchsession.ask(
+        in_reactor,
+        NetmikoDriver(reactor),
+        SwitchTarget(switch, SignIn("cod", password)),
+        change,
+        *read,
+    )
 
 
 @pytest.mark.slow
-def test_ports_are_changed_read_back_and_saved(reactor: Any, in_reactor: InReactor, ios: Ios) -> None:
-    refused, seen, about = ask(reactor, in_reactor, ios, {"Gi1/0/7": 20}, "Gi1/0/7", "Gi1/0/8", "Gi9/9", save=True)
+def test_ports_are_changed_read_back_and_saved(
+    reactor: Any, in_reactor: InReactor, ios: Ios
+) -> None:
+    refused, seen, about = ask(
+        reactor, in_reactor, ios, {"Gi1/0/7": 20}, "Gi1/0/7", "Gi1/0/8", "Gi9/9", save=True
+    )
     assert refused == {}
     assert (seen["Gi1/0/7"], seen["Gi1/0/8"]) == (20, 10)
     assert seen["Gi9/9"].sentence == "the switch has no port Gi9/9"
@@ -164,10 +185,15 @@ def test_ports_are_changed_read_back_and_saved(reactor: Any, in_reactor: InReact
 
 
 @pytest.mark.slow
-def test_a_trunk_a_refusal_and_a_name_that_is_none(reactor: Any, in_reactor: InReactor, ios: Ios) -> None:
+def test_a_trunk_a_refusal_and_a_name_that_is_none(
+    reactor: Any, in_reactor: InReactor, ios: Ios
+) -> None:
     ios.modes["Gi1/0/8"] = "trunk"
     refused, seen, _ = ask(reactor, in_reactor, ios, {"Gi1/0/7": 666}, "Gi1/0/8", "p; reload")
-    assert refused["Gi1/0/7"].sentence == "the switch refuses: % Command rejected: VLAN 666 is reserved"
+    assert (
+        refused["Gi1/0/7"].sentence
+        == "the switch refuses: % Command rejected: VLAN 666 is reserved"
+    )
     assert "is a trunk" in seen["Gi1/0/8"].sentence
     assert "is no name of a port" in seen["p; reload"].sentence
     assert not any("reload" in line for line in ios.lines), "nothing of it was said to the switch"
@@ -190,33 +216,76 @@ def test_a_wrong_password_another_key_and_a_switch_that_is_away(
         ask(reactor, in_reactor, ios, {})
 
 
-@pytest.mark.parametrize(("platform", "shown", "vlan"), [
-    ("cisco_ios", SHOWN.format(mode="static access", vlan=20), 20),
-    ("cisco_nxos", "Name: Ethernet1/7\n  Switchport: Enabled\n  Operational Mode: access\n"
-     "  Access Mode VLAN: 30 (VLAN0030)\n", 30),
-    ("arista_eos", "Name: Et7\nSwitchport: Enabled\nAdministrative Mode: static access\n"
-     "Operational Mode: static access\nAccess Mode VLAN: 40 (iso)\n", 40),
-    ("aruba_aoscx", "interface 1/1/7\n    no shutdown\n    no routing\n    vlan access 50\n    exit\n", 50),
-    ("aruba_aoscx", "interface 1/1/7\n    no shutdown\n    no routing\n    exit\n", 1),
-    ("aruba_osswitch", "  VLAN ID Name                 | Status     Voice Jumbo Mode\n"
-     "  ------- -------------------- + ---------- ----- ----- --------\n"
-     "  60      VLAN60               | Port-based No    No    Untagged\n", 60),
-    ("dell_os10", "!\ninterface ethernet1/1/7\n no shutdown\n switchport access vlan 70\n", 70),
-    ("juniper_junos", "set interfaces ge-0/0/7 unit 0 family ethernet-switching interface-mode access\n"
-     "set interfaces ge-0/0/7 unit 0 family ethernet-switching vlan members 80\n", 80),
-    ("cumulus", '{\n  "access": 90,\n  "learning": "on"\n}\n', 90),
-])
+@pytest.mark.parametrize(
+    ("platform", "shown", "vlan"),
+    [
+        ("cisco_ios", SHOWN.format(mode="static access", vlan=20), 20),
+        (
+            "cisco_nxos",
+            (
+                "Name: Ethernet1/7\n  Switchport: Enabled\n  Operational Mode: access\n"
+                "  Access Mode VLAN: 30 (VLAN0030)\n"
+            ),
+            30,
+        ),
+        (
+            "arista_eos",
+            (
+                "Name: Et7\nSwitchport: Enabled\nAdministrative Mode: static access\n"
+                "Operational Mode: static access\nAccess Mode VLAN: 40 (iso)\n"
+            ),
+            40,
+        ),
+        (
+            "aruba_aoscx",
+            "interface 1/1/7\n    no shutdown\n    no routing\n    vlan access 50\n    exit\n",
+            50,
+        ),
+        ("aruba_aoscx", "interface 1/1/7\n    no shutdown\n    no routing\n    exit\n", 1),
+        (
+            "aruba_osswitch",
+            (
+                "  VLAN ID Name                 | Status     Voice Jumbo Mode\n"
+                "  ------- -------------------- + ---------- ----- ----- --------\n"
+                "  60      VLAN60               | Port-based No    No    Untagged\n"
+            ),
+            60,
+        ),
+        ("dell_os10", "!\ninterface ethernet1/1/7\n no shutdown\n switchport access vlan 70\n", 70),
+        (
+            "juniper_junos",
+            (
+                "set interfaces ge-0/0/7 unit 0 family ethernet-switching interface-mode access\n"
+                "set interfaces ge-0/0/7 unit 0 family ethernet-switching vlan members 80\n"
+            ),
+            80,
+        ),
+        ("cumulus", '{\n  "access": 90,\n  "learning": "on"\n}\n', 90),
+    ],
+)
 def test_what_platforms_show_of_a_port(platform: str, shown: str, vlan: int) -> None:
     assert access_vlan(PLATFORMS[platform], "p", shown) == vlan
 
 
-@pytest.mark.parametrize(("platform", "shown"), [
-    ("cisco_nxos", "Name: Ethernet1/7\n  Operational Mode: trunk\n  Access Mode VLAN: 1 (default)\n"),
-    ("aruba_aoscx", "interface 1/1/7\n    vlan trunk native 1\n    vlan trunk allowed all\n"),
-    ("dell_os10", "interface ethernet1/1/7\n switchport mode trunk\n switchport access vlan 1\n"),
-    ("juniper_junos", "set interfaces ge-0/0/7 unit 0 family ethernet-switching interface-mode trunk\n"),
-    ("cumulus", '{"untagged": 1, "vlan": {"10": {}}}'),
-])
+@pytest.mark.parametrize(
+    ("platform", "shown"),
+    [
+        (
+            "cisco_nxos",
+            "Name: Ethernet1/7\n  Operational Mode: trunk\n  Access Mode VLAN: 1 (default)\n",
+        ),
+        ("aruba_aoscx", "interface 1/1/7\n    vlan trunk native 1\n    vlan trunk allowed all\n"),
+        (
+            "dell_os10",
+            "interface ethernet1/1/7\n switchport mode trunk\n switchport access vlan 1\n",
+        ),
+        (
+            "juniper_junos",
+            "set interfaces ge-0/0/7 unit 0 family ethernet-switching interface-mode trunk\n",
+        ),
+        ("cumulus", '{"untagged": 1, "vlan": {"10": {}}}'),
+    ],
+)
 def test_trunks_are_told(platform: str, shown: str) -> None:
     found = access_vlan(PLATFORMS[platform], "p", shown)
     assert isinstance(found, SwitchError)

@@ -1,4 +1,5 @@
-"""The driver `ovs` and a real Open vSwitch: changes that are read back, and what goes wrong with them."""
+"""The driver `ovs` and a real Open vSwitch: changes that are read back, and what goes wrong with
+them."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def test_ports_are_changed_and_read_back(switch: OpenVSwitch, side: Side) -> Non
     assert (switch.tag("p1"), switch.tag("p2")) == ("20", "30")
 
 
-def test_a_trunk_and_a_port_that_is_not_there_are_refused_for_good(switch: OpenVSwitch, side: Side) -> None:
+def test_a_trunk_and_a_port_that_is_not_there_are_refused_for_good(
+    switch: OpenVSwitch, side: Side
+) -> None:
     switch.add_ports("up1", tag=None)
     switch.vsctl("set", "port", "up1", "trunks=10,20")
     switch.add_ports("up2")
@@ -67,7 +70,11 @@ def test_a_trunk_and_a_port_that_is_not_there_are_refused_for_good(switch: OpenV
     switch.add_ports("bare", tag=None)
     _, seen, _ = side.ask(at(switch.address), {}, "up1", "up2", "bare", "p9")
     assert seen["bare"] == 0
-    for name, sentence in (("up1", "port up1 is a trunk"), ("up2", "port up2 is a trunk"), ("p9", "has no port p9")):
+    for name, sentence in (
+        ("up1", "port up1 is a trunk"),
+        ("up2", "port up2 is a trunk"),
+        ("p9", "has no port p9"),
+    ):
         assert sentence in seen[name].sentence
         assert seen[name].lasting
 
@@ -108,28 +115,63 @@ def test_over_tcp_and_over_tls(switch: OpenVSwitch, side: Side) -> None:
     pki(folder)
     switch.stop("database", "daemon")
     switch.start_database(
-        f"--remote=ptcp:{plain}:127.0.0.1", f"--remote=pssl:{secret}:127.0.0.1", f"--private-key={folder}/switch.key",
-        f"--certificate={folder}/switch.pem", f"--ca-cert={folder}/ca.pem")
+        f"--remote=ptcp:{plain}:127.0.0.1",
+        f"--remote=pssl:{secret}:127.0.0.1",
+        f"--private-key={folder}/switch.key",
+        f"--certificate={folder}/switch.pem",
+        f"--ca-cert={folder}/ca.pem",
+    )
     switch.start_daemon()
     assert side.ask(at(f"tcp:127.0.0.1:{plain}"), {"p1": 21}, "p1")[1] == {"p1": 21}
-    files = {"ca_file": f"{folder}/ca.pem", "certificate": f"{folder}/cod.pem", "key": f"{folder}/cod.key"}
+    files = {
+        "ca_file": f"{folder}/ca.pem",
+        "certificate": f"{folder}/cod.pem",
+        "key": f"{folder}/cod.key",
+    }
     address = f"ssl:127.0.0.1:{secret}"
     assert side.ask(at(address, **files), {"p1": 22}, "p1")[1] == {"p1": 22}
-    with pytest.raises(SwitchError, match=r"does not answer|connection was lost"):  # another authority's switch
+    # another authority's switch
+    with pytest.raises(SwitchError, match=r"does not answer|connection was lost"):
         side.ask(at(address, **files | {"ca_file": f"{folder}/other.pem"}), {}, "p1")
     with pytest.raises(SwitchError, match="cannot be read"):
         side.ask(at(address, **files | {"key": f"{folder}/none.key"}), {}, "p1")
 
 
 def pki(folder: Path) -> None:
-    """Make two authorities, ca and other, and certificates of the first for the switch and for COD."""
+    """Make two authorities, ca and other, and certificates of the first for the switch and for
+    COD."""
+
     def openssl(*words: str) -> None:
         subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
 
     new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     for name in ("ca", "other"):
-        openssl(*new, "-x509", "-days", "3", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+        openssl(
+            *new,
+            "-x509",
+            "-days",
+            "3",
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.pem",
+        )
     for name in ("switch", "cod"):
         openssl(*new, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days",
-                "3", "-out", f"{name}.pem")
+        openssl(
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "3",
+            "-out",
+            f"{name}.pem",
+        )

@@ -1,4 +1,5 @@
-"""The driver `snmp` against snmpsim, which keeps what is set and knows no more of a switch than its tables."""
+"""The driver `snmp` against snmpsim, which keeps what is set and knows no more of a switch than its
+tables."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from tests.waiting import until
 
 InReactor = Callable[..., Any]
 SIM = Path(sys.executable).parent / "snmpsim-command-responder"
-# Ports 1 to 3 are ge1, ge2 and the uplink ge3 (tagged in 10 and 20); interfaces have other numbers than bridge ports.
+# Ports 1 to 3 are ge1, ge2 and the uplink ge3 (tagged in 10 and 20); interfaces have other numbers
+# than bridge ports.
 RECORD = """\
 1.3.6.1.2.1.1.1.0|4|A simulated switch
 1.3.6.1.2.1.2.2.1.2.101|4|Gigabit port 1
@@ -61,15 +63,22 @@ def switch(tmp_path: Path) -> Iterator[Switch]:
     data, port = tmp_path / "data", free_port()
     data.mkdir()
     (data / "private.snmprec").write_text(RECORD)
-    command = [str(SIM), f"--data-dir={data}", f"--cache-dir={tmp_path / 'cache'}",
-               f"--agent-udpv4-endpoint=127.0.0.1:{port}"]
+    command = [
+        str(SIM),
+        f"--data-dir={data}",
+        f"--cache-dir={tmp_path / 'cache'}",
+        f"--agent-udpv4-endpoint=127.0.0.1:{port}",
+    ]
     if os.geteuid() == 0:
         command += ["--process-user=root", "--process-group=root"]
     log = tmp_path / "log"
     with open(log, "wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
     try:
-        until(lambda: b"Listening at" in log.read_bytes() or process.poll() is not None, lambda: log.read_text())
+        until(
+            lambda: b"Listening at" in log.read_bytes() or process.poll() is not None,
+            lambda: log.read_text(),
+        )
         yield Switch("leaf", "snmp", f"127.0.0.1:{port}", "net")
     finally:
         process.kill()
@@ -77,19 +86,32 @@ def switch(tmp_path: Path) -> Iterator[Switch]:
 
 
 def ask(
-    reactor: Any, in_reactor: InReactor, switch: Switch, change: dict[str, int], *read: str, community: str = "private"
+    reactor: Any,
+    in_reactor: InReactor,
+    switch: Switch,
+    change: dict[str, int],
+    *read: str,
+    community: str = "private",
 ) -> tuple[Any, Any, str]:
-    return switchsession.ask(in_reactor, SnmpDriver(reactor), SwitchTarget(switch, SignIn("", community)), change,
-                             *read)
+    return switchsession.ask(
+        in_reactor, SnmpDriver(reactor), SwitchTarget(switch, SignIn("", community)), change, *read
+    )
 
 
 @pytest.mark.slow
 def test_ports_are_changed_and_read_back(
     reactor: Any, in_reactor: InReactor, switch: Switch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused, seen, about = ask(reactor, in_reactor, switch, {"ge1": 20}, "ge1", "ge2", "Gigabit port 2", "ge3", "ge9")
+    refused, seen, about = ask(
+        reactor, in_reactor, switch, {"ge1": 20}, "ge1", "ge2", "Gigabit port 2", "ge3", "ge9"
+    )
     assert refused == {}
-    assert (seen["ge1"], seen["ge2"], seen["Gigabit port 2"], about) == (20, 10, 10, "A simulated switch")
+    assert (seen["ge1"], seen["ge2"], seen["Gigabit port 2"], about) == (
+        20,
+        10,
+        10,
+        "A simulated switch",
+    )
     assert "port ge3 is a trunk" in seen["ge3"].sentence
     assert "has no port ge9" in seen["ge9"].sentence
     refused, seen, _ = ask(reactor, in_reactor, switch, {"ge2": 666, "ge1": 10}, "ge1", "ge2")

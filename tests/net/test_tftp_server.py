@@ -52,8 +52,12 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site, root: Path) -> 
 
     def start(**options: Any) -> TftpServer:
         subnet = replace(site.subnets[0], server="127.0.0.1")
-        options["limits"] = replace(options.get("limits", Limits()), amplified=options.pop("amplified", math.inf))
-        server = TftpServer(reactor, pool, SiteRef(site), subnet, root, clock=lambda: 1000.0, port=0, **options)
+        options["limits"] = replace(
+            options.get("limits", Limits()), amplified=options.pop("amplified", math.inf)
+        )
+        server = TftpServer(
+            reactor, pool, SiteRef(site), subnet, root, clock=lambda: 1000.0, port=0, **options
+        )
         in_reactor(server.startService)
         servers.append(server)
         return server
@@ -84,9 +88,14 @@ def ask(server: TftpServer, datagram: bytes, source: str = "127.0.0.1") -> bytes
 
 def bind(engine: Engine, address: str, mac: str = MAC) -> None:
     """A node with that MAC, bound to that address."""
+
     def rows(tx: Any) -> None:
-        node = nodes.by_mac(tx, mac) or nodes.add(tx, name="n1", boot_mac=mac, now=0, cause="test", actor="test")
-        bindings.add(tx, [Binding(ipv4(address), mac, "boot", node.id, "lab", None, "bound", 5000.0)])
+        node = nodes.by_mac(tx, mac) or nodes.add(
+            tx, name="n1", boot_mac=mac, now=0, cause="test", actor="test"
+        )
+        bindings.add(
+            tx, [Binding(ipv4(address), mac, "boot", node.id, "lab", None, "bound", 5000.0)]
+        )
 
     in_transaction(engine, rows)
 
@@ -101,20 +110,49 @@ def run(*command: str | Path) -> None:
 @pytest.mark.parametrize("name", ["large", "empty", "sub/text", "link"])
 def test_curl(start: Start, root: Path, tmp_path: Path, name: str) -> None:
     port = start().port
-    run("curl", "-sf", "--tftp-blksize", "1428", "-o", tmp_path / "got", f"tftp://127.0.0.1:{port}/{name}")
+    run(
+        "curl",
+        "-sf",
+        "--tftp-blksize",
+        "1428",
+        "-o",
+        tmp_path / "got",
+        f"tftp://127.0.0.1:{port}/{name}",
+    )
     assert (tmp_path / "got").read_bytes() == (root / name).read_bytes()
 
 
 def test_busybox(start: Start, tmp_path: Path) -> None:
     port = start().port
-    run("busybox", "tftp", "-b", "1428", "-g", "-r", "large", "-l", tmp_path / "got", "127.0.0.1", str(port))
+    run(
+        "busybox",
+        "tftp",
+        "-b",
+        "1428",
+        "-g",
+        "-r",
+        "large",
+        "-l",
+        tmp_path / "got",
+        "127.0.0.1",
+        str(port),
+    )
     assert (tmp_path / "got").read_bytes() == LARGE
 
 
-@pytest.mark.parametrize("options", [[], ["windowsize 16"], ["blksize 1428", "windowsize 16"],
-                                     ["blksize 65464", "windowsize 2"], ["blksize 8", "windowsize 64"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["windowsize 16"],
+        ["blksize 1428", "windowsize 16"],
+        ["blksize 65464", "windowsize 2"],
+        ["blksize 8", "windowsize 64"],
+    ],
+)
 def test_atftp(start: Start, tmp_path: Path, options: list[str]) -> None:
-    """Blocks of 65464 bytes pass every link's MTU: the kernel refuses to cut such bursts, and plain sends go out."""
+    """Blocks of 65464 bytes pass every link's MTU: the kernel refuses to cut such bursts, and plain
+    sends go out."""
     port = start().port
     words = [word for option in options for word in ("--option", option)]
     run("atftp", *words, "-g", "-r", "large", "-l", tmp_path / "got", "127.0.0.1", str(port))
@@ -125,21 +163,54 @@ def test_netascii(start: Start) -> None:
     assert ask(start(), rrq("sub/text", mode="netascii")) == b"\0\3\0\1one\r\ntwo\r\n"
 
 
-def test_without_segmentation_in_the_kernel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cod.net.tftp.transfers.UDP_SEGMENT", 199)  # no such control message: EINVAL
+def test_without_segmentation_in_the_kernel(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # no such control message: EINVAL
+    monkeypatch.setattr("cod.net.tftp.transfers.UDP_SEGMENT", 199)
     port = start().port
-    run("atftp", "--option", "blksize 1428", "--option", "windowsize 16", "-g", "-r", "large", "-l", tmp_path / "got",
-        "127.0.0.1", str(port))
+    run(
+        "atftp",
+        "--option",
+        "blksize 1428",
+        "--option",
+        "windowsize 16",
+        "-g",
+        "-r",
+        "large",
+        "-l",
+        tmp_path / "got",
+        "127.0.0.1",
+        str(port),
+    )
     assert (tmp_path / "got").read_bytes() == LARGE
 
 
 # ---------------------------------------------------------------- what is not served
 
 
-@pytest.mark.parametrize("name", [
-    "../secret", "sub/../../secret", "/../secret", "escape", "sub", "", ".", "..\\secret", "sub\\text", "missing",
-    "/etc/passwd", "//etc/passwd", "%2e%2e/secret", "sub/text/", "large/x", "a" * 600, "pxelinux.cfg/default",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret",
+        "sub/../../secret",
+        "/../secret",
+        "escape",
+        "sub",
+        "",
+        ".",
+        "..\\secret",
+        "sub\\text",
+        "missing",
+        "/etc/passwd",
+        "//etc/passwd",
+        "%2e%2e/secret",
+        "sub/text/",
+        "large/x",
+        "a" * 600,
+        "pxelinux.cfg/default",
+    ],
+)
 def test_nothing_outside_the_root(start: Start, name: str) -> None:
     answer = ask(start(), rrq(name))
     if name == "sub/text/":  # the same file, harmlessly
@@ -159,7 +230,7 @@ def test_unknown_mode_and_malformed_requests_are_illegal(start: Start) -> None:
 
 
 def test_options_out_of_range_are_left_out(start: Start) -> None:
-    assert ask(start(), rrq("large", "blksize 4 tsize 0 color red")) == b"\0\6tsize\0" b"1000017\0"
+    assert ask(start(), rrq("large", "blksize 4 tsize 0 color red")) == b"\0\6tsize\x001000017\0"
 
 
 def test_too_many_transfers_are_refused_and_room_is_made_again(start: Start) -> None:
@@ -170,9 +241,11 @@ def test_too_many_transfers_are_refused_and_room_is_made_again(start: Start) -> 
             datagram, sender = sock.recvfrom(600)
             assert datagram[:4] == b"\0\3\0\1"
         assert ask(server, rrq("large"), "127.0.0.2")[:4] == b"\0\5\0\0"
-        one.sendto(rrq("large"), ("127.0.0.1", server.port))  # a repeated request does not start another transfer
+        # a repeated request does not start another transfer
+        one.sendto(rrq("large"), ("127.0.0.1", server.port))
         assert ask(server, rrq("large"), "127.0.0.3")[:2] == b"\0\3"
-        one.sendto(b"\0\5\0\0enough\0", sender)  # to another socket than the next request, which may be read first
+        # to another socket than the next request, which may be read first
+        one.sendto(b"\0\5\0\0enough\0", sender)
         until(lambda: ask(server, rrq("empty"), "127.0.0.2") == b"\0\3\0\1", "no room is made")
 
 
@@ -205,14 +278,21 @@ def test_silent_clients_are_forgotten(start: Start, in_reactor: Any) -> None:
         sock.sendto(rrq("large"), ("127.0.0.1", server.port))
         assert [sock.recv(600)[:4] for _ in range(2)] == [b"\0\3\0\1"] * 2
         left = server.transfers
-        until(lambda: in_reactor(lambda: (len(left), len(left._by_fd), left.of_address("127.0.0.1"))) == (0, 0, 0),
-              "it is remembered")
+        until(
+            lambda: (
+                in_reactor(lambda: (len(left), len(left._by_fd), left.of_address("127.0.0.1")))
+                == (0, 0, 0)
+            ),
+            "it is remembered",
+        )
         sock.setblocking(False)
         with pytest.raises(BlockingIOError):
             sock.recv(600)
 
 
-def test_an_address_that_never_answers_is_sent_no_more_than_four_times_what_came_from_it(start: Start) -> None:
+def test_an_address_that_never_answers_is_sent_no_more_than_four_times_what_came_from_it(
+    start: Start,
+) -> None:
     """Headers of 28 bytes counted; whoever answers once is served at once from then on."""
     server = start(amplified=4.0, limits=Limits(timeout=0.05))
     request = rrq("large")
@@ -243,19 +323,30 @@ def test_an_address_that_never_answers_is_sent_no_more_than_four_times_what_came
     assert ask(server, request, "127.0.0.8")[:4] == b"\0\3\0\1"
 
 
-def test_ten_thousand_bad_datagrams_and_the_next_good_client_gets_its_file(start: Start, tmp_path: Path) -> None:
+def test_ten_thousand_bad_datagrams_and_the_next_good_client_gets_its_file(
+    start: Start, tmp_path: Path
+) -> None:
     server = start(transfer_limits=TransferLimits(in_all=200, per_peer=200))
     rng = random.Random(11)
-    seeds = [rrq("large", "blksize 1428 windowsize 16"), rrq("x", opcode=2), b"\0\4\0\1", b"\0\5\0\1x\0", b"\0\3\0\1a"]
+    seeds = [
+        rrq("large", "blksize 1428 windowsize 16"),
+        rrq("x", opcode=2),
+        b"\0\4\0\1",
+        b"\0\5\0\1x\0",
+        b"\0\3\0\1a",
+    ]
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(client("127.0.0.7")) for _ in range(20)]
         for number in range(10_000):
-            datagram = bytearray(rng.choice(seeds) if number % 3 else rng.randbytes(rng.randrange(600)))
+            datagram = bytearray(
+                rng.choice(seeds) if number % 3 else rng.randbytes(rng.randrange(600))
+            )
             for _ in range(rng.randrange(4)):
                 if datagram:
                     datagram[rng.randrange(len(datagram))] = rng.randrange(256)
             socks[number % 20].sendto(datagram, ("127.0.0.1", server.port))
-            if number % 500 == 0:  # let the server read: the kernel would drop what does not fit the socket's buffer
+            # let the server read: the kernel would drop what does not fit the socket's buffer
+            if number % 500 == 0:
                 ask(server, rrq("empty"))
     run("curl", "-sf", "-o", tmp_path / "got", f"tftp://127.0.0.1:{server.port}/large")
     assert (tmp_path / "got").read_bytes() == LARGE
@@ -264,10 +355,18 @@ def test_ten_thousand_bad_datagrams_and_the_next_good_client_gets_its_file(start
 # ---------------------------------------------------------------- documents
 
 
-def test_pxelinux_configuration_for_the_bound_address(start: Start, engine: Engine, tmp_path: Path) -> None:
+def test_pxelinux_configuration_for_the_bound_address(
+    start: Start, engine: Engine, tmp_path: Path
+) -> None:
     bind(engine, "127.0.0.1")
     port = start().port
-    run("curl", "-sf", "-o", tmp_path / "got", f"tftp://127.0.0.1:{port}/pxelinux.cfg/01-52-54-00-12-34-56")
+    run(
+        "curl",
+        "-sf",
+        "-o",
+        tmp_path / "got",
+        f"tftp://127.0.0.1:{port}/pxelinux.cfg/01-52-54-00-12-34-56",
+    )
     text = (tmp_path / "got").read_text()
     assert "KERNEL" in text
     assert "boot/52:54:00:12:34:56/secret.cpio" in text.replace("-", ":")
@@ -338,7 +437,9 @@ def test_five_hundred_sessions_at_once(start: Start, root: Path, in_reactor: Any
 # ---------------------------------------------------------------- bad luck
 
 
-def test_a_file_truncated_meanwhile_ends_its_transfer_only(start: Start, root: Path, in_reactor: Any) -> None:
+def test_a_file_truncated_meanwhile_ends_its_transfer_only(
+    start: Start, root: Path, in_reactor: Any
+) -> None:
     server = start(limits=PATIENT)
 
     def large() -> list[str]:
@@ -349,12 +450,15 @@ def test_a_file_truncated_meanwhile_ends_its_transfer_only(start: Start, root: P
         _, sender = sock.recvfrom(600)
         assert in_reactor(large) == ["large"]
         (root / "large").write_bytes(b"short")
-        sock.sendto(b"\0\4\0\0", sender)  # the first page was filled up with zeros; the second is not there
+        # the first page was filled up with zeros; the second is not there
+        sock.sendto(b"\0\4\0\0", sender)
         until(lambda: in_reactor(large) == [], "the transfer goes on")
     assert ask(server, rrq("sub/text")) == b"\0\3\0\1one\ntwo\n"
 
 
-def test_a_bug_in_one_transfer_does_not_stop_the_others(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_one_transfer_does_not_stop_the_others(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = start(limits=PATIENT)
     with client() as sock:
         sock.sendto(rrq("large"), ("127.0.0.1", server.port))
@@ -369,11 +473,15 @@ def test_a_bug_in_one_transfer_does_not_stop_the_others(start: Start, monkeypatc
     assert ask(server, rrq("sub/text")) == b"\0\3\0\1one\ntwo\n"
 
 
-def test_a_bug_in_reading_a_request_does_not_close_the_socket(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_reading_a_request_does_not_close_the_socket(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = start()
     read: list[bytes] = []
     with monkeypatch.context() as patch, client() as sock:
-        patch.setattr("cod.wire.tftp.decode_request", lambda datagram: read.append(datagram) or 1 / 0)
+        patch.setattr(
+            "cod.wire.tftp.decode_request", lambda datagram: read.append(datagram) or 1 / 0
+        )
         sock.sendto(rrq("large"), ("127.0.0.1", server.port))
         until(lambda: read, "nobody reads it")
     assert ask(server, rrq("sub/text")) == b"\0\3\0\1one\ntwo\n"

@@ -1,4 +1,5 @@
-"""Uploads over real sockets: pieces, offsets, who comes second, what is refused, what becomes an image."""
+"""Uploads over real sockets: pieces, offsets, who comes second, what is refused, what becomes an
+image."""
 
 from __future__ import annotations
 
@@ -55,22 +56,39 @@ class Answer:
 
 
 def asked(
-    served: Served, method: str, path: str, body: bytes | None = None, token: str = ADMIN, **headers: object
+    served: Served,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    token: str = ADMIN,
+    **headers: object,
 ) -> Answer:
     """One request by TCP; a header that is None is left out."""
     connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     named = {"Authorization": f"Bearer {token}", "Tus-Resumable": "1.0.0"}
-    named |= {name.replace("_", "-"): str(value) for name, value in headers.items() if value is not None}
-    connection.request(method, path if path.startswith("/") else f"/api/v1/uploads/{path}", body, named)
+    named |= {
+        name.replace("_", "-"): str(value) for name, value in headers.items() if value is not None
+    }
+    connection.request(
+        method, path if path.startswith("/") else f"/api/v1/uploads/{path}", body, named
+    )
     reply = connection.getresponse()
     text = reply.read()
     connection.close()
     return Answer(reply.status, reply.headers, json.loads(text) if text else None)
 
 
-def create(served: Served, name: str = "debian", size: int = len(DATA), token: str = ADMIN, **metadata: str) -> Answer:
-    return asked(served, "POST", "/api/v1/uploads", token=token, Upload_Length=size,
-                 Upload_Metadata=tus.encode_metadata({"name": name} | metadata))
+def create(
+    served: Served, name: str = "debian", size: int = len(DATA), token: str = ADMIN, **metadata: str
+) -> Answer:
+    return asked(
+        served,
+        "POST",
+        "/api/v1/uploads",
+        token=token,
+        Upload_Length=size,
+        Upload_Metadata=tus.encode_metadata({"name": name} | metadata),
+    )
 
 
 def begun(served: Served, name: str = "debian", size: int = len(DATA), **metadata: str) -> str:
@@ -94,7 +112,9 @@ def files(served: Served) -> list[Path]:
     return sorted(served.folder.glob("incoming/*"))
 
 
-def broken_off(served: Served, upload: str, data: bytes, offset: int, length: int = len(DATA)) -> None:
+def broken_off(
+    served: Served, upload: str, data: bytes, offset: int, length: int = len(DATA)
+) -> None:
     """Send the beginning of a piece, and go away; returns when the server has noticed."""
     with sending(served, upload, offset, length) as peer:
         peer.sendall(data)
@@ -110,9 +130,11 @@ def received(served: Served) -> None:
 def sending(served: Served, upload: str, offset: int, length: int = len(DATA)) -> socket.socket:
     """A connection on which a piece of `length` bytes has been announced."""
     peer = socket.create_connection(("127.0.0.1", served.server.ports[0]), 60)
-    peer.sendall(f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
-                 f"Tus-Resumable: 1.0.0\r\nContent-Type: {tus.PIECE_TYPE}\r\nUpload-Offset: {offset}\r\n"
-                 f"Content-Length: {length - offset}\r\n\r\n".encode())
+    peer.sendall(
+        f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
+        f"Tus-Resumable: 1.0.0\r\nContent-Type: {tus.PIECE_TYPE}\r\nUpload-Offset: {offset}\r\n"
+        f"Content-Length: {length - offset}\r\n\r\n".encode()
+    )
     return peer
 
 
@@ -131,13 +153,25 @@ def test_a_file_in_pieces_becomes_an_image(served: Served) -> None:
     assert where(served, upload) == at
     assert served.local.get("/images")["items"] == []
     shown = served.local.get(f"/uploads/{upload}")
-    assert (shown["offset"], shown["size"], shown["name"], shown["group"]) == (at, len(DATA), "debian", "site")
+    assert (shown["offset"], shown["size"], shown["name"], shown["group"]) == (
+        at,
+        len(DATA),
+        "debian",
+        "site",
+    )
     last = send(served, upload, DATA[at:], at)
     assert (last.status, last.offset) == (204, len(DATA))
-    assert last.headers["Repr-Digest"] == f"sha-256=:{base64.b64encode(bytes.fromhex(SHA)).decode()}:"
+    assert (
+        last.headers["Repr-Digest"] == f"sha-256=:{base64.b64encode(bytes.fromhex(SHA)).decode()}:"
+    )
     image = served.local.get("/images/debian")
-    assert (image["state"], image["sha256"], image["format"], image["size"]) == ("ingesting", SHA, "raw", len(DATA))
-    file, = files(served)
+    assert (image["state"], image["sha256"], image["format"], image["size"]) == (
+        "ingesting",
+        SHA,
+        "raw",
+        len(DATA),
+    )
+    (file,) = files(served)
     assert file.read_bytes() == DATA
     assert served.tx(images.show, name="debian").source == str(file)
     assert Effect("wake", "images") in served.effects
@@ -146,16 +180,30 @@ def test_a_file_in_pieces_becomes_an_image(served: Served) -> None:
 
 
 def test_a_file_may_come_along_with_its_creation(served: Served) -> None:
-    made = asked(served, "POST", "/api/v1/uploads", DATA, Upload_Length=len(DATA), Content_Type=tus.PIECE_TYPE,
-                 Upload_Metadata=tus.encode_metadata({"name": "debian", "plain": "true"}))
+    made = asked(
+        served,
+        "POST",
+        "/api/v1/uploads",
+        DATA,
+        Upload_Length=len(DATA),
+        Content_Type=tus.PIECE_TYPE,
+        Upload_Metadata=tus.encode_metadata({"name": "debian", "plain": "true"}),
+    )
     assert (made.status, made.offset) == (201, len(DATA))
     image = served.local.get("/images/debian")
     assert (image["sha256"], image["content"], image["format"]) == (SHA, "file", "plain")
 
 
 def test_the_beginning_may_come_along_with_the_creation(served: Served) -> None:
-    made = asked(served, "POST", "/api/v1/uploads", DATA[:70_000], Upload_Length=len(DATA),
-                 Content_Type=tus.PIECE_TYPE, Upload_Metadata=tus.encode_metadata({"name": "debian"}))
+    made = asked(
+        served,
+        "POST",
+        "/api/v1/uploads",
+        DATA[:70_000],
+        Upload_Length=len(DATA),
+        Content_Type=tus.PIECE_TYPE,
+        Upload_Metadata=tus.encode_metadata({"name": "debian"}),
+    )
     upload = str(made.headers["Location"]).rpartition("/")[2]
     assert (made.status, made.offset, made.body["id"]) == (201, 70_000, upload)
     assert send(served, upload, DATA[70_000:], 70_000).status == 204
@@ -174,15 +222,24 @@ def test_the_audit_has_its_beginning_and_its_end(served: Served) -> None:
     upload = begun(served)
     send(served, upload, DATA[:10], 0)
     send(served, upload, DATA[10:], 10)
-    rows = served.tx(lambda tx: tx.execute(select(tables.audit.c.actor, tables.audit.c.action, tables.audit.c.thing)
-                                           .order_by(tables.audit.c.id)).all())
+    rows = served.tx(
+        lambda tx: tx.execute(
+            select(tables.audit.c.actor, tables.audit.c.action, tables.audit.c.thing).order_by(
+                tables.audit.c.id
+            )
+        ).all()
+    )
     assert [tuple(row) for row in rows if "upload" in row[1]] == [
-        ("token:ci", "upload create", "debian"), ("token:ci", "image upload", "debian")]
+        ("token:ci", "upload create", "debian"),
+        ("token:ci", "image upload", "debian"),
+    ]
 
 
 def test_creation_as_the_api_has_it(served: Served) -> None:
     served.tx(groups.create, "physics", now=NOW)
-    made = served.local.post("/uploads", {"name": "debian", "size": 5, "group": "physics", "sha256": "ab" * 32})
+    made = served.local.post(
+        "/uploads", {"name": "debian", "size": 5, "group": "physics", "sha256": "ab" * 32}
+    )
     assert (made["offset"], made["group"], made["expires_at"]) == (0, "physics", NOW + 3 * 86400)
     assert [one["id"] for one in served.local.get("/uploads")["items"]] == [made["id"]]
     assert served.local.delete(f"/uploads/{made['id']}") is None
@@ -193,8 +250,15 @@ def test_what_was_said_is_told_again(served: Served) -> None:
     upload = begun(served, sha256=SHA, plain="")
     head = asked(served, "HEAD", upload)
     assert tus.metadata(head.headers["Upload-Metadata"]) == {
-        "name": "debian", "group": "site", "sha256": SHA, "plain": "true"}
-    assert (head.headers["Upload-Length"], head.headers["Tus-Resumable"]) == (str(len(DATA)), "1.0.0")
+        "name": "debian",
+        "group": "site",
+        "sha256": SHA,
+        "plain": "true",
+    }
+    assert (head.headers["Upload-Length"], head.headers["Tus-Resumable"]) == (
+        str(len(DATA)),
+        "1.0.0",
+    )
     assert head.headers["Cache-Control"] == "no-store"
 
 
@@ -209,11 +273,20 @@ def test_the_server_says_what_it_can(served: Served) -> None:
 
 def test_methods_can_be_said_in_a_header(served: Served) -> None:
     upload = begun(served)
-    answer = asked(served, "POST", upload, DATA[:10], Upload_Offset=0, Content_Type=tus.PIECE_TYPE,
-                   X_HTTP_Method_Override="PATCH")
+    answer = asked(
+        served,
+        "POST",
+        upload,
+        DATA[:10],
+        Upload_Offset=0,
+        Content_Type=tus.PIECE_TYPE,
+        X_HTTP_Method_Override="PATCH",
+    )
     assert (answer.status, answer.offset) == (204, 10)
     assert asked(served, "POST", upload, X_HTTP_Method_Override="DELETE").status == 204
-    assert asked(served, "POST", "/api/v1/groups/site", X_HTTP_Method_Override="DELETE").status == 405
+    assert (
+        asked(served, "POST", "/api/v1/groups/site", X_HTTP_Method_Override="DELETE").status == 405
+    )
 
 
 def test_giving_up_removes_the_file(served: Served) -> None:
@@ -244,17 +317,32 @@ def test_a_piece_that_does_not_fit_is_refused(served: Served) -> None:
 def test_a_body_without_a_length_is_cut_at_the_upload_s(served: Served) -> None:
     upload = begun(served, size=100)
     with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
-        peer.sendall(f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
-                     f"Content-Type: {tus.PIECE_TYPE}\r\nUpload-Offset: 0\r\nTransfer-Encoding: chunked\r\n\r\n"
-                     .encode() + b"40\r\n" + bytes(64) + b"\r\n40\r\n" + bytes(64) + b"\r\n0\r\n\r\n")
+        peer.sendall(
+            f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer"
+            f" {ADMIN}\r\nContent-Type: {tus.PIECE_TYPE}\r\nUpload-Offset: 0\r\nTransfer-Encoding:"
+            " chunked\r\n\r\n".encode()
+            + b"40\r\n"
+            + bytes(64)
+            + b"\r\n40\r\n"
+            + bytes(64)
+            + b"\r\n0\r\n\r\n"
+        )
         assert peer.recv(100).startswith(b"HTTP/1.1 413 ")
     assert where(served, upload) in (0, 64)
 
 
-@pytest.mark.parametrize(("headers", "status"), [
-    ({"Upload_Offset": None}, 400), ({"Upload_Offset": "x"}, 400), ({"Upload_Offset": "-1"}, 400),
-    ({"Content_Type": "application/json"}, 415), ({"Tus_Resumable": "0.2.2"}, 412),
-    ({"Upload_Checksum": "crc32 AAAA"}, 400), ({"Upload_Checksum": "sha1 %%%"}, 400)])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Upload_Offset": None}, 400),
+        ({"Upload_Offset": "x"}, 400),
+        ({"Upload_Offset": "-1"}, 400),
+        ({"Content_Type": "application/json"}, 415),
+        ({"Tus_Resumable": "0.2.2"}, 412),
+        ({"Upload_Checksum": "crc32 AAAA"}, 400),
+        ({"Upload_Checksum": "sha1 %%%"}, 400),
+    ],
+)
 def test_headers_that_cannot_be(served: Served, headers: dict[str, Any], status: int) -> None:
     upload = begun(served)
     named: dict[str, Any] = {"Upload_Offset": 0, "Content_Type": tus.PIECE_TYPE} | headers
@@ -265,10 +353,18 @@ def test_headers_that_cannot_be(served: Served, headers: dict[str, Any], status:
     assert where(served, upload) == 0
 
 
-def test_a_creation_that_is_repeated_is_the_same_upload_and_another_is_no_repetition(served: Served) -> None:
+def test_a_creation_that_is_repeated_is_the_same_upload_and_another_is_no_repetition(
+    served: Served,
+) -> None:
     def ask(name: str) -> Answer:
-        return asked(served, "POST", "/api/v1/uploads", Idempotency_Key="k", Upload_Length=5,
-                     Upload_Metadata=tus.encode_metadata({"name": name}))
+        return asked(
+            served,
+            "POST",
+            "/api/v1/uploads",
+            Idempotency_Key="k",
+            Upload_Length=5,
+            Upload_Metadata=tus.encode_metadata({"name": name}),
+        )
 
     first, again = ask("debian"), ask("debian")
     assert (first.status, again.status, again.headers["Idempotency-Replayed"]) == (201, 201, "true")
@@ -276,25 +372,46 @@ def test_a_creation_that_is_repeated_is_the_same_upload_and_another_is_no_repeti
     assert ask("other").status == 422
 
 
-@pytest.mark.parametrize(("length", "metadata", "status"), [
-    (None, "name YQ==", 400), ("x", "name YQ==", 400), (str(2**64), "name YQ==", 400), ("10", "name *", 400),
-    ("10", None, 422), ("10", "name Li4vYQ==", 422), ("0", "name YQ==", 422), ("10", "name YQ==,sha256 YWI=", 422),
-    ("10", "name YQ==,group bm9uZQ==", 404), (str(5 * 2**20), "name YQ==", 413)])
-def test_creations_that_cannot_be(served: Served, length: str | None, metadata: str | None, status: int) -> None:
-    answer = asked(served, "POST", "/api/v1/uploads", Upload_Length=length, Upload_Metadata=metadata)
+@pytest.mark.parametrize(
+    ("length", "metadata", "status"),
+    [
+        (None, "name YQ==", 400),
+        ("x", "name YQ==", 400),
+        (str(2**64), "name YQ==", 400),
+        ("10", "name *", 400),
+        ("10", None, 422),
+        ("10", "name Li4vYQ==", 422),
+        ("0", "name YQ==", 422),
+        ("10", "name YQ==,sha256 YWI=", 422),
+        ("10", "name YQ==,group bm9uZQ==", 404),
+        (str(5 * 2**20), "name YQ==", 413),
+    ],
+)
+def test_creations_that_cannot_be(
+    served: Served, length: str | None, metadata: str | None, status: int
+) -> None:
+    answer = asked(
+        served, "POST", "/api/v1/uploads", Upload_Length=length, Upload_Metadata=metadata
+    )
     assert answer.status == status, answer.body
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert served.local.get("/uploads")["items"] == []
 
 
-def test_a_disk_without_room_is_told_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000_000}))
+def test_a_disk_without_room_is_told_at_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        intake.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000_000})
+    )
     answer = create(served)
     assert (answer.status, answer.body["code"]) == (507, "no_space")
     begun(served, size=1_000_000)
 
 
-def test_a_disk_that_fills_up_keeps_what_went_in(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_keeps_what_went_in(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     upload, real, room = begun(served), os.pwrite, 1_200_000
 
     def full(file: int, data: Any, at: int) -> int:
@@ -320,10 +437,20 @@ def test_a_quota_is_told_up_front(served: Served) -> None:
     assert create(served, size=1000, group="physics").status == 201
 
 
-@pytest.mark.parametrize(("head", "why"), [
-    (b"\xfd7zXZ\0", "this is a xz file"), (b"PK\x03\x04", "zip"),
-    (b"QFI\xfb" + (3).to_bytes(4, "big") + (512).to_bytes(8, "big") + bytes(100), "backing file")])
-def test_a_file_that_is_not_taken_in_is_refused_at_its_first_bytes(served: Served, head: bytes, why: str) -> None:
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (b"\xfd7zXZ\0", "this is a xz file"),
+        (b"PK\x03\x04", "zip"),
+        (
+            b"QFI\xfb" + (3).to_bytes(4, "big") + (512).to_bytes(8, "big") + bytes(100),
+            "backing file",
+        ),
+    ],
+)
+def test_a_file_that_is_not_taken_in_is_refused_at_its_first_bytes(
+    served: Served, head: bytes, why: str
+) -> None:
     upload = begun(served)
     answer = send(served, upload, (head + DATA)[: len(DATA)], 0)
     assert (answer.status, answer.body["code"]) == (422, "invalid")
@@ -353,7 +480,10 @@ def test_a_piece_with_a_wrong_checksum_counts_for_nothing(served: Served) -> Non
     assert where(served, upload) == 0
     assert send(served, upload, DATA[:1_500_000], 0, Upload_Checksum=f"sha1 {good}").status == 204
     rest = base64.b64encode(hashlib.sha256(DATA[1_500_000:]).digest()).decode()
-    assert send(served, upload, DATA[1_500_000:], 1_500_000, Upload_Checksum=f"sha256 {rest}").status == 204
+    assert (
+        send(served, upload, DATA[1_500_000:], 1_500_000, Upload_Checksum=f"sha256 {rest}").status
+        == 204
+    )
     assert served.local.get("/images/debian")["sha256"] == SHA
 
 
@@ -363,9 +493,12 @@ def test_half_a_piece_with_a_checksum_counts_for_nothing(served: Served) -> None
     before = where(served, upload)
     assert before == 2_000_000
     with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
-        peer.sendall(f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n"
-                     f"Content-Type: {tus.PIECE_TYPE}\r\nUpload-Offset: {before}\r\nUpload-Checksum: sha1 AAAA\r\n"
-                     f"Content-Length: 900000\r\n\r\n".encode() + bytes(100_000))
+        peer.sendall(
+            f"PATCH /api/v1/uploads/{upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer"
+            f" {ADMIN}\r\nContent-Type: {tus.PIECE_TYPE}\r\nUpload-Offset:"
+            f" {before}\r\nUpload-Checksum: sha1 AAAA\r\nContent-Length: 900000\r\n\r\n".encode()
+            + bytes(100_000)
+        )
         received(served)
     until(lambda: not served.server.intake._pieces, "the broken connection is noticed")
     assert where(served, upload) == before
@@ -387,8 +520,16 @@ def test_a_reading_token_sends_nothing(served: Served) -> None:
 
 
 def test_nothing_is_kept_of_what_an_unknown_client_sends(served: Served) -> None:
-    answer = asked(served, "POST", "/api/v1/uploads", DATA, token="nobody", Upload_Length=len(DATA),
-                   Content_Type=tus.PIECE_TYPE, Upload_Metadata=tus.encode_metadata({"name": "debian"}))
+    answer = asked(
+        served,
+        "POST",
+        "/api/v1/uploads",
+        DATA,
+        token="nobody",
+        Upload_Length=len(DATA),
+        Content_Type=tus.PIECE_TYPE,
+        Upload_Metadata=tus.encode_metadata({"name": "debian"}),
+    )
     assert answer.status == 401
     assert send(served, "0" * 32, DATA, 0).status == 404
     assert files(served) == []
@@ -397,13 +538,27 @@ def test_nothing_is_kept_of_what_an_unknown_client_sends(served: Served) -> None
 def test_a_browser_s_piece_needs_the_token_of_a_page(served: Served) -> None:
     browser = signed_in(served)
     upload = begun(served)
-    (csrf,) = set(browser.get("/images/new").tree.xpath("//form[@data-upload-to]//input[@name='csrf']/@value"))
-    told = {"Content-Type": tus.PIECE_TYPE, "Upload-Offset": "0", "Origin": f"https://{browser.host}"}
-    for headers in (told, told | {"X-CSRF-Token": "guessed"},
-                    told | {"X-CSRF-Token": csrf, "Origin": "https://elsewhere.example"}):
+    (csrf,) = set(
+        browser.get("/images/new").tree.xpath("//form[@data-upload-to]//input[@name='csrf']/@value")
+    )
+    told = {
+        "Content-Type": tus.PIECE_TYPE,
+        "Upload-Offset": "0",
+        "Origin": f"https://{browser.host}",
+    }
+    for headers in (
+        told,
+        told | {"X-CSRF-Token": "guessed"},
+        told | {"X-CSRF-Token": csrf, "Origin": "https://elsewhere.example"},
+    ):
         assert browser.ask("PATCH", f"/api/v1/uploads/{upload}", DATA, headers).status == 403
     assert where(served, upload) == 0
-    assert browser.ask("PATCH", f"/api/v1/uploads/{upload}", DATA, told | {"X-CSRF-Token": csrf}).status == 204
+    assert (
+        browser.ask(
+            "PATCH", f"/api/v1/uploads/{upload}", DATA, told | {"X-CSRF-Token": csrf}
+        ).status
+        == 204
+    )
     assert served.local.get("/images/debian")["sha256"] == SHA
 
 
@@ -412,8 +567,10 @@ def test_an_upload_over_tls(
 ) -> None:
     certificate = webcert.self_signed(tmp_path / "web", ["127.0.0.1"])
     (tmp_path / "file").write_bytes(DATA)
-    with serving(pool, reactor, in_reactor, site, tls=WebTls(lambda: certificate)) as served, \
-            (tmp_path / "file").open("rb") as file:
+    with (
+        serving(pool, reactor, in_reactor, site, tls=WebTls(lambda: certificate)) as served,
+        (tmp_path / "file").open("rb") as file,
+    ):
         url = f"https://127.0.0.1:{served.server.ports[0]}"
         client = Client(url, ADMIN, ca_file=str(certificate.certificate))
         assert Sender(client).add("debian", file)["sha256"] == SHA
@@ -445,14 +602,17 @@ def test_of_two_senders_one_wins(served: Served) -> None:
     assert served.local.get("/images/debian")["sha256"] == SHA
 
 
-def test_a_sender_that_has_gone_silent_makes_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_that_has_gone_silent_makes_way(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     upload = begun(served)
     with sending(served, upload, 0) as peer:
         peer.sendall(DATA[:1_000])
         received(served)
         monkeypatch.setattr(intake, "SILENT", 0.0)
         answer = send(served, upload, DATA, 0)
-        assert (answer.status, answer.body["code"]) == (409, "offset")  # what the first had sent is not lost
+        # what the first had sent is not lost
+        assert (answer.status, answer.body["code"]) == (409, "offset")
         with suppress(ConnectionResetError):
             assert peer.recv(100) == b""
     assert where(served, upload) == 1_000
@@ -470,7 +630,9 @@ def test_another_process_at_it_is_left_alone(served: Served) -> None:
     assert send(served, upload, DATA, 0).status == 204
 
 
-def test_a_piece_that_comes_too_late_leaves_the_image_s_file_alone(served: Served, in_reactor: Any) -> None:
+def test_a_piece_that_comes_too_late_leaves_the_image_s_file_alone(
+    served: Served, in_reactor: Any
+) -> None:
     """Ask about the upload before its last piece has ended, and open the file after that."""
     from twisted.internet.defer import ensureDeferred
 
@@ -478,7 +640,9 @@ def test_a_piece_that_comes_too_late_leaves_the_image_s_file_alone(served: Serve
     row = served.tx(uploads.one, upload_id=upload, now=NOW)
     send(served, upload, DATA, 0)
     with pytest.raises(Refused, match="it is complete"):
-        in_reactor(lambda: ensureDeferred(served.server.intake.begin(row, None, piece.Connection())))
+        in_reactor(
+            lambda: ensureDeferred(served.server.intake.begin(row, None, piece.Connection()))
+        )
     assert files(served)[0].read_bytes() == DATA
 
 
@@ -525,8 +689,10 @@ def test_a_slow_disk_holds_the_sender(served: Served, monkeypatch: pytest.Monkey
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
         sender = threading.Thread(target=peer.sendall, args=(DATA,))
         sender.start()
-        here = until(lambda: next((one for one in served.server.intake._pieces.values() if one._held), None),
-                     "the connection is held")
+        here = until(
+            lambda: next((one for one in served.server.intake._pieces.values() if one._held), None),
+            "the connection is held",
+        )
         assert here._count < 1 << 20
         gate.set()
         sender.join(60)
@@ -593,22 +759,33 @@ def test_after_a_power_cut_the_row_tells_it(served: Served) -> None:
     assert (served.folder / "incoming" / upload).stat().st_size == 1000
 
 
-def test_an_upload_whose_last_step_is_missing_is_completed(served: Served, in_reactor: Callable[..., Any]) -> None:
+def test_an_upload_whose_last_step_is_missing_is_completed(
+    served: Served, in_reactor: Callable[..., Any]
+) -> None:
     from twisted.internet.defer import ensureDeferred
 
-    for name, finish in (("head", lambda upload: where(served, upload)),
-                         ("sweep", lambda upload: in_reactor(lambda: ensureDeferred(served.server.intake.sweep())))):
+    for name, finish in (
+        ("head", lambda upload: where(served, upload)),
+        ("sweep", lambda upload: in_reactor(lambda: ensureDeferred(served.server.intake.sweep()))),
+    ):
         upload = begun(served, name)
         send(served, upload, DATA[:1000], 0)
         with (served.folder / "incoming" / upload).open("ab") as file:
             file.write(DATA[1000:])
-        served.tx(uploads.grown, upload_id=upload, offset=len(DATA), rules=served.server.intake.site.current.images,
-                  now=NOW)
+        served.tx(
+            uploads.grown,
+            upload_id=upload,
+            offset=len(DATA),
+            rules=served.server.intake.site.current.images,
+            now=NOW,
+        )
         finish(upload)
         assert served.local.get(f"/images/{name}")["sha256"] == SHA
 
 
-def test_uploads_that_nothing_more_comes_of_are_swept_up(served: Served, in_reactor: Callable[..., Any]) -> None:
+def test_uploads_that_nothing_more_comes_of_are_swept_up(
+    served: Served, in_reactor: Callable[..., Any]
+) -> None:
     from twisted.internet.defer import ensureDeferred
 
     old = begun(served, "old")
@@ -626,7 +803,9 @@ def test_uploads_that_nothing_more_comes_of_are_swept_up(served: Served, in_reac
     assert [one["name"] for one in served.local.get("/uploads")["items"]] == ["young"]
 
 
-def test_a_qcow2_file_that_is_larger_than_the_site_wants_is_given_up_at_once(served: Served, tmp_path: Path) -> None:
+def test_a_qcow2_file_that_is_larger_than_the_site_wants_is_given_up_at_once(
+    served: Served, tmp_path: Path
+) -> None:
     """By its header, before the rest of it is sent."""
     object.__setattr__(served.server.intake.site.current, "images", ImageRules(largest=1 << 20))
     header = bytearray(8192)

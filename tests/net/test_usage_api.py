@@ -1,4 +1,5 @@
-"""The pool over time over the API: as JSON and as a table, by rights; counted by the accountant's clockwork."""
+"""The pool over time over the API: as JSON and as a table, by rights; counted by the accountant's
+clockwork."""
 
 from __future__ import annotations
 
@@ -29,15 +30,40 @@ def book(tx: Any) -> None:
     """Vclusters 'web' of site and 'dark' of other, four nodes and one; two are off."""
     template = add_template(tx)
     for number, (name, group) in enumerate((("web", "site"), ("dark", "other")), 1):
-        tx.execute(insert(t.vclusters).values(
-            id=number, name=name, live_name=name, group_id=groups.ensure(tx, group, 0.0).id, state="active",
-            template_id=template, size=1, creation_size=1, lease_time=1.0, created_at=0.0))
-    tx.execute(insert(t.pool_held), [
-        {"span": 300, "start": START, "vcluster_id": number, "type_id": 0, "seconds": nodes * 300.0}
-        for number, nodes in ((1, 4), (2, 1))])
-    tx.execute(insert(t.pool_states), [
-        {"span": 300, "start": START, "type_id": 0, "state": state, "seconds": nodes * 300.0}
-        for state, nodes in (("active", 5), ("off", 2))])
+        tx.execute(
+            insert(t.vclusters).values(
+                id=number,
+                name=name,
+                live_name=name,
+                group_id=groups.ensure(tx, group, 0.0).id,
+                state="active",
+                template_id=template,
+                size=1,
+                creation_size=1,
+                lease_time=1.0,
+                created_at=0.0,
+            )
+        )
+    tx.execute(
+        insert(t.pool_held),
+        [
+            {
+                "span": 300,
+                "start": START,
+                "vcluster_id": number,
+                "type_id": 0,
+                "seconds": nodes * 300.0,
+            }
+            for number, nodes in ((1, 4), (2, 1))
+        ],
+    )
+    tx.execute(
+        insert(t.pool_states),
+        [
+            {"span": 300, "start": START, "type_id": 0, "state": state, "seconds": nodes * 300.0}
+            for state, nodes in (("active", 5), ("off", 2))
+        ],
+    )
 
 
 def series(chart: Any) -> dict[str, float]:
@@ -49,8 +75,15 @@ def test_who_held_what_when(served: Served) -> None:
     window = {"from": START, "to": START + 1}
     chart = served.local.get("/timeline", **window)
     assert (chart["by"], chart["span"], chart["starts"], series(chart)) == (
-        "vcluster", 300, [START], {"web": 4.0, "dark": 1.0})
-    assert series(served.local.get("/timeline", by="group", **window)) == {"site": 4.0, "other": 1.0}
+        "vcluster",
+        300,
+        [START],
+        {"web": 4.0, "dark": 1.0},
+    )
+    assert series(served.local.get("/timeline", by="group", **window)) == {
+        "site": 4.0,
+        "other": 1.0,
+    }
     assert series(served.local.get("/timeline", vcluster="dark", **window)) == {"dark": 1.0}
     ann = as_user(served, "ann", "other", Role.VIEWER)
     assert series(ann.get("/timeline", **window)) == {"dark": 1.0}
@@ -62,32 +95,50 @@ def test_who_held_what_when(served: Served) -> None:
     assert series(ann.get("/pool/history", **window)) == {"active": 5.0, "off": 2.0}
 
 
-@pytest.mark.parametrize(("query", "accept", "is_csv"), [
-    ("&format=csv", "application/json", True), ("", "text/csv", True), ("", "text/csv, application/json", False),
-    ("", "*/*", False), ("&format=json", "text/csv", False)])
+@pytest.mark.parametrize(
+    ("query", "accept", "is_csv"),
+    [
+        ("&format=csv", "application/json", True),
+        ("", "text/csv", True),
+        ("", "text/csv, application/json", False),
+        ("", "*/*", False),
+        ("&format=json", "text/csv", False),
+    ],
+)
 def test_numbers_as_a_table(served: Served, query: str, accept: str, is_csv: bool) -> None:
     served.tx(book)
     connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
-    connection.request("GET", f"/api/v1/timeline?from={START}&to={START + 1}{query}",
-                       headers={"Authorization": f"Bearer {ADMIN}", "Accept": accept})
+    connection.request(
+        "GET",
+        f"/api/v1/timeline?from={START}&to={START + 1}{query}",
+        headers={"Authorization": f"Bearer {ADMIN}", "Accept": accept},
+    )
     reply = connection.getresponse()
     text = reply.read().decode()
     connection.close()
-    assert (reply.getheader("Content-Type") or "").startswith("text/csv" if is_csv else "application/json")
+    assert (reply.getheader("Content-Type") or "").startswith(
+        "text/csv" if is_csv else "application/json"
+    )
     if is_csv:
         assert list(csv.reader(StringIO(text))) == [
-            ["start", "seconds", "vcluster", "nodes"], [str(START), "300", "web", "4.0"],
-            [str(START), "300", "dark", "1.0"]]
+            ["start", "seconds", "vcluster", "nodes"],
+            [str(START), "300", "web", "4.0"],
+            [str(START), "300", "dark", "1.0"],
+        ]
 
 
 def test_energy_as_a_table(served: Served) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
-    connection.request("GET", "/api/v1/energy?format=csv", headers={"Authorization": f"Bearer {ADMIN}"})
+    connection.request(
+        "GET", "/api/v1/energy?format=csv", headers={"Authorization": f"Bearer {ADMIN}"}
+    )
     assert connection.getresponse().read() == b"group,node_hours,kwh,kwh_saved\r\n"
     connection.close()
 
 
-def test_the_accountant_counts_once_a_minute(pool: Pool, served: Served, site: Site, in_reactor: Any) -> None:
+def test_the_accountant_counts_once_a_minute(
+    pool: Pool, served: Served, site: Site, in_reactor: Any
+) -> None:
     add_node(served, "n1", 1)
     clock, time = Clock(), [float(START)]
     accountant = Accountant(clock, pool, SiteRef(site), lambda: time[0])
@@ -95,7 +146,9 @@ def test_the_accountant_counts_once_a_minute(pool: Pool, served: Served, site: S
     until(lambda: served.local.get("/pool/history")["counted_until"] == START, "the first count")
     time[0] += 60
     in_reactor(lambda: clock.advance(60))
-    until(lambda: served.local.get("/pool/history")["counted_until"] == START + 60, "the second count")
+    until(
+        lambda: served.local.get("/pool/history")["counted_until"] == START + 60, "the second count"
+    )
     in_reactor(accountant.stopService)
     chart = served.local.get("/pool/history", **{"from": START, "to": START + 60})
     assert series(chart) == {"new": pytest.approx(60 / 300)}

@@ -35,12 +35,22 @@ def ca(tmp_path: Path) -> Ca:
 
 
 @pytest.fixture
-def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, ca: Ca) -> Iterator[Served]:
+def served(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, ca: Ca
+) -> Iterator[Served]:
     """A site with a vcluster 'pool', which lets VCMs in without certificates, too."""
     open_site = replace(site, nmp_plain_port=8072)
     with serving(pool, reactor, in_reactor, open_site, ca) as served:
         served.tx(world.furnish, 3)
-        served.tx(vclusters.create, name="pool", size=1, template="debian", group="site", site=site, now=NOW)
+        served.tx(
+            vclusters.create,
+            name="pool",
+            size=1,
+            template="debian",
+            group="site",
+            site=site,
+            now=NOW,
+        )
         yield served
 
 
@@ -55,10 +65,19 @@ def test_enrolled_with_a_certificate_of_the_site_s(served: Served, ca: Ca) -> No
     certificate = x509.load_pem_x509_certificate(made["certificate"].encode())
     assert certificate.subject.rfc4514_string() == "CN=pool"
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(ca.certificate))
-    assert made["serial"] == serial_text(certificate.serial_number) == served.tx(vcms.show, "pool").vcm.serial
+    assert (
+        made["serial"]
+        == serial_text(certificate.serial_number)
+        == served.tx(vcms.show, "pool").vcm.serial
+    )
     assert (made["servers"], made["authority"]) == (["10.77.0.1:8071"], ca.certificate.decode())
     shown = served.local.get("/vclusters/pool/vcm")
-    assert (shown["vcluster"], shown["server"], shown["address"], shown["owed"]) == ("pool", None, None, 0)
+    assert (shown["vcluster"], shown["server"], shown["address"], shown["owed"]) == (
+        "pool",
+        None,
+        None,
+        0,
+    )
     assert "key" not in shown
     assert served.local.get("/vcms")["items"] == [shown]
 
@@ -71,30 +90,48 @@ def test_enrolled_anew_another_one_counts(served: Served) -> None:
 
 def test_by_address_alone(served: Served) -> None:
     made = served.local.post("/vclusters/pool/vcm", {"plain": True, "address": "10.77.9.9"})
-    assert (made["servers"], made["key"], made["certificate"], made["serial"]) == (["10.77.0.1:8072"], "", "", "")
+    assert (made["servers"], made["key"], made["certificate"], made["serial"]) == (
+        ["10.77.0.1:8072"],
+        "",
+        "",
+        "",
+    )
     assert served.local.get("/vclusters/pool/vcm")["address"] == "10.77.9.9"
     with pytest.raises(ApiError, match="say which"):
         served.local.post("/vclusters/pool/vcm", {"plain": True})
 
 
-@pytest.mark.parametrize("body", [{"address": "10.77.9"}, {"address": "::1"}, {"plain": "maybe"}, {"key": "x"}])
+@pytest.mark.parametrize(
+    "body", [{"address": "10.77.9"}, {"address": "::1"}, {"plain": "maybe"}, {"key": "x"}]
+)
 def test_what_is_no_enrolment(served: Served, body: dict[str, Any]) -> None:
     with pytest.raises(ApiError) as refused:
         served.local.post("/vclusters/pool/vcm", body)
     assert refused.value.status == 422
 
 
-@pytest.mark.parametrize(("change", "body", "says"), [
-    ({"nmp_port": 0}, {}, "switched off"),
-    ({"nmp_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
-    ({"nmp_plain_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
-])
+@pytest.mark.parametrize(
+    ("change", "body", "says"),
+    [
+        ({"nmp_port": 0}, {}, "switched off"),
+        ({"nmp_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
+        ({"nmp_plain_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
+    ],
+)
 def test_a_site_that_does_not_have_it(
-    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, ca: Ca, change: dict[str, Any],
-    body: dict[str, Any], says: str,
+    pool: Pool,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    site: Site,
+    ca: Ca,
+    change: dict[str, Any],
+    body: dict[str, Any],
+    says: str,
 ) -> None:
-    with serving(pool, reactor, in_reactor, replace(site, **change), ca) as served, \
-            pytest.raises(ApiError, match=says):
+    with (
+        serving(pool, reactor, in_reactor, replace(site, **change), ca) as served,
+        pytest.raises(ApiError, match=says),
+    ):
         served.local.post("/vclusters/pool/vcm", body)
 
 
@@ -115,25 +152,40 @@ def test_who_may_and_for_what(served: Served) -> None:
 @pytest.fixture
 def headed(served: Served) -> Served:
     """The vcluster's template writes a seed."""
-    served.tx(lambda tx: tx.execute(t.config_templates.update().values(
-        document='<template name="head"><image target="disk" name="debian"/><personalise seed="nocloud"/></template>')))
+    served.tx(
+        lambda tx: tx.execute(
+            t.config_templates.update().values(
+                document=(
+                    '<template name="head"><image target="disk" name="debian"/><personalise'
+                    ' seed="nocloud"/></template>'
+                )
+            )
+        )
+    )
     return served
 
 
 def test_inside_its_vcluster_nothing_is_issued_yet(headed: Served) -> None:
     made = headed.local.post("/vclusters/pool/vcm", {"inside": True})
     assert (made["head"], made["primed"]) == ("n1", False)
-    assert {made[name] for name in ("serial", "key", "certificate", "authority", "configuration")} == {""}
+    assert {
+        made[name] for name in ("serial", "key", "certificate", "authority", "configuration")
+    } == {""}
     shown = headed.local.get("/vclusters/pool/vcm")
     assert (shown["head"], shown["serial"], shown["address"]) == ("n1", "", None)
 
 
-@pytest.mark.parametrize(("body", "says"), [
-    ({"inside": True, "plain": True}, "known by its certificate"),
-    ({"inside": True, "address": "10.77.9.9"}, "comes from its node"),
-    ({"inside": True, "head": "N 1"}, "DNS label"),
-])
-def test_inside_and_what_does_not_go_with_it(headed: Served, body: dict[str, Any], says: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"inside": True, "plain": True}, "known by its certificate"),
+        ({"inside": True, "address": "10.77.9.9"}, "comes from its node"),
+        ({"inside": True, "head": "N 1"}, "DNS label"),
+    ],
+)
+def test_inside_and_what_does_not_go_with_it(
+    headed: Served, body: dict[str, Any], says: str
+) -> None:
     with pytest.raises(ApiError, match=says):
         headed.local.post("/vclusters/pool/vcm", body)
 
@@ -176,7 +228,9 @@ def test_inside_nothing_is_written_here(
         assert "--head goes with --inside" in run(headed, "vcm", "enroll", "pool", *words, code=2)
 
 
-def test_a_file_that_is_replaced_is_never_half_there_or_readable_for_others(served: Served, tmp_path: Path) -> None:
+def test_a_file_that_is_replaced_is_never_half_there_or_readable_for_others(
+    served: Served, tmp_path: Path
+) -> None:
     (tmp_path / "vcm.key").write_text("old")
     (tmp_path / "vcm.key").chmod(0o644)
     reader = (tmp_path / "vcm.key").open()
@@ -200,14 +254,26 @@ def test_the_end_of_its_certificate_is_shown_and_warned_of(served: Served, tmp_p
     run(served, "vcm", "enroll", "pool", "--into", tmp_path)
     certificate = x509.load_pem_x509_certificate((tmp_path / "vcm.crt").read_bytes())
     shown = served.local.get("/vclusters/pool/vcm")
-    assert (shown["ends_at"], shown["warned_at"]) == (certificate.not_valid_after_utc.timestamp(), None)
-    for left, says, warns in ((100, "ends in 100 d", False), (12, "ends in 12 d", True), (-3, "ENDED 3 d ago", True)):
+    assert (shown["ends_at"], shown["warned_at"]) == (
+        certificate.not_valid_after_utc.timestamp(),
+        None,
+    )
+    for left, says, warns in (
+        (100, "ends in 100 d", False),
+        (12, "ends in 12 d", True),
+        (-3, "ENDED 3 d ago", True),
+    ):
         end = time.time() + left * 86400 + 60
         served.tx(lambda tx, end=end: tx.execute(t.vcms.update().values(ends_at=end)))
         for words in (("vcm", "list"), ("vcm", "show", "pool")):
-            result = CliRunner().invoke(cod, ["--server", str(served.socket), *words], env={"COLUMNS": "200"})
+            result = CliRunner().invoke(
+                cod, ["--server", str(served.socket), *words], env={"COLUMNS": "200"}
+            )
             assert says in " ".join(result.stdout.split())
-            assert (f"warning: the certificate of pool's VCM {says} and was not renewed" in result.stderr) == warns
+            assert (
+                f"warning: the certificate of pool's VCM {says} and was not renewed"
+                in result.stderr
+            ) == warns
     served.tx(lambda tx: tx.execute(t.vcms.update().values(ends_at=None)))
     assert run(served, "vcm", "list").split()[-1] == "-"
 

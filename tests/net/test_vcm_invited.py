@@ -1,4 +1,5 @@
-"""An invitation traded for a certificate over real TLS: by hand, and by a VCM as a process on "its node" (loopback)."""
+"""An invitation traded for a certificate over real TLS: by hand, and by a VCM as a process on "its
+node" (loopback)."""
 
 from __future__ import annotations
 
@@ -67,8 +68,17 @@ def ca(tmp_path: Path) -> Ca:
 @pytest.fixture
 def server(reactor: Any, in_reactor: Any, pool: Pool, site: Site, ca: Ca) -> Iterator[NmpServer]:
     listen = nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(reactor, pool, SiteRef(site), "cod1", listen, nmptls.identity, time.time, lambda effects: None,
-                       ca)
+    served = NmpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        "cod1",
+        listen,
+        nmptls.identity,
+        time.time,
+        lambda effects: None,
+        ca,
+    )
     in_reactor(served.startService)
     yield served
     in_reactor(served.stopService)
@@ -77,12 +87,19 @@ def server(reactor: Any, in_reactor: Any, pool: Pool, site: Site, ca: Ca) -> Ite
 @pytest.fixture
 def seed(engine: Engine, site: Site, ca: Ca) -> dict[str, str]:
     """What n1 of 'pool' finds when it is primed; its address is loopback."""
+
     def primed(tx: Tx) -> dict[str, str]:
         founded(tx, site)
         head = node(tx)
-        tx.execute(update(t.bindings).where(t.bindings.c.node_id == head.id).values(address=ipv4("127.0.0.1")))
+        tx.execute(
+            update(t.bindings)
+            .where(t.bindings.c.node_id == head.id)
+            .values(address=ipv4("127.0.0.1"))
+        )
         inviter = Inviter(ca.certificate.decode(), ca.invitation)
-        return dict(orders.current(tx, head, site, "10.77.1.1", inviter=inviter, now=time.time()).seed)
+        return dict(
+            orders.current(tx, head, site, "10.77.1.1", inviter=inviter, now=time.time()).seed
+        )
 
     return in_transaction(engine, primed)
 
@@ -104,7 +121,11 @@ def bare(server: NmpServer, ca: Ca, tmp_path: Path) -> Iterator[Callable[..., Cl
 def asked(key: Any, name: str = "") -> str:
     """A request for a certificate."""
     subject = [x509.NameAttribute(x509.NameOID.COMMON_NAME, name)] if name else []
-    made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject)).sign(key, hashes.SHA256())
+    made = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name(subject))
+        .sign(key, hashes.SHA256())
+    )
     return b64encode(made.public_bytes(serialization.Encoding.DER)).decode()
 
 
@@ -115,9 +136,14 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 def issued(key: ec.EllipticCurvePrivateKey, answer: b.Body) -> Issued:
     assert isinstance(answer, b.Enrolled), answer
     certificate = x509.load_der_x509_certificate(b64decode(answer.certificate))
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                            serialization.NoEncryption())
-    return Issued(pem, certificate.public_bytes(serialization.Encoding.PEM), serial_text(certificate.serial_number))
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Issued(
+        pem,
+        certificate.public_bytes(serialization.Encoding.PEM),
+        serial_text(certificate.serial_number),
+    )
 
 
 def hello(client: Client) -> b.Body:
@@ -127,7 +153,9 @@ def hello(client: Client) -> b.Body:
 # ---------------------------------------------------------------- by hand
 
 
-def test_the_certificate_opens_what_the_invitation_does_not(bare: Callable[..., Client], seed: dict[str, str]) -> None:
+def test_the_certificate_opens_what_the_invitation_does_not(
+    bare: Callable[..., Client], seed: dict[str, str]
+) -> None:
     key, invitation = new_key(), seed["invitation"].strip()
     first = bare()
     own = issued(key, first.answer(b.Enroll("pool", invitation, asked(key, "other"))))
@@ -140,7 +168,9 @@ def test_the_certificate_opens_what_the_invitation_does_not(bare: Callable[..., 
     assert (said.code, said.sentence) == ("identity", "a certificate is wanted")
 
 
-def test_the_answer_may_be_lost(bare: Callable[..., Client], seed: dict[str, str], engine: Engine) -> None:
+def test_the_answer_may_be_lost(
+    bare: Callable[..., Client], seed: dict[str, str], engine: Engine
+) -> None:
     key, invitation = new_key(), seed["invitation"].strip()
     lost = bare()
     lost.send(b.Enroll("pool", invitation, asked(key)))
@@ -154,11 +184,15 @@ def test_the_answer_may_be_lost(bare: Callable[..., Client], seed: dict[str, str
     assert (refused.code, "somebody else" in refused.sentence) == ("identity", True)
 
 
-@pytest.mark.parametrize(("request_", "says"), [
-    (b64encode(b"\x30\x82" + b"x" * 200).decode(), "request for a certificate"),
-    (asked(rsa.generate_private_key(65537, 2048)), "P-256"),
-    (asked(ec.generate_private_key(ec.SECP384R1())), "P-256"),
-], ids=["rubbish", "RSA", "P-384"])  # names that are alike in all workers
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (b64encode(b"\x30\x82" + b"x" * 200).decode(), "request for a certificate"),
+        (asked(rsa.generate_private_key(65537, 2048)), "P-256"),
+        (asked(ec.generate_private_key(ec.SECP384R1())), "P-256"),
+    ],
+    ids=["rubbish", "RSA", "P-384"],
+)  # names that are alike in all workers
 def test_what_is_no_request(
     bare: Callable[..., Client], seed: dict[str, str], engine: Engine, request_: str, says: str
 ) -> None:
@@ -168,10 +202,14 @@ def test_what_is_no_request(
     assert in_transaction(engine, vcms.show, "pool").vcm.serial == ""
 
 
-def test_a_request_that_its_key_has_not_signed(bare: Callable[..., Client], seed: dict[str, str]) -> None:
+def test_a_request_that_its_key_has_not_signed(
+    bare: Callable[..., Client], seed: dict[str, str]
+) -> None:
     request = bytearray(b64decode(asked(new_key())))
     request[-1] ^= 1
-    refused = bare().answer(b.Enroll("pool", seed["invitation"].strip(), b64encode(bytes(request)).decode()))
+    refused = bare().answer(
+        b.Enroll("pool", seed["invitation"].strip(), b64encode(bytes(request)).decode())
+    )
     assert isinstance(refused, b.Error)
     assert "not signed by its own key" in refused.sentence
 
@@ -216,13 +254,20 @@ class Vcm:
         self.folder, self.process = folder, None
         folder.mkdir()
         for name in ("vcm.toml", "ca.crt", "invitation"):
-            (folder / name).write_text(seed[name].replace("10.77.0.1:8071", f"127.0.0.1:{port(server)}"))
+            (folder / name).write_text(
+                seed[name].replace("10.77.0.1:8071", f"127.0.0.1:{port(server)}")
+            )
         (folder / "run.py").write_text(RUN)
 
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen([sys.executable, "run.py", "vcm.toml"], cwd=self.folder, stdout=log,
-                                            stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
+            self.process = subprocess.Popen(
+                [sys.executable, "run.py", "vcm.toml"],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
@@ -293,12 +338,17 @@ def test_a_head_that_somebody_else_was_quicker_than_says_so_and_goes_on_asking(
     thief = new_key()
     issued(thief, bare().answer(b.Enroll("pool", seed["invitation"].strip(), asked(thief))))
     vcm.start()
-    until(lambda: vcm.log().count("somebody else has used the invitation: enrol the VCM anew") >= 2, vcm.log)
+    until(
+        lambda: vcm.log().count("somebody else has used the invitation: enrol the VCM anew") >= 2,
+        vcm.log,
+    )
     assert (vcm.folder / "invitation").exists()
     assert vcm.end() == 0
 
 
-def test_it_trusts_the_site_s_authority_only(vcm: Vcm, tmp_path: Path, seed: dict[str, str]) -> None:
+def test_it_trusts_the_site_s_authority_only(
+    vcm: Vcm, tmp_path: Path, seed: dict[str, str]
+) -> None:
     (vcm.folder / "ca.crt").write_bytes(Ca(tmp_path / "other", "other").certificate)
     vcm.start()
     until(lambda: "certificate verify failed" in vcm.log(), vcm.log)
@@ -306,7 +356,9 @@ def test_it_trusts_the_site_s_authority_only(vcm: Vcm, tmp_path: Path, seed: dic
 
 
 def test_more_keys_beside_the_file_that_cod_writes(tmp_path: Path) -> None:
-    (tmp_path / "vcm.toml").write_text('vcluster = "a"\nservers = ["10.0.0.1:1"]\nmore = "pool.toml"\ninterval = 9\n')
+    (tmp_path / "vcm.toml").write_text(
+        'vcluster = "a"\nservers = ["10.0.0.1:1"]\nmore = "pool.toml"\ninterval = 9\n'
+    )
     assert settings.load(tmp_path / "vcm.toml", settings.Settings).interval == 9
     (tmp_path / "pool.toml").write_text("interval = 3\n")
     assert settings.load(tmp_path / "vcm.toml", settings.Settings).interval == 3

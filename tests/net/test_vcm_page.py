@@ -1,4 +1,5 @@
-"""docs/vcm.md: its tables are those of the settings, its example manages a web farm against a real server."""
+"""docs/vcm.md: its tables are those of the settings, its example manages a web farm against a real
+server."""
 
 from __future__ import annotations
 
@@ -47,16 +48,18 @@ def example(language: str, place: int = 0) -> str:
 
 @pytest.mark.parametrize("table", [Settings, BatchTable, GridEngineTable, SlurmTable, NodesetTable])
 def test_the_page_has_the_settings_as_they_are(table: Any) -> None:
-    """After a change: `python -c 'from cod.vcm.settings import *; print(reference(Settings))'`, and paste it; the same
-    with the tables of cod.vcm.batch.settings, cod.vcm.gridengine.settings and cod.vcm.slurm.settings."""
+    """After a change: `python -c 'from cod.vcm.settings import *; print(reference(Settings))'`, and
+    paste it; the same with the tables of cod.vcm.batch.settings, cod.vcm.gridengine.settings and
+    cod.vcm.slurm.settings."""
     assert reference(table) in PAGE
-
-
 
 
 def test_the_page_s_slurm_file_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "vcm.toml").write_text(example("toml", 2))
-    assert [one.name for one in load(tmp_path / "vcm.toml", SlurmSettings).slurm.nodesets] == ["standard", "gpu"]
+    assert [one.name for one in load(tmp_path / "vcm.toml", SlurmSettings).slurm.nodesets] == [
+        "standard",
+        "gpu",
+    ]
 
 
 def test_the_page_s_grid_engine_file_can_be_read(tmp_path: Path) -> None:
@@ -98,8 +101,13 @@ class Farm:
 
     def start(self, *options: str) -> None:
         log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen([sys.executable, "webfarm.py", "vcm.toml", *options], cwd=self.folder,
-                                        stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        self.process = subprocess.Popen(
+            [sys.executable, "webfarm.py", "vcm.toml", *options],
+            cwd=self.folder,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
 
     def stop(self) -> int:
         assert self.process is not None
@@ -117,7 +125,9 @@ class Farm:
     def rests_at(self, count: int) -> None:
         def there() -> bool:
             self.turn()
-            return len(self.servers()) == count and in_transaction(self.engine, addresses) == sorted(self.servers())
+            return len(self.servers()) == count and in_transaction(
+                self.engine, addresses
+            ) == sorted(self.servers())
 
         until(there, self.log)
 
@@ -134,15 +144,33 @@ def farm(
 ) -> Iterator[Farm]:
     ca = Ca(tmp_path / "ca", "test")
     in_transaction(engine, founded, site, "farm", nodes=5)
-    served = NmpServer(reactor, pool, SiteRef(site), "cod1", tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port()),
-                       tls.identity, lambda: NOW, lambda effects: None)
+    served = NmpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        "cod1",
+        tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port()),
+        tls.identity,
+        lambda: NOW,
+        lambda effects: None,
+    )
     in_reactor(served.startService)
     issued = enrolled(engine, ca, "farm", datetime.now(UTC))
-    for name, content in (("vcm.key", issued.key), ("vcm.crt", issued.certificate), ("ca.crt", ca.certificate)):
+    for name, content in (
+        ("vcm.key", issued.key),
+        ("vcm.crt", issued.certificate),
+        ("ca.crt", ca.certificate),
+    ):
         (tmp_path / name).write_bytes(content)
-    config = example("toml").replace("/run/farm/load", str(tmp_path / "load")).replace(
-        "/etc/haproxy/farm.list", str(tmp_path / "servers")).replace("interval = 5", "interval = 0.1")
-    (tmp_path / "vcm.toml").write_text(f'vcluster = "farm"\nservers = ["127.0.0.1:{port(served)}"]\n{config}')
+    config = (
+        example("toml")
+        .replace("/run/farm/load", str(tmp_path / "load"))
+        .replace("/etc/haproxy/farm.list", str(tmp_path / "servers"))
+        .replace("interval = 5", "interval = 0.1")
+    )
+    (tmp_path / "vcm.toml").write_text(
+        f'vcluster = "farm"\nservers = ["127.0.0.1:{port(served)}"]\n{config}'
+    )
     farm = Farm(tmp_path, engine, site)
     farm.plain_port = served.ports[-1].getHost().port
     yield farm
@@ -165,17 +193,22 @@ def test_the_example_grows_and_shrinks_with_its_load(farm: Farm) -> None:
 
 
 @pytest.mark.slow
-def test_the_example_gives_a_node_to_who_needs_it_more(farm: Farm, engine: Engine, site: Site) -> None:
+def test_the_example_gives_a_node_to_who_needs_it_more(
+    farm: Farm, engine: Engine, site: Site
+) -> None:
     farm.load(290)
     farm.start()
     farm.rests_at(4)
     farm.load(300)  # it would keep them all
     with engine.begin() as tx:
         tx.execute(t.groups.insert().values(name="urgent", priority=50, created_at=NOW))
-        vclusters.create(tx, name="now", size=2, template="debian", group="urgent", site=site, now=NOW + 1000)
+        vclusters.create(
+            tx, name="now", size=2, template="debian", group="urgent", site=site, now=NOW + 1000
+        )
 
     def taken() -> bool:
-        in_transaction(engine, world.run_pass, site, NOW + 1000)  # behind the inertia of what the farm has got
+        # behind the inertia of what the farm has got
+        in_transaction(engine, world.run_pass, site, NOW + 1000)
         in_transaction(engine, world.arrive, NOW + 1000)
         return len(farm.servers()) == 3
 
@@ -185,14 +218,20 @@ def test_the_example_gives_a_node_to_who_needs_it_more(farm: Farm, engine: Engin
 
 def addresses_of(tx: Tx, name: str) -> list[str]:
     query = select(t.vclusters.c.id).where(t.vclusters.c.name == name)
-    return sorted(member["address"] for member in vcms.picture(tx, int(tx.scalars(query).one())).members)
+    return sorted(
+        member["address"] for member in vcms.picture(tx, int(tx.scalars(query).one())).members
+    )
 
 
 @pytest.mark.slow
 def test_it_is_known_by_its_address_where_it_is_enrolled_so(farm: Farm, engine: Engine) -> None:
     in_transaction(engine, vcms.enrol, vcluster="farm", serial="", address="127.0.0.1", now=NOW)
     file = farm.folder / "vcm.toml"
-    plain = re.sub(r"servers = \[.*\]\n", f'servers = ["127.0.0.1:{farm.plain_port}"]\ntls = false\n', file.read_text())
+    plain = re.sub(
+        r"servers = \[.*\]\n",
+        f'servers = ["127.0.0.1:{farm.plain_port}"]\ntls = false\n',
+        file.read_text(),
+    )
     file.write_text(plain)
     for name in ("vcm.key", "vcm.crt", "ca.crt"):
         (farm.folder / name).unlink()
@@ -208,15 +247,19 @@ def test_its_metrics_are_those_of_the_page(farm: Farm) -> None:
     farm.rests_at(1)
     text = until(lambda: shown(metrics, 'cod_vcm_members{vcluster="farm"} 1\n'), farm.log)
     assert re.findall(r"^(\w+)\{vcluster=\"farm\"\} [\d.]+$", text, re.MULTILINE) == re.findall(
-        r"^\| `(cod_vcm_\w+)`", PAGE, re.MULTILINE)
+        r"^\| `(cod_vcm_\w+)`", PAGE, re.MULTILINE
+    )
     days = re.search(r"certificate_days.* ([\d.]+)\n", text)
     assert days
     assert 396 < float(days[1]) <= 397
 
 
 def shown(port: int, line: str) -> str:
-    """The metrics; '' as long as that line is not among them: a node is in the farm's file before it is counted."""
-    text: str = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
+    """The metrics; '' as long as that line is not among them: a node is in the farm's file before
+    it is counted."""
+    text: str = (
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
+    )
     return text if line in text else ""
 
 

@@ -1,4 +1,5 @@
-"""A VCM renews its certificate, and either side is killed at every step of that; the certificates are the real ones."""
+"""A VCM renews its certificate, and either side is killed at every step of that; the certificates
+are the real ones."""
 
 from __future__ import annotations
 
@@ -30,7 +31,18 @@ from cod.vcm import credentials, renewal
 from cod.vcm.link import Link
 from cod.vcm.renewal import Renewal
 from cod.vcm.settings import Settings
-from tests.net.vcmlab import NOW, Databases, End, Lab, Life, MortalService, Options, Toy, furnish, with_death
+from tests.net.vcmlab import (
+    NOW,
+    Databases,
+    End,
+    Lab,
+    Life,
+    MortalService,
+    Options,
+    Toy,
+    furnish,
+    with_death,
+)
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 SETTINGS = Settings(vcluster="pool", servers=("10.77.0.1:8071",))
@@ -49,7 +61,8 @@ class MortalRenewal(Renewal):
 
 
 class RenewingLab(Lab):
-    """A lab in which certificates count: the one that is shown is the one in the VCM's folder at that moment."""
+    """A lab in which certificates count: the one that is shown is the one in the VCM's folder at
+    that moment."""
 
     def __init__(self, database: Path, site: Site, folder: Path, ca: Ca) -> None:
         super().__init__(database, site, folder / "state.json")
@@ -59,18 +72,36 @@ class RenewingLab(Lab):
     def enrol(self, when: datetime) -> str:
         """Enroll as `cod vcm enroll` does; return the serial number."""
         issued = self.ca.vcm("pool", when)
-        in_transaction(self.engine, vcms.enrol, vcluster="pool", serial=issued.serial, address="", now=self.now(),
-                       ends_at=issued.ends_at)
-        for name, content in (("vcm.crt", issued.certificate), ("vcm.key", issued.key),
-                              ("ca.crt", self.ca.certificate)):
+        in_transaction(
+            self.engine,
+            vcms.enrol,
+            vcluster="pool",
+            serial=issued.serial,
+            address="",
+            now=self.now(),
+            ends_at=issued.ends_at,
+        )
+        for name, content in (
+            ("vcm.crt", issued.certificate),
+            ("vcm.key", issued.key),
+            ("ca.crt", self.ca.certificate),
+        ):
             (self.folder / name).write_bytes(content)
         return issued.serial
 
     def start_cod(self, kill_at: int | str = 0) -> None:
         self.cod = Life(self.clock, kill_at)
         self.server = NmpServer(
-            self.cod, Databases(self.engine, self.cod), SiteRef(self.site), "cod1", lambda factory: (),  # type: ignore[arg-type]
-            lambda transport: transport.shown, self.now, self._effects, self.ca)
+            self.cod,
+            Databases(self.engine, self.cod),
+            SiteRef(self.site),
+            "cod1",
+            lambda factory: (),  # type: ignore[arg-type]
+            lambda transport: transport.shown,
+            self.now,
+            self._effects,
+            self.ca,
+        )
         with_death(self.server.startService)
 
     def start_vcm(self, kill_at: int | str = 0, **options: Any) -> None:
@@ -78,19 +109,30 @@ class RenewingLab(Lab):
         self._options = options
         renews = MortalRenewal(life, life, SETTINGS, self.folder, self.now)
         renews.life = life
-        self.service = MortalService(life, life, Options("pool", "toy 1.0", self.state, 1.0, **options),
-                                     Toy(self.books, life), self._connect, self.now, renews)
+        self.service = MortalService(
+            life,
+            life,
+            Options("pool", "toy 1.0", self.state, 1.0, **options),
+            Toy(self.books, life),
+            self._connect,
+            self.now,
+            renews,
+        )
         self.service.life = life
         with_death(self.service.startService)
 
     def _connect(self, link: Link) -> Deferred[Any]:
         if self.cod.dead or not self.connected:
             return fail(ConnectionRefusedError())
-        certificate = x509.load_pem_x509_certificate(credentials.load(SETTINGS, self.folder).certificate)
+        certificate = x509.load_pem_x509_certificate(
+            credentials.load(SETTINGS, self.folder).certificate
+        )
         self.shown.append(serial_text(certificate.serial_number))
         session = VcmSession(self.server, "10.77.9.9")
         here, there = End(self.vcm, link, "hear", "say"), End(self.cod, session)
-        there.shown = Shown(self.shown[-1], "pool", True, certificate.not_valid_after_utc.timestamp())
+        there.shown = Shown(
+            self.shown[-1], "pool", True, certificate.not_valid_after_utc.timestamp()
+        )
         here.other, there.other = there, here
         self.cod.callLater(0, session.makeConnection, there)
         self.vcm.callLater(0, link.makeConnection, here)
@@ -100,10 +142,12 @@ class RenewingLab(Lab):
         return in_transaction(self.engine, vcms.show, "pool")
 
     def has_switched(self) -> bool:
-        """Return whether the VCM is connected with a certificate that is not its first, and nothing is left of that
-        one."""
+        """Return whether the VCM is connected with a certificate that is not its first, and nothing
+        is left of that one."""
         vcm = self.row().vcm
-        return bool(vcm.server and vcm.serial == self.shown[-1] != self.first and vcm.next_serial is None)
+        return bool(
+            vcm.server and vcm.serial == self.shown[-1] != self.first and vcm.next_serial is None
+        )
 
 
 @pytest.fixture
@@ -136,7 +180,14 @@ def renewed(lab: RenewingLab) -> None:
     lab.ticks(5)
     assert lab.has_switched()
     assert not (lab.folder / "vcm.crt.renewed.new").exists()
-    refused = {"vcluster": "pool", "address": "10.77.9.9", "about": "", "seen": 0, "server": "x", "now": lab.now()}
+    refused = {
+        "vcluster": "pool",
+        "address": "10.77.9.9",
+        "about": "",
+        "seen": 0,
+        "server": "x",
+        "now": lab.now(),
+    }
     with pytest.raises(Refused, match="replaced or revoked"):
         in_transaction(lab.engine, vcms.greet, serial=lab.first, **refused)
 
@@ -165,18 +216,22 @@ def test_it_renews_its_certificate_once_and_comes_again_with_it(
 
 
 def changes(tx: Tx) -> list[Any]:
-    return tx.execute(select(t.audit.c.actor, t.audit.c.thing).where(t.audit.c.action == "vcm renew")).all()
+    return tx.execute(
+        select(t.audit.c.actor, t.audit.c.thing).where(t.audit.c.action == "vcm renew")
+    ).all()
 
 
 @pytest.mark.parametrize("who", ["vcm", "cod"])
-def test_killed_at_every_step_it_comes_to_the_same_end(lab: Callable[[], RenewingLab], who: str) -> None:
+def test_killed_at_every_step_it_comes_to_the_same_end(
+    lab: Callable[[], RenewingLab], who: str
+) -> None:
     whole = lab()
     whole.start_cod()
     whole.start_vcm()
     renewed(whole)
     steps = list(getattr(whole, who).steps)
     if who == "vcm":  # until it has come anew
-        steps = steps[:[at for at, step in enumerate(steps) if step == "hear welcome"][1] + 3]
+        steps = steps[: [at for at, step in enumerate(steps) if step == "hear welcome"][1] + 3]
     for k in range(1, len(steps) + 1):
         one = lab()
         one.start_cod(k if who == "cod" else 0)
@@ -198,7 +253,7 @@ def test_killed_at_the_steps_that_matter_most(lab: Callable[[], RenewingLab], st
     assert (before.next_serial is None) == (step == "say renew")
     one.start_vcm()
     renewed(one)
-    assert one.shown[1:] == [one.first, one.row().vcm.serial][1 if step == "written" else 0:]
+    assert one.shown[1:] == [one.first, one.row().vcm.serial][1 if step == "written" else 0 :]
 
 
 def test_an_answer_that_is_lost(lab: Callable[[], RenewingLab]) -> None:
@@ -219,7 +274,9 @@ def test_an_answer_that_is_lost(lab: Callable[[], RenewingLab]) -> None:
 
 
 def test_a_folder_that_cannot_be_written_changes_nothing(
-    lab: Callable[[], RenewingLab], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lab: Callable[[], RenewingLab],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     one = lab()
     one.start_cod()
@@ -229,7 +286,12 @@ def test_a_folder_that_cannot_be_written_changes_nothing(
         one.ticks(20)
         assert one.row().vcm.serial == one.first
         assert one.vcm.steps.count("write") in range(2, 6), "it is tried again, ever more seldom"
-        assert caplog.text.count("not so: the certificate is renewed: OSError: no space left; this is tried again") == 1
+        assert (
+            caplog.text.count(
+                "not so: the certificate is renewed: OSError: no space left; this is tried again"
+            )
+            == 1
+        )
         assert one.row().vcm.server == "cod1"
     renewed(one)
 
@@ -239,7 +301,9 @@ def broken(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("age", [264, 266])
-def test_it_begins_when_two_thirds_of_its_life_are_over(lab: Callable[[], RenewingLab], age: int) -> None:
+def test_it_begins_when_two_thirds_of_its_life_are_over(
+    lab: Callable[[], RenewingLab], age: int
+) -> None:
     one = lab()
     one.first = one.enrol(datetime.fromtimestamp(NOW, UTC) - timedelta(days=age))
     one.start_cod()
@@ -264,4 +328,7 @@ def test_enrolled_anew_goes_before_what_was_renewed(lab: Callable[[], RenewingLa
     one.start_vcm()
     renewed(one)
     anew = one.enrol(datetime.fromtimestamp(one.now(), UTC) + timedelta(minutes=1))
-    one.until(lambda: one.shown[-1] == anew and one.row().vcm.server, "it comes with the one in the folder")
+    one.until(
+        lambda: one.shown[-1] == anew and one.row().vcm.server,
+        "it comes with the one in the folder",
+    )

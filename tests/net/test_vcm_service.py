@@ -1,4 +1,5 @@
-"""A VCM's service against the real server, each killed at every step it takes: it always comes to the same end."""
+"""A VCM's service against the real server, each killed at every step it takes: it always comes to
+the same end."""
 
 from __future__ import annotations
 
@@ -54,11 +55,20 @@ def lab(tmp_path: Path, empty_sqlite: Path, site: Site) -> Iterator[Make]:
 
 
 def story(lab: Lab) -> None:
-    """Grow by two, lose one to a vcluster of higher priority, ask for another in vain, and shrink."""
+    """Grow by two, lose one to a vcluster of higher priority, ask for another in vain, and
+    shrink."""
     lab.books.want = 3
     lab.until(lambda: len(lab.books.members) == 3, "the pool has three nodes")
-    in_transaction(lab.engine, vclusters.create, name="web", size=3, template="debian", group="top", site=lab.site,
-                   now=lab.now())
+    in_transaction(
+        lab.engine,
+        vclusters.create,
+        name="web",
+        size=3,
+        template="debian",
+        group="top",
+        site=lab.site,
+        now=lab.now(),
+    )
     lab.until(lambda: len(lab.held("web")) == 3, "the other has three nodes")
     lab.until(lambda: pending(lab) == 1, "the pool asks for another in its place")
     lab.books.want = 2
@@ -71,8 +81,12 @@ def story(lab: Lab) -> None:
 def calm(lab: Lab) -> bool:
     state = lab.service.state
     owed = in_transaction(lab.engine, vcms.owed, {1: 0})
-    return not (state.requests or state.reclaims or owed or any(
-        ours.leaving or ours.lost or not ours.added for ours in state.nodes.values()))
+    return not (
+        state.requests
+        or state.reclaims
+        or owed
+        or any(ours.leaving or ours.lost or not ours.added for ours in state.nodes.values())
+    )
 
 
 def pending(lab: Lab) -> int:
@@ -90,7 +104,11 @@ def check(lab: Lab) -> None:
     assert len(lab.held("web")) == 3
     with lab.engine.connect() as tx:
         r, k = t.node_requests.c, t.reclaims.c
-        grown = tx.execute(select(r.state).where(r.vcluster_id == 1, r.kind == "grow").order_by(r.id)).scalars().all()
+        grown = (
+            tx.execute(select(r.state).where(r.vcluster_id == 1, r.kind == "grow").order_by(r.id))
+            .scalars()
+            .all()
+        )
         assert sorted(grown) == ["granted", "granted", "withdrawn"]
         assert tx.execute(select(k["count"], k.given, k.state)).all() == [(1, 1, "done")]
         causes = tx.execute(select(t.node_history.c.cause)).scalars().all()
@@ -105,11 +123,28 @@ def test_the_story_without_a_death(lab: Make, caplog: pytest.LogCaptureFixture) 
     one.start_vcm()
     story(one)
     check(one)
-    assert {"say request-nodes", "say reclaim-answer", "say release-nodes", "say withdraw", "hear grant",
-            "hear reclaim", "hear reclaim-over", "choose", "added", "removed", "remember"} <= set(one.vcm.steps)
+    assert {
+        "say request-nodes",
+        "say reclaim-answer",
+        "say release-nodes",
+        "say withdraw",
+        "hear grant",
+        "hear reclaim",
+        "hear reclaim-over",
+        "choose",
+        "added",
+        "removed",
+        "remember",
+    } <= set(one.vcm.steps)
     said = "\n".join(record.getMessage() for record in caplog.records)
-    for words in (r"request \d+ is granted: n2 \(\S+\)", r"n2 \(\S+\) is active", r"n2 \(\S+\) takes part now",
-                  r"reclaim 1: 1 nodes are wanted back: \S+", r"reclaim 1 is answered: n\d", r"is out of the pool"):
+    for words in (
+        r"request \d+ is granted: n2 \(\S+\)",
+        r"n2 \(\S+\) is active",
+        r"n2 \(\S+\) takes part now",
+        r"reclaim 1: 1 nodes are wanted back: \S+",
+        r"reclaim 1 is answered: n\d",
+        r"is out of the pool",
+    ):
         assert re.search(words, said), words
 
 
@@ -168,29 +203,47 @@ def grow(lab: Lab, count: int) -> None:
 
 
 def test_a_memory_that_is_lost_is_asked_for(pool: Lab) -> None:
-    """Also what had been asked for is known again, and new requests do not take old keys for theirs."""
+    """Also what had been asked for is known again, and new requests do not take old keys for
+    theirs."""
     one_for_the_web(pool)
     grow(pool, 2)
     pool.books.want = 5
-    pool.until(lambda: pending(pool) == 1 and len(pool.books.members) == 4, "two are granted, one waits")
+    pool.until(
+        lambda: pending(pool) == 1 and len(pool.books.members) == 4, "two are granted, one waits"
+    )
     pool.vcm.die()
     pool.state.unlink()
-    pool.until(lambda: len(pool.service.state.nodes) == 4 and calm_but_for_one(pool), "it knows everything again")
+    pool.until(
+        lambda: len(pool.service.state.nodes) == 4 and calm_but_for_one(pool),
+        "it knows everything again",
+    )
     pool.ticks(5)
     assert pending(pool) == 1
     pool.books.want = 1
-    pool.until(lambda: pool.held("pool") == {"n1"} and pending(pool) == 0, "it has given back the others")
+    pool.until(
+        lambda: pool.held("pool") == {"n1"} and pending(pool) == 0, "it has given back the others"
+    )
     grow(pool, 3)
 
 
 def one_for_the_web(lab: Lab) -> None:
-    in_transaction(lab.engine, vclusters.create, name="web", size=1, template="debian", group="top", site=lab.site,
-                   now=lab.now())
+    in_transaction(
+        lab.engine,
+        vclusters.create,
+        name="web",
+        size=1,
+        template="debian",
+        group="top",
+        site=lab.site,
+        now=lab.now(),
+    )
     lab.until(lambda: lab.held("web"), "the other has its node")
 
 
 def calm_but_for_one(lab: Lab) -> bool:
-    return len(lab.service.state.requests) == 1 and all(ours.added for ours in lab.service.state.nodes.values())
+    return len(lab.service.state.requests) == 1 and all(
+        ours.added for ours in lab.service.state.nodes.values()
+    )
 
 
 def test_an_administrator_s_withdrawal_is_told(pool: Lab) -> None:
@@ -255,7 +308,10 @@ def test_the_lease_is_extended_also_by_one_who_dies_over_it(pool: Lab, step: str
     in_transaction(pool.engine, _warn, pool.now())
     pool.start_vcm(step, extend=500_000.0)
     pool.reviving = True
-    pool.until(lambda: in_transaction(pool.engine, _expires) > pool.now() + 499_000, "the lease is extended")
+    pool.until(
+        lambda: in_transaction(pool.engine, _expires) > pool.now() + 499_000,
+        "the lease is extended",
+    )
     pool.until(lambda: not pool.service.state.warned, "it knows")
 
 
@@ -264,28 +320,44 @@ def _warn(tx: Tx, now: float) -> None:
 
 
 def _expires(tx: Tx) -> float:
-    return float(tx.execute(select(t.vclusters.c.expires_at).where(t.vclusters.c.id == 1)).scalar_one())
+    return float(
+        tx.execute(select(t.vclusters.c.expires_at).where(t.vclusters.c.id == 1)).scalar_one()
+    )
 
 
 def test_a_vcm_that_is_away_loses_the_choice_and_nothing_else(pool: Lab) -> None:
     grow(pool, 3)
     pool.vcm.die()
     pool.reviving = False
-    in_transaction(pool.engine, vclusters.create, name="web", size=3, template="debian", group="top", site=pool.site,
-                   now=pool.now())
+    in_transaction(
+        pool.engine,
+        vclusters.create,
+        name="web",
+        size=3,
+        template="debian",
+        group="top",
+        site=pool.site,
+        now=pool.now(),
+    )
     pool.clock.advance(1)
     pool.away = True
     pool.until(lambda: len(pool.held("web")) == 3, "what it did not answer for was seized")
     assert len(pool.held("pool")) == 2
     pool.reviving = True
     pool.books.want = 2
-    pool.until(lambda: pool.books.members.keys() == pool.held("pool") and calm(pool), "it puts its books right")
+    pool.until(
+        lambda: pool.books.members.keys() == pool.held("pool") and calm(pool),
+        "it puts its books right",
+    )
     pool.away = False
 
 
 @pytest.mark.parametrize("step", ["say release-nodes", "has say release-nodes", "hear node-state"])
-def test_what_is_said_again_late_does_not_hit_another_node_of_that_name(pool: Lab, step: str) -> None:
-    """Give back n2 and die; before the VCM is up again the vcluster has got another node, which is called n2."""
+def test_what_is_said_again_late_does_not_hit_another_node_of_that_name(
+    pool: Lab, step: str
+) -> None:
+    """Give back n2 and die; before the VCM is up again the vcluster has got another node, which is
+    called n2."""
     grow(pool, 2)
     pool.reviving = False
     pool.vcm.kill_at = step
@@ -293,14 +365,26 @@ def test_what_is_said_again_late_does_not_hit_another_node_of_that_name(pool: La
     pool.until(lambda: pool.vcm.dead, "it is dead")
     pool.ticks(2)
     size = 2 if len(pool.held("pool")) == 1 else 3
-    in_transaction(pool.engine, vclusters.resize, name="pool", size=size, site=pool.site, now=pool.now(), actor="ann")
+    in_transaction(
+        pool.engine,
+        vclusters.resize,
+        name="pool",
+        size=size,
+        site=pool.site,
+        now=pool.now(),
+        actor="ann",
+    )
     pool.ticks(2)
     pool.books.want = 2
     pool.reviving = True
     pool.until(lambda: calm(pool) and len(pool.books.members) == 2, "it has two nodes")
     assert pool.books.members.keys() == pool.held("pool")
     with pool.engine.connect() as tx:
-        given = tx.execute(select(t.node_history.c.cause).where(t.node_history.c.event == "released")).scalars().all()
+        given = (
+            tx.execute(select(t.node_history.c.cause).where(t.node_history.c.event == "released"))
+            .scalars()
+            .all()
+        )
     assert len(given) == 1
 
 
@@ -321,8 +405,16 @@ def test_a_reclaim_is_answered_once_with_what_goes_anyway_first(pool: Lab) -> No
     pool.vcm.kill_at = "remove"
     pool.books.want = 2
     pool.until(lambda: pool.vcm.dead, "it dies over a removal")
-    in_transaction(pool.engine, vclusters.create, name="web", size=3, template="debian", group="top", site=pool.site,
-                   now=pool.now())
+    in_transaction(
+        pool.engine,
+        vclusters.create,
+        name="web",
+        size=3,
+        template="debian",
+        group="top",
+        site=pool.site,
+        now=pool.now(),
+    )
     in_transaction(pool.engine, pool._pass)
     pool.reviving = True
     pool.until(lambda: len(pool.held("web")) == 3 and calm(pool), "the other has its nodes")
@@ -331,7 +423,8 @@ def test_a_reclaim_is_answered_once_with_what_goes_anyway_first(pool: Lab) -> No
 
 
 def test_what_was_promised_is_told_to_the_pool_when_its_vcm_was_started_anew(pool: Lab) -> None:
-    """So it lets jobs end as long as it said. Of what goes for other reasons nothing was promised."""
+    """So it lets jobs end as long as it said. Of what goes for other reasons nothing was
+    promised."""
     grow(pool, 4)
     pool.books.want = 2
     pool.vcm.kill_at = "remove"
@@ -341,12 +434,20 @@ def test_what_was_promised_is_told_to_the_pool_when_its_vcm_was_started_anew(poo
     pool.until(lambda: calm(pool), "it has given back two")
     promised = pool.now() + 5.0  # by what the pool's `choose` says
     pool.vcm.kill_at = "remove"
-    in_transaction(pool.engine, vclusters.create, name="web", size=4, template="debian", group="top", site=pool.site,
-                   now=pool.now())
+    in_transaction(
+        pool.engine,
+        vclusters.create,
+        name="web",
+        size=4,
+        template="debian",
+        group="top",
+        site=pool.site,
+        now=pool.now(),
+    )
     pool.until(lambda: pool.vcm.dead, "it dies over another")
     died = pool.now() + 5.0
     pool.ticks(1)
-    (host, when), = pool.books.recalled.items()
+    ((host, when),) = pool.books.recalled.items()
     assert host != "n1"
     assert promised <= when <= died
     pool.books.want = 1  # it does not ask for another instead
@@ -360,11 +461,26 @@ def test_a_node_whose_grant_its_vcm_has_not_heard_of_cannot_be_meant(pool: Lab) 
     pool.reviving = False
     for node, held in ((["n2"], {"n1"}), ([], {"n1", "n2"}), (["n2"], {"n1", "n2"})):
         if node:
-            in_transaction(pool.engine, vclusters.release, name="pool", nodes_=node, passing_over=True, site=pool.site,
-                           now=pool.now(), actor="vcm:pool")
+            in_transaction(
+                pool.engine,
+                vclusters.release,
+                name="pool",
+                nodes_=node,
+                passing_over=True,
+                site=pool.site,
+                now=pool.now(),
+                actor="vcm:pool",
+            )
             pool.books.members.pop("n2", None)
         else:
-            in_transaction(pool.engine, vclusters.resize, name="pool", size=2, site=pool.site, now=pool.now(),
-                           actor="ann")
+            in_transaction(
+                pool.engine,
+                vclusters.resize,
+                name="pool",
+                size=2,
+                site=pool.site,
+                now=pool.now(),
+                actor="ann",
+            )
         pool.ticks(3)
         assert pool.held("pool") == held

@@ -1,4 +1,6 @@
-"""Volumes in the portal, by the API and on the command line: what owners see and do, before any file server answers."""
+"""Volumes in the portal, by the API and on the command line: what owners see and do, before any
+file server answers."""
+
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
@@ -81,13 +83,23 @@ def test_the_wizard_asks_for_data(there: Served) -> None:
     browser.get("/volumes/new").send("/volumes", name="data", size="200 GB")
     page = browser.get("/vclusters/new")
     assert "Mount home directories" in page.words
-    page = page.send("/vclusters", name="fresh", size="1", template="debian", **{
-        "volumes.0.volume": "physics/data", "volumes.0.mount": "/in", "volumes.0.delete_after": "1 day"})
+    page = page.send(
+        "/vclusters",
+        name="fresh",
+        size="1",
+        template="debian",
+        **{
+            "volumes.0.volume": "physics/data",
+            "volumes.0.mount": "/in",
+            "volumes.0.delete_after": "1 day",
+        },
+    )
     assert "is kept for 7 days after its vcluster" in page.words, page.words
     page = page.send("/vclusters", **{"volumes.0.delete_after": "30 days"})
     assert page.path == "/vclusters/fresh", page.words
-    assert [(one["name"], one["attachments"][0]["mount"]) for one in as_json(there, "volume", "list")] == [
-        ("physics/data", "/in"), ("physics/home", "/home")]
+    assert [
+        (one["name"], one["attachments"][0]["mount"]) for one in as_json(there, "volume", "list")
+    ] == [("physics/data", "/in"), ("physics/home", "/home")]
 
 
 def test_the_command_line(there: Served) -> None:
@@ -98,16 +110,45 @@ def test_the_command_line(there: Served) -> None:
     as_json(there, "volume", "snapshot", "physics/data", "monday")
     settle(there)
     assert as_json(there, "volume", "show", "physics/data")["snapshots"][0]["state"] == "ready"
-    copy = as_json(there, "volume", "create", "copy", "--size", "300G", "--group", "physics", "--from", "physics/data",
-                   "--snapshot", "monday")
+    copy = as_json(
+        there,
+        "volume",
+        "create",
+        "copy",
+        "--size",
+        "300G",
+        "--group",
+        "physics",
+        "--from",
+        "physics/data",
+        "--snapshot",
+        "monday",
+    )
     assert copy["name"] == "physics/copy"
     settle(there)
     gone = as_json(there, "volume", "delete", "physics/data", "--yes")
     assert gone["state"] == "deleted"
     assert as_json(there, "volume", "restore", "physics/data")["purge_at"] is None
     assert as_json(there, "volume", "servers")[0]["volumes"] == 2
-    as_json(there, "vcluster", "create", "sim", "--size", "1", "--template", "debian", "--group", "physics",
-            "--no-homes", "--volume", "data", "--volume", "copy:/in:ro")
+    as_json(
+        there,
+        "vcluster",
+        "create",
+        "sim",
+        "--size",
+        "1",
+        "--template",
+        "debian",
+        "--group",
+        "physics",
+        "--no-homes",
+        "--volume",
+        "data",
+        "--volume",
+        "copy:/in:ro",
+    )
     found = as_json(there, "volume", "list")
-    assert [(one["name"], one["attachments"][0]["mount"], one["attachments"][0]["read_only"]) for one in found] == [
-        ("physics/copy", "/in", True), ("physics/data", "/data", False)]
+    assert [
+        (one["name"], one["attachments"][0]["mount"], one["attachments"][0]["read_only"])
+        for one in found
+    ] == [("physics/copy", "/in", True), ("physics/data", "/data", False)]

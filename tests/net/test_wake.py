@@ -33,10 +33,16 @@ def woken(wake: Wake, what: str) -> Deferred[str]:
 def test_a_wake_up_reaches_every_process_and_only_those_who_wait(
     reactor: Any, in_reactor: Callable[..., Any], folder: Path
 ) -> None:
-    one, two = in_reactor(Wake, reactor, folder, "edge"), in_reactor(Wake, reactor, folder, "manager")
+    one, two = (
+        in_reactor(Wake, reactor, folder, "edge"),
+        in_reactor(Wake, reactor, folder, "manager"),
+    )
     wrong: list[str] = []
     two.on("orders", lambda: wrong.append("orders"))
-    here, there = in_reactor(lambda: [woken(one, "manager")]), in_reactor(lambda: [woken(two, "manager")])
+    here, there = (
+        in_reactor(lambda: [woken(one, "manager")]),
+        in_reactor(lambda: [woken(two, "manager")]),
+    )
     in_reactor(one.effects, [Effect("wake", "manager"), Effect("other", "orders")])
     assert in_reactor(lambda: here[0]) == "manager"
     assert in_reactor(lambda: there[0]) == "manager"

@@ -1,4 +1,5 @@
-"""Posting to webhooks: real HTTP and HTTPS listeners that are good, slow, broken, redirecting, or not who they say."""
+"""Posting to webhooks: real HTTP and HTTPS listeners that are good, slow, broken, redirecting, or
+not who they say."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ NOTICE = Notice(17, NOW, "test", 3, None, "a subject", "Words: ä.")
 
 @contextmanager
 def speaking(
-    *pieces: bytes, forever: bytes = b"", asked: threading.Event | None = None, cut: threading.Event | None = None
+    *pieces: bytes,
+    forever: bytes = b"",
+    asked: threading.Event | None = None,
+    cut: threading.Event | None = None,
 ) -> Iterator[int]:
     """A TCP server that reads a little and says `pieces` whatever it is asked; its port.
 
@@ -85,7 +89,9 @@ def post(reactor: Any, in_reactor: Callable[..., Any], threads: ThreadPool) -> C
     def post(site: Site, url: str, **more: Any) -> Any:
         sender = Webhooks(reactor, SiteRef(site), KEY, threads, lambda: NOW + 5, **more)
         send = Send(1, 17, "webhook", url, 1, NOW, "a", NOW + 60, None, False, "")
-        return in_reactor(lambda: Deferred.fromCoroutine(sender.send(Delivery(send, NOTICE, "physics", None))))
+        return in_reactor(
+            lambda: Deferred.fromCoroutine(sender.send(Delivery(send, NOTICE, "physics", None)))
+        )
 
     return post
 
@@ -108,7 +114,11 @@ def test_a_notice_is_posted_and_signed(post: Callable[..., Any], local: Site) ->
     assert json.loads(body)["about"] == "Words: ä."
     assert json.loads(body)["group"] == "physics"
     low = {name.lower(): value for name, value in headers.items()}
-    assert (low["content-type"], low["x-cod-notice"], low["webhook-timestamp"]) == ("application/json", "17", "1000005")
+    assert (low["content-type"], low["x-cod-notice"], low["webhook-timestamp"]) == (
+        "application/json",
+        "17",
+        "1000005",
+    )
     assert low["host"] == f"127.0.0.1:{listener.port}"
     assert verified(webhook.secret(webhook.group_key(KEY, 3, "physics")), low, body)
 
@@ -120,17 +130,25 @@ def test_any_2xx_is_a_yes(post: Callable[..., Any], local: Site, status: int) ->
         assert post(local, listener.url()) == ""
 
 
-def test_a_name_is_resolved_and_each_of_its_addresses_tried(post: Callable[..., Any], local: Site) -> None:
+def test_a_name_is_resolved_and_each_of_its_addresses_tried(
+    post: Callable[..., Any], local: Site
+) -> None:
     with listening() as listener:
+
         def resolve(host: str, port: int, *_rest: Any) -> list[Any]:
             assert host == "hooks.test"
-            return [(socket.AF_INET6, 0, 0, "", ("::1", port, 0, 0)), (socket.AF_INET, 0, 0, "", ("127.0.0.1", port))]
+            return [
+                (socket.AF_INET6, 0, 0, "", ("::1", port, 0, 0)),
+                (socket.AF_INET, 0, 0, "", ("127.0.0.1", port)),
+            ]
 
         assert post(local, listener.url("hooks.test"), resolve=resolve) == ""
     assert listener.got[0][1]["Host"] == f"hooks.test:{listener.port}"
 
 
-def test_https_with_a_trusted_certificate(post: Callable[..., Any], local: Site, tmp_path: Path) -> None:
+def test_https_with_a_trusted_certificate(
+    post: Callable[..., Any], local: Site, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path)
     trusting = replace(local, notices=NoticeRules(True, str(authority.ca)))
     with listening(authority.certificate("127.0.0.1")) as listener:
@@ -147,12 +165,24 @@ def loopback(_host: str, port: int, *_rest: Any) -> list[Any]:
 # ---------------------------------------------------------------- bad ones
 
 
-@pytest.mark.parametrize(("status", "dead", "words"), [
-    (500, True, "answered 500 Internal Server Error"), (503, True, "503"), (429, True, "429"), (408, True, "408"),
-    (400, False, "400"), (404, False, "404"), (410, False, "410"), (302, True, "redirects are not followed"),
-    (307, True, "redirects"), (304, True, "304"),
-])
-def test_a_refusal(post: Callable[..., Any], local: Site, status: int, dead: bool, words: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "dead", "words"),
+    [
+        (500, True, "answered 500 Internal Server Error"),
+        (503, True, "503"),
+        (429, True, "429"),
+        (408, True, "408"),
+        (400, False, "400"),
+        (404, False, "404"),
+        (410, False, "410"),
+        (302, True, "redirects are not followed"),
+        (307, True, "redirects"),
+        (304, True, "304"),
+    ],
+)
+def test_a_refusal(
+    post: Callable[..., Any], local: Site, status: int, dead: bool, words: str
+) -> None:
     with listening() as listener:
         listener.status, listener.more = status, b"do not tell" if status != 304 else b""
         error = unsent(post, local, listener.url())
@@ -163,13 +193,20 @@ def test_a_refusal(post: Callable[..., Any], local: Site, status: int, dead: boo
 
 
 @pytest.mark.parametrize("kind", ["unknown", "other name", "expired", "plain"])
-def test_a_wrong_certificate(post: Callable[..., Any], local: Site, tmp_path: Path, kind: str) -> None:
+def test_a_wrong_certificate(
+    post: Callable[..., Any], local: Site, tmp_path: Path, kind: str
+) -> None:
     authority = Authority(tmp_path)
-    trusting = replace(local, notices=NoticeRules(True, None if kind == "unknown" else str(authority.ca)))
+    trusting = replace(
+        local, notices=NoticeRules(True, None if kind == "unknown" else str(authority.ca))
+    )
     past = datetime.datetime(2021, 1, 1)
-    certificate = {"unknown": lambda: authority.certificate("127.0.0.1"),
-                   "other name": lambda: authority.certificate("hooks.test"),
-                   "expired": lambda: authority.certificate("127.0.0.1", past), "plain": lambda: None}[kind]()
+    certificate = {
+        "unknown": lambda: authority.certificate("127.0.0.1"),
+        "other name": lambda: authority.certificate("hooks.test"),
+        "expired": lambda: authority.certificate("127.0.0.1", past),
+        "plain": lambda: None,
+    }[kind]()
     with listening(certificate) as listener:
         error = unsent(post, trusting, listener.url(scheme="https"))
     assert error.dead
@@ -177,9 +214,13 @@ def test_a_wrong_certificate(post: Callable[..., Any], local: Site, tmp_path: Pa
     assert "certificate or its TLS is not good" in error.sentence
 
 
-def test_a_certificate_file_that_cannot_be_read(post: Callable[..., Any], local: Site, tmp_path: Path) -> None:
+def test_a_certificate_file_that_cannot_be_read(
+    post: Callable[..., Any], local: Site, tmp_path: Path
+) -> None:
     for path in (tmp_path / "none", tmp_path / "empty"):
-        (tmp_path / "empty").write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
+        (tmp_path / "empty").write_text(
+            "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
+        )
         trusting = replace(local, notices=NoticeRules(True, str(path)))
         assert f"{path} cannot be used" in unsent(post, trusting, "https://127.0.0.1:9/").sentence
 
@@ -195,13 +236,23 @@ def test_no_such_name(post: Callable[..., Any], local: Site) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     error = unsent(post, local, "http://nowhere.test/", resolve=resolve)
-    assert (error.sentence, error.dead) == ("nowhere.test cannot be found: Name or service not known", True)
+    assert (error.sentence, error.dead) == (
+        "nowhere.test cannot be found: Name or service not known",
+        True,
+    )
 
 
-@pytest.mark.parametrize("pieces", [
-    [b"\n"], [b"HTTP/1.1 200"], [b"HTTP/1.1 200 OK\r\nContent-Le"], [b"\xff" * 100], [b"SSH-2.0-OpenSSH\r\n"],
-    [b"HTTP/1.1 abc OK\r\n\r\n"],
-])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"\n"],
+        [b"HTTP/1.1 200"],
+        [b"HTTP/1.1 200 OK\r\nContent-Le"],
+        [b"\xff" * 100],
+        [b"SSH-2.0-OpenSSH\r\n"],
+        [b"HTTP/1.1 abc OK\r\n\r\n"],
+    ],
+)
 def test_what_closes_midway_or_speaks_something_else(
     post: Callable[..., Any], local: Site, pieces: list[bytes]
 ) -> None:
@@ -247,7 +298,9 @@ def test_who_says_nothing_is_given_ten_seconds(
     asked = threading.Event()
     with speaking(asked=asked) as port:
         sender = Webhooks(moved, SiteRef(local), KEY, threads, lambda: NOW)
-        send = Send(1, 17, "webhook", f"http://127.0.0.1:{port}/", 1, NOW, "a", NOW + 60, None, False, "")
+        send = Send(
+            1, 17, "webhook", f"http://127.0.0.1:{port}/", 1, NOW, "a", NOW + 60, None, False, ""
+        )
 
         def begin() -> None:
             work = Deferred.fromCoroutine(sender.send(Delivery(send, NOTICE, "physics", None)))
@@ -265,11 +318,14 @@ def test_who_says_nothing_is_given_ten_seconds(
 # ---------------------------------------------------------------- where it may not go
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "10.77.0.1", "0.0.0.0", "224.0.0.1"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "169.254.169.254", "10.77.0.1", "0.0.0.0", "224.0.0.1"]
+)
 def test_a_name_that_means_the_server_itself_is_refused_when_it_is_connected_to(
     post: Callable[..., Any], site: Site, address: str
 ) -> None:
     with listening() as listener:
+
         def resolve(_host: str, port: int, *_rest: Any) -> list[Any]:
             return [(socket.AF_INET, 0, 0, "", (address, port))]
 
@@ -279,21 +335,30 @@ def test_a_name_that_means_the_server_itself_is_refused_when_it_is_connected_to(
     assert listener.got == []
 
 
-def test_a_closed_network_is_closed_when_it_is_connected_to(post: Callable[..., Any], local: Site) -> None:
-    closed = replace(local, notices=NoticeRules(local_webhooks=True, closed_networks=("127.0.0.0/8", "fd00::/8")))
+def test_a_closed_network_is_closed_when_it_is_connected_to(
+    post: Callable[..., Any], local: Site
+) -> None:
+    closed = replace(
+        local, notices=NoticeRules(local_webhooks=True, closed_networks=("127.0.0.0/8", "fd00::/8"))
+    )
     with listening() as listener:
         error = unsent(post, closed, listener.url())
     assert "closed to webhooks" in error.sentence
     assert listener.got == []
 
 
-def test_of_several_addresses_only_the_allowed_are_tried(post: Callable[..., Any], site: Site) -> None:
+def test_of_several_addresses_only_the_allowed_are_tried(
+    post: Callable[..., Any], site: Site
+) -> None:
     asked = []
 
     def resolve(_host: str, port: int, *_rest: Any) -> list[Any]:
         asked.append(port)
-        return [(socket.AF_INET6, 0, 0, "", ("::1", port, 0, 0)), (socket.AF_INET, 0, 0, "", ("127.0.0.1", port)),
-                (socket.AF_INET, 0, 0, "", ("255.255.255.255", port))]
+        return [
+            (socket.AF_INET6, 0, 0, "", ("::1", port, 0, 0)),
+            (socket.AF_INET, 0, 0, "", ("127.0.0.1", port)),
+            (socket.AF_INET, 0, 0, "", ("255.255.255.255", port)),
+        ]
 
     with listening() as listener:
         unsent(post, site, listener.url("innocent.test"), resolve=resolve)

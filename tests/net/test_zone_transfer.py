@@ -1,4 +1,5 @@
-"""Whole zones: who gets them, what is in them, how serials rise, and a real secondary (Knot DNS) that follows."""
+"""Whole zones: who gets them, what is in them, how serials rise, and a real secondary (Knot DNS)
+that follows."""
 
 from __future__ import annotations
 
@@ -59,8 +60,11 @@ def start(reactor: Any, in_reactor: Any, pool: Pool) -> Iterator[Callable[..., D
 
 def zone(server: DnsServer, name: str) -> list[str]:
     """The lines of the zone as dig gets it, without TTLs; nothing where it is refused."""
-    lines = [line.split() for line in dig(server, name, "AXFR", "+noidnout")[1].splitlines()
-             if line and not line.startswith(";")]
+    lines = [
+        line.split()
+        for line in dig(server, name, "AXFR", "+noidnout")[1].splitlines()
+        if line and not line.startswith(";")
+    ]
     return [" ".join([line[0], *line[3:]]) for line in lines]
 
 
@@ -68,11 +72,15 @@ def furnished(tx: Tx, site: Site) -> None:
     """n4.pool with a host key, and www for it."""
     node, vcluster = member(tx, site)
     host_keys.put(tx, node.id, HostKey("ssh-ed25519", "AAAA"), order_id="1.1", salt="", now=NOW)
-    vcluster_names.put(tx, vcluster=vcluster.name, name="www", target="n4", site=site, now=NOW, actor="user:ann")
+    vcluster_names.put(
+        tx, vcluster=vcluster.name, name="www", target="n4", site=site, now=NOW, actor="user:ann"
+    )
 
 
 def serial(engine: Engine, site: Site, name: str) -> int:
-    return next(serial for zone, serial in in_transaction(engine, zones.every, site) if zone.name == name)
+    return next(
+        serial for zone, serial in in_transaction(engine, zones.every, site) if zone.name == name
+    )
 
 
 # ---------------------------------------------------------------- what is in a zone, and for whom
@@ -85,19 +93,30 @@ def test_a_secondary_gets_every_zone(start: Any, engine: Engine, secondary: Site
     pool = zone(server, "pool.cod.test")
     assert pool[0] == pool[-1]
     assert pool[0].startswith("pool.cod.test. SOA ns.cod.test. hostmaster.cod.test. ")
-    assert pool[1:-1] == ["pool.cod.test. NS ns.cod.test.", f"n4.pool.cod.test. A {address}", pool[3],
-                          "www.pool.cod.test. CNAME n4.pool.cod.test."]
+    assert pool[1:-1] == [
+        "pool.cod.test. NS ns.cod.test.",
+        f"n4.pool.cod.test. A {address}",
+        pool[3],
+        "www.pool.cod.test. CNAME n4.pool.cod.test.",
+    ]
     assert pool[3].startswith("n4.pool.cod.test. SSHFP 4 2 ")
-    assert zone(server, "cod.test")[1:-1] == ["cod.test. NS ns.cod.test.", "ns.cod.test. A 10.77.0.1",
-                                              "pool.cod.test. NS ns.cod.test."]
+    assert zone(server, "cod.test")[1:-1] == [
+        "cod.test. NS ns.cod.test.",
+        "ns.cod.test. A 10.77.0.1",
+        "pool.cod.test. NS ns.cod.test.",
+    ]
     arpa = ".".join(address.split(".")[::-1]) + ".in-addr.arpa."
     assert zone(server, "77.10.in-addr.arpa")[2:-1] == [f"{arpa} PTR n4.pool.cod.test."]
-    listed = [line.split(" PTR ")[1] for line in zone(server, "_catalog.cod.test") if " PTR " in line]
+    listed = [
+        line.split(" PTR ")[1] for line in zone(server, "_catalog.cod.test") if " PTR " in line
+    ]
     assert listed == ["cod.test.", "pool.cod.test.", "77.10.in-addr.arpa."]
     assert 'version._catalog.cod.test. TXT "2"' in zone(server, "_catalog.cod.test")
 
 
-@pytest.mark.parametrize("name", ["n4.pool.cod.test", "none.cod.test", "example.com", "10.in-addr.arpa"])
+@pytest.mark.parametrize(
+    "name", ["n4.pool.cod.test", "none.cod.test", "example.com", "10.in-addr.arpa"]
+)
 def test_what_is_no_zone_is_not_sent(start: Any, secondary: Site, name: str) -> None:
     assert zone(start(secondary), name) == []
 
@@ -111,13 +130,22 @@ def test_nobody_else_gets_a_zone(start: Any, engine: Engine, site: Site) -> None
     assert dig(server, "pool.cod.test", "AXFR", "+notcp")[0] in ("", "REFUSED")
 
 
-def test_a_large_zone_comes_in_several_messages(start: Any, engine: Engine, secondary: Site) -> None:
+def test_a_large_zone_comes_in_several_messages(
+    start: Any, engine: Engine, secondary: Site
+) -> None:
     def many(tx: Tx) -> None:
         _, vcluster = member(tx, secondary)
         for number in range(700):
-            tx.execute(t.vcluster_names.insert().values(
-                vcluster_id=vcluster.id, name=f"alias-{number:04d}", target="n4", external=False, created_at=NOW,
-                actor=""))
+            tx.execute(
+                t.vcluster_names.insert().values(
+                    vcluster_id=vcluster.id,
+                    name=f"alias-{number:04d}",
+                    target="n4",
+                    external=False,
+                    created_at=NOW,
+                    actor="",
+                )
+            )
 
     in_transaction(engine, many)
     assert len(zone(start(secondary), "pool.cod.test")) == 4 + 700
@@ -131,7 +159,9 @@ def ask(server: DnsServer, question: DNSRecord) -> list[RR]:
         return list(DNSRecord.parse(stream.read(struct.unpack("!H", stream.read(2))[0])).rr)
 
 
-def test_an_incremental_transfer_is_a_whole_one_or_nothing_new(start: Any, engine: Engine, secondary: Site) -> None:
+def test_an_incremental_transfer_is_a_whole_one_or_nothing_new(
+    start: Any, engine: Engine, secondary: Site
+) -> None:
     in_transaction(engine, furnished, secondary)
     server = start(secondary)
     now = serial(engine, secondary, "pool.cod.test")
@@ -161,14 +191,23 @@ def test_each_change_raises_its_zone_s_serial_and_no_other(engine: Engine, site:
 
     changed()
     assert changed() == set()
-    in_transaction(engine, lambda tx: vcluster_names.put(
-        tx, vcluster="pool", name="www", target="n4", site=site, now=NOW, actor=""))
+    in_transaction(
+        engine,
+        lambda tx: vcluster_names.put(
+            tx, vcluster="pool", name="www", target="n4", site=site, now=NOW, actor=""
+        ),
+    )
     assert changed() == {"pool.cod.test"}
-    in_transaction(engine, lambda tx: vcluster_names.remove(tx, vcluster="pool", name="www", site=site, now=NOW))
+    in_transaction(
+        engine,
+        lambda tx: vcluster_names.remove(tx, vcluster="pool", name="www", site=site, now=NOW),
+    )
     assert changed() == {"pool.cod.test"}
     in_transaction(engine, holding.give_back, node)
     assert changed() == {"pool.cod.test", "77.10.in-addr.arpa"}
-    in_transaction(engine, lambda tx: vclusters.delete(tx, name="pool", site=site, now=NOW, actor=""))
+    in_transaction(
+        engine, lambda tx: vclusters.delete(tx, name="pool", site=site, now=NOW, actor="")
+    )
     assert changed() == {"cod.test", "_catalog.cod.test"}
 
 
@@ -178,8 +217,17 @@ def member_of_another(tx: Tx, site: Site) -> None:
     template = tx.scalar(select(t.config_templates.c.id))
     assert group is not None
     assert template is not None
-    rows.add(tx, name="other", group_id=group, template_id=template, size=1, attributes="", lease_time=60.0,
-             subnet=site.subnets[0], now=0.0)
+    rows.add(
+        tx,
+        name="other",
+        group_id=group,
+        template_id=template,
+        size=1,
+        attributes="",
+        lease_time=60.0,
+        subnet=site.subnets[0],
+        now=0.0,
+    )
 
 
 def test_serials_never_fall(engine: Engine) -> None:
@@ -201,8 +249,13 @@ def test_another_site_file_is_a_change_and_the_same_one_is_none(engine: Engine, 
     assert in_transaction(engine, zones.every, site) == before
     more = replace(site, dns=Dns(name_servers=("10.77.0.1", "10.77.0.2", "ns.example.org")))
     in_transaction(engine, zones.configured, more, NOW + 10)
-    assert all(new > old for (_, new), (_, old) in zip(in_transaction(engine, zones.every, site), before, strict=True)
-               if old > 1)
+    assert all(
+        new > old
+        for (_, new), (_, old) in zip(
+            in_transaction(engine, zones.every, site), before, strict=True
+        )
+        if old > 1
+    )
 
 
 # ---------------------------------------------------------------- several servers
@@ -217,7 +270,10 @@ def test_all_servers_of_the_site_say_the_same(start: Any, engine: Engine, second
         assert zone(one, name) == zone(two, name) != []
         assert dig(one, "+short", name, "SOA")[1] == dig(two, "+short", name, "SOA")[1] != ""
     assert sorted(dig(one, "+short", "pool.cod.test", "NS")[1].split()) == [
-        "ns.example.org.", "ns1.cod.test.", "ns2.cod.test."]
+        "ns.example.org.",
+        "ns1.cod.test.",
+        "ns2.cod.test.",
+    ]
     assert dig(one, "+short", "ns2.cod.test")[1] == "10.77.0.2\n"
     assert dig(one, "ns3.cod.test")[0] == "NXDOMAIN"
 
@@ -225,22 +281,37 @@ def test_all_servers_of_the_site_say_the_same(start: Any, engine: Engine, second
 # ---------------------------------------------------------------- a hostile client
 
 
-def test_one_address_has_so_many_connections_and_no_more(start: Any, engine: Engine, site: Site) -> None:
+def test_one_address_has_so_many_connections_and_no_more(
+    start: Any, engine: Engine, site: Site
+) -> None:
     in_transaction(engine, member, site)
     server = start(site)
-    held = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(streams.OF_ONE_PEER)]
+    held = [
+        socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(streams.OF_ONE_PEER)
+    ]
     try:
-        with socket.create_connection(("127.0.0.1", server.port), 30) as further, pytest.raises(ConnectionError):
+        with (
+            socket.create_connection(("127.0.0.1", server.port), 30) as further,
+            pytest.raises(ConnectionError),
+        ):
             further.recv(1)
-        assert dig(server, "+short", "n4.pool.cod.test")[1].startswith("10.77."), "others' datagrams are answered"
+        assert dig(server, "+short", "n4.pool.cod.test")[1].startswith("10.77."), (
+            "others' datagrams are answered"
+        )
     finally:
         for each in held:
             each.close()
-    until(lambda: dig(server, "+tcp", "+short", "n4.pool.cod.test")[1].startswith("10.77."), "there is room again")
+    until(
+        lambda: dig(server, "+tcp", "+short", "n4.pool.cod.test")[1].startswith("10.77."),
+        "there is room again",
+    )
 
 
-def test_a_client_that_takes_no_answers_is_not_read_of(start: Any, engine: Engine, secondary: Site) -> None:
-    """Cut a client off that asks for zones without end and reads nothing: what waits for it is bounded."""
+def test_a_client_that_takes_no_answers_is_not_read_of(
+    start: Any, engine: Engine, secondary: Site
+) -> None:
+    """Cut a client off that asks for zones without end and reads nothing: what waits for it is
+    bounded."""
     in_transaction(engine, furnished, secondary)
     server = start(secondary)
     question = bytes(DNSRecord.question("pool.cod.test", "SOA").pack())
@@ -291,40 +362,78 @@ zone:
 
 
 def knot(port: int, *words: str) -> str:
-    return subprocess.run(["dig", f"-p{port}", "@127.0.0.1", "+short", "+tries=1", "+time=2", *words],
-                          capture_output=True, text=True, timeout=30, check=False).stdout
+    return subprocess.run(
+        ["dig", f"-p{port}", "@127.0.0.1", "+short", "+tries=1", "+time=2", *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    ).stdout
 
 
 @pytest.mark.slow
 def test_knot_follows_zones_that_come_and_change(
-    start: Any, engine: Engine, pool: Pool, secondary: Site, reactor: Any, in_reactor: Any, tmp_path: Path
+    start: Any,
+    engine: Engine,
+    pool: Pool,
+    secondary: Site,
+    reactor: Any,
+    in_reactor: Any,
+    tmp_path: Path,
 ) -> None:
     in_transaction(engine, furnished, secondary)
     server = start(secondary)
     port = secondary.dns.secondaries[0][1]
-    (tmp_path / "knot.conf").write_text(CONFIGURATION.format(port=port, cod=server.port, folder=tmp_path))
+    (tmp_path / "knot.conf").write_text(
+        CONFIGURATION.format(port=port, cod=server.port, folder=tmp_path)
+    )
     notifier = Notifier(reactor, pool, SiteRef(secondary), period=0.2)
     with open(tmp_path / "log", "wb") as log:
-        program = subprocess.Popen(["/usr/sbin/knotd", "-c", str(tmp_path / "knot.conf")], stderr=log, stdout=log)
+        program = subprocess.Popen(
+            ["/usr/sbin/knotd", "-c", str(tmp_path / "knot.conf")], stderr=log, stdout=log
+        )
     in_reactor(notifier.startService)
     try:
         address = dig(server, "+short", "n4.pool.cod.test")[1]
-        until(lambda: knot(port, "n4.pool.cod.test") == address, "the vcluster's zone is copied", 60)
-        until(lambda: knot(port, "-x", address.strip()) == "n4.pool.cod.test.\n", "the reverse zone is copied", 60)
+        until(
+            lambda: knot(port, "n4.pool.cod.test") == address, "the vcluster's zone is copied", 60
+        )
+        until(
+            lambda: knot(port, "-x", address.strip()) == "n4.pool.cod.test.\n",
+            "the reverse zone is copied",
+            60,
+        )
         assert knot(port, "www.pool.cod.test") == f"n4.pool.cod.test.\n{address}"
-        assert knot(port, "n4.pool.cod.test", "SSHFP") == dig(server, "+short", "n4.pool.cod.test", "SSHFP")[1]
+        assert (
+            knot(port, "n4.pool.cod.test", "SSHFP")
+            == dig(server, "+short", "n4.pool.cod.test", "SSHFP")[1]
+        )
 
-        in_transaction(engine, lambda tx: vcluster_names.put(
-            tx, vcluster="pool", name="api", target="n4", site=secondary, now=NOW, actor=""))
-        until(lambda: knot(port, "api.pool.cod.test") == f"n4.pool.cod.test.\n{address}", "it hears of a new name", 30)
+        in_transaction(
+            engine,
+            lambda tx: vcluster_names.put(
+                tx, vcluster="pool", name="api", target="n4", site=secondary, now=NOW, actor=""
+            ),
+        )
+        until(
+            lambda: knot(port, "api.pool.cod.test") == f"n4.pool.cod.test.\n{address}",
+            "it hears of a new name",
+            30,
+        )
 
         in_transaction(engine, member_of_another, secondary)
-        until(lambda: "ns.cod.test." in knot(port, "other.cod.test", "NS"), "it hears of a new zone", 30)
+        until(
+            lambda: "ns.cod.test." in knot(port, "other.cod.test", "NS"),
+            "it hears of a new zone",
+            30,
+        )
 
         in_transaction(engine, lambda tx: holding.give_back(tx, nodes.every(tx)[0]))
         until(lambda: knot(port, "n4.pool.cod.test") == "", "and of a node that has left", 30)
         until(lambda: knot(port, "-x", address.strip()) == "", "there, too", 30)
-        assert knot(port, "pool.cod.test", "SOA") == dig(server, "+short", "pool.cod.test", "SOA")[1]
+        assert (
+            knot(port, "pool.cod.test", "SOA") == dig(server, "+short", "pool.cod.test", "SOA")[1]
+        )
     finally:
         in_reactor(notifier.stopService)
         program.terminate()

@@ -1,8 +1,9 @@
-"""A VCM's service and the NMP server in one thread, on one clock, with a pipe between them: either can be killed at any
-step, as kill -9 would, and started again.
+"""A VCM's service and the NMP server in one thread, on one clock, with a pipe between them: either
+can be killed at any step, as kill -9 would, and started again.
 
-A step is whatever an outside could see: a message said or heard, the memory written, a call of the pool's, a
-transaction. Nothing here imitates either side: service, link, sessions, flows and database are the real ones.
+A step is whatever an outside could see: a message said or heard, the memory written, a call of the
+pool's, a transaction. Nothing here imitates either side: service, link, sessions, flows and
+database are the real ones.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Killed(BaseException):
 
 
 class Life:
-    """One process, from its start until it is killed: its reactor, its threads, the steps that it has taken.
+    """One process, from its start until it is killed: its reactor, its threads, the steps that it
+    has taken.
 
     kill_at  the step at which it dies, counted from 1, or its name; 0: none
     """
@@ -85,8 +87,13 @@ class Life:
     def callFromThread(self, function: Callable[..., Any], *args: Any) -> None:
         self.callLater(0, function, *args)
 
-    def callInThreadWithCallback(self, done: Callable[[bool, Any], None], function: Callable[..., Any], *args: Any,
-                                 **kwargs: Any) -> None:
+    def callInThreadWithCallback(
+        self,
+        done: Callable[[bool, Any], None],
+        function: Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         try:
             value = function(*args, **kwargs)
         except Exception:
@@ -102,7 +109,8 @@ def with_death(function: Callable[..., Any], *args: Any) -> None:
 
 
 class End:
-    """One end of a connection: the transport of the protocol here. What it writes is heard on the other, in order."""
+    """One end of a connection: the transport of the protocol here. What it writes is heard on the
+    other, in order."""
 
     def __init__(self, life: Life, protocol: Any, heard: str = "", said: str = "") -> None:
         self._life, self._protocol = life, protocol
@@ -175,7 +183,8 @@ def _verb(data: bytes) -> str:
 
 
 class Books:
-    """What a batch system remembers by itself, whatever happens to its VCM; and who wants how many nodes."""
+    """What a batch system remembers by itself, whatever happens to its VCM; and who wants how many
+    nodes."""
 
     def __init__(self) -> None:
         self.want, self.members, self.crippled = 1, dict[str, str](), set[str]()
@@ -192,7 +201,7 @@ class Toy:
         self._life.step("look")
         assert members.keys() <= self._books.members.keys()
         more = self._books.want - len(members) - coming.total()
-        leave = tuple(sorted(members)[self._books.want:]) if not coming else ()
+        leave = tuple(sorted(members)[self._books.want :]) if not coming else ()
         return Demand({ANY: max(0, more)}, leave, withdraw={"": max(0, -more)}, why="told to")
 
     def add(self, member: b.Member) -> None:
@@ -204,7 +213,7 @@ class Toy:
 
     def choose(self, reclaim: b.Reclaim, members: Any, now: float) -> list[b.Named]:
         self._life.step("choose")
-        return [b.Named(name, 5.0) for name in sorted(members)[-reclaim.count:]]
+        return [b.Named(name, 5.0) for name in sorted(members)[-reclaim.count :]]
 
     def recall(self, promised: Mapping[str, float]) -> None:
         self._books.recalled = dict(promised)
@@ -278,8 +287,15 @@ class Lab:
     def start_cod(self, kill_at: int | str = 0) -> None:
         self.cod = Life(self.clock, kill_at)
         self.server = NmpServer(
-            self.cod, Databases(self.engine, self.cod), SiteRef(self.site), "cod1", lambda factory: (),  # type: ignore[arg-type]
-            lambda transport: Shown("7", "pool", True), self.now, self._effects)
+            self.cod,
+            Databases(self.engine, self.cod),
+            SiteRef(self.site),
+            "cod1",
+            lambda factory: (),  # type: ignore[arg-type]
+            lambda transport: Shown("7", "pool", True),
+            self.now,
+            self._effects,
+        )
         with_death(self.server.startService)
 
     def _effects(self, effects: Any) -> None:
@@ -289,7 +305,9 @@ class Lab:
         life = self.vcm = Life(self.clock, kill_at)
         self._options = options
         told = Options("pool", "toy 1.0", self.state, 1.0, **options)
-        self.service = MortalService(life, life, told, Toy(self.books, life), self._connect, self.now)
+        self.service = MortalService(
+            life, life, told, Toy(self.books, life), self._connect, self.now
+        )
         self.service.life = life
         with_death(self.service.startService)
 
@@ -322,7 +340,9 @@ class Lab:
             self._due = False
             in_transaction(self.engine, self._pass)
         if not self.away:
-            assert self.books.members.keys() <= self.held("pool"), "the pool uses a node that was given away"
+            assert self.books.members.keys() <= self.held("pool"), (
+                "the pool uses a node that was given away"
+            )
 
     def _pass(self, tx: Tx) -> None:
         world.run_pass(tx, self.site, self.now())
@@ -355,11 +375,11 @@ def _held(tx: Tx, name: str) -> list[str]:
 
 
 def furnish(tx: Tx, site: Site) -> None:
-    """A site of five nodes, a group that goes first, the vcluster 'pool' of one node, and its VCM's certificate."""
+    """A site of five nodes, a group that goes first, the vcluster 'pool' of one node, and its VCM's
+    certificate."""
     world.furnish(tx, 5)
     groups.create(tx, name="top", priority=10, default_lease=None, max_lease=None, now=NOW)
     vclusters.create(tx, name="pool", size=1, template="debian", group="site", site=site, now=NOW)
     world.run_pass(tx, site, NOW)
     world.arrive(tx, NOW)
     vcms.enrol(tx, vcluster="pool", serial="7", address="", now=NOW)
-

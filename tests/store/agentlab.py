@@ -23,9 +23,11 @@ from cod.store.scheduler import requests, vclusters
 
 NOW = 1000.0
 KEY = bytes(32)
-TEMPLATE = ('<template cache="{cache}" verify="yes"><image target="disk" url="http://10.0.0.9/a.zst" size="1000000" '
-            f'sha256="{"ab" * 32}" compression="zstd"/>{{more}}'
-            '<personalise seed="nocloud"><user-data>#cloud-config</user-data></personalise></template>')
+TEMPLATE = (
+    '<template cache="{cache}" verify="yes"><image target="disk" url="http://10.0.0.9/a.zst"'
+    f' size="1000000" sha256="{"ab" * 32}" compression="zstd"/>{{more}}<personalise'
+    ' seed="nocloud"><user-data>#cloud-config</user-data></personalise></template>'
+)
 
 
 def mac(number: int, nic: int = 0) -> str:
@@ -34,10 +36,14 @@ def mac(number: int, nic: int = 0) -> str:
 
 def hardware(*macs: str, uuid: str | None = None, mib: int = 2048) -> str:
     system = f'<system uuid="{uuid}"/>' if uuid else "<system/>"
-    nics = "".join(f'<nic name="eth{n}" mac="{one}" link="up" boot="no"/>' for n, one in enumerate(macs))
-    return (f'<node version="1">{system}<firmware kind="uefi"/><memory mib="{mib}"/>'
-            f'<cpu count="1" sockets="1" arch="x86_64"/>{nics}<disk name="vda" size="4000000000" transport="virtio" '
-            'local="yes" rotational="no" removable="no"/><kernel release="6"/></node>')
+    nics = "".join(
+        f'<nic name="eth{n}" mac="{one}" link="up" boot="no"/>' for n, one in enumerate(macs)
+    )
+    return (
+        f'<node version="1">{system}<firmware kind="uefi"/><memory mib="{mib}"/><cpu count="1"'
+        f' sockets="1" arch="x86_64"/>{nics}<disk name="vda" size="4000000000" transport="virtio"'
+        ' local="yes" rotational="no" removable="no"/><kernel release="6"/></node>'
+    )
 
 
 def uuid(number: int) -> str:
@@ -62,22 +68,49 @@ class Lab:
         """A machine in some state, as if it had come there; deadlines run from now."""
         deadline = NODE_RULES[NodeState(state)].deadline
         if state != "new":
-            columns = {"attributes": hardware(mac(number)), "reported_at": self.now, "disk": Disk.CLEAN} | columns
-        return nodes.add(self.tx, name=f"node{number}", boot_mac=mac(number), now=self.now, cause="test", actor="test",
-                         state=state, deadline=None if deadline is None else self.now + deadline,
-                         power_driver="lab", **columns)
+            columns = {
+                "attributes": hardware(mac(number)),
+                "reported_at": self.now,
+                "disk": Disk.CLEAN,
+            } | columns
+        return nodes.add(
+            self.tx,
+            name=f"node{number}",
+            boot_mac=mac(number),
+            now=self.now,
+            cause="test",
+            actor="test",
+            state=state,
+            deadline=None if deadline is None else self.now + deadline,
+            power_driver="lab",
+            **columns,
+        )
 
     def mint(self, number: int, kind: str = "boot", lives: float = 300.0) -> str:
         self.minted += 1
-        secret = BootSecret(f"s{self.minted}", mac(number), kind, "10.77.1.1", KEY[:16], KEY, KEY, self.now + lives)
+        secret = BootSecret(
+            f"s{self.minted}", mac(number), kind, "10.77.1.1", KEY[:16], KEY, KEY, self.now + lives
+        )
         secrets.add(self.tx, secret)
         return secret.id
 
-    def open(self, number: int, secret: str | None = None, session: str = "", server: str = "a") -> Peer:
+    def open(
+        self, number: int, secret: str | None = None, session: str = "", server: str = "a"
+    ) -> Peer:
         """The agent connects, by default with a new boot's secret."""
-        made = BootSecret(session or f"session{number}.{self.minted}", mac(number), "session", "10.77.1.1", KEY[:16],
-                          KEY, KEY, 0.0)
-        opened = flow.open(self.tx, secret or self.mint(number), made, server, self.site, self.now).value
+        made = BootSecret(
+            session or f"session{number}.{self.minted}",
+            mac(number),
+            "session",
+            "10.77.1.1",
+            KEY[:16],
+            KEY,
+            KEY,
+            0.0,
+        )
+        opened = flow.open(
+            self.tx, secret or self.mint(number), made, server, self.site, self.now
+        ).value
         assert isinstance(opened, flow.Opened)
         return opened.peer
 
@@ -104,7 +137,9 @@ class Lab:
     def failed(self, peer: Peer, order_id: str, reason: str = "no disk") -> Result:
         return progress.failed(self.tx, peer, order_id, reason, self.site, self.now)
 
-    def progress(self, peer: Peer, order_id: str, done: int, total: int = 100, phase: str = "write") -> None:
+    def progress(
+        self, peer: Peer, order_id: str, done: int, total: int = 100, phase: str = "write"
+    ) -> None:
         progress.progress(self.tx, peer, order_id, phase, done, total, 5.0, self.site, self.now)
 
     def tick(self, seconds: float = 0.0) -> None:
@@ -114,36 +149,79 @@ class Lab:
             flow.held(self.tx, server, self.now)
         deadlines.run(self.tx, self.site, self.now)
 
-    def template(self, cache: str = "no", more: str = "", revision: int = 1, document: str = TEMPLATE) -> int:
-        row = {"name": "debian", "revision": revision, "document": document.format(cache=cache, more=more),
-               "digest": "0" * 64, "created_at": 0.0}
-        return int(self.tx.execute(insert(t.config_templates).values(**row)).inserted_primary_key[0])
+    def template(
+        self, cache: str = "no", more: str = "", revision: int = 1, document: str = TEMPLATE
+    ) -> int:
+        row = {
+            "name": "debian",
+            "revision": revision,
+            "document": document.format(cache=cache, more=more),
+            "digest": "0" * 64,
+            "created_at": 0.0,
+        }
+        return int(
+            self.tx.execute(insert(t.config_templates).values(**row)).inserted_primary_key[0]
+        )
 
     def vcluster(self, template_id: int, group: str = "physics", name: str = "vc") -> Vcluster:
         owner = groups.ensure(self.tx, group, 0.0)
-        made = vclusters.add(self.tx, name=name, group_id=owner.id, template_id=template_id, size=1, attributes="",
-                             lease_time=1e6, subnet=self.site.subnets[0], now=self.now)
+        made = vclusters.add(
+            self.tx,
+            name=name,
+            group_id=owner.id,
+            template_id=template_id,
+            size=1,
+            attributes="",
+            lease_time=1e6,
+            subnet=self.site.subnets[0],
+            now=self.now,
+        )
         assert made is not None
         return made
 
     def assign(self, number: int, vcluster: Vcluster, template_id: int | None = None) -> Node:
         """Give a node of the reserve to a vcluster, as the manager does."""
-        request = requests.add(self.tx, vcluster_id=vcluster.id, kind="create", priority=0, now=self.now,
-                               tuples=[RequestTuple(1, "", template_id or vcluster.template_id)])
-        held = holding.take(self.tx, self.node(number), vcluster=vcluster, request_id=request.id,
-                            template_id=template_id or vcluster.template_id, hostname="n1", now=self.now)
+        request = requests.add(
+            self.tx,
+            vcluster_id=vcluster.id,
+            kind="create",
+            priority=0,
+            now=self.now,
+            tuples=[RequestTuple(1, "", template_id or vcluster.template_id)],
+        )
+        held = holding.take(
+            self.tx,
+            self.node(number),
+            vcluster=vcluster,
+            request_id=request.id,
+            template_id=template_id or vcluster.template_id,
+            hostname="n1",
+            now=self.now,
+        )
         wanted = holding.assignment(self.tx, held)
         assert wanted is not None
-        return transitions.apply(self.tx, held, lifecycle.assign(held, wanted), now=self.now, actor="test",
-                                 policy=self.site.policy)
+        return transitions.apply(
+            self.tx,
+            held,
+            lifecycle.assign(held, wanted),
+            now=self.now,
+            actor="test",
+            policy=self.site.policy,
+        )
 
     def install(self, number: int) -> Any:
         i = t.install_images.c
-        return self.tx.execute(select(i.state, i.generation).where(i.node_id == self.node(number).id)).one_or_none()
+        return self.tx.execute(
+            select(i.state, i.generation).where(i.node_id == self.node(number).id)
+        ).one_or_none()
 
     def events(self, number: int) -> list[str]:
         return [row["event"] for row in nodes.history(self.tx, self.node(number).id)]
 
     def wishes(self, number: int) -> list[str]:
         c = t.power_actions.c
-        return list(self.tx.scalars(select(c.desired).where(c.node_id == self.node(number).id).order_by(c.id)))
+        return list(
+            self.tx.scalars(
+                select(c.desired).where(c.node_id == self.node(number).id).order_by(c.id)
+            )
+        )

@@ -19,16 +19,38 @@ from tests.store.manager_world import OWNER, add_node, add_template, arrive, che
 
 GIB = '<requires><memory><mib equal="{}"/></memory></requires>'
 NOW = 130.0  # when everything is due
-EVERY_KIND = ["warn vcluster", "drain vcluster", "expire vcluster", "end vcluster", "grant request", "ease reclaim",
-              "seize by reclaim", "take for request", "tell requests why not", "wake nodes", "put nodes to sleep"]
+EVERY_KIND = [
+    "warn vcluster",
+    "drain vcluster",
+    "expire vcluster",
+    "end vcluster",
+    "grant request",
+    "ease reclaim",
+    "seize by reclaim",
+    "take for request",
+    "tell requests why not",
+    "wake nodes",
+    "put nodes to sleep",
+]
 
 
 def ruled(site: Site) -> Site:
     """The site with rules that let much happen in little time."""
-    policy = replace(site.policy, inertia=10.0, reclaim_grace=20.0, drain_grace=30.0, lease_warnings=(1000.0,),
-                     default_lease=1e6)
-    return replace(site, policy=policy, energy=Energy(manage=True, warm_low=1, warm_high=2, idle_time=50.0,
-                                                      wake_time=100.0, wake_step=10.0))
+    policy = replace(
+        site.policy,
+        inertia=10.0,
+        reclaim_grace=20.0,
+        drain_grace=30.0,
+        lease_warnings=(1000.0,),
+        default_lease=1e6,
+    )
+    return replace(
+        site,
+        policy=policy,
+        energy=Energy(
+            manage=True, warm_low=1, warm_high=2, idle_time=50.0, wake_time=100.0, wake_step=10.0
+        ),
+    )
 
 
 def calm(site: Site) -> Site:
@@ -36,10 +58,21 @@ def calm(site: Site) -> Site:
     return replace(site, energy=Energy())
 
 
-def want(tx: Tx, site: Site, name: str, size: int, mib: int, now: float, group: str = "low", **rest: Any) -> int:
+def want(
+    tx: Tx, site: Site, name: str, size: int, mib: int, now: float, group: str = "low", **rest: Any
+) -> int:
     """A vcluster that waits for nodes with so much memory; its id."""
-    made = owner_flows.create(tx, name=name, size=size, template="debian", group=group, attributes=GIB.format(mib),
-                              site=site, now=now, **rest)
+    made = owner_flows.create(
+        tx,
+        name=name,
+        size=size,
+        template="debian",
+        group=group,
+        attributes=GIB.format(mib),
+        site=site,
+        now=now,
+        **rest,
+    )
     return int(made.value[0].vcluster.id)
 
 
@@ -79,7 +112,11 @@ def build(tx: Tx, site: Site) -> None:
     want(tx, site, "winner8", 2, 8192, 100.0, "high")
     want(tx, site, "winner24", 2, 24576, 100.0, "high")
     run_pass(tx, calm(site), 100.0)  # takes two nodes of each, which nobody gives back until 120
-    tx.execute(update(t.reclaims).where(t.reclaims.c.vcluster_id == vcluster_id(tx, "loser24")).values(deadline=160.0))
+    tx.execute(
+        update(t.reclaims)
+        .where(t.reclaims.c.vcluster_id == vcluster_id(tx, "loser24"))
+        .values(deadline=160.0)
+    )
     add_node(tx, 34, mib=24576)  # one of the two need not be given back
     _come_to(tx, "warned", expires_at=NOW + 500.0, warned=None)
     _come_to(tx, "drains", expires_at=NOW - 5.0, warned=0.0)
@@ -92,7 +129,8 @@ def build(tx: Tx, site: Site) -> None:
 
 
 def contended(tx: Tx, site: Site, wanted: int = 2, **rest_: Any) -> Reclaim:
-    """loser has created with 1 and has 4 nodes of the same type, winner wants some of them: the reclaim at 100."""
+    """loser has created with 1 and has 4 nodes of the same type, winner wants some of them: the
+    reclaim at 100."""
     people(tx)
     for number in range(4):
         add_node(tx, number)
@@ -123,13 +161,18 @@ def _come_to(tx: Tx, name: str, **columns: Any) -> None:
 def everything(engine: Engine, *, but: tuple[str, ...] = ("claims",)) -> dict[str, list[Any]]:
     """All rows of all tables."""
     with engine.begin() as tx:
-        return {table.name: sorted(map(tuple, tx.execute(select(table))), key=repr)
-                for table in tables.metadata.sorted_tables if table.name not in but}
+        return {
+            table.name: sorted(map(tuple, tx.execute(select(table))), key=repr)
+            for table in tables.metadata.sorted_tables
+            if table.name not in but
+        }
 
 
 def summary(tx: Tx) -> dict[str, tuple[str, int, int]]:
     """Each vcluster's state, its size, and how many nodes it holds, by name."""
-    rows = tx.execute(select(t.vclusters.c.name, t.vclusters.c.state, t.vclusters.c.size, t.vclusters.c.id))
+    rows = tx.execute(
+        select(t.vclusters.c.name, t.vclusters.c.state, t.vclusters.c.size, t.vclusters.c.id)
+    )
     return {name: (state, size, vclusters.held(tx, one)) for name, state, size, one in rows}
 
 
@@ -138,7 +181,8 @@ class Killed(Exception):
 
 
 def killed_at(engine: Engine, step: Any, statement: int, **arguments: Any) -> bool:
-    """Run a flow that dies before its statement of that number; False when it has fewer and went through."""
+    """Run a flow that dies before its statement of that number; False when it has fewer and went
+    through."""
     seen = 0
 
     def count(*_: Any) -> None:

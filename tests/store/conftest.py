@@ -1,4 +1,5 @@
-"""Store and flow tests run on both databases: SQLite, and a private MariaDB server that is started once a run."""
+"""Store and flow tests run on both databases: SQLite, and a private MariaDB server that is started
+once a run."""
 
 from __future__ import annotations
 

@@ -16,7 +16,10 @@ from cod.store.engine import Tx, new_id
 from cod.store.nodes import nodes, types
 from cod.store.people import groups
 
-REPORT = '<node><disk local="yes" size="4000000000" /><firmware kind="bios" /><memory mib="{mib}" /></node>'
+REPORT = (
+    '<node><disk local="yes" size="4000000000" /><firmware kind="bios" /><memory mib="{mib}"'
+    " /></node>"
+)
 DOCUMENT = '<template{cache}><image target="disk" name="debian"/></template>'
 OWNER = "user:ann"
 MOVING = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT)
@@ -25,15 +28,32 @@ MOVING = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT)
 def add_template(tx: Tx, name: str = "debian", cache: bool = False, revision: int = 1) -> int:
     """A template that fits every node; its id."""
     document = DOCUMENT.format(cache=' cache="yes"' if cache else "")
-    return new_id(tx.execute(insert(t.config_templates).values(
-        name=name, revision=revision, document=document, digest="0" * 64, created_at=0.0)))
+    return new_id(
+        tx.execute(
+            insert(t.config_templates).values(
+                name=name, revision=revision, document=document, digest="0" * 64, created_at=0.0
+            )
+        )
+    )
 
 
 def add_node(tx: Tx, number: int, state: str = "inactive", mib: int = 4096, **columns: Any) -> Node:
     """A clean node with a power switch."""
-    values = {"disk": Disk.CLEAN, "power_driver": "lab", "type_id": types.of(tx, REPORT.format(mib=mib), 0.0).id}
-    return nodes.add(tx, name=f"node{number}", boot_mac=f"52:54:00:00:{number >> 8:02x}:{number & 255:02x}", now=0.0,
-                     cause="test", actor="test", state=state, **values | columns)
+    values = {
+        "disk": Disk.CLEAN,
+        "power_driver": "lab",
+        "type_id": types.of(tx, REPORT.format(mib=mib), 0.0).id,
+    }
+    return nodes.add(
+        tx,
+        name=f"node{number}",
+        boot_mac=f"52:54:00:00:{number >> 8:02x}:{number & 255:02x}",
+        now=0.0,
+        cause="test",
+        actor="test",
+        state=state,
+        **values | columns,
+    )
 
 
 def furnish(tx: Tx, count: int) -> None:
@@ -56,7 +76,8 @@ def run_pass(tx: Tx, site: Site, now: float, owner: str = "a") -> list[str]:
 
 
 def rest(tx: Tx, site: Site, now: float, owner: str = "a", step: float = 400.0) -> float:
-    """Passes and arrivals, `step` seconds apart, until nothing is left to do, twice over; when that was."""
+    """Passes and arrivals, `step` seconds apart, until nothing is left to do, twice over; when that
+    was."""
     quiet = 0
     for turn in range(20):
         arrive(tx, now + turn * step)
@@ -73,7 +94,8 @@ def planned(tx: Tx, site: Site, now: float) -> list[act_flows.Act]:
 
 
 def arrive(tx: Tx, now: float, name: str | None = None) -> None:
-    """Every node (or the one) that is on its way gets there: primed and booted, or wiped and back in the reserve."""
+    """Every node (or the one) that is on its way gets there: primed and booted, or wiped and back
+    in the reserve."""
     for node in nodes.every(tx):
         if name in (None, node.name):
             _arrive(tx, node, now)
@@ -117,15 +139,21 @@ def check_world(tx: Tx) -> None:
         installs = tx.scalar(select(func.count()).where(t.install_images.c.node_id == node.id))
         held = int(node.vcluster_id is not None)
         assert (bindings, rights, installs) == (held, held, held), node
-        assert (node.request_id is not None, node.template_id is not None, node.hostname is not None) == (held,) * 3
+        assert (
+            node.request_id is not None,
+            node.template_id is not None,
+            node.hostname is not None,
+        ) == (held,) * 3
         if node.state in (NodeState.INACTIVE, NodeState.OFF):
             assert not held
             assert node.disk in (Disk.CLEAN, Disk.CACHED, Disk.FOREIGN), "a dirty node looks free"
         if node.state in (NodeState.PRIME, NodeState.BOOT, NodeState.ACTIVE):
             assert held
     for vcluster_id, hostname, count in tx.execute(
-            select(t.nodes.c.vcluster_id, t.nodes.c.hostname, func.count()).where(t.nodes.c.vcluster_id.is_not(None))
-            .group_by(t.nodes.c.vcluster_id, t.nodes.c.hostname)):
+        select(t.nodes.c.vcluster_id, t.nodes.c.hostname, func.count())
+        .where(t.nodes.c.vcluster_id.is_not(None))
+        .group_by(t.nodes.c.vcluster_id, t.nodes.c.hostname)
+    ):
         assert count == 1, f"{count} nodes of vcluster {vcluster_id} are called {hostname}"
     for row in tx.execute(select(t.vclusters).where(t.vclusters.c.state == "active")):
         _check_vcluster(tx, row)
@@ -133,11 +161,21 @@ def check_world(tx: Tx) -> None:
 
 def _check_vcluster(tx: Tx, row: Any) -> None:
     held = tx.scalar(select(func.count()).where(t.nodes.c.vcluster_id == row.id)) or 0
-    missing = tx.scalar(
-        select(func.sum(t.request_tuples.c["count"])).join_from(t.node_requests, t.request_tuples)
-        .where(t.node_requests.c.vcluster_id == row.id, t.node_requests.c.state == "pending",
-               t.node_requests.c.kind == "replace")) or 0
-    assert held + missing == row.size, f"vcluster {row.name}: {held} nodes, {missing} to come, size {row.size}"
+    missing = (
+        tx.scalar(
+            select(func.sum(t.request_tuples.c["count"]))
+            .join_from(t.node_requests, t.request_tuples)
+            .where(
+                t.node_requests.c.vcluster_id == row.id,
+                t.node_requests.c.state == "pending",
+                t.node_requests.c.kind == "replace",
+            )
+        )
+        or 0
+    )
+    assert held + missing == row.size, (
+        f"vcluster {row.name}: {held} nodes, {missing} to come, size {row.size}"
+    )
 
 
 def in_tx(engine: Engine, step: Any, *args: Any, **kwargs: Any) -> Any:

@@ -27,7 +27,8 @@ DOCUMENT = '<template name="t"><image target="disk" name="none"/></template>'
 
 
 def furnished(tx: Tx) -> dict[str, int]:
-    """Two groups, each with a vcluster of one node, an image and a template; the site has some too. Ids by name."""
+    """Two groups, each with a vcluster of one node, an image and a template; the site has some too.
+    Ids by name."""
     ids = {}
     for name in ("red", "blue"):
         group = ids[name] = groups.add(tx, name, NOW).id
@@ -40,27 +41,66 @@ def furnished(tx: Tx) -> dict[str, int]:
 
 def software(tx: Tx, name: str, group: int | None) -> None:
     owner = "" if group is None else name
-    images.add(tx, name=full(owner, f"{name}-image"), group_id=group, state="ready", format="raw", created_at=NOW)
-    templates.add(tx, name=full(owner, f"{name}-template"), revision=1, group_id=group, document=DOCUMENT,
-                  digest="0" * 64, created_at=NOW)
+    images.add(
+        tx,
+        name=full(owner, f"{name}-image"),
+        group_id=group,
+        state="ready",
+        format="raw",
+        created_at=NOW,
+    )
+    templates.add(
+        tx,
+        name=full(owner, f"{name}-template"),
+        revision=1,
+        group_id=group,
+        document=DOCUMENT,
+        digest="0" * 64,
+        created_at=NOW,
+    )
 
 
 def a_vcluster(tx: Tx, name: str, group: int) -> int:
     own = full(groups.prefix(tx, group), f"of-{name}")
     template = templates.find(tx, own) or templates.add(
-        tx, name=own, revision=1, group_id=group, document=DOCUMENT, digest="0" * 64, created_at=NOW)
-    made = vclusters.add(tx, name=name, group_id=group, template_id=template.id, size=1, attributes="", lease_time=60.0,
-                         subnet=SUBNET, now=NOW)
+        tx, name=own, revision=1, group_id=group, document=DOCUMENT, digest="0" * 64, created_at=NOW
+    )
+    made = vclusters.add(
+        tx,
+        name=name,
+        group_id=group,
+        template_id=template.id,
+        size=1,
+        attributes="",
+        lease_time=60.0,
+        subnet=SUBNET,
+        now=NOW,
+    )
     assert made is not None
-    requests.add(tx, vcluster_id=made.id, kind="create", priority=0, now=NOW, key=None,
-                 tuples=[RequestTuple(1, "", template.id)])
+    requests.add(
+        tx,
+        vcluster_id=made.id,
+        kind="create",
+        priority=0,
+        now=NOW,
+        key=None,
+        tuples=[RequestTuple(1, "", template.id)],
+    )
     return made.id
 
 
 def a_node(tx: Tx, name: str, vcluster: int, group: int) -> None:
     mac = f"52:54:00:00:00:{group % 256:02x}"
-    node = nodes.add(tx, name=name, boot_mac=mac, now=NOW, cause="", actor="test", vcluster_id=vcluster,
-                     state=NodeState.ACTIVE)
+    node = nodes.add(
+        tx,
+        name=name,
+        boot_mac=mac,
+        now=NOW,
+        cause="",
+        actor="test",
+        vcluster_id=vcluster,
+        state=NodeState.ACTIVE,
+    )
     tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=group, right="use"))
 
 
@@ -72,9 +112,15 @@ def test_each_kind_of_thing_is_found_with_its_group(tx: Tx) -> None:
     ids = furnished(tx)
     reds = Owned(frozenset({ids["red"]}))
     request = requests.every(tx, vcluster_id=ids["red-cluster"])[0].id
-    for kind, key in (("group", "red"), ("vcluster", "red-cluster"), ("node", "red-node"),
-                      ("image", "red/red-image"), ("template", "red/red-template"), ("template", "red/red-template@1"),
-                      ("request", str(request))):
+    for kind, key in (
+        ("group", "red"),
+        ("vcluster", "red-cluster"),
+        ("node", "red-node"),
+        ("image", "red/red-image"),
+        ("template", "red/red-template"),
+        ("template", "red/red-template@1"),
+        ("request", str(request)),
+    ):
         assert access.owned(tx, kind, key) == reds, kind
         assert access.owned(tx, kind, "0") is None, kind
     assert access.owned(tx, "image", "site-image") == Owned(shared=True)
@@ -83,13 +129,26 @@ def test_each_kind_of_thing_is_found_with_its_group(tx: Tx) -> None:
 
 
 ODD = ("", "-1", "1e3", "\uff19", "9" * 40, "1 or 1=1", "%", "red-cluster' --")
-KINDS = ("group", "vcluster", "node", "image", "template", "request", "reclaim", "notice", "upload", "user",
-         "invitation")
+KINDS = (
+    "group",
+    "vcluster",
+    "node",
+    "image",
+    "template",
+    "request",
+    "reclaim",
+    "notice",
+    "upload",
+    "user",
+    "invitation",
+)
 
 
 def test_odd_names_are_nobodys(tx: Tx) -> None:
     furnished(tx)
-    assert [(kind, key) for kind in KINDS for key in ODD if access.owned(tx, kind, key) is not None] == []
+    assert [
+        (kind, key) for kind in KINDS for key in ODD if access.owned(tx, kind, key) is not None
+    ] == []
 
 
 def test_a_name_that_is_used_again_is_its_new_owners(tx: Tx) -> None:
@@ -97,7 +156,8 @@ def test_a_name_that_is_used_again_is_its_new_owners(tx: Tx) -> None:
     before = vclusters.get(tx, ids["red-cluster"])
     assert before is not None
     vclusters.end(tx, before, NOW)
-    assert access.owned(tx, "vcluster", "red-cluster") == Owned(frozenset({ids["red"]}))  # its history is still theirs
+    # its history is still theirs
+    assert access.owned(tx, "vcluster", "red-cluster") == Owned(frozenset({ids["red"]}))
     a_vcluster(tx, "red-cluster", ids["blue"])
     assert access.owned(tx, "vcluster", "red-cluster") == Owned(frozenset({ids["blue"]}))
 
@@ -110,7 +170,10 @@ def test_lists_are_narrowed_to_what_a_group_owns_and_the_site_shares(tx: Tx) -> 
     assert [row.vcluster for row in views.request_list(tx, groups=only)] == ["red-cluster"]
     assert [row.name for row in image_flows.every(tx, only)] == ["red/red-image", "site-image"]
     assert [row.name for row in templates.newest(tx, only)] == [
-        "red/of-red-cluster", "red/red-template", "site-template"]
+        "red/of-red-cluster",
+        "red/red-template",
+        "site-template",
+    ]
     assert [row.name for row in group_flows.every(tx, only)] == ["red"]
     assert views.node_list(tx, groups=frozenset()) == []
     assert len(views.node_list(tx)) == 2
@@ -119,8 +182,10 @@ def test_lists_are_narrowed_to_what_a_group_owns_and_the_site_shares(tx: Tx) -> 
 def test_a_flow_runs_only_with_every_right(tx: Tx) -> None:
     ids = furnished(tx)
     ran: list[Any] = []
-    wanted = [RequiredRight(Right.USE, "vcluster", "red-cluster"), RequiredRight(Right.SEE, "template",
-                                                                                 "blue/blue-template")]
+    wanted = [
+        RequiredRight(Right.USE, "vcluster", "red-cluster"),
+        RequiredRight(Right.SEE, "template", "blue/blue-template"),
+    ]
     with pytest.raises(Refused, match="there is no template 'blue/blue-template'"):
         guarded(tx, flow=ran.append, who=member(ids["red"]), claims=wanted)
     with pytest.raises(Refused, match="there is no vcluster 'red-cluster'"):
@@ -136,6 +201,13 @@ def test_what_is_another_groups_reads_as_what_is_not_there(tx: Tx) -> None:
     sentences = []
     for name in ("blue-image", "no-image"):
         with pytest.raises(Refused) as refused:
-            guarded(tx, flow=lambda tx: None, who=member(ids["red"]), claims=[RequiredRight(Right.USE, "image", name)])
-        sentences.append((refused.value.code, refused.value.field, refused.value.sentence.replace(name, "")))
+            guarded(
+                tx,
+                flow=lambda tx: None,
+                who=member(ids["red"]),
+                claims=[RequiredRight(Right.USE, "image", name)],
+            )
+        sentences.append(
+            (refused.value.code, refused.value.field, refused.value.sentence.replace(name, ""))
+        )
     assert sentences[0] == sentences[1]

@@ -1,4 +1,5 @@
-"""Every kind of act that a plan is cut into: it looks at its rows again, does its work once, and can be cut short."""
+"""Every kind of act that a plan is cut into: it looks at its rows again, does its work once, and
+can be cut short."""
 
 from __future__ import annotations
 
@@ -42,10 +43,19 @@ pytestmark = pytest.mark.slow
 
 LATER = NOW + 1.0
 END = {
-    "warned": ("active", 1, 1), "drains": ("ended", 1, 0), "expires": ("ended", 1, 0), "ends": ("ended", 1, 0),
-    "granted": ("active", 1, 1), "huge": ("ended", 60, 0), "loser8": ("active", 2, 2), "winner8": ("active", 2, 2),
-    "loser16": ("active", 2, 2), "winner16": ("active", 1, 1), "loser24": ("active", 3, 3),
-    "winner24": ("active", 2, 2)}
+    "warned": ("active", 1, 1),
+    "drains": ("ended", 1, 0),
+    "expires": ("ended", 1, 0),
+    "ends": ("ended", 1, 0),
+    "granted": ("active", 1, 1),
+    "huge": ("ended", 60, 0),
+    "loser8": ("active", 2, 2),
+    "winner8": ("active", 2, 2),
+    "loser16": ("active", 2, 2),
+    "winner16": ("active", 1, 1),
+    "loser24": ("active", 3, 3),
+    "winner24": ("active", 2, 2),
+}
 
 
 @pytest.fixture
@@ -87,7 +97,9 @@ def test_a_pass_has_something_of_every_kind_to_do(acts: dict[str, flow.Act]) -> 
     assert list(acts) == EVERY_KIND
 
 
-def test_from_there_the_site_comes_to_rest(engine: Engine, busy: Site, acts: dict[str, flow.Act]) -> None:
+def test_from_there_the_site_comes_to_rest(
+    engine: Engine, busy: Site, acts: dict[str, flow.Act]
+) -> None:
     with engine.begin() as tx:
         rest(tx, busy, NOW, step=40.0)
         assert summary(tx) == END
@@ -125,8 +137,11 @@ def test_a_manager_killed_between_any_two_statements_has_done_nothing(
         assert summary(tx) == END
 
 
-def test_an_act_that_is_run_again_does_its_work_once(engine: Engine, acts: dict[str, flow.Act]) -> None:
-    """Nobody knows whether a commit was done whose answer is lost: the flow is run again with the same arguments."""
+def test_an_act_that_is_run_again_does_its_work_once(
+    engine: Engine, acts: dict[str, flow.Act]
+) -> None:
+    """Nobody knows whether a commit was done whose answer is lost: the flow is run again with the
+    same arguments."""
     own = claim(engine)
     for act in acts.values():
         in_tx(engine, act.flow, claim=own, now=NOW)
@@ -135,8 +150,11 @@ def test_an_act_that_is_run_again_does_its_work_once(engine: Engine, acts: dict[
         assert everything(engine) == once, act.name
 
 
-def test_two_managers_never_apply_two_plans_at_once(engine: Engine, acts: dict[str, flow.Act]) -> None:
-    """The one that lost the claim in the middle of its pass does nothing more, whatever is next in its plan."""
+def test_two_managers_never_apply_two_plans_at_once(
+    engine: Engine, acts: dict[str, flow.Act]
+) -> None:
+    """The one that lost the claim in the middle of its pass does nothing more, whatever is next in
+    its plan."""
     slow = claim(engine)
     quick = claim(engine, "b", NOW + 20.0)
     assert quick.generation > slow.generation
@@ -150,13 +168,16 @@ def test_two_managers_never_apply_two_plans_at_once(engine: Engine, acts: dict[s
     in_tx(engine, check_world)
 
 
-def test_nobody_takes_the_claim_over_while_an_act_is_under_way(engine: Engine, acts: dict[str, flow.Act]) -> None:
+def test_nobody_takes_the_claim_over_while_an_act_is_under_way(
+    engine: Engine, acts: dict[str, flow.Act]
+) -> None:
     """Between an act's look at the claim and its commit no other server can become the manager."""
     own = claim(engine)
     for act in acts.values():
         with engine.begin() as tx:
             act.flow(tx, claim=own, now=NOW)
-            if engine.dialect.name == "sqlite":  # one writer at a time: the other does not even begin
+            # one writer at a time: the other does not even begin
+            if engine.dialect.name == "sqlite":
                 with pytest.raises(sqlite3.OperationalError, match="locked"):
                     sqlite3.connect(engine.url.database or "", timeout=0).execute("BEGIN IMMEDIATE")
             else:
@@ -164,11 +185,13 @@ def test_nobody_takes_the_claim_over_while_an_act_is_under_way(engine: Engine, a
                     other.exec_driver_sql("SET innodb_lock_wait_timeout=0")
                     with pytest.raises(OperationalError, match="Lock wait timeout"):
                         plan_flow.hold(other, "b", NOW + 100.0, 20.0)
-                    other.invalidate()  # nobody else shall get a connection that does not wait for locks
+                    # nobody else shall get a connection that does not wait for locks
+                    other.invalidate()
             tx.rollback()
 
 
-# ---------------------------------------------------------------- rows that change between snapshot and act
+# ---------------------------------------------------------------- rows that change between snapshot
+# and act
 
 
 def release(tx: Tx, site: Site, name: str, count: int = 2) -> None:
@@ -180,12 +203,15 @@ def release(tx: Tx, site: Site, name: str, count: int = 2) -> None:
 
 
 def release_others(tx: Tx, site: Site, name: str) -> None:
-    """The owner gives back two nodes that stand elsewhere, and so are not of the kind that is taken."""
+    """The owner gives back two nodes that stand elsewhere, and so are not of the kind that is
+    taken."""
     row = tx.execute(select(t.vclusters).where(t.vclusters.c.name == name)).one()
     kept = set(tx.scalars(select(t.reservations.c.node_id)))
     for node in nodes.every(tx, vcluster_id=row.id):
         if node.id not in kept:
-            node_flows.change(tx, name=node.name, site=site, now=1.0, actor="user:root", block="elsewhere")
+            node_flows.change(
+                tx, name=node.name, site=site, now=1.0, actor="user:root", block="elsewhere"
+            )
     release(tx, site, name)
 
 
@@ -222,14 +248,29 @@ def shift(tx: Tx, site: Site, name: str) -> None:
         node_flows.change(tx, name=node.name, site=site, now=1.0, actor="user:root", block="b1")
 
 
-@pytest.mark.parametrize(("kind", "trouble", "name"), [
-    ("grant request", reset, ""), ("grant request", shift, ""), ("take for request", release, "loser16"),
-    ("take for request", promote, ""), ("take for request", assign, "loser16"), ("take for request", shift, ""),
-    ("take for request", withdraw, "loser16"), ("wake nodes", reset, ""), ("put nodes to sleep", reset, ""),
-    ("wake nodes", shift, ""), ("put nodes to sleep", shift, ""),
-])
+@pytest.mark.parametrize(
+    ("kind", "trouble", "name"),
+    [
+        ("grant request", reset, ""),
+        ("grant request", shift, ""),
+        ("take for request", release, "loser16"),
+        ("take for request", promote, ""),
+        ("take for request", assign, "loser16"),
+        ("take for request", shift, ""),
+        ("take for request", withdraw, "loser16"),
+        ("wake nodes", reset, ""),
+        ("put nodes to sleep", reset, ""),
+        ("wake nodes", shift, ""),
+        ("put nodes to sleep", shift, ""),
+    ],
+)
 def test_an_act_whose_rows_have_changed_is_stale(
-    engine: Engine, busy: Site, acts: dict[str, flow.Act], kind: str, trouble: Callable[..., None], name: str
+    engine: Engine,
+    busy: Site,
+    acts: dict[str, flow.Act],
+    kind: str,
+    trouble: Callable[..., None],
+    name: str,
 ) -> None:
     own = claim(engine)
     in_tx(engine, trouble, busy, name)
@@ -239,15 +280,28 @@ def test_an_act_whose_rows_have_changed_is_stale(
     assert everything(engine) == before
 
 
-@pytest.mark.parametrize(("kind", "trouble", "name"), [
-    ("grant request", withdraw, "granted"), ("take for request", withdraw, "winner16"),
-    ("ease reclaim", withdraw, "winner24"), ("seize by reclaim", withdraw, "winner8"),
-    ("warn vcluster", extend, "warned"), ("drain vcluster", extend, "drains"), ("expire vcluster", extend, "expires"),
-    ("expire vcluster", withdraw, "expires"), ("warn vcluster", withdraw, "warned"),
-    ("drain vcluster", withdraw, "drains"),
-])
+@pytest.mark.parametrize(
+    ("kind", "trouble", "name"),
+    [
+        ("grant request", withdraw, "granted"),
+        ("take for request", withdraw, "winner16"),
+        ("ease reclaim", withdraw, "winner24"),
+        ("seize by reclaim", withdraw, "winner8"),
+        ("warn vcluster", extend, "warned"),
+        ("drain vcluster", extend, "drains"),
+        ("expire vcluster", extend, "expires"),
+        ("expire vcluster", withdraw, "expires"),
+        ("warn vcluster", withdraw, "warned"),
+        ("drain vcluster", withdraw, "drains"),
+    ],
+)
 def test_an_act_that_is_not_needed_any_more_does_nothing(
-    engine: Engine, busy: Site, acts: dict[str, flow.Act], kind: str, trouble: Callable[..., None], name: str
+    engine: Engine,
+    busy: Site,
+    acts: dict[str, flow.Act],
+    kind: str,
+    trouble: Callable[..., None],
+    name: str,
 ) -> None:
     own = claim(engine)
     in_tx(engine, trouble, busy, name)
@@ -260,7 +314,8 @@ def test_an_act_that_is_not_needed_any_more_does_nothing(
 def test_nothing_is_seized_that_may_not_be_taken_any_more(
     engine: Engine, busy: Site, acts: dict[str, flow.Act], trouble: Callable[..., None], left: int
 ) -> None:
-    """Seize nothing of a vcluster that has one node more than its creation size now, or a priority as high."""
+    """Seize nothing of a vcluster that has one node more than its creation size now, or a priority
+    as high."""
     own = claim(engine)
     in_tx(engine, trouble, busy, "loser8")
     done = in_tx(engine, acts["seize by reclaim"].flow, claim=own, now=LATER).value
@@ -268,16 +323,23 @@ def test_nothing_is_seized_that_may_not_be_taken_any_more(
     with engine.begin() as tx:
         check_world(tx)
         assert summary(tx)["loser8"] == ("active", left - done, left - done)
-        state = tx.execute(select(t.reclaims.c.state, t.reclaims.c.given).order_by(t.reclaims.c.id)).first()
-        assert tuple(state or ()) == (("done", 1) if trouble is release_others else ("cancelled", 0))
+        state = tx.execute(
+            select(t.reclaims.c.state, t.reclaims.c.given).order_by(t.reclaims.c.id)
+        ).first()
+        assert tuple(state or ()) == (
+            ("done", 1) if trouble is release_others else ("cancelled", 0)
+        )
         held = {node.id for node in _of(tx, "loser8")}
         assert not held & kept(tx), "what stays is kept for nobody"
 
 
 def kept(tx: Tx, name: str = "winner8") -> set[int]:
     """The ids of the nodes that are kept for that vcluster's requests."""
-    query = (select(t.reservations.c.node_id).join_from(t.reservations, t.node_requests)
-             .where(t.node_requests.c.vcluster_id == vcluster_id(tx, name)))
+    query = (
+        select(t.reservations.c.node_id)
+        .join_from(t.reservations, t.node_requests)
+        .where(t.node_requests.c.vcluster_id == vcluster_id(tx, name))
+    )
     return set(tx.scalars(query))
 
 
@@ -292,7 +354,9 @@ def test_another_is_seized_in_the_place_of_one_that_broke(
     own = claim(engine)
     with engine.begin() as tx:
         chosen = [node for node in _of(tx, "loser8") if node.id in kept(tx)]
-        node_flows.quarantine(tx, name=chosen[0].name, reason="smoke", site=busy, now=NOW, actor=OWNER)
+        node_flows.quarantine(
+            tx, name=chosen[0].name, reason="smoke", site=busy, now=NOW, actor=OWNER
+        )
         check_world(tx)
     assert in_tx(engine, acts["seize by reclaim"].flow, claim=own, now=LATER).value == 2
     with engine.begin() as tx:
@@ -302,7 +366,9 @@ def test_another_is_seized_in_the_place_of_one_that_broke(
         assert chosen[0].id not in kept(tx)
 
 
-def test_a_grant_goes_before_what_is_overdue(engine: Engine, busy: Site, acts: dict[str, flow.Act]) -> None:
+def test_a_grant_goes_before_what_is_overdue(
+    engine: Engine, busy: Site, acts: dict[str, flow.Act]
+) -> None:
     """Nodes that came meanwhile satisfy the request: what was chosen for it stays where it is."""
     with engine.begin() as tx:
         for number in (50, 51):
@@ -322,11 +388,24 @@ def test_a_grant_goes_before_what_is_overdue(engine: Engine, busy: Site, acts: d
 def test_what_is_taken_is_told(engine: Engine, busy: Site, acts: dict[str, flow.Act]) -> None:
     with engine.begin() as tx:
         rest(tx, busy, NOW, step=40.0)
-        query = select(t.notices.c.kind, t.vclusters.c.name).join_from(t.notices, t.vclusters).order_by(t.notices.c.id)
+        query = (
+            select(t.notices.c.kind, t.vclusters.c.name)
+            .join_from(t.notices, t.vclusters)
+            .order_by(t.notices.c.id)
+        )
         told = [(kind, name) for kind, name in tx.execute(query)]
-    for one in [("reclaim", "loser8"), ("reclaim", "loser16"), ("reclaimed", "loser8"), ("lease-warning", "warned"),
-                ("lease-ended", "drains"), ("drained", "drains"), ("drained", "expires"), ("rejected", "huge"),
-                ("lease-began", "winner16"), ("deleted", "ends")]:
+    for one in [
+        ("reclaim", "loser8"),
+        ("reclaim", "loser16"),
+        ("reclaimed", "loser8"),
+        ("lease-warning", "warned"),
+        ("lease-ended", "drains"),
+        ("drained", "drains"),
+        ("drained", "expires"),
+        ("rejected", "huge"),
+        ("lease-began", "winner16"),
+        ("deleted", "ends"),
+    ]:
         assert told.count(one) == 1, one
 
 
@@ -342,15 +421,23 @@ def test_a_request_that_is_withdrawn_lets_go_of_what_was_kept_for_it(
         assert summary(tx)["loser8"] == ("active", 4, 4)
 
 
-def test_many_are_woken_in_several_transactions(engine: Engine, busy: Site, acts: dict[str, flow.Act]) -> None:
+def test_many_are_woken_in_several_transactions(
+    engine: Engine, busy: Site, acts: dict[str, flow.Act]
+) -> None:
     with engine.begin() as tx:
         plan = plan_flow.decide(plan_flow.snapshot(tx, busy, NOW), busy, NOW)
     many = [replace(one, count=120) for one in plan.power_changes if not one.sleep]
     cut = flow.acts(replace(plan, power_changes=tuple(many)), busy)
-    assert [act.flow.keywords["part"].count for act in cut if act.name == "wake nodes"] == [50, 50, 20]  # type: ignore[attr-defined]
+    assert [act.flow.keywords["part"].count for act in cut if act.name == "wake nodes"] == [
+        50,
+        50,
+        20,
+    ]  # type: ignore[attr-defined]
 
 
-def test_who_wakes_while_others_do_has_longer(engine: Engine, busy: Site, acts: dict[str, flow.Act]) -> None:
+def test_who_wakes_while_others_do_has_longer(
+    engine: Engine, busy: Site, acts: dict[str, flow.Act]
+) -> None:
     with engine.begin() as tx:
         for number in (70, 71):
             node = add_node(tx, number, "off", mib=512)
@@ -360,7 +447,9 @@ def test_who_wakes_while_others_do_has_longer(engine: Engine, busy: Site, acts: 
     part = acts["wake nodes"].flow.keywords["part"]  # type: ignore[attr-defined]
     in_tx(engine, acts["wake nodes"].flow, claim=claim(engine), now=NOW)
     with engine.begin() as tx:
-        woken = [node for node in nodes.every(tx) if node.state == "trampoline" and node.since == NOW]
+        woken = [
+            node for node in nodes.every(tx) if node.state == "trampoline" and node.since == NOW
+        ]
     assert (before, len(woken)) == (2, part.count)
     assert {node.deadline for node in woken} == {NOW + 100 + 10 * (2 + part.count - 1)}
 
@@ -370,9 +459,14 @@ def test_a_grow_request_that_is_withdrawn_cancels_what_is_taken_for_it(
 ) -> None:
     with engine.begin() as tx:
         rest(tx, busy, NOW, step=40.0)
-        asked = request_flows.submit(tx, vcluster="winner16", wanted=[AskedTuple(1)], now=900.0).value
+        asked = request_flows.submit(
+            tx, vcluster="winner16", wanted=[AskedTuple(1)], now=900.0
+        ).value
         assert "take for request" in run_pass(tx, busy, 900.0)
         request_flows.withdraw(tx, request_id=asked.request.id, reason="not needed", now=901.0)
         assert requests.get(tx, asked.request.id).state == "withdrawn"  # type: ignore[union-attr]
         rest(tx, busy, 905.0, step=40.0)
-        assert [summary(tx)[name] for name in ("loser16", "winner16")] == [("active", 2, 2), ("active", 1, 1)]
+        assert [summary(tx)[name] for name in ("loser16", "winner16")] == [
+            ("active", 2, 2),
+            ("active", 1, 1),
+        ]

@@ -23,10 +23,27 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 DAY = 86400.0
 
 
-def reserve(engine: Engine, site: Site, count: int, at: float, length: float, now: float = 10.0, name: str = "web",
-            **columns: Any) -> RequestView:
-    made: RequestView = in_tx(engine, flows.submit, vcluster=name, wanted=[AskedTuple(count)], site=site, now=now,
-                              starts_at=at, duration=length, **columns).value
+def reserve(
+    engine: Engine,
+    site: Site,
+    count: int,
+    at: float,
+    length: float,
+    now: float = 10.0,
+    name: str = "web",
+    **columns: Any,
+) -> RequestView:
+    made: RequestView = in_tx(
+        engine,
+        flows.submit,
+        vcluster=name,
+        wanted=[AskedTuple(count)],
+        site=site,
+        now=now,
+        starts_at=at,
+        duration=length,
+        **columns,
+    ).value
     return made
 
 
@@ -35,8 +52,17 @@ def running(engine: Engine, site: Site) -> Site:
     """Six nodes: web holds one for three days, other holds one for a day."""
     in_tx(engine, furnish, 6)
     for name, lease in (("web", 3 * DAY), ("other", DAY)):
-        in_tx(engine, owner_flows.create, name=name, size=1, template="debian", group="site", site=site, now=1.0,
-              lease=lease)
+        in_tx(
+            engine,
+            owner_flows.create,
+            name=name,
+            size=1,
+            template="debian",
+            group="site",
+            site=site,
+            now=1.0,
+            lease=lease,
+        )
     in_tx(engine, run_pass, site, 1.0)
     in_tx(engine, arrive, 2.0)
     return site
@@ -58,17 +84,32 @@ def test_it_begins_at_its_start_and_the_lease_lasts_as_long(engine: Engine, runn
     in_tx(engine, run_pass, running, DAY + 1)
     assert state(engine, made.request.id)[0] == RequestState.GRANTED
     web = in_tx(engine, vclusters.by_name, "web")
-    assert (web.size, web.expires_at, len(in_tx(engine, members, web.id))) == (5, DAY + 1 + 2.5 * DAY, 5)
+    assert (web.size, web.expires_at, len(in_tx(engine, members, web.id))) == (
+        5,
+        DAY + 1 + 2.5 * DAY,
+        5,
+    )
     assert "reservation-late" not in kinds(engine)
 
 
 def test_the_plan_shows_what_is_kept_for_it(engine: Engine, running: Site) -> None:
-    """The first needs three of four free nodes; a lease that ends in time brings enough for the second."""
+    """The first needs three of four free nodes; a lease that ends in time brings enough for the
+    second."""
     first = reserve(engine, running, 3, DAY / 2, DAY)
     second = reserve(engine, running, 1, DAY + 7200, DAY)
     lines = in_tx(engine, plan.preview, site=running, now=20.0)
-    assert [(one.vcluster, one.request_id, one.nodes, one.about) for one in lines if one.kind == "reserve"] == [
-        ("web", first.request.id, 3, "reserved from 1970-01-01 12:00 UTC on; lent to leases that end before")]
+    assert [
+        (one.vcluster, one.request_id, one.nodes, one.about)
+        for one in lines
+        if one.kind == "reserve"
+    ] == [
+        (
+            "web",
+            first.request.id,
+            3,
+            "reserved from 1970-01-01 12:00 UTC on; lent to leases that end before",
+        )
+    ]
     assert second.request.id in {one.request_id for one in lines if one.kind == "wait"}
     assert in_tx(engine, planned, running, 20.0)[-1].name == "tell requests why not"
 
@@ -82,33 +123,59 @@ def test_a_manager_that_was_down_begins_it_late_and_says_so(engine: Engine, runn
 
 def test_one_whose_nodes_are_gone_waits_and_is_told_once(engine: Engine, running: Site) -> None:
     made = reserve(engine, running, 4, 3600.0, DAY)
-    in_tx(engine, lambda tx: tx.exec_driver_sql("UPDATE nodes SET state='quarantined' WHERE vcluster_id IS NULL"))
+    in_tx(
+        engine,
+        lambda tx: tx.exec_driver_sql(
+            "UPDATE nodes SET state='quarantined' WHERE vcluster_id IS NULL"
+        ),
+    )
     for now in (3601.0, 3700.0, 3800.0):
         in_tx(engine, run_pass, running, now)
-    assert state(engine, made.request.id)[1].startswith("begins late: too few of its nodes are free yet")
+    assert state(engine, made.request.id)[1].startswith(
+        "begins late: too few of its nodes are free yet"
+    )
     assert kinds(engine).count("reservation-late") == 1
 
 
 def test_a_new_lease_that_would_last_too_long_waits(engine: Engine, running: Site) -> None:
     reserve(engine, running, 4, DAY, DAY)
     for name, lease in (("long", DAY), ("short", 3600.0)):
-        in_tx(engine, owner_flows.create, name=name, size=1, template="debian", group="site", site=running, now=20.0,
-              lease=lease)
+        in_tx(
+            engine,
+            owner_flows.create,
+            name=name,
+            size=1,
+            template="debian",
+            group="site",
+            site=running,
+            now=20.0,
+            lease=lease,
+        )
     in_tx(engine, run_pass, running, 20.0)
     assert {name: in_tx(engine, vclusters.by_name, name).state for name in ("long", "short")} == {
-        "long": "pending", "short": "active"}
+        "long": "pending",
+        "short": "active",
+    }
 
 
-@pytest.mark.parametrize(("columns", "said"), [
-    ({"at": 5.0}, "the start 1970-01-01 00:00 UTC is over"),
-    ({"length": None}, "has a start and a duration"),
-    ({"at": 4 * DAY}, "ends 1970-01-04 00:00 UTC, before the start: extend it first"),
-    ({"count": 7}, "7 nodes wanted, the site has 5 matching besides its own"),
-    ({"wait": False}, "waits for its start"),
-    ({"length": 6 * DAY}, "lasts 5 days at most"),
-])
-def test_what_cannot_be_is_refused(engine: Engine, running: Site, columns: dict[str, Any], said: str) -> None:
-    in_tx(engine, lambda tx: groups.change(tx, groups.named(tx, "site", "group").id, max_lease=5 * DAY))
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"at": 5.0}, "the start 1970-01-01 00:00 UTC is over"),
+        ({"length": None}, "has a start and a duration"),
+        ({"at": 4 * DAY}, "ends 1970-01-04 00:00 UTC, before the start: extend it first"),
+        ({"count": 7}, "7 nodes wanted, the site has 5 matching besides its own"),
+        ({"wait": False}, "waits for its start"),
+        ({"length": 6 * DAY}, "lasts 5 days at most"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    engine: Engine, running: Site, columns: dict[str, Any], said: str
+) -> None:
+    in_tx(
+        engine,
+        lambda tx: groups.change(tx, groups.named(tx, "site", "group").id, max_lease=5 * DAY),
+    )
     asked: dict[str, Any] = {"count": 2, "at": DAY, "length": DAY, **columns}
     with pytest.raises(Refused) as refused:
         reserve(engine, running, **asked)
@@ -117,12 +184,21 @@ def test_what_cannot_be_is_refused(engine: Engine, running: Site, columns: dict[
 
 def test_node_hours_used_and_reserved_count(engine: Engine, running: Site) -> None:
     """What two reservations, and what the group has used, leave of 100 node-hours in the month."""
-    in_tx(engine, lambda tx: groups.change(tx, groups.named(tx, "site", "group").id, hours_limit=100.0))
+    in_tx(
+        engine,
+        lambda tx: groups.change(tx, groups.named(tx, "site", "group").id, hours_limit=100.0),
+    )
     reserve(engine, running, 1, DAY, 2 * DAY)
     reserve(engine, running, 1, DAY, DAY * 2)
     with pytest.raises(Refused, match="of 1970-01, 0 are used, 96 reserved, and 6 were asked for"):
         reserve(engine, running, 1, DAY, DAY / 4)
-    in_tx(engine, flows.withdraw, request_id=in_tx(engine, requests.every)[-1].id, reason="test", now=20.0)
+    in_tx(
+        engine,
+        flows.withdraw,
+        request_id=in_tx(engine, requests.every)[-1].id,
+        reason="test",
+        now=20.0,
+    )
     group = in_tx(engine, lambda tx: groups.named(tx, "site", "group").id)
     in_tx(engine, lambda tx: energy.add(tx, [EnergyUse(0, group, 1, 50 * 3600.0, 0.0, 0.0)]))
     with pytest.raises(Refused, match="of 1970-01, 50 are used, 48 reserved, and 6 were asked for"):
@@ -130,19 +206,34 @@ def test_node_hours_used_and_reserved_count(engine: Engine, running: Site) -> No
 
 
 def test_a_preemptible_vcluster_reserves_nothing(engine: Engine, running: Site) -> None:
-    in_tx(engine, owner_flows.create, name="filler", size=1, template="debian", group="site", site=running, now=3.0,
-          lease=3 * DAY, preemptible=True)
+    in_tx(
+        engine,
+        owner_flows.create,
+        name="filler",
+        size=1,
+        template="debian",
+        group="site",
+        site=running,
+        now=3.0,
+        lease=3 * DAY,
+        preemptible=True,
+    )
     in_tx(engine, run_pass, running, 3.0)
     with pytest.raises(Refused, match="preemptible vcluster cannot be reserved"):
         reserve(engine, running, 1, DAY, DAY, name="filler")
 
 
-def test_two_that_do_not_fit_are_refused_and_withdrawing_makes_room(engine: Engine, running: Site) -> None:
+def test_two_that_do_not_fit_are_refused_and_withdrawing_makes_room(
+    engine: Engine, running: Site
+) -> None:
     first = reserve(engine, running, 4, DAY, DAY)
-    with pytest.raises(Refused, match=r"4 nodes reserved for vcluster web \(request \d+\)") as refused:
+    with pytest.raises(
+        Refused, match=r"4 nodes reserved for vcluster web \(request \d+\)"
+    ) as refused:
         reserve(engine, running, 2, DAY - 60, DAY, name="other")
     assert "The next start at which they would be is 1970-01-04 00:20 UTC" in refused.value.sentence
-    with pytest.raises(Refused, match="No later start is known"):  # it would lengthen the lease of the first's nodes
+    # it would lengthen the lease of the first's nodes
+    with pytest.raises(Refused, match="No later start is known"):
         reserve(engine, running, 2, DAY + 60, DAY, name="web")
     with pytest.raises(Refused) as hidden:
         reserve(engine, running, 2, DAY + 60, DAY, groups=frozenset())
@@ -157,8 +248,12 @@ def acts(engine: Engine, site: Site, now: float) -> tuple[Any, list[Any]]:
     return claim, [act for act in in_tx(engine, planned, site, now) if act.name.startswith("grant")]
 
 
-def test_a_grant_planned_before_a_reservation_is_not_carried_out(engine: Engine, running: Site) -> None:
-    asked = in_tx(engine, flows.submit, vcluster="web", wanted=[AskedTuple(3)], site=running, now=5.0).value
+def test_a_grant_planned_before_a_reservation_is_not_carried_out(
+    engine: Engine, running: Site
+) -> None:
+    asked = in_tx(
+        engine, flows.submit, vcluster="web", wanted=[AskedTuple(3)], site=running, now=5.0
+    ).value
     claim, [grant] = acts(engine, running, 5.0)
     reserve(engine, running, 4, DAY, DAY)
     with pytest.raises(apply_plan.Stale, match="reservations in advance"):
@@ -167,7 +262,9 @@ def test_a_grant_planned_before_a_reservation_is_not_carried_out(engine: Engine,
     assert state(engine, asked.request.id)[0] == "pending"
 
 
-def test_a_grant_planned_before_a_long_extension_is_not_carried_out(engine: Engine, running: Site) -> None:
+def test_a_grant_planned_before_a_long_extension_is_not_carried_out(
+    engine: Engine, running: Site
+) -> None:
     """Either of the two would be served: the extension of vcluster other, or the request of web."""
     reserve(engine, running, 4, DAY + 7200, DAY)
     in_tx(engine, flows.submit, vcluster="web", wanted=[AskedTuple(1)], site=running, now=12.0)
@@ -178,20 +275,38 @@ def test_a_grant_planned_before_a_long_extension_is_not_carried_out(engine: Engi
 
 
 def test_a_move_that_makes_a_reservation_late_is_refused(engine: Engine, running: Site) -> None:
-    """Vcluster long keeps its nodes beyond the start of the reservation, vcluster other gives them back before."""
+    """Vcluster long keeps its nodes beyond the start of the reservation, vcluster other gives them
+    back before."""
     for name, size, lease in (("third", 3, DAY), ("long", 1, 9 * DAY)):
-        in_tx(engine, owner_flows.create, name=name, size=size, template="debian", group="site", site=running, now=3.0,
-              lease=lease)
+        in_tx(
+            engine,
+            owner_flows.create,
+            name=name,
+            size=size,
+            template="debian",
+            group="site",
+            site=running,
+            now=3.0,
+            lease=lease,
+        )
     in_tx(engine, run_pass, running, 3.0)
     in_tx(engine, arrive, 4.0)
     made = reserve(engine, running, 3, DAY + 7200, DAY)
-    move: dict[str, Any] = {"source": "third", "target": "long", "within": 60.0, "site": running, "now": 20.0,
-                            "actor": "user:ann"}
+    move: dict[str, Any] = {
+        "source": "third",
+        "target": "long",
+        "within": 60.0,
+        "site": running,
+        "now": 20.0,
+        "actor": "user:ann",
+    }
     with pytest.raises(Refused) as refused:
         in_tx(engine, moves.start, count=2, **move)
-    assert refused.value.sentence == (
-        f"3 nodes are reserved for vcluster web (request {made.request.id}) from 1970-01-02 02:00 UTC on, and would "
-        "not be there: move fewer nodes, or nodes of another type")
+    assert (
+        refused.value.sentence
+        == f"3 nodes are reserved for vcluster web (request {made.request.id}) from 1970-01-02"
+        " 02:00 UTC on, and would not be there: move fewer nodes, or nodes of another type"
+    )
     assert in_tx(engine, reclaims.open_) == []
     in_tx(engine, moves.start, count=1, **move)
 
@@ -200,8 +315,13 @@ def test_a_lease_is_extended_up_to_a_reservation(engine: Engine, running: Site) 
     start = DAY + 7200
     reserve(engine, running, 5, start, DAY)
     extend: dict[str, Any] = {"name": "other", "lease": 2 * DAY, "site": running, "now": 50.0}
-    with pytest.raises(Refused, match="the lease can last until 1970-01-02 01:40 UTC: 5 nodes are reserved for"):
+    with pytest.raises(
+        Refused, match="the lease can last until 1970-01-02 01:40 UTC: 5 nodes are reserved for"
+    ):
         in_tx(engine, owner_flows.extend, **extend)
     in_tx(engine, owner_flows.extend, clip=True, **extend)
     rules = running.policy
-    assert in_tx(engine, vclusters.by_name, "other").expires_at == start - rules.drain_grace - rules.turnaround
+    assert (
+        in_tx(engine, vclusters.by_name, "other").expires_at
+        == start - rules.drain_grace - rules.turnaround
+    )

@@ -1,4 +1,5 @@
-"""What agents' messages, and their absence, do to nodes: every row of the lifecycle table that confd can cause."""
+"""What agents' messages, and their absence, do to nodes: every row of the lifecycle table that
+confd can cause."""
 
 from __future__ import annotations
 
@@ -63,8 +64,14 @@ def test_approval_is_waited_for(lab: Lab) -> None:
     assert (lab.node(1).state, lab.order(1).action) == ("registering", "wait")
     lab.report(peer)
     assert lab.node(1).state == "registering"
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.APPROVED, "x"), now=lab.now, actor="x",
-                      policy=lab.site.policy)
+    transitions.apply(
+        lab.tx,
+        lab.node(1),
+        Step(NodeEvent.APPROVED, "x"),
+        now=lab.now,
+        actor="x",
+        policy=lab.site.policy,
+    )
     lab.tick(1)
     assert lab.node(1).state == "inactive"
 
@@ -76,7 +83,8 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     order = lab.order(1)
     assert (order.action, order.wipe, order.verify, order.table) == ("prime", False, True, "keep")
     assert [(i.target, i.url, i.compression, i.size) for i in order.images] == [
-        ("disk", "http://10.0.0.9/a.zst", "zstd", 1_000_000)]
+        ("disk", "http://10.0.0.9/a.zst", "zstd", 1_000_000)
+    ]
     node = lab.node(1)
     vcluster = vclusters.get(lab.tx, node.vcluster_id or 0)
     assert vcluster
@@ -93,17 +101,34 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     assert (row["event"], row["bytes_written"], row["rate"]) == ("primed", 1_000_000, 10_000)
     flow.lost(lab.tx, peer, lab.site, lab.now)  # the agent goes down to reboot
     assert lab.node(1).generation == node.generation
-    transitions.apply(lab.tx, node, Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
-    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                       policy=lab.site.policy)
-    assert (lab.node(1).state, lab.node(1).vcluster_id, lab.wishes(1)) == ("trampoline", None, ["cycle"])
+    transitions.apply(
+        lab.tx,
+        node,
+        Step(NodeEvent.BOOTED, "ack"),
+        now=lab.now,
+        actor="dhcp",
+        policy=lab.site.policy,
+    )
+    assignment.release(
+        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
+    )
+    assert (lab.node(1).state, lab.node(1).vcluster_id, lab.wishes(1)) == (
+        "trampoline",
+        None,
+        ["cycle"],
+    )
     assert bindings.of_node(lab.tx, node.id) == []
     peer = lab.boots(1)
     order = lab.order(1)
     assert (lab.node(1).state, order.action) == ("wipe", "wipe")
     lab.done(peer, order.id)
     node = lab.node(1)
-    assert (node.state, node.disk, node.released, lab.install(1)) == ("inactive", Disk.CLEAN, 0, None)
+    assert (node.state, node.disk, node.released, lab.install(1)) == (
+        "inactive",
+        Disk.CLEAN,
+        0,
+        None,
+    )
 
 
 def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
@@ -111,17 +136,29 @@ def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
     peer = lab.boots(1)
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id, bytes_written=1_000_000, disk_signature=0xFEDCBA98)
-    bindings.add(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
+    bindings.add(
+        lab.tx,
+        [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)],
+    )
 
     def served() -> str:
         return script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).kernel
 
     assert served().endswith("/boot/disk/fedcba98"), "no other disk will do: it was just written"
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp",
-                      policy=lab.site.policy)
-    assert served().endswith("/boot/disk/fedcba98-or-first"), "the owner may have written another table"
-    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                       policy=lab.site.policy)
+    transitions.apply(
+        lab.tx,
+        lab.node(1),
+        Step(NodeEvent.BOOTED, "ack"),
+        now=lab.now,
+        actor="dhcp",
+        policy=lab.site.policy,
+    )
+    assert served().endswith("/boot/disk/fedcba98-or-first"), (
+        "the owner may have written another table"
+    )
+    assignment.release(
+        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
+    )
     peer = lab.boots(1)
     lab.done(peer, lab.order(1).id)
     assert (lab.node(1).disk, lab.node(1).disk_signature) == (Disk.CLEAN, None)
@@ -132,12 +169,16 @@ def test_a_node_that_was_primed_before_signatures_were_kept_boots_its_first_disk
     peer = lab.boots(1)
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id, bytes_written=1_000_000)
-    bindings.add(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)])
+    bindings.add(
+        lab.tx,
+        [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)],
+    )
     plan = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
     assert (plan.action, plan.kernel) == ("local", "")
 
 
-# ---------------------------------------------------------------- said twice, late, or by somebody else
+# ---------------------------------------------------------------- said twice, late, or by somebody
+# else
 
 
 def test_what_is_repeated_changes_nothing(primed: tuple[Lab, Peer]) -> None:
@@ -149,7 +190,8 @@ def test_what_is_repeated_changes_nothing(primed: tuple[Lab, Peer]) -> None:
         assert message(peer, order.id) == Result(None)
     lab.progress(peer, order.id, 50)
     assert (lab.node(1), lab.events(1)) == (before, events)
-    assert lab.done(peer, lab.order(1).id) == Result(None)  # of the reboot: the boot is not over by that
+    # of the reboot: the boot is not over by that
+    assert lab.done(peer, lab.order(1).id) == Result(None)
     assert lab.node(1) == before
 
 
@@ -169,8 +211,11 @@ def test_an_older_connection_says_nothing_more(primed: tuple[Lab, Peer]) -> None
     lab, older = primed
     newer = lab.again(1, server="b")
     before = lab.node(1)
-    for message in (lambda: lab.done(older, lab.order(1).id), lambda: lab.report(older),
-                    lambda: lab.progress(older, lab.order(1).id, 1)):
+    for message in (
+        lambda: lab.done(older, lab.order(1).id),
+        lambda: lab.report(older),
+        lambda: lab.progress(older, lab.order(1).id, 1),
+    ):
         with pytest.raises(Refused, match="newer connection"):
             message()
     assert flow.lost(lab.tx, older, lab.site, lab.now) == Result(False)
@@ -187,7 +232,9 @@ def test_wiping_and_writing_are_told_apart_with_true_rates(primed: tuple[Lab, Pe
     lab.now += 60
     lab.progress(peer, order_id, 100, 100, phase="write")
     assert lab.node(1).progress_phase == "write"
-    assert (lab.node(1).deadline or 0) > (first or 0), "another step is progress, though it has as many bytes"
+    assert (lab.node(1).deadline or 0) > (first or 0), (
+        "another step is progress, though it has as many bytes"
+    )
     lab.now += 40
     lab.done(peer, order_id, bytes_written=1_000_000, wipe_seconds=60.0, write_seconds=20.0)
     row = nodes.history(lab.tx, lab.node(1).id)[-1]
@@ -260,8 +307,10 @@ def test_a_vcluster_whose_node_is_set_aside_asks_for_another(primed: tuple[Lab, 
     assert (node.state, node.vcluster_id, node.hostname) == ("quarantined", None, None)
     assert bindings.of_node(lab.tx, node.id) == []
     assert lab.install(1) is None
-    assert [(r.kind, r.state, r.tuples[0].count) for r in requests.every(lab.tx, vcluster_id=vcluster_id)] == [
-        ("create", "pending", 1), ("replace", "pending", 1)]
+    assert [
+        (r.kind, r.state, r.tuples[0].count)
+        for r in requests.every(lab.tx, vcluster_id=vcluster_id)
+    ] == [("create", "pending", 1), ("replace", "pending", 1)]
 
 
 @pytest.mark.parametrize("state", MOTION)
@@ -282,9 +331,12 @@ def test_what_takes_too_long_is_cycled_and_then_set_aside(lab: Lab, state: NodeS
 
 
 def test_a_node_that_was_not_switched_on_is_set_aside_with_both_reasons(lab: Lab) -> None:
-    """A BMC that is gone for good: its node shows why, in the end, and whoever waits for it gets another."""
+    """A BMC that is gone for good: its node shows why, in the end, and whoever waits for it gets
+    another."""
     lab.machine(1, "off")
-    nodes_flows.power(lab.tx, name="node1", desired="on", site=lab.site, now=lab.now, actor="user:root")
+    nodes_flows.power(
+        lab.tx, name="node1", desired="on", site=lab.site, now=lab.now, actor="user:root"
+    )
     while lab.node(1).state == "trampoline":
         for task in power.claim(lab.tx, "s1", {"lab": 1}, lab.now, 75.0):
             power.failed(lab.tx, task, "the BMC does not answer", lab.now + 10.0)
@@ -297,18 +349,27 @@ def test_a_node_that_was_not_switched_on_is_set_aside_with_both_reasons(lab: Lab
 
 @pytest.mark.parametrize("wake_time", [60.0, 1800.0])
 def test_who_does_not_wake_has_the_wake_time_again_at_each_try(lab: Lab, wake_time: float) -> None:
-    """And its reason says how long it really had. One that comes in time is not overdue because it has to rest."""
+    """And its reason says how long it really had. One that comes in time is not overdue because it
+    has to rest."""
     lab.site = replace(lab.site, energy=Energy(wake_time=wake_time))
     lab.machine(1, "off")
     with_deadline = {"deadline": lab.now + wake_time}
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.WOKEN, "test", with_deadline, "on"), now=lab.now,
-                      actor="test", policy=lab.site.policy)
+    transitions.apply(
+        lab.tx,
+        lab.node(1),
+        Step(NodeEvent.WOKEN, "test", with_deadline, "on"),
+        now=lab.now,
+        actor="test",
+        policy=lab.site.policy,
+    )
     for attempt in range(3):
         lab.tick(wake_time - 1)
         assert lab.node(1).attempts == attempt
         lab.tick(1.0)
         assert (lab.node(1).state, lab.node(1).attempts) == ("trampoline", attempt + 1)
-        assert lab.node(1).reason.startswith(f"no sign of progress for {wake_time:.0f} s in state trampoline")
+        assert lab.node(1).reason.startswith(
+            f"no sign of progress for {wake_time:.0f} s in state trampoline"
+        )
     lab.tick(wake_time - 1)
     lab.boots(1)
     lab.tick(lifecycle.rest(3))
@@ -319,7 +380,9 @@ def test_an_agent_is_told_to_power_down_though_the_plug_would_do(lab: Lab) -> No
     lab.machine(1, "trampoline")
     lab.boots(1)
     assert lab.node(1).state == "inactive"
-    nodes_flows.power(lab.tx, name="node1", desired="off", site=lab.site, now=lab.now, actor="user:root")
+    nodes_flows.power(
+        lab.tx, name="node1", desired="off", site=lab.site, now=lab.now, actor="user:root"
+    )
     ((_node, _epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
     assert order.action == "off"
     (task,) = power.claim(lab.tx, "s1", {"lab": 1}, lab.now, 75.0)
@@ -361,10 +424,19 @@ def test_a_site_may_forbid_power_cycles(lab: Lab) -> None:
 
 
 AFTER_REBOOT = {
-    "new": ("new", 0), "registering": ("registering", 0), "off": ("trampoline", 0), "trampoline": ("trampoline", 0),
-    "inactive": ("trampoline", 0), "wipe": ("trampoline", 1), "prime": ("trampoline", 1), "boot": ("trampoline", 1),
-    "capture": ("trampoline", 1), "burnin": ("trampoline", 1), "active": ("active", 0),
-    "quarantined": ("quarantined", 0), "retired": ("retired", 0),
+    "new": ("new", 0),
+    "registering": ("registering", 0),
+    "off": ("trampoline", 0),
+    "trampoline": ("trampoline", 0),
+    "inactive": ("trampoline", 0),
+    "wipe": ("trampoline", 1),
+    "prime": ("trampoline", 1),
+    "boot": ("trampoline", 1),
+    "capture": ("trampoline", 1),
+    "burnin": ("trampoline", 1),
+    "active": ("active", 0),
+    "quarantined": ("quarantined", 0),
+    "retired": ("retired", 0),
 }
 AFTER_LOSS = AFTER_REBOOT | {"off": ("off", 0), "boot": ("boot", 0)}
 
@@ -394,16 +466,29 @@ def test_a_reconnect_and_its_report_disturb_no_state(lab: Lab, state: NodeState)
     assert isinstance(lab.report(peer, mib=4096).value, Peer)
     after = lab.node(1)
     assert after.attributes == hardware(mac(1), mib=4096)
-    expected = {"new": "inactive", "registering": "inactive", "trampoline": "inactive"}.get(state, state)
+    expected = {"new": "inactive", "registering": "inactive", "trampoline": "inactive"}.get(
+        state, state
+    )
     assert after.state == expected
     if expected == state:
         assert after.generation == before.generation
 
 
-@pytest.mark.parametrize(("state", "action"), [
-    ("new", "wait"), ("registering", "wait"), ("trampoline", "wait"), ("inactive", "wait"), ("quarantined", "wait"),
-    ("retired", "wait"), ("wipe", "wipe"), ("boot", "reboot"), ("active", "reboot"),
-    ("off", "off")])
+@pytest.mark.parametrize(
+    ("state", "action"),
+    [
+        ("new", "wait"),
+        ("registering", "wait"),
+        ("trampoline", "wait"),
+        ("inactive", "wait"),
+        ("quarantined", "wait"),
+        ("retired", "wait"),
+        ("wipe", "wipe"),
+        ("boot", "reboot"),
+        ("active", "reboot"),
+        ("off", "off"),
+    ],
+)
 def test_the_order_of_each_state(lab: Lab, state: str, action: str) -> None:
     node = lab.machine(1, state, generation=7)
     assert (lab.order(1).id, lab.order(1).action) == (f"{node.id}.7", action)
@@ -430,7 +515,12 @@ def test_a_boots_secret_opens_once_and_takes_the_older_ones_along(lab: Lab) -> N
     older, used, newer = (lab.mint(1, lives=lives) for lives in (100, 200, 300))
     old_session = lab.mint(1, "session", lives=1e6)
     lab.open(1, used, "mine")
-    assert [secrets.get(lab.tx, one) is None for one in (older, used, newer, old_session)] == [True, True, False, True]
+    assert [secrets.get(lab.tx, one) is None for one in (older, used, newer, old_session)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
     mine = secrets.get(lab.tx, "mine")
     assert mine is not None
     assert mine.kind == "session"
@@ -449,7 +539,9 @@ def test_opening_may_be_run_again(lab: Lab) -> None:
     assert (lab.node(1).attempts, lab.events(1)) == (1, ["seen", "asked"])
 
 
-@pytest.mark.parametrize(("who", "address", "later"), [(2, "10.77.1.1", 0), (1, "10.77.1.2", 0), (1, "10.77.1.1", 300)])
+@pytest.mark.parametrize(
+    ("who", "address", "later"), [(2, "10.77.1.1", 0), (1, "10.77.1.2", 0), (1, "10.77.1.1", 300)]
+)
 def test_a_secret_is_good_for_one_machine_at_one_address_for_a_while(
     lab: Lab, who: int, address: str, later: float
 ) -> None:
@@ -460,10 +552,13 @@ def test_a_secret_is_good_for_one_machine_at_one_address_for_a_while(
 
 
 def test_an_agent_that_was_taken_for_rebooted_comes_back_and_reports(lab: Lab) -> None:
-    """A DISCOVER that was late, or sent by another machine: the node waits for a report that nobody would send."""
+    """A DISCOVER that was late, or sent by another machine: the node waits for a report that nobody
+    would send."""
     lab.machine(1, "trampoline")
     peer = lab.boots(1)
-    transitions.move(lab.tx, lab.node(1), NodeEvent.ASKED, now=lab.now, cause="a late DISCOVER", actor="dhcp")
+    transitions.move(
+        lab.tx, lab.node(1), NodeEvent.ASKED, now=lab.now, cause="a late DISCOVER", actor="dhcp"
+    )
     with pytest.raises(Refused, match="newer connection"):  # its server ends the connection
         lab.report(peer)
     assert lab.node(1).state == "trampoline"
@@ -481,7 +576,8 @@ def test_orders_wait_for_the_server_that_holds_the_connection(lab: Lab) -> None:
     assert orders.any_waiting(lab.tx, "a")
     ((node_id, epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
     assert (node_id, epoch, order) == (peer.node_id, peer.epoch, lab.order(1))
-    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == [(node_id, epoch, order)]  # until it was sent
+    # until it was sent
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == [(node_id, epoch, order)]
     orders.sent(lab.tx, [(node_id, epoch, order.id)])
     assert not orders.any_waiting(lab.tx, "a")
     again = lab.again(1, server="a")
@@ -509,17 +605,22 @@ def test_signs_of_life(lab: Lab) -> None:
     flow.seen(lab.tx, [])
 
 
-# ---------------------------------------------------------------- disks that are kept, nodes without
+# ---------------------------------------------------------------- disks that are kept, nodes
+# without
 
 
-@pytest.mark.parametrize(("group", "revision", "state", "wipe"), [
-    ("physics", 1, "boot", None), ("physics", 2, "prime", True), ("biology", 1, "prime", True)])
+@pytest.mark.parametrize(
+    ("group", "revision", "state", "wipe"),
+    [("physics", 1, "boot", None), ("physics", 2, "prime", True), ("biology", 1, "prime", True)],
+)
 def test_a_kept_disk_serves_the_same_group_and_revision_only(
     lab: Lab, group: str, revision: int, state: str, wipe: bool | None
 ) -> None:
     templates = {1: lab.template("yes"), 2: lab.template("yes", revision=2)}
     owner = groups.ensure(lab.tx, "physics", 0.0)
-    lab.machine(1, "inactive", disk=Disk.CACHED, cached_template_id=templates[1], cached_group_id=owner.id)
+    lab.machine(
+        1, "inactive", disk=Disk.CACHED, cached_template_id=templates[1], cached_group_id=owner.id
+    )
     lab.boots(1)
     assert lab.node(1).disk == Disk.CACHED
     lab.assign(1, lab.vcluster(templates[revision], group))
@@ -531,7 +632,9 @@ def test_a_kept_disk_serves_the_same_group_and_revision_only(
 def test_a_kept_disk_that_does_not_boot_is_primed_anew(lab: Lab) -> None:
     template_id = lab.template("yes")
     owner = groups.ensure(lab.tx, "physics", 0.0)
-    lab.machine(1, "inactive", disk=Disk.CACHED, cached_template_id=template_id, cached_group_id=owner.id)
+    lab.machine(
+        1, "inactive", disk=Disk.CACHED, cached_template_id=template_id, cached_group_id=owner.id
+    )
     lab.boots(1)
     lab.assign(1, lab.vcluster(template_id))
     lab.boots(1)
@@ -547,13 +650,25 @@ def test_a_disk_is_kept_if_its_template_says_so_and_it_ran(lab: Lab) -> None:
     vcluster = lab.vcluster(template_id)
     lab.assign(1, vcluster)
     lab.done(peer, lab.order(1).id)
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
-    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                       policy=lab.site.policy)
+    transitions.apply(
+        lab.tx,
+        lab.node(1),
+        Step(NodeEvent.BOOTED, "x"),
+        now=lab.now,
+        actor="x",
+        policy=lab.site.policy,
+    )
+    assignment.release(
+        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
+    )
     lab.boots(1)
     node = lab.node(1)
     assert (node.state, node.disk, node.cached_template_id, node.cached_group_id) == (
-        "inactive", Disk.CACHED, template_id, vcluster.group_id)
+        "inactive",
+        Disk.CACHED,
+        template_id,
+        vcluster.group_id,
+    )
 
 
 def test_a_diskless_template_skips_priming(lab: Lab) -> None:
@@ -576,8 +691,9 @@ def test_however_a_prime_is_cut_short_the_disk_is_dirty(lab: Lab, disk: Disk, en
         "lost": lambda: flow.lost(lab.tx, peer, lab.site, lab.now),
         "reboot": lambda: lab.open(1),
         "timeout": lambda: lab.tick(300),
-        "release": lambda: assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now,
-                                              actor="x", policy=lab.site.policy),
+        "release": lambda: assignment.release(
+            lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
+        ),
     }
     ends[end]()
     assert (lab.node(1).state, lab.node(1).disk) == ("trampoline", Disk.DIRTY)
@@ -641,10 +757,14 @@ def test_a_machine_with_a_new_network_card_is_known_by_its_uuid(lab: Lab, state:
     assert lab.order(2).action == "wait"
 
 
-@pytest.mark.parametrize(("macs", "state"), [
-    ((mac(2),), "quarantined"), ((mac(1), mac(2)), "inactive")])
-def test_a_uuid_alone_does_not_stand_for_an_approval(lab: Lab, macs: tuple[str, ...], state: str) -> None:
-    """Some makers give many boards one UUID: a machine that nobody has approved may not be wiped in another's name."""
+@pytest.mark.parametrize(
+    ("macs", "state"), [((mac(2),), "quarantined"), ((mac(1), mac(2)), "inactive")]
+)
+def test_a_uuid_alone_does_not_stand_for_an_approval(
+    lab: Lab, macs: tuple[str, ...], state: str
+) -> None:
+    """Some makers give many boards one UUID: a machine that nobody has approved may not be wiped in
+    another's name."""
     lab.site = replace(lab.site, policy=Policy(auto_approve=False))
     lab.machine(1, "off", uuid=uuid(1), disk=Disk.DIRTY if state == "quarantined" else Disk.CLEAN)
     lab.machine(2)

@@ -1,4 +1,5 @@
-"""Nodes under any sequence of events: what must never be, never is, and what is in motion comes to rest."""
+"""Nodes under any sequence of events: what must never be, never is, and what is in motion comes to
+rest."""
 
 from __future__ import annotations
 
@@ -92,20 +93,36 @@ class Walk:
     def is_released(self) -> None:
         node = self.lab.node(1)
         if node.vcluster_id is not None:
-            assignment.release(self.lab.tx, [node], cause="x", now=self.lab.now, actor="x",
-                               policy=SITE.policy)
+            assignment.release(
+                self.lab.tx, [node], cause="x", now=self.lab.now, actor="x", policy=SITE.policy
+            )
 
     def is_to_be_captured(self) -> None:
         if self.lab.node(1).state in (NodeState.ACTIVE, NodeState.INACTIVE):
             with suppress(Refused):  # its disks were wiped, or it waits to be captured already
                 self.captures += 1
-                captures.want(self.lab.tx, name="node1", image=f"image{self.captures}", secret="ab" * 32, site=SITE,
-                              now=self.lab.now, actor="x")
+                captures.want(
+                    self.lab.tx,
+                    name="node1",
+                    image=f"image{self.captures}",
+                    secret="ab" * 32,
+                    site=SITE,
+                    now=self.lab.now,
+                    actor="x",
+                )
 
     def its_image_comes(self) -> None:
         with suppress(Refused):  # nothing is under way
-            captures.keep(self.lab.tx, order=self.lab.order(1).id, address="10.77.1.1", secret="ab" * 32,
-                          ingested=SAVED, partitions=(), rules=SITE.images, now=self.lab.now)
+            captures.keep(
+                self.lab.tx,
+                order=self.lab.order(1).id,
+                address="10.77.1.1",
+                secret="ab" * 32,
+                ingested=SAVED,
+                partitions=(),
+                rules=SITE.images,
+                now=self.lab.now,
+            )
 
     def its_capture_is_cancelled(self) -> None:
         with suppress(Refused):
@@ -116,8 +133,12 @@ class Walk:
         if (NodeState(node.state), event) in NODE_TRANSITIONS:
             in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
             trouble = in_motion and event is not NodeEvent.BOOTED
-            step = lifecycle.on_trouble(node, event, "x", SITE.policy) if trouble else Step(event, "x")
-            transitions.apply(self.lab.tx, node, step, now=self.lab.now, actor="dhcp", policy=SITE.policy)
+            step = (
+                lifecycle.on_trouble(node, event, "x", SITE.policy) if trouble else Step(event, "x")
+            )
+            transitions.apply(
+                self.lab.tx, node, step, now=self.lab.now, actor="dhcp", policy=SITE.policy
+            )
 
     def asks_dhcp(self) -> None:
         self.happens(NodeEvent.ASKED)
@@ -151,20 +172,29 @@ class Walk:
         self.check_capture(history)
 
     def check_capture(self, history: list[dict[str, Any]]) -> None:
-        """A capture runs while its node is captured, and then alone; from leaving its system to coming back, nothing
-        writes to the node's disk, unless it has lost its holder."""
+        """A capture runs while its node is captured, and then alone; from leaving its system to
+        coming back, nothing writes to the node's disk, unless it has lost its holder."""
         node, capture = self.lab.node(1), rows.get(self.lab.tx, self.lab.node(1).id)
         running = capture is not None and capture.state == "running"
-        finished = capture is not None and capture.state == "done" and node.generation == capture.generation
+        finished = (
+            capture is not None
+            and capture.state == "done"
+            and node.generation == capture.generation
+        )
         assert (node.state == NodeState.CAPTURE) == (running or finished)
         assert not running or capture.secret  # type: ignore[union-attr]
         away = False
         for row in history:
             if row["event"] == NodeEvent.CAPTURE_WANTED:
                 away = row["vcluster_id"] is not None
-            elif row["to_state"] in (NodeState.ACTIVE, NodeState.QUARANTINED) or row["vcluster_id"] is None:
+            elif (
+                row["to_state"] in (NodeState.ACTIVE, NodeState.QUARANTINED)
+                or row["vcluster_id"] is None
+            ):
                 away = False
-            assert not (away and row["to_state"] in (NodeState.WIPE, NodeState.PRIME, NodeState.INACTIVE))
+            assert not (
+                away and row["to_state"] in (NodeState.WIPE, NodeState.PRIME, NodeState.INACTIVE)
+            )
 
     def comes_to_rest(self) -> None:
         """Everybody falls silent: within the sum of all budgets nothing is in motion."""
@@ -182,7 +212,8 @@ def made_once() -> Engine:
 
 
 def was_written(history: list[dict[str, Any]]) -> bool:
-    """By what is known of the past: has anything but a wipe touched the disk since the last wipe?"""
+    """By what is known of the past: has anything but a wipe touched the disk since the last
+    wipe?"""
     written = False
     for row in history:
         if row["event"] == NodeEvent.WIPED:
@@ -193,10 +224,31 @@ def was_written(history: list[dict[str, Any]]) -> bool:
 
 
 STEPS: list[Callable[[Walk], None]] = [
-    Walk.boots, Walk.boots, Walk.reconnects, Walk.reports, Walk.works, Walk.done, Walk.done, Walk.done, Walk.fails,
-    Walk.repeats, Walk.old_connection_speaks, Walk.is_lost, Walk.waits, Walk.waits_long, Walk.is_assigned,
-    Walk.is_assigned, Walk.is_released, Walk.is_to_be_captured, Walk.is_to_be_captured, Walk.its_image_comes,
-    Walk.its_capture_is_cancelled, Walk.asks_dhcp, Walk.system_comes_up, Walk.comes_back_from_boot]
+    Walk.boots,
+    Walk.boots,
+    Walk.reconnects,
+    Walk.reports,
+    Walk.works,
+    Walk.done,
+    Walk.done,
+    Walk.done,
+    Walk.fails,
+    Walk.repeats,
+    Walk.old_connection_speaks,
+    Walk.is_lost,
+    Walk.waits,
+    Walk.waits_long,
+    Walk.is_assigned,
+    Walk.is_assigned,
+    Walk.is_released,
+    Walk.is_to_be_captured,
+    Walk.is_to_be_captured,
+    Walk.its_image_comes,
+    Walk.its_capture_is_cancelled,
+    Walk.asks_dhcp,
+    Walk.system_comes_up,
+    Walk.comes_back_from_boot,
+]
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,4 +1,5 @@
-"""Burn-ins: what is asked, what the node does for it, where it goes with the result, and what can be seen later."""
+"""Burn-ins: what is asked, what the node does for it, where it goes with the result, and what can
+be seen later."""
 
 from __future__ import annotations
 
@@ -20,10 +21,15 @@ from tests.store.agentlab import Lab
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
-GOOD = (TestResult("memory", "64 MiB", "", "passed"),
-        TestResult("disk", "sda (serial X)", "hdd", "passed", "", {"read_mb_s": 150.0}),
-        TestResult("network", "eth0", "", "passed", "", {"link_mbit_s": 1000.0}))
-BAD = (*GOOD, TestResult("disk", "sdb", "ssd", "failed", "the disk /dev/sdb cannot be read at byte 4096"))
+GOOD = (
+    TestResult("memory", "64 MiB", "", "passed"),
+    TestResult("disk", "sda (serial X)", "hdd", "passed", "", {"read_mb_s": 150.0}),
+    TestResult("network", "eth0", "", "passed", "", {"link_mbit_s": 1000.0}),
+)
+BAD = (
+    *GOOD,
+    TestResult("disk", "sdb", "ssd", "failed", "the disk /dev/sdb cannot be read at byte 4096"),
+)
 
 
 @pytest.fixture
@@ -37,7 +43,9 @@ def idle(lab: Lab, number: int = 1, **columns: Any) -> Peer:
 
 
 def want(lab: Lab, number: int = 1, **more: Any) -> BurninView:
-    return burnins.want(lab.tx, name=f"node{number}", site=lab.site, now=lab.now, actor="user:ann", **more).value
+    return burnins.want(
+        lab.tx, name=f"node{number}", site=lab.site, now=lab.now, actor="user:ann", **more
+    ).value
 
 
 def done(lab: Lab, peer: Peer, results: tuple[TestResult, ...] = GOOD, number: int = 1) -> None:
@@ -57,12 +65,21 @@ def rules(lab: Lab, **columns: Any) -> None:
 
 def test_a_free_node_is_tested_and_goes_back_to_the_reserve(lab: Lab) -> None:
     peer = idle(lab)
-    assert (want(lab).state, lab.node(1).state, lab.node(1).disk) == ("running", "burnin", Disk.CLEAN)
+    assert (want(lab).state, lab.node(1).state, lab.node(1).disk) == (
+        "running",
+        "burnin",
+        Disk.CLEAN,
+    )
     order = lab.order(1)
     assert order.action == "burnin"
     assert order.burnin is not None
-    assert (order.burnin.memory, order.burnin.disk, order.burnin.network, order.burnin.seconds, order.burnin.write) == (
-        True, True, True, 600, True)
+    assert (
+        order.burnin.memory,
+        order.burnin.disk,
+        order.burnin.network,
+        order.burnin.seconds,
+        order.burnin.write,
+    ) == (True, True, True, 600, True)
     assert order.burnin.url == "http://10.77.0.1:8069/files/trampoline/ramdisk"
     assert len(order.burnin.secret) == 64
     lab.progress(peer, order.id, 5, 10, "memory")
@@ -71,9 +88,17 @@ def test_a_free_node_is_tested_and_goes_back_to_the_reserve(lab: Lab) -> None:
     assert (lab.node(1).state, lab.node(1).disk, lab.node(1).reason) == ("inactive", Disk.CLEAN, "")
     assert lab.events(1)[-3:] == ["burnin_ordered", "burned_in", "idled"]
     view = shown(lab)
-    assert (view.state, view.ended_at, view.reason, view.cause) == ("passed", lab.now, "", "on demand")
+    assert (view.state, view.ended_at, view.reason, view.cause) == (
+        "passed",
+        lab.now,
+        "",
+        "on demand",
+    )
     assert [(each["test"], each["outcome"]) for each in view.results] == [
-        ("memory", "passed"), ("disk", "passed"), ("network", "passed")]
+        ("memory", "passed"),
+        ("disk", "passed"),
+        ("network", "passed"),
+    ]
 
 
 def test_a_node_that_fails_is_quarantined_with_the_result(lab: Lab) -> None:
@@ -81,16 +106,23 @@ def test_a_node_that_fails_is_quarantined_with_the_result(lab: Lab) -> None:
     want(lab)
     done(lab, peer, BAD)
     reason = "burn-in failed: disk sdb: the disk /dev/sdb cannot be read at byte 4096"
-    assert (lab.node(1).state, lab.node(1).reason, lab.node(1).disk) == ("quarantined", reason, Disk.DIRTY)
+    assert (lab.node(1).state, lab.node(1).reason, lab.node(1).disk) == (
+        "quarantined",
+        reason,
+        Disk.DIRTY,
+    )
     view = shown(lab)
     assert (view.state, view.reason, len(view.results)) == ("failed", reason, 4)
 
 
-@pytest.mark.parametrize(("limit", "reason"), [
-    ({"least_hdd": 200}, "disk sda (serial X): 150 MB/s, at least 200 wanted"),
-    ({"least_link": 10_000}, "network eth0: 1000 Mb/s, at least 10000 wanted"),
-    ({"least_hdd": 150, "least_ssd": 500, "least_link": 1000}, ""),
-])
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ({"least_hdd": 200}, "disk sda (serial X): 150 MB/s, at least 200 wanted"),
+        ({"least_link": 10_000}, "network eth0: 1000 Mb/s, at least 10000 wanted"),
+        ({"least_hdd": 150, "least_ssd": 500, "least_link": 1000}, ""),
+    ],
+)
 def test_a_node_below_the_sites_limits_fails(lab: Lab, limit: dict[str, int], reason: str) -> None:
     rules(lab, **limit)
     peer = idle(lab)
@@ -173,7 +205,10 @@ def test_an_agent_that_dies_is_given_one_more_try(lab: Lab) -> None:
     assert lab.node(1).state == "burnin"
     sessions.lost(lab.tx, peer, lab.site, lab.now)
     assert lab.node(1).state == "quarantined"
-    assert (shown(lab).state, "its agent was lost in state burnin" in shown(lab).reason) == ("failed", True)
+    assert (shown(lab).state, "its agent was lost in state burnin" in shown(lab).reason) == (
+        "failed",
+        True,
+    )
 
 
 def test_a_burn_in_without_progress_times_out(lab: Lab) -> None:
@@ -216,7 +251,9 @@ def test_cancelled_before_it_began_it_is_not_tested(lab: Lab) -> None:
 def test_a_node_that_is_set_aside_is_tested_no_more(lab: Lab) -> None:
     idle(lab)
     want(lab)
-    node_flows.quarantine(lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:ann")
+    node_flows.quarantine(
+        lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:ann"
+    )
     assert (shown(lab).state, shown(lab).reason) == ("failed", "user:ann: smoke")
 
 
@@ -231,7 +268,11 @@ def test_new_machines_are_tested_when_they_are_approved(lab: Lab) -> None:
     if not lab.site.policy.auto_approve:
         node_flows.approve(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:ann")
     assert lab.node(1).state == "burnin"
-    assert (shown(lab).cause, shown(lab).tests, shown(lab).seconds) == ("new machine", ("memory",), 30)
+    assert (shown(lab).cause, shown(lab).tests, shown(lab).seconds) == (
+        "new machine",
+        ("memory",),
+        30,
+    )
 
 
 def test_machines_that_the_site_approves_by_itself_are_tested_too(lab: Lab) -> None:
@@ -245,7 +286,9 @@ def test_machines_that_the_site_approves_by_itself_are_tested_too(lab: Lab) -> N
 def test_nodes_that_are_restored_are_wiped_and_tested(lab: Lab) -> None:
     rules(lab, after_trouble=True)
     idle(lab)
-    node_flows.quarantine(lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:ann")
+    node_flows.quarantine(
+        lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:ann"
+    )
     node_flows.restore(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:ann")
     peer = lab.boots(1)
     assert lab.order(1).action == "wipe"
@@ -292,12 +335,15 @@ def test_free_nodes_are_tested_again_one_at_a_time(lab: Lab) -> None:
 # ---------------------------------------------------------------- refusals, history
 
 
-@pytest.mark.parametrize(("state", "sentence"), [
-    ("quarantined", "node node1 is out of service: restore it first"),
-    ("registering", "node node1 waits for approval: approve it first"),
-    ("off", "node node1 is off, and no power driver can wake it: switch it on first"),
-    ("retired", "node node1 is retired: only free nodes are burnt in"),
-])
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ("quarantined", "node node1 is out of service: restore it first"),
+        ("registering", "node node1 waits for approval: approve it first"),
+        ("off", "node node1 is off, and no power driver can wake it: switch it on first"),
+        ("retired", "node node1 is retired: only free nodes are burnt in"),
+    ],
+)
 def test_nodes_that_cannot_be_tested_now(lab: Lab, state: str, sentence: str) -> None:
     nodes.change(lab.tx, lab.machine(1, state), power_driver="none")
     with pytest.raises(Refused) as caught:
@@ -332,7 +378,9 @@ def test_results_are_kept_over_time_and_pruned_with_the_rest(lab: Lab) -> None:
         done(lab, peer)
         lab.now += 100
     views = burnins.history(lab.tx, name="node1")
-    assert [view.asked_at for view in views] == sorted((view.asked_at for view in views), reverse=True)
+    assert [view.asked_at for view in views] == sorted(
+        (view.asked_at for view in views), reverse=True
+    )
     assert len(views) == 3
     assert pruning.burnins(lab.tx, lab.now - 150, 10) == 2
     assert len(burnins.history(lab.tx, name="node1")) == 1

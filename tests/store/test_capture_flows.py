@@ -1,4 +1,5 @@
-"""Captures: what is asked, what the node does for it, what the image server is told, and what can be seen when."""
+"""Captures: what is asked, what the node does for it, what the image server is told, and what can
+be seen when."""
 
 from __future__ import annotations
 
@@ -40,19 +41,34 @@ def lab(tx: Tx, site: Any) -> Lab:
 
 
 def active(lab: Lab, **columns: Any) -> Peer:
-    """Node 1 runs its vcluster's system; nobody is connected any more. The value is the connection it was primed by."""
+    """Node 1 runs its vcluster's system; nobody is connected any more. The value is the connection
+    it was primed by."""
     lab.machine(1, "trampoline", **columns)
     peer = lab.boots(1)
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id)
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="dhcp",
-                      policy=lab.site.policy)
+    transitions.apply(
+        lab.tx,
+        lab.node(1),
+        Step(NodeEvent.BOOTED, "x"),
+        now=lab.now,
+        actor="dhcp",
+        policy=lab.site.policy,
+    )
     return peer
 
 
 def want(lab: Lab, image: str = "mine", **more: Any) -> Any:
-    return captures.want(lab.tx, name="node1", image=image, secret=SECRET, site=lab.site, now=lab.now, actor="user:ann",
-                         **more).value
+    return captures.want(
+        lab.tx,
+        name="node1",
+        image=image,
+        secret=SECRET,
+        site=lab.site,
+        now=lab.now,
+        actor="user:ann",
+        **more,
+    ).value
 
 
 def asking(lab: Lab, **more: str) -> dict[str, str]:
@@ -61,7 +77,14 @@ def asking(lab: Lab, **more: str) -> dict[str, str]:
 
 def keep(lab: Lab, **more: str) -> None:
     captures.note_digest(lab.tx, digest=SAVED.digest, **asking(lab, **more))
-    captures.keep(lab.tx, ingested=SAVED, partitions=PARTS, rules=lab.site.images, now=lab.now, **asking(lab, **more))
+    captures.keep(
+        lab.tx,
+        ingested=SAVED,
+        partitions=PARTS,
+        rules=lab.site.images,
+        now=lab.now,
+        **asking(lab, **more),
+    )
 
 
 def show(lab: Lab) -> Any:
@@ -74,13 +97,20 @@ def show(lab: Lab) -> Any:
 def test_an_active_node_is_captured_and_comes_back_as_it_was(lab: Lab) -> None:
     active(lab)
     before = lab.node(1)
-    assert (want(lab).state, lab.node(1).state, lab.node(1).disk) == ("wanted", "trampoline", Disk.SYSTEM)
+    assert (want(lab).state, lab.node(1).state, lab.node(1).disk) == (
+        "wanted",
+        "trampoline",
+        Disk.SYSTEM,
+    )
     assert lab.wishes(1)[-1:] == ["cycle"]
     peer = lab.boots(1)
     order = lab.order(1)
     assert (order.action, order.wipe, order.images, order.disk) == ("capture", False, (), "first")
     assert order.deposit is not None
-    assert (order.deposit.url, order.deposit.secret) == (f"http://10.77.0.1:8069/captures/{order.id}", SECRET)
+    assert (order.deposit.url, order.deposit.secret) == (
+        f"http://10.77.0.1:8069/captures/{order.id}",
+        SECRET,
+    )
     assert order.deposit.least == 1_000_000
     lab.progress(peer, order.id, 5, 10)
     assert (show(lab).state, show(lab).done, show(lab).total) == ("running", 5, 10)
@@ -89,16 +119,28 @@ def test_an_active_node_is_captured_and_comes_back_as_it_was(lab: Lab) -> None:
     lab.done(peer, order.id, bytes_written=10)
     node = lab.node(1)
     assert (node.state, lab.order(1).action, node.vcluster_id, node.hostname) == (
-        "boot", "reboot", before.vcluster_id, before.hostname)
+        "boot",
+        "reboot",
+        before.vcluster_id,
+        before.hostname,
+    )
     assert lab.events(1)[-4:] == ["capture_wanted", "capture_ordered", "captured", "boot_ordered"]
-    assert (show(lab).state, show(lab).ended_at, rows.get(lab.tx, node.id).secret) == ("done", lab.now, "")  # type: ignore[union-attr]
+    assert (show(lab).state, show(lab).ended_at, rows.get(lab.tx, node.id).secret) == (
+        "done",
+        lab.now,
+        "",
+    )  # type: ignore[union-attr]
     image = images.named(lab.tx, ["physics/mine"])["physics/mine"]
     assert (image.state, image.size, image.group_id) == ("ready", SAVED.size, show_group(lab))
     made = templates.find(lab.tx, "physics/mine")
     assert made is not None
     xmldoc.parse(made.document.encode(), "template")
     read = template.parse(made.document)
-    assert (read.seed, read.verify, [choice.name for choice in read.images]) == (True, True, ["physics/mine"])
+    assert (read.seed, read.verify, [choice.name for choice in read.images]) == (
+        True,
+        True,
+        ["physics/mine"],
+    )
     assert made.group_id == show_group(lab)
 
 
@@ -135,7 +177,10 @@ def test_a_node_that_nothing_can_switch_waits_for_its_reboot(lab: Lab) -> None:
     assert (node.state, node.reason, lab.wishes(1)) == ("active", transitions.FOR_CAPTURE, wishes)
     lab.tick(1e6)
     assert lab.node(1).state == "active"
-    bindings.add(lab.tx, [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 900)])
+    bindings.add(
+        lab.tx,
+        [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 900)],
+    )
     plan = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
     assert (plan.action, lab.node(1).state, lab.node(1).reason) == ("trampoline", "trampoline", "")
     peer = lab.boots(1)
@@ -148,9 +193,17 @@ def test_a_node_that_nothing_can_switch_waits_for_its_reboot(lab: Lab) -> None:
 # ---------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(("state", "disk", "why"), [
-    ("inactive", Disk.CLEAN, "were wiped"), ("off", Disk.CLEAN, "were wiped"), ("prime", Disk.DIRTY, "is prime"),
-    ("new", Disk.FOREIGN, "is new"), ("quarantined", Disk.DIRTY, "is quarantined"), ("boot", Disk.DIRTY, "is boot")])
+@pytest.mark.parametrize(
+    ("state", "disk", "why"),
+    [
+        ("inactive", Disk.CLEAN, "were wiped"),
+        ("off", Disk.CLEAN, "were wiped"),
+        ("prime", Disk.DIRTY, "is prime"),
+        ("new", Disk.FOREIGN, "is new"),
+        ("quarantined", Disk.DIRTY, "is quarantined"),
+        ("boot", Disk.DIRTY, "is boot"),
+    ],
+)
 def test_nodes_that_cannot_be_captured(lab: Lab, state: str, disk: Disk, why: str) -> None:
     lab.machine(1, state, disk=disk)
     with pytest.raises(Refused, match=why):
@@ -202,8 +255,19 @@ def test_an_image_that_appears_meanwhile_fails_the_capture_not_the_node(lab: Lab
     assert templates.find(lab.tx, "physics/mine") is None
 
 
-@pytest.mark.parametrize("wrong", [{"secret": "00" * 32}, {"secret": ""}, {"address": "10.77.1.2"}, {"order": "1.1"},
-                                   {"order": "x"}, {"order": "99.1"}, {"order": ""}, {"order": "9" * 40 + ".1"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"secret": "00" * 32},
+        {"secret": ""},
+        {"address": "10.77.1.2"},
+        {"order": "1.1"},
+        {"order": "x"},
+        {"order": "99.1"},
+        {"order": ""},
+        {"order": "9" * 40 + ".1"},
+    ],
+)
 def test_only_its_agent_may_send_and_only_now(lab: Lab, wrong: dict[str, str]) -> None:
     active(lab)
     with pytest.raises(Refused):
@@ -224,14 +288,19 @@ def test_only_its_agent_may_send_and_only_now(lab: Lab, wrong: dict[str, str]) -
 # ---------------------------------------------------------------- trouble
 
 
-def test_a_capture_that_fails_is_tried_again_and_then_given_up_and_the_node_goes_on(lab: Lab) -> None:
+def test_a_capture_that_fails_is_tried_again_and_then_given_up_and_the_node_goes_on(
+    lab: Lab,
+) -> None:
     active(lab)
     want(lab)
     peer = lab.boots(1)
     first = lab.order(1).id
     lab.failed(peer, first, "the disk cannot be read")
     assert (lab.node(1).state, show(lab).state, show(lab).reason) == (
-        "trampoline", "wanted", "the disk cannot be read")
+        "trampoline",
+        "wanted",
+        "the disk cannot be read",
+    )
     lab.tick(6)
     assert (lab.node(1).state, show(lab).state) == ("capture", "running")
     with pytest.raises(Refused):
@@ -240,7 +309,11 @@ def test_a_capture_that_fails_is_tried_again_and_then_given_up_and_the_node_goes
     assert (lab.node(1).state, lab.node(1).attempts) == ("trampoline", 0)
     lab.tick(1)
     node = lab.node(1)
-    assert (node.state, node.disk, node.reason) == ("boot", Disk.SYSTEM, "not captured: the disk cannot be read")
+    assert (node.state, node.disk, node.reason) == (
+        "boot",
+        Disk.SYSTEM,
+        "not captured: the disk cannot be read",
+    )
     assert show(lab).state == "failed"
     assert "the disk cannot be read" in show(lab).reason
     assert not images.every(lab.tx)
@@ -301,12 +374,17 @@ def test_a_released_node_is_captured_to_the_end_and_then_wiped(lab: Lab, when: s
     want(lab)
     if when == "running":
         lab.boots(1)
-    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                       policy=lab.site.policy)
+    assignment.release(
+        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
+    )
     peer = lab.boots(1) if when == "wanted" else lab.again(1)
     if when == "running":
         lab.report(peer)
-    assert (lab.node(1).state, lab.node(1).vcluster_id, lab.node(1).disk) == ("capture", None, Disk.DIRTY)
+    assert (lab.node(1).state, lab.node(1).vcluster_id, lab.node(1).disk) == (
+        "capture",
+        None,
+        Disk.DIRTY,
+    )
     keep(lab)
     lab.done(peer, lab.order(1).id)
     assert lab.node(1).state == "wipe"
@@ -318,7 +396,9 @@ def test_a_node_that_is_set_aside_is_captured_no_more(lab: Lab, when: str) -> No
     want(lab)
     if when == "running":
         lab.boots(1)
-    node_flows.quarantine(lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:bob")
+    node_flows.quarantine(
+        lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:bob"
+    )
     assert (show(lab).state, show(lab).reason) == ("failed", "user:bob: smoke")
     node_flows.restore(lab.tx, name="node1", site=lab.site, now=lab.now, actor="x")
     lab.boots(1)
@@ -348,7 +428,11 @@ def test_a_capture_is_cancelled(lab: Lab, when: str) -> None:
     if when == "on its way":
         lab.boots(1)
     expected = "active" if when == "by hand" else "boot"
-    assert (lab.node(1).state, lab.node(1).reason, show(lab).reason) == (expected, "", "cancelled by user:ann")
+    assert (lab.node(1).state, lab.node(1).reason, show(lab).reason) == (
+        expected,
+        "",
+        "cancelled by user:ann",
+    )
     if when == "running":
         with pytest.raises(Refused):
             captures.receiving(lab.tx, **old)
@@ -374,7 +458,9 @@ def test_groups_see_their_own(lab: Lab) -> None:
     want(lab)
     mine = show_group(lab)
     assert [view.image for view in captures.every(lab.tx)] == ["physics/mine"]
-    assert [view.image for view in captures.every(lab.tx, groups=frozenset({mine}))] == ["physics/mine"]
+    assert [view.image for view in captures.every(lab.tx, groups=frozenset({mine}))] == [
+        "physics/mine"
+    ]
     assert captures.every(lab.tx, groups=frozenset({mine + 1})) == []
     with pytest.raises(Refused):
         captures.show(lab.tx, name="node9")
@@ -404,8 +490,15 @@ def test_digests_that_are_about_to_be_seen_are_not_swept(lab: Lab) -> None:
 
 def test_a_quota_holds_before_meanwhile_and_after(lab: Lab) -> None:
     active(lab)
-    image = images.add(lab.tx, name="old", state="ready", format="raw", created_at=0.0, stored=100,
-                       group_id=show_group(lab))
+    image = images.add(
+        lab.tx,
+        name="old",
+        state="ready",
+        format="raw",
+        created_at=0.0,
+        stored=100,
+        group_id=show_group(lab),
+    )
     group_rows.change(lab.tx, show_group(lab), image_quota=100)
     with pytest.raises(Refused, match="too much for group physics"):
         want(lab)
@@ -427,23 +520,33 @@ class Killed(Exception):
 
 
 WAYS: dict[str, Callable[[Tx, Any], object]] = {
-    "want": lambda tx, lab: captures.want(tx, name="node1", image="mine", secret=SECRET, site=lab.site, now=lab.now,
-                                          actor="x"),
-    "keep": lambda tx, lab: captures.keep(tx, ingested=SAVED, partitions=PARTS, rules=lab.site.images,
-                                          now=lab.now, **asking(lab)),
-    "cancel": lambda tx, lab: captures.cancel(tx, name="node1", site=lab.site, now=lab.now, actor="x"),
+    "want": lambda tx, lab: captures.want(
+        tx, name="node1", image="mine", secret=SECRET, site=lab.site, now=lab.now, actor="x"
+    ),
+    "keep": lambda tx, lab: captures.keep(
+        tx, ingested=SAVED, partitions=PARTS, rules=lab.site.images, now=lab.now, **asking(lab)
+    ),
+    "cancel": lambda tx, lab: captures.cancel(
+        tx, name="node1", site=lab.site, now=lab.now, actor="x"
+    ),
     "deadline": lambda tx, lab: deadlines.run(tx, lab.site, lab.now + 1000),
 }
 
 
 def everything(tx: Tx) -> dict[str, list[Any]]:
-    return {table.name: [tuple(row) for row in tx.execute(select(table).order_by(*table.primary_key.columns))]
-            for table in t.metadata.sorted_tables}
+    return {
+        table.name: [
+            tuple(row) for row in tx.execute(select(table).order_by(*table.primary_key.columns))
+        ]
+        for table in t.metadata.sorted_tables
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_a_flow_that_is_killed_at_any_statement_has_done_nothing(engine: Engine, site: Any, way: str) -> None:
+def test_a_flow_that_is_killed_at_any_statement_has_done_nothing(
+    engine: Engine, site: Any, way: str
+) -> None:
     with engine.begin() as tx:
         lab = Lab(tx, site)
         active(lab)

@@ -34,15 +34,33 @@ def row(tx: Tx) -> Vcm:
     return vcms.show(tx, "pool").vcm
 
 
-def greet(tx: Tx, serial: str, ends_at: float | None = None, address: str = "10.77.9.9") -> vcms.Greeted:
-    return vcms.greet(tx, vcluster="pool", serial=serial, address=address, about="test", seen=0, server="cod1", now=NOW,
-                      ends_at=ends_at)
+def greet(
+    tx: Tx, serial: str, ends_at: float | None = None, address: str = "10.77.9.9"
+) -> vcms.Greeted:
+    return vcms.greet(
+        tx,
+        vcluster="pool",
+        serial=serial,
+        address=address,
+        about="test",
+        seen=0,
+        server="cod1",
+        now=NOW,
+        ends_at=ends_at,
+    )
 
 
 def renew(tx: Tx, serial: str, ends_at: float = END + 300 * DAY) -> None:
     one = row(tx)
-    certificates.renew(tx, vcluster_id=one.vcluster_id, epoch=one.epoch, serial=serial, ends_at=ends_at,
-                       address="10.77.9.9", now=NOW)
+    certificates.renew(
+        tx,
+        vcluster_id=one.vcluster_id,
+        epoch=one.epoch,
+        serial=serial,
+        ends_at=ends_at,
+        address="10.77.9.9",
+        now=NOW,
+    )
 
 
 def test_the_old_one_counts_until_the_new_one_is_shown(tx: Tx) -> None:
@@ -56,7 +74,12 @@ def test_the_old_one_counts_until_the_new_one_is_shown(tx: Tx) -> None:
     before = row(tx).epoch
     greet(tx, "new")
     vcm = row(tx)
-    assert (vcm.serial, vcm.ends_at, vcm.next_serial, vcm.next_ends_at) == ("new", END + 300 * DAY, None, None)
+    assert (vcm.serial, vcm.ends_at, vcm.next_serial, vcm.next_ends_at) == (
+        "new",
+        END + 300 * DAY,
+        None,
+        None,
+    )
     assert vcm.epoch == before + 1, "a connection that was made with the old one ends"
     with pytest.raises(Refused, match="replaced or revoked"):
         greet(tx, "old")
@@ -84,8 +107,15 @@ def test_revoked_there_is_nothing_to_renew(tx: Tx) -> None:
     greeted = greet(tx, "old")
     vcms.revoke(tx, vcluster="pool")
     with pytest.raises(Refused, match="has taken its place") as refused:
-        certificates.renew(tx, vcluster_id=greeted.vcluster_id, epoch=greeted.epoch, serial="new", ends_at=FAR,
-                           address="", now=NOW)
+        certificates.renew(
+            tx,
+            vcluster_id=greeted.vcluster_id,
+            epoch=greeted.epoch,
+            serial="new",
+            ends_at=FAR,
+            address="",
+            now=NOW,
+        )
     assert refused.value.code == "forbidden"
     with pytest.raises(Refused, match="the VCM was revoked"):
         vcms.spoken(tx, greeted, lambda tx: pytest.fail("it was listened to"))
@@ -96,8 +126,15 @@ def test_who_was_enrolled_anew_meanwhile_gets_no_successor(tx: Tx) -> None:
     before = greet(tx, "old")
     vcms.enrol(tx, vcluster="pool", serial="anew", address="", now=NOW, ends_at=END)
     with pytest.raises(Refused, match="has taken its place"):
-        certificates.renew(tx, vcluster_id=before.vcluster_id, epoch=before.epoch, serial="new", ends_at=FAR,
-                           address="", now=NOW)
+        certificates.renew(
+            tx,
+            vcluster_id=before.vcluster_id,
+            epoch=before.epoch,
+            serial="new",
+            ends_at=FAR,
+            address="",
+            now=NOW,
+        )
     assert row(tx).next_serial is None
 
 
@@ -127,8 +164,16 @@ def test_an_end_that_was_not_known_is_learned_from_what_is_shown(tx: Tx) -> None
 def test_who_changed_it_is_written_down(tx: Tx) -> None:
     renew(tx, "new")
     a = t.audit.c
-    found = tx.execute(select(a.actor, a.address, a.thing, a.before, a.after).where(a.action == "vcm renew")).one()
-    assert tuple(found) == ("vcm:pool", "10.77.9.9", "pool", '{"serial": "old"}', '{"serial": "new"}')
+    found = tx.execute(
+        select(a.actor, a.address, a.thing, a.before, a.after).where(a.action == "vcm renew")
+    ).one()
+    assert tuple(found) == (
+        "vcm:pool",
+        "10.77.9.9",
+        "pool",
+        '{"serial": "old"}',
+        '{"serial": "new"}',
+    )
 
 
 # ---------------------------------------------------------------- who is told
@@ -140,14 +185,27 @@ def told(tx: Tx, kind: str) -> list[str]:
 
 
 def test_a_group_is_told_once_before_and_once_after(tx: Tx) -> None:
-    looks = [(END - NEAR - 1, 0), (END - NEAR, 1), (END - NEAR + 3600, 0), (END - 1, 0), (END, 1), (END + DAY, 0)]
+    looks = [
+        (END - NEAR - 1, 0),
+        (END - NEAR, 1),
+        (END - NEAR + 3600, 0),
+        (END - 1, 0),
+        (END, 1),
+        (END + DAY, 0),
+    ]
     assert [(now, certificates.look(tx, FAR, now)) for now, _ in looks] == looks
     assert told(tx, "vcm-certificate") == [
-        "pool: its VCM's certificate ends in 30 days", "pool: its VCM's certificate has ended"]
+        "pool: its VCM's certificate ends in 30 days",
+        "pool: its VCM's certificate has ended",
+    ]
     assert row(tx).warned_at == END
     n = t.notices.c
-    holders = select(t.vclusters.c.name).join_from(t.notices, t.vclusters, n.vcluster_id == t.vclusters.c.id)
-    assert set(tx.scalars(holders.where(n.group_id == t.vclusters.c.group_id, n.kind == "vcm-certificate"))) == {"pool"}
+    holders = select(t.vclusters.c.name).join_from(
+        t.notices, t.vclusters, n.vcluster_id == t.vclusters.c.id
+    )
+    assert set(
+        tx.scalars(holders.where(n.group_id == t.vclusters.c.group_id, n.kind == "vcm-certificate"))
+    ) == {"pool"}
 
 
 def test_renewed_it_is_told_anew_and_of_the_new_one(tx: Tx) -> None:
@@ -168,14 +226,18 @@ def test_of_those_without_a_certificate_nothing_is_told(tx: Tx) -> None:
     assert certificates.look(tx, FAR, END) == 0
 
 
-def test_those_that_were_told_leave_room_for_others(tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_were_told_leave_room_for_others(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many there are of them."""
     monkeypatch.setattr(certificates, "MOST", 1)
     founded(tx, site, "batch")
     vcms.enrol(tx, vcluster="batch", serial="b", address="", now=NOW, ends_at=END)
     assert [certificates.look(tx, FAR, END - DAY) for _ in range(3)] == [1, 1, 0]
     assert sorted(told(tx, "vcm-certificate"), reverse=True) == [
-        "pool: its VCM's certificate ends in 1 day", "batch: its VCM's certificate ends in 1 day"]
+        "pool: its VCM's certificate ends in 1 day",
+        "batch: its VCM's certificate ends in 1 day",
+    ]
 
 
 def test_the_administrators_are_told_of_the_authority_s_end_every_month(tx: Tx) -> None:

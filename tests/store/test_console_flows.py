@@ -24,15 +24,27 @@ ON = ConsoleRules(record=True)
 
 
 def add(tx: Tx, number: int, **columns: Any) -> Node:
-    return nodes.add(tx, name=f"n{number}", boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="", actor="test",
-                     **{"state": NodeState.INACTIVE, "power_driver": "ipmi", "power_address": f"bmc{number}"} | columns)
+    return nodes.add(
+        tx,
+        name=f"n{number}",
+        boot_mac=f"52:54:00:00:00:{number:02x}",
+        now=NOW,
+        cause="",
+        actor="test",
+        **{"state": NodeState.INACTIVE, "power_driver": "ipmi", "power_address": f"bmc{number}"}
+        | columns,
+    )
 
 
-def followed(tx: Tx, rules: ConsoleRules = ON, server: str = "here", now: float = NOW) -> list[consoles.Followed]:
+def followed(
+    tx: Tx, rules: ConsoleRules = ON, server: str = "here", now: float = NOW
+) -> list[consoles.Followed]:
     return consoles.followed(tx, server, rules, now, 30.0)
 
 
-def readable(tx: Tx, name: str = "n1", everything: bool = False, now: float = NOW) -> consoles.Readable:
+def readable(
+    tx: Tx, name: str = "n1", everything: bool = False, now: float = NOW
+) -> consoles.Readable:
     return consoles.readable(tx, name=name, rules=ON, everything=everything, now=now)
 
 
@@ -42,8 +54,10 @@ def test_those_with_a_console_are_followed(tx: Tx) -> None:
     add(tx, 3, power_driver="none")
     four = add(tx, 4, power_driver="lab")
     add(tx, 5, state=NodeState.RETIRED)
-    assert followed(tx) == [consoles.Followed(one.id, "n1", "ipmi", "bmc1", "rack", FREE),
-                            consoles.Followed(four.id, "n4", "lab", "bmc4", None, FREE)]
+    assert followed(tx) == [
+        consoles.Followed(one.id, "n1", "ipmi", "bmc1", "rack", FREE),
+        consoles.Followed(four.id, "n4", "lab", "bmc4", None, FREE),
+    ]
     assert [each.node for each in followed(tx, ConsoleRules(record=True, match="n4*"))] == ["n4"]
     assert followed(tx, ConsoleRules(record=False)) == []
 
@@ -54,7 +68,9 @@ def test_one_server_follows_them(tx: Tx) -> None:
     assert len(followed(tx)) == 1
     assert followed(tx, server="there") == []
     assert readable(tx, everything=True).server == "here"
-    assert readable(tx, everything=True, now=NOW + 31).server == "", "it has died, or does not record any more"
+    assert readable(tx, everything=True, now=NOW + 31).server == "", (
+        "it has died, or does not record any more"
+    )
     assert len(followed(tx, server="there", now=NOW + 31)) == 1
     assert followed(tx, now=NOW + 32) == []
     assert claims.owner(tx, consoles.CLAIM, NOW + 32) == "there"
@@ -63,13 +79,32 @@ def test_one_server_follows_them(tx: Tx) -> None:
 
 def holder(tx: Tx, site: Site, name: str) -> tuple[Vcluster, int]:
     """A vcluster of a group of its own, and the request that made it."""
-    template = new_id(tx.execute(insert(t.config_templates).values(
-        name=name, revision=1, document="<template/>", digest="", created_at=NOW)))
-    made = vclusters.add(tx, name=name, group_id=groups.ensure(tx, f"{name}s", NOW).id, template_id=template, size=1,
-                         attributes="", lease_time=60.0, subnet=site.subnets[0], now=NOW)
+    template = new_id(
+        tx.execute(
+            insert(t.config_templates).values(
+                name=name, revision=1, document="<template/>", digest="", created_at=NOW
+            )
+        )
+    )
+    made = vclusters.add(
+        tx,
+        name=name,
+        group_id=groups.ensure(tx, f"{name}s", NOW).id,
+        template_id=template,
+        size=1,
+        attributes="",
+        lease_time=60.0,
+        subnet=site.subnets[0],
+        now=NOW,
+    )
     assert made is not None
-    return made, new_id(tx.execute(insert(t.node_requests).values(
-        vcluster_id=made.id, kind="create", state="granted", priority=0, submitted_at=NOW)))
+    return made, new_id(
+        tx.execute(
+            insert(t.node_requests).values(
+                vcluster_id=made.id, kind="create", state="granted", priority=0, submitted_at=NOW
+            )
+        )
+    )
 
 
 def test_the_stretch_changes_with_the_holder(tx: Tx, site: Site) -> None:
@@ -77,18 +112,29 @@ def test_the_stretch_changes_with_the_holder(tx: Tx, site: Site) -> None:
     first, second = holder(tx, site, "web"), holder(tx, site, "farm")
     for number, (vcluster, request) in enumerate((first, second, first), 1):
         at = NOW + 100 * number
-        held = holding.take(tx, node, vcluster=vcluster, request_id=request, template_id=vcluster.template_id,
-                            hostname="h", now=at)
+        held = holding.take(
+            tx,
+            node,
+            vcluster=vcluster,
+            request_id=request,
+            template_id=vcluster.template_id,
+            hostname="h",
+            now=at,
+        )
         tenures.append(followed(tx)[0].tenure)
         assert readable(tx).tenure == tenures[-1]
         assert readable(tx, everything=True).tenure is None
         moved = transitions.move(tx, held, NodeEvent.PRIME_ORDERED, now=at, cause="", actor="test")
-        assert followed(tx)[0].tenure == tenures[-1], "whatever else happens to the node, its holder's goes on"
+        assert followed(tx)[0].tenure == tenures[-1], (
+            "whatever else happens to the node, its holder's goes on"
+        )
         given = holding.give_back(tx, moved)
         assert followed(tx)[0].tenure == FREE
         with pytest.raises(Refused, match="no node"):
             readable(tx)
-        tx.execute(update(t.nodes).values(state=NodeState.INACTIVE, generation=given.generation + 9))
+        tx.execute(
+            update(t.nodes).values(state=NodeState.INACTIVE, generation=given.generation + 9)
+        )
         node = nodes.named(tx, "n1")
     assert len(set(tenures)) == 3, "not even the vcluster that had it before goes on where it was"
 

@@ -45,7 +45,12 @@ OTHER = "52:54:00:00:00:02"
 
 
 def ask(
-    kind: str, mac: str = MAC, xid: int = 1, stage: str = "ipxe", subnet: str | None = "lab", **more: Any
+    kind: str,
+    mac: str = MAC,
+    xid: int = 1,
+    stage: str = "ipxe",
+    subnet: str | None = "lab",
+    **more: Any,
 ) -> DhcpQuery:
     return replace(DhcpQuery(kind, mac, xid, subnet, stage), **more)
 
@@ -55,11 +60,18 @@ def one(tx: Tx, query: DhcpQuery, site: Site, now: float = NOW) -> DhcpAnswer | 
     return answer
 
 
-def dora(tx: Tx, site: Site, mac: str = MAC, xid: int = 1, stage: str = "ipxe", now: float = NOW) -> str:
+def dora(
+    tx: Tx, site: Site, mac: str = MAC, xid: int = 1, stage: str = "ipxe", now: float = NOW
+) -> str:
     offer = one(tx, ask("DISCOVER", mac, xid, stage), site, now)
     assert offer is not None
     assert offer.kind == "OFFER"
-    ack = one(tx, ask("REQUEST", mac, xid, stage, requested=offer.yiaddr, server_id="10.77.0.1"), site, now)
+    ack = one(
+        tx,
+        ask("REQUEST", mac, xid, stage, requested=offer.yiaddr, server_id="10.77.0.1"),
+        site,
+        now,
+    )
     assert ack is not None
     assert (ack.kind, ack.yiaddr) == ("ACK", offer.yiaddr)
     return ack.yiaddr
@@ -89,7 +101,10 @@ def test_a_new_machine_is_switched_as_the_first_rule_that_fits_says(tx: Tx, site
     dora(tx, replace(site, power=(PowerRule("rack9-*", "lab", ""), rule)))
     node = node_of(tx)
     assert (node.power_driver, node.power_address, node.power_account) == (
-        "ipmi", "bmc-node-525400000001?suite=3", "rack1")
+        "ipmi",
+        "bmc-node-525400000001?suite=3",
+        "rack1",
+    )
 
 
 def test_known_only_ignores_strangers_and_leaves_no_trace(tx: Tx, site: Site) -> None:
@@ -106,9 +121,13 @@ def test_a_foreign_system_is_never_answered(tx: Tx, site: Site, kind: str) -> No
     assert nodes.every(tx) == []
 
 
-def test_a_second_card_joins_its_machine_by_uuid_until_that_has_reported(tx: Tx, site: Site) -> None:
+def test_a_second_card_joins_its_machine_by_uuid_until_that_has_reported(
+    tx: Tx, site: Site
+) -> None:
     uuid = "6b1d3a52-0c6e-4a8e-9a56-2f0e6f1b7a11"
-    flow.answer(tx, [ask("DISCOVER", uuid=uuid), ask("DISCOVER", OTHER, uuid=uuid)], site, Newcomers(), NOW)
+    flow.answer(
+        tx, [ask("DISCOVER", uuid=uuid), ask("DISCOVER", OTHER, uuid=uuid)], site, Newcomers(), NOW
+    )
     assert node_of(tx, OTHER).id == node_of(tx).id
     nodes.change(tx, node_of(tx), reported_at=NOW)
     third = "52:54:00:00:00:03"
@@ -118,16 +137,22 @@ def test_a_second_card_joins_its_machine_by_uuid_until_that_has_reported(tx: Tx,
     assert [row["kind"] for row in conflicts.every(tx)] == ["identity"]
 
 
-@pytest.mark.parametrize("uuid", ["00000000-0000-0000-0000-000000000000", "03000200-0400-0500-0006-000700080009"])
+@pytest.mark.parametrize(
+    "uuid", ["00000000-0000-0000-0000-000000000000", "03000200-0400-0500-0006-000700080009"]
+)
 def test_a_uuid_that_is_nobodys_joins_nothing(tx: Tx, site: Site, uuid: str) -> None:
-    flow.answer(tx, [ask("DISCOVER", uuid=uuid), ask("DISCOVER", OTHER, uuid=uuid)], site, Newcomers(), NOW)
+    flow.answer(
+        tx, [ask("DISCOVER", uuid=uuid), ask("DISCOVER", OTHER, uuid=uuid)], site, Newcomers(), NOW
+    )
     assert node_of(tx, OTHER).id != node_of(tx).id
 
 
 # ---------------------------------------------------------------- addresses
 
 
-def test_a_machine_keeps_its_address_from_stage_to_stage_and_boot_to_boot(tx: Tx, site: Site) -> None:
+def test_a_machine_keeps_its_address_from_stage_to_stage_and_boot_to_boot(
+    tx: Tx, site: Site
+) -> None:
     first = dora(tx, site, stage="firmware")
     assert dora(tx, site, xid=2, stage="ipxe") == first
     assert dora(tx, site, xid=3, stage="trampoline") == first
@@ -150,9 +175,12 @@ def test_duplicates_and_reordering_in_one_batch(tx: Tx, site: Site) -> None:
     address = dora(tx, site)
     discover = ask("DISCOVER", xid=9)
     request = ask("REQUEST", xid=9, requested=address, server_id="10.77.0.1")
-    answers = flow.answer(tx, [request, discover, discover, request, request], site, Newcomers(), NOW)
+    answers = flow.answer(
+        tx, [request, discover, discover, request, request], site, Newcomers(), NOW
+    )
     assert [(a.kind, a.yiaddr) for a in answers if a] == [
-        (kind, address) for kind in ("ACK", "OFFER", "OFFER", "ACK", "ACK")]
+        (kind, address) for kind in ("ACK", "OFFER", "OFFER", "ACK", "ACK")
+    ]
     assert len(tx.execute(select(tables.bindings)).all()) == 1
 
 
@@ -177,7 +205,8 @@ def test_a_wrong_address_is_refused_to_a_machine_we_know(tx: Tx, site: Site) -> 
 
 def test_a_known_machine_that_is_another_servers_client_is_left_alone(tx: Tx, site: Site) -> None:
     dora(tx, site)
-    assert one(tx, ask("REQUEST", stage="os", requested="10.77.9.9"), site) is None  # not an address of ours
+    # not an address of ours
+    assert one(tx, ask("REQUEST", stage="os", requested="10.77.9.9"), site) is None
     assert one(tx, ask("DISCOVER", stage="os"), site) is None
     answer = one(tx, ask("REQUEST", stage="os", requested="10.77.1.9"), site)
     assert answer is not None
@@ -212,8 +241,11 @@ def test_a_released_address_is_free_at_once_and_still_the_first_choice(tx: Tx, s
 def small(site: Site, size: int) -> Site:
     [subnet] = site.subnets
     last = dotted(ipv4("10.77.1.1") + size - 1)
-    return replace(site, subnets=(replace(subnet, boot_pool=("10.77.1.1", last)),),
-                   policy=replace(site.policy, approved_share=0.0))
+    return replace(
+        site,
+        subnets=(replace(subnet, boot_pool=("10.77.1.1", last)),),
+        policy=replace(site.policy, approved_share=0.0),
+    )
 
 
 def test_an_empty_pool_is_named_once_a_minute_and_heals(tx: Tx, site: Site) -> None:
@@ -239,7 +271,9 @@ def test_every_address_of_a_pool_is_given_before_it_is_empty(tx: Tx, site: Site)
 
 def test_a_pool_that_was_moved_gives_new_addresses(tx: Tx, site: Site) -> None:
     dora(tx, site)
-    moved = replace(site, subnets=(replace(site.subnets[0], boot_pool=("10.77.9.1", "10.77.9.20")),))
+    moved = replace(
+        site, subnets=(replace(site.subnets[0], boot_pool=("10.77.9.1", "10.77.9.20")),)
+    )
     address = dora(tx, moved, xid=2)
     assert ipv4("10.77.9.1") <= ipv4(address) <= ipv4("10.77.9.20")
     assert len(tx.execute(select(tables.bindings)).all()) == 1
@@ -247,8 +281,14 @@ def test_a_pool_that_was_moved_gives_new_addresses(tx: Tx, site: Site) -> None:
 
 # ---------------------------------------------------------------- subnets
 
-FAR = Subnet("far", "10.88.0.0/24", "10.77.0.1", ("10.88.0.10", "10.88.0.99"), ("10.88.0.128", "10.88.0.255"),
-             relay="192.0.2.7")
+FAR = Subnet(
+    "far",
+    "10.88.0.0/24",
+    "10.77.0.1",
+    ("10.88.0.10", "10.88.0.99"),
+    ("10.88.0.128", "10.88.0.255"),
+    relay="192.0.2.7",
+)
 
 
 def test_relays_choose_the_subnet(tx: Tx, site: Site) -> None:
@@ -273,16 +313,21 @@ def test_a_renewal_through_a_router_is_of_its_own_subnet(tx: Tx, site: Site) -> 
 
 
 def test_a_machine_without_a_loader_is_listed_and_takes_nothing(tx: Tx, site: Site) -> None:
-    """An ARM server beside x86 ones: silence, no node, no address, one row a day, and one notice."""
+    """An ARM server beside x86 ones: silence, no node, no address, one row a day, and one
+    notice."""
     small = replace(site, subnets=(replace(site.subnets[0], boot_pool=("10.77.9.1", "10.77.9.2")),))
     for turn in range(5):
         mac = f"52:54:00:00:aa:{turn:02x}"
         for again in (0.0, 4.0, 3600.0):
-            assert one(tx, ask("DISCOVER", mac, stage="firmware", arch=11), small, NOW + again) is None
+            assert (
+                one(tx, ask("DISCOVER", mac, stage="firmware", arch=11), small, NOW + again) is None
+            )
     assert nodes.by_mac(tx, "52:54:00:00:aa:00") is None
     rows = conflicts.every(tx)
     assert [row["kind"] for row in rows] == ["architecture"] * 5
-    assert rows[0]["about"].startswith("52:54:00:00:aa:04 asked to network-boot: its firmware is 64-bit ARM UEFI")
+    assert rows[0]["about"].startswith(
+        "52:54:00:00:aa:04 asked to network-boot: its firmware is 64-bit ARM UEFI"
+    )
     assert len(tx.execute(select(tables.notices)).all()) == 1
     assert dora(tx, small, MAC), "an x86 machine still has its address"
     one(tx, ask("DISCOVER", "52:54:00:00:aa:00", stage="firmware", arch=11), small, NOW + 90_000)
@@ -291,7 +336,9 @@ def test_a_machine_without_a_loader_is_listed_and_takes_nothing(tx: Tx, site: Si
 
 def test_made_up_machines_without_a_loader_cannot_fill_the_database(tx: Tx, site: Site) -> None:
     for turn in range(flow.UNFIT_AT_MOST + 50):
-        query = ask("DISCOVER", f"52:54:00:00:{turn >> 8:02x}:{turn & 255:02x}", stage="firmware", arch=27)
+        query = ask(
+            "DISCOVER", f"52:54:00:00:{turn >> 8:02x}:{turn & 255:02x}", stage="firmware", arch=27
+        )
         assert one(tx, query, site) is None
     assert len(conflicts.every(tx, 1000)) == flow.UNFIT_AT_MOST
 
@@ -300,21 +347,44 @@ def test_made_up_machines_without_a_loader_cannot_fill_the_database(tx: Tx, site
 
 LOCAL = '<template><image target="disk" name="debian"/></template>'
 READY = '<template><image target="disk" name="debian"/><ready port="80"/></template>'
-DISKLESS = ('<template><boot mode="diskless"><kernel url="http://h/k"/><ramdisk url="http://h/r"/>'
-            '<cmdline>quiet</cmdline></boot></template>')
+DISKLESS = (
+    '<template><boot mode="diskless"><kernel url="http://h/k"/><ramdisk url="http://h/r"/>'
+    "<cmdline>quiet</cmdline></boot></template>"
+)
 
 
 def held_node(tx: Tx, site: Site, document: str = LOCAL, state: str = "boot") -> str:
-    """A node of vcluster `web` in `state` that boots `document`; returns the address reserved for its system."""
+    """A node of vcluster `web` in `state` that boots `document`; returns the address reserved for
+    its system."""
     row = {"name": "t", "revision": 1, "document": document, "digest": "0" * 64, "created_at": 0.0}
     tx.execute(insert(tables.config_templates).values(id=1, **row))
     template_id = 1
     group = groups.ensure(tx, "site", 0.0)
-    vcluster = vclusters.add(tx, name="web", group_id=group.id, template_id=template_id, size=1, attributes="",
-                             lease_time=100.0, subnet=site.subnets[0], now=1.0)
+    vcluster = vclusters.add(
+        tx,
+        name="web",
+        group_id=group.id,
+        template_id=template_id,
+        size=1,
+        attributes="",
+        lease_time=100.0,
+        subnet=site.subnets[0],
+        now=1.0,
+    )
     assert vcluster is not None
-    node = nodes.add(tx, name="n1", boot_mac=MAC, now=NOW, cause="t", actor="t", state=state, vcluster_id=vcluster.id,
-                     template_id=template_id, hostname="web1", disk="dirty")
+    node = nodes.add(
+        tx,
+        name="n1",
+        boot_mac=MAC,
+        now=NOW,
+        cause="t",
+        actor="t",
+        state=state,
+        vcluster_id=vcluster.id,
+        template_id=template_id,
+        hostname="web1",
+        disk="dirty",
+    )
     return dotted(bindings.reserve(tx, node, MAC, vcluster, "web1", NOW))
 
 
@@ -325,13 +395,19 @@ def web(tx: Tx) -> Vcluster:
 
 
 def test_a_node_that_missed_its_boot_is_power_cycled_once(tx: Tx, site: Site) -> None:
-    """The server was away when the firmware asked, so the disk's system started while the trampoline is expected."""
+    """The server was away when the firmware asked, so the disk's system started while the
+    trampoline is expected."""
     held_node(tx, site, state="trampoline")
     tx.execute(update(tables.nodes).values(power_driver="lab", power_address="switches#n1"))
     for seconds in (20.0, 40.0, 41.0, 120.0):
         assert one(tx, ask("DISCOVER", xid=77, stage="os"), site, NOW + seconds) is None
     node = node_of(tx)
-    assert (node.state, node.power_wanted, node.power_seq, node.attempts) == ("trampoline", "cycle", 1, 1)
+    assert (node.state, node.power_wanted, node.power_seq, node.attempts) == (
+        "trampoline",
+        "cycle",
+        1,
+        1,
+    )
     assert "it missed that boot" in node.reason
 
 
@@ -351,7 +427,12 @@ def test_a_boot_that_comes_up_makes_the_node_active(tx: Tx, site: Site) -> None:
     assert node_of(tx).boot_served_at == NOW + 0.5
     offer = one(tx, ask("DISCOVER", xid=77, stage="os"), site, NOW + 20)
     assert offer is not None
-    assert (offer.yiaddr, offer.hostname, offer.domain, offer.bootfile) == (own, "web1", "web.cod.test", None)
+    assert (offer.yiaddr, offer.hostname, offer.domain, offer.bootfile) == (
+        own,
+        "web1",
+        "web.cod.test",
+        None,
+    )
     assert node_of(tx).state == "boot"  # offered is not yet bound
     ack = os_asks(tx, site, NOW + 21, requested=own, server_id="10.77.0.1")
     assert ack is not None
@@ -365,13 +446,17 @@ def test_a_readiness_check_has_the_last_word(tx: Tx, site: Site) -> None:
     serve_boot(tx, site, 5, NOW)
     os_asks(tx, site, NOW + 21, requested=own)
     assert node_of(tx).state == "boot"
-    assert [b.state for b in bindings.of_node(tx, node_of(tx).id) if b.kind == "vcluster"] == ["bound"]
+    assert [b.state for b in bindings.of_node(tx, node_of(tx).id) if b.kind == "vcluster"] == [
+        "bound"
+    ]
     serve_boot(tx, site, 6, NOW + 22)  # it came back: the next boot starts from 'reserved'
     assert node_of(tx).state == "trampoline"
 
 
 @pytest.mark.parametrize("ready", ['by="port" port="80"', 'by="time" seconds="3000"'])
-def test_a_system_that_is_not_told_by_dhcp_is_not_made_active_by_it(tx: Tx, site: Site, ready: str) -> None:
+def test_a_system_that_is_not_told_by_dhcp_is_not_made_active_by_it(
+    tx: Tx, site: Site, ready: str
+) -> None:
     own = held_node(tx, site, LOCAL.replace("</t", f"<ready {ready}/></t"))
     serve_boot(tx, site, 5, NOW)
     os_asks(tx, site, NOW + 21, requested=own)
@@ -384,7 +469,9 @@ def test_a_system_that_is_not_told_by_dhcp_is_not_made_active_by_it(tx: Tx, site
     assert node_of(tx).state == "trampoline"  # a failed boot is noticed before its time has come
 
 
-def test_a_node_is_active_when_its_boot_is_served_if_its_template_wants_nothing_more(tx: Tx, site: Site) -> None:
+def test_a_node_is_active_when_its_boot_is_served_if_its_template_wants_nothing_more(
+    tx: Tx, site: Site
+) -> None:
     held_node(tx, site, LOCAL.replace("</t", '<ready by="none"/></t'))
     vclusters.change(tx, web(tx), NOW, state="active")
     assert serve_boot(tx, site, 5, NOW) == "local"
@@ -392,7 +479,8 @@ def test_a_node_is_active_when_its_boot_is_served_if_its_template_wants_nothing_
     assert web(tx).ready_at == NOW + 0.5  # its group is told
     offer = one(tx, ask("DISCOVER", xid=8, stage="httpclient", arch=16), site, NOW + 10)
     assert offer is not None
-    assert offer.bootfile == "http://10.77.0.1:8069/files/go-on-to-your-disk"  # its firmware is still on its way
+    # its firmware is still on its way
+    assert offer.bootfile == "http://10.77.0.1:8069/files/go-on-to-your-disk"
     assert serve_boot(tx, site, 6, NOW + 300) == "local"
     assert [row["to_state"] for row in nodes.history(tx, node_of(tx).id)] == ["boot", "active"]
 
@@ -433,8 +521,11 @@ def test_other_boot_options_of_the_same_firmware_lead_nowhere(tx: Tx, site: Site
 
 
 @pytest.mark.parametrize("state", ["boot", "active"])
-def test_a_rom_on_uefi_is_followed_by_the_firmwares_own_entries_of_the_nic(tx: Tx, site: Site, state: str) -> None:
-    """An e1000 under OVMF: the script of its iPXE ROM exits, OVMF asks by PXE, then by HTTP, then boots the disk."""
+def test_a_rom_on_uefi_is_followed_by_the_firmwares_own_entries_of_the_nic(
+    tx: Tx, site: Site, state: str
+) -> None:
+    """An e1000 under OVMF: the script of its iPXE ROM exits, OVMF asks by PXE, then by HTTP, then
+    boots the disk."""
     own = held_node(tx, site, state=state)
     assert serve_boot(tx, site, 5, NOW) == "local"
     nowhere = "go-on-to-your-disk"
@@ -447,11 +538,15 @@ def test_a_rom_on_uefi_is_followed_by_the_firmwares_own_entries_of_the_nic(tx: T
     assert (node_of(tx).state, node_of(tx).attempts) == ("active", 0)
 
 
-def test_a_uefi_machine_that_comes_back_is_noticed_after_its_firmwares_time(tx: Tx, site: Site) -> None:
+def test_a_uefi_machine_that_comes_back_is_noticed_after_its_firmwares_time(
+    tx: Tx, site: Site
+) -> None:
     held_node(tx, site)
     serve_boot(tx, site, 5, NOW)
     for turn in range(4):  # a disk without a system: the firmware begins its list again
-        one(tx, ask("DISCOVER", xid=6 + turn, stage="firmware", arch=7), site, NOW + 25 * (turn + 1))
+        one(
+            tx, ask("DISCOVER", xid=6 + turn, stage="firmware", arch=7), site, NOW + 25 * (turn + 1)
+        )
         assert node_of(tx).state == "boot"
     one(tx, ask("DISCOVER", xid=10, stage="firmware", arch=7), site, NOW + 125)
     assert (node_of(tx).state, node_of(tx).attempts) == ("trampoline", 1)
@@ -464,7 +559,12 @@ def test_a_diskless_uefi_machine_that_is_power_cycled_at_once_loads_its_kernel_a
     held_node(tx, site, DISKLESS, state="active")
     address = dora(tx, site)
     boot_flow.script(tx, MAC, address, site, NOW)
-    answer = one(tx, ask("DISCOVER", xid=6, stage=stage, arch=7 if stage == "firmware" else 16), site, NOW + 10)
+    answer = one(
+        tx,
+        ask("DISCOVER", xid=6, stage=stage, arch=7 if stage == "firmware" else 16),
+        site,
+        NOW + 10,
+    )
     assert answer is not None
     assert str(answer.bootfile).endswith("snponly.efi")
 
@@ -502,7 +602,9 @@ def test_resets_without_end_lead_to_quarantine_and_the_trampoline(tx: Tx, site: 
     assert serve_boot(tx, site, 999, NOW + 1000) == "trampoline"
 
 
-def test_an_active_node_that_is_power_cycled_boots_again_and_stays_active(tx: Tx, site: Site) -> None:
+def test_an_active_node_that_is_power_cycled_boots_again_and_stays_active(
+    tx: Tx, site: Site
+) -> None:
     own = held_node(tx, site, state="active")
     for turn in range(3):
         assert serve_boot(tx, site, 5 + turn, NOW + 300 * turn) == "local"
@@ -517,7 +619,12 @@ def test_a_diskless_node_gets_its_kernel_and_no_secret(tx: Tx, site: Site) -> No
     held_node(tx, site, DISKLESS)
     address = dora(tx, site)
     plan = boot_flow.script(tx, MAC, address, site, NOW)
-    assert (plan.action, plan.kernel, plan.initrds, plan.cmdline) == ("kernel", "http://h/k", ("http://h/r",), "quiet")
+    assert (plan.action, plan.kernel, plan.initrds, plan.cmdline) == (
+        "kernel",
+        "http://h/k",
+        ("http://h/r",),
+        "quiet",
+    )
     with pytest.raises(Refused):
         mint(tx, site, MAC, address, "s0")
 
@@ -527,7 +634,9 @@ def test_a_retired_machine_is_foreign(tx: Tx, site: Site) -> None:
     assert one(tx, ask("DISCOVER"), site) is None
 
 
-def test_a_system_of_a_node_that_was_taken_back_is_refused_its_old_address(tx: Tx, site: Site) -> None:
+def test_a_system_of_a_node_that_was_taken_back_is_refused_its_old_address(
+    tx: Tx, site: Site
+) -> None:
     own = held_node(tx, site, state="active")
     os_asks(tx, site, NOW, requested=own)
     transitions.move(tx, node_of(tx), NodeEvent.RELEASED, now=NOW, cause="t", actor="t")
@@ -544,7 +653,11 @@ def test_an_address_whose_system_may_still_be_up_is_given_on_last(tx: Tx, site: 
     bindings.release(tx, node.id, NOW + 3600)
 
     def again(now: float, block: int = 2) -> str:
-        tx.execute(update(tables.vcluster_blocks).values(first_address=ipv4(own), last_address=ipv4(own) + block - 1))
+        tx.execute(
+            update(tables.vcluster_blocks).values(
+                first_address=ipv4(own), last_address=ipv4(own) + block - 1
+            )
+        )
         return dotted(bindings.reserve(tx, node, MAC, vcluster, "web1", now))
 
     other = again(NOW + 1)
@@ -563,8 +676,18 @@ def test_of_addresses_that_were_left_the_oldest_is_given_first(tx: Tx, site: Sit
     vcluster = web(tx)
     tx.execute(update(tables.vcluster_blocks).values(first_address=first, last_address=first + 3))
     bindings.release(tx, node_of(tx).id, NOW)
-    bindings.add(tx, [Binding(first + n, None, "vcluster", None, "lab", None, state, until) for n, state, until in
-                      [(0, "left", NOW + 9), (1, "left", NOW + 7), (2, "declined", NOW + 5), (3, "left", NOW + 8)]])
+    bindings.add(
+        tx,
+        [
+            Binding(first + n, None, "vcluster", None, "lab", None, state, until)
+            for n, state, until in [
+                (0, "left", NOW + 9),
+                (1, "left", NOW + 7),
+                (2, "declined", NOW + 5),
+                (3, "left", NOW + 8),
+            ]
+        ],
+    )
 
     def give(name: str) -> int:
         mac = f"52:54:00:00:01:{name}"
@@ -589,19 +712,28 @@ def test_a_name_whose_address_is_not_replaced_leaves_dns(tx: Tx, site: Site) -> 
     """Secondaries hear of it: another machine uses the address."""
     own = held_node(tx, site, state="active")
     vcluster = web(tx)
-    tx.execute(update(tables.vcluster_blocks).values(first_address=ipv4(own), last_address=ipv4(own)))
+    tx.execute(
+        update(tables.vcluster_blocks).values(first_address=ipv4(own), last_address=ipv4(own))
+    )
     zones = {("vcluster", vcluster.name), ("subnet", "lab")}
     before = dns_zones.serials(tx, zones)
     one(tx, ask("DECLINE", stage="os", requested=own), site)
     assert dns_names.of_vcluster(tx, vcluster.id) == {}
-    assert {zone for zone, serial in dns_zones.serials(tx, zones).items() if serial > before[zone]} == zones
+    assert {
+        zone for zone, serial in dns_zones.serials(tx, zones).items() if serial > before[zone]
+    } == zones
 
 
 def test_inform_tells_options_and_binds_nothing(tx: Tx, site: Site) -> None:
     own = held_node(tx, site, state="active")
     answer = one(tx, ask("INFORM", stage="os", ciaddr=own), site)
     assert answer is not None
-    assert (answer.kind, answer.yiaddr, answer.lease_time, answer.hostname) == ("ACK", "0.0.0.0", None, "web1")
+    assert (answer.kind, answer.yiaddr, answer.lease_time, answer.hostname) == (
+        "ACK",
+        "0.0.0.0",
+        None,
+        "web1",
+    )
     assert one(tx, ask("INFORM", stage="os", ciaddr="10.77.0.99"), site) is None
 
 
@@ -644,10 +776,15 @@ def test_few_secrets_are_live_at_once(tx: Tx, site: Site) -> None:
 
 
 @pytest.mark.usefixtures("engine")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_no_address_is_ever_bound_to_two_machines(engine: Engine, site: Site, data: st.DataObject) -> None:
-    """Whatever 6 machines say in a pool of 4 addresses: each live ACK is the only one for its address."""
+def test_no_address_is_ever_bound_to_two_machines(
+    engine: Engine, site: Site, data: st.DataObject
+) -> None:
+    """Whatever 6 machines say in a pool of 4 addresses: each live ACK is the only one for its
+    address."""
     tiny = small(site, 4)
     offered: dict[str, str] = {}
     promised: dict[str, tuple[str, float]] = {}  # address -> (mac, until)
@@ -662,8 +799,13 @@ def test_no_address_is_ever_bound_to_two_machines(engine: Engine, site: Site, da
                 mac = f"52:54:00:00:00:{n:02x}"
                 own = f"10.77.1.{last}" if last else offered.get(mac, "10.77.1.1")
                 batch.append(ask(kind, mac, requested=own, ciaddr=own))
-            for query, answer in zip(batch, flow.answer(tx, batch, tiny, Newcomers(), now), strict=True):
-                if query.kind in ("RELEASE", "DECLINE") and promised.get(query.ciaddr, ("", 0.0))[0] == query.mac:
+            for query, answer in zip(
+                batch, flow.answer(tx, batch, tiny, Newcomers(), now), strict=True
+            ):
+                if (
+                    query.kind in ("RELEASE", "DECLINE")
+                    and promised.get(query.ciaddr, ("", 0.0))[0] == query.mac
+                ):
                     del promised[query.ciaddr]
                 if answer is not None and answer.kind == "OFFER":
                     offered[query.mac] = answer.yiaddr
@@ -675,8 +817,11 @@ def test_no_address_is_ever_bound_to_two_machines(engine: Engine, site: Site, da
         tx.rollback()
 
 
-def test_servers_that_race_for_a_crowded_pool_promise_no_address_twice(engine: Engine, site: Site) -> None:
-    """Four servers' threads, 24 machines, 24 addresses: what each was promised is what the database says."""
+def test_servers_that_race_for_a_crowded_pool_promise_no_address_twice(
+    engine: Engine, site: Site
+) -> None:
+    """Four servers' threads, 24 machines, 24 addresses: what each was promised is what the database
+    says."""
     crowded = small(site, 24)
     macs = [f"52:54:00:00:02:{n:02x}" for n in range(24)]
     promised: dict[str, str] = {}
@@ -712,7 +857,8 @@ def test_servers_that_race_for_a_crowded_pool_promise_no_address_twice(engine: E
 def test_an_address_that_another_server_gives_away_meanwhile_is_not_given_again(
     tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All probes hit taken addresses; of the two that are left, one is taken between the scan and the row's lock."""
+    """All probes hit taken addresses; of the two that are left, one is taken between the scan and
+    the row's lock."""
     crowded = small(site, 200)
     first, last = ipv4("10.77.1.1"), ipv4("10.77.1.200")
     seen_by = bindings.taken
@@ -726,7 +872,11 @@ def test_an_address_that_another_server_gives_away_meanwhile_is_not_given_again(
         take(tx, free[0])
         return found
 
-    free = [address for address in range(first, last + 1) if address not in probes(MAC, range(first, last + 1), 128)]
+    free = [
+        address
+        for address in range(first, last + 1)
+        if address not in probes(MAC, range(first, last + 1), 128)
+    ]
     for address in set(range(first, last + 1)) - set(free[:2]):
         take(tx, address)
     nodes.add(tx, name="n1", boot_mac=MAC, now=NOW, cause="test", actor="test")

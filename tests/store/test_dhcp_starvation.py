@@ -1,4 +1,5 @@
-"""Machines that do not exist ask for addresses: what that costs, and who boots all the same. The clock is moved."""
+"""Machines that do not exist ask for addresses: what that costs, and who boots all the same. The
+clock is moved."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from cod.store.nodes import bindings, blocks, conflicts, nodes
 pytestmark = pytest.mark.slow
 
 NOW = 1_000_000.0
-RETRIES = (0, 4, 12, 28)  # seconds at which PXE firmware asks before it gives up (PXE 2.1, section 2.2.3)
+# seconds at which PXE firmware asks before it gives up (PXE 2.1, section 2.2.3)
+RETRIES = (0, 4, 12, 28)
 SERVER = "10.77.0.1"
 
 
@@ -51,7 +53,9 @@ class Wire:
         assert (ack.kind, ack.yiaddr) == ("ACK", offer.yiaddr)
         return ack.yiaddr
 
-    def flood(self, seconds: int, rate: int = 17, circuit: str | None = None, *, take: bool = True) -> None:
+    def flood(
+        self, seconds: int, rate: int = 17, circuit: str | None = None, *, take: bool = True
+    ) -> None:
         """Invented MACs ask, and take what they are offered."""
         for _ in range(seconds):
             self.now += 1
@@ -99,8 +103,15 @@ def wire(tx: Tx, site: Site) -> Wire:
 @pytest.mark.slow
 def test_known_and_new_machines_boot_while_invented_ones_ask(wire: Wire) -> None:
     for number in range(50):
-        nodes.add(wire.tx, name=f"known{number}", boot_mac=mac(number), now=0.0, cause="t", actor="t",
-                  state=NodeState.INACTIVE)
+        nodes.add(
+            wire.tx,
+            name=f"known{number}",
+            boot_mac=mac(number),
+            now=0.0,
+            cause="t",
+            actor="t",
+            state=NodeState.INACTIVE,
+        )
     wire.site = replace(wire.site, policy=replace(wire.site.policy, new_burst=100))
     wire.flood(120)
     pool = len(flow.Subnets(wire.site.subnets).of(discover(mac(0))).pool)  # type: ignore[union-attr]
@@ -115,7 +126,8 @@ def test_known_and_new_machines_boot_while_invented_ones_ask(wire: Wire) -> None
                 del waiting[one]
         wire.flood(1)
     assert not waiting, "new machines that are refused until their firmware gives up"
-    for stage in ("ipxe", "trampoline"):  # the loaders' way takes its time, and nothing is taken from the machine
+    # the loaders' way takes its time, and nothing is taken from the machine
+    for stage in ("ipxe", "trampoline"):
         wire.flood(15)
         for number in range(20):
             reported += wire.boots(mac(1000 + number), stage) is not None
@@ -126,14 +138,26 @@ def test_known_and_new_machines_boot_while_invented_ones_ask(wire: Wire) -> None
 
 
 def test_known_machines_boot_when_a_small_pool_is_taken(wire: Wire) -> None:
-    """A pool of 40 addresses: new machines take 30 of them, known ones need more than the other 10."""
+    """A pool of 40 addresses: new machines take 30 of them, known ones need more than the other
+    10."""
     [subnet] = wire.site.subnets
-    wire.site = replace(wire.site, subnets=(replace(subnet, boot_pool=("10.77.1.1", "10.77.1.40")),))
+    wire.site = replace(
+        wire.site, subnets=(replace(subnet, boot_pool=("10.77.1.1", "10.77.1.40")),)
+    )
     for number in range(35):
-        nodes.add(wire.tx, name=f"known{number}", boot_mac=mac(number), now=0.0, cause="t", actor="t",
-                  state=NodeState.INACTIVE)
+        nodes.add(
+            wire.tx,
+            name=f"known{number}",
+            boot_mac=mac(number),
+            now=0.0,
+            cause="t",
+            actor="t",
+            state=NodeState.INACTIVE,
+        )
     wire.flood(20)
-    assert {wire.boots(mac(number)) for number in range(10)} >= {dotted(ipv4("10.77.1.31") + n) for n in range(5)}
+    assert {wire.boots(mac(number)) for number in range(10)} >= {
+        dotted(ipv4("10.77.1.31") + n) for n in range(5)
+    }
     addresses = {wire.boots(mac(number)) for number in range(35)}
     assert len(addresses) == 35
     assert None not in addresses
@@ -161,10 +185,20 @@ def test_a_flood_behind_one_port_leaves_the_others_alone(wire: Wire) -> None:
 
 def test_a_flood_behind_one_relay_leaves_the_others_alone(wire: Wire) -> None:
     [lab] = wire.site.subnets
-    far = replace(lab, name="far", network="10.88.0.0/16", server=SERVER, interface=None, relay="10.88.0.1",
-                  router="10.88.0.1", boot_pool=("10.88.1.0", "10.88.4.255"),
-                  block_pool=("10.88.128.0", "10.88.255.255"))
-    wire.site = replace(wire.site, subnets=(lab, far), policy=replace(wire.site.policy, new_burst=60))
+    far = replace(
+        lab,
+        name="far",
+        network="10.88.0.0/16",
+        server=SERVER,
+        interface=None,
+        relay="10.88.0.1",
+        router="10.88.0.1",
+        boot_pool=("10.88.1.0", "10.88.4.255"),
+        block_pool=("10.88.128.0", "10.88.255.255"),
+    )
+    wire.site = replace(
+        wire.site, subnets=(lab, far), policy=replace(wire.site.policy, new_burst=60)
+    )
     wire.flood(15, 20)
     answers = wire.ask(*(discover(mac(number), giaddr="10.88.0.1") for number in range(40)))
     assert None not in answers
@@ -188,8 +222,16 @@ def test_new_machines_are_limited_in_number(wire: Wire) -> None:
 def test_who_reported_and_waits_for_approval_never_gives_way(wire: Wire) -> None:
     wire.site = replace(wire.site, policy=replace(wire.site.policy, new_machines=20))
     for number in range(20):
-        nodes.add(wire.tx, name=f"waits{number}", boot_mac=mac(number), now=0.0, cause="t", actor="t",
-                  state=NodeState.REGISTERING, reported_at=1.0)
+        nodes.add(
+            wire.tx,
+            name=f"waits{number}",
+            boot_mac=mac(number),
+            now=0.0,
+            cause="t",
+            actor="t",
+            state=NodeState.REGISTERING,
+            reported_at=1.0,
+        )
     assert wire.boots(mac(100)) is None
     assert wire.count(NodeState.REGISTERING) == 20
     assert told(wire) == ["new machines on subnet lab are refused"]
@@ -199,25 +241,43 @@ def test_who_reported_and_waits_for_approval_never_gives_way(wire: Wire) -> None
 def test_one_uuid_takes_no_end_of_network_cards(wire: Wire) -> None:
     uuid = "6b1d3a52-0c6e-4a8e-9a56-2f0e6f1b7a11"
     wire.ask(*(discover(wire.invent(), uuid=uuid) for _ in range(40)))
-    assert max(nodes.count_macs(wire.tx, node.id) for node in nodes.every(wire.tx)) == flow.MOST_NICS
+    assert (
+        max(nodes.count_macs(wire.tx, node.id) for node in nodes.every(wire.tx)) == flow.MOST_NICS
+    )
     assert len(conflicts.every(wire.tx)) == 1
 
 
 def test_one_machine_cannot_decline_the_whole_pool(wire: Wire) -> None:
     [subnet] = wire.site.subnets
-    wire.site = replace(wire.site, subnets=(replace(subnet, boot_pool=("10.77.1.1", "10.77.1.40")),))
-    nodes.add(wire.tx, name="known", boot_mac=mac(1), now=0.0, cause="t", actor="t", state=NodeState.INACTIVE)
+    wire.site = replace(
+        wire.site, subnets=(replace(subnet, boot_pool=("10.77.1.1", "10.77.1.40")),)
+    )
+    nodes.add(
+        wire.tx,
+        name="known",
+        boot_mac=mac(1),
+        now=0.0,
+        cause="t",
+        actor="t",
+        state=NodeState.INACTIVE,
+    )
     for one in (mac(66), mac(1)) * 50:
         wire.now += 0.1
         address = wire.boots(one)
         assert address
-        wire.ask(DhcpQuery("DECLINE", one, 7, "lab", "firmware", requested=address, server_id=SERVER))
+        wire.ask(
+            DhcpQuery("DECLINE", one, 7, "lab", "firmware", requested=address, server_id=SERVER)
+        )
     assert len(conflicts.every(wire.tx)) == 2, "one record a minute and machine"
-    assert wire.boots(mac(2)), "addresses that were declined are given, the oldest first, when no other is left"
+    assert wire.boots(mac(2)), (
+        "addresses that were declined are given, the oldest first, when no other is left"
+    )
 
 
 @pytest.mark.parametrize("said", [{"keep": "serial:B2"}, {"name": "rack1-7"}, {"block_id": 1}])
-def test_a_new_machine_of_which_something_was_said_is_not_forgotten(wire: Wire, said: dict[str, Any]) -> None:
+def test_a_new_machine_of_which_something_was_said_is_not_forgotten(
+    wire: Wire, said: dict[str, Any]
+) -> None:
     wire.boots(mac(1))
     wire.boots(mac(2))
     if "block_id" in said:
@@ -231,7 +291,15 @@ def test_a_new_machine_of_which_something_was_said_is_not_forgotten(wire: Wire, 
 
 def test_machines_that_never_reported_are_forgotten_after_a_day(wire: Wire) -> None:
     wire.flood(10)
-    nodes.add(wire.tx, name="known", boot_mac=mac(1), now=0.0, cause="t", actor="t", state=NodeState.INACTIVE)
+    nodes.add(
+        wire.tx,
+        name="known",
+        boot_mac=mac(1),
+        now=0.0,
+        cause="t",
+        actor="t",
+        state=NodeState.INACTIVE,
+    )
     wire.now += 80_000
     assert wire.boots("66:00:00:00:00:01"), "it asks again and again: somebody should see it"
     assert pruning.forget_machines(wire.tx, wire.now + 7_500 - 86_400.0, 100) == 100

@@ -1,4 +1,5 @@
-"""The energy accounts in the database: counted once, whoever counts, whatever the clock does; what is told of them."""
+"""The energy accounts in the database: counted once, whoever counts, whatever the clock does; what
+is told of them."""
 
 from __future__ import annotations
 
@@ -38,16 +39,28 @@ def counted(tx: Tx, now: float, rules: Energy = RULES) -> bool:
 def accounts(tx: Tx) -> dict[tuple[int, int], tuple[float, float, float]]:
     """(seconds, joules, always on) by day after NOON's and group."""
     e = t.energy_use.c
-    return {(row.day - 20_000, row.group_id): (row.seconds, row.joules, row.always_on)
-            for row in tx.execute(select(e.day, e.group_id, e.seconds, e.joules, e.always_on))}
+    return {
+        (row.day - 20_000, row.group_id): (row.seconds, row.joules, row.always_on)
+        for row in tx.execute(select(e.day, e.group_id, e.seconds, e.joules, e.always_on))
+    }
 
 
 def vcluster(tx: Tx, name: str) -> tuple[int, int]:
     """A group and its vcluster; their ids."""
     group = groups.add(tx, name, 0.0)
-    inserted = tx.execute(t.vclusters.insert().values(
-        name=name, live_name=name, group_id=group.id, state="active", template_id=add_template(tx, name), size=1,
-        creation_size=1, lease_time=1.0, created_at=0.0))
+    inserted = tx.execute(
+        t.vclusters.insert().values(
+            name=name,
+            live_name=name,
+            group_id=group.id,
+            state="active",
+            template_id=add_template(tx, name),
+            size=1,
+            creation_size=1,
+            lease_time=1.0,
+            created_at=0.0,
+        )
+    )
     return group.id, new_id(inserted)
 
 
@@ -75,8 +88,11 @@ def test_a_minute_of_every_holder(tx: Tx) -> None:
     add_node(tx, 6, "new", type_id=None)
     counted(tx, NOON)
     assert counted(tx, NOON + 60)
-    assert accounts(tx) == {(0, physics): (120.0, 24_000.0, 24_000.0), (0, biology): (60.0, 12_000.0, 12_000.0),
-                            (0, 0): (120.0, 60 * 85.0, 60 * 160.0)}
+    assert accounts(tx) == {
+        (0, physics): (120.0, 24_000.0, 24_000.0),
+        (0, biology): (60.0, 12_000.0, 12_000.0),
+        (0, 0): (120.0, 60 * 85.0, 60 * 160.0),
+    }
 
 
 def test_one_group_with_two_vclusters_has_one_account(tx: Tx) -> None:
@@ -94,20 +110,36 @@ def test_a_new_group_inherits_nothing_of_one_that_was_deleted(tx: Tx) -> None:
     """SQLite gives a new group the id of the last one, if that was deleted."""
     site, gone = groups.ensure(tx, groups.SITE, NOON), groups.add(tx, "gone", NOON)
     audit.add(tx, actor="user:eve", action="group change", thing="gone", group_id=gone.id, now=NOON)
-    energy.add(tx, [EnergyUse(20_000, gone.id, 1, 1.0, 2.0, 3.0), EnergyUse(20_000, site.id, 1, 10.0, 20.0, 30.0),
-                    EnergyUse(20_001, gone.id, 1, 4.0, 5.0, 6.0), EnergyUse(20_001, 0, 1, 7.0, 7.0, 7.0)])
+    energy.add(
+        tx,
+        [
+            EnergyUse(20_000, gone.id, 1, 1.0, 2.0, 3.0),
+            EnergyUse(20_000, site.id, 1, 10.0, 20.0, 30.0),
+            EnergyUse(20_001, gone.id, 1, 4.0, 5.0, 6.0),
+            EnergyUse(20_001, 0, 1, 7.0, 7.0, 7.0),
+        ],
+    )
     group_flow.delete(tx, "gone")
     new = groups.add(tx, "new", NOON)
-    assert accounts(tx) == {(0, site.id): (11.0, 22.0, 33.0), (1, site.id): (4.0, 5.0, 6.0), (1, 0): (7.0, 7.0, 7.0)}
+    assert accounts(tx) == {
+        (0, site.id): (11.0, 22.0, 33.0),
+        (1, site.id): (4.0, 5.0, 6.0),
+        (1, 0): (7.0, 7.0, 7.0),
+    }
     assert audit.every(tx, groups=frozenset({new.id, gone.id, site.id})) == []
-    assert [(row.thing, row.group) for row in audit.every(tx)] == [("gone", None)], "administrators still see it"
+    assert [(row.thing, row.group) for row in audit.every(tx)] == [("gone", None)], (
+        "administrators still see it"
+    )
 
 
 def test_what_a_group_used_that_is_deleted_while_it_is_counted_is_the_sites(tx: Tx) -> None:
-    """Counting reads in one transaction and writes in another; SQLite gives the id to the next group."""
+    """Counting reads in one transaction and writes in another; SQLite gives the id to the next
+    group."""
     site, gone = groups.ensure(tx, groups.SITE, NOON), groups.add(tx, "gone", NOON)
     flow.note(tx, flow.Reading(None, NOON), POLICY)
-    uses = tuple(EnergyUse(20_000, group_id, 1, 60.0, 6000.0, 9000.0) for group_id in (0, site.id, gone.id))
+    uses = tuple(
+        EnergyUse(20_000, group_id, 1, 60.0, 6000.0, 9000.0) for group_id in (0, site.id, gone.id)
+    )
     reading = flow.Reading(NOON, NOON + 60, uses)
     group_flow.delete(tx, "gone")
     groups.add(tx, "new", NOON + 61)
@@ -222,8 +254,10 @@ def test_a_mark_comes_back_from_the_database_to_the_bit(tx: Tx) -> None:
 
 def told(tx: Tx, by: str, since: float | None = None, until: float | None = None) -> list[Any]:
     found = flow.report(tx, since=since, until=until, by=by, now=NOON + DAY)
-    return [(line.key, line.seconds / 3600, line.joules / KWH, (line.always_on - line.joules) / KWH)
-            for line in found.lines]
+    return [
+        (line.key, line.seconds / 3600, line.joules / KWH, (line.always_on - line.joules) / KWH)
+        for line in found.lines
+    ]
 
 
 @pytest.fixture
@@ -231,8 +265,13 @@ def year(tx: Tx) -> Tx:
     """Two days: ten machines in use by physics, ten asleep."""
     _, own = vcluster(tx, "physics")
     for number in range(20):
-        add_node(tx, number, "active" if number < 10 else "off", mib=4096 if number < 15 else 8192,
-                 vcluster_id=own if number < 10 else None)
+        add_node(
+            tx,
+            number,
+            "active" if number < 10 else "off",
+            mib=4096 if number < 15 else 8192,
+            vcluster_id=own if number < 10 else None,
+        )
     for each, name in zip(types.every(tx), ("small", "large"), strict=True):
         types.change(tx, each.id, name=name)
     counted(tx, NOON)
@@ -241,13 +280,17 @@ def year(tx: Tx) -> Tx:
 
 
 def test_by_group(year: Tx) -> None:
-    assert told(year, "group") == [(None, 240.0, pytest.approx(1.2), pytest.approx(18.0)),
-                                   ("physics", 240.0, pytest.approx(48.0), 0.0)]
+    assert told(year, "group") == [
+        (None, 240.0, pytest.approx(1.2), pytest.approx(18.0)),
+        ("physics", 240.0, pytest.approx(48.0), 0.0),
+    ]
 
 
 def test_by_type(year: Tx) -> None:
-    assert told(year, "type") == [("large", 120.0, pytest.approx(0.6), pytest.approx(9.0)),
-                                  ("small", 360.0, pytest.approx(48.6), pytest.approx(9.0))]
+    assert told(year, "type") == [
+        ("large", 120.0, pytest.approx(0.6), pytest.approx(9.0)),
+        ("small", 360.0, pytest.approx(48.6), pytest.approx(9.0)),
+    ]
 
 
 def test_by_day(year: Tx) -> None:
@@ -258,11 +301,18 @@ def test_by_day(year: Tx) -> None:
 def test_days_are_whole(year: Tx) -> None:
     assert [line[0] for line in told(year, "day", NOON + 1, NOON + 2)] == [20_000 * DAY]
     assert [line[0] for line in told(year, "day", NOON, 20_001 * DAY)] == [20_000 * DAY]
-    assert [line[0] for line in told(year, "day", NOON, 20_001 * DAY + 1)] == [20_000 * DAY, 20_001 * DAY]
+    assert [line[0] for line in told(year, "day", NOON, 20_001 * DAY + 1)] == [
+        20_000 * DAY,
+        20_001 * DAY,
+    ]
     assert [line[0] for line in told(year, "day", 20_001 * DAY)] == [20_001 * DAY]
     assert told(year, "day", NOON + 3 * DAY, NOON + 4 * DAY) == []
     found = flow.report(year, since=NOON, until=NOON, by="day", now=NOON)
-    assert (found.since, found.until, found.counted_until) == (20_000 * DAY, 20_001 * DAY, NOON + DAY)
+    assert (found.since, found.until, found.counted_until) == (
+        20_000 * DAY,
+        20_001 * DAY,
+        NOON + DAY,
+    )
     with pytest.raises(Refused, match="should not be after"):
         told(year, "day", NOON, NOON - 1)
 
@@ -281,9 +331,16 @@ def test_the_gauges(year: Tx) -> None:
     assert found.pop(("saved", "")) == pytest.approx(18 * KWH)
     assert found.pop(("used", "")) == pytest.approx(1.2 * KWH)
     assert found == {
-        ("saved", "physics"): 0.0, ("watts", "small"): 2000 + 25 + 240 + 5, ("watts", "large"): 25.0,
-        ("warm", "small"): 1.0, ("cold", "small"): 5.0, ("waking", "small"): 1.0,
-        ("warm", "large"): 0.0, ("cold", "large"): 5.0, ("waking", "large"): 0.0}
+        ("saved", "physics"): 0.0,
+        ("watts", "small"): 2000 + 25 + 240 + 5,
+        ("watts", "large"): 25.0,
+        ("warm", "small"): 1.0,
+        ("cold", "small"): 5.0,
+        ("waking", "small"): 1.0,
+        ("warm", "large"): 0.0,
+        ("cold", "large"): 5.0,
+        ("waking", "large"): 0.0,
+    }
 
 
 def test_a_vcluster_that_has_ended_leaves_its_account_with_its_group(year: Tx) -> None:

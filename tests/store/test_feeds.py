@@ -1,4 +1,5 @@
-"""What happened to nodes and vclusters, posted to the webhooks of groups that want it; and the log of that."""
+"""What happened to nodes and vclusters, posted to the webhooks of groups that want it; and the log
+of that."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def posted(tx: Tx) -> Posted:
 
     def since() -> list[tuple[str, list[Any]]]:
         n = t.notices.c
-        found = tx.execute(select(n.id, n.kind, n.events).where(n.events.is_not(None), n.id > seen[0]).order_by(n.id))
+        found = tx.execute(
+            select(n.id, n.kind, n.events)
+            .where(n.events.is_not(None), n.id > seen[0])
+            .order_by(n.id)
+        )
         posts = list(found)
         seen[0] = max([seen[0], *(row[0] for row in posts)])
         return [(row[1], json.loads(row[2])) for row in posts]
@@ -52,7 +57,9 @@ def gather(tx: Tx, now: float) -> int:
     return webhook_feed.gather(tx, now) if webhook_feed.due(tx, now) else 0
 
 
-def create(tx: Tx, site: Site, name: str = "web", size: int = 2, group: str = "site", now: float = 2.0) -> None:
+def create(
+    tx: Tx, site: Site, name: str = "web", size: int = 2, group: str = "site", now: float = 2.0
+) -> None:
     owner_flows.create(tx, name=name, size=size, template="debian", group=group, site=site, now=now)
 
 
@@ -80,8 +87,13 @@ def test_a_vclusters_story(tx: Tx, site: Site, posted: Posted) -> None:
     ((kind, events),) = posted()
     assert kind == "vcluster-events"
     assert [(one["event"], one["state"], one["size"]) for one in events] == [
-        ("created", "pending", 2), ("state", "active", 2), ("lease", "active", 2), ("size", "active", 1),
-        ("ready", "active", 1), ("state", "releasing", 1)]
+        ("created", "pending", 2),
+        ("state", "active", 2),
+        ("lease", "active", 2),
+        ("size", "active", 1),
+        ("ready", "active", 1),
+        ("state", "releasing", 1),
+    ]
     assert {one["vcluster"] for one in events} == {"web"}
     assert gather(tx, 20.0) == 0
 
@@ -96,7 +108,9 @@ def test_nodes_come_and_go(tx: Tx, site: Site, posted: Posted) -> None:
     assert gather(tx, 5.0) == 1
     ((kind, events),) = posted()
     assert (kind, [(one["node"], one["vcluster"], one["left"]) for one in events]) == (
-        "node-events", [("node0", "web", None)])
+        "node-events",
+        [("node0", "web", None)],
+    )
     owner_flows.delete(tx, name="web", site=site, now=7.0, actor="user:ann")
     gather(tx, 10.0)
     ((_, events),) = posted()
@@ -117,7 +131,9 @@ def test_groups_are_told_of_their_own(tx: Tx, site: Site, posted: Posted) -> Non
     assert gather(tx, 10.0) == 3
     names = {kind: {one["vcluster"] for one in events} for kind, events in posted()}
     assert names["vcluster-events"] == {"web"}
-    told = tx.execute(select(t.notices.c.group_id, t.notices.c.events).where(t.notices.c.kind == "node-events")).all()
+    told = tx.execute(
+        select(t.notices.c.group_id, t.notices.c.events).where(t.notices.c.kind == "node-events")
+    ).all()
     other = groups.by_name(tx, "other")
     assert other is not None
     for group_id, events in told:
@@ -126,7 +142,19 @@ def test_groups_are_told_of_their_own(tx: Tx, site: Site, posted: Posted) -> Non
 
 
 def test_a_node_that_changes_hands_tells_neither_of_the_other(tx: Tx) -> None:
-    row: Any = (1, 7, 5, 9.0, "n1", "assigned", "active", "prime", "blue", "primed for vcluster blue", 8)
+    row: Any = (
+        1,
+        7,
+        5,
+        9.0,
+        "n1",
+        "assigned",
+        "active",
+        "prime",
+        "blue",
+        "primed for vcluster blue",
+        8,
+    )
     told = rows._told(row, 2, "red")
     assert told[1]["left"] is None
     assert (told[2]["left"], told[2]["vcluster"]) == ("red", None)
@@ -172,7 +200,11 @@ def test_people_are_not_shown_posts(tx: Tx, site: Site) -> None:
     assert notices.every(tx) == []
     assert notice_rows.every(tx, after=0) == []
     (claimed,) = notices.claim(tx, "a", (), 10.0, 60.0)
-    assert (claimed.group, claimed.turn, json.loads(claimed.notice.events or "")[0]["event"]) == ("site", 0, "created")
+    assert (claimed.group, claimed.turn, json.loads(claimed.notice.events or "")[0]["event"]) == (
+        "site",
+        0,
+        "created",
+    )
 
 
 # ---------------------------------------------------------------- the log, and sending again
@@ -188,11 +220,16 @@ def test_the_log_of_deliveries_and_sending_again(tx: Tx, site: Site) -> None:
         notices.again(tx, group="site", send_id=send.id, now=6.0)
     (claimed,) = notices.claim(tx, "a", (), 6.0, 60.0)
     notices.failed(tx, claimed, "answered 404", True, False, 7.0)
-    assert [row[0].error for row in notices.deliveries(tx, group="site", state="given up")] == ["answered 404"]
+    assert [row[0].error for row in notices.deliveries(tx, group="site", state="given up")] == [
+        "answered 404"
+    ]
     again = notices.again(tx, group="site", send_id=send.id, now=8.0)
     assert again.effects == (Effect("wake", "notices"),)
     assert (again.value[0].attempts, again.value[1]) == (0, notice)
-    assert [row[0].id for row in notices.deliveries(tx, group="site")] == [again.value[0].id, send.id]
+    assert [row[0].id for row in notices.deliveries(tx, group="site")] == [
+        again.value[0].id,
+        send.id,
+    ]
     (claimed,) = notices.claim(tx, "a", (), 9.0, 60.0)
     assert claimed.notice == notice
     notices.succeeded(tx, claimed, "", 9.0)

@@ -35,7 +35,11 @@ def test_what_waits_gets_the_new_priority_at_once(tx: Tx, site: Site) -> None:
     _contended(tx, site)
     changed = group_flows.change(tx, "waits", {"priority": 4}, now=51.0)
     assert Effect("wake", "manager") in changed.effects
-    assert [one.priority for one in requests.every(tx)] == [3, 3, 4], "what was decided keeps what it was decided with"
+    assert [one.priority for one in requests.every(tx)] == [
+        3,
+        3,
+        4,
+    ], "what was decided keeps what it was decided with"
     assert "take for request" in run_pass(tx, site, 52.0)
     (open_,) = reclaims.open_(tx)
     assert (open_.count, open_.request_id) == (1, requests.every(tx)[-1].id)
@@ -66,7 +70,9 @@ def test_who_falls_behind_takes_nothing_more(tx: Tx, site: Site) -> None:
 
 def test_a_change_of_something_else_wakes_no_manager(tx: Tx) -> None:
     groups.add(tx, "physics", 0.0, priority=3)
-    changed = group_flows.change(tx, "physics", {"priority": 3, "email": "ann@example.org"}, now=1.0)
+    changed = group_flows.change(
+        tx, "physics", {"priority": 3, "email": "ann@example.org"}, now=1.0
+    )
     assert changed.effects == (Effect("wake", "notices"),)
 
 

@@ -1,4 +1,5 @@
-"""Types and blocks as an administrator handles them; hardware that changes; where nodes are on the network."""
+"""Types and blocks as an administrator handles them; hardware that changes; where nodes are on the
+network."""
 
 from __future__ import annotations
 
@@ -23,7 +24,12 @@ from tests.store.agentlab import NOW, Lab, hardware, mac
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
-ROW = {"subnet": "lab", "giaddr": "10.77.0.254", "circuit": b"Gi1/0/7".hex(), "remote": b"leaf3".hex()}
+ROW = {
+    "subnet": "lab",
+    "giaddr": "10.77.0.254",
+    "circuit": b"Gi1/0/7".hex(),
+    "remote": b"leaf3".hex(),
+}
 
 
 @pytest.fixture
@@ -47,8 +53,14 @@ def reserve(lab: Lab, number: int, **more: Any) -> str:
 def told(lab: Lab) -> list[tuple[str, str | None]]:
     """(about, group) of the notices about hardware."""
     n = t.notices.c
-    query = select(n.about, t.groups.c.name).select_from(t.notices).outerjoin(t.groups, n.group_id == t.groups.c.id)
-    return [(row[0], row[1]) for row in lab.tx.execute(query.where(n.kind == "hardware").order_by(n.id))]
+    query = (
+        select(n.about, t.groups.c.name)
+        .select_from(t.notices)
+        .outerjoin(t.groups, n.group_id == t.groups.c.id)
+    )
+    return [
+        (row[0], row[1]) for row in lab.tx.execute(query.where(n.kind == "hardware").order_by(n.id))
+    ]
 
 
 # ---------------------------------------------------------------- hardware that changes
@@ -60,10 +72,14 @@ def test_a_dead_memory_module_makes_another_type_and_is_told(lab: Lab) -> None:
     view, _, _, troubles = views.node_in_full(lab.tx, "node1")
     assert view.type != before
     assert [(row["kind"], row["mac"], row["about"]) for row in troubles] == [
-        ("hardware", mac(1), "node1: memory/mib: was 8192 MiB, is 4096 MiB")]
+        ("hardware", mac(1), "node1: memory/mib: was 8192 MiB, is 4096 MiB")
+    ]
     [(about, group)] = told(lab)
     assert group is None
-    assert f"was of type {before} and is of type {view.type} now. What has changed: memory/mib: was 8192 MiB" in about
+    assert (
+        f"was of type {before} and is of type {view.type} now. What has changed: memory/mib: was"
+        " 8192 MiB" in about
+    )
 
 
 def test_the_holder_is_told_too_and_of_what_it_lacks(lab: Lab) -> None:
@@ -81,19 +97,26 @@ def test_the_same_change_is_told_once_an_hour_and_another_at_once(lab: Lab) -> N
     for mib in (4096, 8192, 4096, 8192, 2048):
         lab.report(lab.again(1), mib=mib)
     assert [row["about"].partition(": ")[2] for row in conflicts.every(lab.tx)][::-1] == [
-        "memory/mib: was 8192 MiB, is 4096 MiB", "memory/mib: was 4096 MiB, is 8192 MiB",
-        "memory/mib: was 8192 MiB, is 2048 MiB"]
+        "memory/mib: was 8192 MiB, is 4096 MiB",
+        "memory/mib: was 4096 MiB, is 8192 MiB",
+        "memory/mib: was 8192 MiB, is 2048 MiB",
+    ]
     lab.now += 3601
     lab.report(lab.again(1), mib=8192)
     lab.report(lab.again(1), mib=4096)
     assert len(told(lab)) == 5
 
 
-def test_a_trampoline_that_reports_more_makes_a_type_with_the_same_cost_and_tells_nothing(lab: Lab) -> None:
+def test_a_trampoline_that_reports_more_makes_a_type_with_the_same_cost_and_tells_nothing(
+    lab: Lab,
+) -> None:
     """Administrators priced the type before PCI devices were reported."""
     before = reserve(lab, 1)
     type_flows.change(lab.tx, name=before, site=lab.site, cost=7.5, warm_low=2, warm_high=3)
-    pci = '<pci slot="0000:00:03.0" class="0200" vendor="1af4" device="1000" driver="virtio-pci"/><kernel'
+    pci = (
+        '<pci slot="0000:00:03.0" class="0200" vendor="1af4" device="1000"'
+        ' driver="virtio-pci"/><kernel'
+    )
     report.report(lab.tx, lab.again(1), hardware(mac(1)).replace("<kernel", pci), lab.site, lab.now)
     after = types.get(lab.tx, lab.node(1).type_id or 0)
     assert (after.cost, after.warm_low, after.warm_high) == (7.5, 2, 3)
@@ -134,7 +157,9 @@ def test_a_report_beyond_all_measure_is_refused_and_nothing_is_stored(lab: Lab) 
     lab.machine(1)
     peer = lab.open(1)
     before = lab.node(1)
-    result = lab.report(peer, mac(1), *(f"52:54:01:00:{n // 256:02x}:{n % 256:02x}" for n in range(2048)))
+    result = lab.report(
+        peer, mac(1), *(f"52:54:01:00:{n // 256:02x}:{n % 256:02x}" for n in range(2048))
+    )
     assert "at most 2048 are matched" in result.value
     assert lab.node(1) == before
     assert types.every(lab.tx) == []
@@ -148,7 +173,10 @@ def test_types_are_listed_with_their_nodes_and_facts(lab: Lab) -> None:
     assert reserve(lab, 3, mib=8192) == large
     lab.machine(4)
     found = {view.type.name: view for view in type_flows.every(lab.tx)}
-    assert {name: dict(view.states) for name, view in found.items()} == {small: {"inactive": 1}, large: {"inactive": 2}}
+    assert {name: dict(view.states) for name, view in found.items()} == {
+        small: {"inactive": 1},
+        large: {"inactive": 2},
+    }
     assert ("memory/mib", "8192 MiB") in found[large].facts
     view, members = type_flows.show(lab.tx, name=large, site=lab.site)
     assert [member.node.name for member in members] == ["node2", "node3"]
@@ -159,7 +187,9 @@ def test_types_are_listed_with_their_nodes_and_facts(lab: Lab) -> None:
 def test_a_type_is_named_priced_and_given_marks(lab: Lab) -> None:
     name = reserve(lab, 1)
     other = reserve(lab, 2, mib=8192)
-    said = type_flows.change(lab.tx, name=name, site=lab.site, new_name="small", cost=2.5, warm_low=0, watts_idle=60.0)
+    said = type_flows.change(
+        lab.tx, name=name, site=lab.site, new_name="small", cost=2.5, warm_low=0, watts_idle=60.0
+    )
     assert [(effect.kind, effect.what) for effect in said.effects] == [("wake", "manager")]
     row = types.by_name(lab.tx, "small")
     assert row is not None
@@ -167,15 +197,24 @@ def test_a_type_is_named_priced_and_given_marks(lab: Lab) -> None:
     assert said.value.type == row
     type_flows.change(lab.tx, name="small", site=lab.site, new_name="small", watts_idle=None)
     assert types.get(lab.tx, row.id).watts_idle is None
-    assert refused(type_flows.change, lab.tx, name="small", site=lab.site, new_name=other).code == "conflict"
-    assert refused(type_flows.change, lab.tx, name="small", site=lab.site, new_name="No!").code == "invalid"
+    assert (
+        refused(type_flows.change, lab.tx, name="small", site=lab.site, new_name=other).code
+        == "conflict"
+    )
+    assert (
+        refused(type_flows.change, lab.tx, name="small", site=lab.site, new_name="No!").code
+        == "invalid"
+    )
 
 
-@pytest.mark.parametrize(("columns", "sentence", "field"), [
-    ({"warm_low": 5, "warm_high": 4}, "warm_low 5 should not be above warm_high 4", "warm_low"),
-    ({"warm_low": 5}, "warm_low 5 should not be above the site's warm_high 4", "warm_low"),
-    ({"warm_high": 0}, "the site's warm_low 1 should not be above warm_high 0", "warm_high"),
-])
+@pytest.mark.parametrize(
+    ("columns", "sentence", "field"),
+    [
+        ({"warm_low": 5, "warm_high": 4}, "warm_low 5 should not be above warm_high 4", "warm_low"),
+        ({"warm_low": 5}, "warm_low 5 should not be above the site's warm_high 4", "warm_low"),
+        ({"warm_high": 0}, "the site's warm_low 1 should not be above warm_high 0", "warm_high"),
+    ],
+)
 def test_marks_that_contradict_each_other_or_the_sites_are_refused(
     lab: Lab, columns: dict[str, int], sentence: str, field: str
 ) -> None:
@@ -200,7 +239,10 @@ def test_only_a_type_without_nodes_is_forgotten(lab: Lab) -> None:
 
 
 def test_types_are_worked_out_anew_in_batches(lab: Lab) -> None:
-    names = {reserve(lab, number, mib=mib) for number, mib in ((1, 2100), (2, 2500), (3, 3000), (4, 4096))}
+    names = {
+        reserve(lab, number, mib=mib)
+        for number, mib in ((1, 2100), (2, 2500), (3, 3000), (4, 4096))
+    }
     lab.machine(5, attributes=None)
     assert len(names) == 4
     lab.site = replace(lab.site, types=TypeRules(memory_parts=1))
@@ -235,7 +277,11 @@ def test_whoever_a_node_was_kept_for_loses_it_when_its_type_changes(lab: Lab) ->
     vcluster = lab.vcluster(lab.template())
     held = lab.assign(2, vcluster)
     for number in (1, 2):
-        lab.tx.execute(t.reservations.insert().values(node_id=lab.node(number).id, request_id=held.request_id, at=NOW))
+        lab.tx.execute(
+            t.reservations.insert().values(
+                node_id=lab.node(number).id, request_id=held.request_id, at=NOW
+            )
+        )
     lab.site = replace(lab.site, types=TypeRules(memory_parts=1))
     type_flows.refresh(lab.tx, after=0, limit=100, site=lab.site, now=lab.now)
     assert list(lab.tx.scalars(select(t.reservations.c.node_id))) == [lab.node(2).id]
@@ -252,12 +298,18 @@ def test_a_blocks_life(lab: Lab) -> None:
     said = block_flows.put(lab.tx, name="rack1", nodes=["node1", "node1*", "node2"])
     assert [(effect.kind, effect.what) for effect in said.effects] == [("wake", "manager")]
     assert said.value.types == {kind: 1, "": 2}
-    assert [view.node.name for view in views.node_list(lab.tx, block="rack1")] == ["node1", "node11", "node2"]
+    assert [view.node.name for view in views.node_list(lab.tx, block="rack1")] == [
+        "node1",
+        "node11",
+        "node2",
+    ]
     assert [view.node.name for view in views.node_list(lab.tx, type=kind)] == ["node1"]
     block_flows.create(lab.tx, name="rack0")
     block_flows.put(lab.tx, name="rack0", nodes=["node2"])
     assert [(each.name, dict(each.types)) for each in block_flows.every(lab.tx)] == [
-        ("rack0", {"": 1}), ("rack1", {kind: 1, "": 1})]
+        ("rack0", {"": 1}),
+        ("rack1", {kind: 1, "": 1}),
+    ]
     assert "has 2 nodes" in refused(block_flows.delete, lab.tx, name="rack1").sentence
     assert block_flows.remove(lab.tx, name="rack1", nodes=["node*"]).value.types == {}
     assert views.node(lab.tx, "node2").block == "rack0"
@@ -265,18 +317,45 @@ def test_a_blocks_life(lab: Lab) -> None:
     assert [each.name for each in block_flows.every(lab.tx)] == ["rack0"]
 
 
-@pytest.mark.parametrize(("call", "code", "words"), [
-    (lambda tx: block_flows.create(tx, name="rack1"), "conflict", "there is a block 'rack1' already"),
-    (lambda tx: block_flows.create(tx, name="proposal"), "invalid", "cannot be called"),
-    (lambda tx: block_flows.create(tx, name="No!"), "invalid", "No!"),
-    (lambda tx: block_flows.show(tx, name="none"), "not_found", "no block 'none'"),
-    (lambda tx: block_flows.delete(tx, name="none"), "not_found", "no block 'none'"),
-    (lambda tx: block_flows.put(tx, name="none", nodes=["node1"]), "not_found", "no block 'none'"),
-    (lambda tx: block_flows.put(tx, name="rack1", nodes=["node2", "none"]), "not_found", "no node 'none'"),
-    (lambda tx: block_flows.put(tx, name="rack1", nodes=["node2", "x*"]), "not_found", "no node 'x*'"),
-    (lambda tx: block_flows.remove(tx, name="rack1", nodes=["node1", "node2"]), "not_found", "'node2' in block rack1"),
-    (lambda tx: block_flows.apply(tx, only=["none"]), "not_found", "no block 'none' is proposed"),
-])
+@pytest.mark.parametrize(
+    ("call", "code", "words"),
+    [
+        (
+            lambda tx: block_flows.create(tx, name="rack1"),
+            "conflict",
+            "there is a block 'rack1' already",
+        ),
+        (lambda tx: block_flows.create(tx, name="proposal"), "invalid", "cannot be called"),
+        (lambda tx: block_flows.create(tx, name="No!"), "invalid", "No!"),
+        (lambda tx: block_flows.show(tx, name="none"), "not_found", "no block 'none'"),
+        (lambda tx: block_flows.delete(tx, name="none"), "not_found", "no block 'none'"),
+        (
+            lambda tx: block_flows.put(tx, name="none", nodes=["node1"]),
+            "not_found",
+            "no block 'none'",
+        ),
+        (
+            lambda tx: block_flows.put(tx, name="rack1", nodes=["node2", "none"]),
+            "not_found",
+            "no node 'none'",
+        ),
+        (
+            lambda tx: block_flows.put(tx, name="rack1", nodes=["node2", "x*"]),
+            "not_found",
+            "no node 'x*'",
+        ),
+        (
+            lambda tx: block_flows.remove(tx, name="rack1", nodes=["node1", "node2"]),
+            "not_found",
+            "'node2' in block rack1",
+        ),
+        (
+            lambda tx: block_flows.apply(tx, only=["none"]),
+            "not_found",
+            "no block 'none' is proposed",
+        ),
+    ],
+)
 def test_what_cannot_be_done_with_blocks_changes_nothing(
     lab: Lab, call: Callable[[Tx], Any], code: str, words: str
 ) -> None:
@@ -298,8 +377,16 @@ def test_a_block_stays_while_nodes_of_it_are_reclaimed(lab: Lab) -> None:
     request_id = lab.assign(1, vcluster).request_id
     row = types.by_name(lab.tx, kind)
     assert row is not None
-    values = dict(vcluster_id=vcluster.id, request_id=request_id, type_id=row.id, count=1, deadline=NOW, state="open",
-                  block_id=blocks.by_name(lab.tx, "rack1"), created_at=NOW)
+    values = dict(
+        vcluster_id=vcluster.id,
+        request_id=request_id,
+        type_id=row.id,
+        count=1,
+        deadline=NOW,
+        state="open",
+        block_id=blocks.by_name(lab.tx, "rack1"),
+        created_at=NOW,
+    )
     lab.tx.execute(t.reclaims.insert().values(**values))
     assert "are being reclaimed" in refused(block_flows.delete, lab.tx, name="rack1").sentence
     lab.tx.execute(t.reclaims.update().values(state="done"))
@@ -313,7 +400,9 @@ def test_a_block_stays_while_nodes_of_it_are_reclaimed(lab: Lab) -> None:
 
 
 def asks(lab: Lab, number: int, kind: str = "DISCOVER", **way: Any) -> None:
-    query = DhcpQuery(kind, mac(number), 1, "lab", "ipxe", **{key: way[key] for key in way if key != "subnet"})
+    query = DhcpQuery(
+        kind, mac(number), 1, "lab", "ipxe", **{key: way[key] for key in way if key != "subnet"}
+    )
     dhcp.answer(lab.tx, [query], lab.site, dhcp.Newcomers(), lab.now)
 
 
@@ -350,7 +439,9 @@ def test_another_nic_tells_nothing_of_where_it_boots(lab: Lab) -> None:
 def test_the_way_is_written_when_it_changes_and_only_then(lab: Lab) -> None:
     lab.site = relayed(lab.site)
     for number in (1, 2, 3):
-        lab.machine(number, "inactive", relay="10.77.0.254", circuit=ROW["circuit"], remote=ROW["remote"])
+        lab.machine(
+            number, "inactive", relay="10.77.0.254", circuit=ROW["circuit"], remote=ROW["remote"]
+        )
     written: list[str] = []
 
     def seen(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -358,8 +449,19 @@ def test_the_way_is_written_when_it_changes_and_only_then(lab: Lab) -> None:
             written.append(statement)
 
     event.listen(lab.tx, "before_cursor_execute", seen)
-    usual = [DhcpQuery("DISCOVER", mac(number), 1, "lab", "trampoline", giaddr="10.77.0.254",
-                       circuit=str(ROW["circuit"]), remote=str(ROW["remote"])) for number in (1, 2, 3)]
+    usual = [
+        DhcpQuery(
+            "DISCOVER",
+            mac(number),
+            1,
+            "lab",
+            "trampoline",
+            giaddr="10.77.0.254",
+            circuit=str(ROW["circuit"]),
+            remote=str(ROW["remote"]),
+        )
+        for number in (1, 2, 3)
+    ]
     dhcp.answer(lab.tx, usual, lab.site, dhcp.Newcomers(), NOW)
     assert written == []
     moved = [replace(query, circuit="aa") for query in usual]
@@ -378,9 +480,14 @@ def test_a_proposal_is_made_and_carried_out(lab: Lab) -> None:
     lab.machine(3)
     lab.machine(4, NodeState.RETIRED, relay="10.77.0.254")
     found = block_flows.proposal(lab.tx)
-    assert {each.name: [(place.node, place.why) for place in each.places] for each in found.blocks} == {
-        "leaf3": [("node1", "sees switch leaf3, port Eth1"),
-                  ("node2", "asked through switch leaf3, relay 10.77.0.254, circuit Gi1/0, port 7")]}
+    assert {
+        each.name: [(place.node, place.why) for place in each.places] for each in found.blocks
+    } == {
+        "leaf3": [
+            ("node1", "sees switch leaf3, port Eth1"),
+            ("node2", "asked through switch leaf3, relay 10.77.0.254, circuit Gi1/0, port 7"),
+        ]
+    }
     assert found.unknown == ("node3",)
     assert [view.block for view in views.node_list(lab.tx)] == [None] * 4
     assert block_flows.apply(lab.tx, only=[]).effects == ()

@@ -1,4 +1,5 @@
-"""What is held back for who has waited long, by way of the database: the manager's pass, and its preview."""
+"""What is held back for who has waited long, by way of the database: the manager's pass, and its
+preview."""
 
 from __future__ import annotations
 
@@ -14,13 +15,25 @@ from tests.store.manager_world import furnish, in_tx, run_pass
 HOUR = 3600.0
 
 
-def ask(engine: Engine, site: Site, name: str, size: int, now: float, lease: float | None = None) -> None:
-    in_tx(engine, owner_flows.create, name=name, size=size, template="debian", group="site", site=site, now=now,
-          lease=lease)
+def ask(
+    engine: Engine, site: Site, name: str, size: int, now: float, lease: float | None = None
+) -> None:
+    in_tx(
+        engine,
+        owner_flows.create,
+        name=name,
+        size=size,
+        template="debian",
+        group="site",
+        site=site,
+        now=now,
+        lease=lease,
+    )
 
 
 def waiting(engine: Engine, site: Site) -> Site:
-    """Four nodes, of which one vcluster holds two for two hours; another wants three from the first minute on."""
+    """Four nodes, of which one vcluster holds two for two hours; another wants three from the first
+    minute on."""
     site = replace(site, policy=replace(site.policy, hold_after=HOUR))
     in_tx(engine, furnish, 4)
     ask(engine, site, "one", 2, 1.0, 2 * HOUR)
@@ -47,11 +60,17 @@ def test_a_pass_holds_nodes_back_and_its_preview_says_so(engine: Engine, site: S
     now = 61.0 + HOUR
     ask(engine, site, "small", 1, now)
     assert len(pending(engine, site, now)) == 2
-    holds = [line for line in in_tx(engine, flow.preview, site=site, now=now) if line.kind == "hold"]
+    holds = [
+        line for line in in_tx(engine, flow.preview, site=site, now=now) if line.kind == "hold"
+    ]
     request = in_tx(engine, flow.snapshot, site, now).wishes[0].id
-    assert [(line.vcluster, line.request_id, line.nodes) for line in holds] == [("large", request, 2)]
-    assert holds[0].about.startswith(f"2 nodes are held for request {request}, for 1 s now; all that request {request} "
-                                     "wants is there in ")
+    assert [(line.vcluster, line.request_id, line.nodes) for line in holds] == [
+        ("large", request, 2)
+    ]
+    assert holds[0].about.startswith(
+        f"2 nodes are held for request {request}, for 1 s now; all that request {request} "
+        "wants is there in "
+    )
 
 
 def test_who_is_done_in_time_gets_one_of_them(engine: Engine, site: Site) -> None:
@@ -65,7 +84,9 @@ def test_an_hour_earlier_it_is_passed(engine: Engine, site: Site) -> None:
     site = waiting(engine, site)
     ask(engine, site, "small", 1, 62.0)
     assert len(pending(engine, site, 62.0)) == 1
-    assert not [line for line in in_tx(engine, flow.preview, site=site, now=62.0) if line.kind == "hold"]
+    assert not [
+        line for line in in_tx(engine, flow.preview, site=site, now=62.0) if line.kind == "hold"
+    ]
 
 
 def test_where_nothing_is_free_there_is_no_line(engine: Engine, site: Site) -> None:

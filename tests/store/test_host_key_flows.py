@@ -1,4 +1,5 @@
-"""SSH host keys of nodes: made with an order, the same when that is derived again, and gone with the disk."""
+"""SSH host keys of nodes: made with an order, the same when that is derived again, and gone with
+the disk."""
 
 from __future__ import annotations
 
@@ -42,8 +43,12 @@ def lab(tx: Tx, site: Site) -> Lab:
     return lab
 
 
-def order(lab: Lab, salt: str = "aa", make: Callable[[str, str], tuple[HostKey, str]] = made) -> Order:
-    return orders.current(lab.tx, lab.node(1), lab.site, "10.77.1.1", maker=HostKeyMaker(salt, make), now=lab.now)
+def order(
+    lab: Lab, salt: str = "aa", make: Callable[[str, str], tuple[HostKey, str]] = made
+) -> Order:
+    return orders.current(
+        lab.tx, lab.node(1), lab.site, "10.77.1.1", maker=HostKeyMaker(salt, make), now=lab.now
+    )
 
 
 def keys(lab: Lab) -> list[HostKey]:
@@ -68,7 +73,9 @@ def test_the_private_part_cannot_be_made_again_once_it_is_written(lab: Lab) -> N
     assert "PRIVATE KEY" not in repr(list(lab.tx.execute(select(t.host_keys))))
     shown = keys(lab)
     primed = lab.node(1)
-    transitions.move(lab.tx, primed, NodeEvent.PRIMED, now=lab.now, cause="", actor="test", disk=Disk.DIRTY)
+    transitions.move(
+        lab.tx, primed, NodeEvent.PRIMED, now=lab.now, cause="", actor="test", disk=Disk.DIRTY
+    )
     assert salts(lab) == [""]
     assert keys(lab) == shown
     assert host_keys.salt(lab.tx, primed.id, first.id) == ""
@@ -78,7 +85,9 @@ def test_a_failed_installation_s_key_is_not_used_again(lab: Lab) -> None:
     first = order(lab, "aa")
     transitions.move(lab.tx, lab.node(1), NodeEvent.FAILED, now=lab.now, cause="", actor="test")
     assert salts(lab) == [""]
-    transitions.move(lab.tx, lab.node(1), NodeEvent.PRIME_ORDERED, now=lab.now, cause="", actor="test")
+    transitions.move(
+        lab.tx, lab.node(1), NodeEvent.PRIME_ORDERED, now=lab.now, cause="", actor="test"
+    )
     assert order(lab, "bb").seed["ssh_host_ed25519_key"] != first.seed["ssh_host_ed25519_key"]
     assert len(keys(lab)) == 1
 
@@ -121,8 +130,15 @@ def test_a_kept_disk_keeps_its_keys_for_those_who_get_it_back(lab: Lab) -> None:
         held = lab.vcluster(template, group=at, name=at)
         request = lab.tx.scalar(select(t.node_requests.c.id))
         assert request is not None
-        holding.take(lab.tx, lab.node(1), vcluster=held, request_id=request, template_id=template_id, hostname="n1",
-                     now=lab.now)
+        holding.take(
+            lab.tx,
+            lab.node(1),
+            vcluster=held,
+            request_id=request,
+            template_id=template_id,
+            hostname="n1",
+            now=lab.now,
+        )
 
     take(template, "physics")
     assert keys(lab) == shown
@@ -135,9 +151,14 @@ def test_people_are_shown_the_key(lab: Lab) -> None:
     order(lab)
     [key] = keys(lab)
     assert views.node_in_full(lab.tx, "node1")[0].host_keys == (key,)
-    [address] = [dotted(one.address) for one in bindings.of_node(lab.tx, lab.node(1).id) if one.kind == "vcluster"]
+    [address] = [
+        dotted(one.address)
+        for one in bindings.of_node(lab.tx, lab.node(1).id)
+        if one.kind == "vcluster"
+    ]
     assert flow.known_hosts(lab.tx, name="vc", site=lab.site) == [
-        f"n1.vc.{lab.site.domain},{address} ssh-ed25519 {key.key}"]
+        f"n1.vc.{lab.site.domain},{address} ssh-ed25519 {key.key}"
+    ]
     holding.give_back(lab.tx, lab.node(1), keep_disk=True)
     assert flow.known_hosts(lab.tx, name="vc", site=lab.site) == []
     with pytest.raises(Refused, match="no vcluster"):

@@ -1,5 +1,5 @@
-"""A node of an isolated vcluster: who answers it where, when its switch port enters the VLAN and leaves it, and what
-waits for that."""
+"""A node of an isolated vcluster: who answers it where, when its switch port enters the VLAN and
+leaves it, and what waits for that."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ pytestmark = pytest.mark.slow
 
 NOW = 1_700_000_000.0
 MAC, OTHER, STRANGER = "52:54:00:00:00:00", "52:54:00:00:00:01", "52:54:00:00:00:99"
-DISKLESS = ('<template><boot mode="diskless"><kernel url="http://h/k"/><ramdisk url="http://h/r"/>'
-            '<cmdline>quiet</cmdline></boot></template>')
+DISKLESS = (
+    '<template><boot mode="diskless"><kernel url="http://h/k"/><ramdisk url="http://h/r"/>'
+    "<cmdline>quiet</cmdline></boot></template>"
+)
 INTERFACE = Isolation((2001, 2009), "10.80.0.0/16", default_size=28, interface="eth1")
 RELAY = Isolation((2001, 2009), "10.80.0.0/16", default_size=28, server="10.77.0.1", router="first")
 
@@ -48,7 +50,15 @@ def plug(tx: Tx, *numbers: int) -> None:
     for number in numbers:
         node = nodes.by_name(tx, f"node{number}")
         assert node is not None
-        ports.add(tx, switch="leaf", port=f"p{number}", node_id=node.id, mac=node.boot_mac, source="lldp", now=NOW)
+        ports.add(
+            tx,
+            switch="leaf",
+            port=f"p{number}",
+            node_id=node.id,
+            mac=node.boot_mac,
+            source="lldp",
+            now=NOW,
+        )
 
 
 def flip(tx: Tx, mac: str = MAC) -> None:
@@ -67,7 +77,9 @@ def wanted(tx: Tx, mac: str = MAC) -> int | None:
 
 def isolated(tx: Tx, site: Site, name: str = "one", size: int = 1, state: str = "boot") -> Node:
     """A vcluster whose nodes have been primed and are in `state`; the first of them."""
-    owner_flows.create(tx, name=name, size=size, site=site, now=NOW, template="debian", group="site", isolated=True)
+    owner_flows.create(
+        tx, name=name, size=size, site=site, now=NOW, template="debian", group="site", isolated=True
+    )
     run_pass(tx, site, NOW)
     made = vclusters.by_name(tx, name)
     assert made is not None
@@ -81,7 +93,14 @@ def isolated(tx: Tx, site: Site, name: str = "one", size: int = 1, state: str = 
     return nodes.every(tx, vcluster_id=made.id)[0]
 
 
-def ask(kind: str, subnet: str | None, mac: str = MAC, xid: int = 1, stage: str = "firmware", **more: Any) -> DhcpQuery:
+def ask(
+    kind: str,
+    subnet: str | None,
+    mac: str = MAC,
+    xid: int = 1,
+    stage: str = "firmware",
+    **more: Any,
+) -> DhcpQuery:
     return replace(DhcpQuery(kind, mac, xid, subnet, stage), **more)
 
 
@@ -98,7 +117,9 @@ def node_of(tx: Tx, mac: str = MAC) -> Node:
 
 def own(tx: Tx, mac: str = MAC) -> str:
     """The address that is reserved for a node's system."""
-    [found] = [each for each in bindings.of_node(tx, node_of(tx, mac).id) if each.kind == "vcluster"]
+    [found] = [
+        each for each in bindings.of_node(tx, node_of(tx, mac).id) if each.kind == "vcluster"
+    ]
     return dotted(found.address)
 
 
@@ -107,8 +128,19 @@ def boots(tx: Tx, site: Site, now: float, xid: int = 10) -> str:
     offer = one(tx, ask("DISCOVER", "vlan-2001", xid=xid, stage="ipxe"), site, now)
     assert offer is not None
     assert offer.bootfile == "http://10.80.0.1:8069/boot/52:54:00:00:00:00/script.ipxe"
-    ack = one(tx, ask("REQUEST", "vlan-2001", xid=xid, stage="ipxe", requested=offer.yiaddr, server_id="10.80.0.1"),
-              site, now)
+    ack = one(
+        tx,
+        ask(
+            "REQUEST",
+            "vlan-2001",
+            xid=xid,
+            stage="ipxe",
+            requested=offer.yiaddr,
+            server_id="10.80.0.1",
+        ),
+        site,
+        now,
+    )
     assert ack is not None
     assert (ack.kind, ack.yiaddr) == ("ACK", own(tx))
     return boot_flow.script(tx, MAC, ack.yiaddr, site, now).action
@@ -117,7 +149,9 @@ def boots(tx: Tx, site: Site, now: float, xid: int = 10) -> str:
 # ---------------------------------------------------------------- who is answered
 
 
-def test_firmware_and_system_get_the_reserved_address_of_the_vclusters_network(tx: Tx, site: Site) -> None:
+def test_firmware_and_system_get_the_reserved_address_of_the_vclusters_network(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 1)
     plug(tx, 0)
     isolated(tx, site)
@@ -126,9 +160,18 @@ def test_firmware_and_system_get_the_reserved_address_of_the_vclusters_network(t
     asked = one(tx, ask("DISCOVER", "vlan-2001", xid=20, stage="os"), site, NOW + 30)
     assert asked is not None
     assert asked.network is not None
-    assert (asked.yiaddr, asked.network.network, asked.network.server) == (own(tx), "10.80.0.0/28", "10.80.0.1")
+    assert (asked.yiaddr, asked.network.network, asked.network.server) == (
+        own(tx),
+        "10.80.0.0/28",
+        "10.80.0.1",
+    )
     assert (asked.hostname, asked.domain, asked.bootfile) == ("n1", "one.cod.test", None)
-    one(tx, ask("REQUEST", "vlan-2001", xid=20, stage="os", requested=own(tx), server_id="10.80.0.1"), site, NOW + 31)
+    one(
+        tx,
+        ask("REQUEST", "vlan-2001", xid=20, stage="os", requested=own(tx), server_id="10.80.0.1"),
+        site,
+        NOW + 31,
+    )
     assert node_of(tx).state == "active"
 
 
@@ -148,20 +191,25 @@ def test_nobody_else_is_answered_there(tx: Tx, site: Site) -> None:
     for mac in (STRANGER, OTHER, "52:54:00:00:00:02"):
         for stage in ("firmware", "ipxe", "os", "trampoline"):
             for kind in ("DISCOVER", "REQUEST", "INFORM"):
-                query = ask(kind, "vlan-2001", mac=mac, stage=stage, requested=own(tx), ciaddr=own(tx))
+                query = ask(
+                    kind, "vlan-2001", mac=mac, stage=stage, requested=own(tx), ciaddr=own(tx)
+                )
                 assert one(tx, query, site, NOW + 10) is None, (mac, stage, kind)
     assert nodes.by_mac(tx, STRANGER) is None, "no machine is found there"
     assert one(tx, ask("DISCOVER", "vlan-2009"), site) is None, "a VLAN that nobody has"
 
 
 def test_nobody_there_says_where_it_is(tx: Tx, site: Site) -> None:
-    """A machine on one VLAN names a relay of another, or of the site, and gets nothing of theirs."""
+    """A machine on one VLAN names a relay of another, or of the site, and gets nothing of
+    theirs."""
     furnish(tx, 2)
     plug(tx, 0, 1)
     isolated(tx, site)
     isolated(tx, site, "two")
     for giaddr in ("10.80.0.17", "10.77.0.1"):
-        assert one(tx, ask("DISCOVER", "vlan-2001", mac=OTHER, giaddr=giaddr), site, NOW + 10) is None
+        assert (
+            one(tx, ask("DISCOVER", "vlan-2001", mac=OTHER, giaddr=giaddr), site, NOW + 10) is None
+        )
     assert one(tx, ask("DISCOVER", "lab", mac=MAC, giaddr="10.80.0.1"), site, NOW + 10) is None
     assert one(tx, ask("REQUEST", "lab", stage="os", ciaddr=own(tx)), site, NOW + 10) is None
 
@@ -187,7 +235,11 @@ def test_a_relay_names_the_network(tx: Tx, site: Site) -> None:
     answer = one(tx, ask("DISCOVER", None, giaddr="10.80.0.1"), relayed, NOW + 10)
     assert answer is not None
     assert answer.network is not None
-    assert (answer.yiaddr, answer.network.server, answer.network.router) == (own(tx), "10.77.0.1", "10.80.0.1")
+    assert (answer.yiaddr, answer.network.server, answer.network.router) == (
+        own(tx),
+        "10.77.0.1",
+        "10.80.0.1",
+    )
     assert one(tx, ask("DISCOVER", None, giaddr="10.80.0.17"), relayed, NOW + 10) is None
     renewed = one(tx, ask("REQUEST", None, stage="os", ciaddr=own(tx)), relayed, NOW + 10)
     assert renewed is not None
@@ -197,7 +249,9 @@ def test_a_relay_names_the_network(tx: Tx, site: Site) -> None:
 # ---------------------------------------------------------------- into its network
 
 
-def test_its_port_enters_the_vlan_when_it_asks_for_the_boot_of_its_system(tx: Tx, site: Site) -> None:
+def test_its_port_enters_the_vlan_when_it_asks_for_the_boot_of_its_system(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 1)
     plug(tx, 0)
     isolated(tx, site, state="prime")
@@ -206,11 +260,15 @@ def test_its_port_enters_the_vlan_when_it_asks_for_the_boot_of_its_system(tx: Tx
     assert wanted(tx) is None, "its agent is yet to be told to reboot"
     assert one(tx, ask("DISCOVER", "lab", stage="trampoline"), site, NOW + 1) is not None
     assert wanted(tx) is None
-    assert one(tx, ask("DISCOVER", "lab"), site, NOW + 5) is None, "it asks again in a moment, in its own network"
+    assert one(tx, ask("DISCOVER", "lab"), site, NOW + 5) is None, (
+        "it asks again in a moment, in its own network"
+    )
     assert wanted(tx) == 2001
 
 
-def test_one_whose_port_is_slow_is_made_to_wait_and_not_sent_to_its_disk(tx: Tx, site: Site) -> None:
+def test_one_whose_port_is_slow_is_made_to_wait_and_not_sent_to_its_disk(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 1)
     plug(tx, 0)
     isolated(tx, site)
@@ -285,7 +343,9 @@ def tasks(tx: Tx, now: float) -> list[str]:
 
 
 def test_a_released_node_is_power_cycled_when_its_port_is_back(tx: Tx, site: Site) -> None:
-    assignment.release(tx, [enter(tx, site)], cause="t", now=NOW + 10, actor="t", policy=site.policy)
+    assignment.release(
+        tx, [enter(tx, site)], cause="t", now=NOW + 10, actor="t", policy=site.policy
+    )
     assert (node_of(tx).state, wanted(tx)) == ("trampoline", None)
     assert tasks(tx, NOW + 10) == []
     assert tasks(tx, NOW + 11) == []
@@ -294,14 +354,18 @@ def test_a_released_node_is_power_cycled_when_its_port_is_back(tx: Tx, site: Sit
 
 
 def test_a_port_that_does_not_come_back_is_told_and_retried(tx: Tx, site: Site) -> None:
-    assignment.release(tx, [enter(tx, site)], cause="t", now=NOW + 10, actor="t", policy=site.policy)
+    assignment.release(
+        tx, [enter(tx, site)], cause="t", now=NOW + 10, actor="t", policy=site.policy
+    )
     port = ports.of_mac(tx, MAC)
     assert port is not None
     ports.change(tx, port, given_up=True, reason="no answer")
     deadlines.run(tx, site, NOW + 1000)
     node = node_of(tx)
     assert (node.state, node.attempts) == ("trampoline", 1)
-    assert node.reason.endswith("switch port: p0 of leaf is not in the provisioning VLAN yet (no answer)")
+    assert node.reason.endswith(
+        "switch port: p0 of leaf is not in the provisioning VLAN yet (no answer)"
+    )
     port = ports.of_mac(tx, MAC)
     assert port is not None
     assert not port.given_up, "the switch is asked once more"
@@ -310,14 +374,24 @@ def test_a_port_that_does_not_come_back_is_told_and_retried(tx: Tx, site: Site) 
     assert tasks(tx, NOW + 1002) == ["cycle"]
 
 
-@pytest.mark.parametrize(("state", "event"), [
-    ("boot", NodeEvent.BOOT_FAILED), ("boot", NodeEvent.FAILED), ("active", NodeEvent.CAPTURE_WANTED),
-    ("active", NodeEvent.RELEASED), ("boot", NodeEvent.TIMED_OUT), ("boot", NodeEvent.RELEASED)])
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [
+        ("boot", NodeEvent.BOOT_FAILED),
+        ("boot", NodeEvent.FAILED),
+        ("active", NodeEvent.CAPTURE_WANTED),
+        ("active", NodeEvent.RELEASED),
+        ("boot", NodeEvent.TIMED_OUT),
+        ("boot", NodeEvent.RELEASED),
+    ],
+)
 def test_whatever_ends_its_system_brings_the_port_back_and_then_a_power_cycle(
     tx: Tx, site: Site, state: str, event: NodeEvent
 ) -> None:
     node = enter(tx, site, state)
-    moved = transitions.apply(tx, node, Step(event, "t"), now=NOW + 10, actor="t", policy=site.policy)
+    moved = transitions.apply(
+        tx, node, Step(event, "t"), now=NOW + 10, actor="t", policy=site.policy
+    )
     assert (moved.state, moved.power_wanted, wanted(tx)) == ("trampoline", "cycle", None)
     assert tasks(tx, NOW + 10) == []
     flip(tx)
@@ -325,8 +399,14 @@ def test_whatever_ends_its_system_brings_the_port_back_and_then_a_power_cycle(
 
 
 def test_a_quarantined_node_leaves_the_vlan_and_keeps_its_power(tx: Tx, site: Site) -> None:
-    moved = transitions.apply(tx, enter(tx, site), Step(NodeEvent.QUARANTINED, "t"), now=NOW, actor="t",
-                              policy=site.policy)
+    moved = transitions.apply(
+        tx,
+        enter(tx, site),
+        Step(NodeEvent.QUARANTINED, "t"),
+        now=NOW,
+        actor="t",
+        policy=site.policy,
+    )
     assert (moved.state, moved.power_wanted, wanted(tx)) == ("quarantined", None, None)
 
 
@@ -335,10 +415,17 @@ def test_nothing_boots_in_the_vlan_once_the_node_has_left(tx: Tx, site: Site) ->
     assert boots(tx, site, NOW + 10) == "local"
     address = own(tx)
     assert one(tx, ask("DISCOVER", "vlan-2001", xid=50), site, NOW + 200) is None
-    assert (node_of(tx).state, node_of(tx).power_wanted, wanted(tx)) == ("trampoline", "cycle", None)
+    assert (node_of(tx).state, node_of(tx).power_wanted, wanted(tx)) == (
+        "trampoline",
+        "cycle",
+        None,
+    )
     assert one(tx, ask("DISCOVER", "vlan-2001", xid=51), site, NOW + 204) is None
     plan = boot_flow.script(tx, MAC, address, site, NOW + 205)
-    assert (plan.action, plan.why) == ("none", "its switch port is on its way back to the provisioning network")
+    assert (plan.action, plan.why) == (
+        "none",
+        "its switch port is on its way back to the provisioning network",
+    )
     flip(tx)
     answer = one(tx, ask("DISCOVER", "lab", xid=52), site, NOW + 206)
     assert answer is not None
@@ -354,7 +441,9 @@ def test_an_active_node_that_was_reset_boots_again_in_its_network(tx: Tx, site: 
 def test_nodes_of_other_vclusters_never_touch_their_ports(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     plug(tx, 0)
-    owner_flows.create(tx, name="plain", size=1, site=site, now=NOW, template="debian", group="site")
+    owner_flows.create(
+        tx, name="plain", size=1, site=site, now=NOW, template="debian", group="site"
+    )
     run_pass(tx, site, NOW)
     arrive(tx, NOW + 1)
     assert one(tx, ask("DISCOVER", "lab"), site, NOW + 100) is not None
@@ -391,8 +480,19 @@ def test_nodes_move_to_an_isolated_vcluster_only_with_a_switch_port(tx: Tx, site
     run_pass(tx, site, NOW + 1)
     arrive(tx, NOW + 2)
     with pytest.raises(Refused, match=r"1 of the 3 nodes .*2: without a known switch port"):
-        move_flows.start(tx, source="open", target="one", count=2, within=0.0, site=site, now=NOW + 3, actor=OWNER)
-    move_flows.start(tx, source="open", target="one", count=1, within=0.0, site=site, now=NOW + 3, actor=OWNER)
+        move_flows.start(
+            tx,
+            source="open",
+            target="one",
+            count=2,
+            within=0.0,
+            site=site,
+            now=NOW + 3,
+            actor=OWNER,
+        )
+    move_flows.start(
+        tx, source="open", target="one", count=1, within=0.0, site=site, now=NOW + 3, actor=OWNER
+    )
     for turn in range(4):
         run_pass(tx, site, NOW + 4 + turn)
         for mac in (MAC, OTHER):
@@ -401,4 +501,7 @@ def test_nodes_move_to_an_isolated_vcluster_only_with_a_switch_port(tx: Tx, site
     one = vclusters.by_name(tx, "one")
     assert one is not None
     assert {node.name for node in nodes.every(tx, vcluster_id=one.id)} == {"node0", "node1"}
-    assert [(request.kind, request.state) for request in requests.every(tx)][-1] == ("move", "granted")
+    assert [(request.kind, request.state) for request in requests.every(tx)][-1] == (
+        "move",
+        "granted",
+    )

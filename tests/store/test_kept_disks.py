@@ -1,4 +1,5 @@
-"""Disks marked keep through a node's life: approval, report, order, release, a mark that is removed."""
+"""Disks marked keep through a node's life: approval, report, order, release, a mark that is
+removed."""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
-DISKS = "".join(f'<disk name="{name}" size="1000000000" transport="ata" local="yes" rotational="no" removable="no" '
-                f'serial="{serial}" model="INTEL"/>' for name, serial in (("sda", "A1"), ("sdb", "B2")))
+DISKS = "".join(
+    f'<disk name="{name}" size="1000000000" transport="ata" local="yes" rotational="no"'
+    f' removable="no" serial="{serial}" model="INTEL"/>'
+    for name, serial in (("sda", "A1"), ("sdb", "B2"))
+)
 
 
 @pytest.fixture
@@ -41,7 +45,14 @@ def boots(lab: Lab, number: int) -> Peer:
 
 
 def keep(lab: Lab, number: int, *marks: str) -> Node:
-    flow.change(lab.tx, name=lab.node(number).name, keep=marks, site=lab.site, now=lab.now, actor="user:root")
+    flow.change(
+        lab.tx,
+        name=lab.node(number).name,
+        keep=marks,
+        site=lab.site,
+        now=lab.now,
+        actor="user:root",
+    )
     return lab.node(number)
 
 
@@ -80,14 +91,22 @@ def test_a_node_with_a_kept_disk_is_of_another_type(lab: Lab) -> None:
     assert keep(lab, 1).type_id == lab.node(2).type_id
 
 
-@pytest.mark.parametrize(("state", "then"), [("inactive", "wipe"), ("off", "off"), ("active", "active")])
-def test_a_disk_that_is_kept_no_longer_is_wiped_before_the_next_holder(lab: Lab, state: str, then: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "then"), [("inactive", "wipe"), ("off", "off"), ("active", "active")]
+)
+def test_a_disk_that_is_kept_no_longer_is_wiped_before_the_next_holder(
+    lab: Lab, state: str, then: str
+) -> None:
     lab.machine(1, "trampoline")
     boots(lab, 1)
     keep(lab, 1, "serial:B2")
     lab.tx.execute(agentlab.t.nodes.update().values(state=state))
     node = keep(lab, 1)
-    assert (node.state, node.disk, node.keep) == (then, "foreign" if state == "active" else "dirty", "")
+    assert (node.state, node.disk, node.keep) == (
+        then,
+        "foreign" if state == "active" else "dirty",
+        "",
+    )
     if then == "wipe":
         assert lab.order(1).keep == ()
 
@@ -105,17 +124,28 @@ def test_what_a_holder_leaves_is_wiped_if_the_marks_changed_meanwhile(
     template = lab.template("yes")
     vcluster = lab.vcluster(template)
     if cached:
-        lab.tx.execute(agentlab.t.nodes.update().values(
-            disk="cached", cached_template_id=template, cached_group_id=vcluster.group_id))
+        lab.tx.execute(
+            agentlab.t.nodes.update().values(
+                disk="cached", cached_template_id=template, cached_group_id=vcluster.group_id
+            )
+        )
     lab.assign(1, vcluster)
     if not cached:
         lab.done(peer, lab.order(1).id)
-    transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
+    transitions.apply(
+        lab.tx,
+        lab.node(1),
+        Step(NodeEvent.BOOTED, "x"),
+        now=lab.now,
+        actor="x",
+        policy=lab.site.policy,
+    )
     assert (lab.node(1).state, lab.node(1).disk) == ("active", "cached" if cached else "dirty")
     mark(lab, by, after)
     mark(lab, by, after)  # the second time nothing changes
-    assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                       policy=lab.site.policy)
+    assignment.release(
+        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
+    )
     assert (lab.node(1).disk, lab.node(1).cached_template_id) == ("dirty", None)
     boots(lab, 1)
     assert (lab.node(1).state, lab.order(1).action, lab.order(1).keep) == ("wipe", "wipe", after)
@@ -142,7 +172,9 @@ def test_a_template_that_wants_a_kept_disk_is_refused_before_anything_is_wiped(l
     lab.assign(1, lab.vcluster(template))
     with pytest.raises(Refused, match="which is marked keep on the node"):
         lab.order(1)
-    keep_all = replace(lab.site, keep=(KeepRule("*", "model:INTEL"), KeepRule("*", "path:/dev/vda")))
+    keep_all = replace(
+        lab.site, keep=(KeepRule("*", "model:INTEL"), KeepRule("*", "path:/dev/vda"))
+    )
     lab.machine(2, "inactive", attributes=with_disks(2))
     lab.assign(2, lab.vcluster(lab.template(revision=2), name="other"))
     lab.site = keep_all
@@ -172,7 +204,10 @@ def test_marks_of_a_nic_that_was_taken_for_a_machine_come_along(lab: Lab) -> Non
     document = hardware(mac(1), mac(2)).replace("</node>", f"{DISKS}</node>")
     reporting.report(lab.tx, lab.open(1), document, lab.site, lab.now)
     assert lab.node(1) == lab.node(2)
-    assert (lab.node(1).keep, flow.kept(lab.node(1))) == ("serial:C3\nserial:B2", ("sdb (serial B2)",))
+    assert (lab.node(1).keep, flow.kept(lab.node(1))) == (
+        "serial:C3\nserial:B2",
+        ("sdb (serial B2)",),
+    )
 
 
 def look(lab: Lab) -> None:

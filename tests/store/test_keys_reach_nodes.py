@@ -1,4 +1,5 @@
-"""SSH keys: whose they are, and that those of a vcluster's group are in its nodes' seeds and no others."""
+"""SSH keys: whose they are, and that those of a vcluster's group are in its nodes' seeds and no
+others."""
 
 from __future__ import annotations
 
@@ -87,7 +88,10 @@ def seeded(lab: Lab) -> Node:
 def test_the_groups_keys_are_in_the_seed_and_no_others(lab: Lab) -> None:
     ann, bob = person(lab.tx, "ann", "physics", "owner", keys=2), person(lab.tx, "bob", "physics")
     for name, group, role in (
-            ("vera", "physics", "viewer"), ("eve", "chemistry", "owner"), ("dan", "physics", "member")):
+        ("vera", "physics", "viewer"),
+        ("eve", "chemistry", "owner"),
+        ("dan", "physics", "member"),
+    ):
         person(lab.tx, name, group, role)
     people.change(lab.tx, "dan", {"disabled": True}, now=NOW)
     seeded(lab)
@@ -99,11 +103,16 @@ def test_the_groups_keys_are_in_the_seed_and_no_others(lab: Lab) -> None:
 
 
 def test_who_has_left_and_a_key_that_was_removed_are_not_in_the_next_priming(lab: Lab) -> None:
-    (first, second), bob = person(lab.tx, "ann", "physics", "owner", keys=2), person(lab.tx, "bob", "physics")
+    (first, second), bob = (
+        person(lab.tx, "ann", "physics", "owner", keys=2),
+        person(lab.tx, "bob", "physics"),
+    )
     seeded(lab)
     assert lab.order(1).seed["authorized_keys"].splitlines() == [first, second, *bob]
     people.remove(lab.tx, group="physics", user="bob")
-    sshkeys.remove(lab.tx, who=who(lab.tx, "ann"), key_id=sshkeys.mine(lab.tx, who(lab.tx, "ann"))[0].id)
+    sshkeys.remove(
+        lab.tx, who=who(lab.tx, "ann"), key_id=sshkeys.mine(lab.tx, who(lab.tx, "ann"))[0].id
+    )
     assert lab.order(1).seed["authorized_keys"].splitlines() == [second]
 
 
@@ -117,7 +126,9 @@ def test_a_template_without_a_seed_has_none_with_keys_either(lab: Lab) -> None:
     person(lab.tx, "ann", "physics")
     lab.machine(1, "trampoline")
     lab.boots(1)
-    document = TEMPLATE.replace('<personalise seed="nocloud"><user-data>#cloud-config</user-data></personalise>', "")
+    document = TEMPLATE.replace(
+        '<personalise seed="nocloud"><user-data>#cloud-config</user-data></personalise>', ""
+    )
     lab.assign(1, lab.vcluster(lab.template(document=document), group="physics"))
     assert lab.order(1).seed == {}
 
@@ -128,7 +139,9 @@ def test_the_disk_has_them_as_they_were_added(lab: Lab, tmp_path: Path) -> None:
     seeded(lab)
     seed_files = messages.order_from(messages.order_element(lab.order(1))).seed
     (tmp_path / "seed").write_bytes(seed.build(seed_files, seed.least_size(seed_files)))
-    read = subprocess.run(["mtype", "-i", tmp_path / "seed", "::authorized_keys"], capture_output=True, check=True)
+    read = subprocess.run(
+        ["mtype", "-i", tmp_path / "seed", "::authorized_keys"], capture_output=True, check=True
+    )
     assert read.stdout.decode().splitlines() == lines
 
 

@@ -1,4 +1,5 @@
-"""A lease's life on a real database: warned of, over, drained, extended meanwhile, seized; and when all are ready."""
+"""A lease's life on a real database: warned of, over, drained, extended meanwhile, seized; and when
+all are ready."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ LEASE = 5000.0
 
 @pytest.fixture
 def leased(tx: Tx, site: Site) -> Site:
-    """A vcluster 'one' of one node whose lease of 5000 s began at 2; warnings at 1000 and 100 s, 30 s to drain."""
+    """A vcluster 'one' of one node whose lease of 5000 s began at 2; warnings at 1000 and 100 s, 30
+    s to drain."""
     rules = calm(ruled(site))
     rules = replace(rules, policy=replace(rules.policy, lease_warnings=(1000.0, 100.0)))
     people(tx)
@@ -163,14 +165,28 @@ def test_without_the_node_that_never_came_up_it_is_ready_too(tx: Tx, site: Site)
     assert (one(tx).ready_at, told(tx)) == (5.0, ["ready"])
 
 
-def test_an_address_by_dhcp_makes_ready_where_the_template_checks_nothing(tx: Tx, site: Site) -> None:
+def test_an_address_by_dhcp_makes_ready_where_the_template_checks_nothing(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 1)
     flow.create(tx, name="one", size=1, template="debian", group="site", site=site, now=1.0)
     run_pass(tx, site, 2.0)
-    node = transitions.move(tx, nodes.every(tx)[0], NodeEvent.PRIMED, now=2.5, cause="test", actor="test")
+    node = transitions.move(
+        tx, nodes.every(tx)[0], NodeEvent.PRIMED, now=2.5, cause="test", actor="test"
+    )
     nodes.change(tx, node, boot_served_at=2.6)
-    address = dotted(next(each.address for each in bindings.of_node(tx, node.id) if each.kind == "vcluster"))
-    asked = DhcpQuery("REQUEST", node.boot_mac, 7, "lab", "os", requested=address, server_id=site.subnets[0].server)
+    address = dotted(
+        next(each.address for each in bindings.of_node(tx, node.id) if each.kind == "vcluster")
+    )
+    asked = DhcpQuery(
+        "REQUEST",
+        node.boot_mac,
+        7,
+        "lab",
+        "os",
+        requested=address,
+        server_id=site.subnets[0].server,
+    )
     assert dhcp.answer(tx, [asked], site, dhcp.Newcomers(), 3.0)[0] is not None
     assert (nodes.every(tx)[0].state, one(tx).ready_at, told(tx)) == ("active", 3.0, ["ready"])
 
@@ -178,7 +194,9 @@ def test_an_address_by_dhcp_makes_ready_where_the_template_checks_nothing(tx: Tx
 # ---------------------------------------------------------------- hardware that is not what it was
 
 
-def test_a_node_that_changed_its_hardware_on_its_way_is_replaced_not_primed(tx: Tx, site: Site) -> None:
+def test_a_node_that_changed_its_hardware_on_its_way_is_replaced_not_primed(
+    tx: Tx, site: Site
+) -> None:
     """A memory module died while it was asleep: it is woken, reports, and does not do any more."""
     people(tx)
     big = add_node(tx, 1, "off", mib=8192, reported_at=0.0)
@@ -203,7 +221,8 @@ def test_a_node_that_changed_its_hardware_on_its_way_is_replaced_not_primed(tx: 
 
 
 def test_one_that_still_does_is_primed(tx: Tx, site: Site) -> None:
-    """More memory than before is no harm; and a replacement wants what its tuple wanted, not what the vcluster does."""
+    """More memory than before is no harm; and a replacement wants what its tuple wanted, not what
+    the vcluster does."""
     people(tx)
     add_node(tx, 1, mib=8192)
     want(tx, site, "one", 1, 8192, 1.0)
@@ -236,7 +255,9 @@ def test_more_waking_at_once_have_more_time(tx: Tx, site: Site) -> None:
     assert woken.deadline == 12.0 + 2.0 * (100.0 + 3 * 10.0)
 
 
-def test_one_that_does_not_wake_is_tried_again_set_aside_and_another_takes_its_place(tx: Tx, site: Site) -> None:
+def test_one_that_does_not_wake_is_tried_again_set_aside_and_another_takes_its_place(
+    tx: Tx, site: Site
+) -> None:
     rules = ruled(site)
     people(tx)
     for number in range(2):
@@ -273,8 +294,17 @@ def test_a_node_that_is_set_aside_or_given_away_is_kept_for_nobody(tx: Tx, site:
     vcluster = vclusters.get(tx, want(tx, site, "one", 1, 8192, 1.0))
     assert vcluster is not None
     reservations.add(tx, [node.id, other.id], requests.every(tx)[0].id, None, 2.0)
-    holding.take(tx, other, vcluster=vcluster, request_id=requests.every(tx)[0].id, template_id=vcluster.template_id,
-                 hostname="n1", now=3.0)
+    holding.take(
+        tx,
+        other,
+        vcluster=vcluster,
+        request_id=requests.every(tx)[0].id,
+        template_id=vcluster.template_id,
+        hostname="n1",
+        now=3.0,
+    )
     assert [one.node_id for one in reservations.every(tx)] == [node.id]
-    moved = transitions.apply(tx, node, Step(NodeEvent.QUARANTINED, "smoke"), now=3.0, actor="test", policy=site.policy)
+    moved = transitions.apply(
+        tx, node, Step(NodeEvent.QUARANTINED, "smoke"), now=3.0, actor="test", policy=site.policy
+    )
     assert (moved.state, reservations.every(tx)) == ("quarantined", [])

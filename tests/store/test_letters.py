@@ -25,8 +25,11 @@ def wait(tx: Tx, who: Who, now: float = NOW) -> str:
 def test_one_person_has_so_many_by_whatever_they_ask(tx: Tx) -> None:
     by_token = Who("token:ci@ann", user_id=1)
     assert (wait(tx, ANN), wait(tx, by_token)) == ("", "")
-    assert wait(tx, ANN) == wait(tx, by_token) == (
-        "2 letters in an hour are all that one person may have sent: try again in 1800 s")
+    assert (
+        wait(tx, ANN)
+        == wait(tx, by_token)
+        == "2 letters in an hour are all that one person may have sent: try again in 1800 s"
+    )
     assert wait(tx, BOB) == ""
     assert wait(tx, ANN, NOW + 1800.0) == ""
 

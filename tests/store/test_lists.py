@@ -1,4 +1,5 @@
-"""Long lists out of the database: in parts, in every order, filtered, searched, counted; for those who may see it."""
+"""Long lists out of the database: in parts, in every order, filtered, searched, counted; for those
+who may see it."""
 
 from __future__ import annotations
 
@@ -33,10 +34,16 @@ LISTS: dict[str, tuple[Callable[..., Listed[Any]], Any, Callable[[Any], Any]]] =
     "requests": (views.request_list, RequestQuery, lambda one: one.request.id),
     "reclaims": (reclaims.every, ReclaimQuery, lambda one: one.reclaim.id),
     "notices": (notices.every, NoticeQuery, lambda one: one.notice.id),
-    "conflicts": (lambda tx, groups=None, **rest: views.conflict_list(tx, **rest), ConflictQuery,
-                  lambda one: one["id"]),
-    "history": (lambda tx, groups=None, **rest: lists.history(tx, groups=groups, **rest), HistoryQuery,
-                lambda one: one["id"]),
+    "conflicts": (
+        lambda tx, groups=None, **rest: views.conflict_list(tx, **rest),
+        ConflictQuery,
+        lambda one: one["id"],
+    ),
+    "history": (
+        lambda tx, groups=None, **rest: lists.history(tx, groups=groups, **rest),
+        HistoryQuery,
+        lambda one: one["id"],
+    ),
 }
 
 
@@ -74,7 +81,9 @@ def test_parts_together_are_the_list_in_every_order(site: Tx) -> None:
             assert part.total in (None, len(whole))
             assert len(set(whole)) == len(whole)
             if sort.startswith("-"):
-                assert [unique(one) for one in flow(site, page=Page(100_000, sort[1:]))] == whole[::-1], (name, sort)
+                assert [unique(one) for one in flow(site, page=Page(100_000, sort[1:]))] == whole[
+                    ::-1
+                ], (name, sort)
         assert whole or name == "conflicts"
 
 
@@ -83,7 +92,10 @@ def test_groups_see_their_own(site: Tx) -> None:
     for name in ("nodes", "vclusters", "requests", "reclaims", "notices", "history"):
         flow, _, unique = LISTS[name]
         whole = {unique(one) for one in flow(site, page=Page(100_000))}
-        seen = [{unique(one) for one in flow(site, page=Page(100_000), groups=frozenset({each}))} for each in ids]
+        seen = [
+            {unique(one) for one in flow(site, page=Page(100_000), groups=frozenset({each}))}
+            for each in ids
+        ]
         assert sum(map(len, seen)) == len(set().union(*seen)), name
         assert set().union(*seen) <= whole
         assert flow(site, page=Page(), groups=frozenset()) == []
@@ -96,12 +108,16 @@ def test_filters_narrow(site: Tx) -> None:
     both = views.node_list(site, state="active,off")
     assert {one.node.state for one in both} == {"active", "off"}
     assert len(views.node_list(site, group="physics")) < len(everything)
-    assert {one.group for one in views.vcluster_list(site, group="physics", ended=True)} == {"physics"}
+    assert {one.group for one in views.vcluster_list(site, group="physics", ended=True)} == {
+        "physics"
+    }
     assert {one.request.state for one in views.request_list(site, state="pending")} == {"pending"}
     assert len(views.request_list(site, group="physics")) < len(views.request_list(site))
     assert views.request_list(site, group="none") == []
     view = everything[0]
-    assert [one.node.id for one in views.node_list(site, page=Page(q=view.node.boot_mac.upper()))] == [view.node.id]
+    assert [
+        one.node.id for one in views.node_list(site, page=Page(q=view.node.boot_mac.upper()))
+    ] == [view.node.id]
     assert views.node_list(site, page=Page(q="100%")) == []
     assert views.node_list(site, page=Page(q="_")) == []
 
@@ -115,7 +131,10 @@ def test_a_history_of_one_node_and_of_one_vcluster(site: Tx) -> None:
 
 
 def test_a_long_list_is_not_counted_to_its_end(tx: Tx) -> None:
-    tx.execute(insert(t.conflicts), [{"at": 1.0, "kind": "declined", "about": "a"} for _ in range(COUNTED + 1)])
+    tx.execute(
+        insert(t.conflicts),
+        [{"at": 1.0, "kind": "declined", "about": "a"} for _ in range(COUNTED + 1)],
+    )
     assert views.conflict_list(tx, page=Page(1)).total is None
     assert views.conflict_list(tx, page=Page(1), kind="none").total == 0
 
@@ -141,18 +160,39 @@ def test_a_wrong_cursor_is_refused(tx: Tx) -> None:
         for after in ("x", "bnVsbA"):
             with pytest.raises(Refused, match="no cursor"):
                 flow(tx, page=Page(2, after=after))
-    assert views.request_list(tx, page=Page(2, after=cursor("-id", "a", "b"))) == [], "of another sort of values"
+    assert views.request_list(tx, page=Page(2, after=cursor("-id", "a", "b"))) == [], (
+        "of another sort of values"
+    )
 
 
-@pytest.mark.parametrize(("statement", "index"), [
-    ("select id from node_history where node_id = 7 order by id desc limit 101", "ix_node_history_node_id_id"),
-    ("select id from node_history where vcluster_id in (7) order by id desc limit 101",
-     "ix_node_history_vcluster_id_id"),
-    ("select state, count(*) from nodes where vcluster_id in (1, 2, 3) group by vcluster_id, state",
-     "ix_nodes_census"),
-    ("select id from notices where group_id = 3 order by id desc limit 101", "ix_notices_group_id"),
-    ("select id from node_requests where vcluster_id = 3 order by id desc limit 101", "ix_node_requests_vcluster_id"),
-])
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        (
+            "select id from node_history where node_id = 7 order by id desc limit 101",
+            "ix_node_history_node_id_id",
+        ),
+        (
+            "select id from node_history where vcluster_id in (7) order by id desc limit 101",
+            "ix_node_history_vcluster_id_id",
+        ),
+        (
+            (
+                "select state, count(*) from nodes where vcluster_id in (1, 2, 3) group by"
+                " vcluster_id, state"
+            ),
+            "ix_nodes_census",
+        ),
+        (
+            "select id from notices where group_id = 3 order by id desc limit 101",
+            "ix_notices_group_id",
+        ),
+        (
+            "select id from node_requests where vcluster_id = 3 order by id desc limit 101",
+            "ix_node_requests_vcluster_id",
+        ),
+    ],
+)
 def test_long_tables_are_read_by_an_index(tx: Tx, statement: str, index: str) -> None:
     if tx.dialect.name != "sqlite":
         pytest.skip("SQLite's words")

@@ -1,7 +1,8 @@
-"""Whatever owners, administrators, machines and managers do, in any order: what must always hold, holds.
+"""Whatever owners, administrators, machines and managers do, in any order: what must always hold,
+holds.
 
-Managers of two servers plan and apply act by act, so that any plan may be old when it is carried out, any pass may end
-after any act, and the claim may change hands in between.
+Managers of two servers plan and apply act by act, so that any plan may be old when it is carried
+out, any pass may end after any act, and the claim may change hands in between.
 """
 
 from __future__ import annotations
@@ -34,8 +35,13 @@ from tests.store.manager_world import OWNER, add_node, arrive, check_world, furn
 
 pytestmark = pytest.mark.slow
 
-POLICY = Policy(inertia=5.0, inertia_by_priority={9: 15.0}, reclaim_grace=20.0, drain_grace=20.0,
-                lease_warnings=(50.0,))
+POLICY = Policy(
+    inertia=5.0,
+    inertia_by_priority={9: 15.0},
+    reclaim_grace=20.0,
+    drain_grace=20.0,
+    lease_warnings=(50.0,),
+)
 ENERGY = Energy(manage=True, warm_low=1, warm_high=2, idle_time=10.0)
 SITE = Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=POLICY, energy=ENERGY)
 BIG = '<requires><memory><mib min="8192"/></memory></requires>'
@@ -62,10 +68,17 @@ class World(RuleBasedStateMachine):
     def do(self, step: Any, **arguments: Any) -> Any:
         """Run a flow as the pool does; rules may say no, and rows may have changed."""
         self.now += 1.0
-        with contextlib.suppress(Refused, act_flows.Stale, act_flows.Lost, WrongEvent), self.engine.begin() as tx:
+        with (
+            contextlib.suppress(Refused, act_flows.Stale, act_flows.Lost, WrongEvent),
+            self.engine.begin() as tx,
+        ):
             return step(tx, now=self.now, **arguments)
 
-    @initialize(size=st.integers(1, 3), template=st.sampled_from(["debian", "kept"]), contended=st.booleans())
+    @initialize(
+        size=st.integers(1, 3),
+        template=st.sampled_from(["debian", "kept"]),
+        contended=st.booleans(),
+    )
     def begins(self, size: int, template: str, contended: bool) -> None:
         """A vcluster that runs: most of what can happen happens to those."""
         self.create(name="one", size=size, template=template, attributes="", lease=300.0)
@@ -75,9 +88,16 @@ class World(RuleBasedStateMachine):
 
     # owners
 
-    @rule(name=NAMES, size=st.integers(1, 4), template=st.sampled_from(["debian", "kept"]),
-          attributes=st.sampled_from(["", BIG]), lease=st.floats(20, 300), group=st.sampled_from(["site", "first"]),
-          spread=st.booleans(), wait=st.booleans())
+    @rule(
+        name=NAMES,
+        size=st.integers(1, 4),
+        template=st.sampled_from(["debian", "kept"]),
+        attributes=st.sampled_from(["", BIG]),
+        lease=st.floats(20, 300),
+        group=st.sampled_from(["site", "first"]),
+        spread=st.booleans(),
+        wait=st.booleans(),
+    )
     def create(self, group: str = "site", **arguments: Any) -> None:
         self.do(owner_flows.create, group=group, site=SITE, **arguments)
 
@@ -87,7 +107,15 @@ class World(RuleBasedStateMachine):
         self.do(owner_flows.resize, name="one", size=size, spread=True, site=SITE, actor=OWNER)
         self.makes_a_pass("a")
         self.now += 20.0
-        self.create(group="first", name="two", size=3, template="debian", attributes="", lease=300.0, spread=True)
+        self.create(
+            group="first",
+            name="two",
+            size=3,
+            template="debian",
+            attributes="",
+            lease=300.0,
+            spread=True,
+        )
         self.makes_a_pass("a")
 
     @rule(number=st.integers(1, 4), members=st.lists(NODES, min_size=1, max_size=2, unique=True))
@@ -121,10 +149,15 @@ class World(RuleBasedStateMachine):
 
     # administrators
 
-    @rule(name=NODES, what=st.sampled_from(["quarantine", "restore", "retire", "on", "off", "cycle"]))
+    @rule(
+        name=NODES, what=st.sampled_from(["quarantine", "restore", "retire", "on", "off", "cycle"])
+    )
     def administer(self, name: str, what: str) -> None:
-        flows: dict[str, Any] = {"quarantine": node_flows.quarantine, "restore": node_flows.restore,
-                                 "retire": node_flows.retire}
+        flows: dict[str, Any] = {
+            "quarantine": node_flows.quarantine,
+            "restore": node_flows.restore,
+            "retire": node_flows.retire,
+        }
         reason = {"reason": "smoke"} if what in ("quarantine", "retire") else {}
         arguments = reason if what in flows else {"desired": what}
         self.do(flows.get(what, node_flows.power), name=name, site=SITE, actor=OWNER, **arguments)
@@ -168,7 +201,10 @@ class World(RuleBasedStateMachine):
                 _check_act(tx, act, before, self.now)
         for name, node in self.everybody().items():
             if node.vcluster_id not in (None, before[name].vcluster_id):
-                assert (before[name].vcluster_id, before[name].released) == (None, 0), "taken from its holder"
+                assert (before[name].vcluster_id, before[name].released) == (
+                    None,
+                    0,
+                ), "taken from its holder"
                 assert before[name].state in ("inactive", "off"), "granted while it was not free"
 
     def everybody(self) -> dict[str, Node]:
@@ -199,7 +235,8 @@ class World(RuleBasedStateMachine):
             _check_kept(tx)
 
     def teardown(self) -> None:
-        """From wherever it stands, managers bring the site to rest: every request answered, nothing left to do."""
+        """From wherever it stands, managers bring the site to rest: every request answered, nothing
+        left to do."""
         with self.engine.begin() as tx:
             self.now += 1000.0  # every claim and lease has run out
             rest(tx, SITE, self.now, step=30.0)
@@ -211,7 +248,8 @@ class World(RuleBasedStateMachine):
 
 
 def _check_grants(tx: Tx) -> None:
-    """Nodes are what their request wanted; a cached disk knows whose it is; a free node is nobody's."""
+    """Nodes are what their request wanted; a cached disk knows whose it is; a free node is
+    nobody's."""
     for node in nodes.every(tx):
         if node.request_id is not None:
             request = requests.get(tx, node.request_id)
@@ -228,7 +266,10 @@ def _check_grants(tx: Tx) -> None:
 
 def _check_kept(tx: Tx) -> None:
     """Nodes are kept, and taken, for requests that wait only, and never more than they want."""
-    waiting = {one.id: sum(each.count for each in one.tuples) for one in requests.every(tx, states=["pending"])}
+    waiting = {
+        one.id: sum(each.count for each in one.tuples)
+        for one in requests.every(tx, states=["pending"])
+    }
     holders = {node.id: node.vcluster_id for node in nodes.every(tx)}
     kept = reservations.every(tx)
     for request_id, count in Counter(one.request_id for one in kept).items():
@@ -236,13 +277,17 @@ def _check_kept(tx: Tx) -> None:
     for reclaim in reclaims.open_(tx):
         assert reclaim.request_id in waiting
         assert 0 <= reclaim.given < reclaim.count
-        chosen = [one for one in kept if one.reclaim_id == reclaim.id
-                  and holders[one.node_id] == reclaim.vcluster_id]
+        chosen = [
+            one
+            for one in kept
+            if one.reclaim_id == reclaim.id and holders[one.node_id] == reclaim.vcluster_id
+        ]
         assert len(chosen) <= reclaim.count - reclaim.given
 
 
 def _check_act(tx: Tx, act: act_flows.Act, before: dict[str, Node], now: float) -> None:
-    """A grant is whole; what is taken for contention is taken from whom, and only as far as, it may be."""
+    """A grant is whole; what is taken for contention is taken from whom, and only as far as, it may
+    be."""
     if act.name.startswith("grant"):
         request = requests.get(tx, act.request_id or 0)
         assert request is not None
@@ -260,23 +305,34 @@ def _check_act(tx: Tx, act: act_flows.Act, before: dict[str, Node], now: float) 
                 _check_taken(tx, None, now, reclaim.vcluster_id, reclaim.request_id)
 
 
-def _check_taken(tx: Tx, node: Node | None, now: float, holder: int | None = None, request: int | None = None) -> None:
+def _check_taken(
+    tx: Tx, node: Node | None, now: float, holder: int | None = None, request: int | None = None
+) -> None:
     one = vclusters.get(tx, holder or (node.vcluster_id if node else 0) or 0)
     assert one is not None
     priority = groups.get(tx, one.group_id).priority
-    assert vclusters.held(tx, one.id) - reclaims.leaving(tx, one.id) >= one.creation_size, "below its creation size"
+    assert vclusters.held(tx, one.id) - reclaims.leaving(tx, one.id) >= one.creation_size, (
+        "below its creation size"
+    )
     kept = {each.node_id: each.request_id for each in reservations.every(tx)}
     wanted = requests.get(tx, request or kept[node.id if node else 0])
     assert wanted is not None
     assert priority < wanted.priority, "taken from equal or higher priority"
-    chosen = [node] if node else [each for each in nodes.every(tx, vcluster_id=one.id)
-                                  if kept.get(each.id) == wanted.id]
+    chosen = (
+        [node]
+        if node
+        else [
+            each for each in nodes.every(tx, vcluster_id=one.id) if kept.get(each.id) == wanted.id
+        ]
+    )
     for each in chosen:
         immune = POLICY.inertia_by_priority.get(priority, POLICY.inertia)
         assert (each.assigned_at or 0.0) + immune <= now, "taken inside its inertia"
 
 
-SHORT = settings(max_examples=6, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+SHORT = settings(
+    max_examples=6, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 class TestWorld(World.TestCase):  # type: ignore[misc, name-defined]

@@ -1,4 +1,5 @@
-"""Moves of nodes from one vcluster to another of one owner: drained, taken at the deadline, and never got by others."""
+"""Moves of nodes from one vcluster to another of one owner: drained, taken at the deadline, and
+never got by others."""
 
 from __future__ import annotations
 
@@ -47,10 +48,28 @@ def furnish(tx: Tx, site: Site, size: int = 5, **rest_: Any) -> None:
     check_world(tx)
 
 
-def move(tx: Tx, site: Site, count: int = 2, *, source: str = "old", target: str = "new", within: float | None = HOUR,
-         now: float = 100.0, **rest_: Any) -> RequestView:
-    return moves.start(tx, source=source, target=target, count=count, within=within, site=site, now=now, actor=OWNER,
-                       **rest_).value
+def move(
+    tx: Tx,
+    site: Site,
+    count: int = 2,
+    *,
+    source: str = "old",
+    target: str = "new",
+    within: float | None = HOUR,
+    now: float = 100.0,
+    **rest_: Any,
+) -> RequestView:
+    return moves.start(
+        tx,
+        source=source,
+        target=target,
+        count=count,
+        within=within,
+        site=site,
+        now=now,
+        actor=OWNER,
+        **rest_,
+    ).value
 
 
 def progress(tx: Tx, number: int) -> tuple[str, int, int]:
@@ -64,18 +83,30 @@ def names(tx: Tx, name: str) -> set[str]:
 
 
 def told(tx: Tx, kind: str) -> list[str]:
-    return list(tx.scalars(select(t.notices.c.about).where(t.notices.c.kind == kind).order_by(t.notices.c.id)))
+    return list(
+        tx.scalars(
+            select(t.notices.c.about).where(t.notices.c.kind == kind).order_by(t.notices.c.id)
+        )
+    )
 
 
 def test_nobody_answers_and_the_nodes_are_taken_at_the_deadline(tx: Tx, site: Site) -> None:
     furnish(tx, site)
     asked = move(tx, site)
-    assert (asked.request.kind, asked.vcluster, asked.source, asked.leaving) == ("move", "new", "old", 2)
+    assert (asked.request.kind, asked.vcluster, asked.source, asked.leaving) == (
+        "move",
+        "new",
+        "old",
+        2,
+    )
     assert asked.request.deadline == DUE
     assert len(reservations.every(tx)) == 2
     assert "Vcluster old gives 2 nodes to vcluster new, as user:ann decided." in told(tx, "move")[0]
     assert run_pass(tx, site, 101.0) == ["tell requests why not"]
-    assert requests.get(tx, asked.request.id).reason == "waits for 2 nodes that the other vcluster still holds"  # type: ignore[union-attr]
+    assert (
+        requests.get(tx, asked.request.id).reason
+        == "waits for 2 nodes that the other vcluster still holds"
+    )  # type: ignore[union-attr]
     assert planned(tx, site, DUE - 0.1) == [], "nothing is taken before the deadline"
     assert run_pass(tx, site, DUE)[0] == "seize by reclaim"
     check_world(tx)
@@ -87,7 +118,9 @@ def test_nobody_answers_and_the_nodes_are_taken_at_the_deadline(tx: Tx, site: Si
     assert summary(tx)["new"] == ("active", 3, 3)
     rest(tx, site, DUE + 20)
     assert reservations.every(tx) == []
-    assert {node.state for node in nodes.every(tx, vcluster_id=vcluster_id(tx, "new"))} == {"active"}
+    assert {node.state for node in nodes.every(tx, vcluster_id=vcluster_id(tx, "new"))} == {
+        "active"
+    }
 
 
 def test_nodes_that_are_given_early_do_not_wait_for_the_others(tx: Tx, site: Site) -> None:
@@ -103,7 +136,11 @@ def test_nodes_that_are_given_early_do_not_wait_for_the_others(tx: Tx, site: Sit
     owner_flows.release(tx, name="old", nodes_=["node0"], site=site, now=130.0, actor=OWNER)
     owner_flows.resize(tx, name="old", size=2, site=site, now=131.0, actor=OWNER)
     rest(tx, site, 140.0, step=10.0)
-    assert progress(tx, asked.request.id) == ("granted", 3, 0), "releasing and shrinking are answers, too"
+    assert progress(tx, asked.request.id) == (
+        "granted",
+        3,
+        0,
+    ), "releasing and shrinking are answers, too"
     assert summary(tx) == {"old": ("active", 2, 2), "new": ("active", 4, 4)}
 
 
@@ -116,7 +153,9 @@ def test_no_other_request_gets_the_nodes_on_the_way(tx: Tx, site: Site) -> None:
     for now in (106.0, 130.0, 500.0):
         run_pass(tx, site, now)
         arrive(tx, now)
-    assert {one.node_id for one in reservations.every(tx) if one.request_id == asked.request.id} == chosen
+    assert {
+        one.node_id for one in reservations.every(tx) if one.request_id == asked.request.id
+    } == chosen
     rest(tx, site, DUE)
     assert progress(tx, asked.request.id) == ("granted", 2, 0)
     assert chosen <= {node.id for node in nodes.every(tx, vcluster_id=vcluster_id(tx, "new"))}
@@ -137,29 +176,52 @@ def test_without_a_time_it_is_the_grace_of_a_reclaim(tx: Tx, site: Site) -> None
 
 def test_the_target_installs_its_own_template(tx: Tx, site: Site) -> None:
     furnish(tx, site)
-    tx.execute(insert(t.config_templates).values(
-        id=77, name="other", revision=1, document='<template><image target="disk" name="debian"/></template>',
-        digest="1" * 64, created_at=0.0))
+    tx.execute(
+        insert(t.config_templates).values(
+            id=77,
+            name="other",
+            revision=1,
+            document='<template><image target="disk" name="debian"/></template>',
+            digest="1" * 64,
+            created_at=0.0,
+        )
+    )
     tx.execute(update(t.vclusters).where(t.vclusters.c.name == "new").values(template_id=77))
     move(tx, site, within=0.0)
     rest(tx, site, 100.0, step=10.0)
-    came = [node for node in nodes.every(tx, vcluster_id=vcluster_id(tx, "new")) if node.name != "node5"]
+    came = [
+        node for node in nodes.every(tx, vcluster_id=vcluster_id(tx, "new")) if node.name != "node5"
+    ]
     assert {(node.template_id, node.state) for node in came} == {(77, "active")}
 
 
 # ---------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(("asked", "code", "field", "sentence"), [
-    ({"count": 5}, "conflict", "nodes", "vcluster old has 5 nodes, and one stays: 4 can move at most"),
-    ({"target": "old"}, "invalid", "to", "name another vcluster"),
-    ({"source": "gone"}, "not_found", "name", "there is no vcluster 'gone'"),
-    ({"target": "gone"}, "not_found", "to", "there is no vcluster 'gone'"),
-    ({"only": ["vax"]}, "not_found", "types", "there is no node type 'vax'"),
-    ({"within": 2e6}, "conflict", "within", "the lease of vcluster new ends in .*: extend it first"),
-])
-def test_what_cannot_be_is_refused(tx: Tx, site: Site, asked: dict[str, Any], code: str, field: str,
-                                   sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "code", "field", "sentence"),
+    [
+        (
+            {"count": 5},
+            "conflict",
+            "nodes",
+            "vcluster old has 5 nodes, and one stays: 4 can move at most",
+        ),
+        ({"target": "old"}, "invalid", "to", "name another vcluster"),
+        ({"source": "gone"}, "not_found", "name", "there is no vcluster 'gone'"),
+        ({"target": "gone"}, "not_found", "to", "there is no vcluster 'gone'"),
+        ({"only": ["vax"]}, "not_found", "types", "there is no node type 'vax'"),
+        (
+            {"within": 2e6},
+            "conflict",
+            "within",
+            "the lease of vcluster new ends in .*: extend it first",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    tx: Tx, site: Site, asked: dict[str, Any], code: str, field: str, sentence: str
+) -> None:
     furnish(tx, site)
     with pytest.raises(Refused, match=sentence) as refused:
         move(tx, site, **asked)
@@ -173,7 +235,10 @@ def test_nodes_that_the_target_cannot_use_are_refused_at_once(tx: Tx, site: Site
     want(tx, site, "large", 1, 8192, 5.0)
     run_pass(tx, site, 6.0)
     arrive(tx, 7.0)
-    with pytest.raises(Refused, match=r"0 of the 5 nodes of vcluster old match, 2 were asked for .*memory/mib.*8192"):
+    with pytest.raises(
+        Refused,
+        match=r"0 of the 5 nodes of vcluster old match, 2 were asked for .*memory/mib.*8192",
+    ):
         move(tx, site, target="large")
     known = {kind.name: kind.id for kind in types.every(tx)}
     mine = nodes.every(tx, vcluster_id=vcluster_id(tx, "old"))[0].type_id
@@ -188,7 +253,11 @@ def test_a_target_that_waits_or_drains_gets_nothing(tx: Tx, site: Site) -> None:
     want(tx, site, "waiting", 50, 4096, 5.0)
     with pytest.raises(Refused, match="vcluster waiting is pending, not active"):
         move(tx, site, target="waiting")
-    tx.execute(update(t.vclusters).where(t.vclusters.c.name == "new").values(expires_at=90.0, drain_until=130.0))
+    tx.execute(
+        update(t.vclusters)
+        .where(t.vclusters.c.name == "new")
+        .values(expires_at=90.0, drain_until=130.0)
+    )
     with pytest.raises(Refused, match="the lease of vcluster new has run out"):
         move(tx, site, within=0.0)
 
@@ -204,7 +273,9 @@ def test_the_other_groups_limits_hold(tx: Tx, site: Site) -> None:
         move(tx, site, 2)
     mine = nodes.every(tx)[0].type_id
     name = next(kind.name for kind in types.every(tx) if kind.id == mine)
-    share_flows.change(tx, "high", {"node_limit": None, "type_limits": {name: 2}}, site=site, now=50.0)
+    share_flows.change(
+        tx, "high", {"node_limit": None, "type_limits": {name: 2}}, site=site, now=50.0
+    )
     with pytest.raises(Refused, match=f"may hold 2 nodes of type {name} at once, and would hold 3"):
         move(tx, site, 1)
     assert "a vcluster of another group" in told(tx, "move")[0], "old's group may not see new"
@@ -219,7 +290,8 @@ def test_a_move_counts_for_the_limit_from_its_beginning(tx: Tx, site: Site) -> N
     owner_flows.resize(tx, name="new", size=2, site=site, now=101.0, actor=OWNER)
     run_pass(tx, site, 102.0)
     assert [one.reason for one in requests.every(tx, states=["pending"]) if one.kind == "grow"] == [
-        "waits: its group may hold 3 nodes at once"]
+        "waits: its group may hold 3 nodes at once"
+    ]
 
 
 def test_within_one_group_no_limit_stands_against_it(tx: Tx, site: Site) -> None:
@@ -244,7 +316,9 @@ def test_the_source_ends_and_the_nodes_go_on(tx: Tx, site: Site) -> None:
 
 def test_the_source_s_lease_runs_out_first(tx: Tx, site: Site) -> None:
     furnish(tx, site)
-    tx.execute(update(t.vclusters).where(t.vclusters.c.name == "old").values(expires_at=200.0, warned=0.0))
+    tx.execute(
+        update(t.vclusters).where(t.vclusters.c.name == "old").values(expires_at=200.0, warned=0.0)
+    )
     asked = move(tx, site, 2)
     rest(tx, site, 201.0, step=40.0)
     assert progress(tx, asked.request.id) == ("granted", 2, 0)
@@ -259,22 +333,31 @@ def test_the_target_ends_and_the_source_keeps_the_rest(tx: Tx, site: Site, end: 
     if end == "delete":
         owner_flows.delete(tx, name="new", site=site, now=110.0, actor=OWNER)
     elif end == "withdraw":
-        shown = request_flows.withdraw(tx, request_id=asked.request.id, reason="withdrawn by ann", now=110.0,
-                                       seen=frozenset())
+        shown = request_flows.withdraw(
+            tx, request_id=asked.request.id, reason="withdrawn by ann", now=110.0, seen=frozenset()
+        )
         assert shown.value.source is None
     else:
-        tx.execute(update(t.vclusters).where(t.vclusters.c.name == "new").values(expires_at=109.0, warned=0.0))
+        tx.execute(
+            update(t.vclusters)
+            .where(t.vclusters.c.name == "new")
+            .values(expires_at=109.0, warned=0.0)
+        )
         assert "drain vcluster" in run_pass(tx, site, 110.0)
     assert progress(tx, asked.request.id) == ("withdrawn", 0, 0)
     assert (reclaims.open_(tx), reservations.every(tx)) == ([], [])
-    assert "needed 2 nodes of vcluster old does not need them any more" in told(tx, "reclaim-dropped")[0]
+    assert (
+        "needed 2 nodes of vcluster old does not need them any more"
+        in told(tx, "reclaim-dropped")[0]
+    )
     rest(tx, site, DUE)
     assert summary(tx)["old"] == ("active", 4, 4)
     assert nodes.by_name(tx, "node4").state == "inactive"  # type: ignore[union-attr]
 
 
 def test_a_source_that_has_shrunk_keeps_its_last_node(tx: Tx, site: Site) -> None:
-    """Two of its nodes broke and nothing replaces them: the move brings what can be had, and ends."""
+    """Two of its nodes broke and nothing replaces them: the move brings what can be had, and
+    ends."""
     furnish(tx, site)
     asked = move(tx, site, 4)
     for name in ("node0", "node1"):
@@ -283,7 +366,10 @@ def test_a_source_that_has_shrunk_keeps_its_last_node(tx: Tx, site: Site) -> Non
     request = requests.get(tx, asked.request.id)
     assert request is not None
     assert (request.state, request.granted, request.reason) == (
-        "granted", 2, "2 of 4 nodes have moved; no others are left")
+        "granted",
+        2,
+        "2 of 4 nodes have moved; no others are left",
+    )
     assert len(names(tx, "old")) >= 1
 
 
@@ -292,12 +378,21 @@ def test_nodes_that_break_on_the_way_end_the_move(tx: Tx, site: Site) -> None:
     asked = move(tx, site, 1, within=0.0)
     run_pass(tx, site, 100.0)
     kept = reservations.every(tx)[0].node_id
-    node_flows.quarantine(tx, name=nodes.get(tx, kept).name, reason="smoke", site=site,  # type: ignore[union-attr]
-                          now=101.0, actor=OWNER)
+    node_flows.quarantine(
+        tx,
+        name=nodes.get(tx, kept).name,
+        reason="smoke",
+        site=site,  # type: ignore[union-attr]
+        now=101.0,
+        actor=OWNER,
+    )
     assert "tell requests why not" in run_pass(tx, site, 102.0)
     request = requests.get(tx, asked.request.id)
     assert request is not None
-    assert (request.state, request.reason) == ("rejected", "none of the nodes that were to move is left")
+    assert (request.state, request.reason) == (
+        "rejected",
+        "none of the nodes that were to move is left",
+    )
     assert "none of the nodes that were to move is left" in told(tx, "rejected")[0]
     assert run_pass(tx, site, 103.0) == []
 
@@ -305,7 +400,9 @@ def test_nodes_that_break_on_the_way_end_the_move(tx: Tx, site: Site) -> None:
 def test_two_moves_and_a_reclaim_take_different_nodes(tx: Tx, site: Site) -> None:
     furnish(tx, site, 6)
     move(tx, site, 2)
-    with pytest.raises(Refused, match="6 nodes, of which 2 leave already, and one stays: 3 can move at most"):
+    with pytest.raises(
+        Refused, match="6 nodes, of which 2 leave already, and one stays: 3 can move at most"
+    ):
         move(tx, site, 4, now=101.0)
     move(tx, site, 3, now=101.0)
     assert len({one.node_id for one in reservations.every(tx)}) == 5
@@ -325,18 +422,43 @@ def test_it_is_explained_and_previewed(tx: Tx, site: Site) -> None:
     furnish(tx, site)
     asked = move(tx, site)
     seen = plan.look(tx, site, 101.0)
-    why = explain.waits(tx, request_id=asked.request.id, scene=seen.scene, snapshot=seen.site, site=site, groups=None,
-                        now=101.0).why
+    why = explain.waits(
+        tx,
+        request_id=asked.request.id,
+        scene=seen.scene,
+        snapshot=seen.site,
+        site=site,
+        groups=None,
+        now=101.0,
+    ).why
     assert (why.code, why.wanted, why.reason) == (
-        "taking", 2, "Waits for 2 nodes that the other vcluster still holds.")
-    assert why.sentence == f"{why.reason} Next that is known: old gives back 2 nodes, at the latest in 60 min."
+        "taking",
+        2,
+        "Waits for 2 nodes that the other vcluster still holds.",
+    )
+    assert (
+        why.sentence
+        == f"{why.reason} Next that is known: old gives back 2 nodes, at the latest in 60 min."
+    )
     assert [(one.kind, one.request_id) for one in plan.preview(tx, site=site, now=DUE)] == [
-        ("seize", asked.request.id), ("wait", asked.request.id)]
+        ("seize", asked.request.id),
+        ("wait", asked.request.id),
+    ]
     other = want(tx, site, "late", 50, 4096, 102.0, wait=True)
     seen = plan.look(tx, site, 103.0)
     (late,) = [one for one in requests.every(tx, states=["pending"]) if one.vcluster_id == other]
-    assert explain.waits(tx, request_id=late.id, scene=seen.scene, snapshot=seen.site, site=site, groups=None,
-                         now=103.0).why.ahead == (), "a move competes with nobody"
+    assert (
+        explain.waits(
+            tx,
+            request_id=late.id,
+            scene=seen.scene,
+            snapshot=seen.site,
+            site=site,
+            groups=None,
+            now=103.0,
+        ).why.ahead
+        == ()
+    ), "a move competes with nobody"
 
 
 # ---------------------------------------------------------------- what its VCM hears
@@ -349,20 +471,39 @@ def test_the_vcm_is_told_the_deadline_and_may_promise(tx: Tx, site: Site) -> Non
     asked = move(tx, site, 2)
     old, new = vcluster_id(tx, "old"), vcluster_id(tx, "new")
     (said,) = [row.body for row in vcms.owed(tx, {old: 0}, limit=100) if row.verb == "reclaim"]
-    assert (said["count"], said["deadline"], said["reason"]) == (2, DUE, "user:ann moves nodes to vcluster new")
+    assert (said["count"], said["deadline"], said["reason"]) == (
+        2,
+        DUE,
+        "user:ann moves nodes to vcluster new",
+    )
     assert len(said["nodes"]) == 5, "all that would do: the VCM chooses"
-    reclaim_flows.answer(tx, reclaim_id=said["reclaim"], nodes_=[], later={"n5": 500.0, "n1": 600.0}, site=site,
-                         now=101.0, actor="vcm:old")
+    reclaim_flows.answer(
+        tx,
+        reclaim_id=said["reclaim"],
+        nodes_=[],
+        later={"n5": 500.0, "n1": 600.0},
+        site=site,
+        now=101.0,
+        actor="vcm:old",
+    )
     view = reclaim_flows.show(tx, said["reclaim"])
     assert (view.moves, view.promised) == (True, {"node0": 600.0, "node4": 500.0})
-    owner_flows.release(tx, name="old", nodes_=["n5"], passing_over=True, site=site, now=490.0, actor="vcm:old")
+    owner_flows.release(
+        tx, name="old", nodes_=["n5"], passing_over=True, site=site, now=490.0, actor="vcm:old"
+    )
     rest(tx, site, 491.0, step=10.0)
     assert progress(tx, asked.request.id) == ("pending", 1, 1)
     grants = [row.body for row in vcms.owed(tx, {new: 0}, limit=100) if row.verb == "grant"]
-    assert [(one["request"], one["key"], len(one["members"])) for one in grants] == [(asked.request.id, "", 1)]
+    assert [(one["request"], one["key"], len(one["members"])) for one in grants] == [
+        (asked.request.id, "", 1)
+    ]
     rest(tx, site, DUE)
     assert progress(tx, asked.request.id) == ("granted", 2, 0)
-    over = [row.body["state"] for row in vcms.owed(tx, {old: 0}, limit=100) if row.verb == "reclaim-over"]
+    over = [
+        row.body["state"]
+        for row in vcms.owed(tx, {old: 0}, limit=100)
+        if row.verb == "reclaim-over"
+    ]
     assert over == ["done"]
 
 
@@ -386,7 +527,8 @@ def test_killed_at_any_statement_nothing_is_half_done(engine: Engine, site: Site
             claim = plan.hold(tx, "a", DUE + turn * 10, 10.0)
             for act in planned(tx, site, DUE + turn * 10)[:1]:
                 act.flow(tx, claim=claim, now=DUE + turn * 10)
-                act.flow(tx, claim=claim, now=DUE + turn * 10)  # nobody knew whether it was committed
+                # nobody knew whether it was committed
+                act.flow(tx, claim=claim, now=DUE + turn * 10)
             arrive(tx, DUE + turn * 10 + 5)
         assert progress(tx, number) == ("granted", 2, 0)
         assert summary(tx) == {"old": ("active", 3, 3), "new": ("active", 3, 3)}

@@ -1,4 +1,5 @@
-"""Isolated vclusters: what they are given when they are created, what is refused, and when it is free again."""
+"""Isolated vclusters: what they are given when they are created, what is refused, and when it is
+free again."""
 
 from __future__ import annotations
 
@@ -27,8 +28,16 @@ def isolating(site: Site) -> Site:
 
 def create(tx: Tx, site: Site, name: str = "one", size: int = 2, **rest: Any) -> int:
     """An isolated vcluster that waits for its nodes; its id."""
-    made = flows.create(tx, name=name, size=size, site=site, now=1.0, template="debian", group="site",
-                        **{"isolated": True} | rest)
+    made = flows.create(
+        tx,
+        name=name,
+        size=size,
+        site=site,
+        now=1.0,
+        template="debian",
+        group="site",
+        **{"isolated": True} | rest,
+    )
     return int(made.value[0].vcluster.id)
 
 
@@ -46,25 +55,42 @@ def test_it_gets_a_vlan_and_a_subnet_and_its_nodes_addresses_in_it(tx: Tx, isola
     assert [block.subnet for block in address_blocks.of(tx, one)] == ["vlan-2001"]
     made = vclusters.get(tx, one)
     assert made is not None
-    assert (made.isolated, made.subnet) == (True, "lab"), "its nodes come from the subnet where they are primed"
+    assert (made.isolated, made.subnet) == (
+        True,
+        "lab",
+    ), "its nodes come from the subnet where they are primed"
     create(tx, isolating, "two", size=20)
-    assert shown(tx, "two") == (2002, "10.80.0.32/27", ["10.80.0.34 - 10.80.0.62"]), "a subnet begins at its own size"
+    assert shown(tx, "two") == (
+        2002,
+        "10.80.0.32/27",
+        ["10.80.0.34 - 10.80.0.62"],
+    ), "a subnet begins at its own size"
     create(tx, isolating, "three", network_size=29)
-    assert shown(tx, "three") == (2003, "10.80.0.16/29", ["10.80.0.18 - 10.80.0.22"]), "the gap is used"
+    assert shown(tx, "three") == (
+        2003,
+        "10.80.0.16/29",
+        ["10.80.0.18 - 10.80.0.22"],
+    ), "the gap is used"
 
 
 def test_other_vclusters_are_as_before(tx: Tx, isolating: Site) -> None:
     furnish(tx, 0)
     create(tx, isolating, "plain", isolated=False)
     [view] = views.vclusters(tx, name="plain")
-    assert (view.network, view.vcluster.isolated, str(view.addresses[0])) == (None, False, "10.77.128.0 - 10.77.128.63")
+    assert (view.network, view.vcluster.isolated, str(view.addresses[0])) == (
+        None,
+        False,
+        "10.77.128.0 - 10.77.128.63",
+    )
 
 
 def test_what_is_full_is_named(tx: Tx, isolating: Site) -> None:
     furnish(tx, 0)
     create(tx, isolating, "a", network_size=25)
     create(tx, isolating, "b", network_size=26)
-    with pytest.raises(Refused, match=r"no subnet of size /25 is free in 10\.80\.0\.0/24: ask for a smaller one"):
+    with pytest.raises(
+        Refused, match=r"no subnet of size /25 is free in 10\.80\.0\.0/24: ask for a smaller one"
+    ):
         create(tx, isolating, "c", network_size=25)
 
 
@@ -72,17 +98,24 @@ def test_all_vlans_taken(tx: Tx, isolating: Site) -> None:
     furnish(tx, 0)
     for name in "abc":
         create(tx, isolating, name)
-    with pytest.raises(Refused, match=r"all 3 VLANs of the site \(2001 to 2003\) are in use: delete an isolated"):
+    with pytest.raises(
+        Refused, match=r"all 3 VLANs of the site \(2001 to 2003\) are in use: delete an isolated"
+    ):
         create(tx, isolating, "d")
 
 
-@pytest.mark.parametrize(("change", "field", "sentence"), [
-    ({"isolated": False, "network_size": 26}, "network_size", "only an isolated vcluster"),
-    ({"network_size": 30}, "network_size", "from /29 to /25"),
-    ({"size": 6, "network_size": 29}, "network_size", "ask for /28"),
-    ({"size": 0}, "size", "at least one node"),
-])
-def test_create_refuses(tx: Tx, isolating: Site, change: dict[str, Any], field: str, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "field", "sentence"),
+    [
+        ({"isolated": False, "network_size": 26}, "network_size", "only an isolated vcluster"),
+        ({"network_size": 30}, "network_size", "from /29 to /25"),
+        ({"size": 6, "network_size": 29}, "network_size", "ask for /28"),
+        ({"size": 0}, "size", "at least one node"),
+    ],
+)
+def test_create_refuses(
+    tx: Tx, isolating: Site, change: dict[str, Any], field: str, sentence: str
+) -> None:
     furnish(tx, 0)
     with pytest.raises(Refused, match=sentence) as refused:
         create(tx, isolating, **change)
@@ -100,7 +133,9 @@ def test_its_network_bounds_how_far_it_grows(tx: Tx, isolating: Site) -> None:
     one = vclusters.get(tx, create(tx, isolating, network_size=29))
     assert one is not None
     vclusters.change(tx, one, 2.0, state="active")
-    with pytest.raises(Refused, match="addresses for 5 nodes, not for 6: only a new one can have a larger network"):
+    with pytest.raises(
+        Refused, match="addresses for 5 nodes, not for 6: only a new one can have a larger network"
+    ):
         flows.resize(tx, name="one", size=6, site=isolating, now=3.0, actor=OWNER)
     with pytest.raises(Refused, match="addresses for 5 nodes, not for 7"):
         request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(5)], site=isolating, now=3.0)
@@ -113,8 +148,15 @@ def test_it_is_kept_until_no_port_is_in_its_vlan(tx: Tx, isolating: Site) -> Non
     flows.delete(tx, name="one", site=isolating, now=2.0, actor=OWNER)
     assert address_blocks.of(tx, one) == []
     assert networks.every(tx) == []
-    port = switch_ports.add(tx, switch="leaf", port="p1", node_id=add_node(tx, 1).id, mac="52:54:00:00:00:01",
-                            source="lldp", now=2.0)
+    port = switch_ports.add(
+        tx,
+        switch="leaf",
+        port="p1",
+        node_id=add_node(tx, 1).id,
+        mac="52:54:00:00:00:01",
+        source="lldp",
+        now=2.0,
+    )
     port = switch_ports.change(tx, port, applied_vlan=2001)
     create(tx, isolating, "two")
     assert shown(tx, "two")[:2] == (2002, "10.80.0.16/28")

@@ -1,4 +1,5 @@
-"""The stories of docs/nmp.md are what happens: what COD owes a VCM in each of them, in that order."""
+"""The stories of docs/nmp.md are what happens: what COD owes a VCM in each of them, in that
+order."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def story(title: str) -> list[str]:
     assert found, title
     numbered = re.findall(r"#(\d+) ([a-z-]+)(.*?)-+\|", found[1])
     numbers = [int(number) for number, _, _ in numbered]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "its numbers follow each other"
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), (
+        "its numbers follow each other"
+    )
     return [_told(verb, words) for _, verb, words in numbered]
 
 
@@ -57,7 +60,9 @@ class Lab:
         self.site = replace(site, policy=replace(site.policy, inertia=10.0, reclaim_grace=20.0))
         world.furnish(tx, 3)
         groups.create(tx, name="top", priority=10, default_lease=None, max_lease=None, now=NOW)
-        vclusters.create(tx, name="pool", size=1, template="debian", group="site", site=self.site, now=NOW)
+        vclusters.create(
+            tx, name="pool", size=1, template="debian", group="site", site=self.site, now=NOW
+        )
         vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
         self.settle(NOW)
         self.pool: int = tx.scalars(select(t.vclusters.c.id)).one()
@@ -74,21 +79,36 @@ class Lab:
         return [said(row) for row in rows]
 
     def grow(self, count: int, now: float) -> None:
-        requests.submit(self.tx, vcluster="pool", wanted=[AskedTuple(count)], key=vcms.request_key(self.pool, "k"),
-                        now=now)
+        requests.submit(
+            self.tx,
+            vcluster="pool",
+            wanted=[AskedTuple(count)],
+            key=vcms.request_key(self.pool, "k"),
+            now=now,
+        )
         self.settle(now)
 
     def reclaimed(self, now: float) -> int:
         """A reclaim of one node that it has beyond its floor; its number."""
         self.grow(2, NOW + 1)
         self.owed()
-        vclusters.create(self.tx, name="web", size=1, template="debian", group="top", site=self.site, now=now)
+        vclusters.create(
+            self.tx, name="web", size=1, template="debian", group="top", site=self.site, now=now
+        )
         world.run_pass(self.tx, self.site, now)
         (one,) = reclaims.open_(self.tx, self.pool)
         return one.id
 
     def release(self, node: str, now: float) -> None:
-        vclusters.release(self.tx, name="pool", nodes_=[node], site=self.site, now=now, actor=VCM, passing_over=True)
+        vclusters.release(
+            self.tx,
+            name="pool",
+            nodes_=[node],
+            site=self.site,
+            now=now,
+            actor=VCM,
+            passing_over=True,
+        )
 
 
 @pytest.fixture
@@ -110,8 +130,15 @@ def test_shrinking_by_itself(lab: Lab) -> None:
 
 def test_a_reclaim_answered_in_time(lab: Lab) -> None:
     number = lab.reclaimed(NOW + 100)
-    reclaim_flows.answer(lab.tx, reclaim_id=number, nodes_=[], later={"n3": NOW + 110}, site=lab.site, now=NOW + 100,
-                         actor=VCM)
+    reclaim_flows.answer(
+        lab.tx,
+        reclaim_id=number,
+        nodes_=[],
+        later={"n3": NOW + 110},
+        site=lab.site,
+        now=NOW + 100,
+        actor=VCM,
+    )
     lab.release("n3", NOW + 105)
     assert lab.owed() == story("A reclaim, answered in time")
 
@@ -133,12 +160,21 @@ def test_a_reclaim_is_over_before_its_last_node_is_lost_however_it_goes(lab: Lab
     """In one transaction, so no VCM can act between the two; the page says so of `reclaim-over`."""
     number = lab.reclaimed(NOW + 100)
     lab.owed()
-    reclaim_flows.answer(lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 101, actor=VCM)
+    reclaim_flows.answer(
+        lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 101, actor=VCM
+    )
     assert lab.owed() == ["reclaim-over done", "node-state lost"]
-    reclaim_flows.answer(lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 102, actor=VCM)
+    reclaim_flows.answer(
+        lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 102, actor=VCM
+    )
     lab.settle(NOW + 103)
     lab.settle(NOW + 104)
     assert reclaims.get(lab.tx, number).state == "done"  # type: ignore[union-attr]
-    again = reclaim_flows.answer(lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 105, actor=VCM)
-    assert (again.value.reclaim.state, again.effects) == ("done", ()), "also when its nodes have a new holder"
+    again = reclaim_flows.answer(
+        lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 105, actor=VCM
+    )
+    assert (again.value.reclaim.state, again.effects) == (
+        "done",
+        (),
+    ), "also when its nodes have a new holder"
     assert lab.owed() == []

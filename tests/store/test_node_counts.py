@@ -39,12 +39,24 @@ def mixed(tx: Tx, site: Site) -> Site:
     dice = random.Random(7)
     request = tx.scalar(select(t.node_requests.c.id).where(t.node_requests.c.state == "pending"))
     for number in range(60, 160):
-        node = add_node(tx, number, dice.choice(["inactive", "off", "trampoline", "wipe", "quarantined", "new"]),
-                        mib=dice.choice([4096, 8192]))
+        node = add_node(
+            tx,
+            number,
+            dice.choice(["inactive", "off", "trampoline", "wipe", "quarantined", "new"]),
+            mib=dice.choice([4096, 8192]),
+        )
         cached = {"disk": Disk.CACHED, "cached_template_id": other, "cached_group_id": group}
-        nodes.change(tx, node, released=dice.choice([0, 0, 0, 1]), power_driver=dice.choice(["none", "lab"]),
-                     subnet=dice.choice([None, "lab"]), **dice.choice([{}, {}, cached, {"disk": Disk.DIRTY}]))
-        tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(since=dice.choice([0.0, NOW])))
+        nodes.change(
+            tx,
+            node,
+            released=dice.choice([0, 0, 0, 1]),
+            power_driver=dice.choice(["none", "lab"]),
+            subnet=dice.choice([None, "lab"]),
+            **dice.choice([{}, {}, cached, {"disk": Disk.DIRTY}]),
+        )
+        tx.execute(
+            update(t.nodes).where(t.nodes.c.id == node.id).values(since=dice.choice([0.0, NOW]))
+        )
         if dice.random() < 0.2:
             reservations.add(tx, [node.id], request or 0, None, NOW)
     chosen = t.nodes.c.id.in_(select(t.reservations.c.node_id)), t.nodes.c.vcluster_id.is_not(None)
@@ -60,8 +72,16 @@ def by_hand(tx: Tx, idle_since: float) -> Counter[Any]:
     found: Counter[Any] = Counter()
     for node in nodes.every(tx, ["inactive", "off"]):
         awake = node.state == "inactive"
-        if node.vcluster_id is None and not node.released and (awake or node.power_driver != "none"):
-            cache = Cache(node.cached_template_id or 0, node.cached_group_id or 0) if node.disk == "cached" else None
+        if (
+            node.vcluster_id is None
+            and not node.released
+            and (awake or node.power_driver != "none")
+        ):
+            cache = (
+                Cache(node.cached_template_id or 0, node.cached_group_id or 0)
+                if node.disk == "cached"
+                else None
+            )
             kind = NodeKind(node.type_id or 0, node.block_id or 0, "")
             key = kind, WARM if awake else COLD, cache, kept.get(node.id, 0)
             found["count", key] += 1
@@ -87,7 +107,9 @@ def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Si
     for node in nodes.every(tx, ["trampoline", "wipe", "capture"]):
         if node.vcluster_id is None:
             clean = node.state == "trampoline" and not node.released and node.disk != "dirty"
-            coming[NodeKind(node.type_id or 0, node.block_id or 0, ""), kept.get(node.id, 0), clean] += 1
+            coming[
+                NodeKind(node.type_id or 0, node.block_id or 0, ""), kept.get(node.id, 0), clean
+            ] += 1
     seen = flow.snapshot(tx, mixed, 12.0)
     assert {(one.kind, one.reserved, one.waking): one.count for one in seen.coming} == coming
     held: Counter[Any] = Counter()
@@ -100,18 +122,22 @@ def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Si
         key = holding.vcluster_id, holding.kind
         assert (holding.count, holding.mobile) == (held["count", key], held["mobile", key])
     assert sum(holder.held for holder in seen.holders.values()) == sum(
-        count for (what, _), count in held.items() if what == "count")
+        count for (what, _), count in held.items() if what == "count"
+    )
 
 
 def test_each_lot_can_be_picked_whole(tx: Tx, mixed: Site) -> None:
-    """What is counted and what is picked are the same nodes: every lot, all of it, and no node twice."""
+    """What is counted and what is picked are the same nodes: every lot, all of it, and no node
+    twice."""
     taken: set[int] = set()
     for one in node_counts.free(tx, node_counts.kept(tx, NOW), False, NOW):
         picked = node_counts.pick_free(tx, one.key, one.nodes, False)
         assert len(picked) == one.nodes
         assert len(node_counts.pick_free(tx, one.key, one.idle, False, NOW)) == one.idle
         for count, since in ((one.nodes + 1, None), (one.idle + 1, NOW)):
-            with pytest.raises(nodes.Stale, match=f"{count} nodes of a kind were free, {count - 1} are left"):
+            with pytest.raises(
+                nodes.Stale, match=f"{count} nodes of a kind were free, {count - 1} are left"
+            ):
                 node_counts.pick_free(tx, one.key, count, False, since)
         assert [node.id for node in picked] == sorted({node.id for node in picked} - taken)
         taken |= {node.id for node in picked}
@@ -125,11 +151,21 @@ def test_inertia_is_the_priorities_own(tx: Tx, site: Site) -> None:
     run_pass(tx, calm(site), 10.0)
     tx.execute(update(t.nodes).where(t.nodes.c.name == "node0").values(assigned_at=20.0))
     rules = Policy(inertia=100.0, inertia_by_priority={9: 5.0})
-    seen = {one.vcluster_id: one for one in flow.snapshot(tx, replace(site, policy=rules), 16.0).holdings}
-    assert {one: (seen[one].count, seen[one].mobile, seen[one].immune_until) for one in (low, high)} == {
-        low: (2, 0, 110.0), high: (2, 1, 25.0)}
-    ends = {one.vcluster_id: one for one in flow.snapshot(tx, replace(site, policy=rules), 110.0).holdings}
-    assert (ends[low].mobile, ends[low].immune_until) == (2, None), "the very moment at which it ends"
+    seen = {
+        one.vcluster_id: one
+        for one in flow.snapshot(tx, replace(site, policy=rules), 16.0).holdings
+    }
+    assert {
+        one: (seen[one].count, seen[one].mobile, seen[one].immune_until) for one in (low, high)
+    } == {low: (2, 0, 110.0), high: (2, 1, 25.0)}
+    ends = {
+        one.vcluster_id: one
+        for one in flow.snapshot(tx, replace(site, policy=rules), 110.0).holdings
+    }
+    assert (ends[low].mobile, ends[low].immune_until) == (
+        2,
+        None,
+    ), "the very moment at which it ends"
 
 
 def test_subnets_count_where_there_are_several(tx: Tx, site: Site) -> None:
@@ -137,7 +173,9 @@ def test_subnets_count_where_there_are_several(tx: Tx, site: Site) -> None:
     for name, subnet in (("node0", "lab"), ("node1", "far")):
         tx.execute(update(t.nodes).where(t.nodes.c.name == name).values(subnet=subnet))
     near = site.subnets[0]
-    two = replace(site, subnets=(near, replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255"))))
+    two = replace(
+        site, subnets=(near, replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255")))
+    )
 
     def subnets(seen: Snapshot) -> list[tuple[str, int]]:
         return sorted((lot.kind.subnet, lot.count) for lot in seen.lots)
@@ -164,7 +202,9 @@ def _statements(engine: Engine, step: Any) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("by_priority", [{}, {9: 5.0}])
-def test_counting_reads_no_wide_row(engine: Engine, site: Site, by_priority: dict[int, float]) -> None:
+def test_counting_reads_no_wide_row(
+    engine: Engine, site: Site, by_priority: dict[int, float]
+) -> None:
     """Every statement that goes over all nodes is served by an index alone."""
     with engine.begin() as tx:
         furnish(tx, 60)
@@ -210,12 +250,15 @@ def test_an_unchanged_world_is_not_planned(tx: Tx, site: Site) -> None:
 
 
 def test_when_time_alone_gives_something_to_do(tx: Tx, site: Site) -> None:
-    """The end of a lease, a warning of it, a deadline, an inertia for which somebody waits: whichever comes first."""
+    """The end of a lease, a warning of it, a deadline, an inertia for which somebody waits:
+    whichever comes first."""
     rules = ruled(site)
     build(tx, rules)
     seen = flow.snapshot(tx, rules, 101.0)
     assert flow.due(seen, rules, 101.0) == 120.0, "the reclaim's deadline"
-    assert flow.due(replace(seen, reclaims=()), rules, 101.0) == 120.0, "a draining lease's nodes are seized"
+    assert flow.due(replace(seen, reclaims=()), rules, 101.0) == 120.0, (
+        "a draining lease's nodes are seized"
+    )
     alone = replace(seen, reclaims=(), holders={}, wishes=())
     assert flow.due(alone, rules, 101.0) == float("inf")
     fresh = [replace(one, immune_until=107.0) for one in seen.holdings]
@@ -231,15 +274,34 @@ def test_a_preview_names_what_the_pass_then_does(tx: Tx, site: Site) -> None:
     build(tx, rules)
     lines = flow.preview(tx, site=rules, now=130.0)
     kinds = [line.kind for line in lines]
-    assert sorted(set(kinds)) == ["drain", "ease", "end", "expire", "grant", "reject", "seize", "sleep", "take",
-                                  "wait", "wake", "warn"]
+    assert sorted(set(kinds)) == [
+        "drain",
+        "ease",
+        "end",
+        "expire",
+        "grant",
+        "reject",
+        "seize",
+        "sleep",
+        "take",
+        "wait",
+        "wake",
+        "warn",
+    ]
     ease = next(line for line in lines if line.kind == "ease")
     assert (ease.vcluster, ease.nodes) == ("loser24", 1)
     take = next(line for line in lines if line.kind == "take")
-    assert (take.vcluster, take.nodes, take.about) == ("loser16", 1, "for vcluster winner16, which goes first")
+    assert (take.vcluster, take.nodes, take.about) == (
+        "loser16",
+        1,
+        "for vcluster winner16, which goes first",
+    )
     seize = next(line for line in lines if line.kind == "seize")
-    assert (seize.vcluster, seize.nodes, seize.request_id) == ("loser8", 2, next(
-        line.request_id for line in lines if line.vcluster == "winner8"))
+    assert (seize.vcluster, seize.nodes, seize.request_id) == (
+        "loser8",
+        2,
+        next(line.request_id for line in lines if line.vcluster == "winner8"),
+    )
     assert next(line for line in lines if line.kind == "grant").vcluster == "granted"
     assert flow.preview(tx, site=rules, now=130.0) == lines, "it is dry"
 
@@ -247,9 +309,14 @@ def test_a_preview_names_what_the_pass_then_does(tx: Tx, site: Site) -> None:
 def test_a_request_is_explained_in_every_state(tx: Tx, site: Site) -> None:
     rules = ruled(site)
     build(tx, rules)
-    states = {row.state: row.id for row in tx.execute(select(t.node_requests.c.state, t.node_requests.c.id))}
+    states = {
+        row.state: row.id
+        for row in tx.execute(select(t.node_requests.c.state, t.node_requests.c.id))
+    }
     seen = flow.look(tx, rules, 130.0)
-    ask = partial(explain.waits, tx, scene=seen.scene, snapshot=seen.site, site=rules, groups=None, now=130.0)
+    ask = partial(
+        explain.waits, tx, scene=seen.scene, snapshot=seen.site, site=rules, groups=None, now=130.0
+    )
     assert ask(request_id=states["pending"]).why.wanted == 60
     assert ask(request_id=states["granted"]).why.code == "granted"
     with pytest.raises(Refused, match="no request 999"):

@@ -15,7 +15,15 @@ from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, sessions
-from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, members, run_pass
+from tests.store.manager_world import (
+    OWNER,
+    add_node,
+    arrive,
+    check_world,
+    furnish,
+    members,
+    run_pass,
+)
 
 
 def do(flow: Any, tx: Tx, site: Site, **arguments: Any) -> tuple[Node, set[str]]:
@@ -27,10 +35,15 @@ def do(flow: Any, tx: Tx, site: Site, **arguments: Any) -> tuple[Node, set[str]]
 
 def actions(tx: Tx) -> list[tuple[int, str]]:
     """(generation, wish) of all power actions."""
-    return [(row.generation, row.desired) for row in tx.execute(select(t.power_actions).order_by(t.power_actions.c.id))]
+    return [
+        (row.generation, row.desired)
+        for row in tx.execute(select(t.power_actions).order_by(t.power_actions.c.id))
+    ]
 
 
-@pytest.mark.parametrize(("reported", "state"), [(True, "inactive"), (False, "trampoline"), (None, "trampoline")])
+@pytest.mark.parametrize(
+    ("reported", "state"), [(True, "inactive"), (False, "trampoline"), (None, "trampoline")]
+)
 def test_approving(tx: Tx, site: Site, reported: bool | None, state: str) -> None:
     node = add_node(tx, 1, "registering", disk=Disk.FOREIGN)
     if reported is not None:
@@ -43,7 +56,9 @@ def test_approving(tx: Tx, site: Site, reported: bool | None, state: str) -> Non
     assert [row["event"] for row in nodes.history(tx, node.id)][:2] == ["seen", "approved"]
 
 
-@pytest.mark.parametrize(("state", "sentence"), [("new", "has not reported"), ("inactive", "needs no approval")])
+@pytest.mark.parametrize(
+    ("state", "sentence"), [("new", "has not reported"), ("inactive", "needs no approval")]
+)
 def test_approve_refuses(tx: Tx, site: Site, state: str, sentence: str) -> None:
     add_node(tx, 1, state)
     with pytest.raises(Refused, match=sentence):
@@ -53,7 +68,12 @@ def test_approve_refuses(tx: Tx, site: Site, state: str, sentence: str) -> None:
 def test_power_wishes_and_the_cold_reserve(tx: Tx, site: Site) -> None:
     add_node(tx, 1)
     node, woken = do(flows.power, tx, site, desired="cycle")
-    assert (node.state, node.power_wanted, node.generation, woken) == ("inactive", "cycle", 0, {"power"})
+    assert (node.state, node.power_wanted, node.generation, woken) == (
+        "inactive",
+        "cycle",
+        0,
+        {"power"},
+    )
     node, woken = do(flows.power, tx, site, desired="off")
     assert (node.state, node.power_wanted, node.generation) == ("off", "off", 1)
     assert woken >= {"power", "manager"}
@@ -65,9 +85,12 @@ def test_power_wishes_and_the_cold_reserve(tx: Tx, site: Site) -> None:
 
 
 def test_a_node_that_is_woken_before_it_was_off_is_heard_again(tx: Tx, site: Site) -> None:
-    """The wish for off is dropped by the newer one, so nothing reboots the node: only a new report moves it on."""
+    """The wish for off is dropped by the newer one, so nothing reboots the node: only a new report
+    moves it on."""
     node = add_node(tx, 1)
-    peer = Peer(node.id, "server", sessions.open(tx, node.id, "server", "10.0.0.9", 1.0), node.boot_mac)
+    peer = Peer(
+        node.id, "server", sessions.open(tx, node.id, "server", "10.0.0.9", 1.0), node.boot_mac
+    )
     sessions.set_reported(tx, peer)
     do(flows.power, tx, site, desired="off")
     assert sessions.connected(tx, [node.id])
@@ -75,9 +98,16 @@ def test_a_node_that_is_woken_before_it_was_off_is_heard_again(tx: Tx, site: Sit
     assert not sessions.connected(tx, [node.id])
 
 
-@pytest.mark.parametrize(("columns", "desired", "sentence"), [
-    ({"power_driver": "none"}, "on", "has no power driver"), ({}, "sideways", "power is on, off, soft or cycle")])
-def test_power_refuses(tx: Tx, site: Site, columns: dict[str, Any], desired: str, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("columns", "desired", "sentence"),
+    [
+        ({"power_driver": "none"}, "on", "has no power driver"),
+        ({}, "sideways", "power is on, off, soft or cycle"),
+    ],
+)
+def test_power_refuses(
+    tx: Tx, site: Site, columns: dict[str, Any], desired: str, sentence: str
+) -> None:
     add_node(tx, 1, **columns)
     with pytest.raises(Refused, match=sentence):
         do(flows.power, tx, site, desired=desired)
@@ -107,7 +137,9 @@ def test_restoring_does_not_wipe_what_cod_never_wrote(tx: Tx, site: Site) -> Non
 
 def test_quarantining_a_held_node_switches_it_off_and_asks_for_another(tx: Tx, site: Site) -> None:
     furnish(tx, 2)
-    made = owner_flows.create(tx, name="one", size=2, template="kept", group="site", site=site, now=1.0)
+    made = owner_flows.create(
+        tx, name="one", size=2, template="kept", group="site", site=site, now=1.0
+    )
     run_pass(tx, site, 2.0)
     arrive(tx, 3.0)
     node, woken = do(flows.quarantine, tx, site, reason="smoke")
@@ -160,11 +192,16 @@ def test_an_account_is_one_that_the_site_has(tx: Tx, site: Site) -> None:
     add_node(tx, 1)
     with pytest.raises(Refused, match=r"no \[\[account\]\] named 'rack'; it has none"):
         change(tx, site, name="node1", power_account="rack")
-    known = replace(site, accounts=(Account("rack", "admin", "/etc/cod/rack"), Account("old", "", "/etc/cod/old")))
+    known = replace(
+        site,
+        accounts=(Account("rack", "admin", "/etc/cod/rack"), Account("old", "", "/etc/cod/old")),
+    )
     with pytest.raises(Refused, match="it has rack, old"):
         change(tx, known, name="node1", power_account="tack")
     assert change(tx, known, name="node1", power_account="rack").value.node.power_account == "rack"
-    assert change(tx, known, name="node1", power_address="/run/n1").value.node.power_account == "rack"
+    assert (
+        change(tx, known, name="node1", power_address="/run/n1").value.node.power_account == "rack"
+    )
     assert change(tx, known, name="node1", power_account="").value.node.power_account is None
 
 
@@ -182,7 +219,9 @@ def test_a_free_node_that_is_asked_to_shut_down_joins_the_cold_reserve(tx: Tx, s
     assert again.state == "off", "soft wakes nobody"
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("node2", "already"), ("No", "no DNS label"), ("", "no DNS label")])
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("node2", "already"), ("No", "no DNS label"), ("", "no DNS label")]
+)
 def test_renaming_refuses(tx: Tx, site: Site, name: str, sentence: str) -> None:
     add_node(tx, 1)
     add_node(tx, 2)

@@ -1,4 +1,5 @@
-"""`move` is the only way a node changes state, and keeps the history, the deadline, the budget and the generation."""
+"""`move` is the only way a node changes state, and keeps the history, the deadline, the budget and
+the generation."""
 
 from __future__ import annotations
 
@@ -13,23 +14,48 @@ from cod.store.nodes import nodes
 
 
 def seen(tx: Tx, name: str = "n1", **columns: object) -> Node:
-    return nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:{len(name):02x}", now=1.0, cause="seen", actor="dhcp",
-                     **columns)
+    return nodes.add(
+        tx,
+        name=name,
+        boot_mac=f"52:54:00:00:00:{len(name):02x}",
+        now=1.0,
+        cause="seen",
+        actor="dhcp",
+        **columns,
+    )
 
 
 def test_a_transition_is_written_down(tx: Tx) -> None:
     node = seen(tx, state=NodeState.TRAMPOLINE, attempts=2)
-    primed = transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=10.0, cause="wanted", actor="manager",
-                              patience=2.0, hostname="n1")
+    primed = transitions.move(
+        tx,
+        node,
+        NodeEvent.PRIME_ORDERED,
+        now=10.0,
+        cause="wanted",
+        actor="manager",
+        patience=2.0,
+        hostname="n1",
+    )
     assert primed == nodes.get(tx, node.id)
     rule = NODE_RULES[NodeState.PRIME].deadline
     assert rule is not None
     assert (primed.state, primed.generation, primed.deadline, primed.attempts, primed.hostname) == (
-        "prime", 1, 10.0 + 2 * rule, 2, "n1")
+        "prime",
+        1,
+        10.0 + 2 * rule,
+        2,
+        "n1",
+    )
     seen_first, moved = nodes.history(tx, node.id)
     assert (seen_first["event"], seen_first["to_state"]) == ("seen", "trampoline")
-    assert (moved["from_state"], moved["to_state"], moved["cause"], moved["actor"], moved["at"]) == (
-        "trampoline", "prime", "wanted", "manager", 10.0)
+    assert (
+        moved["from_state"],
+        moved["to_state"],
+        moved["cause"],
+        moved["actor"],
+        moved["at"],
+    ) == ("trampoline", "prime", "wanted", "manager", 10.0)
 
 
 def test_arrival_gives_the_budget_back_and_clears_the_deadline(tx: Tx) -> None:

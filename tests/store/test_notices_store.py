@@ -1,4 +1,5 @@
-"""Notices and their deliveries in both databases: who is told by what, what is due, claims, retries, dead targets."""
+"""Notices and their deliveries in both databases: who is told by what, what is due, claims,
+retries, dead targets."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def add_group(tx: Tx, name: str = "physics", **columns: Any) -> Group:
 
 
 def tell(tx: Tx, group: Group | None, now: float = NOW, subject: str = "s") -> int:
-    return core_notices.add(tx, kind="test", group_id=group and group.id, subject=subject, about="About.", now=now).id
+    return core_notices.add(
+        tx, kind="test", group_id=group and group.id, subject=subject, about="About.", now=now
+    ).id
 
 
 def claim(tx: Tx, now: float = NOW, running: Any = (), server: str = "a") -> list[Delivery]:
@@ -58,12 +61,15 @@ def run(engine: Engine) -> Callable[..., Any]:
 # ---------------------------------------------------------------- who is told
 
 
-@pytest.mark.parametrize(("columns", "expected"), [
-    ({}, []),
-    ({"webhook": HOOK}, [("webhook", HOOK)]),
-    ({"email": "a@x.org, b@x.org"}, [("email", "a@x.org, b@x.org")]),
-    ({"webhook": HOOK, "email": "a@x.org"}, [("webhook", HOOK), ("email", "a@x.org")]),
-])
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({}, []),
+        ({"webhook": HOOK}, [("webhook", HOOK)]),
+        ({"email": "a@x.org, b@x.org"}, [("email", "a@x.org, b@x.org")]),
+        ({"webhook": HOOK, "email": "a@x.org"}, [("webhook", HOOK), ("email", "a@x.org")]),
+    ],
+)
 def test_a_group_is_told_by_each_channel_that_it_has(tx: Tx, columns: Any, expected: Any) -> None:
     group = add_group(tx, **columns)
     view = flow.one(tx, tell(tx, group))
@@ -73,7 +79,10 @@ def test_a_group_is_told_by_each_channel_that_it_has(tx: Tx, columns: Any, expec
 
 def test_the_site_is_told_by_mail(tx: Tx) -> None:
     view = flow.one(tx, tell(tx, None))
-    assert (view.group, [(send.channel, send.target) for send in view.sends]) == (None, [("email", "")])
+    assert (view.group, [(send.channel, send.target) for send in view.sends]) == (
+        None,
+        [("email", "")],
+    )
 
 
 def test_a_notice_that_is_rolled_back_is_never_sent(run: Callable[..., Any]) -> None:
@@ -92,13 +101,17 @@ def test_a_notice_that_is_rolled_back_is_never_sent(run: Callable[..., Any]) -> 
 def test_notices_are_listed(tx: Tx, site: Site) -> None:
     groups.ensure(tx, "site", NOW)
     add_template(tx)
-    vcluster_flows.create(tx, name="web", size=1, template="debian", group="site", site=site, now=NOW)
+    vcluster_flows.create(
+        tx, name="web", size=1, template="debian", group="site", site=site, now=NOW
+    )
     web = tx.scalar(select(t.vclusters.c.id))
     before = notices.newest(tx)
     ids = [tell(tx, group) for group in (add_group(tx, "one"), add_group(tx, "two"), None)]
     site_group = groups.by_name(tx, "site")
     assert site_group is not None
-    told = core_notices.add(tx, kind="ready", group_id=site_group.id, vcluster_id=web, subject="s", about="a", now=NOW)
+    told = core_notices.add(
+        tx, kind="ready", group_id=site_group.id, vcluster_id=web, subject="s", about="a", now=NOW
+    )
     ids.append(told.id)
 
     def listed(**kwargs: Any) -> list[int]:
@@ -131,7 +144,9 @@ def test_a_claim_is_one_servers_and_runs_out(run: Callable[..., Any]) -> None:
     (second,) = run(claim, NOW + 61, server="b")
     assert second.send.attempts == 2
     run(flow.succeeded, first, "", NOW + 62)
-    assert run(states) == [("webhook", 2, False, False, "")], "the first server's word counts no more"
+    assert run(states) == [("webhook", 2, False, False, "")], (
+        "the first server's word counts no more"
+    )
     assert run(flow.failed, first, "late", False, True, NOW + 62) is not None
     assert run(states) == [("webhook", 2, False, False, "")]
     run(flow.succeeded, second, "", NOW + 63)
@@ -151,7 +166,9 @@ def test_one_at_a_time_to_a_target_in_order(run: Callable[..., Any]) -> None:
     assert [each.notice.id for each in run(claim)] == [second]
 
 
-def test_a_server_that_comes_back_under_its_name_does_not_answer_for_its_predecessor(run: Callable[..., Any]) -> None:
+def test_a_server_that_comes_back_under_its_name_does_not_answer_for_its_predecessor(
+    run: Callable[..., Any],
+) -> None:
     run(tell, run(add_group, webhook=HOOK))
     (before,), (after,) = run(claim), run(claim, NOW + 61)
     run(flow.failed, before, "late", True, False, NOW + 62)
@@ -204,7 +221,9 @@ def test_a_dead_webhook_rests_as_a_whole_and_keeps_up_nobody_else(run: Callable[
     run(flow.failed, first, "no answer", False, True, NOW)
     run(tell, good, NOW + 1)
     assert [each.group for each in run(claim, NOW + 1.9)] == ["good"]
-    assert [each.send.attempts for each in run(claim, NOW + 2)] == [2], "the oldest is tried again first"
+    assert [each.send.attempts for each in run(claim, NOW + 2)] == [2], (
+        "the oldest is tried again first"
+    )
 
 
 def test_one_bad_notice_does_not_hold_up_the_rest(run: Callable[..., Any]) -> None:
@@ -234,7 +253,9 @@ def test_after_a_day_all_that_old_is_given_up_together(run: Callable[..., Any]) 
     young = run(tell, group, late - 10)
     (first,) = run(claim, late)
     assert run(flow.failed, first, "no answer", False, True, late) is None
-    assert [state[2:] for state in run(states)] == [(True, False, "no answer")] * 5 + [(False, False, "")]
+    assert [state[2:] for state in run(states)] == [(True, False, "no answer")] * 5 + [
+        (False, False, "")
+    ]
     assert [each.notice.id for each in run(claim, late)] == [young]
 
 
@@ -263,14 +284,25 @@ def test_a_group_is_changed_and_what_is_left_out_stays(tx: Tx) -> None:
     assert (changed.priority, changed.default_lease, changed.max_lease) == (5, 60.0, 600.0)
     assert (changed.email, changed.webhook) == ("a@x.org, b@x.org", HOOK)
     changed = change(tx, priority=-1, default_lease=None, email="")
-    assert (changed.priority, changed.default_lease, changed.max_lease, changed.email) == (-1, None, 600.0, "")
+    assert (changed.priority, changed.default_lease, changed.max_lease, changed.email) == (
+        -1,
+        None,
+        600.0,
+        "",
+    )
     assert group_flows.one(tx, "physics") == changed
 
 
-@pytest.mark.parametrize(("changes", "field"), [
-    ({"default_lease": 601.0}, "default_lease"), ({"max_lease": 30.0}, "default_lease"),
-    ({"email": "nonsense"}, "email"), ({"webhook": "http://127.0.0.1/"}, "webhook"), ({"webhook": "x"}, "webhook"),
-])
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"default_lease": 601.0}, "default_lease"),
+        ({"max_lease": 30.0}, "default_lease"),
+        ({"email": "nonsense"}, "email"),
+        ({"webhook": "http://127.0.0.1/"}, "webhook"),
+        ({"webhook": "x"}, "webhook"),
+    ],
+)
 def test_what_cannot_be_is_refused_and_nothing_stored(tx: Tx, changes: Any, field: str) -> None:
     group = add_group(tx, default_lease=60.0, max_lease=600.0)
     with pytest.raises(Refused) as caught:
@@ -278,12 +310,16 @@ def test_what_cannot_be_is_refused_and_nothing_stored(tx: Tx, changes: Any, fiel
     assert (caught.value.code, caught.value.field) == ("invalid", field)
     assert groups.get(tx, group.id) == group
     with pytest.raises(Refused):
-        group_flows.create(tx, "other", **{"default_lease": 60.0, "max_lease": 600.0, **changes}, now=NOW)
+        group_flows.create(
+            tx, "other", **{"default_lease": 60.0, "max_lease": 600.0, **changes}, now=NOW
+        )
     assert groups.by_name(tx, "other") is None
 
 
 def test_a_local_webhook_where_the_site_allows_it(tx: Tx) -> None:
-    made = group_flows.create(tx, "g", webhook="http://127.0.0.1:9/", rules=NoticeRules(local_webhooks=True), now=NOW)
+    made = group_flows.create(
+        tx, "g", webhook="http://127.0.0.1:9/", rules=NoticeRules(local_webhooks=True), now=NOW
+    )
     assert made.webhook == "http://127.0.0.1:9/"
 
 
@@ -295,9 +331,12 @@ def test_what_waits_goes_where_the_group_says_now(run: Callable[..., Any]) -> No
     for delivery in run(claim):
         run(flow.failed, delivery, "away", False, True, NOW)
     run(change, webhook=OTHER, email="")
-    assert [each.to for each in run(claim)] == [("webhook", OTHER)], "at once, where it has not failed yet"
+    assert [each.to for each in run(claim)] == [("webhook", OTHER)], (
+        "at once, where it has not failed yet"
+    )
     assert [state[2:] for state in run(states) if state[0] == "email"] == [
-        (True, False, "the group has no email now")] * 2
+        (True, False, "the group has no email now")
+    ] * 2
     assert [each.group for each in run(claim, NOW + 10)] == ["other"], "the other group's stays"
 
 
@@ -318,14 +357,23 @@ def test_a_group_that_owns_nothing_is_removed_with_what_it_was_told(tx: Tx) -> N
 def test_a_group_that_owns_something_stays(tx: Tx, site: Site) -> None:
     group = add_group(tx)
     groups.ensure(tx, "site", NOW)
-    tx.execute(update(t.config_templates).where(t.config_templates.c.id == add_template(tx)).values(group_id=group.id))
-    vcluster_flows.create(tx, name="web", size=1, template="debian", group="physics", site=site, now=NOW)
+    tx.execute(
+        update(t.config_templates)
+        .where(t.config_templates.c.id == add_template(tx))
+        .values(group_id=group.id)
+    )
+    vcluster_flows.create(
+        tx, name="web", size=1, template="debian", group="physics", site=site, now=NOW
+    )
     with pytest.raises(Refused, match="owns 1 vclusters, 1 templates"):
         group_flows.delete(tx, "physics")
     with pytest.raises(Refused, match="own group stays"):
         group_flows.delete(tx, "site")
     vcluster_flows.delete(tx, name="web", site=site, now=NOW, actor="test")
-    with pytest.raises(Refused, match="owns 1 templates: end its vclusters, delete its images and volumes and retire"):
+    with pytest.raises(
+        Refused,
+        match="owns 1 templates: end its vclusters, delete its images and volumes and retire",
+    ):
         group_flows.delete(tx, "physics")
     templates.retire(tx, name="debian", now=NOW)
     ended = views.vclusters(tx, name="web", ended=True)[0].vcluster.id
@@ -357,7 +405,14 @@ def test_a_follower_that_comes_back_misses_no_notice(tx: Tx) -> None:
     assert notices.newest(tx) == notices.newest_before(tx, 1) == 0
     ids = []
     for n in range(4):
-        nodes.add(tx, name=f"n{n}", boot_mac=f"52:54:00:00:00:0{n}", now=NOW + n, cause="seen", actor="test")
+        nodes.add(
+            tx,
+            name=f"n{n}",
+            boot_mac=f"52:54:00:00:00:0{n}",
+            now=NOW + n,
+            cause="seen",
+            actor="test",
+        )
         ids.append(tell(tx, group, NOW + n))
     transitions = list(tx.scalars(select(t.node_history.c.id).order_by(t.node_history.c.id)))
     assert notices.newest(tx) == ids[3]

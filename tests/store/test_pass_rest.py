@@ -1,4 +1,5 @@
-"""A whole pass over a site with contention: what is planned is done, and the next passes come to rest."""
+"""A whole pass over a site with contention: what is planned is done, and the next passes come to
+rest."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ from tests.store.manager_world import add_node, add_template, in_tx
 
 
 def run_pass(engine: Engine, site: Site = SITE, now: float = NOW) -> Counter[str]:
-    """Load, plan, and each act in a transaction of its own; how many acts there were of each name, without ids."""
+    """Load, plan, and each act in a transaction of its own; how many acts there were of each name,
+    without ids."""
     claim = in_tx(engine, flow.hold, "a", now, 60.0)
     with engine.begin() as tx:
         planned = flow.decide(flow.snapshot(tx, site, now), site, now)
     done: Counter[str] = Counter()
     for act in acting.acts(planned, site):
         with engine.begin() as tx:
-            act.flow(tx, claim=claim, now=now)  # nobody interferes: `Stale` would be a plan that cannot be done
+            # nobody interferes: `Stale` would be a plan that cannot be done
+            act.flow(tx, claim=claim, now=now)
         done[act.name.rstrip(" 0123456789")] += 1
     return done
 
@@ -35,7 +38,9 @@ def test_a_plan_is_done_as_planned_and_the_next_passes_come_to_rest(engine: Engi
     assert first["grant request"] > 20
     assert first["take for request"] > 2
     second = run_pass(engine)
-    assert second["grant request"] == 0, "what was not granted at first is not, when nothing has changed"
+    assert second["grant request"] == 0, (
+        "what was not granted at first is not, when nothing has changed"
+    )
     for _ in range(4):
         if not run_pass(engine):
             break
@@ -49,16 +54,44 @@ def test_tuples_served_from_one_lot_get_different_nodes(engine: Engine) -> None:
         for number in range(2):
             add_node(tx, number)
         tx.execute(t.groups.insert().values(id=1, name="g", priority=0, created_at=0.0))
-        tx.execute(t.vclusters.insert().values(
-            id=1, name="v", live_name="v", group_id=1, state="pending", template_id=template_id, size=2,
-            creation_size=2, subnet="lab", lease_time=60.0, created_at=0.0))
-        tx.execute(t.vcluster_blocks.insert().values(
-            vcluster_id=1, subnet="lab", first_address=0x0A4D8000, last_address=0x0A4D803F))
-        tx.execute(t.node_requests.insert().values(
-            id=1, vcluster_id=1, kind="create", state="pending", priority=0, submitted_at=0.0))
-        tx.execute(t.request_tuples.insert(), [
-            {"request_id": 1, "position": place, "count": 1, "attributes": "", "template_id": template_id}
-            for place in range(2)])
+        tx.execute(
+            t.vclusters.insert().values(
+                id=1,
+                name="v",
+                live_name="v",
+                group_id=1,
+                state="pending",
+                template_id=template_id,
+                size=2,
+                creation_size=2,
+                subnet="lab",
+                lease_time=60.0,
+                created_at=0.0,
+            )
+        )
+        tx.execute(
+            t.vcluster_blocks.insert().values(
+                vcluster_id=1, subnet="lab", first_address=0x0A4D8000, last_address=0x0A4D803F
+            )
+        )
+        tx.execute(
+            t.node_requests.insert().values(
+                id=1, vcluster_id=1, kind="create", state="pending", priority=0, submitted_at=0.0
+            )
+        )
+        tx.execute(
+            t.request_tuples.insert(),
+            [
+                {
+                    "request_id": 1,
+                    "position": place,
+                    "count": 1,
+                    "attributes": "",
+                    "template_id": template_id,
+                }
+                for place in range(2)
+            ],
+        )
     assert run_pass(engine, now=100.0)["grant request"] == 1
     with engine.begin() as tx:
         assert set(tx.scalars(select(t.nodes.c.vcluster_id))) == {1}

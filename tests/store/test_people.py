@@ -37,7 +37,9 @@ def refusal(call: Callable[..., Any], *args: Any, **named: Any) -> Refused:
 
 def begin(tx: Tx, user: User, cookie: str = "c", now: float = NOW) -> None:
     signin.right(tx, user_id=user.id, name=user.name, address=HERE, now=now)
-    signin.begin(tx, user_id=user.id, address=HERE, browser="Browser", cookie=cookie, rules=RULES, now=now)
+    signin.begin(
+        tx, user_id=user.id, address=HERE, browser="Browser", cookie=cookie, rules=RULES, now=now
+    )
 
 
 def me(user: User) -> Who:
@@ -59,8 +61,16 @@ def test_nobody_is_somebody_whose_name_is_like_theirs(tx: Tx, ann: User, written
 
 
 def test_directories_tell_capitals_apart(tx: Tx) -> None:
-    made = {signin.vouched(tx, identity=Identity(f"oidc:{subject}", "oidc", "eve"), create=True, address=HERE,
-                           now=NOW).name for subject in ("Ab", "aB", "x" * 255)}
+    made = {
+        signin.vouched(
+            tx,
+            identity=Identity(f"oidc:{subject}", "oidc", "eve"),
+            create=True,
+            address=HERE,
+            now=NOW,
+        ).name
+        for subject in ("Ab", "aB", "x" * 255)
+    }
     assert made == {"eve", "eve2", "eve3"}
 
 
@@ -76,7 +86,10 @@ def test_a_new_user_can_do_nothing_yet(tx: Tx, ann: User) -> None:
 
 def test_an_administrator_stays(tx: Tx, ann: User) -> None:
     people.change(tx, "ann", {"admin": True}, now=NOW)
-    assert "last administrator" in refusal(people.change, tx, "ann", {"admin": False}, now=NOW).sentence
+    assert (
+        "last administrator"
+        in refusal(people.change, tx, "ann", {"admin": False}, now=NOW).sentence
+    )
     assert refusal(people.change, tx, "ann", {"disabled": True}, now=NOW).code == "conflict"
     people.create(tx, "bob", admin=True, now=NOW)
     assert people.change(tx, "ann", {"admin": False}, now=NOW)[0].admin is False
@@ -85,7 +98,10 @@ def test_an_administrator_stays(tx: Tx, ann: User) -> None:
 def test_a_group_keeps_an_owner(tx: Tx, physics: Group, ann: User) -> None:
     people.create(tx, "bob", now=NOW)
     people.set_role(tx, group="physics", user="ann", role="owner")
-    assert "last owner" in refusal(people.set_role, tx, group="physics", user="ann", role="member").sentence
+    assert (
+        "last owner"
+        in refusal(people.set_role, tx, group="physics", user="ann", role="member").sentence
+    )
     assert refusal(people.remove, tx, group="physics", user="ann").code == "conflict"
     made = people.set_role(tx, group="physics", user="bob", role="owner")
     assert (made.user, made.role) == ("bob", Role.OWNER)
@@ -105,7 +121,9 @@ def test_an_owner_who_is_disabled_does_not_count(tx: Tx, physics: Group, ann: Us
     people.remove(tx, group="physics", user="ann")
 
 
-def test_users_are_listed_to_whom_they_share_a_group_with(tx: Tx, physics: Group, ann: User) -> None:
+def test_users_are_listed_to_whom_they_share_a_group_with(
+    tx: Tx, physics: Group, ann: User
+) -> None:
     people.create(tx, "bob", now=NOW)
     people.set_role(tx, group="physics", user="ann", role="viewer")
     assert [user.name for user in people.every(tx)] == ["ann", "bob"]
@@ -158,7 +176,9 @@ def test_who_is_disabled_is_out_at_once(tx: Tx, ann: User) -> None:
     assert tokens.caller(tx, "cod_t", HERE, NOW) is not None
 
 
-def test_a_session_that_was_left_over_is_worth_nothing_to_who_is_disabled(tx: Tx, ann: User) -> None:
+def test_a_session_that_was_left_over_is_worth_nothing_to_who_is_disabled(
+    tx: Tx, ann: User
+) -> None:
     begin(tx, ann)
     rows.change(tx, ann.id, disabled_at=NOW)
     assert asks(tx) is None
@@ -184,7 +204,9 @@ def test_sessions_are_listed_and_ended_by_their_own_user(tx: Tx, ann: User) -> N
 def test_what_is_over_is_swept_with_the_next_sign_in(tx: Tx, ann: User) -> None:
     begin(tx, ann)
     begin(tx, ann, "d", NOW + 5001)
-    assert [each.created_at for each in signin.every(tx, who=me(ann), rules=RULES, now=NOW)] == [NOW + 5001]
+    assert [each.created_at for each in signin.every(tx, who=me(ann), rules=RULES, now=NOW)] == [
+        NOW + 5001
+    ]
 
 
 # ---------------------------------------------------------------- attempts
@@ -211,7 +233,9 @@ def test_a_place_is_known_once_somebody_got_in_there(tx: Tx, ann: User) -> None:
     for number in range(8):
         signin.attempt(tx, name="ann", address=f"203.0.113.{number}", now=NOW + 2**number)
     now = NOW + 2**7
-    assert refusal(signin.attempt, tx, name="ann", address="203.0.113.99", now=now).code == "slow_down"
+    assert (
+        refusal(signin.attempt, tx, name="ann", address="203.0.113.99", now=now).code == "slow_down"
+    )
     signin.attempt(tx, name="ann", address=HERE, now=now)
 
 
@@ -219,7 +243,9 @@ def test_failures_are_put_down_without_what_may_be_a_password(tx: Tx, ann: User)
     for name in ("ann", "hunter2 hunter2"):
         signin.failed(tx, name=name, address=HERE, now=NOW)
     assert [(row.actor, row.action, row.thing, row.address) for row in audit.every(tx)] == [
-        ("nobody", "sign-in failed", "", HERE), ("user:ann", "sign-in failed", "ann", HERE)]
+        ("nobody", "sign-in failed", "", HERE),
+        ("user:ann", "sign-in failed", "ann", HERE),
+    ]
 
 
 # ---------------------------------------------------------------- links
@@ -237,7 +263,9 @@ def test_a_link_makes_an_account_in_a_group_once(tx: Tx, physics: Group) -> None
     link(tx, group="physics", role="member", email="bob@example.org")
     bob = accept(tx)
     assert bob.email == "bob@example.org"
-    assert [(each.group, each.role) for each in people.one(tx, "bob")[1]] == [("physics", Role.MEMBER)]
+    assert [(each.group, each.role) for each in people.one(tx, "bob")[1]] == [
+        ("physics", Role.MEMBER)
+    ]
     assert refusal(accept, tx, "eve").code == "not_found"
     assert audit.every(tx)[0].group == "physics"
 
@@ -257,7 +285,9 @@ def test_a_link_cannot_take_somebodys_name(tx: Tx, ann: User) -> None:
     assert refusal(accept, tx, "ann").field == "name"
 
 
-def test_who_has_an_account_joins_by_a_link_and_loses_no_rank(tx: Tx, physics: Group, ann: User) -> None:
+def test_who_has_an_account_joins_by_a_link_and_loses_no_rank(
+    tx: Tx, physics: Group, ann: User
+) -> None:
     people.set_role(tx, group="physics", user="ann", role="owner")
     link(tx, group="physics", role="viewer")
     invitations.join(tx, digest="d", who=Who("user:ann", user_id=ann.id), now=NOW)
@@ -269,7 +299,10 @@ def test_a_new_password_signs_out_everywhere_and_spends_earlier_links(tx: Tx, an
     for digest in ("old", "d"):
         invitations.renew(tx, digest=digest, user="ann", rules=RULES, who="user:root", now=NOW)
     assert refusal(invitations.look, tx, digest="old", now=NOW).code == "not_found"
-    assert refusal(invitations.join, tx, digest="d", who=Who("user:ann", user_id=ann.id), now=NOW).code == "conflict"
+    assert (
+        refusal(invitations.join, tx, digest="d", who=Who("user:ann", user_id=ann.id), now=NOW).code
+        == "conflict"
+    )
 
 
 def test_a_link_for_a_password_sets_it(tx: Tx, ann: User) -> None:
@@ -283,7 +316,9 @@ def test_a_link_for_a_password_sets_it(tx: Tx, ann: User) -> None:
 # ---------------------------------------------------------------- directories
 
 
-def vouched(tx: Tx, subject: str = "oidc:1", name: str = "Bob.Baker@example.org", create: bool = True) -> int:
+def vouched(
+    tx: Tx, subject: str = "oidc:1", name: str = "Bob.Baker@example.org", create: bool = True
+) -> int:
     identity = Identity(subject, "oidc", name, "Bob Baker", "bob@example.org")
     return signin.vouched(tx, identity=identity, create=create, address=HERE, now=NOW).id
 
@@ -293,8 +328,14 @@ def test_whom_a_directory_vouches_for_gets_an_account_once(tx: Tx) -> None:
     made = vouched(tx)
     assert vouched(tx, name="renamed", create=False) == made
     user, groups_ = people.one(tx, "bob.baker")
-    assert (user.id, user.email, user.full_name, groups_) == (made, "bob@example.org", "Bob Baker", [])
-    assert signin.attempt(tx, name="bob.baker", address=HERE, now=NOW).hash == ""  # no password is theirs here
+    assert (user.id, user.email, user.full_name, groups_) == (
+        made,
+        "bob@example.org",
+        "Bob Baker",
+        [],
+    )
+    # no password is theirs here
+    assert signin.attempt(tx, name="bob.baker", address=HERE, now=NOW).hash == ""
     people.change(tx, "bob.baker", {"disabled": True}, now=NOW)
     assert refusal(vouched, tx).code == "unauthorised"
 
@@ -317,9 +358,20 @@ def test_a_token_may_what_its_user_may_in_its_group(tx: Tx, physics: Group, ann:
         people.set_role(tx, group=group, user="ann", role="member")
     who = Who("user:ann", user_id=ann.id, roles={physics.id: Role.MEMBER, other.id: Role.MEMBER})
     tokens.make(tx, who=who, name="all", token="cod_all", now=NOW)
-    tokens.make(tx, who=who, name="one", token="cod_one", scope="read", group="physics", lifetime=60, now=NOW)
+    tokens.make(
+        tx,
+        who=who,
+        name="one",
+        token="cod_one",
+        scope="read",
+        group="physics",
+        lifetime=60,
+        now=NOW,
+    )
     one = tokens.caller(tx, "cod_one", HERE, NOW)
-    assert one == Who("token:one@ann", False, False, ann.id, {physics.id: Role.MEMBER}, HERE, only=physics.id)
+    assert one == Who(
+        "token:one@ann", False, False, ann.id, {physics.id: Role.MEMBER}, HERE, only=physics.id
+    )
     everything = tokens.caller(tx, "cod_all", HERE, NOW)
     assert everything is not None
     assert everything.writes
@@ -333,8 +385,14 @@ def test_a_token_may_what_its_user_may_in_its_group(tx: Tx, physics: Group, ann:
 
 def test_an_administrators_token_for_one_group_is_no_administrator(tx: Tx, physics: Group) -> None:
     root = people.create(tx, "root", admin=True, now=NOW)
-    tokens.make(tx, who=Who("user:root", admin=True, user_id=root.id), name="p", token="cod_p", group="physics",
-                now=NOW)
+    tokens.make(
+        tx,
+        who=Who("user:root", admin=True, user_id=root.id),
+        name="p",
+        token="cod_p",
+        group="physics",
+        now=NOW,
+    )
     who = tokens.caller(tx, "cod_p", HERE, NOW)
     assert who is not None
     assert (who.admin, who.roles) == (False, {physics.id: Role.OWNER})
@@ -350,33 +408,58 @@ def test_tokens_are_their_users_own(tx: Tx, physics: Group, ann: User) -> None:
     assert refusal(tokens.drop, tx, who=mine, name="laptop@bob").code == "not_found"
     tokens.drop(tx, who=mine, name="laptop")
     assert [each.name for each, _ in tokens.mine(tx, his)] == ["laptop@bob"]
-    assert refusal(tokens.make, tx, who=mine, name="x", token="t", group="physics", now=NOW).code == "not_found"
+    assert (
+        refusal(tokens.make, tx, who=mine, name="x", token="t", group="physics", now=NOW).code
+        == "not_found"
+    )
     assert refusal(tokens.make, tx, who=mine, name="a@b", token="t", now=NOW).code == "invalid"
     assert refusal(tokens.create, tx, "x@ann", "t", "admin", None, NOW).code == "invalid"
-    assert refusal(tokens.make, tx, who=Who("token:ci", admin=True), name="x", token="t", now=NOW).code == "conflict"
+    assert (
+        refusal(tokens.make, tx, who=Who("token:ci", admin=True), name="x", token="t", now=NOW).code
+        == "conflict"
+    )
     assert tokens.every(tx) == []
 
 
 def test_a_group_takes_its_links_and_tokens_with_it(tx: Tx, physics: Group, ann: User) -> None:
     people.set_role(tx, group="physics", user="ann", role="owner")
     link(tx, group="physics", role="viewer")
-    tokens.make(tx, who=Who("user:ann", user_id=ann.id, roles={physics.id: Role.OWNER}), name="p", token="cod_p",
-                group="physics", now=NOW)
+    tokens.make(
+        tx,
+        who=Who("user:ann", user_id=ann.id, roles={physics.id: Role.OWNER}),
+        name="p",
+        token="cod_p",
+        group="physics",
+        now=NOW,
+    )
     groups.remove(tx, physics.id, groups.ensure(tx, groups.SITE, NOW).id)
     assert tokens.caller(tx, "cod_p", HERE, NOW) is None
     assert invitations.every(tx, None, NOW) == []
 
 
-# ---------------------------------------------------------------- links of those who may give none any more
+# ---------------------------------------------------------------- links of those who may give none
+# any more
 
 
-LINKS = {"theirs": "user:ann", "their-token-s": "token:ci@ann", "another-s": "user:joann", "a-token-s": "token:ann"}
+LINKS = {
+    "theirs": "user:ann",
+    "their-token-s": "token:ci@ann",
+    "another-s": "user:joann",
+    "a-token-s": "token:ann",
+}
 
 
 def _open(tx: Tx, group: str | None = "physics") -> set[str]:
     for digest, who in LINKS.items():
-        invitations.invite(tx, digest=f"{digest} {group}", group=group, role="owner" if group else "", rules=RULES,
-                           who=who, now=NOW)
+        invitations.invite(
+            tx,
+            digest=f"{digest} {group}",
+            group=group,
+            role="owner" if group else "",
+            rules=RULES,
+            who=who,
+            now=NOW,
+        )
     return _left(tx)
 
 
@@ -384,10 +467,14 @@ def _left(tx: Tx) -> set[str]:
     return {each.invited_by for each in invitations.every(tx, None, NOW)}
 
 
-@pytest.mark.parametrize("leaves", [
-    lambda tx: people.remove(tx, group="physics", user="ann", force=True),
-    lambda tx: people.set_role(tx, group="physics", user="ann", role="member", force=True),
-    lambda tx: people.change(tx, "ann", {"disabled": True}, now=NOW)])
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        lambda tx: people.remove(tx, group="physics", user="ann", force=True),
+        lambda tx: people.set_role(tx, group="physics", user="ann", role="member", force=True),
+        lambda tx: people.change(tx, "ann", {"disabled": True}, now=NOW),
+    ],
+)
 def test_who_is_no_owner_any_more_comes_back_by_no_link_of_their_own(
     tx: Tx, ann: User, physics: Group, leaves: Callable[[Tx], object]
 ) -> None:
@@ -408,12 +495,16 @@ def test_who_is_no_administrator_any_more_keeps_the_links_into_what_is_theirs(
         _open(tx, group)
     people.set_role(tx, group="physics", user="ann", role="owner")
     people.change(tx, "ann", {"admin": False}, now=NOW)
-    kept = {each.group for each in invitations.every(tx, None, NOW) if each.invited_by == "user:ann"}
+    kept = {
+        each.group for each in invitations.every(tx, None, NOW) if each.invited_by == "user:ann"
+    }
     assert kept == {"physics"}
     assert _left(tx) == set(LINKS.values())
 
 
 def test_a_directory_s_password_is_changed_there(tx: Tx) -> None:
-    user = signin.vouched(tx, identity=Identity("ldap:1", "ldap", "eve"), create=True, address=HERE, now=NOW)
+    user = signin.vouched(
+        tx, identity=Identity("ldap:1", "ldap", "eve"), create=True, address=HERE, now=NOW
+    )
     no = refusal(people.set_password, tx, who=me(user), password="hash", but=None, now=NOW)
     assert (no.code, rows.password(tx, user.id)) == ("conflict", "")

@@ -26,11 +26,15 @@ def ann(tx: Tx) -> User:
     groups.add(tx, "physics", NOW)
     people.set_role(tx, group="physics", user="ann", role=Role.OWNER)
     who = me(user)
-    signin.begin(tx, user_id=user.id, address=HERE, browser="Browser", cookie="c", rules=RULES, now=NOW)
+    signin.begin(
+        tx, user_id=user.id, address=HERE, browser="Browser", cookie="c", rules=RULES, now=NOW
+    )
     tokens.make(tx, who=who, name="ci", token="cod_ann", now=NOW)
     sshkeys.add(tx, who=who, line=KEY, now=NOW)
     invitations.renew(tx, digest="reset", user="ann", rules=RULES, who="user:root", now=NOW)
-    invitations.invite(tx, digest="given", group="physics", role="member", rules=RULES, who="token:ci@ann", now=NOW)
+    invitations.invite(
+        tx, digest="given", group="physics", role="member", rules=RULES, who="token:ci@ann", now=NOW
+    )
     people.create(tx, "bob", now=NOW)
     return user
 
@@ -44,11 +48,19 @@ def second_owner(tx: Tx) -> None:
 
 
 def left(tx: Tx, user_id: int) -> dict[str, int]:
-    """How many rows of each table refer to the user: of all tables that can, so that a new one is not forgotten."""
-    columns = [key.parent for table in t.metadata.sorted_tables for key in table.foreign_keys
-               if key.column is t.users.c.id]
+    """How many rows of each table refer to the user: of all tables that can, so that a new one is
+    not forgotten."""
+    columns = [
+        key.parent
+        for table in t.metadata.sorted_tables
+        for key in table.foreign_keys
+        if key.column is t.users.c.id
+    ]
     assert len(columns) >= 5
-    return {column.table.name: tx.scalar(select(func.count()).where(column == user_id)) or 0 for column in columns}
+    return {
+        column.table.name: tx.scalar(select(func.count()).where(column == user_id)) or 0
+        for column in columns
+    }
 
 
 def test_all_that_is_theirs_goes(tx: Tx, ann: User) -> None:
@@ -70,7 +82,9 @@ def test_of_others_nothing_goes(tx: Tx, ann: User) -> None:
     second_owner(tx)
     bob = people.one(tx, "bob")[0]
     tokens.make(tx, who=me(bob), name="ci", token="cod_bob", now=NOW)
-    invitations.invite(tx, digest="bobs", group="physics", role="member", rules=RULES, who="user:bob", now=NOW)
+    invitations.invite(
+        tx, digest="bobs", group="physics", role="member", rules=RULES, who="user:bob", now=NOW
+    )
     people.delete(tx, "ann")
     assert tokens.caller(tx, "cod_bob", HERE, NOW) is not None
     assert [each.invited_by for each in invitations.every(tx, None, NOW)] == ["user:bob"]
@@ -78,7 +92,9 @@ def test_of_others_nothing_goes(tx: Tx, ann: User) -> None:
 
 
 def test_a_groups_last_owner_stays(tx: Tx, ann: User) -> None:
-    with pytest.raises(Refused, match="last owner of physics: make somebody else an owner first") as refused:
+    with pytest.raises(
+        Refused, match="last owner of physics: make somebody else an owner first"
+    ) as refused:
         people.delete(tx, "ann")
     assert (refused.value.code, rows.by_name(tx, "ann") is None) == ("conflict", False)
     people.set_role(tx, group="physics", user="bob", role=Role.MEMBER)
@@ -104,7 +120,8 @@ def test_the_last_administrator_stays(tx: Tx, ann: User) -> None:
         people.delete(tx, "bob")
 
 
-# ---------------------------------------------------------------- who is absent from their directory
+# ---------------------------------------------------------------- who is absent from their
+# directory
 
 
 def test_who_is_absent_counts_as_little_as_who_is_disabled(tx: Tx, ann: User) -> None:
@@ -130,19 +147,24 @@ def test_whom_the_directory_vouches_for_is_there_again(tx: Tx) -> None:
     assert people.one(tx, "eve")[0].absent_at is None
 
 
-# ---------------------------------------------------------------- who comes in by OpenID Connect, which cannot be asked
+# ---------------------------------------------------------------- who comes in by OpenID Connect,
+# which cannot be asked
 
 
 @pytest.fixture
 def eve(tx: Tx) -> User:
-    user = signin.vouched(tx, identity=Identity("oidc:1", "oidc", "eve"), create=True, address=HERE, now=NOW)
+    user = signin.vouched(
+        tx, identity=Identity("oidc:1", "oidc", "eve"), create=True, address=HERE, now=NOW
+    )
     tokens.make(tx, who=me(user), name="ci", token="cod_eve", now=NOW)
     return user
 
 
 def come(tx: Tx, user: User, rules: SignInRules, now: float) -> float:
     cookie = f"{user.name} {now}"
-    return signin.begin(tx, user_id=user.id, address=HERE, browser="", cookie=cookie, rules=rules, now=now).expires_at
+    return signin.begin(
+        tx, user_id=user.id, address=HERE, browser="", cookie=cookie, rules=rules, now=now
+    ).expires_at
 
 
 def test_their_sessions_are_shorter(tx: Tx, eve: User, ann: User) -> None:
@@ -157,7 +179,10 @@ def test_their_tokens_wait_for_the_next_sign_in(tx: Tx, eve: User) -> None:
     def works(now: float, rules: SignInRules = rules) -> bool:
         return tokens.caller(tx, "cod_eve", HERE, now, rules) is not None
 
-    assert (works(NOW + 1000.0), works(NOW + 1001.0)) == (True, False), "from when the account was made"
+    assert (works(NOW + 1000.0), works(NOW + 1001.0)) == (
+        True,
+        False,
+    ), "from when the account was made"
     come(tx, eve, rules, NOW + 5000.0)
     assert (works(NOW + 6000.0), works(NOW + 6001.0)) == (True, False)
     assert works(NOW + 1e9, SignInRules(oidc=Oidc(tokens=0.0))), "the site may want that"
@@ -168,7 +193,8 @@ def test_other_peoples_tokens_do_not_wait(tx: Tx, ann: User) -> None:
 
 
 def test_a_question_that_is_under_way_is_not_the_next_users(tx: Tx) -> None:
-    """An upload takes hours; SQLite gives the id of the newest user to the next one when that is deleted."""
+    """An upload takes hours; SQLite gives the id of the newest user to the next one when that is
+    deleted."""
     eve = people.create(tx, "eve", now=NOW)
     who = rights.person(eve, {})
     assert access.current(tx, who) == who
@@ -190,12 +216,15 @@ def deleted(tx: Tx) -> None:
 
 
 def test_nobody_takes_the_name_of_somebody_who_is_gone(tx: Tx, ann: User) -> None:
-    """What the audit says of ann was not done by whoever comes by a link, or from a directory, and is called so."""
+    """What the audit says of ann was not done by whoever comes by a link, or from a directory, and
+    is called so."""
     deleted(tx)
     invitations.invite(tx, digest="link", rules=RULES, who="user:bob", now=NOW)
     with pytest.raises(Refused, match="is or was a user 'ann'"):
         invitations.accept(tx, digest="link", name="ann", password="hash", address=HERE, now=NOW)
-    came = signin.vouched(tx, identity=Identity("ldap:1", "ldap", "ann"), create=True, address=HERE, now=NOW)
+    came = signin.vouched(
+        tx, identity=Identity("ldap:1", "ldap", "ann"), create=True, address=HERE, now=NOW
+    )
     assert came.name == "ann2"
 
 
@@ -203,4 +232,6 @@ def test_an_administrator_may_give_it_again(tx: Tx, ann: User) -> None:
     deleted(tx)
     again = people.create(tx, "ann", now=NOW)
     assert people.one(tx, "ann") == (again, [])
-    assert access.allows(tx, me(again), access.RequiredRight(Right.SEE, "group", "physics")) is False
+    assert (
+        access.allows(tx, me(again), access.RequiredRight(Right.SEE, "group", "physics")) is False
+    )

@@ -1,4 +1,5 @@
-"""Two who take away each other's place at once: on MariaDB one waits for the other, and sees what became of it."""
+"""Two who take away each other's place at once: on MariaDB one waits for the other, and sees what
+became of it."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def two(mariadb_engine: Engine) -> Engine:
 
 
 def at_once(engine: Engine, first: Callable[[Tx], Any], second: Callable[[Tx], Any]) -> str:
-    """What the second is told, which begins before the first has committed; '' where it did what it wanted."""
+    """What the second is told, which begins before the first has committed; '' where it did what it
+    wanted."""
     outcome: list[str] = []
 
     def other() -> None:
@@ -54,34 +56,53 @@ def at_once(engine: Engine, first: Callable[[Tx], Any], second: Callable[[Tx], A
         first(tx)
         thread = threading.Thread(target=other)
         thread.start()
-        until(lambda: outcome or waiting(engine), "the second waits for a lock, or has done it",
-              every=APART)
+        until(
+            lambda: outcome or waiting(engine),
+            "the second waits for a lock, or has done it",
+            every=APART,
+        )
     thread.join(60)
     return outcome[0]
 
 
 @pytest.mark.mariadb
 def test_of_two_owners_who_go_at_once_one_stays(two: Engine) -> None:
-    assert at_once(two, lambda tx: people.remove(tx, group="physics", user="ann"),
-                   lambda tx: people.set_role(tx, group="physics", user="bob", role="member")) == "conflict"
+    assert (
+        at_once(
+            two,
+            lambda tx: people.remove(tx, group="physics", user="ann"),
+            lambda tx: people.set_role(tx, group="physics", user="bob", role="member"),
+        )
+        == "conflict"
+    )
 
 
 @pytest.mark.mariadb
 def test_of_two_owners_who_are_deleted_at_once_one_stays(two: Engine) -> None:
     with two.begin() as tx:
         rows.add(tx, "eve", NOW, admin=True)
-    assert at_once(two, lambda tx: people.delete(tx, "ann"), lambda tx: people.delete(tx, "bob")) == "conflict"
+    assert (
+        at_once(two, lambda tx: people.delete(tx, "ann"), lambda tx: people.delete(tx, "bob"))
+        == "conflict"
+    )
 
 
 @pytest.mark.mariadb
 def test_of_two_administrators_who_go_at_once_one_stays(two: Engine) -> None:
-    assert at_once(two, lambda tx: people.change(tx, "ann", {"admin": False}, now=NOW),
-                   lambda tx: people.change(tx, "bob", {"disabled": True}, now=NOW)) == "conflict"
+    assert (
+        at_once(
+            two,
+            lambda tx: people.change(tx, "ann", {"admin": False}, now=NOW),
+            lambda tx: people.change(tx, "bob", {"disabled": True}, now=NOW),
+        )
+        == "conflict"
+    )
 
 
 @pytest.mark.mariadb
 def test_of_two_first_attempts_at_once_both_count(two: Engine) -> None:
-    """Else many at once would be as one; and those who come from one place at the same moment in each other's way."""
+    """Else many at once would be as one; and those who come from one place at the same moment in
+    each other's way."""
     place, outcome = "address:192.0.2.1", []
 
     def other() -> None:
@@ -92,7 +113,11 @@ def test_of_two_first_attempts_at_once_both_count(two: Engine) -> None:
         assert signins.counts(tx, [place]).get(place, (0,))[0] == 0
         thread = threading.Thread(target=other)
         thread.start()
-        until(lambda: outcome or waiting(two), "the second waits for a lock, or has done it", every=APART)
+        until(
+            lambda: outcome or waiting(two),
+            "the second waits for a lock, or has done it",
+            every=APART,
+        )
         signins.put(tx, {place: (1, NOW, NOW)})
     thread.join(60)
     with two.begin() as tx:
@@ -102,9 +127,23 @@ def test_of_two_first_attempts_at_once_both_count(two: Engine) -> None:
 @pytest.mark.mariadb
 def test_a_machine_that_reports_just_now_is_not_forgotten(two: Engine) -> None:
     with two.begin() as tx:
-        node = nodes.add(tx, name="node-525400000001", boot_mac="52:54:00:00:00:01", now=1.0, cause="x", actor="x")
-    assert at_once(
-        two, lambda tx: transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="its first report", actor="x"),
-        lambda tx: pruning.forget_machines(tx, NOW)) == ""
+        node = nodes.add(
+            tx,
+            name="node-525400000001",
+            boot_mac="52:54:00:00:00:01",
+            now=1.0,
+            cause="x",
+            actor="x",
+        )
+    assert (
+        at_once(
+            two,
+            lambda tx: transitions.move(
+                tx, node, NodeEvent.REGISTERED, now=NOW, cause="its first report", actor="x"
+            ),
+            lambda tx: pruning.forget_machines(tx, NOW),
+        )
+        == ""
+    )
     with two.begin() as tx:
         assert nodes.named(tx, "node-525400000001").state == "registering"

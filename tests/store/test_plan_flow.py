@@ -1,4 +1,5 @@
-"""The manager's pass on a real database: submit -> snapshot -> plan -> apply, and what may come between."""
+"""The manager's pass on a real database: submit -> snapshot -> plan -> apply, and what may come
+between."""
 
 from __future__ import annotations
 
@@ -32,10 +33,13 @@ from tests.store.manager_world import (
 )
 
 
-def create(tx: Tx, site: Site, name: str = "one", size: int = 2, now: float = 1.0, **rest: object) -> int:
+def create(
+    tx: Tx, site: Site, name: str = "one", size: int = 2, now: float = 1.0, **rest: object
+) -> int:
     """A vcluster that waits for its nodes; its id."""
-    made = owner_flows.create(tx, name=name, size=size, group="site", site=site, now=now,
-                              **{"template": "debian"} | rest)  # type: ignore[arg-type]
+    made = owner_flows.create(
+        tx, name=name, size=size, group="site", site=site, now=now, **{"template": "debian"} | rest
+    )  # type: ignore[arg-type]
     return int(made.value[0].vcluster.id)
 
 
@@ -45,7 +49,9 @@ def test_a_request_gets_its_nodes(tx: Tx, site: Site) -> None:
     assert run_pass(tx, site, 5.0) == ["grant request"]
     request, held = requests.every(tx)[0], nodes.every(tx, vcluster_id=one)
     assert [(n.name, n.state, n.hostname, n.assigned_at, n.request_id) for n in held] == [
-        ("node0", "prime", "n1", 5.0, request.id), ("node1", "prime", "n2", 5.0, request.id)]
+        ("node0", "prime", "n1", 5.0, request.id),
+        ("node1", "prime", "n2", 5.0, request.id),
+    ]
     vcluster = vclusters.get(tx, one)
     assert vcluster is not None
     assert (vcluster.state, vcluster.expires_at) == ("active", 105.0)
@@ -55,7 +61,8 @@ def test_a_request_gets_its_nodes(tx: Tx, site: Site) -> None:
     assert all(address in block.addresses for address in addresses)
     install = tx.execute(select(t.install_images)).mappings().all()
     assert {(row["node_id"], row["state"], row["generation"]) for row in install} == {
-        (n.id, "pending", n.generation) for n in held}
+        (n.id, "pending", n.generation) for n in held
+    }
     check_world(tx)
     assert run_pass(tx, site, 6.0) == []
 
@@ -67,7 +74,12 @@ def test_a_cold_node_is_woken_and_primed_when_it_comes(tx: Tx, site: Site) -> No
     one = create(tx, site, size=1)
     run_pass(tx, site, 5.0)
     node = nodes.every(tx, vcluster_id=one)[0]
-    assert (node.name, node.state, node.power_wanted, node.power_seq) == ("node1", "trampoline", "on", 1)
+    assert (node.name, node.state, node.power_wanted, node.power_seq) == (
+        "node1",
+        "trampoline",
+        "on",
+        1,
+    )
     action = tx.execute(select(t.power_actions)).mappings().one()
     assert (action["generation"], action["desired"]) == (node.generation, "on")
 
@@ -95,7 +107,10 @@ def test_an_impossible_request_is_rejected_and_its_vcluster_ends(tx: Tx, site: S
     one = create(tx, site)
     assert run_pass(tx, site, 5.0) == ["tell requests why not"]
     request = requests.every(tx)[0]
-    assert (request.state, request.reason) == ("rejected", "2 nodes wanted, the site has 1 matching")
+    assert (request.state, request.reason) == (
+        "rejected",
+        "2 nodes wanted, the site has 1 matching",
+    )
     vcluster = vclusters.get(tx, one)
     assert vcluster is not None
     assert (vcluster.state, vcluster.ended_at, address_blocks.of(tx, one)) == ("ended", 5.0, [])
@@ -110,9 +125,11 @@ def test_a_request_waits_until_nodes_are_back(tx: Tx, site: Site) -> None:
     arrive(tx, 3.0)
     two = create(tx, site, "two", size=1, now=4.0)
     run_pass(tx, site, 4.0)
-    assert requests.every(tx)[-1].reason == (
-        "waits: 1 node wanted, too few of the 2 matching are free; the rest is held, kept for others, or out of "
-        "service")
+    assert (
+        requests.every(tx)[-1].reason
+        == "waits: 1 node wanted, too few of the 2 matching are free; the rest is held, kept for"
+        " others, or out of service"
+    )
     owner_flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
     run_pass(tx, site, 6.0)
     assert requests.every(tx)[-1].reason == "waits for 1 node on its way back"
@@ -123,7 +140,9 @@ def test_a_request_waits_until_nodes_are_back(tx: Tx, site: Site) -> None:
     check_world(tx)
 
 
-def test_an_expired_lease_takes_the_nodes_back_and_ends_when_they_are_there(tx: Tx, site: Site) -> None:
+def test_an_expired_lease_takes_the_nodes_back_and_ends_when_they_are_there(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 2)
     one = create(tx, site, lease=100.0)
     run_pass(tx, site, 2.0)
@@ -133,9 +152,15 @@ def test_an_expired_lease_takes_the_nodes_back_and_ends_when_they_are_there(tx: 
     assert run_pass(tx, site, 401.9) == []
     assert run_pass(tx, site, 402.0) == ["expire vcluster"]
     for node in nodes.every(tx):
-        assert (node.state, node.disk, node.released, node.power_wanted) == ("trampoline", "dirty", one, "cycle")
+        assert (node.state, node.disk, node.released, node.power_wanted) == (
+            "trampoline",
+            "dirty",
+            one,
+            "cycle",
+        )
     assert tx.execute(select(t.power_actions.c.generation)).scalars().all() == [
-        node.generation for node in nodes.every(tx)]
+        node.generation for node in nodes.every(tx)
+    ]
     check_world(tx)
     arrive(tx, 403.0, "node0")
     assert run_pass(tx, site, 404.0) == []
@@ -175,7 +200,9 @@ def test_higher_priority_goes_first(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     create(tx, site, "low", size=1, now=1.0)
     high = create(tx, site, "high", size=1, now=2.0)
-    tx.execute(update(t.node_requests).where(t.node_requests.c.vcluster_id == high).values(priority=9))
+    tx.execute(
+        update(t.node_requests).where(t.node_requests.c.vcluster_id == high).values(priority=9)
+    )
     run_pass(tx, site, 3.0)
     assert members(tx, high) == ["node0"]
 
@@ -184,7 +211,9 @@ def test_nodes_of_another_subnet_are_not_granted(tx: Tx, site: Site) -> None:
     from dataclasses import replace
 
     near = site.subnets[0]
-    two = replace(site, subnets=(near, replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255"))))
+    two = replace(
+        site, subnets=(near, replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255")))
+    )
     furnish(tx, 2)
     for number, subnet in enumerate(("far", "lab")):
         tx.execute(update(t.nodes).where(t.nodes.c.name == f"node{number}").values(subnet=subnet))
@@ -223,7 +252,9 @@ def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble:
         tx.execute(update(t.nodes).values(vcluster_id=None))
         add_node(tx, 2)
         run_pass(tx, site, 5.0)
-        assert members(tx, one) == (["node0", "node1"] if trouble == "taken" else ["node0", "node2"])
+        assert members(tx, one) == (
+            ["node0", "node1"] if trouble == "taken" else ["node0", "node2"]
+        )
 
 
 def test_any_other_node_of_the_lot_does_as_well(engine: Engine, site: Site) -> None:
@@ -265,13 +296,18 @@ def test_an_extended_lease_does_not_expire(tx: Tx, site: Site) -> None:
 
 
 def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None:
-    """Every address was declined: the grant is refused, the nodes stay free, and the request says why."""
+    """Every address was declined: the grant is refused, the nodes stay free, and the request says
+    why."""
     with engine.begin() as tx:
         furnish(tx, 1)
         [block] = address_blocks.of(tx, create(tx, site, size=1))
-        bindings.add(tx, [
-            bindings.Binding(address, None, "vcluster", None, "lab", None, "declined", 1e9)
-            for address in block.addresses])
+        bindings.add(
+            tx,
+            [
+                bindings.Binding(address, None, "vcluster", None, "lab", None, "declined", 1e9)
+                for address in block.addresses
+            ],
+        )
         claim = flow.hold(tx, "a", 2.0, 10.0)
         act = planned(tx, site, 2.0)[0]
     with pytest.raises(Refused) as refused, engine.begin() as tx:
@@ -282,7 +318,8 @@ def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None
         assert "no free address" in requests.every(tx)[0].reason
 
 
-# ---------------------------------------------------------------- one manager at a time, killed at any time
+# ---------------------------------------------------------------- one manager at a time, killed at
+# any time
 
 
 def test_only_the_holder_of_the_claim_may_act(engine: Engine, site: Site) -> None:
@@ -338,7 +375,9 @@ def test_a_claim_is_renewed_and_given_up(tx: Tx) -> None:
     assert flow.hold(tx, "b", 4.1, 5.0) is not None
 
 
-def test_a_manager_that_was_started_anew_takes_over_from_its_former_self(tx: Tx, site: Site) -> None:
+def test_a_manager_that_was_started_anew_takes_over_from_its_former_self(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 1)
     create(tx, site, size=1)
     former = flow.hold(tx, "a", 2.0, 5.0)
@@ -372,7 +411,10 @@ def test_a_manager_killed_after_any_act_leaves_what_the_next_goes_on_from(
         check_world(tx)
         rest(tx, site, 20.0, owner="b")
         assert {v.name: (v.state, len(members(tx, v.id))) for v in vclusters.every(tx)} == {
-            "p": ("active", 1), "q": ("active", 2), "r": ("active", 2)}
+            "p": ("active", 1),
+            "q": ("active", 2),
+            "r": ("active", 2),
+        }
         assert [r.state for r in requests.every(tx)] == ["granted"] * 4 + ["rejected"]
 
 
@@ -391,7 +433,8 @@ def test_an_unchanged_world_has_the_same_pulse(tx: Tx, site: Site) -> None:
 
 
 def test_disks_are_never_free_and_dirty(tx: Tx, site: Site) -> None:
-    """A node given back before its prime began is wiped like any other: nobody knows what happened to it."""
+    """A node given back before its prime began is wiped like any other: nobody knows what happened
+    to it."""
     furnish(tx, 0)
     add_node(tx, 1, NodeState.OFF)
     create(tx, site, size=1)

@@ -1,4 +1,5 @@
-"""The pool: one transaction a flow, results after the commit, retries of what may be retried and of nothing else."""
+"""The pool: one transaction a flow, results after the commit, retries of what may be retried and of
+nothing else."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ class Calls:
 
 
 def add_node(tx: Tx, name: str) -> str:
-    nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:{len(name):02x}", now=1.0, cause="", actor="test")
+    nodes.add(
+        tx, name=name, boot_mac=f"52:54:00:00:00:{len(name):02x}", now=1.0, cause="", actor="test"
+    )
     return name
 
 
@@ -112,6 +115,7 @@ def test_a_deadlock_is_tried_again_with_the_same_arguments(engine: Engine, calls
 
 def test_what_cannot_be_counted_is_done_all_the_same(engine: Engine, calls: Calls) -> None:
     """The counters are files: on a full disk counting fails, and the thread has to live on."""
+
     def full(name: str, seconds: float, succeeded: bool) -> None:
         raise OSError(28, "No space left on device")
 
@@ -123,10 +127,13 @@ def test_what_cannot_be_counted_is_done_all_the_same(engine: Engine, calls: Call
     pool.close()
 
 
-@pytest.mark.parametrize(("error", "quicker", "times"), [
-    (nodes.Stale, 2, 3), (nodes.Stale, 99, RACES), (nodes.Outdated, 2, 1)])
+@pytest.mark.parametrize(
+    ("error", "quicker", "times"),
+    [(nodes.Stale, 2, 3), (nodes.Stale, 99, RACES), (nodes.Outdated, 2, 1)],
+)
 def test_a_lost_race_is_run_again_a_few_times_but_an_old_plan_is_not(
-        engine: Engine, calls: Calls, error: type[nodes.Stale], quicker: int, times: int) -> None:
+    engine: Engine, calls: Calls, error: type[nodes.Stale], quicker: int, times: int
+) -> None:
     tries: list[int] = []
 
     def raced(tx: Tx) -> str:
@@ -161,7 +168,9 @@ def test_a_violated_constraint_is_not_tried_again(engine: Engine, calls: Calls) 
 
 
 @pytest.mark.mariadb
-def test_flows_wait_for_a_database_that_was_killed(mariadb: MariaDB, mariadb_engine: Engine, calls: Calls) -> None:
+def test_flows_wait_for_a_database_that_was_killed(
+    mariadb: MariaDB, mariadb_engine: Engine, calls: Calls
+) -> None:
     pool = Pool(mariadb_engine, calls)
     calls.result(pool.run(lambda tx: tx.execute(text("SELECT 1")).scalar()))
     mariadb.kill()

@@ -32,10 +32,16 @@ def test_the_observer_hears_of_every_flow_by_its_own_name(engine: Engine) -> Non
     with pytest.raises(LookupError):
         calls.result(pool.run(fail))
     pool.close()
-    assert seen == [("groups.every", True), ("groups.every", True), ("test_pool_watched.fail", False)]
+    assert seen == [
+        ("groups.every", True),
+        ("groups.every", True),
+        ("test_pool_watched.fail", False),
+    ]
 
 
-def test_on_sqlite_a_read_does_not_wait_for_a_writer_elsewhere(empty_sqlite: Path, tmp_path: Path) -> None:
+def test_on_sqlite_a_read_does_not_wait_for_a_writer_elsewhere(
+    empty_sqlite: Path, tmp_path: Path
+) -> None:
     """A long listing in one process must not hold up DHCP in another, nor the other way round."""
     path = tmp_path / "cod.db"
     path.write_bytes(empty_sqlite.read_bytes())
@@ -44,7 +50,8 @@ def test_on_sqlite_a_read_does_not_wait_for_a_writer_elsewhere(empty_sqlite: Pat
     pool = Pool(engine, calls)
     with other.begin() as writer:
         writer.execute(text("INSERT INTO groups (name, priority, created_at) VALUES ('a', 0, 0)"))
-        assert calls.result(pool.read(groups.every), timeout=25) == []  # SQLite would wait for the writer for 30 s
+        # SQLite would wait for the writer for 30 s
+        assert calls.result(pool.read(groups.every), timeout=25) == []
     assert [group.name for group in calls.result(pool.read(groups.every))] == ["a"]
     pool.close()
     other.dispose()

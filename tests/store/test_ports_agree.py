@@ -1,4 +1,5 @@
-"""The planner, its acts, the explanation and the preview agree which nodes an isolated vcluster can have."""
+"""The planner, its acts, the explanation and the preview agree which nodes an isolated vcluster can
+have."""
 
 from __future__ import annotations
 
@@ -35,19 +36,35 @@ def site(site: Site) -> Site:
 
 
 def plug(tx: Tx, number: int, how: str) -> None:
-    """Plug a node's boot NIC in: with a usable port, one that was given up, or one of a switch that the site file does
-    not name; 'other': only another NIC's port is known."""
+    """Plug a node's boot NIC in: with a usable port, one that was given up, or one of a switch that
+    the site file does not name; 'other': only another NIC's port is known."""
     node = nodes.by_name(tx, f"node{number}")
     assert node is not None
     switches.keep(tx, ["leaf"])
     mac = f"52:54:ff:00:00:{number:02x}" if how == "other" else node.boot_mac
-    there = ports.add(tx, switch="gone" if how == "unnamed" else "leaf", port=f"p{number}", node_id=node.id, mac=mac,
-                      source="lldp", now=NOW)
+    there = ports.add(
+        tx,
+        switch="gone" if how == "unnamed" else "leaf",
+        port=f"p{number}",
+        node_id=node.id,
+        mac=mac,
+        source="lldp",
+        now=NOW,
+    )
     ports.change(tx, there, given_up=how == "given up")
 
 
 def create(tx: Tx, site: Site, name: str, size: int, isolated: bool) -> None:
-    owner_flows.create(tx, name=name, size=size, site=site, now=NOW, template="debian", group="site", isolated=isolated)
+    owner_flows.create(
+        tx,
+        name=name,
+        size=size,
+        site=site,
+        now=NOW,
+        template="debian",
+        group="site",
+        isolated=isolated,
+    )
 
 
 def held(tx: Tx, name: str) -> list[str]:
@@ -70,36 +87,67 @@ def test_a_request_waits_for_ports_until_they_are_entered(tx: Tx, site: Site) ->
     create(tx, site, "lab", 2, True)
     assert run_pass(tx, site, NOW) == ["tell requests why not"]
     [request] = requests.every(tx)
-    assert request.reason == ("waits: 2 nodes wanted, 4 nodes match; 3 of them have no usable switch port, and the "
-                              "vcluster is isolated")
+    assert (
+        request.reason
+        == "waits: 2 nodes wanted, 4 nodes match; 3 of them have no usable switch port, and the "
+        "vcluster is isolated"
+    )
     seen = plan.look(tx, site, NOW)
-    why = explain.waits(tx, request_id=request.id, scene=seen.scene, snapshot=seen.site, site=site, groups=None,
-                        now=NOW).why
+    why = explain.waits(
+        tx,
+        request_id=request.id,
+        scene=seen.scene,
+        snapshot=seen.site,
+        site=site,
+        groups=None,
+        now=NOW,
+    ).why
     assert (why.code, why.fitting, why.portless) == ("ports", 1, 3)
-    assert [(one.kind, one.about) for one in plan.preview(tx, site=site, now=NOW)] == [("wait", request.reason)]
-    entered = port_flows.enter(tx, name="node1", switch="leaf", port="p1", mac=None, site=site, now=NOW)
+    assert [(one.kind, one.about) for one in plan.preview(tx, site=site, now=NOW)] == [
+        ("wait", request.reason)
+    ]
+    entered = port_flows.enter(
+        tx, name="node1", switch="leaf", port="p1", mac=None, site=site, now=NOW
+    )
     assert "manager" in {effect.what for effect in entered.effects}
     assert [one.kind for one in plan.preview(tx, site=site, now=NOW)] == ["grant"]
     run_pass(tx, site, NOW)
     assert held(tx, "lab") == ["node1", "node3"]
 
 
-def test_a_forecast_says_how_many_nodes_an_isolated_vcluster_cannot_have(tx: Tx, site: Site) -> None:
+def test_a_forecast_says_how_many_nodes_an_isolated_vcluster_cannot_have(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 4)
     plug(tx, 3, "usable")
     for isolated, code, portless in ((False, "granted", 0), (True, "ports", 3)):
         asked = explain.HypotheticalRequest(2, template="debian", group="site", isolated=isolated)
         seen = plan.look(tx, site, NOW, isolated=isolated)
-        found = explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=None, now=NOW)
+        found = explain.match_(
+            tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=None, now=NOW
+        )
         assert (found.why.code, found.why.portless) == (code, portless)
         assert found.room == (4063 if isolated else found.room)
     with pytest.raises(Refused, match="no VLANs"):
-        explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=replace(site, isolation=None),
-                       groups=None, now=NOW)
+        explain.match_(
+            tx,
+            asked=asked,
+            scene=seen.scene,
+            snapshot=seen.site,
+            site=replace(site, isolation=None),
+            groups=None,
+            now=NOW,
+        )
 
 
 def test_the_subnet_with_most_usable_ports_is_chosen(tx: Tx, site: Site) -> None:
-    far = Subnet("far", "10.99.0.0/24", "10.99.0.1", ("10.99.0.10", "10.99.0.99"), ("10.99.0.100", "10.99.0.199"))
+    far = Subnet(
+        "far",
+        "10.99.0.0/24",
+        "10.99.0.1",
+        ("10.99.0.10", "10.99.0.99"),
+        ("10.99.0.100", "10.99.0.199"),
+    )
     two = replace(site, subnets=(*site.subnets, far))
     furnish(tx, 0)
     for number in range(3):
@@ -110,7 +158,9 @@ def test_the_subnet_with_most_usable_ports_is_chosen(tx: Tx, site: Site) -> None
     assert held(tx, "lab") == ["node2"]
 
 
-def test_a_node_without_a_usable_port_does_not_answer_a_reclaim_for_an_isolated_vcluster(tx: Tx, site: Site) -> None:
+def test_a_node_without_a_usable_port_does_not_answer_a_reclaim_for_an_isolated_vcluster(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 3)
     create(tx, site, "batch", 3, False)
     run_pass(tx, site, NOW)
@@ -123,9 +173,21 @@ def test_a_node_without_a_usable_port_does_not_answer_a_reclaim_for_an_isolated_
     assert batch is not None
     assert taken is not None
     reclaim: Reclaim = reclaims.add(
-        tx, vcluster_id=batch.id, request_id=request.id, type_id=kind.type, block_id=None, subnet="", attributes="",
-        nodes=[taken], deadline=NOW + 9, now=NOW)
-    assert [node.name for node in preemption.fitting(tx, reclaim, nodes.every(tx))] == ["node0", "node2"]
+        tx,
+        vcluster_id=batch.id,
+        request_id=request.id,
+        type_id=kind.type,
+        block_id=None,
+        subnet="",
+        attributes="",
+        nodes=[taken],
+        deadline=NOW + 9,
+        now=NOW,
+    )
+    assert [node.name for node in preemption.fitting(tx, reclaim, nodes.every(tx))] == [
+        "node0",
+        "node2",
+    ]
     without = nodes.by_name(tx, "node1")
     assert without is not None
     preemption.answer_all(tx, batch.id, [without], NOW)
@@ -139,8 +201,11 @@ HOW = st.sampled_from(["usable", "usable", "given up", "unnamed", "other", ""])
 
 @pytest.mark.slow
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=25)
-@given(st.lists(st.tuples(HOW, st.booleans(), st.booleans()), min_size=1, max_size=7), st.integers(1, 4),
-       st.integers(0, 3))
+@given(
+    st.lists(st.tuples(HOW, st.booleans(), st.booleans()), min_size=1, max_size=7),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
 def test_all_agree_which_nodes_have_usable_ports(
     machines: list[tuple[str, bool, bool]], size: int, other: int
 ) -> None:
@@ -159,8 +224,16 @@ def test_all_agree_which_nodes_have_usable_ports(
                     create(tx, rules, "batch", 1, False)
                     batch = vclusters.by_name(tx, "batch")
                     assert batch is not None
-                holding.take(tx, node, vcluster=batch, request_id=1, position=0, template_id=batch.template_id,
-                             hostname=f"n{number}", now=0.0)
+                holding.take(
+                    tx,
+                    node,
+                    vcluster=batch,
+                    request_id=1,
+                    position=0,
+                    template_id=batch.template_id,
+                    hostname=f"n{number}",
+                    now=0.0,
+                )
         create(tx, rules, "lab", size, True)
         for number in range(other):
             create(tx, rules, f"other{number}", 1, False)
@@ -173,16 +246,29 @@ def test_all_agree_which_nodes_have_usable_ports(
         for lot in seen.lots:
             kind = node_counts.NodeKindRow(*lot.kind)
             picked = node_counts.pick_free(
-                tx, node_counts.FreeKey("off" if lot.readiness else "inactive", kind, None, None, 0), lot.count, False)
+                tx,
+                node_counts.FreeKey("off" if lot.readiness else "inactive", kind, None, None, 0),
+                lot.count,
+                False,
+            )
             assert len(picked) == lot.count
             ids = {node.id for node in picked}
             assert node_counts.with_usable_ports(tx, ids) == (ids if kind.port == USABLE else set())
         for one in seen.holdings:
-            assert len(node_counts.pick_held(tx, one.vcluster_id, node_counts.NodeKindRow(*one.kind), False, NOW)
-                       ) == one.count
+            assert (
+                len(
+                    node_counts.pick_held(
+                        tx, one.vcluster_id, node_counts.NodeKindRow(*one.kind), False, NOW
+                    )
+                )
+                == one.count
+            )
         run_pass(tx, rules, NOW)  # an act that finds other nodes than the plan counted raises
-        free = sum(how == "usable" and not (theirs and not asleep) for how, asleep, theirs in machines)
+        free = sum(
+            how == "usable" and not (theirs and not asleep) for how, asleep, theirs in machines
+        )
         assert len(held(tx, "lab")) == (size if size <= free else 0)
         assert set(held(tx, "lab")) <= {
-            f"node{number}" for number, (how, _, _) in enumerate(machines) if how == "usable"}
+            f"node{number}" for number, (how, _, _) in enumerate(machines) if how == "usable"
+        }
     engine.dispose()

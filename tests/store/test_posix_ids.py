@@ -1,4 +1,5 @@
-"""POSIX numbers: given once, never to somebody else, set by administrators, taken from the site's directory."""
+"""POSIX numbers: given once, never to somebody else, set by administrators, taken from the site's
+directory."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def test_a_deleted_users_number_is_nobody_elses(tx: Tx) -> None:
     assert user(tx, "bob").uid == 20_003  # it may be another Bob
     with pytest.raises(Refused, match="20001 is or was given to user bob"):
         change(tx, "carl", uid=20_001)
-    assert change(tx, "bob", uid=20_001).gid == 20_001  # an administrator says that it is the same one
+    # an administrator says that it is the same one
+    assert change(tx, "bob", uid=20_001).gid == 20_001
 
 
 def test_a_deleted_groups_number_is_nobody_elses(tx: Tx) -> None:
@@ -99,8 +101,12 @@ def test_numbers_of_nobody_are_left_out(tx: Tx) -> None:
 
 
 def test_invited_people_get_numbers_of_the_sites_range(tx: Tx) -> None:
-    tx.execute(insert(t.invitations).values(digest="d", invited_by="x", created_at=NOW, expires_at=NOW + 9))
-    made = invitations.accept(tx, digest="d", name="ann", password="h", address="", posix=SMALL, now=NOW)
+    tx.execute(
+        insert(t.invitations).values(digest="d", invited_by="x", created_at=NOW, expires_at=NOW + 9)
+    )
+    made = invitations.accept(
+        tx, digest="d", name="ann", password="h", address="", posix=SMALL, now=NOW
+    )
     assert made.uid == 3000
 
 
@@ -116,7 +122,8 @@ def test_the_directorys_numbers_are_taken_and_followed(tx: Tx) -> None:
     assert from_directory(tx, "ann", 5003, 5000).uid == 5003
     none = from_directory(tx, "carl", None)
     assert none.uid == none.gid == 20_002
-    assert groups.create(tx, "staff", gid=5000, now=NOW).gid == 5000  # the site gives the shared group a name
+    # the site gives the shared group a name
+    assert groups.create(tx, "staff", gid=5000, now=NOW).gid == 5000
 
 
 def test_a_number_of_somebody_else_or_of_the_system_is_not_taken_from_the_directory(tx: Tx) -> None:

@@ -20,10 +20,21 @@ LEASE = 45.0
 ROOM = {"lab": 10, "ipmi": 10}
 
 
-def machine(tx: Tx, name: str = "n1", driver: str = "lab", state: NodeState = NodeState.INACTIVE) -> Node:
+def machine(
+    tx: Tx, name: str = "n1", driver: str = "lab", state: NodeState = NodeState.INACTIVE
+) -> Node:
     mac = "52:54:00:00:00:" + name[1:].zfill(2)
-    return nodes.add(tx, name=name, boot_mac=mac, now=0.0, cause="seen", actor="dhcp", state=state,
-                     power_driver=driver, power_address=f"at-{name}")
+    return nodes.add(
+        tx,
+        name=name,
+        boot_mac=mac,
+        now=0.0,
+        cause="seen",
+        actor="dhcp",
+        state=state,
+        power_driver=driver,
+        power_address=f"at-{name}",
+    )
 
 
 def wish(tx: Tx, node: Node, desired: str, now: float = 0.0) -> Node:
@@ -43,7 +54,10 @@ def claim(tx: Tx, now: float, server: str = "s1", **room: int) -> list[PowerTask
 
 def rows(tx: Tx) -> list[tuple[str, bool, str]]:
     a = tables.power_actions.c
-    return [tuple(row) for row in tx.execute(select(a.desired, a.done_at.is_not(None), a.error).order_by(a.id))]
+    return [
+        tuple(row)
+        for row in tx.execute(select(a.desired, a.done_at.is_not(None), a.error).order_by(a.id))
+    ]
 
 
 def test_a_server_that_begins_anew_has_no_claims_but_for_a_moment(tx: Tx) -> None:
@@ -61,7 +75,12 @@ def test_a_wish_is_claimed_once_carried_out_and_shown(tx: Tx) -> None:
     node = wish(tx, machine(tx), "on")
     assert (node.power_wanted, node.power_seq, node.power) == ("on", 1, "unknown")
     (task,) = claim(tx, 1.0)
-    assert (task.node, task.driver, task.address, task.action.desired) == ("n1", "lab", "at-n1", "on")
+    assert (task.node, task.driver, task.address, task.action.desired) == (
+        "n1",
+        "lab",
+        "at-n1",
+        "on",
+    )
     assert claim(tx, 2.0, "s2") == []
     flows.succeeded(tx, task, "on", 3.0)
     assert again(tx, node).power == "on"
@@ -75,7 +94,9 @@ def test_nothing_is_wished_of_a_machine_without_power_control(tx: Tx) -> None:
 
 def test_a_late_power_off_never_hits_a_new_holder(tx: Tx) -> None:
     node = wish(tx, machine(tx), "off")
-    taken = transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager")
+    taken = transitions.move(
+        tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager"
+    )
     assert claim(tx, 2.0) == []
     assert rows(tx) == [("off", True, "dropped: the node has moved on")]
     assert again(tx, taken).reason == ""
@@ -103,7 +124,9 @@ def test_a_newer_wish_waits_until_the_older_command_has_ended(tx: Tx) -> None:
     """Two commands to one switch at once would end in whichever order they like."""
     node = wish(tx, machine(tx), "off")
     (off,) = claim(tx, 1.0)
-    woken = transitions.move(tx, node, NodeEvent.POWERED_DOWN, now=2.0, cause="idle", actor="manager")
+    woken = transitions.move(
+        tx, node, NodeEvent.POWERED_DOWN, now=2.0, cause="idle", actor="manager"
+    )
     woken = transitions.move(tx, woken, NodeEvent.WOKEN, now=3.0, cause="wanted", actor="manager")
     wish(tx, woken, "on", 3.0)
     assert claim(tx, 4.0) == [], "the off is still being carried out"
@@ -136,7 +159,9 @@ def test_the_same_server_too_comes_too_late(tx: Tx) -> None:
     assert rows(tx) == [("on", True, "")]
 
 
-def test_failures_are_tried_again_for_half_an_hour_then_given_up_with_the_reason_on_the_node(tx: Tx) -> None:
+def test_failures_are_tried_again_for_half_an_hour_then_given_up_with_the_reason_on_the_node(
+    tx: Tx,
+) -> None:
     node, now, pauses = wish(tx, machine(tx), "on", 100.0), 100.0, []
     while True:
         (task,) = claim(tx, now)
@@ -191,13 +216,17 @@ def test_the_wish_that_wrote_the_trouble_is_of_the_nodes_generation(tx: Tx) -> N
     (task,) = claim(tx, 0.0)
     flows.failed(tx, task, "no answer", 1.0)
     assert store.trouble(tx, again(tx, node)) == "no answer"
-    moved = transitions.move(tx, again(tx, node), NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
+    moved = transitions.move(
+        tx, again(tx, node), NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager"
+    )
     assert store.trouble(tx, moved) == ""
 
 
 def test_whether_an_agent_was_told_and_which_account_travel_with_the_task(tx: Tx) -> None:
     node = nodes.change(tx, machine(tx), power_account="rack")
-    node = transitions.move(tx, node, NodeEvent.POWERED_DOWN, now=0.0, cause="idle", actor="manager")
+    node = transitions.move(
+        tx, node, NodeEvent.POWERED_DOWN, now=0.0, cause="idle", actor="manager"
+    )
     wish(tx, node, "off")
     wish(tx, machine(tx, "n2"), "off")
     first, second = claim(tx, 1.0)
@@ -220,7 +249,9 @@ def test_finished_wishes_are_forgotten_in_small_batches_open_ones_never(tx: Tx) 
 # ---------------------------------------------------------------- measuring
 
 
-def meter(tx: Tx, after: int, share: float = 0.5, most: int = 10, server: str = "s1", now: float = 0.0) -> list[str]:
+def meter(
+    tx: Tx, after: int, share: float = 0.5, most: int = 10, server: str = "s1", now: float = 0.0
+) -> list[str]:
     return [each.node for each in flows.meters(tx, server, ["ipmi"], after, share, most, now, 60.0)]
 
 
@@ -265,7 +296,9 @@ def test_what_cannot_succeed_is_not_tried_again(tx: Tx) -> None:
 def test_a_given_up_wish_of_a_past_generation_does_not_touch_the_new_reason(tx: Tx) -> None:
     node = wish(tx, machine(tx), "off")
     (task,) = claim(tx, 0.0)
-    moved = transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager")
+    moved = transitions.move(
+        tx, node, NodeEvent.PRIME_ORDERED, now=1.0, cause="wanted", actor="manager"
+    )
     flows.failed(tx, task, "no such machine", 2.0, lasting=True)
     assert again(tx, moved).reason == ""
 
@@ -299,5 +332,9 @@ def test_many_dead_wishes_do_not_hide_a_live_one(engine: Engine) -> None:
         found += in_transaction(engine, flows.claim, "s1", {"lab": 1}, 2.0, LEASE)
     assert {task.node for task in found} == {"n1", "n2"}
     with engine.connect() as connection:
-        count = select(func.count()).select_from(tables.power_actions).where(tables.power_actions.c.done_at.is_(None))
+        count = (
+            select(func.count())
+            .select_from(tables.power_actions)
+            .where(tables.power_actions.c.done_at.is_(None))
+        )
         assert connection.scalar(count) == 2

@@ -1,4 +1,5 @@
-"""Preemptible vclusters by way of the database: who takes their nodes, by when, and what they may use until then."""
+"""Preemptible vclusters by way of the database: who takes their nodes, by when, and what they may
+use until then."""
 
 from __future__ import annotations
 
@@ -32,14 +33,26 @@ def world(engine: Engine, site: Site) -> Site:
     in_tx(engine, furnish, 4)
     in_tx(engine, groups.add, "high", 0.0, priority=5)
     in_tx(engine, groups.add, "low", 0.0, priority=-5)
-    return replace(site, policy=replace(site.policy, hold_after=HOUR, inertia=600.0, reclaim_grace=GRACE,
-                                        drain_grace=GRACE))
+    return replace(
+        site,
+        policy=replace(
+            site.policy, hold_after=HOUR, inertia=600.0, reclaim_grace=GRACE, drain_grace=GRACE
+        ),
+    )
 
 
 def ask(engine: Engine, site: Site, name: str, size: int, now: float, **asked: Any) -> None:
     """Ask for a vcluster, and let the manager look."""
-    in_tx(engine, owner_flows.create, name=name, size=size, template="debian", site=site, now=now,
-          **{"group": "site", **asked})
+    in_tx(
+        engine,
+        owner_flows.create,
+        name=name,
+        size=size,
+        template="debian",
+        site=site,
+        now=now,
+        **{"group": "site", **asked},
+    )
     in_tx(engine, run_pass, site, now)
 
 
@@ -67,7 +80,8 @@ def open_reclaims(engine: Engine, name: str) -> list[Reclaim]:
 
 @pytest.mark.parametrize("group", ["high", "site", "low"])
 def test_any_request_takes_the_nodes_with_grace(engine: Engine, world: Site, group: str) -> None:
-    """Take three of four newly assigned nodes, which its owner hears of, and seize them at the deadline."""
+    """Take three of four newly assigned nodes, which its owner hears of, and seize them at the
+    deadline."""
     ask(engine, world, "filler", 4, 1.0, preemptible=True)
     assert held(engine, "filler") == 4
     ask(engine, world, "web", 3, 2.0, group=group)
@@ -76,7 +90,9 @@ def test_any_request_takes_the_nodes_with_grace(engine: Engine, world: Site, gro
     with engine.begin() as tx:
         texts = tx.scalars(select(t.notices.c.about).where(t.notices.c.kind == "reclaim")).all()
     assert len(texts) == 1
-    assert texts[0].startswith("The vcluster is preemptible, and another request needs 3 nodes of vcluster filler.")
+    assert texts[0].startswith(
+        "The vcluster is preemptible, and another request needs 3 nodes of vcluster filler."
+    )
     later(engine, world, 1.0 + GRACE)
     assert held(engine, "filler") == 4, "the grace is not over"
     later(engine, world, 2.0 + GRACE)
@@ -104,22 +120,40 @@ def test_an_owner_may_give_all_nodes_for_a_reclaim(engine: Engine, world: Site) 
     ask(engine, world, "filler", 4, 1.0, preemptible=True)
     ask(engine, world, "web", 4, 2.0)
     (reclaim,) = open_reclaims(engine, "filler")
-    in_tx(engine, reclaims.answer, reclaim_id=reclaim.id, nodes_=["n1", "n2", "n3", "n4"], site=world, now=3.0,
-          actor=OWNER)
+    in_tx(
+        engine,
+        reclaims.answer,
+        reclaim_id=reclaim.id,
+        nodes_=["n1", "n2", "n3", "n4"],
+        site=world,
+        now=3.0,
+        actor=OWNER,
+    )
     later(engine, world, 4.0)
     assert held(engine, "web") == 4
     assert not open_reclaims(engine, "filler")
     with pytest.raises(Refused, match="would have no node left"):
-        in_tx(engine, owner_flows.release, name="web", nodes_=["n1", "n2", "n3", "n4"], site=world, now=5.0,
-              actor=OWNER)
+        in_tx(
+            engine,
+            owner_flows.release,
+            name="web",
+            nodes_=["n1", "n2", "n3", "n4"],
+            site=world,
+            now=5.0,
+            actor=OWNER,
+        )
 
 
-def test_the_latest_nodes_of_all_preemptible_vclusters_go_first(engine: Engine, world: Site) -> None:
+def test_the_latest_nodes_of_all_preemptible_vclusters_go_first(
+    engine: Engine, world: Site
+) -> None:
     ask(engine, world, "old", 2, 1.0, preemptible=True)
     ask(engine, world, "new", 1, 700.0, preemptible=True)
     ask(engine, world, "plain", 1, 700.0, group="low")
     ask(engine, world, "web", 2, 800.0, group="high")
-    assert [[one.count for one in open_reclaims(engine, name)] for name in ("old", "new", "plain")] == [[1], [1], []]
+    assert [
+        [one.count for one in open_reclaims(engine, name)] for name in ("old", "new", "plain")
+    ] == [[1], [1], []]
 
 
 def test_what_is_held_for_a_request_is_lent_and_back_in_time(engine: Engine, world: Site) -> None:
@@ -132,7 +166,9 @@ def test_what_is_held_for_a_request_is_lent_and_back_in_time(engine: Engine, wor
     ask(engine, world, "filler", 2, now, preemptible=True)
     assert held(engine, "filler") == 2
     ask(engine, world, "short", 1, now + 60.0, lease=600.0)
-    assert [one.count for one in open_reclaims(engine, "filler")] == [1], "it is done before the large one begins"
+    assert [one.count for one in open_reclaims(engine, "filler")] == [1], (
+        "it is done before the large one begins"
+    )
     ends = 1.0 + 2 * HOUR
     for time in (now + 360.0, now + 960.0, now + 1260.0):
         later(engine, world, time)
@@ -144,13 +180,17 @@ def test_what_is_held_for_a_request_is_lent_and_back_in_time(engine: Engine, wor
     assert held(engine, "filler") <= 1
 
 
-def test_its_nodes_are_not_of_the_groups_limit_and_count_as_held(engine: Engine, world: Site) -> None:
+def test_its_nodes_are_not_of_the_groups_limit_and_count_as_held(
+    engine: Engine, world: Site
+) -> None:
     in_tx(engine, shares.change, "low", {"node_limit": 1, "guarantee": 1}, site=world, now=0.0)
     ask(engine, world, "filler", 3, 1.0, preemptible=True, group="low")
     ask(engine, world, "plain", 1, 2.0, group="low")
     assert (held(engine, "filler"), held(engine, "plain")) == (3, 1)
     ask(engine, world, "more", 3, 3.0)
-    assert [one.count for one in open_reclaims(engine, "filler")] == [3], "the guarantee protects none of them"
+    assert [one.count for one in open_reclaims(engine, "filler")] == [3], (
+        "the guarantee protects none of them"
+    )
 
 
 def test_people_see_no_priority_of_it(engine: Engine, world: Site) -> None:
@@ -159,8 +199,16 @@ def test_people_see_no_priority_of_it(engine: Engine, world: Site) -> None:
     seen = in_tx(engine, flow.look, world, 3.0)
     (wish,) = seen.site.wishes
     assert wish.priority == PREEMPTIBLE
-    why = in_tx(engine, explain.waits, request_id=wish.id, scene=seen.scene, snapshot=seen.site, site=world,
-                groups=None, now=3.0)
+    why = in_tx(
+        engine,
+        explain.waits,
+        request_id=wish.id,
+        scene=seen.scene,
+        snapshot=seen.site,
+        site=world,
+        groups=None,
+        now=3.0,
+    )
     (holder,) = why.why.holders
     assert (holder.priority, holder.takeable, holder.protected) == (None, 0, "priority")
     assert holder.sentence.startswith("filler holds 4; both are preemptible")

@@ -1,4 +1,5 @@
-"""What is old and done goes, in batches; what is young, under way, or named by something that lives, stays."""
+"""What is old and done goes, in batches; what is young, under way, or named by something that
+lives, stays."""
 
 from __future__ import annotations
 
@@ -31,29 +32,83 @@ def add(tx: Tx, table: Table, **values: Any) -> int:
 def world(tx: Tx) -> dict[str, int]:
     """A group, a template, a vcluster and a type; their ids."""
     group_id, template_id = groups.add(tx, "physics", 0.0).id, add_template(tx)
-    vcluster_id = add(tx, t.vclusters, name="v", live_name="v", group_id=group_id, state="active",
-                      template_id=template_id, size=1, creation_size=1, lease_time=1.0, created_at=0.0)
-    return {"group_id": group_id, "template_id": template_id, "vcluster_id": vcluster_id,
-            "type_id": types.of(tx, "<node/>", 0.0).id}
+    vcluster_id = add(
+        tx,
+        t.vclusters,
+        name="v",
+        live_name="v",
+        group_id=group_id,
+        state="active",
+        template_id=template_id,
+        size=1,
+        creation_size=1,
+        lease_time=1.0,
+        created_at=0.0,
+    )
+    return {
+        "group_id": group_id,
+        "template_id": template_id,
+        "vcluster_id": vcluster_id,
+        "type_id": types.of(tx, "<node/>", 0.0).id,
+    }
 
 
-def request(tx: Tx, world: dict[str, int], decided_at: float | None = OLD, state: str = "granted") -> int:
-    number = add(tx, t.node_requests, vcluster_id=world["vcluster_id"], kind="grow", state=state, priority=0,
-                 submitted_at=0.0, decided_at=decided_at)
-    tx.execute(insert(t.request_tuples).values(
-        request_id=number, position=0, count=1, attributes="", template_id=world["template_id"]))
+def request(
+    tx: Tx, world: dict[str, int], decided_at: float | None = OLD, state: str = "granted"
+) -> int:
+    number = add(
+        tx,
+        t.node_requests,
+        vcluster_id=world["vcluster_id"],
+        kind="grow",
+        state=state,
+        priority=0,
+        submitted_at=0.0,
+        decided_at=decided_at,
+    )
+    tx.execute(
+        insert(t.request_tuples).values(
+            request_id=number, position=0, count=1, attributes="", template_id=world["template_id"]
+        )
+    )
     return number
 
 
-def reclaim(tx: Tx, world: dict[str, int], request_id: int, ended_at: float | None = OLD, state: str = "done") -> int:
-    return add(tx, t.reclaims, vcluster_id=world["vcluster_id"], request_id=request_id, type_id=world["type_id"],
-               count=1, deadline=0.0, state=state, created_at=0.0, ended_at=ended_at)
+def reclaim(
+    tx: Tx,
+    world: dict[str, int],
+    request_id: int,
+    ended_at: float | None = OLD,
+    state: str = "done",
+) -> int:
+    return add(
+        tx,
+        t.reclaims,
+        vcluster_id=world["vcluster_id"],
+        request_id=request_id,
+        type_id=world["type_id"],
+        count=1,
+        deadline=0.0,
+        state=state,
+        created_at=0.0,
+        ended_at=ended_at,
+    )
 
 
 def notice(tx: Tx, world: dict[str, int], at: float, *done: float | None) -> int:
-    number = core_notices.add(tx, kind="ready", group_id=world["group_id"], subject="s", about="a", now=at).id
+    number = core_notices.add(
+        tx, kind="ready", group_id=world["group_id"], subject="s", about="a", now=at
+    ).id
     for done_at in done:
-        add(tx, t.notice_sends, notice_id=number, channel="email", target="x", next_at=at, done_at=done_at)
+        add(
+            tx,
+            t.notice_sends,
+            notice_id=number,
+            channel="email",
+            target="x",
+            next_at=at,
+            done_at=done_at,
+        )
     return number
 
 
@@ -65,8 +120,20 @@ def test_of_the_history_each_nodes_last_word_stays(tx: Tx) -> None:
     quiet, busy = add_node(tx, 1), add_node(tx, 2)
     tx.execute(t.node_history.delete())
     rows = [(quiet.id, OLD), (quiet.id, OLD + 1), (busy.id, OLD), (busy.id, LINE), (busy.id, YOUNG)]
-    kept = [add(tx, t.node_history, node_id=node_id, at=at, event="e", to_state="s", generation=0, cause="c", actor="a")
-            for node_id, at in rows]
+    kept = [
+        add(
+            tx,
+            t.node_history,
+            node_id=node_id,
+            at=at,
+            event="e",
+            to_state="s",
+            generation=0,
+            cause="c",
+            actor="a",
+        )
+        for node_id, at in rows
+    ]
     assert pruned(tx, t.node_history) == 2
     assert ids(tx, t.node_history) == [kept[1], kept[3], kept[4]]
     assert [len(nodes.history(tx, each.id)) for each in (quiet, busy)] == [1, 2]
@@ -74,12 +141,27 @@ def test_of_the_history_each_nodes_last_word_stays(tx: Tx) -> None:
 
 
 def test_decided_requests_go_with_their_tuples(tx: Tx, world: dict[str, int]) -> None:
-    gone = [request(tx, world), request(tx, world, state="rejected"), request(tx, world, state="withdrawn")]
-    kept = [request(tx, world, YOUNG), request(tx, world, LINE), request(tx, world, None, "pending"),
-            request(tx, world)]  # the newest id is never given again
+    gone = [
+        request(tx, world),
+        request(tx, world, state="rejected"),
+        request(tx, world, state="withdrawn"),
+    ]
+    kept = [
+        request(tx, world, YOUNG),
+        request(tx, world, LINE),
+        request(tx, world, None, "pending"),
+        request(tx, world),
+    ]  # the newest id is never given again
     assert pruned(tx, t.node_requests) == len(gone)
     assert ids(tx, t.node_requests) == kept
-    assert list(tx.scalars(select(t.request_tuples.c.request_id).order_by(t.request_tuples.c.request_id))) == kept
+    assert (
+        list(
+            tx.scalars(
+                select(t.request_tuples.c.request_id).order_by(t.request_tuples.c.request_id)
+            )
+        )
+        == kept
+    )
 
 
 def test_requests_that_something_names_stay(tx: Tx, world: dict[str, int]) -> None:
@@ -87,7 +169,11 @@ def test_requests_that_something_names_stay(tx: Tx, world: dict[str, int]) -> No
     add_node(tx, 1, "active", request_id=held)
     reclaimed = reclaim(tx, world, answered)
     reclaim(tx, world, newest)
-    tx.execute(insert(t.reservations).values(node_id=add_node(tx, 2).id, request_id=promised, reclaim_id=None, at=0.0))
+    tx.execute(
+        insert(t.reservations).values(
+            node_id=add_node(tx, 2).id, request_id=promised, reclaim_id=None, at=0.0
+        )
+    )
     assert pruned(tx, t.node_requests) == 0
     assert pruned(tx, t.reclaims) == 1
     assert reclaimed not in ids(tx, t.reclaims)
@@ -99,32 +185,56 @@ def test_reclaims_that_are_open_young_or_named_stay(tx: Tx, world: dict[str, int
     number = request(tx, world)
     gone = [reclaim(tx, world, number), reclaim(tx, world, number, state="cancelled")]
     named = reclaim(tx, world, number)
-    kept = [named, reclaim(tx, world, number, YOUNG), reclaim(tx, world, number, None, "open"),
-            reclaim(tx, world, number)]
+    kept = [
+        named,
+        reclaim(tx, world, number, YOUNG),
+        reclaim(tx, world, number, None, "open"),
+        reclaim(tx, world, number),
+    ]
     node = add_node(tx, 1)
-    tx.execute(insert(t.reservations).values(node_id=node.id, request_id=number, reclaim_id=named, at=0.0))
+    tx.execute(
+        insert(t.reservations).values(node_id=node.id, request_id=number, reclaim_id=named, at=0.0)
+    )
     assert pruned(tx, t.reclaims) == len(gone)
     assert ids(tx, t.reclaims) == kept
 
 
-def test_notices_go_with_their_deliveries_unless_one_is_under_way(tx: Tx, world: dict[str, int]) -> None:
+def test_notices_go_with_their_deliveries_unless_one_is_under_way(
+    tx: Tx, world: dict[str, int]
+) -> None:
     notice(tx, world, OLD, OLD, OLD)
     notice(tx, world, OLD)
-    kept = [notice(tx, world, OLD, OLD, None), notice(tx, world, YOUNG, YOUNG), notice(tx, world, OLD, OLD)]
+    kept = [
+        notice(tx, world, OLD, OLD, None),
+        notice(tx, world, YOUNG, YOUNG),
+        notice(tx, world, OLD, OLD),
+    ]
     assert pruned(tx, t.notices) == 2
     assert ids(tx, t.notices) == kept
     assert set(tx.scalars(select(t.notice_sends.c.notice_id))) == set(kept)
 
 
 def test_old_conflicts_go(tx: Tx) -> None:
-    kept = [add(tx, t.conflicts, at=at, kind="declined", about="a") for at in (OLD, OLD, YOUNG, OLD)][2:]
+    kept = [
+        add(tx, t.conflicts, at=at, kind="declined", about="a") for at in (OLD, OLD, YOUNG, OLD)
+    ][2:]
     assert pruned(tx, t.conflicts) == 2
     assert ids(tx, t.conflicts) == kept
 
 
 def test_old_histories_of_vclusters_go(tx: Tx, world: dict[str, int]) -> None:
-    kept = [add(tx, t.vcluster_history, vcluster_id=world["vcluster_id"], at=at, event="size", state="active", size=1)
-            for at in (OLD, OLD, YOUNG, OLD)][2:]
+    kept = [
+        add(
+            tx,
+            t.vcluster_history,
+            vcluster_id=world["vcluster_id"],
+            at=at,
+            event="size",
+            state="active",
+            size=1,
+        )
+        for at in (OLD, OLD, YOUNG, OLD)
+    ][2:]
     assert pruned(tx, t.vcluster_history) == 2
     assert ids(tx, t.vcluster_history) == kept
 
@@ -135,7 +245,9 @@ def test_posts_of_events_go_sooner_than_notices(tx: Tx, world: dict[str, int]) -
         notices.add_events(tx, group, "node-events", "1 event", "[]", at)
     told = notice(tx, world, OLD, OLD)
     first, second, under_way, young = ids(tx, t.notices)[:4]
-    tx.execute(t.notice_sends.update().where(t.notice_sends.c.notice_id != under_way).values(done_at=OLD))
+    tx.execute(
+        t.notice_sends.update().where(t.notice_sends.c.notice_id != under_way).values(done_at=OLD)
+    )
     notices.forget_events(tx, LINE, 1)
     assert ids(tx, t.notices) == [second, under_way, young, told]
     notices.forget_events(tx, LINE, 500)
@@ -144,10 +256,14 @@ def test_posts_of_events_go_sooner_than_notices(tx: Tx, world: dict[str, int]) -
 
 
 def test_a_batch_is_no_larger_than_asked_and_the_oldest_go_first(tx: Tx) -> None:
-    kept = [add(tx, t.conflicts, at=OLD - number, kind="declined", about="a") for number in range(10)]
+    kept = [
+        add(tx, t.conflicts, at=OLD - number, kind="declined", about="a") for number in range(10)
+    ]
     assert [pruned(tx, t.conflicts, 4) for _ in range(4)] == [4, 4, 1, 0]
     assert ids(tx, t.conflicts) == kept[-1:]
-    more = [add(tx, t.conflicts, at=OLD - number, kind="declined", about="a") for number in (0, 2, 1, 0)]
+    more = [
+        add(tx, t.conflicts, at=OLD - number, kind="declined", about="a") for number in (0, 2, 1, 0)
+    ]
     pruned(tx, t.conflicts, 3)
     assert ids(tx, t.conflicts) == [more[0], more[3]]
 
@@ -157,19 +273,28 @@ def test_an_empty_database_has_nothing_to_prune(tx: Tx) -> None:
 
 
 def test_what_a_batch_deletes_is_looked_up_by_indexes(tx: Tx) -> None:
-    """Deleting a row looks for those that name it. Without an index each such look would read a whole table."""
+    """Deleting a row looks for those that name it. Without an index each such look would read a
+    whole table."""
     if tx.dialect.name != "sqlite":
         return
     for name in TABLES:
         for table in t.metadata.sorted_tables:
             for column in table.columns:
                 if any(key.column.table.name == name for key in column.foreign_keys):
-                    plan = tx.execute(text(f"EXPLAIN QUERY PLAN SELECT 1 FROM {table.name} WHERE {column.name} = 1"))
+                    plan = tx.execute(
+                        text(
+                            f"EXPLAIN QUERY PLAN SELECT 1 FROM {table.name} WHERE {column.name} = 1"
+                        )
+                    )
                     assert all("SEARCH" in row[-1] for row in plan), f"{table.name}.{column.name}"
 
 
 def test_accounts_are_kept(tx: Tx) -> None:
-    tx.execute(insert(t.energy_use).values(day=0, group_id=0, type_id=1, seconds=1.0, joules=1.0, always_on=1.0))
+    tx.execute(
+        insert(t.energy_use).values(
+            day=0, group_id=0, type_id=1, seconds=1.0, joules=1.0, always_on=1.0
+        )
+    )
     for table in TABLES:
         prune(tx, table, LINE)
     assert tx.scalar(select(func.count()).select_from(t.energy_use)) == 1
@@ -179,7 +304,9 @@ def test_old_changes_go_and_links_that_have_run_out(tx: Tx) -> None:
     kept = [add(tx, t.audit, at=at, actor="user:ann", action="x") for at in (OLD, YOUNG)][1:]
     assert pruned(tx, t.audit) == 1
     assert ids(tx, t.audit) == kept
-    links = [add(tx, t.invitations, digest=str(at), invited_by="user:ann", created_at=OLD, expires_at=at)
-             for at in (OLD, YOUNG)]
+    links = [
+        add(tx, t.invitations, digest=str(at), invited_by="user:ann", created_at=OLD, expires_at=at)
+        for at in (OLD, YOUNG)
+    ]
     assert pruned(tx, t.invitations) == 1
     assert ids(tx, t.invitations) == links[1:]

@@ -1,4 +1,5 @@
-"""A reclaim's life: answered early, in part, with other nodes, or not at all; and what follows for the request."""
+"""A reclaim's life: answered early, in part, with other nodes, or not at all; and what follows for
+the request."""
 
 from __future__ import annotations
 
@@ -50,7 +51,12 @@ def test_exactly_what_is_short_is_taken(tx: Tx, quiet: Site) -> None:
     assert requests.every(tx)[-1].reason.startswith("waits for 2 nodes")
     assert run_pass(tx, quiet, 101.0) == []
     view = flow.show(tx, one.id)
-    assert (view.vcluster, view.wanted_by, view.block, view.chosen) == ("loser", "winner", "", ("node1", "node2"))
+    assert (view.vcluster, view.wanted_by, view.block, view.chosen) == (
+        "loser",
+        "winner",
+        "",
+        ("node1", "node2"),
+    )
     assert flow.every(tx, vcluster="loser", state="open") == [view]
     assert flow.every(tx, vcluster="winner") == []
 
@@ -63,12 +69,19 @@ def test_not_answered_it_is_seized_at_the_deadline_by_power(tx: Tx, quiet: Site)
     for name in ("node1", "node2"):
         node = nodes.by_name(tx, name)
         assert node is not None
-        assert (node.state, node.power_wanted, node.disk, node.vcluster_id) == ("trampoline", "cycle", Disk.DIRTY, None)
+        assert (node.state, node.power_wanted, node.disk, node.vcluster_id) == (
+            "trampoline",
+            "cycle",
+            Disk.DIRTY,
+            None,
+        )
     check_world(tx)
     assert summary(tx)["loser"] == ("active", 2, 2)
     arrive(tx, 130.0)
     assert run_pass(tx, quiet, 130.0) == ["grant request"]
-    assert {node.name for node in nodes.every(tx, vcluster_id=requests.every(tx)[-1].vcluster_id)} == {"node1", "node2"}
+    assert {
+        node.name for node in nodes.every(tx, vcluster_id=requests.every(tx)[-1].vcluster_id)
+    } == {"node1", "node2"}
     assert kept(tx) == {}
     check_world(tx)
 
@@ -93,7 +106,9 @@ def test_answered_in_part_the_rest_is_seized(tx: Tx, quiet: Site) -> None:
     assert reclaim(tx, one.id) == ("open", 2, 1)
     assert kept(tx) == {"node2": one.id, "node3": one.id}, "one of the chosen is spared for it"
     arrive(tx, 110.0)
-    assert run_pass(tx, quiet, 111.0) == ["tell requests why not"], "it keeps its node, and waits for the other"
+    assert run_pass(tx, quiet, 111.0) == ["tell requests why not"], (
+        "it keeps its node, and waits for the other"
+    )
     assert run_pass(tx, quiet, 112.0) == []
     assert run_pass(tx, quiet, DUE) == ["seize by reclaim"]
     arrive(tx, 130.0)
@@ -111,18 +126,29 @@ def test_an_answer_repeated_changes_nothing(engine: Engine, quiet: Site) -> None
         assert summary(tx)["loser"] == ("active", 3, 3)
 
 
-@pytest.mark.parametrize(("names", "code", "sentence"), [
-    (["node9"], "not_found", "vcluster loser has no node 'node9'"),
-    (["other"], "conflict", "node other is not of the type and block that reclaim"),
-    (["node1", "other"], "conflict", "node other is not of the type and block that reclaim"),
-    (["node1", "node2", "node3"], "conflict", "wants 2 more, not 3"),
-])
+@pytest.mark.parametrize(
+    ("names", "code", "sentence"),
+    [
+        (["node9"], "not_found", "vcluster loser has no node 'node9'"),
+        (["other"], "conflict", "node other is not of the type and block that reclaim"),
+        (["node1", "other"], "conflict", "node other is not of the type and block that reclaim"),
+        (["node1", "node2", "node3"], "conflict", "wants 2 more, not 3"),
+    ],
+)
 def test_what_is_no_answer_is_refused_whole(
     engine: Engine, quiet: Site, names: list[str], code: str, sentence: str
 ) -> None:
     with engine.begin() as tx:
         one = contended(tx, quiet)
-        node_flows.change(tx, name="node0", site=quiet, now=1.0, actor="user:root", block="elsewhere", new_name="other")
+        node_flows.change(
+            tx,
+            name="node0",
+            site=quiet,
+            now=1.0,
+            actor="user:root",
+            block="elsewhere",
+            new_name="other",
+        )
     with pytest.raises(Refused, match=sentence) as refused, engine.begin() as tx:
         answer(tx, quiet, one.id, *names)
     assert refused.value.code == code
@@ -219,25 +245,44 @@ def test_free_nodes_are_counted_in(tx: Tx, quiet: Site) -> None:
 
 def test_what_is_promised_is_seized_in_the_place_of_what_was_chosen(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
-    for names, expected in ((["node3"], {"node3", "node1"}), (["node3", "n1", "node2"], {"node3", "node0"}),
-                            (["nobody", "node3"], {"node3", "node0"})):
+    for names, expected in (
+        (["node3"], {"node3", "node1"}),
+        (["node3", "n1", "node2"], {"node3", "node0"}),
+        (["nobody", "node3"], {"node3", "node0"}),
+    ):
         later = dict.fromkeys(names, 110.0)
-        done = flow.answer(tx, reclaim_id=one.id, nodes_=[], later=later, site=quiet, now=101.0, actor=OWNER)
+        done = flow.answer(
+            tx, reclaim_id=one.id, nodes_=[], later=later, site=quiet, now=101.0, actor=OWNER
+        )
         assert (set(kept(tx)), done.effects) == (expected, ())
         check_world(tx)
     done = flow.answer(
-        tx, reclaim_id=one.id, nodes_=["node3"], later={"node2": 109.0}, site=quiet, now=102.0, actor=OWNER)
+        tx,
+        reclaim_id=one.id,
+        nodes_=["node3"],
+        later={"node2": 109.0},
+        site=quiet,
+        now=102.0,
+        actor=OWNER,
+    )
     assert (reclaim(tx, one.id), set(kept(tx))) == (("open", 2, 1), {"node3", "node2"})
     assert run_pass(tx, quiet, DUE)[0] == "seize by reclaim"
-    assert {node.name for node in nodes.every(tx, vcluster_id=one.vcluster_id)} == {"node0", "node1"}
+    assert {node.name for node in nodes.every(tx, vcluster_id=one.vcluster_id)} == {
+        "node0",
+        "node1",
+    }
     check_world(tx)
 
 
-def test_by_when_nodes_are_promised_is_shown_until_they_are_given_or_promised_no_more(tx: Tx, quiet: Site) -> None:
+def test_by_when_nodes_are_promised_is_shown_until_they_are_given_or_promised_no_more(
+    tx: Tx, quiet: Site
+) -> None:
     one = contended(tx, quiet)
 
     def said(later: dict[str, float] | None, *now: str) -> dict[str, float]:
-        done = flow.answer(tx, reclaim_id=one.id, nodes_=now, later=later, site=quiet, now=101.0, actor=OWNER)
+        done = flow.answer(
+            tx, reclaim_id=one.id, nodes_=now, later=later, site=quiet, now=101.0, actor=OWNER
+        )
         return dict(done.value.promised)
 
     def promised() -> dict[int, tuple[int, float]]:
@@ -246,9 +291,14 @@ def test_by_when_nodes_are_promised_is_shown_until_they_are_given_or_promised_no
     assert said(None) == promised() == {}
     assert said({"node3": 110.0, "n1": 115.0}) == {"node0": 115.0, "node3": 110.0}
     assert promised() == {one.id: (2, 115.0)}
-    assert said(None) == {"node0": 115.0, "node3": 110.0}, "an answer by hand leaves what the VCM has said"
+    assert said(None) == {
+        "node0": 115.0,
+        "node3": 110.0,
+    }, "an answer by hand leaves what the VCM has said"
     assert said({"node3": 118.0}) == {"node3": 118.0}, "its last answer counts"
-    assert said({"node3": 1e12}) == {"node3": DUE}, "at the deadline it is taken, whatever was promised"
+    assert said({"node3": 1e12}) == {"node3": DUE}, (
+        "at the deadline it is taken, whatever was promised"
+    )
     assert (said({}, "node3"), promised()) == ({}, {})
     said({"node2": 111.0})
     assert promised() == {one.id: (1, 111.0)}
@@ -260,7 +310,9 @@ def test_what_is_promised_goes_before_what_was_only_chosen(tx: Tx, quiet: Site) 
     """Where others are given, or fewer are wanted, that may stay which nobody has spoken of."""
     one = contended(tx, quiet)
     assert set(kept(tx)) == {"node1", "node2"}
-    flow.answer(tx, reclaim_id=one.id, nodes_=[], later={"node1": 110.0}, site=quiet, now=101.0, actor=OWNER)
+    flow.answer(
+        tx, reclaim_id=one.id, nodes_=[], later={"node1": 110.0}, site=quiet, now=101.0, actor=OWNER
+    )
     flow.answer(tx, reclaim_id=one.id, nodes_=["node3"], site=quiet, now=102.0, actor="user:ann")
     assert set(kept(tx)) == {"node1", "node3"}
     check_world(tx)
@@ -268,7 +320,9 @@ def test_what_is_promised_goes_before_what_was_only_chosen(tx: Tx, quiet: Site) 
 
 def test_where_fewer_are_wanted_what_is_promised_is_still_taken(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
-    flow.answer(tx, reclaim_id=one.id, nodes_=[], later={"node2": 110.0}, site=quiet, now=101.0, actor=OWNER)
+    flow.answer(
+        tx, reclaim_id=one.id, nodes_=[], later={"node2": 110.0}, site=quiet, now=101.0, actor=OWNER
+    )
     add_node(tx, 20)
     assert run_pass(tx, quiet, 105.0)[0] == "ease reclaim"
     assert kept(tx) == {"node2": one.id}
@@ -280,14 +334,26 @@ def test_where_fewer_are_wanted_what_is_promised_is_still_taken(tx: Tx, quiet: S
 
 def owed(tx: Tx, one: Reclaim) -> list[tuple[str, int | str]]:
     """What the loser's VCM is told of the reclaim: how many are open, or how it ended."""
-    query = select(t.outbox.c.verb, t.outbox.c.body).where(t.outbox.c.vcluster_id == one.vcluster_id)
-    bodies = [(verb, json.loads(body)) for verb, body in tx.execute(query.order_by(t.outbox.c.sequence))]
-    return [(verb, body.get("count", body.get("state"))) for verb, body in bodies if verb.startswith("reclaim")]
+    query = select(t.outbox.c.verb, t.outbox.c.body).where(
+        t.outbox.c.vcluster_id == one.vcluster_id
+    )
+    bodies = [
+        (verb, json.loads(body)) for verb, body in tx.execute(query.order_by(t.outbox.c.sequence))
+    ]
+    return [
+        (verb, body.get("count", body.get("state")))
+        for verb, body in bodies
+        if verb.startswith("reclaim")
+    ]
 
 
 def told(tx: Tx, kind: str) -> list[str]:
     """The subjects of those notices."""
-    return list(tx.scalars(select(t.notices.c.subject).where(t.notices.c.kind == kind).order_by(t.notices.c.id)))
+    return list(
+        tx.scalars(
+            select(t.notices.c.subject).where(t.notices.c.kind == kind).order_by(t.notices.c.id)
+        )
+    )
 
 
 def test_when_a_node_comes_free_one_less_is_taken(tx: Tx, quiet: Site) -> None:
@@ -295,9 +361,15 @@ def test_when_a_node_comes_free_one_less_is_taken(tx: Tx, quiet: Site) -> None:
     vcms.enrol(tx, one.vcluster_id, serial="1", address="", head=None, now=100.0)
     add_node(tx, 20)
     assert run_pass(tx, quiet, 105.0) == ["ease reclaim", "tell requests why not"]
-    assert (reclaim(tx, one.id), kept(tx)) == (("open", 1, 0), {"node1": one.id}), "the last that was chosen may stay"
+    assert (reclaim(tx, one.id), kept(tx)) == (
+        ("open", 1, 0),
+        {"node1": one.id},
+    ), "the last that was chosen may stay"
     assert requests.every(tx)[-1].reason.startswith("waits for 1 node ")
-    assert (told(tx, "reclaim-dropped"), owed(tx, one)) == (["loser: 1 node may stay"], [("reclaim", 1)])
+    assert (told(tx, "reclaim-dropped"), owed(tx, one)) == (
+        ["loser: 1 node may stay"],
+        [("reclaim", 1)],
+    )
     check_world(tx)
     assert run_pass(tx, quiet, 106.0) == []
     assert run_pass(tx, quiet, DUE) == ["seize by reclaim"]
@@ -315,7 +387,9 @@ def test_at_the_deadline_itself_no_more_is_seized_than_is_short(tx: Tx, quiet: S
     check_world(tx)
 
 
-@pytest.mark.parametrize(("given", "coming", "expected"), [(0, 2, ("cancelled", 0, 0)), (1, 1, ("done", 1, 1))])
+@pytest.mark.parametrize(
+    ("given", "coming", "expected"), [(0, 2, ("cancelled", 0, 0)), (1, 1, ("done", 1, 1))]
+)
 def test_where_enough_is_on_its_way_nothing_more_is_taken(
     tx: Tx, quiet: Site, given: int, coming: int, expected: tuple[str, int, int]
 ) -> None:
@@ -327,9 +401,14 @@ def test_where_enough_is_on_its_way_nothing_more_is_taken(
         add_node(tx, 20 + number, "wipe", disk=Disk.DIRTY)
     assert run_pass(tx, quiet, 105.0)[0] == "ease reclaim"
     assert (reclaim(tx, one.id), set(kept(tx))) == (expected, {"node3"} if given else set())
-    assert owed(tx, one) == [("reclaim-over", "cancelled")], "what has not been given may be used again"
+    assert owed(tx, one) == [("reclaim-over", "cancelled")], (
+        "what has not been given may be used again"
+    )
     rest(tx, quiet, 107.0, step=40.0)
-    assert (summary(tx)["loser"], summary(tx)["winner"]) == (("active", 4 - given, 4 - given), ("active", 2, 2))
+    assert (summary(tx)["loser"], summary(tx)["winner"]) == (
+        ("active", 4 - given, 4 - given),
+        ("active", 2, 2),
+    )
 
 
 def test_what_would_be_taken_in_vain_stays_and_is_taken_anew(tx: Tx, quiet: Site) -> None:
@@ -365,10 +444,15 @@ def test_what_has_been_answered_in_part_is_not_eased_by_an_old_plan(tx: Tx, quie
     check_world(tx)
 
 
-@pytest.mark.parametrize(("priority", "inertia", "expected"), [
-    (0, 200.0, "busy"), (9, 10.0, "busy"), (0, 10.0, "taken")])
-def test_inertia_and_priority_protect(tx: Tx, quiet: Site, priority: int, inertia: float, expected: str) -> None:
-    site = replace(quiet, policy=replace(quiet.policy, inertia=1.0, inertia_by_priority={priority: inertia}))
+@pytest.mark.parametrize(
+    ("priority", "inertia", "expected"), [(0, 200.0, "busy"), (9, 10.0, "busy"), (0, 10.0, "taken")]
+)
+def test_inertia_and_priority_protect(
+    tx: Tx, quiet: Site, priority: int, inertia: float, expected: str
+) -> None:
+    site = replace(
+        quiet, policy=replace(quiet.policy, inertia=1.0, inertia_by_priority={priority: inertia})
+    )
     people(tx)
     tx.execute(update(t.groups).where(t.groups.c.name == "low").values(priority=priority))
     for number in range(2):
@@ -383,13 +467,18 @@ def test_inertia_and_priority_protect(tx: Tx, quiet: Site, priority: int, inerti
     if expected == "busy":
         assert requests.every(tx)[-1].reason
         later = run_pass(tx, site, 205.0)
-        assert ("take for request" in later) == (priority == 0), "its inertia is over; its priority is not"
+        assert ("take for request" in later) == (priority == 0), (
+            "its inertia is over; its priority is not"
+        )
 
 
 def test_a_draining_vcluster_gets_nothing_more_and_takes_nothing_more(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
-    tx.execute(update(t.vclusters).where(t.vclusters.c.name == "winner").values(
-        state="active", expires_at=110.0, warned=0.0))
+    tx.execute(
+        update(t.vclusters)
+        .where(t.vclusters.c.name == "winner")
+        .values(state="active", expires_at=110.0, warned=0.0)
+    )
     assert run_pass(tx, quiet, 111.0)[:1] == ["drain vcluster"]
     assert (reclaim(tx, one.id)[0], kept(tx)) == ("cancelled", {})
     assert "seize by reclaim" not in run_pass(tx, quiet, 125.0)
@@ -399,7 +488,9 @@ def test_a_draining_vcluster_gets_nothing_more_and_takes_nothing_more(tx: Tx, qu
     assert "lease" in requests.every(tx)[-1].reason
     owner_flows.extend(tx, name="winner", lease=500.0, site=quiet, now=126.0)
     assert run_pass(tx, quiet, 127.0)[0] == "take for request"
-    assert tx.scalar(select(t.vclusters.c.drain_until).where(t.vclusters.c.name == "winner")) is None
+    assert (
+        tx.scalar(select(t.vclusters.c.drain_until).where(t.vclusters.c.name == "winner")) is None
+    )
 
 
 def test_who_would_not_wait_is_rejected_and_takes_nothing(tx: Tx, quiet: Site) -> None:
@@ -414,13 +505,16 @@ def test_who_would_not_wait_is_rejected_and_takes_nothing(tx: Tx, quiet: Site) -
     assert run_pass(tx, quiet, 100.0) == ["tell requests why not"]
     assert requests.every(tx)[-1].state == "rejected"
     assert summary(tx)["winner"][0] == "ended"
-    asked = request_flows.submit(tx, vcluster="loser", wanted=[AskedTuple(1)], wait=False, now=101.0).value
+    asked = request_flows.submit(
+        tx, vcluster="loser", wanted=[AskedTuple(1)], wait=False, now=101.0
+    ).value
     run_pass(tx, quiet, 102.0)
     assert requests.get(tx, asked.request.id).state == "rejected"  # type: ignore[union-attr]
 
 
 def test_a_group_has_a_grace_of_its_own_as_far_as_the_site_allows(tx: Tx, quiet: Site) -> None:
-    """The one that loses nodes; a bound that is lowered holds for the next reclaim, one that is shorter is shorter."""
+    """The one that loses nodes; a bound that is lowered holds for the next reclaim, one that is
+    shorter is shorter."""
     longer = replace(quiet, policy=replace(quiet.policy, max_grace=7200.0))
     people(tx)
     for number in range(4):

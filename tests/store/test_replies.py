@@ -1,4 +1,5 @@
-"""Answers by key, on both databases: two at once, one that fails, changes that are bound to what was seen."""
+"""Answers by key, on both databases: two at once, one that fails, changes that are bound to what
+was seen."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def counted(engine: Engine) -> Callable[[], int]:
     return lambda: in_transaction(engine, lambda tx: tx.scalar(select(t.groups.c.priority)) or 0)
 
 
-def test_of_two_at_once_the_second_waits_for_the_firsts_answer(engine: Engine, counted: Callable[[], int]) -> None:
+def test_of_two_at_once_the_second_waits_for_the_firsts_answer(
+    engine: Engine, counted: Callable[[], int]
+) -> None:
     begun, answers = threading.Event(), []
 
     def slow(tx: Tx) -> Any:
@@ -43,8 +46,12 @@ def test_of_two_at_once_the_second_waits_for_the_firsts_answer(engine: Engine, c
         second.join(0.3)  # it cannot end before this transaction has
         return value
 
-    second = threading.Thread(target=lambda: (begun.wait(60), answers.append(in_transaction(
-        engine, lambda tx: once(tx, flow=bump)))))
+    second = threading.Thread(
+        target=lambda: (
+            begun.wait(60),
+            answers.append(in_transaction(engine, lambda tx: once(tx, flow=bump))),
+        )
+    )
     second.start()
     first = in_transaction(engine, lambda tx: once(tx, flow=slow))
     second.join(60)
@@ -64,8 +71,13 @@ def test_what_failed_was_never_asked(engine: Engine, counted: Callable[[], int])
 
 def test_a_change_of_what_was_seen(engine: Engine, counted: Callable[[], int]) -> None:
     def change(tx: Tx) -> Any:
-        return flow.unchanged(tx, flow=bump, current=lambda tx: str(tx.scalar(select(t.groups.c.priority))),
-                              wanted={"0"}, now=5.0)
+        return flow.unchanged(
+            tx,
+            flow=bump,
+            current=lambda tx: str(tx.scalar(select(t.groups.c.priority))),
+            wanted={"0"},
+            now=5.0,
+        )
 
     results: list[Any] = []
 

@@ -22,28 +22,68 @@ pytestmark = pytest.mark.slow
 
 SIZE = Size(200, 30)
 BY = node_counts.AssignedBy(*assigned_by(SITE.policy, NOW))
-ROWS = {"live": vclusters.live_rows(), "pending": request_rows.pending_rows(),
-        "held": node_counts.held_rows(BY)}
+ROWS = {
+    "live": vclusters.live_rows(),
+    "pending": request_rows.pending_rows(),
+    "held": node_counts.held_rows(BY),
+}
 CHANGES: list[tuple[str, Any, dict[str, Any]]] = [
-    *(("live", t.vclusters, {column: value}) for column, value in {
-        "name": "another", "group_id": 7, "state": "draining", "creation_size": 99, "subnet": None,
-        "expires_at": NOW + 0.001, "drain_until": 5.0, "warned": 3600.0, "lease_time": 61.0}.items()),
-    *(("pending", t.node_requests, {column: value}) for column, value in {
-        "priority": 77, "submitted_at": 0.5, "may_wait": False, "may_spread": True, "reason": "another",
-        "state": "granted"}.items()),
-    *(("held", t.nodes, {column: value}) for column, value in {
-        "vcluster_id": 2, "type_id": 40, "block_id": None, "assigned_at": NOW - 1.0}.items()),
+    *(
+        ("live", t.vclusters, {column: value})
+        for column, value in {
+            "name": "another",
+            "group_id": 7,
+            "state": "draining",
+            "creation_size": 99,
+            "subnet": None,
+            "expires_at": NOW + 0.001,
+            "drain_until": 5.0,
+            "warned": 3600.0,
+            "lease_time": 61.0,
+        }.items()
+    ),
+    *(
+        ("pending", t.node_requests, {column: value})
+        for column, value in {
+            "priority": 77,
+            "submitted_at": 0.5,
+            "may_wait": False,
+            "may_spread": True,
+            "reason": "another",
+            "state": "granted",
+        }.items()
+    ),
+    *(
+        ("held", t.nodes, {column: value})
+        for column, value in {
+            "vcluster_id": 2,
+            "type_id": 40,
+            "block_id": None,
+            "assigned_at": NOW - 1.0,
+        }.items()
+    ),
 ]
 
 
 def one_of(tx: Tx, name: str) -> int:
     """A row that is in those of that name, and is not as any of the changes makes it."""
     tables: dict[str, Select[Any]] = {
-        "live": select(t.vclusters.c.id).where(t.vclusters.c.live_name.is_not(None), t.vclusters.c.group_id != 7),
-        "pending": select(t.node_requests.c.id).where(t.node_requests.c.state == "pending",
-                                                      t.node_requests.c.may_spread.is_(False)),
-        "held": select(t.nodes.c.id).where(t.nodes.c.vcluster_id > 2, t.nodes.c.assigned_at < NOW - 9e3,
-                                           t.nodes.c.type_id < 40)}
+        "live": (
+            select(t.vclusters.c.id).where(
+                t.vclusters.c.live_name.is_not(None), t.vclusters.c.group_id != 7
+            )
+        ),
+        "pending": (
+            select(t.node_requests.c.id).where(
+                t.node_requests.c.state == "pending", t.node_requests.c.may_spread.is_(False)
+            )
+        ),
+        "held": (
+            select(t.nodes.c.id).where(
+                t.nodes.c.vcluster_id > 2, t.nodes.c.assigned_at < NOW - 9e3, t.nodes.c.type_id < 40
+            )
+        ),
+    }
     found = tx.scalars(tables[name].limit(1)).one()
     assert isinstance(found, int)
     return found
@@ -85,8 +125,21 @@ def test_two_changes_do_not_hide_each_other(engine: Engine) -> None:
                 tx.execute(update(t.node_requests).where(r.id == number).values(reason=reason))
             return digest(tx, request_rows.pending_rows())
 
-        assert len({said("a", "b"), said("b", "a"), said("a", "a"), said("b", "b"), said("a,", "b"), said("a", ",b"),
-                    said("a'", "b"), said("NULL", "b")}) == 8
+        assert (
+            len(
+                {
+                    said("a", "b"),
+                    said("b", "a"),
+                    said("a", "a"),
+                    said("b", "b"),
+                    said("a,", "b"),
+                    said("a", ",b"),
+                    said("a'", "b"),
+                    said("NULL", "b"),
+                }
+            )
+            == 8
+        )
         live = digest(tx, vclusters.live_rows())
         tx.execute(update(t.vclusters).where(t.vclusters.c.id == 1).values(subnet=None))
         nothing = digest(tx, vclusters.live_rows())
@@ -96,8 +149,8 @@ def test_two_changes_do_not_hide_each_other(engine: Engine) -> None:
 
 
 def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
-    """One change after the other: with what was seen before it is the same as without; and if nothing has changed it is
-    the very same lists."""
+    """One change after the other: with what was seen before it is the same as without; and if
+    nothing has changed it is the very same lists."""
     fill(engine, SIZE)
     before = in_tx(engine, flow.look, SITE, NOW)
     for name, table, values in CHANGES:
@@ -109,20 +162,44 @@ def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
         assert after is not before, values
         assert bare(after) == bare(in_tx(engine, flow.look, SITE, NOW))
         before = after
-    read = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, month=0, now=NOW, before=before.scene)
-    same = read.live is before.scene.live, read.pending is before.scene.pending, read.held is before.scene.held
+    read = in_tx(
+        engine,
+        pass_rows.read,
+        BY,
+        many=False,
+        idle_since=NOW,
+        month=0,
+        now=NOW,
+        before=before.scene,
+    )
+    same = (
+        read.live is before.scene.live,
+        read.pending is before.scene.pending,
+        read.held is before.scene.held,
+    )
     assert same == (engine.dialect.name != "sqlite",) * 3
 
 
 def test_what_came_and_went_while_rows_were_read_is_not_taken_for_the_same(engine: Engine) -> None:
-    """The digest was taken, a request came and was read, it was withdrawn: the digest is as it was, the list is not."""
+    """The digest was taken, a request came and was read, it was withdrawn: the digest is as it was,
+    the list is not."""
     fill(engine, SIZE)
     before = in_tx(engine, flow.look, SITE, NOW, in_tx(engine, flow.look, SITE, NOW)).scene
     gone = before._replace(pending=[*before.pending, before.pending[0]._replace(id=1_000_000)])
     with engine.begin() as tx:
-        tx.execute(insert(t.node_requests).values(id=1_000_000, vcluster_id=1, kind="grow", state="withdrawn",
-                                                  priority=1, submitted_at=NOW))
-    read = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, month=0, now=NOW, before=gone)
+        tx.execute(
+            insert(t.node_requests).values(
+                id=1_000_000,
+                vcluster_id=1,
+                kind="grow",
+                state="withdrawn",
+                priority=1,
+                submitted_at=NOW,
+            )
+        )
+    read = in_tx(
+        engine, pass_rows.read, BY, many=False, idle_since=NOW, month=0, now=NOW, before=gone
+    )
     assert 1_000_000 not in {one.id for one in read.pending}
 
 
@@ -132,27 +209,46 @@ def test_every_few_minutes_all_is_read_whatever_digests_say(engine: Engine) -> N
     stale = before._replace(live=before.live[1:], pending=before.pending[1:], held=before.held[1:])
 
     def read(now: float) -> pass_rows.PassRows:
-        found: pass_rows.PassRows = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, month=0, now=now,
-                                   before=stale)
+        found: pass_rows.PassRows = in_tx(
+            engine, pass_rows.read, BY, many=False, idle_since=NOW, month=0, now=now, before=stale
+        )
         return found
 
-    assert (read(NOW).live == stale.live) is (engine.dialect.name != "sqlite"), "digests are believed"
+    assert (read(NOW).live == stale.live) is (engine.dialect.name != "sqlite"), (
+        "digests are believed"
+    )
     anew = read((NOW // pass_rows.ANEW + 1) * pass_rows.ANEW)
     assert (anew.live, anew.pending) == (before.live, before.pending)
     assert len(anew.held) == len(before.held)
 
 
 def test_rows_that_are_alike_do_not_cancel_each_other(engine: Engine) -> None:
-    """Two nodes of one vcluster, alike but for their state, leave their inertia at the same moment."""
+    """Two nodes of one vcluster, alike but for their state, leave their inertia at the same
+    moment."""
     fill(engine, SIZE)
-    n, site = t.nodes.c, replace(SITE, policy=replace(SITE.policy, inertia=300.0, inertia_by_priority={}))
+    n, site = (
+        t.nodes.c,
+        replace(SITE, policy=replace(SITE.policy, inertia=300.0, inertia_by_priority={})),
+    )
     with engine.begin() as tx:
         first, second = tx.scalars(select(n.id).where(n.vcluster_id == 1).order_by(n.id).limit(2))
-        alike = tx.execute(select(n.type_id, n.block_id, n.subnet).where(n.id == first)).one()._asdict()
-        tx.execute(update(t.nodes).where(n.vcluster_id == 1, n.id.not_in([first, second])).values(vcluster_id=2))
+        alike = (
+            tx.execute(select(n.type_id, n.block_id, n.subnet).where(n.id == first)).one()._asdict()
+        )
+        tx.execute(
+            update(t.nodes)
+            .where(n.vcluster_id == 1, n.id.not_in([first, second]))
+            .values(vcluster_id=2)
+        )
         for number, state in ((first, "active"), (second, "boot")):
-            tx.execute(update(t.nodes).where(n.id == number).values(**alike, state=state, assigned_at=NOW - 100))
-        tx.execute(update(t.nodes).where(n.id.not_in([first, second])).values(assigned_at=NOW - 9e3))
+            tx.execute(
+                update(t.nodes)
+                .where(n.id == number)
+                .values(**alike, state=state, assigned_at=NOW - 100)
+            )
+        tx.execute(
+            update(t.nodes).where(n.id.not_in([first, second])).values(assigned_at=NOW - 9e3)
+        )
     before: flow.Observed | None = None
     for _ in range(3):
         before = in_tx(engine, flow.look, site, NOW, before)
@@ -162,7 +258,9 @@ def test_rows_that_are_alike_do_not_cancel_each_other(engine: Engine) -> None:
     assert [one.mobile for one in after.scene.held if one.vcluster_id == 1] == [2]
 
 
-def test_a_digest_that_never_changes_is_caught(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_that_never_changes_is_caught(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pass_rows, "digest", lambda tx, query: (1, 1))
     with pytest.raises(AssertionError):
         test_what_is_seen_is_what_is_there(engine)

@@ -1,4 +1,5 @@
-"""Upgraded schema equals fresh schema; a server refuses another schema; backups come back whole and disbelieved."""
+"""Upgraded schema equals fresh schema; a server refuses another schema; backups come back whole and
+disbelieved."""
 
 from __future__ import annotations
 
@@ -41,7 +42,12 @@ def test_upgraded_schema_equals_fresh_schema(url: str) -> None:
     schema.upgrade(engine)  # again: harmless
     schema.check(engine)
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), t.metadata) == []
+        assert (
+            compare_metadata(
+                MigrationContext.configure(connection, opts={"compare_type": True}), t.metadata
+            )
+            == []
+        )
     engine.dispose()
 
 
@@ -53,10 +59,17 @@ def test_upgraded_tables_have_the_same_columns_and_keys(tmp_path: Path) -> None:
     def shape(engine: Engine) -> dict[str, object]:
         found = inspect(engine)
         # A column that a migration added stands last; nothing reads columns by their place.
-        return {table: (sorted((c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(table)),
-                        sorted(str(u["column_names"]) for u in found.get_unique_constraints(table)),
-                        sorted(str(i["column_names"]) for i in found.get_indexes(table)))
-                for table in found.get_table_names() if table != "alembic_version"}
+        return {
+            table: (
+                sorted(
+                    (c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(table)
+                ),
+                sorted(str(u["column_names"]) for u in found.get_unique_constraints(table)),
+                sorted(str(i["column_names"]) for i in found.get_indexes(table)),
+            )
+            for table in found.get_table_names()
+            if table != "alembic_version"
+        }
 
     assert shape(fresh) == shape(upgraded)
 
@@ -75,13 +88,33 @@ def upgraded(url: str) -> Engine:
     engine = connect(url)
     schema.upgrade(engine)
     with engine.begin() as tx:
-        for name, state, disk in (("a", NodeState.INACTIVE, Disk.CLEAN), ("b", NodeState.ACTIVE, Disk.DIRTY),
-                                  ("c", NodeState.OFF, Disk.CLEAN)):
-            nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:0{name}", now=1.0, cause="test", actor="test",
-                      state=state, disk=disk)
-        tx.execute(insert(t.boot_secrets).values(
-            id="x", mac="52:54:00:00:00:0a", kind="boot", address="10.77.1.1", salt=b"\0" * 16, stored_key=b"\1" * 32,
-            server_key=b"\2" * 32, expires_at=9e9))
+        for name, state, disk in (
+            ("a", NodeState.INACTIVE, Disk.CLEAN),
+            ("b", NodeState.ACTIVE, Disk.DIRTY),
+            ("c", NodeState.OFF, Disk.CLEAN),
+        ):
+            nodes.add(
+                tx,
+                name=name,
+                boot_mac=f"52:54:00:00:00:0{name}",
+                now=1.0,
+                cause="test",
+                actor="test",
+                state=state,
+                disk=disk,
+            )
+        tx.execute(
+            insert(t.boot_secrets).values(
+                id="x",
+                mac="52:54:00:00:00:0a",
+                kind="boot",
+                address="10.77.1.1",
+                salt=b"\0" * 16,
+                stored_key=b"\1" * 32,
+                server_key=b"\2" * 32,
+                expires_at=9e9,
+            )
+        )
     return engine
 
 
@@ -93,20 +126,29 @@ def test_after_a_restore_no_node_is_believed(upgraded: Engine, tmp_path: Path) -
     with upgraded.begin() as tx:
         found = {node.name: node for node in nodes.every(tx)}
         assert {node.disk for node in found.values()} == {Disk.DIRTY}
-        assert [found[name].state for name in "abc"] == [NodeState.TRAMPOLINE, NodeState.ACTIVE, NodeState.TRAMPOLINE]
+        assert [found[name].state for name in "abc"] == [
+            NodeState.TRAMPOLINE,
+            NodeState.ACTIVE,
+            NodeState.TRAMPOLINE,
+        ]
         assert found["a"].generation == 1
         assert found["a"].deadline is not None
         assert tx.scalar(select(t.boot_secrets.c.id)) is None
         assert nodes.history(tx, found["a"].id)[-1]["actor"] == "restore"
 
 
-def test_after_a_restore_people_sign_in_anew_and_links_are_worth_nothing(upgraded: Engine, tmp_path: Path) -> None:
-    """A link that was used since the backup, or a browser that was signed out, would be good again."""
+def test_after_a_restore_people_sign_in_anew_and_links_are_worth_nothing(
+    upgraded: Engine, tmp_path: Path
+) -> None:
+    """A link that was used since the backup, or a browser that was signed out, would be good
+    again."""
     rules = SignInRules()
     with upgraded.begin() as tx:
         ann = people.create(tx, "ann", now=1.0)
         invitations.renew(tx, digest="link", user="ann", rules=rules, who="user:root", now=1.0)
-        signin.begin(tx, user_id=ann.id, address="", browser="", cookie="cookie", rules=rules, now=1.0)
+        signin.begin(
+            tx, user_id=ann.id, address="", browser="", cookie="cookie", rules=rules, now=1.0
+        )
     backup.backup(upgraded, tmp_path / "b.gz")
     backup.restore(upgraded, tmp_path / "b.gz", 5.0, replace=True)
     with upgraded.begin() as tx:
@@ -124,34 +166,64 @@ def test_wishes_about_power_do_not_outlive_a_restore(upgraded: Engine, tmp_path:
     backup.restore(upgraded, tmp_path / "b.gz", 5.0, replace=True)
     with upgraded.begin() as tx:
         assert tx.execute(select(t.power_actions.c.done_at, t.power_actions.c.error)).one() == (
-            5.0, "dropped: restored from a backup")
+            5.0,
+            "dropped: restored from a backup",
+        )
 
 
-def test_after_a_restore_file_servers_are_asked_for_everything_anew(upgraded: Engine, tmp_path: Path) -> None:
+def test_after_a_restore_file_servers_are_asked_for_everything_anew(
+    upgraded: Engine, tmp_path: Path
+) -> None:
     """Their scripts refuse a change that is older than what they have carried out."""
     with upgraded.begin() as tx:
-        group = tx.execute(insert(t.groups).values(name="g", created_at=0.0)).inserted_primary_key[0]
+        group = tx.execute(insert(t.groups).values(name="g", created_at=0.0)).inserted_primary_key[
+            0
+        ]
         for number, sequence in ((1, 4), (2, 900)):
-            tx.execute(insert(t.volumes).values(
-                name=f"g/{number}", group_id=group, kind="data", fileserver="nas", path="/srv/x", export_id=number,
-                size=1, sequence=sequence, applied=sequence, next_at=0.0, created_at=0.0, claimed_by="s1",
-                claim_expires=9e9))
+            tx.execute(
+                insert(t.volumes).values(
+                    name=f"g/{number}",
+                    group_id=group,
+                    kind="data",
+                    fileserver="nas",
+                    path="/srv/x",
+                    export_id=number,
+                    size=1,
+                    sequence=sequence,
+                    applied=sequence,
+                    next_at=0.0,
+                    created_at=0.0,
+                    claimed_by="s1",
+                    claim_expires=9e9,
+                )
+            )
     backup.backup(upgraded, tmp_path / "b.gz")
     backup.restore(upgraded, tmp_path / "b.gz", 500.0, replace=True)
     with upgraded.begin() as tx:
         v = t.volumes.c
         assert tx.execute(select(v.sequence, v.applied, v.claimed_by).order_by(v.id)).all() == [
-            (500, 0, None), (901, 0, None)]
+            (500, 0, None),
+            (901, 0, None),
+        ]
 
 
-def test_a_backup_shows_one_moment(upgraded: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_shows_one_moment(
+    upgraded: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A machine that turns up while the first rows are being written is in none of the tables."""
     plain, late = backup._plain, ["d"]
 
     def meanwhile(table: Table, row: Any) -> dict[str, Any]:
         while late:
             with upgraded.begin() as tx:
-                nodes.add(tx, name=late.pop(), boot_mac="52:54:00:00:00:0d", now=3.0, cause="test", actor="test")
+                nodes.add(
+                    tx,
+                    name=late.pop(),
+                    boot_mac="52:54:00:00:00:0d",
+                    now=3.0,
+                    cause="test",
+                    actor="test",
+                )
         return plain(table, row)
 
     monkeypatch.setattr(backup, "_plain", meanwhile)
@@ -172,9 +244,18 @@ def test_database_and_backup_are_their_owners_alone(tmp_path: Path) -> None:
 
 
 def test_errors_do_not_show_what_was_written(upgraded: Engine) -> None:
-    """Keep values out of errors, which end in the log: with a verifier's key a false server could be set up."""
-    row = {"id": "x", "mac": "52:54:00:00:00:0a", "kind": "boot", "address": "10.77.1.1", "expires_at": 9e9,
-           "salt": b"", "stored_key": b"stored", "server_key": b"a server's key"}
+    """Keep values out of errors, which end in the log: with a verifier's key a false server could
+    be set up."""
+    row = {
+        "id": "x",
+        "mac": "52:54:00:00:00:0a",
+        "kind": "boot",
+        "address": "10.77.1.1",
+        "expires_at": 9e9,
+        "salt": b"",
+        "stored_key": b"stored",
+        "server_key": b"a server's key",
+    }
     with pytest.raises(IntegrityError) as caught, upgraded.begin() as tx:
         tx.execute(insert(t.boot_secrets).values(row))
     assert "server's key" not in str(caught.value)
@@ -185,8 +266,11 @@ def test_a_damaged_backup_changes_nothing(upgraded: Engine, tmp_path: Path, dama
     path = tmp_path / "b.gz"
     backup.backup(upgraded, path)
     lines = gzip.decompress(path.read_bytes()).splitlines()
-    broken = {"cut": gzip.compress(b"\n".join(lines[:-2])), "garbage": path.read_bytes()[:100],
-              "other": gzip.compress(b'{"cod": "backup", "schema": "0000"}\n')}[damage]
+    broken = {
+        "cut": gzip.compress(b"\n".join(lines[:-2])),
+        "garbage": path.read_bytes()[:100],
+        "other": gzip.compress(b'{"cod": "backup", "schema": "0000"}\n'),
+    }[damage]
     path.write_bytes(broken)
     with pytest.raises(backup.BadBackup):
         backup.restore(upgraded, path, 5.0, replace=True)

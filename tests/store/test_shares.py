@@ -1,4 +1,5 @@
-"""Groups' shares in the database: how they are set and shown, how usage fades, and what passes make of them."""
+"""Groups' shares in the database: how they are set and shown, how usage fades, and what passes make
+of them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 HOUR, DAY = 3600.0, 86400.0
 WEEK = 7 * DAY
 NOW = 1_000_000.0
-FAIR = replace(WORLD, policy=replace(WORLD.policy, fair_half_life=WEEK, inertia=5.0, reclaim_grace=20.0, age_step=1.0))
+FAIR = replace(
+    WORLD,
+    policy=replace(
+        WORLD.policy, fair_half_life=WEEK, inertia=5.0, reclaim_grace=20.0, age_step=1.0
+    ),
+)
 
 
 def group(tx: Tx, name: str, usage: float = 0.0, **columns: Any) -> None:
@@ -47,10 +53,24 @@ def test_usage_of_a_week_ago_is_half_of_it(tx: Tx) -> None:
     group(tx, "physics", 700)
     physics = groups.named(tx, "physics")
     node = add_node(tx, 1)
-    tx.execute(insert(t.vclusters).values(
-        id=1, name="v", live_name="v", group_id=physics.id, state="active", template_id=_template(tx), size=1,
-        creation_size=1, lease_time=1.0, created_at=0.0, attributes=""))
-    tx.execute(t.nodes.update().where(t.nodes.c.id == node.id).values(vcluster_id=1, state="active"))
+    tx.execute(
+        insert(t.vclusters).values(
+            id=1,
+            name="v",
+            live_name="v",
+            group_id=physics.id,
+            state="active",
+            template_id=_template(tx),
+            size=1,
+            creation_size=1,
+            lease_time=1.0,
+            created_at=0.0,
+            attributes="",
+        )
+    )
+    tx.execute(
+        t.nodes.update().where(t.nodes.c.id == node.id).values(vcluster_id=1, state="active")
+    )
     energy.note(tx, energy.Reading(None, NOW), FAIR.policy)
     later = NOW + WEEK
     read = energy.Reading(NOW, later)
@@ -59,7 +79,9 @@ def test_usage_of_a_week_ago_is_half_of_it(tx: Tx) -> None:
     counted = energy.count(tx, FAIR.energy, later + 60.0)
     assert counted is not None
     energy.note(tx, counted, FAIR.policy)
-    assert groups.named(tx, "physics").faded_usage == pytest.approx(350 * HOUR * 2 ** (-60 / WEEK) + 60.0)
+    assert groups.named(tx, "physics").faded_usage == pytest.approx(
+        350 * HOUR * 2 ** (-60 / WEEK) + 60.0
+    )
 
 
 def _template(tx: Tx) -> int:
@@ -71,7 +93,9 @@ def _template(tx: Tx) -> int:
 def test_usage_is_made_out_of_the_accounts_when_shares_are_switched_on(tx: Tx) -> None:
     physics = groups.add(tx, "physics", 0.0)
     day = int(NOW // DAY)
-    tx.execute(insert(t.energy_use).values(day=day - 7, group_id=physics.id, type_id=1, seconds=700 * HOUR))
+    tx.execute(
+        insert(t.energy_use).values(day=day - 7, group_id=physics.id, type_id=1, seconds=700 * HOUR)
+    )
     energy.note(tx, energy.Reading(None, day * DAY + DAY / 2), FAIR.policy)
     assert groups.named(tx, "physics").faded_usage == pytest.approx(350 * HOUR)
 
@@ -103,15 +127,26 @@ def test_settings_are_checked(tx: Tx) -> None:
     assert "has subgroups" in refused("physics", "parent", parent="biology")
     assert "no node type" in refused("physics", "type_limits", type_limits={"gpu": 1})
     [kind] = {row.name for row in tx.execute(t.node_types.select())}
-    changed = shares.change(tx, "physics", {"type_limits": {kind: 2}, "node_limit": 9}, site=FAIR, now=NOW).value
+    changed = shares.change(
+        tx, "physics", {"type_limits": {kind: 2}, "node_limit": 9}, site=FAIR, now=NOW
+    ).value
     assert (changed.node_limit, dict(changed.type_limits)) == (9, {kind: 2})
     group_flows.delete(tx, "physics")
     assert groups.named(tx, "theory").parent_id is None
 
 
 def create(tx: Tx, name: str, size: int, group_name: str, now: float) -> None:
-    vclusters.create(tx, name=name, size=size, template="debian", group=group_name, lease=1e6, spread=True, site=FAIR,
-                     now=now)
+    vclusters.create(
+        tx,
+        name=name,
+        size=size,
+        template="debian",
+        group=group_name,
+        lease=1e6,
+        spread=True,
+        site=FAIR,
+        now=now,
+    )
 
 
 def test_a_guarantee_takes_from_equals_and_leaves_them_theirs(tx: Tx) -> None:
@@ -148,7 +183,11 @@ def test_a_request_beyond_its_limit_waits_until_there_is_room(tx: Tx) -> None:
 def test_hours_of_a_month_end_growth_until_the_next(tx: Tx) -> None:
     furnish(tx, 2)
     physics = groups.add(tx, "physics", 0.0, hours_limit=10.0)
-    tx.execute(insert(t.energy_use).values(day=int(NOW // DAY), group_id=physics.id, type_id=1, seconds=11 * HOUR))
+    tx.execute(
+        insert(t.energy_use).values(
+            day=int(NOW // DAY), group_id=physics.id, type_id=1, seconds=11 * HOUR
+        )
+    )
     create(tx, "one", 1, "physics", NOW)
     run_pass(tx, FAIR, NOW)
     (waits,) = requests.every(tx, states=["pending"])
@@ -158,7 +197,9 @@ def test_hours_of_a_month_end_growth_until_the_next(tx: Tx) -> None:
 
 
 def _held(tx: Tx) -> dict[str, int]:
-    return {one.group: one.held for one in shares.every(tx, site=FAIR, now=NOW) if one.group != "site"}
+    return {
+        one.group: one.held for one in shares.every(tx, site=FAIR, now=NOW) if one.group != "site"
+    }
 
 
 def test_the_sites_longest_lease_bounds_groups_without_one(tx: Tx) -> None:
@@ -166,26 +207,43 @@ def test_the_sites_longest_lease_bounds_groups_without_one(tx: Tx) -> None:
     groups.add(tx, "physics", 0.0)
     bounded = replace(FAIR, policy=replace(FAIR.policy, max_lease=DAY))
     with pytest.raises(Refused, match="at most, with all extensions"):
-        vclusters.create(tx, name="one", size=1, template="debian", group="physics", lease=2 * DAY, site=bounded,
-                         now=NOW)
-    vclusters.create(tx, name="one", size=1, template="debian", group="physics", lease=DAY, site=bounded, now=NOW)
+        vclusters.create(
+            tx,
+            name="one",
+            size=1,
+            template="debian",
+            group="physics",
+            lease=2 * DAY,
+            site=bounded,
+            now=NOW,
+        )
+    vclusters.create(
+        tx, name="one", size=1, template="debian", group="physics", lease=DAY, site=bounded, now=NOW
+    )
     now = rest(tx, bounded, NOW, step=10.0)
     with pytest.raises(Refused):
         vclusters.extend(tx, name="one", lease=DAY, site=bounded, now=now + HOUR)
 
 
 def test_a_pass_is_due_when_a_month_ends_that_a_group_waits_for(tx: Tx) -> None:
-    """The pass that found nothing to do need not be made again before: its request could wait for ever."""
+    """The pass that found nothing to do need not be made again before: its request could wait for
+    ever."""
     furnish(tx, 2)
     physics = groups.add(tx, "physics", 0.0, hours_limit=10.0)
-    tx.execute(insert(t.energy_use).values(day=int(NOW // DAY), group_id=physics.id, type_id=1, seconds=11 * HOUR))
+    tx.execute(
+        insert(t.energy_use).values(
+            day=int(NOW // DAY), group_id=physics.id, type_id=1, seconds=11 * HOUR
+        )
+    )
     create(tx, "one", 1, "physics", NOW)
     run_pass(tx, FAIR, NOW)
     february = 31 * DAY  # NOW is in January 1970
     before = february - 1
     seen = plan.snapshot(tx, FAIR, before)
     assert plan.due(seen, FAIR, before) == february
-    assert not plan.still(seen, FAIR, before).lasts(plan.snapshot(tx, FAIR, february), FAIR, february)
+    assert not plan.still(seen, FAIR, before).lasts(
+        plan.snapshot(tx, FAIR, february), FAIR, february
+    )
 
 
 def test_administrators_machines_take_no_share_of_the_groups(tx: Tx) -> None:
@@ -193,7 +251,9 @@ def test_administrators_machines_take_no_share_of_the_groups(tx: Tx) -> None:
     groups.ensure(tx, groups.SITE, 0.0)
     group(tx, "a")
     group(tx, "b")
-    found = {one.group: (one.share, one.share_nodes) for one in shares.every(tx, site=FAIR, now=NOW)}
+    found = {
+        one.group: (one.share, one.share_nodes) for one in shares.every(tx, site=FAIR, now=NOW)
+    }
     assert found["a"] == found["b"] == (0.5, 2)
 
 

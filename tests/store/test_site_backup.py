@@ -1,4 +1,5 @@
-"""A whole site backed up, destroyed and restored: people, nodes, keys, certificates and images are as they were."""
+"""A whole site backed up, destroyed and restored: people, nodes, keys, certificates and images are
+as they were."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class Founded:
         self.password.write_text("secret\n")
         self.password.chmod(0o600)
         init.write_site_file(self.file, folder, {})
-        account = f'\n[[account]]\nname = "rack1"\nuser = "cod"\npassword_file = "{self.password}"\n'
+        account = (
+            f'\n[[account]]\nname = "rack1"\nuser = "cod"\npassword_file = "{self.password}"\n'
+        )
         text = self.file.read_text().replace('# database = ""', f'database = "{database}"')
         self.file.write_text(text + account)
         init.found(folder, self.file, {}, NOW)
@@ -55,8 +58,15 @@ class Founded:
         self.engine: Engine = connect(self.settings.database)
         with self.engine.begin() as tx:
             people.create(tx, "ann", now=NOW)
-            nodes.add(tx, name="n1", boot_mac="52:54:00:00:00:01", now=NOW, cause="test", actor="test",
-                      state=NodeState.ACTIVE)
+            nodes.add(
+                tx,
+                name="n1",
+                boot_mac="52:54:00:00:00:01",
+                now=NOW,
+                cause="test",
+                actor="test",
+                state=NodeState.ACTIVE,
+            )
         self.digest = self.add("red", b"red" * 100_000)
 
     def add(self, name: str, content: bytes) -> str:
@@ -79,16 +89,28 @@ class Founded:
         """Whatever has to be as it was after a restore."""
         engine = connect(self.settings.database)
         with engine.connect() as tx:
-            kept = {"nodes": [(node.name, node.boot_mac, node.state) for node in nodes.every(tx)],
-                    "people": tx.scalars(select(t.users.c.name)).all(),
-                    "images": [(image.name, image.digest) for image in image_flows.images.every(tx)]}
+            kept = {
+                "nodes": [(node.name, node.boot_mac, node.state) for node in nodes.every(tx)],
+                "people": tx.scalars(select(t.users.c.name)).all(),
+                "images": [(image.name, image.digest) for image in image_flows.images.every(tx)],
+            }
         engine.dispose()
         data = self.settings.data
-        held = {str(path.relative_to(data)): path.read_bytes()
-                for folder in ("boot", "ca", "web", "images") for path in sorted((data / folder).rglob("*"))
-                if path.is_file()}
-        return kept | held | {"key": secretfile.key(self.settings.webhook_key), "password": self.password.read_text(),
-                              "site": self.file.read_text()}
+        held = {
+            str(path.relative_to(data)): path.read_bytes()
+            for folder in ("boot", "ca", "web", "images")
+            for path in sorted((data / folder).rglob("*"))
+            if path.is_file()
+        }
+        return (
+            kept
+            | held
+            | {
+                "key": secretfile.key(self.settings.webhook_key),
+                "password": self.password.read_text(),
+                "site": self.file.read_text(),
+            }
+        )
 
     def destroy(self) -> None:
         """Leave what a new server has: no data folder, no site file, an empty database."""
@@ -137,21 +159,33 @@ def test_a_destroyed_site_is_restored_as_it_was(there: Founded, tmp_path: Path) 
     restored = run(there, "restore", str(backups))
     assert restored.exit_code == 0, restored.output
     assert there.facts() == before
-    modes = {path: path.stat().st_mode & 0o077 for path in (there.file, there.password, *there.settings.data.rglob("*"))
-             if path.is_file()}
+    modes = {
+        path: path.stat().st_mode & 0o077
+        for path in (there.file, there.password, *there.settings.data.rglob("*"))
+        if path.is_file()
+    }
     assert set(modes.values()) == {0}
     assert not there.settings.consoles.exists()
-    Ca(there.settings.authority, "site").vcm("web", site_backup.datetime.now(site_backup.UTC))  # it signs again
+    # it signs again
+    Ca(there.settings.authority, "site").vcm("web", site_backup.datetime.now(site_backup.UTC))
 
 
 def test_a_restored_site_boots_its_nodes(small: Founded, tmp_path: Path) -> None:
-    """A node in use boots from its disk; a free one loads the trampoline, where it reports and is wiped."""
+    """A node in use boots from its disk; a free one loads the trampoline, where it reports and is
+    wiped."""
     small.empty()
     site = load.load(small.file)[0]
     with small.engine.begin() as tx:
         held_node(tx, site, state="active")
-        nodes.add(tx, name="n2", boot_mac="52:54:00:00:00:02", now=NOW, cause="test", actor="test",
-                  state=NodeState.INACTIVE)
+        nodes.add(
+            tx,
+            name="n2",
+            boot_mac="52:54:00:00:00:02",
+            now=NOW,
+            cause="test",
+            actor="test",
+            state=NodeState.INACTIVE,
+        )
     assert run(small, "backup", str(tmp_path / "backups")).exit_code == 0
     small.destroy()
     assert run(small, "restore", str(tmp_path / "backups")).exit_code == 0
@@ -177,7 +211,9 @@ def test_the_next_backup_copies_what_is_new_and_old_sets_go(small: Founded, tmp_
     assert third.set.images == (blue,)
     assert [each.name for each in site_backup.sets(backups)] == [third.set.name]
     assert image_store.digests(backups / "images") == {blue}
-    assert {path.name for path in (backups / "files").iterdir()} == {each.sha256 for each in third.set.files}
+    assert {path.name for path in (backups / "files").iterdir()} == {
+        each.sha256 for each in third.set.files
+    }
     assert site_backup.check(backups, third.set) == []
 
 
@@ -217,8 +253,12 @@ def test_a_damaged_backup_restores_nothing(small: Founded, tmp_path: Path, part:
     backups = tmp_path / "backups"
     made = site_backup.backup(small.file, backups, NOW).set
     image = backups / "images" / small.digest
-    path = {"database": backups / "sets" / made.name / "database.gz",
-            "file": backups / "files" / made.files[0].sha256, "image": image / "data.zst", "lost image": image}[part]
+    path = {
+        "database": backups / "sets" / made.name / "database.gz",
+        "file": backups / "files" / made.files[0].sha256,
+        "image": image / "data.zst",
+        "lost image": image,
+    }[part]
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -244,7 +284,9 @@ def test_a_site_that_runs_is_not_restored_over(small: Founded, tmp_path: Path) -
 
 
 def test_an_image_that_is_deleted_meanwhile_is_in_no_set(
-    small: Founded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    small: Founded,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The rows of a set name no image that the set does not hold."""
     plain, calls = site_backup._copied, []
@@ -263,7 +305,9 @@ def test_an_image_that_is_deleted_meanwhile_is_in_no_set(
     assert (done.set.images, done.set.missing, done.notes) == ((), (), [])
 
 
-def test_what_the_site_has_lost_is_said_and_the_rest_is_saved(small: Founded, tmp_path: Path) -> None:
+def test_what_the_site_has_lost_is_said_and_the_rest_is_saved(
+    small: Founded, tmp_path: Path
+) -> None:
     data = small.settings.images / small.digest / "data.zst"
     content = bytearray(data.read_bytes())
     content[10] ^= 1
@@ -277,29 +321,46 @@ def test_what_the_site_has_lost_is_said_and_the_rest_is_saved(small: Founded, tm
     assert "is not in the backup: the site had lost it" in restored.stderr
 
 
-def test_only_an_empty_folder_or_the_sites_own_backups_are_written_to(small: Founded, tmp_path: Path) -> None:
+def test_only_an_empty_folder_or_the_sites_own_backups_are_written_to(
+    small: Founded, tmp_path: Path
+) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/letter").write_text("mine")
-    assert "is not empty and holds no backups" in run(small, "backup", str(tmp_path / "home")).stderr
+    assert (
+        "is not empty and holds no backups" in run(small, "backup", str(tmp_path / "home")).stderr
+    )
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter"]
     assert "holds no complete backup" in run(small, "restore", str(tmp_path / "home")).stderr
     assert run(small, "backup", str(tmp_path / "backups")).exit_code == 0
     small.file.write_text(small.file.read_text().replace('# name = "site"', 'name = "other"'))
-    assert "holds backups of the site 'site', not of 'other'" in run(
-        small, "backup", str(tmp_path / "backups")).stderr
-    assert "has no set '1999'; it has 20" in run(small, "restore", str(tmp_path / "backups"), "--set", "1999").stderr
+    assert (
+        "holds backups of the site 'site', not of 'other'"
+        in run(small, "backup", str(tmp_path / "backups")).stderr
+    )
+    assert (
+        "has no set '1999'; it has 20"
+        in run(small, "restore", str(tmp_path / "backups"), "--set", "1999").stderr
+    )
 
 
-def test_a_folder_in_the_data_folder_would_be_backed_up_itself(small: Founded, tmp_path: Path) -> None:
+def test_a_folder_in_the_data_folder_would_be_backed_up_itself(
+    small: Founded, tmp_path: Path
+) -> None:
     (tmp_path / "link").symlink_to(small.settings.data)
-    for folder in (small.settings.data / "backups", small.settings.data / "cache/backups", tmp_path / "link/backups"):
+    for folder in (
+        small.settings.data / "backups",
+        small.settings.data / "cache/backups",
+        tmp_path / "link/backups",
+    ):
         done = run(small, "backup", str(folder))
         assert done.exit_code == 1
         assert f"{folder} is in the data folder" in done.stderr
         assert not folder.exists()
 
 
-def test_a_backup_that_is_killed_is_no_set_and_the_next_one_goes_on(small: Founded, tmp_path: Path) -> None:
+def test_a_backup_that_is_killed_is_no_set_and_the_next_one_goes_on(
+    small: Founded, tmp_path: Path
+) -> None:
     backups = tmp_path / "backups"
     first = site_backup.backup(small.file, backups, NOW).set
     (backups / "sets/.new-dead").mkdir()

@@ -1,4 +1,5 @@
-"""Images and templates in the database: who is taken in next, what may be deleted, how revisions are found."""
+"""Images and templates in the database: who is taken in next, what may be deleted, how revisions
+are found."""
 
 from __future__ import annotations
 
@@ -36,9 +37,19 @@ def template_row(tx: Tx, document: str = DOCUMENT, now: float = 200.0) -> Templa
 def holder(tx: Tx, template: Template, state: str = VclusterState.ACTIVE) -> None:
     group = tx.execute(insert(t.groups).values(name="g", created_at=0.0)).inserted_primary_key
     assert group
-    tx.execute(insert(t.vclusters).values(
-        name="v", live_name="v", group_id=group[0], state=state, template_id=template.id, size=1, creation_size=1,
-        lease_time=1.0, created_at=0.0))
+    tx.execute(
+        insert(t.vclusters).values(
+            name="v",
+            live_name="v",
+            group_id=group[0],
+            state=state,
+            template_id=template.id,
+            size=1,
+            creation_size=1,
+            lease_time=1.0,
+            created_at=0.0,
+        )
+    )
 
 
 # ---------------------------------------------------------------- images
@@ -51,7 +62,12 @@ def test_an_image_s_life(tx: Tx) -> None:
     images.finish(tx, image_id=image.id, ingested=MADE)
     images.finish(tx, image_id=image.id, ingested=MADE)  # the commit's outcome was unknown
     done = images.show(tx, name="debian")
-    assert (done.state, done.source, done.digest, done.used) == ("ready", "", MADE.digest, MADE.used)
+    assert (done.state, done.source, done.digest, done.used) == (
+        "ready",
+        "",
+        MADE.digest,
+        MADE.used,
+    )
     assert images.take(tx, owner="a", now=102.0) is None
     assert [one.name for one in images.every(tx)] == ["debian"]
 
@@ -156,7 +172,8 @@ def test_a_template_of_another_group_is_not_changed(tx: Tx) -> None:
     group = tx.execute(insert(t.groups).values(name="g", created_at=0.0)).inserted_primary_key
     assert group
     template_row(tx)
-    own = templates.add(tx, document=DOCUMENT, group="g", now=1.0)  # nor learnt of by repeating what it says
+    # nor learnt of by repeating what it says
+    own = templates.add(tx, document=DOCUMENT, group="g", now=1.0)
     assert (own.name, own.revision) == ("g/web", 1)
     assert [row.name for row in templates.every(tx, name="web")] == ["web"]
 
@@ -176,7 +193,9 @@ def test_retiring(tx: Tx) -> None:
     assert template_row(tx).revision == 3
 
 
-@pytest.mark.parametrize("state", [VclusterState.PENDING, VclusterState.ACTIVE, VclusterState.ENDED])
+@pytest.mark.parametrize(
+    "state", [VclusterState.PENDING, VclusterState.ACTIVE, VclusterState.ENDED]
+)
 def test_a_template_in_use_is_not_retired(tx: Tx, state: str) -> None:
     ready(tx)
     holder(tx, template_row(tx), state)

@@ -1,4 +1,5 @@
-"""Switch ports in the database: where NICs are plugged in, which VLAN is wanted, and whether it was read back."""
+"""Switch ports in the database: where NICs are plugged in, which VLAN is wanted, and whether it was
+read back."""
 
 from __future__ import annotations
 
@@ -13,18 +14,34 @@ from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes
 from cod.store.nodes import switch_ports as store
 
-LEAF = Switch("leaf", "ovs", "unix:/run/ovs/db.sock", known_as=("leaf.rack*", "44:4c:a8:*"),
-              ports=((r"Gi(\d.*)", r"GigabitEthernet\1"),), provisioning_vlan=10)
+LEAF = Switch(
+    "leaf",
+    "ovs",
+    "unix:/run/ovs/db.sock",
+    known_as=("leaf.rack*", "44:4c:a8:*"),
+    ports=((r"Gi(\d.*)", r"GigabitEthernet\1"),),
+    provisioning_vlan=10,
+)
 SPINE = Switch("spine", "ovs", "unix:/run/ovs/db.sock")
 
 
 def machine(tx: Tx, name: str = "n1", **columns: Any) -> Node:
-    return nodes.add(tx, name=name, boot_mac=f"52:54:00:00:00:{name[1:].zfill(2)}", now=0.0, cause="seen", actor="dhcp",
-                     **columns)
+    return nodes.add(
+        tx,
+        name=name,
+        boot_mac=f"52:54:00:00:00:{name[1:].zfill(2)}",
+        now=0.0,
+        cause="seen",
+        actor="dhcp",
+        **columns,
+    )
 
 
 def report(node: Node, switch: str, port: str) -> str:
-    return f'<node><nic mac="{node.boot_mac}"><neighbour switch="{switch}" port="{port}"/></nic></node>'
+    return (
+        f'<node><nic mac="{node.boot_mac}"><neighbour switch="{switch}"'
+        f' port="{port}"/></nic></node>'
+    )
 
 
 def sight(tx: Tx, node: Node, switch: str, port: str, now: float = 0.0) -> None:
@@ -52,20 +69,34 @@ def test_what_lldp_calls_switch_and_port_is_found_in_the_site_file() -> None:
 
 def test_a_failed_change_is_tried_again_at_longer_pauses_until_its_time_is_spent() -> None:
     assert [retry_after(n, 0.0) for n in (1, 2, 3, 6, 50)] == [
-        FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
+        FIRST_PAUSE,
+        2 * FIRST_PAUSE,
+        4 * FIRST_PAUSE,
+        LONGEST_PAUSE,
+        LONGEST_PAUSE,
+    ]
     assert retry_after(9, BUDGET - 1.0) is None
 
 
-def test_a_report_says_where_a_nic_is_plugged_in_and_a_site_without_switches_keeps_nothing(tx: Tx) -> None:
+def test_a_report_says_where_a_nic_is_plugged_in_and_a_site_without_switches_keeps_nothing(
+    tx: Tx,
+) -> None:
     node = machine(tx)
     switch_ports.sighted(tx, node, report(node, "leaf", "p1"), [node.boot_mac], (), 0.0)
     assert store.listed(tx) == []
     sight(tx, node, "leaf", "Gi1/0/7", 5.0)
     (view,) = store.listed(tx)
-    assert (view.node, view.port.switch, view.port.port, view.port.mac, view.port.source, view.port.seen_at) == (
-        "n1", "leaf", "GigabitEthernet1/0/7", node.boot_mac, "lldp", 5.0)
+    assert (
+        view.node,
+        view.port.switch,
+        view.port.port,
+        view.port.mac,
+        view.port.source,
+        view.port.seen_at,
+    ) == ("n1", "leaf", "GigabitEthernet1/0/7", node.boot_mac, "lldp", 5.0)
     assert switch_ports.arrived(tx, node), "COD has never changed it"
-    switch_ports.sighted(tx, node, "<node/>", ["52:54:00:00:00:99"], (LEAF,), 6.0)  # its NIC was replaced
+    # its NIC was replaced
+    switch_ports.sighted(tx, node, "<node/>", ["52:54:00:00:00:99"], (LEAF,), 6.0)
     assert port_of(tx, "leaf", "GigabitEthernet1/0/7").mac is None
 
 
@@ -78,7 +109,9 @@ def port_of(tx: Tx, switch: str, name: str) -> SwitchPort:
 def test_a_wish_counts_until_it_is_read_back_and_the_newest_has_the_last_word(tx: Tx) -> None:
     node = machine(tx)
     sight(tx, node, "leaf", "p1")
-    assert switch_ports.want(tx, node, None, 1.0) == (), "it is there already, and was never changed"
+    assert switch_ports.want(tx, node, None, 1.0) == (), (
+        "it is there already, and was never changed"
+    )
     assert switch_ports.want(tx, node, 20, 2.0) == (switch_ports.WAKE,)
     assert switch_ports.want(tx, node, 20, 3.0) == ()
     assert not switch_ports.arrived(tx, node)
@@ -95,7 +128,9 @@ def test_a_wish_that_was_given_up_is_made_anew(tx: Tx) -> None:
     node = machine(tx)
     sight(tx, node, "leaf", "p1")
     switch_ports.want(tx, node, 20, 1.0)
-    store.outcome(tx, port(tx, node), given_up=True, reason="the switch has no port p1", next_at=None)
+    store.outcome(
+        tx, port(tx, node), given_up=True, reason="the switch has no port p1", next_at=None
+    )
     assert switch_ports.given_up(tx, node)
     assert switch_ports.trouble(tx, node) == "the switch has no port p1"
     assert switch_ports.want(tx, node, 20, 2.0) == (switch_ports.WAKE,)
@@ -107,7 +142,9 @@ def test_a_node_whose_port_is_not_known_can_be_in_no_isolated_network(tx: Tx) ->
     node = machine(tx)
     assert switch_ports.arrived(tx, node)
     assert switch_ports.want(tx, node, None, 0.0) == ()
-    with pytest.raises(Refused, match="n1: the switch port of its boot NIC 52:54:00:00:00:01 is not known"):
+    with pytest.raises(
+        Refused, match="n1: the switch port of its boot NIC 52:54:00:00:00:01 is not known"
+    ):
         switch_ports.want(tx, node, 20, 0.0)
 
 
@@ -131,10 +168,14 @@ def test_a_port_in_an_isolated_network_is_not_taken_over_by_hearsay(tx: Tx) -> N
     assert port(tx, held).port == "p1"
     assert store.of_mac(tx, other.boot_mac) is None
     (conflict,) = conflicts.every(tx)
-    assert conflict["about"].startswith("n2 says that its NIC is on port p1 of switch leaf, where 52:54:00:00:00:01 is")
+    assert conflict["about"].startswith(
+        "n2 says that its NIC is on port p1 of switch leaf, where 52:54:00:00:00:01 is"
+    )
     switch_ports.want(tx, held, None, 4.0)
     sight(tx, other, "leaf", "p1", 5.0)
-    assert store.of_mac(tx, held.boot_mac) is None, "cables of two nodes that nobody isolated were changed"
+    assert store.of_mac(tx, held.boot_mac) is None, (
+        "cables of two nodes that nobody isolated were changed"
+    )
     assert port(tx, other).port == "p1"
 
 
@@ -161,7 +202,13 @@ def test_ports_outlive_their_nodes_and_go_back_to_provisioning(tx: Tx) -> None:
     switch_ports.want(tx, other, 20, 1.0)
     nodes.forget(tx, [other.id])
     left = port_of(tx, "leaf", "p3")
-    assert (left.node_id, left.mac, left.wanted_vlan, left.seq, left.pending) == (None, None, None, 2, True)
+    assert (left.node_id, left.mac, left.wanted_vlan, left.seq, left.pending) == (
+        None,
+        None,
+        None,
+        2,
+        True,
+    )
 
 
 def test_ports_are_counted_by_switch(tx: Tx) -> None:

@@ -1,4 +1,5 @@
-"""Every event that groups and administrators are to hear of is told, to those whom it concerns, once."""
+"""Every event that groups and administrators are to hear of is told, to those whom it concerns,
+once."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ pytestmark = pytest.mark.slow
 
 def told(tx: Tx, since: int = 0) -> list[tuple[str, str | None, str | None]]:
     """(kind, group, vcluster) of the notices after that one, oldest first."""
-    return [(view.notice.kind, view.group, view.vcluster) for view in notices.every(tx, after=since)]
+    return [
+        (view.notice.kind, view.group, view.vcluster) for view in notices.every(tx, after=since)
+    ]
 
 
 def kinds(tx: Tx, since: int = 0) -> list[str]:
@@ -37,14 +40,20 @@ def kinds(tx: Tx, since: int = 0) -> list[str]:
 
 
 def create(tx: Tx, site: Site, size: int = 2, now: float = 1.0, **rest: Any) -> None:
-    owner_flows.create(tx, name="web", size=size, template="debian", group="site", site=site, now=now, **rest)
+    owner_flows.create(
+        tx, name="web", size=size, template="debian", group="site", site=site, now=now, **rest
+    )
 
 
 @pytest.fixture
 def warning(site: Site) -> Site:
     """Leases of 100 s, warned of 40 and 10 s before, 20 s of grace."""
-    return replace(site, policy=replace(
-        site.policy, default_lease=100.0, lease_warnings=(40.0, 10.0), drain_grace=20.0))
+    return replace(
+        site,
+        policy=replace(
+            site.policy, default_lease=100.0, lease_warnings=(40.0, 10.0), drain_grace=20.0
+        ),
+    )
 
 
 def test_a_leases_whole_story(tx: Tx, warning: Site) -> None:
@@ -58,8 +67,15 @@ def test_a_leases_whole_story(tx: Tx, warning: Site) -> None:
     owner_flows.extend(tx, name="web", lease=100.0, site=warning, now=10.0)
     story.append("lease-extended")
     assert kinds(tx) == story
-    for now, kind in ((71.0, "lease-warning"), (85.0, None), (101.0, "lease-warning"), (111.0, "lease-ended"),
-                      (120.0, None), (132.0, "drained"), (140.0, None)):
+    for now, kind in (
+        (71.0, "lease-warning"),
+        (85.0, None),
+        (101.0, "lease-warning"),
+        (111.0, "lease-ended"),
+        (120.0, None),
+        (132.0, "drained"),
+        (140.0, None),
+    ):
         for again in (0.0, 0.5):
             run_pass(tx, warning, now + again)
         story += [kind] if kind else []
@@ -115,9 +131,13 @@ def held(tx: Tx, site: Site) -> Any:
 
 
 def test_a_node_that_uses_up_its_retries(tx: Tx, site: Site) -> None:
-    """Tell the holder that the node is lost, and administrators that it needs them; tell nobody of a retry."""
+    """Tell the holder that the node is lost, and administrators that it needs them; tell nobody of
+    a retry."""
     node, since = held(tx, site), notices.newest(tx)
-    for attempts, expected in ((0, []), (99, [("quarantined", None, None), ("node-lost", "site", "web")])):
+    for attempts, expected in (
+        (0, []),
+        (99, [("quarantined", None, None), ("node-lost", "site", "web")]),
+    ):
         node = nodes.change(tx, node, attempts=attempts)
         step = lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, "no sign of progress", site.policy)
         node = transitions.apply(tx, node, step, now=3.0, actor="deadline", policy=site.policy)
@@ -159,7 +179,9 @@ def test_nodes_that_are_not_wanted_any_more(tx: Tx, quiet: Site) -> None:
     assert "1 node of vcluster loser" in notices.every(tx, after=since)[0].notice.about
 
 
-def test_nothing_is_said_of_reclaims_that_were_answered_or_whose_vcluster_ends(tx: Tx, quiet: Site) -> None:
+def test_nothing_is_said_of_reclaims_that_were_answered_or_whose_vcluster_ends(
+    tx: Tx, quiet: Site
+) -> None:
     one = contended(tx, quiet)
     answer(tx, quiet, one.id, "node2", "node3")
     owner_flows.delete(tx, name="winner", site=quiet, now=106.0, actor=OWNER)

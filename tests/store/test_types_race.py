@@ -14,7 +14,8 @@ from cod.store.nodes import types
 
 @pytest.mark.mariadb
 def test_equal_machines_that_report_at_once_make_one_type(mariadb_engine: Engine) -> None:
-    """Both look before either has written: the second finds out by the unique key, and takes what is there."""
+    """Both look before either has written: the second finds out by the unique key, and takes what
+    is there."""
     both_looked = threading.Barrier(2, timeout=60)
     waited: set[int] = set()
 
@@ -26,8 +27,12 @@ def test_equal_machines_that_report_at_once_make_one_type(mariadb_engine: Engine
             both_looked.wait()
 
     made: list[int] = []
-    threads = [threading.Thread(target=lambda: made.append(in_transaction(mariadb_engine, types.of, "<node/>", 1.0).id))
-               for _ in range(2)]
+    threads = [
+        threading.Thread(
+            target=lambda: made.append(in_transaction(mariadb_engine, types.of, "<node/>", 1.0).id)
+        )
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,5 @@
-"""Uploads in the database: who may begin one, how it grows, that it becomes an image whole or not at all."""
+"""Uploads in the database: who may begin one, how it grows, that it becomes an image whole or not
+at all."""
 
 from __future__ import annotations
 
@@ -35,8 +36,16 @@ def begun(tx: Tx, name: str = "debian", number: int = 1, **more: Any) -> Upload:
 
 
 def completed(tx: Tx, upload: Upload, sha256: str = SHA) -> Any:
-    return uploads.complete(tx, upload_id=upload.id, name=upload.name, source=f"/in/{upload.id}", sha256=sha256,
-                            format="raw", size=1000, now=NOW)
+    return uploads.complete(
+        tx,
+        upload_id=upload.id,
+        name=upload.name,
+        source=f"/in/{upload.id}",
+        sha256=sha256,
+        format="raw",
+        size=1000,
+        now=NOW,
+    )
 
 
 def refusal(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Refused:
@@ -50,7 +59,9 @@ def refusal(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Refused:
 
 def test_an_upload_is_promised(tx: Tx) -> None:
     upload = begun(tx, sha256=SHA, plain=True)
-    assert upload == Upload(f"{1:032x}", "debian", None, 1000, 0, "", SHA, True, False, "user:ann", NOW, 1100.0, "site")
+    assert upload == Upload(
+        f"{1:032x}", "debian", None, 1000, 0, "", SHA, True, False, "user:ann", NOW, 1100.0, "site"
+    )
     assert begun(tx) == upload  # the first commit's outcome was unknown
     assert uploads.every(tx) == [upload]
     assert images.every(tx) == []
@@ -69,8 +80,10 @@ def test_an_empty_file_is_refused(tx: Tx) -> None:
 def test_a_name_belongs_to_who_asks_first(tx: Tx) -> None:
     begun(tx)
     groups.create(tx, "physics", now=NOW)
-    assert refusal(begun, tx, number=2).sentence == (
-        f"an upload of 'debian' is under way already: go on with {1:032x}, or delete it")
+    assert (
+        refusal(begun, tx, number=2).sentence
+        == f"an upload of 'debian' is under way already: go on with {1:032x}, or delete it"
+    )
     assert begun(tx, number=3, group="physics").name == "physics/debian"
     assert refusal(images.add, tx, name="debian", source="/x", now=NOW).code == "conflict"
     images.add(tx, name="fedora", source="/x", now=NOW)
@@ -103,9 +116,13 @@ def test_a_quota_counts_images_and_open_uploads(tx: Tx) -> None:
     groups.create(tx, "chemistry", image_quota=0, now=NOW)
     assert refusal(begun, tx, group="chemistry", size=1).code == "quota"
     first = begun(tx, "one", 1, group="physics", size=1200)
-    assert "may have 2000 bytes and have 1200" in refusal(begun, tx, "two", 2, group="physics", size=801).sentence
+    assert (
+        "may have 2000 bytes and have 1200"
+        in refusal(begun, tx, "two", 2, group="physics", size=801).sentence
+    )
     image = completed(tx, first).value
-    assert refusal(begun, tx, "two", 2, group="physics", size=801).code == "quota"  # nothing is gained by haste
+    # nothing is gained by haste
+    assert refusal(begun, tx, "two", 2, group="physics", size=801).code == "quota"
     images.finish(tx, image_id=image.id, ingested=MADE)
     begun(tx, "two", 2, group="physics", size=1700)  # 300 in served form
     assert refusal(begun, tx, "three", 3, group="physics", size=1).code == "quota"
@@ -144,20 +161,29 @@ def test_of_two_uploads_at_once_one_gets_the_last_of_a_quota(mariadb_engine: Eng
     assert outcome == ["quota"]
     with mariadb_engine.begin() as tx:
         image = completed(tx, first).value  # and the whole way works there, too
-        assert [one.name for one in images.every(tx) if one.group == "quota-race"] == ["quota-race/race-one"]
+        assert [one.name for one in images.every(tx) if one.group == "quota-race"] == [
+            "quota-race/race-one"
+        ]
         assert uploads.files(tx) >= {image.source}
         images.delete(tx, name="quota-race/race-one")
         groups.delete(tx, "quota-race")
 
 
-APART = 0.25  # seconds between two looks: InnoDB shows those who look again within 0.1 s the same as before
+# seconds between two looks: InnoDB shows those who look again within 0.1 s the same as before
+APART = 0.25
 
 
 def waiting(engine: Engine) -> bool:
     """Return whether a transaction waits for a lock."""
     with engine.connect() as connection:
-        return bool(connection.scalar(text(
-            "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")))
+        return bool(
+            connection.scalar(
+                text(
+                    "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK"
+                    " WAIT'"
+                )
+            )
+        )
 
 
 def test_what_failed_or_is_gone_does_not_count(tx: Tx) -> None:
@@ -179,12 +205,19 @@ def test_an_upload_grows_and_lives_longer(tx: Tx) -> None:
     assert (grown.offset, grown.expires_at) == (400, 1900.0)
     assert uploads.one(tx, upload.id, now=1899.0) == grown
     assert refusal(uploads.one, tx, upload.id, now=1900.0).code == "not_found"
-    assert refusal(uploads.grown, tx, upload_id=upload.id, offset=500, rules=RULES, now=1900.0).code == "not_found"
+    assert (
+        refusal(uploads.grown, tx, upload_id=upload.id, offset=500, rules=RULES, now=1900.0).code
+        == "not_found"
+    )
 
 
-@pytest.mark.parametrize(("boot", "length", "offset"), [
-    ("A", 700, 700), ("B", 700, 400), ("A", 300, 300), ("B", 300, 300), ("A", 5000, 1000)])
-def test_after_a_crash_the_row_is_mended_from_the_file(tx: Tx, boot: str, length: int, offset: int) -> None:
+@pytest.mark.parametrize(
+    ("boot", "length", "offset"),
+    [("A", 700, 700), ("B", 700, 400), ("A", 300, 300), ("B", 300, 300), ("A", 5000, 1000)],
+)
+def test_after_a_crash_the_row_is_mended_from_the_file(
+    tx: Tx, boot: str, length: int, offset: int
+) -> None:
     upload = begun(tx)
     uploads.begin(tx, upload_id=upload.id, length=0, boot="A", now=NOW)
     uploads.grown(tx, upload_id=upload.id, offset=400, rules=RULES, now=NOW)
@@ -199,7 +232,10 @@ def test_a_piece_with_a_checksum_is_believed_when_it_was_compared(tx: Tx) -> Non
     # killed with 300 bytes in the file
     assert uploads.begin(tx, upload_id=upload.id, length=300, boot="A", now=NOW).offset == 0
     # without a checksum again, killed at 300, then with one: those 300 are believed
-    assert uploads.begin(tx, upload_id=upload.id, length=300, boot="A", checked=True, now=NOW).offset == 300
+    assert (
+        uploads.begin(tx, upload_id=upload.id, length=300, boot="A", checked=True, now=NOW).offset
+        == 300
+    )
 
 
 # ---------------------------------------------------------------- the end
@@ -211,7 +247,12 @@ def test_a_complete_upload_becomes_an_image_of_its_group(tx: Tx) -> None:
     result = completed(tx, upload)
     image = result.value
     assert isinstance(image, Image)
-    assert (image.state, image.source, image.sha256, image.content) == ("ingesting", f"/in/{upload.id}", SHA, "file")
+    assert (image.state, image.source, image.sha256, image.content) == (
+        "ingesting",
+        f"/in/{upload.id}",
+        SHA,
+        "file",
+    )
     assert (image.group_id, image.size, image.format) == (upload.group_id, 1000, "raw")
     assert result.effects == (Effect("wake", "images"),)
     assert uploads.every(tx) == []
@@ -232,7 +273,8 @@ def test_a_file_with_another_sha256_becomes_nothing(tx: Tx) -> None:
 
 def test_another_image_of_the_name_is_not_replaced(tx: Tx) -> None:
     upload = begun(tx)
-    rows.add(tx, name="debian", state="ready", format="raw", created_at=NOW)  # two servers at the same moment
+    # two servers at the same moment
+    rows.add(tx, name="debian", state="ready", format="raw", created_at=NOW)
     with pytest.raises(Refused, match="there is an image"), tx.begin_nested():
         completed(tx, upload)
     assert uploads.every(tx) == [upload]
@@ -258,7 +300,10 @@ def test_the_files_that_are_needed(tx: Tx) -> None:
 
 
 def test_lists_show_what_one_may_see(tx: Tx) -> None:
-    physics, chemistry = groups.create(tx, "physics", now=NOW), groups.create(tx, "chemistry", now=NOW)
+    physics, chemistry = (
+        groups.create(tx, "physics", now=NOW),
+        groups.create(tx, "chemistry", now=NOW),
+    )
     for number, group in enumerate(["", "physics", "chemistry"]):
         begun(tx, f"i{number}", number, group=group)
     seen = lambda only: [upload.group for upload in uploads.every(tx, only)]  # noqa: E731
@@ -275,7 +320,7 @@ def test_images_say_whose_they_are_and_who_uses_them(tx: Tx) -> None:
     templates.add(tx, document=DOCUMENT, now=NOW)
     templates.add(tx, document=DOCUMENT + "\n", now=NOW)
     templates.add(tx, document=DOCUMENT.replace('"web"', '"own"'), group="physics", now=NOW)
-    shown, = images.every(tx)
+    (shown,) = images.every(tx)
     assert (shown.group, shown.used_by) == ("site", ("physics/own@1", "web@1", "web@2"))
     assert images.show(tx, name="debian") == shown
     assert images.show(tx, name="debian", groups=frozenset()).used_by == ("web@1", "web@2")
@@ -299,12 +344,32 @@ def test_a_flow_killed_between_any_two_statements_has_done_nothing(engine: Engin
         rows.change(tx, failed.id, format="raw")
     upload_id = f"{1:032x}"
     steps: list[tuple[Any, dict[str, Any]]] = [
-        (uploads.create, dict(upload_id=upload_id, name="debian", group="physics", size=1000, actor="a", rules=RULES,
-                              now=NOW)),
+        (
+            uploads.create,
+            dict(
+                upload_id=upload_id,
+                name="debian",
+                group="physics",
+                size=1000,
+                actor="a",
+                rules=RULES,
+                now=NOW,
+            ),
+        ),
         (uploads.begin, dict(upload_id=upload_id, length=0, boot="A", now=NOW)),
         (uploads.grown, dict(upload_id=upload_id, offset=1000, rules=RULES, now=NOW)),
-        (uploads.complete, dict(upload_id=upload_id, name="physics/debian", source="/in/1", sha256=SHA, format="raw",
-                                size=1000, now=NOW)),
+        (
+            uploads.complete,
+            dict(
+                upload_id=upload_id,
+                name="physics/debian",
+                source="/in/1",
+                sha256=SHA,
+                format="raw",
+                size=1000,
+                now=NOW,
+            ),
+        ),
     ]
     for step, arguments in steps:
         before, statement = state(engine), 0
@@ -320,10 +385,19 @@ def test_a_flow_killed_between_any_two_statements_has_done_nothing(engine: Engin
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from(["create", "grow", "finish", "fail", "drop"]),
-                          st.integers(1, 600)), max_size=14))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ABC"),
+            st.sampled_from(["create", "grow", "finish", "fail", "drop"]),
+            st.integers(1, 600),
+        ),
+        max_size=14,
+    )
+)
 def test_no_sequence_exceeds_a_quota(engine: Engine, acts: list[tuple[str, str, int]]) -> None:
-    """Bytes of open uploads and of images, as they are counted: never more than the quota, whatever is done."""
+    """Bytes of open uploads and of images, as they are counted: never more than the quota, whatever
+    is done."""
     connection = engine.connect()
     outer = connection.begin()
     groups.create(connection, "g", image_quota=1000, now=NOW)

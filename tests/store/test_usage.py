@@ -1,4 +1,5 @@
-"""The pool over time in the database: counted once, forgotten in time, shown to those who may see it."""
+"""The pool over time in the database: counted once, forgotten in time, shown to those who may see
+it."""
 
 from __future__ import annotations
 
@@ -33,9 +34,17 @@ def minutes(tx: Tx, count: int, since: float = NOON) -> float:
     return since + 60.0 * count
 
 
-def held(tx: Tx, now: float, by: str = "vcluster", only: frozenset[int] | None = None, limit: int = 50,
-         **rest: Any) -> dict[str | None, list[float]]:
-    chart = flow.held(tx, since=NOON, until=NOON + 600, by=by, limit=limit, groups=only, now=now, **rest)
+def held(
+    tx: Tx,
+    now: float,
+    by: str = "vcluster",
+    only: frozenset[int] | None = None,
+    limit: int = 50,
+    **rest: Any,
+) -> dict[str | None, list[float]]:
+    chart = flow.held(
+        tx, since=NOON, until=NOON + 600, by=by, limit=limit, groups=only, now=now, **rest
+    )
     assert (chart.span, chart.starts) == (MINUTES, (int(NOON), int(NOON) + 300))
     return {one.key: [pytest.approx(each) for each in one.nodes] for one in chart.series}
 
@@ -47,9 +56,21 @@ def world(tx: Tx) -> dict[str, int]:
     ids: dict[str, int] = {}
     for name, group, size in (("a", "red", 3), ("b", "red", 1), ("c", "blue", 2)):
         ids[group] = groups.ensure(tx, group, 0.0).id
-        ids[name] = new_id(tx.execute(t.vclusters.insert().values(
-            name=name, live_name=name, group_id=ids[group], state="active", template_id=template, size=size,
-            creation_size=size, lease_time=1.0, created_at=0.0)))
+        ids[name] = new_id(
+            tx.execute(
+                t.vclusters.insert().values(
+                    name=name,
+                    live_name=name,
+                    group_id=ids[group],
+                    state="active",
+                    template_id=template,
+                    size=size,
+                    creation_size=size,
+                    lease_time=1.0,
+                    created_at=0.0,
+                )
+            )
+        )
         for number in range(size):
             add_node(tx, 10 * ids[name] + number, "active", vcluster_id=ids[name], type_id=kind)
     add_node(tx, 99, "off", type_id=kind)
@@ -85,7 +106,9 @@ def test_nodes_by_state(tx: Tx, world: dict[str, int]) -> None:
     now = minutes(tx, 10)
     chart = flow.states(tx, since=NOON, until=now, now=now)
     assert {one.key: list(one.nodes) for one in chart.series} == {
-        "active": pytest.approx([6.0, 6.0]), "off": pytest.approx([1.0, 1.0])}
+        "active": pytest.approx([6.0, 6.0]),
+        "off": pytest.approx([1.0, 1.0]),
+    }
     assert chart.counted_until == now
     assert flow.states(tx, since=NOON, until=now, type="none", now=now).series == ()
     day = flow.states(tx, since=NOON - 3 * DAYS, until=now, now=now)

@@ -21,14 +21,32 @@ from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks, requests, vclusters
-from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, furnish, members, run_pass
+from tests.store.manager_world import (
+    OWNER,
+    add_node,
+    add_template,
+    arrive,
+    check_world,
+    furnish,
+    members,
+    run_pass,
+)
 
 MANAGER = Effect("wake", "manager")
 
 
-def create(tx: Tx, site: Site, name: str = "one", size: int = 2, now: float = 1.0, **rest: Any) -> Result:
+def create(
+    tx: Tx, site: Site, name: str = "one", size: int = 2, now: float = 1.0, **rest: Any
+) -> Result:
     """A vcluster that waits for its nodes."""
-    return flows.create(tx, name=name, size=size, site=site, now=now, **{"template": "debian", "group": "site"} | rest)
+    return flows.create(
+        tx,
+        name=name,
+        size=size,
+        site=site,
+        now=now,
+        **{"template": "debian", "group": "site"} | rest,
+    )
 
 
 def running(tx: Tx, site: Site, size: int, **rest: Any) -> int:
@@ -41,7 +59,9 @@ def running(tx: Tx, site: Site, size: int, **rest: Any) -> int:
 
 def number(tx: Tx, template: str) -> int:
     """The template's id: MariaDB counts on from test to test."""
-    return tx.scalars(select(t.config_templates.c.id).where(t.config_templates.c.name == template)).one()
+    return tx.scalars(
+        select(t.config_templates.c.id).where(t.config_templates.c.name == template)
+    ).one()
 
 
 def pending(tx: Tx) -> list[tuple[str, int]]:
@@ -58,12 +78,20 @@ def test_create_makes_rows_and_wakes_the_manager(tx: Tx, site: Site) -> None:
     view, members_ = made.value
     vcluster = view.vcluster
     assert made.effects == (MANAGER,)
-    assert (vcluster.name, vcluster.state, vcluster.size, vcluster.creation_size) == ("one", "pending", 2, 2)
+    assert (vcluster.name, vcluster.state, vcluster.size, vcluster.creation_size) == (
+        "one",
+        "pending",
+        2,
+        2,
+    )
     assert (view.template, view.group, members_) == ("debian@1", "site", [])
     assert [block.last - block.first for block in address_blocks.of(tx, vcluster.id)] == [63]
     request = requests.every(tx)[0]
     assert (request.kind, request.state) == ("create", "pending")
-    assert (request.tuples[0].count, request.tuples[0].attributes) == (2, "<requires><memory/></requires>")
+    assert (request.tuples[0].count, request.tuples[0].attributes) == (
+        2,
+        "<requires><memory/></requires>",
+    )
 
 
 LARGE = '<requires><memory><mib min="64GiB"/></memory></requires>'
@@ -74,7 +102,11 @@ def test_a_new_one_of_several_kinds_is_granted_whole_and_keeps_them_all(tx: Tx, 
     also = [AskedTuple(1), AskedTuple(2, LARGE, "kept")]
     made = create(tx, site, size=1, also=also).value[0].vcluster
     assert (made.size, made.creation_size) == (4, 4), "all of them are below its floor"
-    assert [(one.count, one.attributes) for one in requests.every(tx)[0].tuples] == [(1, ""), (1, ""), (2, LARGE)]
+    assert [(one.count, one.attributes) for one in requests.every(tx)[0].tuples] == [
+        (1, ""),
+        (1, ""),
+        (2, LARGE),
+    ]
     add_node(tx, 50, mib=65536)
     add_node(tx, 51, "quarantined", mib=65536)  # so that it waits: all or nothing
     run_pass(tx, site, 2.0)
@@ -82,23 +114,35 @@ def test_a_new_one_of_several_kinds_is_granted_whole_and_keeps_them_all(tx: Tx, 
     add_node(tx, 52, mib=65536)
     run_pass(tx, site, 3.0)
     assert members(tx, made.id) == ["node0", "node1", "node50", "node52"]
-    assert {node.name for node in nodes.every(tx) if node.template_id == number(tx, "kept")} == {"node50", "node52"}
+    assert {node.name for node in nodes.every(tx) if node.template_id == number(tx, "kept")} == {
+        "node50",
+        "node52",
+    }
     check_world(tx)
 
 
 def test_what_is_left_out_of_further_kinds_is_as_for_the_first(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
-    create(tx, site, size=1, template="kept", attributes=LARGE, also=[AskedTuple(3), AskedTuple(1, "<requires/>")])
+    create(
+        tx,
+        site,
+        size=1,
+        template="kept",
+        attributes=LARGE,
+        also=[AskedTuple(3), AskedTuple(1, "<requires/>")],
+    )
     kept = number(tx, "kept")
-    assert [(one.count, one.attributes, one.template_id) for one in requests.every(tx)[0].tuples] == [
-        (1, LARGE, kept), (3, LARGE, kept), (1, "<requires/>", kept)]
+    assert [
+        (one.count, one.attributes, one.template_id) for one in requests.every(tx)[0].tuples
+    ] == [(1, LARGE, kept), (3, LARGE, kept), (1, "<requires/>", kept)]
 
 
 @pytest.mark.parametrize(("lost", "attributes"), [("node0", ""), ("node50", LARGE)])
 def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
     tx: Tx, site: Site, lost: str, attributes: str
 ) -> None:
-    """Also where both kinds run one template: a large one is not replaced by whatever is there, nor the other way."""
+    """Also where both kinds run one template: a large one is not replaced by whatever is there, nor
+    the other way."""
     furnish(tx, 2)
     for number in (50, 51):
         add_node(tx, number, mib=65536)
@@ -121,20 +165,26 @@ def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
     check_world(tx)
 
 
-@pytest.mark.parametrize(("also", "code", "field"), [
-    (AskedTuple(1, "<requires><memmory/></requires>"), "invalid", "also.1.attributes"),
-    (AskedTuple(1, "", "nosuch"), "not_found", "also.1.template"),
-    (AskedTuple(1, "", "other/theirs"), "not_found", "also.1.template"),
-    (AskedTuple(99_999), "invalid", "size"),
-])
+@pytest.mark.parametrize(
+    ("also", "code", "field"),
+    [
+        (AskedTuple(1, "<requires><memmory/></requires>"), "invalid", "also.1.attributes"),
+        (AskedTuple(1, "", "nosuch"), "not_found", "also.1.template"),
+        (AskedTuple(1, "", "other/theirs"), "not_found", "also.1.template"),
+        (AskedTuple(99_999), "invalid", "size"),
+    ],
+)
 def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
     tx: Tx, site: Site, also: AskedTuple, code: str, field: str
 ) -> None:
     furnish(tx, 0)
     theirs = add_template(tx, "theirs")
     other = groups.add(tx, "other", 0.0).id
-    tx.execute(update(t.config_templates).where(t.config_templates.c.id == theirs).values(
-        group_id=other, name="other/theirs"))
+    tx.execute(
+        update(t.config_templates)
+        .where(t.config_templates.c.id == theirs)
+        .values(group_id=other, name="other/theirs")
+    )
     with pytest.raises(Refused) as refused:
         create(tx, site, size=1, also=[AskedTuple(1), also])
     assert (refused.value.code, refused.value.field) == (code, field)
@@ -143,7 +193,9 @@ def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
 
 
 def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Site) -> None:
-    small = replace(site, subnets=(replace(site.subnets[0], block_pool=("10.77.128.0", "10.77.128.191")),))
+    small = replace(
+        site, subnets=(replace(site.subnets[0], block_pool=("10.77.128.0", "10.77.128.191")),)
+    )
     furnish(tx, 0)
     firsts = [create(tx, small, name).value[0].addresses[0].first for name in ("a", "b", "c")]
     assert [first - firsts[0] for first in firsts] == [0, 64, 128]
@@ -154,10 +206,19 @@ def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Sit
 
 
 def pools(site: Site, *last: str) -> Site:
-    """A site whose subnets have block pools of 10.77.128.0 (10.78.128.0 …) up to those addresses."""
-    return replace(site, subnets=tuple(
-        replace(site.subnets[0], name=f"lab{number}", block_pool=(f"10.{77 + number}.128.0", address))
-        for number, address in enumerate(last)))
+    """A site whose subnets have block pools of 10.77.128.0 (10.78.128.0 …) up to those
+    addresses."""
+    return replace(
+        site,
+        subnets=tuple(
+            replace(
+                site.subnets[0],
+                name=f"lab{number}",
+                block_pool=(f"10.{77 + number}.128.0", address),
+            )
+            for number, address in enumerate(last)
+        ),
+    )
 
 
 def ranges(tx: Tx, name: str = "one") -> list[str]:
@@ -169,11 +230,15 @@ def ranges(tx: Tx, name: str = "one") -> list[str]:
 def test_a_large_one_gets_several_blocks_that_are_shown_as_one_range(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     create(tx, pools(site, "10.77.129.255"), size=128)
-    assert ranges(tx) == ["10.77.128.0 - 10.77.128.191"], "two blocks are for 127 nodes: .0 is given to none"
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.191"], (
+        "two blocks are for 127 nodes: .0 is given to none"
+    )
     assert len(address_blocks.of(tx, vclusters.every(tx)[0].id)) == 3
 
 
-def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(tx: Tx, site: Site) -> None:
+def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(
+    tx: Tx, site: Site
+) -> None:
     small = pools(site, "10.77.128.255")
     furnish(tx, 3)
     one = running(tx, small, 2)
@@ -182,7 +247,9 @@ def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(t
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63", "10.77.128.128 - 10.77.128.191"]
     flows.resize(tx, name="one", size=3, site=small, now=5.0, actor=OWNER)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"]
-    asked = request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(125)], site=small, now=6.0).value.request
+    asked = request_flows.submit(
+        tx, vcluster="one", wanted=[AskedTuple(125)], site=small, now=6.0
+    ).value.request
     assert len(address_blocks.of(tx, one)) == 3
     with pytest.raises(Refused, match="have addresses for 0 more, not for 58: delete a vcluster"):
         request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(120)], site=small, now=7.0)
@@ -190,14 +257,22 @@ def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(t
     assert len(address_blocks.of(tx, one)) == 1
 
 
-def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_is_bound(tx: Tx, site: Site) -> None:
+def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_is_bound(
+    tx: Tx, site: Site
+) -> None:
     small = pools(replace(site, subnets=(replace(site.subnets[0], block_size=4),)), "10.77.128.15")
     furnish(tx, 5)
     one = running(tx, small, 5)
-    found = [each.address & 0xFF for node in nodes.every(tx, vcluster_id=one) for each in bindings.of_node(tx, node.id)]
+    found = [
+        each.address & 0xFF
+        for node in nodes.every(tx, vcluster_id=one)
+        for each in bindings.of_node(tx, node.id)
+    ]
     assert sorted(found) == [1, 2, 3, 4, 5]
     flows.release(tx, name="one", nodes_=["n1", "n2", "n3"], site=small, now=4.0, actor=OWNER)
-    assert ranges(tx) == ["10.77.128.0 - 10.77.128.7"], "two nodes have addresses in the second block"
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.7"], (
+        "two nodes have addresses in the second block"
+    )
     flows.release(tx, name="one", nodes_=["n4"], site=small, now=5.0, actor=OWNER)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.7"]
     flows.delete(tx, name="one", site=small, now=6.0, actor=OWNER)
@@ -219,7 +294,9 @@ def test_a_new_one_is_put_where_blocks_are_free_for_all_of_it(tx: Tx, site: Site
 
 def test_blocks_of_another_size_are_not_overlapped(tx: Tx, site: Site) -> None:
     """The site changes block_size while vclusters have blocks of the old size."""
-    small = pools(replace(site, subnets=(replace(site.subnets[0], block_size=32),)), "10.77.128.255")
+    small = pools(
+        replace(site, subnets=(replace(site.subnets[0], block_size=32),)), "10.77.128.255"
+    )
     furnish(tx, 0)
     for name in ("a", "b", "c"):
         create(tx, small, name)
@@ -229,22 +306,27 @@ def test_blocks_of_another_size_are_not_overlapped(tx: Tx, site: Site) -> None:
     assert address_blocks.free_room(tx, pools(site, "10.77.128.255").subnets[0]) == 63
 
 
-@pytest.mark.parametrize(("change", "code", "sentence"), [
-    ({"name": "Bad"}, "invalid", "no DNS label"),
-    ({"name": "-a"}, "invalid", "no DNS label"),
-    ({"name": "a" * 64}, "invalid", "no DNS label"),
-    ({"name": "a.b"}, "invalid", "no DNS label"),
-    ({"name": "there"}, "conflict", "there is a vcluster 'there' already"),
-    ({"size": 0}, "invalid", "at least one node"),
-    ({"size": 100_000}, "invalid", "addresses for [0-9]+ nodes at most"),
-    ({"template": "nothing"}, "not_found", "no template 'nothing'"),
-    ({"template": "debian@7"}, "not_found", "no template 'debian@7'"),
-    ({"template": "debian@99999999999999999999"}, "not_found", "no template"),
-    ({"template": "debian@x"}, "not_found", "no template"),
-    ({"group": "nobody"}, "not_found", "no group 'nobody'"),
-    ({"attributes": "<requires>"}, "invalid", "no XML"),
-])
-def test_create_refuses(tx: Tx, site: Site, change: dict[str, Any], code: str, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "code", "sentence"),
+    [
+        ({"name": "Bad"}, "invalid", "no DNS label"),
+        ({"name": "-a"}, "invalid", "no DNS label"),
+        ({"name": "a" * 64}, "invalid", "no DNS label"),
+        ({"name": "a.b"}, "invalid", "no DNS label"),
+        ({"name": "there"}, "conflict", "there is a vcluster 'there' already"),
+        ({"size": 0}, "invalid", "at least one node"),
+        ({"size": 100_000}, "invalid", "addresses for [0-9]+ nodes at most"),
+        ({"template": "nothing"}, "not_found", "no template 'nothing'"),
+        ({"template": "debian@7"}, "not_found", "no template 'debian@7'"),
+        ({"template": "debian@99999999999999999999"}, "not_found", "no template"),
+        ({"template": "debian@x"}, "not_found", "no template"),
+        ({"group": "nobody"}, "not_found", "no group 'nobody'"),
+        ({"attributes": "<requires>"}, "invalid", "no XML"),
+    ],
+)
+def test_create_refuses(
+    tx: Tx, site: Site, change: dict[str, Any], code: str, sentence: str
+) -> None:
     furnish(tx, 0)
     create(tx, site, "there")
     with pytest.raises(Refused, match=sentence) as refused:
@@ -257,19 +339,35 @@ def test_the_newest_revision_that_is_in_use_is_taken(tx: Tx, site: Site) -> None
     furnish(tx, 0)
     add_template(tx, "debian", revision=2)
     third = add_template(tx, "debian", revision=3)
-    tx.execute(update(t.config_templates).where(t.config_templates.c.id == third).values(retired_at=0.5))
+    tx.execute(
+        update(t.config_templates).where(t.config_templates.c.id == third).values(retired_at=0.5)
+    )
     assert create(tx, site).value[0].template == "debian@2"
     assert create(tx, site, "two", template="debian@1").value[0].template == "debian@1"
     with pytest.raises(Refused):
         create(tx, site, "three", template="debian@3")
 
 
-@pytest.mark.parametrize(("default", "longest", "asked", "granted"), [
-    (None, None, None, 86400.0), (None, None, 50.0, 50.0), (None, None, 1e6, 1e6), (None, 60.0, None, 60.0),
-    (100.0, None, None, 100.0), (100.0, None, 200.0, 200.0), (100.0, 60.0, None, 60.0), (100.0, 60.0, 60.0, 60.0),
-])
+@pytest.mark.parametrize(
+    ("default", "longest", "asked", "granted"),
+    [
+        (None, None, None, 86400.0),
+        (None, None, 50.0, 50.0),
+        (None, None, 1e6, 1e6),
+        (None, 60.0, None, 60.0),
+        (100.0, None, None, 100.0),
+        (100.0, None, 200.0, 200.0),
+        (100.0, 60.0, None, 60.0),
+        (100.0, 60.0, 60.0, 60.0),
+    ],
+)
 def test_the_leases_length(
-    tx: Tx, site: Site, default: float | None, longest: float | None, asked: float | None, granted: float
+    tx: Tx,
+    site: Site,
+    default: float | None,
+    longest: float | None,
+    asked: float | None,
+    granted: float,
 ) -> None:
     furnish(tx, 0)
     groups.add(tx, "lab", 0.0, default_lease=default, max_lease=longest)
@@ -280,7 +378,9 @@ def test_a_lease_beyond_the_groups_maximum_is_refused(tx: Tx, site: Site) -> Non
     """Refuse what was cut to the default in silence: owners learned of it when the nodes went."""
     furnish(tx, 0)
     groups.add(tx, "lab", 0.0, max_lease=7 * 86400.0)
-    with pytest.raises(Refused, match="lasts 7 days at most, with all extensions; 30 days were asked for") as refused:
+    with pytest.raises(
+        Refused, match="lasts 7 days at most, with all extensions; 30 days were asked for"
+    ) as refused:
         create(tx, site, group="lab", lease=30 * 86400.0)
     assert (refused.value.code, refused.value.field) == ("invalid", "lease")
 
@@ -298,7 +398,9 @@ def test_a_repeated_key_changes_nothing(engine: Engine, site: Site) -> None:
             create(tx, site, "two", key="k1")
 
 
-def test_a_key_that_is_repeated_late_shows_nothing_of_whoever_has_the_name_now(tx: Tx, site: Site) -> None:
+def test_a_key_that_is_repeated_late_shows_nothing_of_whoever_has_the_name_now(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 1)
     groups.add(tx, "lab", 0.0)
     first = create(tx, site, key="k1", size=1).value[0].vcluster
@@ -356,11 +458,17 @@ def test_shrinking_takes_the_newest_and_leaves_the_running(tx: Tx, site: Site) -
     flows.resize(tx, name="one", size=2, site=site, now=8.0, actor=OWNER)
     assert members(tx, one) == ["node0", "node1"]
     history = nodes.history(tx, nodes.by_name(tx, "node3").id)[-1]  # type: ignore[union-attr]
-    assert (history["event"], history["actor"], history["cause"]) == ("released", OWNER, "the vcluster shrank to 3")
+    assert (history["event"], history["actor"], history["cause"]) == (
+        "released",
+        OWNER,
+        "the vcluster shrank to 3",
+    )
     check_world(tx)
 
 
-@pytest.mark.parametrize(("size", "sentence"), [(0, "at least one node"), (100_000, "not for 99937")])
+@pytest.mark.parametrize(
+    ("size", "sentence"), [(0, "at least one node"), (100_000, "not for 99937")]
+)
 def test_resize_refuses(tx: Tx, site: Site, size: int, sentence: str) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
@@ -417,7 +525,9 @@ def test_the_replacement_of_the_only_node_is_not_withdrawn(tx: Tx, site: Site) -
 def test_releasing_named_nodes(tx: Tx, site: Site) -> None:
     furnish(tx, 3)
     one = running(tx, site, 3)
-    done = flows.release(tx, name="one", nodes_=["n2", "node1", "node2"], site=site, now=4.0, actor=OWNER)
+    done = flows.release(
+        tx, name="one", nodes_=["n2", "node1", "node2"], site=site, now=4.0, actor=OWNER
+    )
     assert members(tx, one) == ["node0"]
     assert done.value[0].vcluster.size == 1
     assert tx.scalars(select(t.power_actions.c.desired)).all() == ["cycle", "cycle"]
@@ -436,10 +546,15 @@ def test_a_released_node_that_nothing_switches_off_says_that_somebody_must_reboo
     running(tx, site, 2)
     tx.execute(update(t.nodes).where(t.nodes.c.name == "node0").values(power_driver=driver))
     tx.execute(update(t.bindings).values(state="bound"))  # both systems are up
-    address = bindings.of_node(tx, next(node.id for node in nodes.every(tx) if node.name == "node0"))[0].address
+    address = bindings.of_node(
+        tx, next(node.id for node in nodes.every(tx) if node.name == "node0")
+    )[0].address
     flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
-    left = tx.execute(select(t.bindings.c.address, t.bindings.c.state, t.bindings.c.expires_at)).all()
-    assert left == [(address, "left", 5.0 + site.policy.binding_time)]  # that system may be using it still
+    left = tx.execute(
+        select(t.bindings.c.address, t.bindings.c.state, t.bindings.c.expires_at)
+    ).all()
+    # that system may be using it still
+    assert left == [(address, "left", 5.0 + site.policy.binding_time)]
     reasons = {node.name: node.reason for node in nodes.every(tx)}
     assert "until somebody reboots it" in reasons["node0"]
     assert reasons["node1"] == ""
@@ -451,15 +566,20 @@ def test_extending(tx: Tx, site: Site) -> None:
     running(tx, site, 1, group="lab", lease=100.0)
     began = vclusters.every(tx)[0].leased_at
     assert began is not None
-    ends = [flows.extend(tx, name="one", lease=lease, site=site, now=now).value[0].vcluster.expires_at
-            for now, lease in ((10.0, 200.0), (20.0, 50.0))]
+    ends = [
+        flows.extend(tx, name="one", lease=lease, site=site, now=now).value[0].vcluster.expires_at
+        for now, lease in ((10.0, 200.0), (20.0, 50.0))
+    ]
     assert ends == [210.0, 210.0]
     with pytest.raises(Refused, match=r"500 s|8.3 min") as refused:
         flows.extend(tx, name="one", lease=1e6, site=site, now=30.0)
     assert (refused.value.code, refused.value.field) == ("invalid", "lease")
     left = began + 500.0 - 30.0
     assert f"can last {span(left)} from now at most" in str(refused.value)
-    assert flows.extend(tx, name="one", lease=left, site=site, now=30.0).value[0].vcluster.expires_at == began + 500.0
+    assert (
+        flows.extend(tx, name="one", lease=left, site=site, now=30.0).value[0].vcluster.expires_at
+        == began + 500.0
+    )
     with pytest.raises(Refused, match="cannot be extended any more"):
         flows.extend(tx, name="one", lease=490.0, site=site, now=400.0)
 
@@ -511,9 +631,15 @@ def test_submitting_tuples(tx: Tx, site: Site) -> None:
     wanted = [AskedTuple(1), AskedTuple(2, "<requires/>", "kept@1")]
     done = request_flows.submit(tx, vcluster="one", wanted=wanted, key="k", now=4.0)
     view = done.value
-    assert (view.vcluster, view.templates, done.effects) == ("one", ("debian@1", "kept@1"), (MANAGER,))
+    assert (view.vcluster, view.templates, done.effects) == (
+        "one",
+        ("debian@1", "kept@1"),
+        (MANAGER,),
+    )
     assert [(each.count, each.attributes) for each in view.request.tuples] == [
-        (1, "<requires><memory/></requires>"), (2, "<requires/>")]
+        (1, "<requires><memory/></requires>"),
+        (2, "<requires/>"),
+    ]
     assert request_flows.submit(tx, vcluster="one", wanted=wanted, key="k", now=5.0) == Result(view)
     run_pass(tx, site, 6.0)
     assert len(members(tx, one)) == 4
@@ -530,12 +656,17 @@ def test_a_key_that_another_vcluster_used_is_refused(tx: Tx, site: Site) -> None
         request_flows.submit(tx, vcluster="two", wanted=[AskedTuple(1)], key="k", now=7.0)
 
 
-@pytest.mark.parametrize(("wanted", "sentence"), [
-    ([], "one node at least"), ([AskedTuple(0)], "one node at least"),
-    ([AskedTuple(-1), AskedTuple(3)], "one node at least"),
-    ([AskedTuple(1, "<a/>")], "in an element requires"), ([AskedTuple(1, "", "no")], "no template 'no'"),
-    ([AskedTuple(40), AskedTuple(23)], "addresses for 63 nodes, and no subnet"),
-])
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ([], "one node at least"),
+        ([AskedTuple(0)], "one node at least"),
+        ([AskedTuple(-1), AskedTuple(3)], "one node at least"),
+        ([AskedTuple(1, "<a/>")], "in an element requires"),
+        ([AskedTuple(1, "", "no")], "no template 'no'"),
+        ([AskedTuple(40), AskedTuple(23)], "addresses for 63 nodes, and no subnet"),
+    ],
+)
 def test_submit_refuses(tx: Tx, site: Site, wanted: list[AskedTuple], sentence: str) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
@@ -571,25 +702,41 @@ def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
 
 
 def test_nodes_run_templates_of_their_own_group_and_of_the_site(tx: Tx, site: Site) -> None:
-    """Who looks at one group and works in another would have root on what the first one's images hold."""
+    """Who looks at one group and works in another would have root on what the first one's images
+    hold."""
     furnish(tx, 2)
     ours, theirs = (groups.add(tx, name, 0.0) for name in ("ours", "theirs"))
     for name, group in (("own", ours), ("other", theirs)):
-        tx.execute(update(t.config_templates).where(t.config_templates.c.id == add_template(tx, name)).values(
-            group_id=group.id, name=f"{group.name}/{name}"))
-    for name in ("other", "theirs/other", "theirs/nothing", "nobody/other"):  # in the same words, there or not
+        tx.execute(
+            update(t.config_templates)
+            .where(t.config_templates.c.id == add_template(tx, name))
+            .values(group_id=group.id, name=f"{group.name}/{name}")
+        )
+    # in the same words, there or not
+    for name in ("other", "theirs/other", "theirs/nothing", "nobody/other"):
         with pytest.raises(Refused) as refused:
             create(tx, site, group="ours", template=name)
         assert (refused.value.code, refused.value.field, refused.value.sentence) == (
-            "not_found", "template", f"there is no template {name!r} for group ours: its nodes run its own templates "
-            "that are not retired, and the site's")
+            "not_found",
+            "template",
+            (
+                f"there is no template {name!r} for group ours: its nodes run its own templates "
+                "that are not retired, and the site's"
+            ),
+        )
     create(tx, site, "of-the-site", group="ours", template="debian@1", size=1)
     running(tx, site, 1, group="ours", template="own")
     with pytest.raises(Refused, match="no template 'theirs/other'") as refused:
-        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1), AskedTuple(1, "", "theirs/other")], now=6.0)
+        request_flows.submit(
+            tx, vcluster="one", wanted=[AskedTuple(1), AskedTuple(1, "", "theirs/other")], now=6.0
+        )
     assert refused.value.field == "tuples.1.template"
-    request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1, "", "debian"), AskedTuple(1, "", "own")], now=6.0)
+    request_flows.submit(
+        tx, vcluster="one", wanted=[AskedTuple(1, "", "debian"), AskedTuple(1, "", "own")], now=6.0
+    )
     asked = explain.HypotheticalRequest(count=1, group="ours", template="theirs/other")
     seen = plan.look(tx, site, 7.0)
     with pytest.raises(Refused, match="no template 'theirs/other'"):
-        explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=None, now=7.0)
+        explain.match_(
+            tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=None, now=7.0
+        )

@@ -1,5 +1,5 @@
-"""What COD owes a VCM while its vcluster lives its life: every message that docs/nmp.md promises, by the flows that
-cause it, and each of them fit to be said."""
+"""What COD owes a VCM while its vcluster lives its life: every message that docs/nmp.md promises,
+by the flows that cause it, and each of them fit to be said."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ NOW = 1_000_000.0
 
 @pytest.fixture
 def pool(tx: Tx, site: Site) -> int:
-    """The vcluster 'pool' of two of three nodes, with a VCM that has heard of all that was before; its id."""
+    """The vcluster 'pool' of two of three nodes, with a VCM that has heard of all that was before;
+    its id."""
     world.furnish(tx, 3)
     vclusters.create(tx, name="pool", size=2, template="debian", group="site", site=site, now=NOW)
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
@@ -56,8 +57,14 @@ def told(tx: Tx, pool: int, verb: str, *names: str) -> list[tuple[Any, ...]]:
 
 
 def ask(tx: Tx, key: str, count: int, site: Site, *, wait: bool = True) -> Any:
-    return requests.submit(tx, vcluster="pool", wanted=[AskedTuple(count)], key=vcms.request_key(1, key), wait=wait,
-                           now=NOW).value
+    return requests.submit(
+        tx,
+        vcluster="pool",
+        wanted=[AskedTuple(count)],
+        key=vcms.request_key(1, key),
+        wait=wait,
+        now=NOW,
+    ).value
 
 
 def test_a_lease_is_warned_of_extended_drained_and_ended(tx: Tx, site: Site, pool: int) -> None:
@@ -74,12 +81,19 @@ def test_a_lease_is_warned_of_extended_drained_and_ended(tx: Tx, site: Site, poo
         world.run_pass(tx, site, now)
     rows = heard(tx, pool)
     assert [row.body["event"] for row in rows if row.verb == "lease"] == ["draining", "ended"]
-    assert sorted(row.body["hostname"] for row in rows if row.body.get("state") == "lost") == ["n1", "n2"]
+    assert sorted(row.body["hostname"] for row in rows if row.body.get("state") == "lost") == [
+        "n1",
+        "n2",
+    ]
 
 
-def test_a_node_that_breaks_is_lost_and_its_replacement_has_no_key(tx: Tx, site: Site, pool: int) -> None:
+def test_a_node_that_breaks_is_lost_and_its_replacement_has_no_key(
+    tx: Tx, site: Site, pool: int
+) -> None:
     node = world.members(tx, pool)[0]
-    node_flows.quarantine(tx, name=node, reason="its fan is loud", site=site, now=NOW, actor="user:ann")
+    node_flows.quarantine(
+        tx, name=node, reason="its fan is loud", site=site, now=NOW, actor="user:ann"
+    )
     world.run_pass(tx, site, NOW + 1)
     rows = heard(tx, pool)
     (lost,) = [row.body for row in rows if row.body.get("state") == "lost"]
@@ -96,18 +110,26 @@ def test_a_request_that_cannot_wait_is_refused_with_its_key(tx: Tx, site: Site, 
     ((number, key, reason),) = told(tx, pool, "refusal", "request", "key", "reason")
     assert (number, key) == (asked.request.id, "now")
     assert reason
-    assert ask(tx, "now", 2, site, wait=False).request.state == "rejected", "the same key again is the same request"
+    assert ask(tx, "now", 2, site, wait=False).request.state == "rejected", (
+        "the same key again is the same request"
+    )
 
 
-@pytest.mark.parametrize("who", ["an owner withdraws it", "the vcluster is resized", "the VCM withdraws it"])
-def test_a_request_that_is_withdrawn_by_whomever_is_told(tx: Tx, site: Site, pool: int, who: str) -> None:
+@pytest.mark.parametrize(
+    "who", ["an owner withdraws it", "the vcluster is resized", "the VCM withdraws it"]
+)
+def test_a_request_that_is_withdrawn_by_whomever_is_told(
+    tx: Tx, site: Site, pool: int, who: str
+) -> None:
     asked = ask(tx, "k", 2, site)
     if who == "the vcluster is resized":
         vclusters.resize(tx, name="pool", size=3, site=site, now=NOW, actor="user:ann")
     elif who == "an owner withdraws it":
         requests.withdraw(tx, request_id=asked.request.id, reason="not today", now=NOW)
     else:
-        flow, shape = verbs.flow(verbs.b.Withdraw(asked.request.id), verbs.VcmPeer("pool", pool), site, NOW)
+        flow, shape = verbs.flow(
+            verbs.b.Withdraw(asked.request.id), verbs.VcmPeer("pool", pool), site, NOW
+        )
         answer = shape(flow(tx).value)
         assert (answer.key, answer.state) == ("k", "withdrawn")  # type: ignore[union-attr]
     assert told(tx, pool, "refusal", "request", "key") == [(asked.request.id, "k")]
@@ -116,14 +138,19 @@ def test_a_request_that_is_withdrawn_by_whomever_is_told(tx: Tx, site: Site, poo
 def test_a_grant_says_until_when_and_names_its_request(tx: Tx, site: Site, pool: int) -> None:
     asked = ask(tx, "one-more", 1, site)
     world.run_pass(tx, site, NOW + 1)
-    ((number, key, expires, members),) = told(tx, pool, "grant", "request", "key", "expires", "members")
+    ((number, key, expires, members),) = told(
+        tx, pool, "grant", "request", "key", "expires", "members"
+    )
     assert (number, key, expires) == (asked.request.id, "one-more", NOW + site.policy.default_lease)
-    assert [(one["hostname"], one["state"], one["template"]) for one in members] == [("n3", "prime", "debian@1")]
+    assert [(one["hostname"], one["state"], one["template"]) for one in members] == [
+        ("n3", "prime", "debian@1")
+    ]
     assert members[0]["attributes"].startswith("<node")
 
 
 def test_a_reclaim_runs_from_its_beginning_to_its_end(tx: Tx, site: Site, pool: int) -> None:
-    """Want what the vcluster has beyond its creation size; end when that was given, or is not wanted."""
+    """Want what the vcluster has beyond its creation size; end when that was given, or is not
+    wanted."""
     groups.add(tx, name="top", priority=9, default_lease=None, max_lease=None, now=NOW)
     ask(tx, "more", 1, site)
     world.run_pass(tx, site, NOW)
@@ -134,7 +161,8 @@ def test_a_reclaim_runs_from_its_beginning_to_its_end(tx: Tx, site: Site, pool: 
         vclusters.create(tx, name=name, size=1, template="debian", group="top", site=site, now=late)
         world.run_pass(tx, site, late)
         ((number, count, deadline, reason, nodes),) = told(
-            tx, pool, "reclaim", "reclaim", "count", "deadline", "reason", "nodes")
+            tx, pool, "reclaim", "reclaim", "count", "deadline", "reason", "nodes"
+        )
         assert (count, deadline, len(nodes)) == (1, late + site.policy.reclaim_grace, 3)
         assert "has priority 9" in reason
         if ends == "cancelled":

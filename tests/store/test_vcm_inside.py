@@ -1,4 +1,5 @@
-"""A VCM on a node of its vcluster: invited when the node is primed, let in once, from there, with one key."""
+"""A VCM on a node of its vcluster: invited when the node is primed, let in once, from there, with
+one key."""
 
 from __future__ import annotations
 
@@ -28,8 +29,10 @@ from tests.store import manager_world as world
 pytestmark = pytest.mark.slow
 
 NOW = 1_000_000.0
-DOCUMENT = ('<template name="{name}"{cache}><image target="disk" url="http://10.0.0.9/a.zst" size="1000000" '
-            f'sha256="{"ab" * 32}" compression="zstd"/>{{seed}}</template>')
+DOCUMENT = (
+    '<template name="{name}"{cache}><image target="disk" url="http://10.0.0.9/a.zst"'
+    f' size="1000000" sha256="{"ab" * 32}" compression="zstd"/>{{seed}}</template>'
+)
 SEED = '<personalise seed="nocloud"><user-data>#!/bin/sh\n</user-data></personalise>'
 KEY, OTHER = "a1" * 32, "b2" * 32
 
@@ -40,13 +43,18 @@ def inviter(tmp_path_factory: pytest.TempPathFactory) -> Inviter:
     return Inviter(ca.certificate.decode(), ca.invitation)
 
 
-def founded(tx: Tx, site: Site, size: int = 2, nodes_: int = 4, enrol: bool = True, **more: Any) -> None:
+def founded(
+    tx: Tx, site: Site, size: int = 2, nodes_: int = 4, enrol: bool = True, **more: Any
+) -> None:
     """A vcluster 'pool' whose VCM shall run on n1; its nodes are being primed."""
     world.furnish(tx, nodes_)
     tx.execute(update(t.nodes).values(attributes=world.REPORT.format(mib=4096)))
     document = DOCUMENT.format(name="head", seed=SEED, cache="")
-    tx.execute(insert(t.config_templates).values(
-        name="head", revision=1, document=document, digest="0" * 64, created_at=0.0))
+    tx.execute(
+        insert(t.config_templates).values(
+            name="head", revision=1, document=document, digest="0" * 64, created_at=0.0
+        )
+    )
     vclusters.create(tx, name="pool", size=size, template="head", group="site", site=site, now=NOW)
     if enrol:
         vcms.enrol_inside(tx, vcluster="pool", head=None, now=NOW, **more)
@@ -58,7 +66,11 @@ def node(tx: Tx, hostname: str = "n1") -> Node:
 
 
 def address(tx: Tx, hostname: str = "n1") -> str:
-    return next(dotted(each.address) for each in bindings.of_node(tx, node(tx, hostname).id) if each.kind == "vcluster")
+    return next(
+        dotted(each.address)
+        for each in bindings.of_node(tx, node(tx, hostname).id)
+        if each.kind == "vcluster"
+    )
 
 
 def order(tx: Tx, site: Site, inviter: Inviter, hostname: str = "n1", now: float = NOW) -> Order:
@@ -70,19 +82,39 @@ def invited(tx: Tx, site: Site, inviter: Inviter, now: float = NOW) -> str:
     return order(tx, site, inviter, now=now).seed["invitation"].strip()
 
 
-def admit(tx: Tx, invitation: str, *, at: str = "", serial: str = "5e", key: str = KEY, now: float = NOW + 60) -> None:
-    vcms.admit(tx, vcluster="pool", invitation=invitation, address=at or address(tx), serial=serial, key=key, now=now)
+def admit(
+    tx: Tx,
+    invitation: str,
+    *,
+    at: str = "",
+    serial: str = "5e",
+    key: str = KEY,
+    now: float = NOW + 60,
+) -> None:
+    vcms.admit(
+        tx,
+        vcluster="pool",
+        invitation=invitation,
+        address=at or address(tx),
+        serial=serial,
+        key=key,
+        now=now,
+    )
 
 
 def greet(tx: Tx, serial: str, at: str) -> vcms.Greeted:
-    return vcms.greet(tx, vcluster="pool", serial=serial, address=at, about="t", seen=0, server="cod1", now=NOW)
+    return vcms.greet(
+        tx, vcluster="pool", serial=serial, address=at, about="t", seen=0, server="cod1", now=NOW
+    )
 
 
 def anew(tx: Tx, site: Site) -> None:
     """n1 breaks, and another node takes its place and name."""
     broken = node(tx)
     world.arrive(tx, NOW)
-    node_flows.quarantine(tx, name=broken.name, reason="smoke", site=site, now=NOW + 100, actor="test")
+    node_flows.quarantine(
+        tx, name=broken.name, reason="smoke", site=site, now=NOW + 100, actor="test"
+    )
     world.run_pass(tx, site, NOW + 100)
     assert node(tx).id != broken.id
 
@@ -127,7 +159,11 @@ def test_without_a_vcm_inside_a_seed_is_as_it_was(tx: Tx, site: Site, inviter: I
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
     assert set(order(tx, site, inviter).seed) == {"meta-data", "network-config", "user-data"}
     vcms.enrol_inside(tx, vcluster="pool", head=None, now=NOW)
-    assert set(order(tx, replace(site, nmp_port=0), inviter).seed) == {"meta-data", "network-config", "user-data"}
+    assert set(order(tx, replace(site, nmp_port=0), inviter).seed) == {
+        "meta-data",
+        "network-config",
+        "user-data",
+    }
 
 
 # ---------------------------------------------------------------- enrolling
@@ -138,18 +174,26 @@ def test_the_head_is_the_first_or_the_one_named(tx: Tx, site: Site) -> None:
     assert vcms.enrol_inside(tx, vcluster="pool", head=None, now=NOW)[0].vcm.head == "n1"
     view, to_come = vcms.enrol_inside(tx, vcluster="pool", head="n7", now=NOW)
     assert (view.vcm.head, view.vcm.serial, to_come) == ("n7", "", True)
-    assert not vcms.enrol_inside(tx, vcluster="pool", head="n2", now=NOW)[1]  # it is being primed already
+    # it is being primed already
+    assert not vcms.enrol_inside(tx, vcluster="pool", head="n2", now=NOW)[1]
     with pytest.raises(Refused, match="no DNS label"):
         vcms.enrol_inside(tx, vcluster="pool", head="N 1", now=NOW)
 
 
-@pytest.mark.parametrize(("document", "why"), [
-    (DOCUMENT.format(name="head", seed="", cache=""), "writes no seed"),
-    (DOCUMENT.format(name="head", seed=SEED, cache=' cache="yes"'), "keep their disks"),
-])
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        (DOCUMENT.format(name="head", seed="", cache=""), "writes no seed"),
+        (DOCUMENT.format(name="head", seed=SEED, cache=' cache="yes"'), "keep their disks"),
+    ],
+)
 def test_a_template_that_could_not_bring_it(tx: Tx, site: Site, document: str, why: str) -> None:
     founded(tx, site, enrol=False)
-    tx.execute(update(t.config_templates).where(t.config_templates.c.name == "head").values(document=document))
+    tx.execute(
+        update(t.config_templates)
+        .where(t.config_templates.c.name == "head")
+        .values(document=document)
+    )
     with pytest.raises(Refused, match=why):
         vcms.enrol_inside(tx, vcluster="pool", head=None, now=NOW)
 
@@ -157,13 +201,20 @@ def test_a_template_that_could_not_bring_it(tx: Tx, site: Site, document: str, w
 # ---------------------------------------------------------------- trading it
 
 
-def test_traded_for_a_certificate_that_speaks_from_the_head_only(tx: Tx, site: Site, inviter: Inviter) -> None:
+def test_traded_for_a_certificate_that_speaks_from_the_head_only(
+    tx: Tx, site: Site, inviter: Inviter
+) -> None:
     founded(tx, site)
     with pytest.raises(Refused, match="has not fetched its certificate"):
         greet(tx, "", address(tx))  # without a certificate it is not known by its address either
     admit(tx, invited(tx, site, inviter))
     assert greet(tx, "5e", address(tx)).vcluster_id == node(tx).vcluster_id
-    for serial, at in (("5e", address(tx, "n2")), ("5e", "10.9.9.9"), ("", address(tx)), ("6f", address(tx))):
+    for serial, at in (
+        ("5e", address(tx, "n2")),
+        ("5e", "10.9.9.9"),
+        ("", address(tx)),
+        ("6f", address(tx)),
+    ):
         with pytest.raises(Refused):
             greet(tx, serial, at)
 
@@ -174,7 +225,8 @@ def test_the_same_key_may_ask_again_and_no_other(tx: Tx, site: Site, inviter: In
     admit(tx, invitation, serial="5e")
     epoch = greet(tx, "5e", address(tx)).epoch
     admit(tx, invitation, serial="6f")  # its answer was lost
-    assert greet(tx, "6f", address(tx)).epoch == epoch + 2  # who had the first one is not listened to any more
+    # who had the first one is not listened to any more
+    assert greet(tx, "6f", address(tx)).epoch == epoch + 2
     with pytest.raises(Refused, match="somebody else has used"):
         admit(tx, invitation, serial="70", key=OTHER)
     with pytest.raises(Refused):
@@ -196,7 +248,15 @@ def test_what_is_no_invitation(tx: Tx, site: Site, inviter: Inviter) -> None:
     with pytest.raises(Refused, match="is no invitation"):
         admit(tx, "00" * 32)
     with pytest.raises(Refused, match="is no invitation"):
-        vcms.admit(tx, vcluster="none", invitation=invitation, address=address(tx), serial="5e", key=KEY, now=NOW)
+        vcms.admit(
+            tx,
+            vcluster="none",
+            invitation=invitation,
+            address=address(tx),
+            serial="5e",
+            key=KEY,
+            now=NOW,
+        )
     with pytest.raises(Refused, match=r"is not at 10\.9\.9\.9"):
         admit(tx, invitation, at="10.9.9.9")
     with pytest.raises(Refused, match="n1 of pool is invited"):
@@ -211,8 +271,16 @@ def test_another_vcluster_s_invitation_is_of_no_use(tx: Tx, site: Site, inviter:
     vclusters.create(tx, name="rival", size=1, template="head", group="site", site=site, now=NOW)
     vcms.enrol_inside(tx, vcluster="rival", head=None, now=NOW)
     world.run_pass(tx, site, NOW)
-    rival = next(one for one in nodes.every(tx) if one.hostname == "n1" and one.vcluster_id != node(tx).vcluster_id)
-    theirs = orders.current(tx, rival, site, "10.77.1.1", inviter=inviter, now=NOW).seed["invitation"].strip()
+    rival = next(
+        one
+        for one in nodes.every(tx)
+        if one.hostname == "n1" and one.vcluster_id != node(tx).vcluster_id
+    )
+    theirs = (
+        orders.current(tx, rival, site, "10.77.1.1", inviter=inviter, now=NOW)
+        .seed["invitation"]
+        .strip()
+    )
     invited(tx, site, inviter)
     with pytest.raises(Refused, match="is no invitation"):
         admit(tx, theirs)
@@ -229,7 +297,8 @@ def test_primed_anew_there_is_a_new_one(tx: Tx, site: Site, inviter: Inviter) ->
     second = invited(tx, site, inviter)
     assert second != first
     with pytest.raises(Refused, match="has not fetched"):
-        greet(tx, "5e", address(tx))  # the former head's certificate is void, wherever it has got to
+        # the former head's certificate is void, wherever it has got to
+        greet(tx, "5e", address(tx))
     with pytest.raises(Refused, match="is no invitation"):
         admit(tx, first)
     admit(tx, second, serial="6f", key=OTHER)
@@ -268,7 +337,9 @@ def test_void_with_its_enrolment(tx: Tx, site: Site, inviter: Inviter, how: str)
 
 def test_the_script_writes_the_files_for_root_alone(tmp_path: Path) -> None:
     """Run as cloud-init runs it, in another folder."""
-    part = inner_vcm.seed_part("pool", ["10.0.0.1:8071"], "-----BEGIN CERTIFICATE-----\nx$`\\\n", "5e" * 32)
+    part = inner_vcm.seed_part(
+        "pool", ["10.0.0.1:8071"], "-----BEGIN CERTIFICATE-----\nx$`\\\n", "5e" * 32
+    )
     script, files = part.scripts[0], part.files
     script = script.replace(inner_vcm.FOLDER, str(tmp_path / "etc"))
     subprocess.run(["sh", "-c", script], check=True, umask=0)
@@ -287,5 +358,10 @@ def test_that_a_vcm_was_let_in_is_in_the_audit(tx: Tx, site: Site, inviter: Invi
     founded(tx, site)
     admit(tx, invited(tx, site, inviter))
     row = audit.every(tx)[0]
-    assert (row.actor, row.action, row.thing, row.address) == ("vcm:pool", "vcm admit", "pool", address(tx))
+    assert (row.actor, row.action, row.thing, row.address) == (
+        "vcm:pool",
+        "vcm admit",
+        "pool",
+        address(tx),
+    )
     assert invited(tx, site, inviter) not in row.before + row.after

@@ -1,4 +1,5 @@
-"""What COD owes its VCMs: committed with its cause, numbered without gaps however many owe at once, kept till heard."""
+"""What COD owes its VCMs: committed with its cause, numbered without gaps however many owe at once,
+kept till heard."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.slow
 
 NOW = 1_000_000.0
 TAKEN = "a newer connection has taken its place"
-ON_MARIADB = pytest.mark.parametrize("engine", [pytest.param("mariadb", marks=pytest.mark.mariadb)], indirect=True)
+ON_MARIADB = pytest.mark.parametrize(
+    "engine", [pytest.param("mariadb", marks=pytest.mark.mariadb)], indirect=True
+)
 
 
 def furnished(tx: Tx, site: Site) -> None:
@@ -60,8 +63,16 @@ def numbers(tx: Tx) -> list[int]:
 
 
 def greet(tx: Tx, seen: int = 0, server: str = "cod1") -> vcms.Greeted:
-    return vcms.greet(tx, vcluster="pool", serial="a1", address="10.0.0.1", about="test", seen=seen, server=server,
-                      now=NOW)
+    return vcms.greet(
+        tx,
+        vcluster="pool",
+        serial="a1",
+        address="10.0.0.1",
+        about="test",
+        seen=seen,
+        server=server,
+        now=NOW,
+    )
 
 
 # ---------------------------------------------------------------- with its cause
@@ -105,8 +116,8 @@ def test_a_vcluster_without_a_vcm_is_owed_nothing(tx: Tx, site: Site) -> None:
 
 @ON_MARIADB
 def test_numbers_have_no_gaps_and_are_seen_in_their_order(engine: Engine, site: Site) -> None:
-    """Three threads owe to one VCM at once, some flows are rolled back; a reader never sees a number before a smaller
-    one."""
+    """Three threads owe to one VCM at once, some flows are rolled back; a reader never sees a
+    number before a smaller one."""
     in_transaction(engine, furnished, site)
     start = in_transaction(engine, known).sequence
     gone_wrong: list[str] = []
@@ -136,10 +147,15 @@ def test_numbers_have_no_gaps_and_are_seen_in_their_order(engine: Engine, site: 
     watcher.join()
     owed = in_transaction(engine, numbers)
     assert gone_wrong == []
-    assert [each[0] for each in ended] == [ZeroDivisionError if fails else None for _, fails in turns]
+    assert [each[0] for each in ended] == [
+        ZeroDivisionError if fails else None for _, fails in turns
+    ]
     assert owed == list(range(1, owed[-1] + 1))
-    assert owed[-1] == in_transaction(engine, known).sequence == start + sum(
-        1 + turn % 3 for turn, fails in turns if not fails)
+    assert (
+        owed[-1]
+        == in_transaction(engine, known).sequence
+        == start + sum(1 + turn % 3 for turn, fails in turns if not fails)
+    )
 
 
 class AtOnce:
@@ -180,10 +196,15 @@ def test_acknowledging_while_more_is_owed_loses_nothing(engine: Engine, site: Si
     flows.close()
     vcm = in_transaction(engine, known)
     assert ended == [[None], [None]]
-    assert (vcm.acked, vcm.sequence, in_transaction(engine, numbers)) == (last, last + 1, [last + 1])
+    assert (vcm.acked, vcm.sequence, in_transaction(engine, numbers)) == (
+        last,
+        last + 1,
+        [last + 1],
+    )
 
 
-# ---------------------------------------------------------------- kept until heard, but not for ever
+# ---------------------------------------------------------------- kept until heard, but not for
+# ever
 
 
 def test_what_is_acknowledged_goes_and_what_is_not_stays(tx: Tx, site: Site) -> None:
@@ -195,7 +216,8 @@ def test_what_is_acknowledged_goes_and_what_is_not_stays(tx: Tx, site: Site) -> 
     vcms.acknowledge(tx, pool(tx), last - 4)  # comes late
     assert (known(tx).acked, numbers(tx)) == (last - 2, [last - 1, last])
     assert greet(tx, seen=last - 1).acked == last - 1
-    assert greet(tx, seen=10**9).acked == last  # from another life: what it does not know, it asks for
+    # from another life: what it does not know, it asks for
+    assert greet(tx, seen=10**9).acked == last
 
 
 def test_a_vcm_that_is_away_for_too_long_is_owed_the_newest_only(
@@ -208,8 +230,12 @@ def test_a_vcm_that_is_away_for_too_long_is_owed_the_newest_only(
     left = numbers(tx)
     assert len(left) <= 10
     assert left == list(range(left[0], known(tx).sequence + 1))
-    assert vcms.why_over(tx, connected) == "more than 10 messages were owed and were dropped: ask for the whole picture"
-    assert greet(tx, seen=1).acked == left[0] - 1  # so `welcome` tells it that it has missed something
+    assert (
+        vcms.why_over(tx, connected)
+        == "more than 10 messages were owed and were dropped: ask for the whole picture"
+    )
+    # so `welcome` tells it that it has missed something
+    assert greet(tx, seen=1).acked == left[0] - 1
     with pytest.raises(Refused, match="taken its place"):
         vcms.spoken(tx, connected, lambda tx: None)
 
@@ -230,15 +256,23 @@ def test_the_newest_connection_counts_on_whichever_server(tx: Tx, site: Site) ->
     assert known(tx).server is None
 
 
-def test_what_is_read_at_once_is_limited(tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_at_once_is_limited(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     furnished(tx, site)
     owe(tx, 300)
     assert len(store.owed(tx, {pool(tx): 0, pool(tx) + 1: 0})) == 100
     assert len(store.owed(tx, {pool(tx): 0, pool(tx) + 1: 0}, limit=10, most=10)) == 10
 
 
-@pytest.mark.parametrize(("change", "reason"), [
-    ("enrol", "the VCM was enrolled anew"), ("revoke", "the VCM was revoked"), ("end", "the vcluster has ended")])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("enrol", "the VCM was enrolled anew"),
+        ("revoke", "the VCM was revoked"),
+        ("end", "the vcluster has ended"),
+    ],
+)
 def test_who_spoke_before_speaks_no_more_and_is_told_the_true_reason(
     tx: Tx, site: Site, change: str, reason: str
 ) -> None:
@@ -258,8 +292,11 @@ def test_who_spoke_before_speaks_no_more_and_is_told_the_true_reason(
         greet(tx)
 
 
-def test_an_enrolment_after_a_revocation_is_newer_than_any_connection_before(tx: Tx, site: Site) -> None:
-    """Numbers that began again made the old connection look newer: the new one was sent away, the old one heard."""
+def test_an_enrolment_after_a_revocation_is_newer_than_any_connection_before(
+    tx: Tx, site: Site
+) -> None:
+    """Numbers that began again made the old connection look newer: the new one was sent away, the
+    old one heard."""
     furnished(tx, site)
     old = [greet(tx) for _ in range(5)][-1]
     vcms.revoke(tx, vcluster="pool")
@@ -267,7 +304,9 @@ def test_an_enrolment_after_a_revocation_is_newer_than_any_connection_before(tx:
     new = greet(tx)
     assert new.epoch > old.epoch
     assert vcms.fresh(tx, "cod1", {pool(tx): (new, 0)})[1] == {}
-    assert vcms.fresh(tx, "cod1", {pool(tx): (old, 0)})[1] == {pool(tx): "the VCM was enrolled anew"}
+    assert vcms.fresh(tx, "cod1", {pool(tx): (old, 0)})[1] == {
+        pool(tx): "the VCM was enrolled anew"
+    }
     with pytest.raises(Refused, match="enrolled anew"):
         vcms.spoken(tx, old, lambda tx: pytest.fail("it was listened to"))
 
@@ -277,14 +316,17 @@ def ended(tx: Tx, site: Site) -> None:
     vclusters.delete(tx, name="pool", site=site, now=NOW, actor="x")
     vcluster = vcluster_rows.get(tx, pool(tx))
     assert vcluster is not None
-    assert {"lost"} <= {row.body.get("state") for row in store.owed(tx, {pool(tx): 0})}  # until then it is told
+    # until then it is told
+    assert {"lost"} <= {row.body.get("state") for row in store.owed(tx, {pool(tx): 0})}
     vcluster_rows.end(tx, vcluster, NOW)
 
 
 def test_a_vcluster_that_ends_takes_its_vcm_with_it(tx: Tx, site: Site) -> None:
     furnished(tx, site)
     ended(tx, site)
-    left: list[Any] = [tx.scalar(select(func.count()).select_from(table)) for table in (t.vcms, t.outbox)]
+    left: list[Any] = [
+        tx.scalar(select(func.count()).select_from(table)) for table in (t.vcms, t.outbox)
+    ]
     assert left == [0, 0]
     vclusters.create(tx, name="pool", size=1, template="debian", group="site", site=site, now=NOW)
     with pytest.raises(Refused, match="nobody is enrolled"):
@@ -304,11 +346,14 @@ def test_requests_that_wait_are_limited_by_the_vcluster_s_addresses(tx: Tx, site
 
 
 def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> None:
-    """Or a grant of thousands of nodes would be larger than a message may be, and than a row of the outbox."""
+    """Or a grant of thousands of nodes would be larger than a message may be, and than a row of the
+    outbox."""
     world.furnish(tx, 4)
     for number in (7, 8):
         world.add_node(tx, number, mib=8192)
-    vclusters.create(tx, name="pool", size=6, template="debian", group="site", spread=True, site=site, now=NOW)
+    vclusters.create(
+        tx, name="pool", size=6, template="debian", group="site", spread=True, site=site, now=NOW
+    )
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
     world.run_pass(tx, site, NOW)
     grant = next(row.body for row in store.owed(tx, {pool(tx): 0}) if row.verb == "grant")
@@ -326,7 +371,11 @@ def test_how_far_disks_are_written_is_told_where_the_connection_is(tx: Tx, site:
     furnished(tx, site)
     requests.submit(tx, vcluster="pool", wanted=[AskedTuple(1)], now=NOW)
     world.run_pass(tx, site, NOW)
-    tx.execute(update(t.nodes).where(t.nodes.c.state == "prime").values(progress_done=40, progress_total=100))
+    tx.execute(
+        update(t.nodes)
+        .where(t.nodes.c.state == "prime")
+        .values(progress_done=40, progress_total=100)
+    )
     assert vcms.progress(tx, "cod1") == []  # it is away
     greet(tx)
     ((vcluster_id, _, *figures),) = vcms.progress(tx, "cod1")

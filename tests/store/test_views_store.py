@@ -28,24 +28,56 @@ NOW = 1_000_000.0
 
 
 def add_node(tx: Tx, number: int, **columns: object) -> Node:
-    return nodes.add(tx, name=f"n{number:02d}", boot_mac=f"52:54:00:00:00:{number:02x}", now=NOW, cause="seen",
-                     actor="test", **columns)
+    return nodes.add(
+        tx,
+        name=f"n{number:02d}",
+        boot_mac=f"52:54:00:00:00:{number:02x}",
+        now=NOW,
+        cause="seen",
+        actor="test",
+        **columns,
+    )
 
 
 def add_vcluster(tx: Tx, name: str, subnet: Subnet = SUBNET) -> int:
     group = groups.ensure(tx, "site", NOW)
     template = templates.find(tx, "web") or templates.add(
-        tx, name="web", revision=1, group_id=None, document="<template/>", digest="0" * 64, created_at=NOW)
-    made = vclusters.add(tx, name=name, group_id=group.id, template_id=template.id, size=2, attributes="",
-                         lease_time=60.0, subnet=subnet, now=NOW)
+        tx,
+        name="web",
+        revision=1,
+        group_id=None,
+        document="<template/>",
+        digest="0" * 64,
+        created_at=NOW,
+    )
+    made = vclusters.add(
+        tx,
+        name=name,
+        group_id=group.id,
+        template_id=template.id,
+        size=2,
+        attributes="",
+        lease_time=60.0,
+        subnet=subnet,
+        now=NOW,
+    )
     assert made is not None
-    requests.add(tx, vcluster_id=made.id, kind="create", priority=3, now=NOW, key=None,
-                 tuples=[RequestTuple(1, "<requires/>", template.id), RequestTuple(2, "", template.id)])
+    requests.add(
+        tx,
+        vcluster_id=made.id,
+        kind="create",
+        priority=3,
+        now=NOW,
+        key=None,
+        tuples=[RequestTuple(1, "<requires/>", template.id), RequestTuple(2, "", template.id)],
+    )
     return made.id
 
 
 def bind(tx: Tx, node: Node, address: str, kind: str, state: str = "bound") -> None:
-    bindings.add(tx, [Binding(ipv4(address), node.boot_mac, kind, node.id, "lab", None, state, NOW + 60)])
+    bindings.add(
+        tx, [Binding(ipv4(address), node.boot_mac, kind, node.id, "lab", None, state, NOW + 60)]
+    )
 
 
 def test_a_node_has_its_names_macs_and_present_address(tx: Tx) -> None:
@@ -58,8 +90,15 @@ def test_a_node_has_its_names_macs_and_present_address(tx: Tx) -> None:
     bind(tx, node, "10.77.128.0", "vcluster", "reserved")
     view = views.node(tx, "n01")
     assert view.macs == ("52:54:00:00:00:01", "52:54:00:00:01:01")
-    assert (view.vcluster, view.template, view.address, view.type) == ("blue", "web@1", "10.77.1.5", None)
-    transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="", actor="test", state=NodeState.ACTIVE)
+    assert (view.vcluster, view.template, view.address, view.type) == (
+        "blue",
+        "web@1",
+        "10.77.1.5",
+        None,
+    )
+    transitions.move(
+        tx, node, NodeEvent.REGISTERED, now=NOW, cause="", actor="test", state=NodeState.ACTIVE
+    )
     assert views.node(tx, "n01").address == "10.77.128.0"
     _, bound, history, _ = views.node_in_full(tx, "n01")
     assert [row.kind for row in bound] == ["boot", "vcluster"]
@@ -69,11 +108,13 @@ def test_a_node_has_its_names_macs_and_present_address(tx: Tx) -> None:
 def test_a_free_node_has_no_names(tx: Tx) -> None:
     assert views.node_list(tx) == []
     add_node(tx, 1)
-    view, = views.node_list(tx)
+    (view,) = views.node_list(tx)
     assert (view.vcluster, view.template, view.address, view.type) == (None, None, None, None)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(limit=st.integers(1, 12))
 def test_pages_together_are_the_list(engine: Engine, limit: int) -> None:
     with engine.connect() as tx, tx.begin() as transaction:
@@ -92,8 +133,14 @@ def test_pages_together_are_the_list(engine: Engine, limit: int) -> None:
 
 def test_more_nodes_than_a_statement_has_variables_are_listed(tx: Tx) -> None:
     for number in range(600):
-        nodes.add(tx, name=f"n{number:04d}", boot_mac=f"52:54:00:00:{number // 256:02x}:{number % 256:02x}", now=NOW,
-                  cause="", actor="")
+        nodes.add(
+            tx,
+            name=f"n{number:04d}",
+            boot_mac=f"52:54:00:00:{number // 256:02x}:{number % 256:02x}",
+            now=NOW,
+            cause="",
+            actor="",
+        )
     found = views.node_list(tx, page=Page(1000))
     assert len(found) == 600
     assert all(len(view.macs) == 1 for view in found)
@@ -129,9 +176,16 @@ def test_requests_come_with_their_tuples_in_order(tx: Tx) -> None:
     assert views.request(tx, two.request.id) == two
 
 
-@pytest.mark.parametrize("ask", [
-    lambda tx: views.node(tx, "none"), lambda tx: views.node_in_full(tx, "none"),
-    lambda tx: views.vcluster(tx, "none"), lambda tx: views.request(tx, 999), lambda tx: tokens.revoke(tx, "none")])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda tx: views.node(tx, "none"),
+        lambda tx: views.node_in_full(tx, "none"),
+        lambda tx: views.vcluster(tx, "none"),
+        lambda tx: views.request(tx, 999),
+        lambda tx: tokens.revoke(tx, "none"),
+    ],
+)
 def test_what_is_not_there_is_refused(tx: Tx, ask: Callable[[Tx], object]) -> None:
     with pytest.raises(Refused) as refused:
         ask(tx)
@@ -144,7 +198,9 @@ def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     first, _, _ = views.happened(tx, 0, 0)
     transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="reported", actor="agent")
     second, progress, _ = views.happened(tx, first[-1]["id"], 0)
-    assert [(row["node"], row["from_state"], row["to_state"]) for row in second] == [("n01", "new", "registering")]
+    assert [(row["node"], row["from_state"], row["to_state"]) for row in second] == [
+        ("n01", "new", "registering")
+    ]
     assert second[-1]["id"] == views.last_event(tx)
     assert progress == []
     nodes.change(tx, node, progress_done=1, progress_total=4)
@@ -159,15 +215,24 @@ def test_counts_are_those_of_the_rows(tx: Tx) -> None:
     bind(tx, node, "10.77.1.5", "boot")
     nodes.wish_power(tx, node, "on", NOW)
     counted = {(what, label): count for what, label, count in views.counts(tx)}
-    assert counted == {("nodes", "new"): 2, ("nodes", "prime"): 1, ("bindings", "boot"): 1, ("requests", "pending"): 1,
-                       ("vclusters", "pending"): 1, ("power_actions", "open"): 1, ("sessions", "open"): 0,
-                       ("disk_bytes_per_second", "prime"): 2**33}
+    assert counted == {
+        ("nodes", "new"): 2,
+        ("nodes", "prime"): 1,
+        ("bindings", "boot"): 1,
+        ("requests", "pending"): 1,
+        ("vclusters", "pending"): 1,
+        ("power_actions", "open"): 1,
+        ("sessions", "open"): 0,
+        ("disk_bytes_per_second", "prime"): 2**33,
+    }
 
 
 def test_a_tokens_digest_is_kept_not_the_token(tx: Tx) -> None:
     tokens.create(tx, "ci", "cod_secret", "admin", 60.0, NOW)
     assert tokens.every(tx)[0].expires_at == NOW + 60
-    assert tokens.caller(tx, "cod_secret", "192.0.2.1", NOW + 59) == Who("token:ci", admin=True, address="192.0.2.1")
+    assert tokens.caller(tx, "cod_secret", "192.0.2.1", NOW + 59) == Who(
+        "token:ci", admin=True, address="192.0.2.1"
+    )
     assert tokens.caller(tx, "cod_secret", "", NOW + 60) is None
     assert tokens.caller(tx, tokens.digest("cod_secret"), "", NOW) is None
     with pytest.raises(Refused, match="already"):

@@ -1,4 +1,5 @@
-"""Volumes in the database: what owners may do, what file servers are to carry out, and when addresses are given on."""
+"""Volumes in the database: what owners may do, what file servers are to carry out, and when
+addresses are given on."""
 
 from __future__ import annotations
 
@@ -17,7 +18,16 @@ from cod.flows.people import people
 from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.flows.volumes import exports
 from cod.flows.volumes import volumes as flows
-from cod.model import AddressRange, AskedVolume, FileServer, PosixRules, Refused, Site, VolumeRules, VolumeTask
+from cod.model import (
+    AddressRange,
+    AskedVolume,
+    FileServer,
+    PosixRules,
+    Refused,
+    Site,
+    VolumeRules,
+    VolumeTask,
+)
 from cod.policy import volumes as policy
 from cod.store import tables as t
 from cod.store import volumes as store
@@ -36,17 +46,27 @@ LEASE = 75.0
 @pytest.fixture
 def site(site: Site) -> Site:
     """A site with two file servers."""
-    servers = tuple(FileServer(name, "ganesha", f"10.77.0.{n}", "/srv/cod") for n, name in enumerate(("nas", "old"), 5))
+    servers = tuple(
+        FileServer(name, "ganesha", f"10.77.0.{n}", "/srv/cod")
+        for n, name in enumerate(("nas", "old"), 5)
+    )
     return replace(site, fileservers=servers, volumes=VolumeRules(quota=1000 * GIB, homes=False))
 
 
 def create(tx: Tx, site: Site, name: str = "data", size: int = 10 * GIB, **rest: Any) -> Any:
-    return flows.create(tx, name=name, size=size, group="site", site=site, now=rest.pop("now", 1.0), **rest).volume
+    return flows.create(
+        tx, name=name, size=size, group="site", site=site, now=rest.pop("now", 1.0), **rest
+    ).volume
 
 
 def cluster(tx: Tx, site: Site, name: str = "web", **rest: Any) -> Any:
-    return vcluster_flows.create(tx, name=name, size=1, template="debian", group="site", site=site, now=1.0,
-                                 **rest).value[0].vcluster
+    return (
+        vcluster_flows.create(
+            tx, name=name, size=1, template="debian", group="site", site=site, now=1.0, **rest
+        )
+        .value[0]
+        .vcluster
+    )
 
 
 def claim(tx: Tx, site: Site, now: float, server: str = "s1", room: int = 10) -> list[VolumeTask]:
@@ -66,7 +86,13 @@ def state(tx: Tx, name: str = "site/data", now: float = 5.0) -> str:
 
 
 def told(tx: Tx) -> list[str]:
-    return list(tx.scalars(select(t.notices.c.kind).where(t.notices.c.kind.like("volume%")).order_by(t.notices.c.id)))
+    return list(
+        tx.scalars(
+            select(t.notices.c.kind)
+            .where(t.notices.c.kind.like("volume%"))
+            .order_by(t.notices.c.id)
+        )
+    )
 
 
 def test_a_volume_is_made_and_attached_and_exported_to_the_block_alone(tx: Tx, site: Site) -> None:
@@ -75,11 +101,15 @@ def test_a_volume_is_made_and_attached_and_exported_to_the_block_alone(tx: Tx, s
     (task,) = settle(tx, site, 2.0)
     assert (task.wanted.may_make, task.wanted.clients, state(tx)) == (True, (), "ready")
     web = cluster(tx, site)
-    flows.attach(tx, name="site/data", vcluster="web", mount="/scratch", read_only=True, site=site, now=3.0)
+    flows.attach(
+        tx, name="site/data", vcluster="web", mount="/scratch", read_only=True, site=site, now=3.0
+    )
     assert store.exported(tx, web.id) == [], "not before the file server has it"
     (task,) = settle(tx, site, 4.0)
     assert not task.wanted.may_make
-    assert [(one.network, one.read_only) for one in task.wanted.clients] == [("10.77.128.0/26", True)]
+    assert [(one.network, one.read_only) for one in task.wanted.clients] == [
+        ("10.77.128.0/26", True)
+    ]
     [(volume, attachment)] = store.exported(tx, web.id)
     assert (volume.name, attachment.mount) == ("site/data", "/scratch")
 
@@ -98,7 +128,10 @@ def test_addresses_are_not_given_on_before_the_export_is_withdrawn(tx: Tx, site:
     run_pass(tx, site, 6.0)
     waiting = vclusters.get(tx, web.id)
     assert waiting is not None
-    assert (waiting.state, blocks.of(tx, web.id)) == ("releasing", before), "the file server is away"
+    assert (waiting.state, blocks.of(tx, web.id)) == (
+        "releasing",
+        before,
+    ), "the file server is away"
     with pytest.raises(RuntimeError, match="exported to its addresses"):
         vclusters.end(tx, waiting, 6.5)
     (task,) = claim(tx, site, 7.0)
@@ -184,7 +217,9 @@ def test_an_attached_volume_is_not_deleted(tx: Tx, site: Site) -> None:
     with pytest.raises(Refused, match="attached to web"):
         flows.delete(tx, name="site/data", actor="user:ann", site=site, now=3.0)
     flows.detach(tx, name="site/data", vcluster="web", now=4.0)
-    assert flows.delete(tx, name="site/data", actor="user:ann", site=site, now=5.0).state == "deleted"
+    assert (
+        flows.delete(tx, name="site/data", actor="user:ann", site=site, now=5.0).state == "deleted"
+    )
 
 
 def test_a_claim_that_ran_out_writes_nothing(tx: Tx, site: Site) -> None:
@@ -212,13 +247,21 @@ def test_a_change_in_the_meantime_is_carried_out_next(tx: Tx, site: Site) -> Non
     create(tx, site)
     (first,) = claim(tx, site, 2.0)
     flows.resize(tx, name="site/data", size=20 * GIB, site=site, now=3.0)
-    assert exports.succeeded(tx, first, "btrfs", 4.0).value is False, "its claim is over: the volume has changed"
+    assert exports.succeeded(tx, first, "btrfs", 4.0).value is False, (
+        "its claim is over: the volume has changed"
+    )
     (late,) = claim(tx, site, 4.5)
-    assert exports.succeeded(tx, first, "btrfs", 4.6).value is False, "though the same server has the next claim"
+    assert exports.succeeded(tx, first, "btrfs", 4.6).value is False, (
+        "though the same server has the next claim"
+    )
     assert exports.succeeded(tx, late, "btrfs", 4.7).value
     flows.resize(tx, name="site/data", size=20 * GIB, site=site, now=4.8)
     (second,) = settle(tx, site, 5.0)
-    assert (second.wanted.size, second.sequence > first.sequence, state(tx)) == (20 * GIB, True, "ready")
+    assert (second.wanted.size, second.sequence > first.sequence, state(tx)) == (
+        20 * GIB,
+        True,
+        "ready",
+    )
 
 
 def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, site: Site) -> None:
@@ -240,7 +283,9 @@ def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, si
     assert state(tx, now=now) == "ready"
 
 
-def test_a_file_server_that_left_the_site_file_is_named_and_may_be_forgotten(tx: Tx, site: Site) -> None:
+def test_a_file_server_that_left_the_site_file_is_named_and_may_be_forgotten(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 0)
     create(tx, site, fileserver="old")
     with pytest.raises(Refused, match="in the site file"):
@@ -252,14 +297,19 @@ def test_a_file_server_that_left_the_site_file_is_named_and_may_be_forgotten(tx:
     assert flows.every(tx, now=4.0) == []
 
 
-def test_what_a_file_server_has_lost_is_carried_out_anew_and_strays_are_named(tx: Tx, site: Site) -> None:
+def test_what_a_file_server_has_lost_is_carried_out_anew_and_strays_are_named(
+    tx: Tx, site: Site
+) -> None:
     furnish(tx, 0)
     number, sequence = (create(tx, site).export_id, settle(tx, site, 2.0)[0].sequence)
     assert exports.compared(tx, "nas", {number: sequence, 999: 1}, 3.0) == [999]
     assert claim(tx, site, 4.0) == []
     exports.compared(tx, "nas", {}, 5.0)
     (again,) = claim(tx, site, 6.0)
-    assert (again.sequence, again.wanted.may_make) == (sequence, False), "an empty directory is not taken for its data"
+    assert (again.sequence, again.wanted.may_make) == (
+        sequence,
+        False,
+    ), "an empty directory is not taken for its data"
 
 
 def test_sizes_are_held_to_the_groups_quota(tx: Tx, site: Site) -> None:
@@ -271,7 +321,10 @@ def test_sizes_are_held_to_the_groups_quota(tx: Tx, site: Site) -> None:
     create(tx, site, "more", size=500 * GIB)
     with pytest.raises(Refused, match="too much"):
         flows.resize(tx, name="site/more", size=1500 * GIB, site=site, now=3.0)
-    assert flows.resize(tx, name="site/more", size=1400 * GIB, site=site, now=3.0).volume.size == 1400 * GIB
+    assert (
+        flows.resize(tx, name="site/more", size=1400 * GIB, site=site, now=3.0).volume.size
+        == 1400 * GIB
+    )
 
 
 def test_snapshots_are_taken_copied_and_deleted(tx: Tx, site: Site) -> None:
@@ -323,14 +376,20 @@ def test_homes_are_a_volume_of_the_group_that_vclusters_share(tx: Tx, site: Site
     settle(tx, site, 2.0)
     [view] = flows.every(tx, now=3.0)
     assert (view.volume.name, view.volume.kind, [one.vcluster for one in view.attachments]) == (
-        "site/home", "home", ["web", "batch"])
+        "site/home",
+        "home",
+        ["web", "batch"],
+    )
     assert [store.exported(tx, one)[0][1].mount for one in ids] == ["/home", "/home"]
     with pytest.raises(Refused, match="home volume is kept"):
-        flows.attach(tx, name="site/home", vcluster="web", delete_after=30 * DAY, site=site, now=4.0)
+        flows.attach(
+            tx, name="site/home", vcluster="web", delete_after=30 * DAY, site=site, now=4.0
+        )
 
 
-@pytest.mark.parametrize("mount", ["data", "/", "/etc", "/usr", "/var", "/data/../etc", "/a b", "/proc/x", "/'x",
-                                   "/a/"])
+@pytest.mark.parametrize(
+    "mount", ["data", "/", "/etc", "/usr", "/var", "/data/../etc", "/a b", "/proc/x", "/'x", "/a/"]
+)
 def test_a_mount_point_leaves_the_system_alone(tx: Tx, site: Site, mount: str) -> None:
     with pytest.raises(Refused):
         policy.check_mount(mount)
@@ -377,7 +436,9 @@ def test_what_is_exported_is_in_the_automounters_maps(tx: Tx, site: Site) -> Non
     site = replace(site, volumes=VolumeRules())
     for name in ("data", "more"):
         create(tx, site, name)
-    web = cluster(tx, site, mounts=[AskedVolume("data", read_only=True), AskedVolume("more", "/srv/more")])
+    web = cluster(
+        tx, site, mounts=[AskedVolume("data", read_only=True), AskedVolume("more", "/srv/more")]
+    )
     assert core.automounts(tx, web.id, site) == {"auto.master": {}}
     settle(tx, site, 2.0)
     paths = {view.volume.name: view.volume.path for view in flows.every(tx, now=3.0)}
@@ -385,10 +446,15 @@ def test_what_is_exported_is_in_the_automounters_maps(tx: Tx, site: Site) -> Non
     assert core.automounts(tx, web.id, site) == {
         "auto.master": {"/-": "auto.direct", "/home": "auto.home"},
         "auto.home": {"*": f"-fstype=nfs4,rw,{options} 10.77.0.5:{paths['site/home']}/&"},
-        "auto.direct": {"/data": f"-fstype=nfs4,ro,{options} 10.77.0.5:{paths['site/data']}",
-                        "/srv/more": f"-fstype=nfs4,rw,{options} 10.77.0.5:{paths['site/more']}"}}
+        "auto.direct": {
+            "/data": f"-fstype=nfs4,ro,{options} 10.77.0.5:{paths['site/data']}",
+            "/srv/more": f"-fstype=nfs4,rw,{options} 10.77.0.5:{paths['site/more']}",
+        },
+    }
     flows.detach(tx, name="site/data", vcluster="web", now=4.0)
-    assert "/data" not in core.automounts(tx, web.id, site)["auto.direct"], "nodes forget it before its export ends"
+    assert "/data" not in core.automounts(tx, web.id, site)["auto.direct"], (
+        "nodes forget it before its export ends"
+    )
 
 
 def test_members_have_home_directories_with_their_own_numbers(tx: Tx, site: Site) -> None:
@@ -398,9 +464,14 @@ def test_members_have_home_directories_with_their_own_numbers(tx: Tx, site: Site
     for name, role in (("ann", "owner"), ("bob", "member"), ("eve", "viewer")):
         people.create(tx, name, now=1.0)
         people.set_role(tx, group="physics", user=name, role=role)
-    vcluster_flows.create(tx, name="web", size=1, template="debian", group="physics", site=site, now=1.0)
+    vcluster_flows.create(
+        tx, name="web", size=1, template="debian", group="physics", site=site, now=1.0
+    )
     (task,) = settle(tx, site, 2.0)
-    uids = {name: tx.scalar(select(t.users.c.uid).where(t.users.c.name == name)) for name in ("ann", "bob")}
+    uids = {
+        name: tx.scalar(select(t.users.c.uid).where(t.users.c.name == name))
+        for name in ("ann", "bob")
+    }
     assert [(one.name, one.uid) for one in task.wanted.homes] == sorted(uids.items())
     assert claim(tx, site, 3.0) == []
     people.create(tx, "joe", now=3.0)
@@ -416,19 +487,28 @@ def test_home_directories_follow_people_s_numbers_and_who_may_log_in(tx: Tx, sit
         group_flows.create(tx, group, now=1.0)
         people.create(tx, name, now=1.0)
         people.set_role(tx, group=group, user=name, role="member")
-        vcluster_flows.create(tx, name=f"web-{group}", size=1, template="debian", group=group, site=site, now=1.0)
+        vcluster_flows.create(
+            tx, name=f"web-{group}", size=1, template="debian", group=group, site=site, now=1.0
+        )
     people.change(tx, "ann", {"disabled": True}, now=2.0)
-    assert [[one.name for one in task.wanted.homes] for task in settle(tx, site, 3.0)] == [[], ["bob"]]
+    assert [[one.name for one in task.wanted.homes] for task in settle(tx, site, 3.0)] == [
+        [],
+        ["bob"],
+    ]
     people.change(tx, "ann", {"full_name": "Ann Other", "disabled": True}, now=4.0)
     assert claim(tx, site, 5.0) == [], "nothing that file servers know of has changed"
     people.change(tx, "ann", {"disabled": False}, now=6.0)
     assert [[one.name for one in task.wanted.homes] for task in settle(tx, site, 7.0)] == [["ann"]]
     people.change(tx, "ann", {"uid": 7000}, now=8.0)
-    assert [[(one.uid, one.gid) for one in task.wanted.homes] for task in settle(tx, site, 9.0)] == [[(7000, 7000)]]
+    assert [
+        [(one.uid, one.gid) for one in task.wanted.homes] for task in settle(tx, site, 9.0)
+    ] == [[(7000, 7000)]]
     people.create(tx, "joe", now=10.0)
     people.change(tx, "joe", {"admin": True}, now=10.0)
     assert [[one.name for one in task.wanted.homes] for task in settle(tx, site, 11.0)] == [
-        ["ann", "joe"], ["bob", "joe"]]
+        ["ann", "joe"],
+        ["bob", "joe"],
+    ]
 
 
 def test_volumes_follow_their_group_s_number(tx: Tx, site: Site) -> None:

@@ -1,8 +1,8 @@
 """A stand-in machine in a rack's network, and what a cell needs there to have its master on it.
 
-The master of a batch system wants neither firmware nor a kernel of its own to be tried; its nodes do. So the head is
-a host in namespaces (cod/lab/standin.py), plugged into the bridge of the rack's virtual machines, known to the
-same server and member of the same vcluster.
+The master of a batch system wants neither firmware nor a kernel of its own to be tried; its nodes
+do. So the head is a host in namespaces (cod/lab/standin.py), plugged into the bridge of the rack's
+virtual machines, known to the same server and member of the same vcluster.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from tests.waiting import until
 HEAD = "head"
 # Nobody switches the head; whatever else has a power switch is in the lab.
 POWERLESS = '[[power]]\nmatch = "52:54:00:c0:*"\ndriver = "none"\n'
-TEMPLATE = '<template name="head"><requires><disk><size max="128MiB"/></disk></requires>' \
-           '<image target="disk" name="head"/></template>'
+TEMPLATE = (
+    '<template name="head"><requires><disk><size max="128MiB"/></disk></requires>'
+    '<image target="disk" name="head"/></template>'
+)
 
 
 class Annex:

@@ -18,7 +18,8 @@ def image_of(name: str) -> Path:
 
 
 def files_of(name: str, folder: Path) -> Path:
-    """Return a folder in `folder` with the files of the image's root partition, which lies beside it as it is."""
+    """Return a folder in `folder` with the files of the image's root partition, which lies beside
+    it as it is."""
     return root_of(image_of(name), batch.ROOT_MIB, folder)
 
 
@@ -30,7 +31,9 @@ def copied(built: Path, folder: Path) -> Path:
 
 def inside(root: Path, script: str) -> str:
     """Return what a shell script says in there."""
-    return subprocess.run(["chroot", root, "/bin/sh", "-c", script], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["chroot", root, "/bin/sh", "-c", script], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def with_user_data(root: Path, user_data: str) -> Path:

@@ -1,7 +1,8 @@
-"""Foreign endpoints for the power drivers, on free ports of loopback: ipmi_sim, sushy-tools' emulator, snmpsim.
+"""Foreign endpoints for the power drivers, on free ports of loopback: ipmi_sim, sushy-tools'
+emulator, snmpsim.
 
-What they switch listens on a UNIX socket and speaks the lab daemon's protocol: a lab of QEMU machines, or a
-`Switchboard`, which only remembers.
+What they switch listens on a UNIX socket and speaks the lab daemon's protocol: a lab of QEMU
+machines, or a `Switchboard`, which only remembers.
 """
 
 from __future__ import annotations
@@ -39,8 +40,14 @@ def ask(path: Path, node: str, op: str) -> str:
 def running(argv: list[str], log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs as long as the block."""
     with open(log, "ab") as said:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
-                                   **options)
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+            **options,
+        )
     try:
         yield process
     except BaseException:
@@ -53,7 +60,8 @@ def running(argv: list[str], log: Path, **options: Any) -> Iterator[subprocess.P
 
 
 class Switchboard(socketserver.ThreadingUnixStreamServer):
-    """Switches without machines: `power` by name, `said` in order. `deaf` names ops that come to nothing."""
+    """Switches without machines: `power` by name, `said` in order. `deaf` names ops that come to
+    nothing."""
 
     daemon_threads = True
 
@@ -111,16 +119,24 @@ mc_enable 0x20
 
 
 class IpmiSim:
-    """A BMC that speaks IPMI 2.0 (cipher suite 3): user admin, password secret. `serial`: the terminal that is its
-    machine's serial port, for Serial-over-LAN; '': it has none."""
+    """A BMC that speaks IPMI 2.0 (cipher suite 3): user admin, password secret. `serial`: the
+    terminal that is its machine's serial port, for Serial-over-LAN; '': it has none."""
 
     def __init__(self, folder: Path, switches: Path, node: str, serial: str = "") -> None:
         self.folder, self.port = folder, free_port(socket.SOCK_DGRAM)
         (folder / "state").mkdir(parents=True)
         program = Path(__file__).with_name("chassis.py")
-        (folder / "lan.conf").write_text(LAN.format(
-            sol=f'  sol "{serial}" 115200\n' if serial else "", node=node, port=self.port, python=sys.executable,
-            program=program, socket=switches, folder=folder))
+        (folder / "lan.conf").write_text(
+            LAN.format(
+                sol=f'  sol "{serial}" 115200\n' if serial else "",
+                node=node,
+                port=self.port,
+                python=sys.executable,
+                program=program,
+                socket=switches,
+                folder=folder,
+            )
+        )
         (folder / "emulated").write_text(EMULATED)
 
     @property
@@ -131,10 +147,20 @@ class IpmiSim:
     @contextmanager
     def run(self, namespace: str = "") -> Iterator[IpmiSim]:
         """The BMC's own power is on as long as the block runs, in that network namespace."""
-        Path("/var/lock").resolve().mkdir(exist_ok=True)  # it locks the terminal there, or says nothing of it ever
+        # it locks the terminal there, or says nothing of it ever
+        Path("/var/lock").resolve().mkdir(exist_ok=True)
         inside = ["ip", "netns", "exec", namespace] if namespace else []
-        argv = [*inside, "ipmi_sim", "-n", "-c", f"{self.folder}/lan.conf", "-f", f"{self.folder}/emulated", "-s",
-                f"{self.folder}/state"]
+        argv = [
+            *inside,
+            "ipmi_sim",
+            "-n",
+            "-c",
+            f"{self.folder}/lan.conf",
+            "-f",
+            f"{self.folder}/emulated",
+            "-s",
+            f"{self.folder}/state",
+        ]
         with running(argv, self.folder / "said") as process:
             heard = Path(f"/proc/{process.pid}/net/udp")
             until(lambda: f":{self.port:04X} " in heard.read_text(), "ipmi_sim listens")
@@ -142,7 +168,9 @@ class IpmiSim:
 
     def log(self) -> list[str]:
         """What the BMC has asked of its machine."""
-        return (self.folder / "log").read_text().splitlines() if (self.folder / "log").exists() else []
+        return (
+            (self.folder / "log").read_text().splitlines() if (self.folder / "log").exists() else []
+        )
 
     def boot(self) -> str:
         """The boot device that was set."""
@@ -155,9 +183,11 @@ UUID = "27946b59-9e44-4fa7-8e91-f3527a1ef094"
 
 
 class SushyEmulator:
-    """A BMC that speaks Redfish over TLS: user admin, password secret; each switch takes 1 to 11 seconds to show.
+    """A BMC that speaks Redfish over TLS: user admin, password secret; each switch takes 1 to 11
+    seconds to show.
 
-    What it has switched is passed on to `switches` when somebody looks, as the emulator itself notices it then.
+    What it has switched is passed on to `switches` when somebody looks, as the emulator itself
+    notices it then.
     """
 
     def __init__(self, folder: Path, switches: Path, node: str) -> None:
@@ -167,7 +197,9 @@ class SushyEmulator:
         self.certificate = certificate(folder)
         import bcrypt
 
-        (folder / "users").write_text(f"admin:{bcrypt.hashpw(b'secret', bcrypt.gensalt(4)).decode()}\n")
+        (folder / "users").write_text(
+            f"admin:{bcrypt.hashpw(b'secret', bcrypt.gensalt(4)).decode()}\n"
+        )
 
     @property
     def address(self) -> str:
@@ -180,13 +212,33 @@ class SushyEmulator:
         listener = _Notified(self)
         threading.Thread(target=listener.serve_forever, daemon=True).start()
         nics = [{"mac": "52:54:00:00:00:01", "ip": "10.0.0.1"}]
-        system = {"uuid": UUID, "name": self.node, "power_state": "Off", "external_notifier": True, "nics": nics}
+        system = {
+            "uuid": UUID,
+            "name": self.node,
+            "power_state": "Off",
+            "external_notifier": True,
+            "nics": nics,
+        }
         (self.folder / "emulator.conf").write_text(
-            f"SUSHY_EMULATOR_FAKE_DRIVER = True\nSUSHY_EMULATOR_STATE_DIR = '{self.folder}/state'\n"
-            f"SUSHY_EMULATOR_AUTH_FILE = '{self.folder}/users'\nSUSHY_EMULATOR_FAKE_SYSTEMS = [{system!r}]\n"
-            f"EXTERNAL_NOTIFICATION_URL = 'http://127.0.0.1:{listener.server_address[1]}'\n")
-        argv = [str(BIN / "sushy-emulator"), "--config", f"{self.folder}/emulator.conf", "-i", "127.0.0.1", "-p",
-                str(self.port), "--ssl-certificate", str(self.certificate), "--ssl-key", f"{self.folder}/key.pem"]
+            "SUSHY_EMULATOR_FAKE_DRIVER = True\nSUSHY_EMULATOR_STATE_DIR ="
+            f" '{self.folder}/state'\nSUSHY_EMULATOR_AUTH_FILE ="
+            f" '{self.folder}/users'\nSUSHY_EMULATOR_FAKE_SYSTEMS ="
+            f" [{system!r}]\nEXTERNAL_NOTIFICATION_URL ="
+            f" 'http://127.0.0.1:{listener.server_address[1]}'\n"
+        )
+        argv = [
+            str(BIN / "sushy-emulator"),
+            "--config",
+            f"{self.folder}/emulator.conf",
+            "-i",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            "--ssl-certificate",
+            str(self.certificate),
+            "--ssl-key",
+            f"{self.folder}/key.pem",
+        ]
         environment = os.environ | {"TMPDIR": str(self.folder)}  # it keeps its systems' state there
         try:
             with running(argv, self.folder / "said", env=environment):
@@ -228,9 +280,29 @@ class _Notice(http.server.BaseHTTPRequestHandler):
 def certificate(folder: Path, name: str = "127.0.0.1") -> Path:
     """A certificate for an address, signed by itself, in cert.pem; its key in key.pem."""
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{name}", "-keyout", f"{folder}/key.pem", "-out",
-         f"{folder}/cert.pem"], check=True, capture_output=True)
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={name}",
+            "-addext",
+            f"subjectAltName=IP:{name}",
+            "-keyout",
+            f"{folder}/key.pem",
+            "-out",
+            f"{folder}/cert.pem",
+        ],
+        check=True,
+        capture_output=True,
+    )
     return folder / "cert.pem"
 
 
@@ -240,26 +312,43 @@ OUTLET = "1.3.6.1.4.1.318.1.1.12.3.3.1.1.4"
 
 
 class SnmpOutlets:
-    """A rack's outlets as APC's speak: community `private`; SNMPv3 user `cod`, password `outlet-password`."""
+    """A rack's outlets as APC's speak: community `private`; SNMPv3 user `cod`, password
+    `outlet-password`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port(socket.SOCK_DGRAM)
         for part in ("data", "cache"):
             (folder / part).mkdir(parents=True)
-        records = ["1.3.6.1.2.1.1.1.0|4|Outlets", f"{OUTLET}.1|2:writecache|value=2",
-                   f"{OUTLET}.2|2:writecache|value=1",
-                   f"{OUTLET}.3|2:error|op=set,status=notWritable,value=2"]  # the third cannot be set
+        records = [
+            "1.3.6.1.2.1.1.1.0|4|Outlets",
+            f"{OUTLET}.1|2:writecache|value=2",
+            f"{OUTLET}.2|2:writecache|value=1",
+            # the third cannot be set
+            f"{OUTLET}.3|2:error|op=set,status=notWritable,value=2",
+        ]
         for name in ("private", "self"):
             (folder / "data" / f"{name}.snmprec").write_text("\n".join(records) + "\n")
 
     @contextmanager
     def run(self) -> Iterator[SnmpOutlets]:
         """The outlets can be asked as long as the block runs."""
-        argv = [str(BIN / "snmpsim-command-responder"), f"--data-dir={self.folder}/data",
-                f"--cache-dir={self.folder}/cache", f"--agent-udpv4-endpoint=127.0.0.1:{self.port}",
-                "--process-user=root", "--process-group=root", "--v3-user=cod", "--v3-auth-key=outlet-password",
-                "--v3-auth-proto=SHA", "--v3-priv-key=outlet-password", "--v3-priv-proto=AES"]
+        argv = [
+            str(BIN / "snmpsim-command-responder"),
+            f"--data-dir={self.folder}/data",
+            f"--cache-dir={self.folder}/cache",
+            f"--agent-udpv4-endpoint=127.0.0.1:{self.port}",
+            "--process-user=root",
+            "--process-group=root",
+            "--v3-user=cod",
+            "--v3-auth-key=outlet-password",
+            "--v3-auth-proto=SHA",
+            "--v3-priv-key=outlet-password",
+            "--v3-priv-proto=AES",
+        ]
         with running(argv, self.folder / "said"):
-            until(lambda: f":{self.port:04X} " in Path("/proc/net/udp").read_text(), "the outlets listen")
+            until(
+                lambda: f":{self.port:04X} " in Path("/proc/net/udp").read_text(),
+                "the outlets listen",
+            )
             time.sleep(0.2)
             yield self

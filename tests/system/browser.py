@@ -1,4 +1,5 @@
-"""The distribution's Chromium, driven by Playwright: pages looked at, checked for accessibility, and kept as pictures.
+"""The distribution's Chromium, driven by Playwright: pages looked at, checked for accessibility,
+and kept as pictures.
 
 Pictures go to `build/screenshots/`, one for each page and size.
 """
@@ -15,9 +16,17 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
-# Root in a test's container has no sandbox to start; the rest keeps Chromium from calling its makers.
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync")
+# Root in a test's container has no sandbox to start; the rest keeps Chromium from calling its
+# makers.
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 PATIENCE = 120_000.0  # milliseconds for what comes by itself, on a busy machine
@@ -27,7 +36,8 @@ SERIOUS = ("serious", "critical")
 
 @contextmanager
 def chromium(program: str = CHROMIUM) -> Iterator[Browser]:
-    """A running browser. `program` may be a script that starts it somewhere else, in a namespace."""
+    """A running browser. `program` may be a script that starts it somewhere else, in a
+    namespace."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=[*ARGUMENTS])
         try:
@@ -39,21 +49,29 @@ def chromium(program: str = CHROMIUM) -> Iterator[Browser]:
 def context(browser: Browser, size: str = "desktop", **options: Any) -> BrowserContext:
     """A profile of its own, that believes the site's self-signed certificate."""
     width, height = SIZES[size]
-    made = browser.new_context(ignore_https_errors=True, viewport={"width": width, "height": height},
-                               is_mobile=size == "phone", has_touch=size == "phone", **options)
+    made = browser.new_context(
+        ignore_https_errors=True,
+        viewport={"width": width, "height": height},
+        is_mobile=size == "phone",
+        has_touch=size == "phone",
+        **options,
+    )
     made.set_default_timeout(PATIENCE)
     made.set_default_navigation_timeout(PATIENCE)
     return made
 
 
 class Complaints:
-    """What a page's console and its requests complain of: a broken Content-Security-Policy, scripts that fail, files
-    that are not there. `found` has the sentences; `expected` texts are let pass."""
+    """What a page's console and its requests complain of: a broken Content-Security-Policy, scripts
+    that fail, files that are not there. `found` has the sentences; `expected` texts are let
+    pass."""
 
     def __init__(self, page: Page, expected: tuple[str, ...] = ()) -> None:
         self.found: list[str] = []
         self._expected = expected
-        page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
+        page.on(
+            "console", lambda message: self._note(message.text) if message.type == "error" else None
+        )
         page.on("pageerror", lambda error: self._note(str(error)))
         page.on("requestfailed", lambda request: self._failed(request))
 
@@ -69,13 +87,18 @@ class Complaints:
 def faults(page: Page) -> list[str]:
     """What axe finds serious or critical on the page: the rule, and the elements."""
     found = Axe().run(page).response["violations"]
-    return [f"{each['id']} ({each['impact']}): {json.dumps([node['target'] for node in each['nodes']])}"
-            for each in found if each["impact"] in SERIOUS]
+    return [
+        f"{each['id']} ({each['impact']}): {json.dumps([node['target'] for node in each['nodes']])}"
+        for each in found
+        if each["impact"] in SERIOUS
+    ]
 
 
 def too_wide(page: Page) -> bool:
     """Must the page be scrolled sideways?"""
-    wide: bool = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth + 1")
+    wide: bool = page.evaluate(
+        "document.documentElement.scrollWidth > document.documentElement.clientWidth + 1"
+    )
     return wide
 
 

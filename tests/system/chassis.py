@@ -1,7 +1,8 @@
-"""The machine behind an ipmi_sim, as a program that ipmi_sim runs: `chassis.py SOCKET NODE FOLDER MC get|set WORD...`.
+"""The machine behind an ipmi_sim, as a program that ipmi_sim runs: `chassis.py SOCKET NODE FOLDER
+MC get|set WORD...`.
 
-SOCKET speaks the lab daemon's protocol: a lab's own socket, or a test's `bmcs.Switchboard`. FOLDER keeps the boot
-device and a log of what was asked.
+SOCKET speaks the lab daemon's protocol: a lab's own socket, or a test's `bmcs.Switchboard`. FOLDER
+keeps the boot device and a log of what was asked.
 """
 
 import json

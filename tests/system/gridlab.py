@@ -15,17 +15,34 @@ from tests.system.poollab import PoolLab, pool_lab
 from tests.system.stand import Stand
 from tests.waiting import until
 
-SPREADING = ["pe_name mpi", "slots 999", "user_lists NONE", "xuser_lists NONE", "start_proc_args NONE",
-             "stop_proc_args NONE", "allocation_rule $round_robin", "control_slaves FALSE", "job_is_first_task TRUE",
-             "urgency_slots min", "accounting_summary FALSE", "qsort_args NONE"]
+SPREADING = [
+    "pe_name mpi",
+    "slots 999",
+    "user_lists NONE",
+    "xuser_lists NONE",
+    "start_proc_args NONE",
+    "stop_proc_args NONE",
+    "allocation_rule $round_robin",
+    "control_slaves FALSE",
+    "job_is_first_task TRUE",
+    "urgency_slots min",
+    "accounting_summary FALSE",
+    "qsort_args NONE",
+]
 
 
 class GridLab(PoolLab[Cell]):
     """See the module."""
 
     knobs: ClassVar[dict[str, Any]] = {
-        "slots": 2, "jobs_per_node": 4, "idle_limit": 1.5, "calm": 1.0, "join_time": 150.0, "unheard_limit": 20.0,
-        "maximum": 3}
+        "slots": 2,
+        "jobs_per_node": 4,
+        "idle_limit": 1.5,
+        "calm": 1.0,
+        "join_time": 150.0,
+        "unheard_limit": 20.0,
+        "maximum": 3,
+    }
 
     def __init__(self, stand: Stand) -> None:
         super().__init__(stand, Cell(stand, "pool"))
@@ -35,14 +52,32 @@ class GridLab(PoolLab[Cell]):
         super().up()
         self.cell.know_hosts(8)
         self._bare()
-        self.turned_away = self.cell.run("qsub", "-b", "y", "-o", "/dev/null", "-e", "/dev/null", "-wd", "/tmp",
-                                         "/bin/true", user=USER, check=False)
+        self.turned_away = self.cell.run(
+            "qsub",
+            "-b",
+            "y",
+            "-o",
+            "/dev/null",
+            "-e",
+            "/dev/null",
+            "-wd",
+            "/tmp",
+            "/bin/true",
+            user=USER,
+            check=False,
+        )
         self.cancel()  # it was queued all the same
         self.start_vcm()
-        until(lambda: "d" in self.instances().get(HEAD, ""), "the head stands in the queue, disabled", 180, 0.1)
+        until(
+            lambda: "d" in self.instances().get(HEAD, ""),
+            "the head stands in the queue, disabled",
+            180,
+            0.1,
+        )
 
     def _bare(self) -> None:
-        """A cell that has never heard of COD: a queue without hosts. And a parallel environment that spreads."""
+        """A cell that has never heard of COD: a queue without hosts. And a parallel environment
+        that spreads."""
         run = self.cell.run
         run("qconf", "-dattr", "queue", "hostlist", "@cod", "all.q")
         run("qconf", "-dhgrp", "@cod")
@@ -69,10 +104,15 @@ class GridLab(PoolLab[Cell]):
         self.cell.run("kill", "-9", pid)
 
     def hears_quickly(self) -> None:
-        """The master takes a host for lost after three seconds (and up to ten more) without a report."""
+        """The master takes a host for lost after three seconds (and up to ten more) without a
+        report."""
         said = self.cell.run("qconf", "-sconf").stdout.splitlines()
-        lines = ["max_unheard 00:00:03" if line.startswith("max_unheard") else line for line in said]
-        (self.cell.folder / "global").write_text("\n".join(line for line in lines if not line.startswith("#")) + "\n")
+        lines = [
+            "max_unheard 00:00:03" if line.startswith("max_unheard") else line for line in said
+        ]
+        (self.cell.folder / "global").write_text(
+            "\n".join(line for line in lines if not line.startswith("#")) + "\n"
+        )
         self.cell.run("qconf", "-Mconf", str(self.cell.folder / "global"))
 
     def start_master(self) -> None:
@@ -80,14 +120,17 @@ class GridLab(PoolLab[Cell]):
         self.cell.run("sh", "-c", f"{BINARIES}/sge_qmaster > /dev/null 2>&1 < /dev/null")
 
     def release(self, jobs: list[int]) -> None:
-        """Jobs that were submitted with -h may start, all at the same moment, however long submitting them took."""
+        """Jobs that were submitted with -h may start, all at the same moment, however long
+        submitting them took."""
         self.cell.run("qrls", ",".join(map(str, jobs)))
 
     def instances(self) -> dict[str, str]:
         """States of the queue's instances ('' is fine), by host."""
         said = etree.fromstring(self.cell.run("qstat", "-f", "-u", "*", "-xml").stdout.encode())
-        return {str(one.findtext("name")).partition("@")[2].split(".")[0]: one.findtext("state") or ""
-                for one in said.iterfind("queue_info/Queue-List")}
+        return {
+            str(one.findtext("name")).partition("@")[2].split(".")[0]: one.findtext("state") or ""
+            for one in said.iterfind("queue_info/Queue-List")
+        }
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""A batch system's own installation on a stand: its server on a vcluster's first machine, its daemons on the others.
+"""A batch system's own installation on a stand: its server on a vcluster's first machine, its
+daemons on the others.
 
-Each machine that boots into the vcluster becomes a host of its own (namespaces for its name, its mounts and its
-processes), finds the others through COD's DNS, and starts the daemon that its name calls for. Nothing of the
-distribution's own installation is touched. cell.py (Grid Engine) and slurmcell.py (Slurm) hold what differs.
+Each machine that boots into the vcluster becomes a host of its own (namespaces for its name, its
+mounts and its processes), finds the others through COD's DNS, and starts the daemon that its name
+calls for. Nothing of the distribution's own installation is touched. cell.py (Grid Engine) and
+slurmcell.py (Slurm) hold what differs.
 """
 
 from __future__ import annotations
@@ -64,8 +66,15 @@ class Installation:
     knobs: ClassVar[dict[str, Any]] = {}
     job = ""  # what the shell makes a job's number and its task's of
 
-    def __init__(self, stand: Stand | Annex, vcluster: str, domain: str, environment: dict[str, str]) -> None:
-        self.stand, self.vcluster, self.domain, self.environment = stand, vcluster, domain, environment
+    def __init__(
+        self, stand: Stand | Annex, vcluster: str, domain: str, environment: dict[str, str]
+    ) -> None:
+        self.stand, self.vcluster, self.domain, self.environment = (
+            stand,
+            vcluster,
+            domain,
+            environment,
+        )
         self.folder = folder(stand, vcluster)
         self.jobs = self.folder / "jobs"
         self.vcm: subprocess.Popen[bytes] | None = None
@@ -102,15 +111,28 @@ class Installation:
         self.jobs.chmod(0o1777)
         etc = self.folder / "etc"
         (etc / "hosts").write_text("127.0.0.1 localhost\n")
-        (etc / "resolv.conf").write_text(f"search {self.vcluster}.{self.domain}\nnameserver 10.77.0.1\n")
-        (etc / "passwd").write_text(Path("/etc/passwd").read_text() + f"alice:x:{USER}:{USER}::/tmp:/bin/sh\n")
+        (etc / "resolv.conf").write_text(
+            f"search {self.vcluster}.{self.domain}\nnameserver 10.77.0.1\n"
+        )
+        (etc / "passwd").write_text(
+            Path("/etc/passwd").read_text() + f"alice:x:{USER}:{USER}::/tmp:/bin/sh\n"
+        )
         (etc / "group").write_text(Path("/etc/group").read_text() + f"alice:x:{USER}:\n")
         self.found()
         words = " ".join(f"{key}={value}" for key, value in self.environment.items())
-        filled = {"folder": self.folder, "environment": words, "head": HEAD, "stand": self.stand.socket_folder,
-                  "server": self.server(), "daemon": self.daemon()}
-        for file, text in [(self.folder / "inside", INSIDE), (self.folder / "system", SYSTEM),
-                           *((host.folder / "system", ANY) for host in self.stand.hosts.values())]:
+        filled = {
+            "folder": self.folder,
+            "environment": words,
+            "head": HEAD,
+            "stand": self.stand.socket_folder,
+            "server": self.server(),
+            "daemon": self.daemon(),
+        }
+        for file, text in [
+            (self.folder / "inside", INSIDE),
+            (self.folder / "system", SYSTEM),
+            *((host.folder / "system", ANY) for host in self.stand.hosts.values()),
+        ]:
             file.write_text(text.format(**filled))
             file.chmod(0o755)
         note = f"$(hostname) $(date +%s.%N) >> {self.jobs}/{self.job}\n"
@@ -121,7 +143,16 @@ class Installation:
     def up(self, template: str, size: int = 1, *options: str) -> None:
         """Create the vcluster, wait for its head, and set the batch system up."""
         self.make()
-        self.stand.cod("vcluster", "create", self.vcluster, "--size", str(size), "--template", template, *options)
+        self.stand.cod(
+            "vcluster",
+            "create",
+            self.vcluster,
+            "--size",
+            str(size),
+            "--template",
+            template,
+            *options,
+        )
         self.stand.wait(lambda: self.host(HEAD), 180, "the head is up")
         self.configure()
 
@@ -137,21 +168,44 @@ class Installation:
         except (FileNotFoundError, ProcessLookupError):
             return 0
 
-    def run(self, *command: str, host: str = HEAD, check: bool = True, user: int | None = None
-            ) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, host: str = HEAD, check: bool = True, user: int | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """A command of the batch system's, on a host."""
-        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
+        become = (
+            ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
+            if user
+            else []
+        )
         pid = self.host(host)
         assert pid, f"{host} is not up"
-        return subprocess.run(["nsenter", "-t", str(pid), "-a", "--", *become, "env", "HOME=/tmp", *(
-            f"{key}={value}" for key, value in self.environment.items()), *command], capture_output=True, text=True,
-            timeout=180, check=check)
+        return subprocess.run(
+            [
+                "nsenter",
+                "-t",
+                str(pid),
+                "-a",
+                "--",
+                *become,
+                "env",
+                "HOME=/tmp",
+                *(f"{key}={value}" for key, value in self.environment.items()),
+                *command,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=check,
+        )
 
     def submit(self, seconds: float | Path = 1.0, *options: str, script: Path | None = None) -> int:
-        """A job that sleeps, or waits for a file; its number. It writes a line into its file whenever it starts and
-        when it ends. `script`: another job, for which `seconds` is its argument."""
+        """A job that sleeps, or waits for a file; its number. It writes a line into its file
+        whenever it starts and when it ends. `script`: another job, for which `seconds` is its
+        argument."""
         script = script or self.jobs / "job.sh"
-        said = self.run(*self.submission(), *options, str(script), str(seconds), user=USER, check=False)
+        said = self.run(
+            *self.submission(), *options, str(script), str(seconds), user=USER, check=False
+        )
         number = said.stdout.strip().split(".")[0]
         assert number.isdigit(), said
         return int(number)
@@ -161,7 +215,8 @@ class Installation:
         raise NotImplementedError
 
     def ran(self, job: int, task: str = "undefined") -> list[str]:
-        """What the job (or its task) has written: lines "start HOST SECONDS" and "end HOST SECONDS"."""
+        """What the job (or its task) has written: lines "start HOST SECONDS" and "end HOST
+        SECONDS"."""
         file = self.jobs / f"{job}.{task}"
         return file.read_text().splitlines() if file.exists() else []
 
@@ -172,24 +227,63 @@ class Installation:
     # ------------------------------------------------------------ its VCM
 
     def enrol(self, *, template: str = "", **knobs: Any) -> None:
-        """A certificate and a configuration for the VCM. `template`: of the nodes it asks for, not the vcluster's."""
+        """A certificate and a configuration for the VCM. `template`: of the nodes it asks for, not
+        the vcluster's."""
         where = self.folder / "vcm"
-        subprocess.run([str(COD), "--site", str(self.stand.site_file), "vcm", "enroll", self.vcluster, "--into",
-                        str(where)], check=True, capture_output=True)
+        subprocess.run(
+            [
+                str(COD),
+                "--site",
+                str(self.stand.site_file),
+                "vcm",
+                "enroll",
+                self.vcluster,
+                "--into",
+                str(where),
+            ],
+            check=True,
+            capture_output=True,
+        )
         lines = [f"{key} = {toml(value)}" for key, value in {**self.knobs, **knobs}.items()]
         with open(where / "vcm.toml", "a") as file:
-            file.write(f'interval = 1.0\ntemplate = "{template}"\n[{self.table}]\n' + "\n".join(lines) + "\n")
+            file.write(
+                f'interval = 1.0\ntemplate = "{template}"\n[{self.table}]\n'
+                + "\n".join(lines)
+                + "\n"
+            )
 
     def start_vcm(self) -> None:
         """Run `cod vcm` on the head."""
         pid = self.host(HEAD)
         with open(self.folder / "vcm.log", "ab") as log:
             self.vcm = subprocess.Popen(
-                ["nsenter", "-t", str(pid), "--net", "--uts", "--", "unshare", "--mount", "bash", "-c",
-                 f"for file in resolv.conf hosts passwd group; do mount --bind {self.folder}/etc/$file /etc/$file; "
-                 "done; exec \"$@\"", "-", str(COD), "vcm", self.system, str(self.folder / "vcm/vcm.toml")],
-                env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
+                [
+                    "nsenter",
+                    "-t",
+                    str(pid),
+                    "--net",
+                    "--uts",
+                    "--",
+                    "unshare",
+                    "--mount",
+                    "bash",
+                    "-c",
+                    (
+                        "for file in resolv.conf hosts passwd group; do mount --bind"
+                        f' {self.folder}/etc/$file /etc/$file; done; exec "$@"'
+                    ),
+                    "-",
+                    str(COD),
+                    "vcm",
+                    self.system,
+                    str(self.folder / "vcm/vcm.toml"),
+                ],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def kill_vcm(self) -> None:
         """kill -9."""

@@ -1,4 +1,5 @@
-"""A machine of the stand in the hands of somebody who means no good: it asks and connects as a machine does.
+"""A machine of the stand in the hands of somebody who means no good: it asks and connects as a
+machine does.
 
 Sockets are opened in threads that have entered the machine's network namespace; they stay in it.
 """
@@ -29,7 +30,8 @@ CONFD, HTTP, TFTP = 8070, 8069, 69
 
 
 def inside(namespace: str, call: Callable[[], T]) -> T:
-    """What `call` returns or raises, run in a thread in that network namespace; its child processes are there too."""
+    """What `call` returns or raises, run in a thread in that network namespace; its child processes
+    are there too."""
     answer: list[Any] = []
 
     def run() -> None:
@@ -63,8 +65,8 @@ class Line:
         self.socket.sendall(data)
 
     def next(self) -> list[protocol.Event]:
-        """What the server says next, but for orders, which come when they come; [] when it has closed. Raises
-        TimeoutError."""
+        """What the server says next, but for orders, which come when they come; [] when it has
+        closed. Raises TimeoutError."""
         while True:
             try:
                 data = self.socket.recv(65536)
@@ -73,11 +75,14 @@ class Line:
             if not data:
                 return []
             events = self.side.receive(data)
-            self.session = next((e.secret for e in events if isinstance(e, protocol.NewSecret)), self.session)
+            self.session = next(
+                (e.secret for e in events if isinstance(e, protocol.NewSecret)), self.session
+            )
             if answer := self.side.to_send():
                 self.write(answer)
             heard: list[protocol.Event] = [
-                event for event in events if not isinstance(event, protocol.NewSecret | Order)]
+                event for event in events if not isinstance(event, protocol.NewSecret | Order)
+            ]
             if heard:
                 return heard
 
@@ -116,7 +121,9 @@ class Intruder:
     def _boot(self) -> protocol.Secret:
         options = ["-V", "PXEClient:Arch:00000:UNDI:002001", "-x", "0x5d:0000"]
         self.machine.dhcp(options)
-        script = self.machine.fetch(self.machine.dhcp([*options, "-x", "0x4d:69505845"])["boot_file"]).decode()
+        script = self.machine.fetch(
+            self.machine.dhcp([*options, "-x", "0x4d:69505845"])["boot_file"]
+        ).decode()
         (url,) = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
         found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,})", self.machine.fetch(url))
         assert found is not None
@@ -153,7 +160,8 @@ class Intruder:
             return int(connection.recv(65536).split()[1])
 
     def tftp(self, name: str) -> bytes:
-        """The first datagram of the answer to a read request; whoever never answered has to ask more than once."""
+        """The first datagram of the answer to a read request; whoever never answered has to ask
+        more than once."""
         with self.datagrams(timeout=1.0) as asking:
             for _ in range(30):
                 asking.sendto(struct.pack("!H", 1) + name.encode() + b"\0octet\0", (SERVER, TFTP))

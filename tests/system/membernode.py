@@ -1,7 +1,8 @@
-"""A node for members without a machine: Debian with SSSD, OpenSSH and sudo in a folder, in namespaces of its own.
+"""A node for members without a machine: Debian with SSSD, OpenSSH and sudo in a folder, in
+namespaces of its own.
 
-The folder is made once by mmdebstrap from Debian's packages; each node has its changes in memory. The node is set up by
-the very script that its vcluster's seed has.
+The folder is made once by mmdebstrap from Debian's packages; each node has its changes in memory.
+The node is set up by the very script that its vcluster's seed has.
 """
 
 from __future__ import annotations
@@ -20,8 +21,19 @@ from images import debian
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("sssd-ldap", "libnss-sss", "libpam-sss", "libsss-sudo", "sudo", "openssh-server", "openssh-client",
-            "iproute2", "procps", "nslcd", "libnss-ldapd")
+PACKAGES = (
+    "sssd-ldap",
+    "libnss-sss",
+    "libpam-sss",
+    "libsss-sudo",
+    "sudo",
+    "openssh-server",
+    "openssh-client",
+    "iproute2",
+    "procps",
+    "nslcd",
+    "libnss-ldapd",
+)
 FOLDERS = ("doc", "info", "locale", "man")
 
 
@@ -44,9 +56,22 @@ def _make(made: Path, listed: str) -> None:
     sources = made.with_suffix(".list")
     sources.write_text(listed)
     done = subprocess.run(
-        ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}",
-         "--aptopt=APT::Install-Recommends false", *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in FOLDERS),
-         debian.SUITE, str(partial), str(sources)], capture_output=True, text=True, check=False)
+        [
+            "mmdebstrap",
+            "--quiet",
+            "--mode=root",
+            "--variant=minbase",
+            f"--include={','.join(PACKAGES)}",
+            "--aptopt=APT::Install-Recommends false",
+            *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in FOLDERS),
+            debian.SUITE,
+            str(partial),
+            str(sources),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     partial.rename(made)
 
@@ -76,16 +101,44 @@ class MemberNode:
 
     def __init__(self, name: str, namespace: str, folder: Path, setup: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        script = INSIDE.format(name=name, folder=folder, system=system()).replace("touch /ready ready", "touch ready")
+        script = INSIDE.format(name=name, folder=folder, system=system()).replace(
+            "touch /ready ready", "touch ready"
+        )
         self._root = folder / "root"
         (folder.parent / f"{name}.setup").write_text(setup)
-        with open(folder.parent / f"{name}.setup") as given, open(folder.parent / f"{name}.log", "w") as log:
+        with (
+            open(folder.parent / f"{name}.setup") as given,
+            open(folder.parent / f"{name}.log", "w") as log,
+        ):
             self._process = subprocess.Popen(
-                ["ip", "netns", "exec", namespace, "unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child",
-                 "--propagation", "private", "sh", "-c", script], stdin=given, stdout=log, stderr=log)
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    namespace,
+                    "unshare",
+                    "--mount",
+                    "--pid",
+                    "--uts",
+                    "--fork",
+                    "--kill-child",
+                    "--propagation",
+                    "private",
+                    "sh",
+                    "-c",
+                    script,
+                ],
+                stdin=given,
+                stdout=log,
+                stderr=log,
+            )
         self.log = folder.parent / f"{name}.log"
         until(self._child, "the node's first process")
-        until(lambda: self.run("test", "-e", "/ready").returncode == 0, self.log.read_text, seconds=120)
+        until(
+            lambda: self.run("test", "-e", "/ready").returncode == 0,
+            self.log.read_text,
+            seconds=120,
+        )
 
     def _child(self) -> str:
         pid = self._process.pid
@@ -95,8 +148,24 @@ class MemberNode:
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on the node as root."""
         return subprocess.run(
-            ["nsenter", "-t", self._child(), "-m", "-p", "-u", "-n", "chroot", str(self._root), *command],
-            capture_output=True, text=True, check=False, timeout=60, **options)
+            [
+                "nsenter",
+                "-t",
+                self._child(),
+                "-m",
+                "-p",
+                "-u",
+                "-n",
+                "chroot",
+                str(self._root),
+                *command,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            **options,
+        )
 
     def says(self, *command: str) -> str:
         """Return what a command on the node prints; '' where it fails."""
@@ -111,19 +180,31 @@ class MemberNode:
 
 @contextmanager
 def network(server: str, nodes: Iterable[str], mark: str) -> Iterator[tuple[str, list[str]]]:
-    """Namespaces of a server with the address `server`/16 and of nodes, on one bridge; their names."""
+    """Namespaces of a server with the address `server`/16 and of nodes, on one bridge; their
+    names."""
     own = f"cod-{mark}-server"
     others = [f"cod-{mark}-{number}" for number, _ in enumerate(nodes)]
-    commands = [f"netns add {own}", f"-n {own} link set lo up", f"-n {own} link add name br0 type bridge",
-                f"-n {own} addr add {server}/16 dev br0", f"-n {own} link set br0 up"]
+    commands = [
+        f"netns add {own}",
+        f"-n {own} link set lo up",
+        f"-n {own} link add name br0 type bridge",
+        f"-n {own} addr add {server}/16 dev br0",
+        f"-n {own} link set br0 up",
+    ]
     for number, (name, address) in enumerate(zip(others, nodes, strict=True)):
-        commands += [f"netns add {name}", f"-n {name} link set lo up",
-                     f"-n {own} link add p{number} type veth peer name eth0 netns {name}",
-                     f"-n {own} link set p{number} master br0 up", f"-n {name} addr add {address}/16 dev eth0",
-                     f"-n {name} link set eth0 up"]
+        commands += [
+            f"netns add {name}",
+            f"-n {name} link set lo up",
+            f"-n {own} link add p{number} type veth peer name eth0 netns {name}",
+            f"-n {own} link set p{number} master br0 up",
+            f"-n {name} addr add {address}/16 dev eth0",
+            f"-n {name} link set eth0 up",
+        ]
     try:
         for command in commands:
-            subprocess.run(["ip", *command.split()], check=True, capture_output=True, env=os.environ)
+            subprocess.run(
+                ["ip", *command.split()], check=True, capture_output=True, env=os.environ
+            )
         yield own, others
     finally:
         for name in (own, *others):

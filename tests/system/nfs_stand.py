@@ -1,5 +1,5 @@
-"""A file server in a network namespace, with mounts of its own: NFS-Ganesha, a D-Bus, a real sshd and a Btrfs or XFS
-file system; beside it two hosts, one of which is a vcluster's."""
+"""A file server in a network namespace, with mounts of its own: NFS-Ganesha, a D-Bus, a real sshd
+and a Btrfs or XFS file system; beside it two hosts, one of which is a vcluster's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cod.model import FileServer
 from tests.waiting import until
 
 ADDRESS = "10.77.0.5"
-NODE, STRANGER = "10.77.128.5", "10.77.200.5"  # in the first block of tests.conftest.SUBNET, and in no block
+# in the first block of tests.conftest.SUBNET, and in no block
+NODE, STRANGER = "10.77.128.5", "10.77.200.5"
 ROOT = "/srv/cod"
 PREPARE = """set -e
 mount -t overlay over -o lowerdir=/etc,upperdir=$W/etc,workdir=$W/etc.work /etc
@@ -39,9 +40,13 @@ NFSv4 { Graceless = true; }
 """
 
 
-def ran(*words: str, check: bool = True, text: str | None = None) -> subprocess.CompletedProcess[str]:
+def ran(
+    *words: str, check: bool = True, text: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(words, check=check, capture_output=True, text=True, input=text, timeout=60)
+    return subprocess.run(
+        words, check=check, capture_output=True, text=True, input=text, timeout=60
+    )
 
 
 @dataclass
@@ -75,10 +80,20 @@ class NfsStand:
         (folder / "ssh").chmod(0o755)
         with open(folder / "disk.img", "wb") as disk:
             disk.truncate(400 << 20)
-        ran(f"mkfs.{self.system}", *([] if self.system == "btrfs" else ["-q"]), str(folder / "disk.img"))
+        ran(
+            f"mkfs.{self.system}",
+            *([] if self.system == "btrfs" else ["-q"]),
+            str(folder / "disk.img"),
+        )
         self._wire()
-        self.child("system", "unshare", "-m", "--propagation", "private", "sh", "-c", PREPARE, inside=False)
-        until(lambda: self.runs("test", "-S", "/run/dbus/system_bus_socket").returncode == 0, "no D-Bus", 20)
+        self.child(
+            "system", "unshare", "-m", "--propagation", "private", "sh", "-c", PREPARE, inside=False
+        )
+        until(
+            lambda: self.runs("test", "-S", "/run/dbus/system_bus_socket").returncode == 0,
+            "no D-Bus",
+            20,
+        )
         self.start_sshd()
         self.start_ganesha()
 
@@ -98,7 +113,19 @@ class NfsStand:
         ran(*server, "link", "set", "br0", "up")
         for end, address in (("a", NODE), ("b", STRANGER)):
             host = f"{self.name}{end}"
-            ran(*server, "link", "add", f"v{end}", "type", "veth", "peer", "name", "e0", "netns", host)
+            ran(
+                *server,
+                "link",
+                "add",
+                f"v{end}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "e0",
+                "netns",
+                host,
+            )
             ran(*server, "link", "set", f"v{end}", "master", "br0", "up")
             ran("ip", "-n", host, "addr", "add", f"{address}/16", "dev", "e0")
             ran("ip", "-n", host, "link", "set", "e0", "up")
@@ -108,8 +135,14 @@ class NfsStand:
         where = self._inside if inside else ("ip", "netns", "exec", f"{self.name}s")
         environment = os.environ | {"W": str(self.folder)}
         with open(self.folder / f"{name}.log", "ab") as log:
-            self._children[name] = subprocess.Popen([*where, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                                    env=environment, start_new_session=True)
+            self._children[name] = subprocess.Popen(
+                [*where, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
 
     def stop(self, name: str) -> None:
         """Kill a program that was started, and what it has started."""
@@ -119,7 +152,8 @@ class NfsStand:
 
     @property
     def _inside(self) -> tuple[str, ...]:
-        """The words before a command that runs on the file server. The first process keeps its mounts."""
+        """The words before a command that runs on the file server. The first process keeps its
+        mounts."""
         return ("nsenter", f"--target={self._children['system'].pid}", "--mount", "--net")
 
     def runs(self, *words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
@@ -128,25 +162,71 @@ class NfsStand:
 
     def start_sshd(self) -> None:
         """Start the real sshd, which knows COD's key."""
-        options = {"HostKey": "/etc/ssh/cod_host_key", "AuthorizedKeysFile": str(self.folder / "authorized_keys"),
-                   "StrictModes": "no", "UsePAM": "no", "PermitRootLogin": "yes", "PidFile": "none"}
-        self.child("sshd", "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "22",
-                   *(word for key, value in options.items() for word in ("-o", f"{key}={value}")))
-        until(lambda: self.runs("bash", "-c", "</dev/tcp/127.0.0.1/22").returncode == 0, "no sshd", 10)
+        options = {
+            "HostKey": "/etc/ssh/cod_host_key",
+            "AuthorizedKeysFile": str(self.folder / "authorized_keys"),
+            "StrictModes": "no",
+            "UsePAM": "no",
+            "PermitRootLogin": "yes",
+            "PidFile": "none",
+        }
+        self.child(
+            "sshd",
+            "/usr/sbin/sshd",
+            "-D",
+            "-e",
+            "-f",
+            "/dev/null",
+            "-p",
+            "22",
+            *(word for key, value in options.items() for word in ("-o", f"{key}={value}")),
+        )
+        until(
+            lambda: self.runs("bash", "-c", "</dev/tcp/127.0.0.1/22").returncode == 0, "no sshd", 10
+        )
 
     def start_ganesha(self) -> None:
         """Start NFS-Ganesha."""
-        self.child("ganesha", "ganesha.nfsd", "-F", "-f", "/etc/ganesha/ganesha.conf", "-L", "/dev/stderr", "-p",
-                   "/run/ganesha/pid", "-N", "NIV_EVENT")
-        until(lambda: self.runs("dbus-send", "--system", "--print-reply", "--dest=org.ganesha.nfsd",
-                                "/org/ganesha/nfsd/ExportMgr",
-                                "org.ganesha.nfsd.exportmgr.ShowExports").returncode == 0, "no NFS-Ganesha", 20)
+        self.child(
+            "ganesha",
+            "ganesha.nfsd",
+            "-F",
+            "-f",
+            "/etc/ganesha/ganesha.conf",
+            "-L",
+            "/dev/stderr",
+            "-p",
+            "/run/ganesha/pid",
+            "-N",
+            "NIV_EVENT",
+        )
+        until(
+            lambda: (
+                self.runs(
+                    "dbus-send",
+                    "--system",
+                    "--print-reply",
+                    "--dest=org.ganesha.nfsd",
+                    "/org/ganesha/nfsd/ExportMgr",
+                    "org.ganesha.nfsd.exportmgr.ShowExports",
+                ).returncode
+                == 0
+            ),
+            "no NFS-Ganesha",
+            20,
+        )
 
     def settings(self, **changes: Any) -> FileServer:
         """Return the site file's table of this server."""
-        own = {"name": "nas", "driver": "ganesha", "address": ADDRESS, "root": ROOT,
-               "ssh": "root@127.0.0.1:22", "ssh_key": str(self.folder / "cod.key"),
-               "known_hosts": str(self.folder / "known_hosts")}
+        own = {
+            "name": "nas",
+            "driver": "ganesha",
+            "address": ADDRESS,
+            "root": ROOT,
+            "ssh": "root@127.0.0.1:22",
+            "ssh_key": str(self.folder / "cod.key"),
+            "known_hosts": str(self.folder / "known_hosts"),
+        }
         return FileServer(**own | changes)
 
     def nfs(self, host: str, program: str, *words: str) -> subprocess.CompletedProcess[str]:

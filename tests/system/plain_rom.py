@@ -1,9 +1,10 @@
-"""A DHCP relay that makes the ROMs of QEMU's NICs look plain: ``python -m tests.system.plain_rom FAR SERVER HOLD``.
+"""A DHCP relay that makes the ROMs of QEMU's NICs look plain: ``python -m tests.system.plain_rom
+FAR SERVER HOLD``.
 
-Every PXE ROM that QEMU has is an iPXE, and says so in options 77 and 175. This relay leaves those out of what machines
-on the network of address FAR ask, so the server sees the DISCOVER of a plain PXE ROM and answers with its first-stage
-loader, which the ROM loads and runs as any ROM would. While the file HOLD exists, acknowledgements are kept back; the
-first one makes the file HOLD.kept.
+Every PXE ROM that QEMU has is an iPXE, and says so in options 77 and 175. This relay leaves those
+out of what machines on the network of address FAR ask, so the server sees the DISCOVER of a plain
+PXE ROM and answers with its first-stage loader, which the ROM loads and runs as any ROM would.
+While the file HOLD exists, acknowledgements are kept back; the first one makes the file HOLD.kept.
 """
 
 from __future__ import annotations
@@ -32,16 +33,23 @@ def main(far: str, server: str, hold: Path) -> None:
         for one in ready:
             packet = dhcp.decode(one.recv(4096))
             if packet.op == 1:
-                options = {code: value for code, value in packet.options.items()
-                           if code not in (dhcp.USER_CLASS, dhcp.IPXE)}
-                asked = packet._replace(options=options, giaddr=socket.inet_aton(far), hops=packet.hops + 1)
+                options = {
+                    code: value
+                    for code, value in packet.options.items()
+                    if code not in (dhcp.USER_CLASS, dhcp.IPXE)
+                }
+                asked = packet._replace(
+                    options=options, giaddr=socket.inet_aton(far), hops=packet.hops + 1
+                )
                 ears.sendto(dhcp.encode(asked), (server, dhcp.SERVER_PORT))
             else:
                 kept.append(dhcp.encode(packet))
         held = hold.exists()
         if held and any(dhcp.decode(one).options[dhcp.TYPE] == b"\5" for one in kept):
             hold.with_name(f"{hold.name}.kept").touch()
-        for answer in [one for one in kept if not (held and dhcp.decode(one).options[dhcp.TYPE] == b"\5")]:
+        for answer in [
+            one for one in kept if not (held and dhcp.decode(one).options[dhcp.TYPE] == b"\5")
+        ]:
             kept.remove(answer)
             mouth.sendto(answer, (dhcp.BROADCAST, dhcp.CLIENT_PORT))
 

@@ -1,7 +1,8 @@
-"""A batch pool on whole machines, from `qsub` to sleep: what the test of it looks at and the benchmark draws.
+"""A batch pool on whole machines, from `qsub` to sleep: what the test of it looks at and the
+benchmark draws.
 
-The master and the VCM run on a stand-in host beside the rack (tests/system/annex.py); the machines that they ask for
-are QEMU's, with unmodified firmware, primed with `images/execd`.
+The master and the VCM run on a stand-in host beside the rack (tests/system/annex.py); the machines
+that they ask for are QEMU's, with unmodified firmware, primed with `images/execd`.
 """
 
 from __future__ import annotations
@@ -40,15 +41,20 @@ KNOBS = {"maximum": len(MACHINES), "idle_limit": 5.0, "calm": 5.0, "join_time": 
 PATIENCE = 900.0  # seconds for a step, on a busy host
 PERIOD = 0.25  # seconds between looks
 # What a machine's console says on its way; the same at each boot.
-SAYS = {"loader runs": "for the iPXE command line", "trampoline runs": "COD trampoline on Linux",
-        "disk boots": "/boot/disk/", "system has its address": "execd: image="}
+SAYS = {
+    "loader runs": "for the iPXE command line",
+    "trampoline runs": "COD trampoline on Linux",
+    "disk boots": "/boot/disk/",
+    "system has its address": "execd: image=",
+}
 # What the queue shows of a host, in the order in which it comes about.
 IN_QUEUE = ("is in the queue", "has reported", "takes jobs", "runs a job")
 
 
 @dataclass
 class Story:
-    """The pool. `seen`: (when, machine, what) in their order, states of COD, of the queue, and words on the console."""
+    """The pool. `seen`: (when, machine, what) in their order, states of COD, of the queue, and
+    words on the console."""
 
     rack: Rack
     cell: Cell
@@ -62,22 +68,51 @@ class Story:
 
     def submit(self, seconds: float) -> int:
         """A job that sleeps; its number."""
-        said = self.cell.run("qsub", "-terse", "-r", "y", "-wd", "/tmp", "-o", "/dev/null", "-e", "/dev/null", "-b",
-                             "y", "/bin/sleep", str(seconds), user=USER)
+        said = self.cell.run(
+            "qsub",
+            "-terse",
+            "-r",
+            "y",
+            "-wd",
+            "/tmp",
+            "-o",
+            "/dev/null",
+            "-e",
+            "/dev/null",
+            "-b",
+            "y",
+            "/bin/sleep",
+            str(seconds),
+            user=USER,
+        )
         return int(said.stdout)
 
     def accounts(self) -> list[dict[str, str]]:
         """What the master has written down of jobs that ended (accounting(5))."""
         file = self.cell.root / "default/common/accounting"
-        rows = [line.split(":") for line in file.read_text().splitlines() if line[:1] not in ("#", "")] \
-            if file.exists() else []
-        return [{"job": row[5], "host": row[1].split(".")[0], "owner": row[3], "failed": row[11], "status": row[12]}
-                for row in rows]
+        rows = (
+            [line.split(":") for line in file.read_text().splitlines() if line[:1] not in ("#", "")]
+            if file.exists()
+            else []
+        )
+        return [
+            {
+                "job": row[5],
+                "host": row[1].split(".")[0],
+                "owner": row[3],
+                "failed": row[11],
+                "status": row[12],
+            }
+            for row in rows
+        ]
 
     def ended(self, *jobs: int) -> None:
         """Wait until these jobs have ended."""
-        self.rack.wait(lambda: {str(job) for job in jobs} <= {row["job"] for row in self.accounts()},
-                       "the jobs have ended", PATIENCE)
+        self.rack.wait(
+            lambda: {str(job) for job in jobs} <= {row["job"] for row in self.accounts()},
+            "the jobs have ended",
+            PATIENCE,
+        )
 
     def reaches(self, *states: str) -> None:
         """Wait until all machines are in one of `states`."""
@@ -92,18 +127,35 @@ class Story:
         while not self._ending.wait(PERIOD):
             spoken += self.listen()
             try:
-                self._hosts.update({node["hostname"]: name for name, node in self.rack.nodes().items()
-                                    if node["hostname"] and name in MACHINES})
-                hosts = read(self.cell.run("qstat", "-f", "-r", "-u", "*", "-xml").stdout.encode(), "all.q").hosts
+                self._hosts.update(
+                    {
+                        node["hostname"]: name
+                        for name, node in self.rack.nodes().items()
+                        if node["hostname"] and name in MACHINES
+                    }
+                )
+                hosts = read(
+                    self.cell.run("qstat", "-f", "-r", "-u", "*", "-xml").stdout.encode(), "all.q"
+                ).hosts
             except (NotUnderstood, AssertionError, OSError, ApiError, Unreachable):
                 continue
-            self._compare(spoken, {(host.name, what) for host in hosts.values() for what, is_so in zip(
-                IN_QUEUE, (True, host.heard, host.usable, bool(host.running)), strict=True) if is_so})
+            self._compare(
+                spoken,
+                {
+                    (host.name, what)
+                    for host in hosts.values()
+                    for what, is_so in zip(
+                        IN_QUEUE, (True, host.heard, host.usable, bool(host.running)), strict=True
+                    )
+                    if is_so
+                },
+            )
             spoken = []
 
     def _compare(self, spoken: list[tuple[str, str]], now: set[tuple[str, str]]) -> None:
-        """Note what one look has brought, in the order of causes: a host leaves the queue before its machine is
-        switched, and a machine has spoken before its host comes into the queue."""
+        """Note what one look has brought, in the order of causes: a host leaves the queue before
+        its machine is switched, and a machine has spoken before its host comes into the queue."""
+
         def order(fact: tuple[str, str]) -> int:
             return IN_QUEUE.index(fact[1])
 
@@ -135,20 +187,31 @@ class Story:
         self._ending.set()
 
     def timeline(self, name: str, since: float) -> list[tuple[str, float]]:
-        """(what, seconds after `since`) of one machine, in order: its states in COD, and all that was seen of it."""
-        rows = [(str(row["to_state"]), row["at"] - since) for row in self.rack.history(name) if row["at"] >= since]
-        rows += [(what, at - since) for at, machine, what in self.seen if machine == name and at >= since]
+        """(what, seconds after `since`) of one machine, in order: its states in COD, and all that
+        was seen of it."""
+        rows = [
+            (str(row["to_state"]), row["at"] - since)
+            for row in self.rack.history(name)
+            if row["at"] >= since
+        ]
+        rows += [
+            (what, at - since) for at, machine, what in self.seen if machine == name and at >= since
+        ]
         return sorted(rows, key=lambda row: row[1])
 
 
 @contextmanager
 def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
-    """The pool with its head and no other node; the machines are known, free, and off (or idle, `warm` of them).
+    """The pool with its head and no other node; the machines are known, free, and off (or idle,
+    `warm` of them).
 
     cache  the execution image's disks are kept when nodes are given back
     """
     machines = [LabNode(name, "bios", memory=512, disks=(LabDisk(640 << 20),)) for name in MACHINES]
-    with rack(machines, patience=3.0, policy=POLICY.format(warm=warm) + POWERLESS) as stand, annex(stand) as beside:
+    with (
+        rack(machines, patience=3.0, policy=POLICY.format(warm=warm) + POWERLESS) as stand,
+        annex(stand) as beside,
+    ):
         offer_batch_host(stand, IMAGE, SEED, cache=cache)
         for name in MACHINES:
             stand.power(name, "on")
@@ -167,15 +230,25 @@ def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
             print(cell.log()[-4000:])
 
 
-def offer_batch_host(stand: Rack, image: str, user_data: str, group: str = "", cache: bool = False) -> None:
-    """Add a batch host's image, and its template with these user data, which are the group's secret if there is one."""
+def offer_batch_host(
+    stand: Rack, image: str, user_data: str, group: str = "", cache: bool = False
+) -> None:
+    """Add a batch host's image, and its template with these user data, which are the group's secret
+    if there is one."""
     stand.cod("image", "add", image, f"{TEMPLATES.parent}/build/images/{image}.img", "--wait")
     secret, owner = (' secret="yes"', ["--group", group]) if group else ("", [])
-    seed = f'<personalise seed="nocloud"><user-data{secret}>{escape(user_data)}</user-data></personalise>'
-    document = (TEMPLATES / f"{image}.xml").read_text().replace('<personalise seed="nocloud"/>', seed)
+    seed = (
+        "<personalise"
+        f' seed="nocloud"><user-data{secret}>{escape(user_data)}</user-data></personalise>'
+    )
+    document = (
+        (TEMPLATES / f"{image}.xml").read_text().replace('<personalise seed="nocloud"/>', seed)
+    )
     assert seed in document
     path = stand.folder / f"{image}.xml"
-    path.write_text(document.replace("<template ", '<template cache="yes" ', 1) if cache else document)
+    path.write_text(
+        document.replace("<template ", '<template cache="yes" ', 1) if cache else document
+    )
     stand.cod("template", "add", str(path), *owner)
 
 

@@ -1,7 +1,8 @@
-"""A batch system's pool on a stand, for stories that share it: a vcluster 'pool' with its head, and machines to spare.
+"""A batch system's pool on a stand, for stories that share it: a vcluster 'pool' with its head, and
+machines to spare.
 
-Every story begins with `fresh`: what an earlier one has set going is over, and the VCM has seen nothing of it.
-gridlab.py (Grid Engine) and slurmlab.py (Slurm) hold what differs.
+Every story begins with `fresh`: what an earlier one has set going is over, and the VCM has seen
+nothing of it. gridlab.py (Grid Engine) and slurmlab.py (Slurm) hold what differs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Made = TypeVar("Made", bound=Installation)
 
 
 class PoolLab(Generic[Made]):
-    """See the module. Nodes besides the head are n2, n3 …; `spare` machines are for the pool and for others."""
+    """See the module. Nodes besides the head are n2, n3 …; `spare` machines are for the pool and
+    for others."""
 
     knobs: ClassVar[dict[str, Any]] = {}
 
@@ -55,7 +57,8 @@ class PoolLab(Generic[Made]):
         raise NotImplementedError
 
     def release(self, jobs: list[int]) -> None:
-        """Jobs that were submitted on hold may start, all at the same moment, however long submitting them took."""
+        """Jobs that were submitted on hold may start, all at the same moment, however long
+        submitting them took."""
         raise NotImplementedError
 
     def kill_master(self) -> None:
@@ -81,7 +84,9 @@ class PoolLab(Generic[Made]):
         self.cell.up("exec")
         self.cell.enrol()
         text = (self.cell.folder / "vcm/vcm.toml").read_text()
-        self._settings = text[:text.index(f"[{self.cell.table}]")].replace("interval = 1.0", "interval = 0.5")
+        self._settings = text[: text.index(f"[{self.cell.table}]")].replace(
+            "interval = 1.0", "interval = 0.5"
+        )
 
     def start_vcm(self, **knobs: Any) -> None:
         """The VCM with these knobs."""
@@ -89,7 +94,8 @@ class PoolLab(Generic[Made]):
         table = {**self.cell.knobs, **self.knobs, **knobs}
         lines = [f"{key} = {toml(value)}" for key, value in table.items()]
         (self.cell.folder / "vcm/vcm.toml").write_text(
-            self._settings + f"[{self.cell.table}]\n" + "\n".join(lines) + "\n")
+            self._settings + f"[{self.cell.table}]\n" + "\n".join(lines) + "\n"
+        )
         self.cell.start_vcm()
 
     def restart_vcm(self, **knobs: Any) -> None:
@@ -98,8 +104,8 @@ class PoolLab(Generic[Made]):
         self.start_vcm(**knobs)
 
     def fresh(self, **knobs: Any) -> None:
-        """No jobs, no nodes but the head, nothing asked for or on its way, and a VCM that has just been started: of one
-        that runs nobody could say what it has seen and is about to do."""
+        """No jobs, no nodes but the head, nothing asked for or on its way, and a VCM that has just
+        been started: of one that runs nobody could say what it has seen and is about to do."""
         if self._knobs != knobs:  # with others it might keep its nodes
             self.restart_vcm(**knobs)
         while True:
@@ -130,8 +136,8 @@ class PoolLab(Generic[Made]):
         return self.cell.jobs / f"gate{next(self._gates)}"
 
     def resumable(self, steps: int, *options: str, wish: str = "") -> tuple[int, Path, Path]:
-        """Submit the example of a job that saves itself; once it has done a few of its steps, of a second each, return
-        its number, what it says, what it saves.
+        """Submit the example of a job that saves itself; once it has done a few of its steps, of a
+        second each, return its number, what it says, what it saves.
 
         wish  the line of its script that asks for a signal; '': it has none
         """
@@ -147,22 +153,36 @@ class PoolLab(Generic[Made]):
 
     def started(self, jobs: list[int], least: int = 0) -> None:
         """Wait until all have started, or at least so many."""
-        until(lambda: sum(bool(self.cell.ran(job)) for job in jobs) >= (least or len(jobs)), "they run", 180)
+        until(
+            lambda: sum(bool(self.cell.ran(job)) for job in jobs) >= (least or len(jobs)),
+            "they run",
+            180,
+        )
 
     def resumed(self, said: Path, steps: int, step: int) -> None:
-        """Wait until that example has ended; it has run twice, the second time from `step` on, or from a later one."""
+        """Wait until that example has ended; it has run twice, the second time from `step` on, or
+        from a later one."""
         until(lambda: f"has done all {steps} steps" in said.read_text(), "it has ended", 240)
-        begun = [int(line.split()[-1]) for line in said.read_text().splitlines() if "begins with step" in line]
+        begun = [
+            int(line.split()[-1])
+            for line in said.read_text().splitlines()
+            if "begins with step" in line
+        ]
         assert begun[0] == 0
         assert [one >= step for one in begun[1:]] == [True], (step, begun)
 
     def ended(self, jobs: list[int], seconds: float = 240.0) -> None:
         """Wait until all have run to their end."""
-        until(lambda: all(self.cell.ended(job) for job in jobs),
-              lambda: f"all have ended; {[job for job in jobs if not self.cell.ended(job)]} have not", seconds, 0.1)
+        until(
+            lambda: all(self.cell.ended(job) for job in jobs),
+            lambda: f"all have ended; {[job for job in jobs if not self.cell.ended(job)]} have not",
+            seconds,
+            0.1,
+        )
 
     def once(self, jobs: list[int], rescheduled: dict[int, int] | None = None) -> None:
-        """Each has ended once, and started once more than it was rescheduled (by job; others were not)."""
+        """Each has ended once, and started once more than it was rescheduled (by job; others were
+        not)."""
         for job in jobs:
             said = [line.split()[0] for line in self.cell.ran(job)]
             again = (rescheduled or {}).get(job, 0)
@@ -185,17 +205,30 @@ class PoolLab(Generic[Made]):
         return sum(state == "inactive" for state in self.states().values())
 
     def shrunk(self, members: int = 0, seconds: float = 240.0) -> None:
-        """Wait until the pool has so many nodes besides its head, and nothing is asked for or on its way."""
-        until(lambda: self.rests(members),
-              lambda: f"the pool has {members} nodes: {self.states()}, {self.hosts()}, {self.memory()}", seconds, 0.1)
+        """Wait until the pool has so many nodes besides its head, and nothing is asked for or on
+        its way."""
+        until(
+            lambda: self.rests(members),
+            lambda: (
+                f"the pool has {members} nodes: {self.states()}, {self.hosts()}, {self.memory()}"
+            ),
+            seconds,
+            0.1,
+        )
 
     def rests(self, members: int = 0) -> bool:
-        """Return whether COD, the VCM and the batch system all count so many nodes, and nothing is to change."""
+        """Return whether COD, the VCM and the batch system all count so many nodes, and nothing is
+        to change."""
         states, memory = self.states(), self.memory()
         held = [name for name in states if self.stand.node(name).vcluster_id is not None]
-        return (len(held) == len(memory["nodes"]) == 1 + members and set(states.values()) <= {"active", "inactive"}
-                and not memory["requests"] and not memory["reclaims"]
-                and not self.stand.read(_pending) and len(self.hosts()) == members)
+        return (
+            len(held) == len(memory["nodes"]) == 1 + members
+            and set(states.values()) <= {"active", "inactive"}
+            and not memory["requests"]
+            and not memory["reclaims"]
+            and not self.stand.read(_pending)
+            and len(self.hosts()) == members
+        )
 
     def is_fresh(self) -> bool:
         """Return whether the pool is as it was when it was made, without a job."""
@@ -203,7 +236,12 @@ class PoolLab(Generic[Made]):
 
     def grants(self) -> int:
         """How many nodes were ever given to the pool."""
-        return sum(1 for name in self.stand.hosts for move in self.stand.history(name) if move["to_state"] == "active")
+        return sum(
+            1
+            for name in self.stand.hosts
+            for move in self.stand.history(name)
+            if move["to_state"] == "active"
+        )
 
     def active(self, name: str) -> int:
         """How many nodes of a vcluster are active."""
@@ -218,7 +256,9 @@ class PoolLab(Generic[Made]):
             return {"nodes": {}, "requests": {}, "reclaims": {}, "keys": 0}
         return found
 
-    def remembers(self, truth: Callable[[dict[str, Any]], Any], what: str, seconds: float = 180.0) -> None:
+    def remembers(
+        self, truth: Callable[[dict[str, Any]], Any], what: str, seconds: float = 180.0
+    ) -> None:
         """Wait until the VCM's memory is so."""
         until(lambda: truth(self.memory()), lambda: f"{what}: {self.memory()}", seconds, 0.01)
 
@@ -228,11 +268,11 @@ class PoolLab(Generic[Made]):
 
     def said(self) -> str:
         """What the VCM has said in this story."""
-        return self.cell.log()[self._mark:]
+        return self.cell.log()[self._mark :]
 
 
-# What lasts for a moment only may be over before somebody looks: as long as jobs wait, each of these stays true of what
-# the VCM has written down.
+# What lasts for a moment only may be over before somebody looks: as long as jobs wait, each of
+# these stays true of what the VCM has written down.
 
 
 def asked(memory: dict[str, Any]) -> bool:
@@ -247,7 +287,9 @@ def leaving(memory: dict[str, Any], of: int) -> bool:
 
 def some_node(truth: Callable[[Any], Any]) -> Callable[[Any], bool]:
     """Return a question whether something is true of some node besides the head."""
-    return lambda memory: any(truth(node) for node in memory["nodes"].values() if node["member"]["hostname"] != HEAD)
+    return lambda memory: any(
+        truth(node) for node in memory["nodes"].values() if node["member"]["hostname"] != HEAD
+    )
 
 
 def _pending(tx: Tx) -> list[Any]:

@@ -1,10 +1,11 @@
-"""A rack of whole machines: unmodified firmware in QEMU, a real `cod serve` in their network, ways to wait for both.
+"""A rack of whole machines: unmodified firmware in QEMU, a real `cod serve` in their network, ways
+to wait for both.
 
     with rack(machines) as stand:
         stand.power("b1", "on"); stand.reaches("b1", "inactive")
 
-The machines are known by the lab's names, whatever the server calls them. Bounds of waits are generous: on a busy host
-an emulated processor is slow, and only what never happens is a failure.
+The machines are known by the lab's names, whatever the server calls them. Bounds of waits are
+generous: on a busy host an emulated processor is slow, and only what never happens is a failure.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Rack(Stage):
 
     def page(self, address: str) -> str:
         """What the system at `address` serves, once it answers."""
-        return str(self.wait(lambda: self._get(address, "/"), f"the system at {address} serves its page"))
+        return str(
+            self.wait(lambda: self._get(address, "/"), f"the system at {address} serves its page")
+        )
 
     def identity(self, name: str) -> dict[str, Any]:
         """What a hello image on the machine says of itself, {} if it does not answer (yet)."""
@@ -77,12 +80,18 @@ class Rack(Stage):
         return dict(json.loads(said)) if said else {}
 
     def booted(self, name: str, times: int) -> dict[str, Any]:
-        """Wait until the hello image on the machine has booted `times` times; what it says of itself then."""
+        """Wait until the hello image on the machine has booted `times` times; what it says of
+        itself then."""
+
         def there() -> dict[str, Any]:
             said = self.identity(name)
             return said if said.get("boots") == times else {}
 
-        return dict(self.wait(there, lambda: f"{name} has booted {times} times; it says {self.identity(name)}"))
+        return dict(
+            self.wait(
+                there, lambda: f"{name} has booted {times} times; it says {self.identity(name)}"
+            )
+        )
 
     def _get(self, address: str, path: str) -> str:
         """Return what is served there, '' if nothing is (yet)."""
@@ -92,14 +101,21 @@ class Rack(Stage):
         """What the server's side has sent into the machines' network so far."""
         assert self._server is not None
         lines = Path(f"/proc/{self._server.pid}/net/dev").read_text().splitlines()
-        return int(next(line for line in lines if line.strip().startswith("br0:")).split(":")[1].split()[8])
+        return int(
+            next(line for line in lines if line.strip().startswith("br0:")).split(":")[1].split()[8]
+        )
 
-    def wait(self, truth: Callable[[], Any], what: str | Callable[[], object], seconds: float = PATIENCE) -> Any:
-        """Wait until `truth()` is true; returns it. For machines, which have no clock of ours to move."""
+    def wait(
+        self, truth: Callable[[], Any], what: str | Callable[[], object], seconds: float = PATIENCE
+    ) -> Any:
+        """Wait until `truth()` is true; returns it. For machines, which have no clock of ours to
+        move."""
         return until(truth, what, seconds, 0.2)
 
     def reaches(self, name: str, *states: str, seconds: float = PATIENCE) -> dict[str, Any]:
-        """Wait until the machine's node is in one of `states`; returns it. Fails at once if it is quarantined."""
+        """Wait until the machine's node is in one of `states`; returns it. Fails at once if it is
+        quarantined."""
+
         def there() -> dict[str, Any]:
             node = self.node(name)
             if node and node["state"] == "quarantined" and "quarantined" not in states:
@@ -111,22 +127,31 @@ class Rack(Stage):
 
 @contextmanager
 def rack(
-    machines: Sequence[LabNode], *, patience: float = 1.0, policy: str = "", networks: Sequence[LabNetwork] = (),
+    machines: Sequence[LabNode],
+    *,
+    patience: float = 1.0,
+    policy: str = "",
+    networks: Sequence[LabNetwork] = (),
     switch: str = "bridge",
 ) -> Iterator[Rack]:
-    """A running rack, everything switched off; all of it is gone afterwards. Shows logs if the block fails.
-    `patience`, `policy`, `networks` and `switch` are those of `Stage`.
+    """A running rack, everything switched off; all of it is gone afterwards. Shows logs if the
+    block fails. `patience`, `policy`, `networks` and `switch` are those of `Stage`.
 
     Its folder is a short one: a socket's path has 108 bytes at most.
     """
     with tempfile.TemporaryDirectory(prefix="cod-") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COD_LAB_ROOT", f"{place}/labs")
-        stand = Rack(Path(place) / "s", machines, f"rack-{os.getpid()}", patience, policy, networks, switch)
+        stand = Rack(
+            Path(place) / "s", machines, f"rack-{os.getpid()}", patience, policy, networks, switch
+        )
         try:
             with stand:
                 yield stand
         except BaseException:
-            for path in [*sorted(Path(place).glob("s/console/*.log")), *Path(place).glob("s/server.log")]:
+            for path in [
+                *sorted(Path(place).glob("s/console/*.log")),
+                *Path(place).glob("s/server.log"),
+            ]:
                 print(f"--- {path.name}\n{path.read_bytes()[-3000:].decode(errors='replace')}")
             raise
 
@@ -146,7 +171,12 @@ def offer(stand: Rack, *names: str) -> None:
 
 
 def fat_file(image: Path, mib: int, name: str) -> bytes:
-    """A file of the FAT partition that begins `mib` MiB into a disk (also one that a machine is using)."""
-    done = subprocess.run(["mtype", "-i", f"{image}@@{mib}M", f"::{name}"], capture_output=True, check=False,
-                          env=os.environ | {"MTOOLS_SKIP_CHECK": "1"})
+    """A file of the FAT partition that begins `mib` MiB into a disk (also one that a machine is
+    using)."""
+    done = subprocess.run(
+        ["mtype", "-i", f"{image}@@{mib}M", f"::{name}"],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"MTOOLS_SKIP_CHECK": "1"},
+    )
     return done.stdout

@@ -1,4 +1,5 @@
-"""The machine shapes that COD is tried on, and how a machine is brought from power-on to active or to a refusal.
+"""The machine shapes that COD is tried on, and how a machine is brought from power-on to active or
+to a refusal.
 
 `make matrix` runs all of them and writes docs/hardware.md; test_shapes.py runs those of `IN_CI`.
 """
@@ -53,14 +54,31 @@ class Shape:
         return any(nic.network == FAR.name for nic in self.node.nics)
 
 
-def _shape(name: str, firmware: str, nics: str | Sequence[LabNic], disks: str | Sequence[LabDisk], *,
-           boot: str = "", netboot: str = "any", boot_kept: bool = False, **more: Any) -> Shape:
+def _shape(
+    name: str,
+    firmware: str,
+    nics: str | Sequence[LabNic],
+    disks: str | Sequence[LabDisk],
+    *,
+    boot: str = "",
+    netboot: str = "any",
+    boot_kept: bool = False,
+    **more: Any,
+) -> Shape:
     if isinstance(nics, str):
         nics = [LabNic(model) for model in nics.split()]
     if isinstance(disks, str):
         disks = [LabDisk(SIZE, bus) for bus in disks.split()]
-    node = LabNode(name, firmware, nics=tuple(nics), disks=tuple(disks), boot=tuple(boot.split()), netboot=netboot,
-                   boot_kept=boot_kept, memory=768 if firmware == "uefi" else 512)
+    node = LabNode(
+        name,
+        firmware,
+        nics=tuple(nics),
+        disks=tuple(disks),
+        boot=tuple(boot.split()),
+        netboot=netboot,
+        boot_kept=boot_kept,
+        memory=768 if firmware == "uefi" else 512,
+    )
     return Shape(node, **more)
 
 
@@ -73,9 +91,13 @@ SHAPES = (
     _shape("bios-virtio-megasas", "bios", VIRTIO, "megasas"),
     _shape("bios-two-disks", "bios", VIRTIO, "virtio ahci"),
     _shape("bios-two-disks-swapped", "bios", VIRTIO, "virtio ahci", boot="nic0 disk1 disk0"),
-    _shape("bios-three-nics", "bios", f"{VIRTIO} e1000 rtl8139", "ahci", boot="nic1 nic0 nic2 disk0"),
+    _shape(
+        "bios-three-nics", "bios", f"{VIRTIO} e1000 rtl8139", "ahci", boot="nic1 nic0 nic2 disk0"
+    ),
     _shape("bios-usb", "bios", VIRTIO, "usb", refused="disk", note="its only disk is a USB stick"),
-    _shape("bios-relay", "bios", [LabNic("e1000", network="far")], "ahci", note="behind a DHCP relay"),
+    _shape(
+        "bios-relay", "bios", [LabNic("e1000", network="far")], "ahci", note="behind a DHCP relay"
+    ),
     _shape("uefi-virtio", "uefi", VIRTIO, "virtio"),
     _shape("uefi-e1000-ahci", "uefi", "e1000", "ahci"),
     _shape("uefi-e1000e-nvme", "uefi", "e1000e", "nvme"),
@@ -84,13 +106,16 @@ SHAPES = (
     _shape("uefi-nvme-4k", "uefi", VIRTIO, [LabDisk(SIZE, "nvme", 4096)], refused="sector"),
     _shape("uefi-two-disks", "uefi", VIRTIO, "virtio ahci"),
     _shape("uefi-two-disks-swapped", "uefi", VIRTIO, "virtio nvme", boot="nic0 disk1 disk0"),
-    _shape("uefi-three-nics", "uefi", f"{VIRTIO} {VIRTIO} e1000", "virtio", boot="nic1 nic0 nic2 disk0"),
+    _shape(
+        "uefi-three-nics", "uefi", f"{VIRTIO} {VIRTIO} e1000", "virtio", boot="nic1 nic0 nic2 disk0"
+    ),
     _shape("http-virtio-nvme", "uefi", VIRTIO, "nvme", netboot="http"),
     _shape("http-e1000-ahci", "uefi", "e1000", "ahci", netboot="http"),
     _shape("http-e1000e-scsi", "uefi", "e1000e", "virtio-scsi", netboot="http"),
     _shape("http-rtl8139-virtio", "uefi", "rtl8139", "virtio", netboot="http"),
 )
-IN_CI = ("uefi-rtl8139-scsi", "http-virtio-nvme")  # one by the NIC's own ROM, one by the firmware's HTTP
+# one by the NIC's own ROM, one by the firmware's HTTP
+IN_CI = ("uefi-rtl8139-scsi", "http-virtio-nvme")
 
 
 def named(name: str) -> Shape:
@@ -100,7 +125,8 @@ def named(name: str) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How far a machine came: seconds since power-on, None for what it did not reach, and the sentence that stopped it.
+    """How far a machine came: seconds since power-on, None for what it did not reach, and the
+    sentence that stopped it.
 
     states  those that its node was in
     """
@@ -120,8 +146,8 @@ def rack_of(chosen: Sequence[Shape]) -> AbstractContextManager[Rack]:
 def bring_up(stand: Rack, shape: Shape, seconds: float) -> Outcome:
     """Switch the machine on, request it for a vcluster, return the outcome, and switch it off.
 
-    The image has been offered. No other machine may be idle. Raises AssertionError when a step takes longer than
-    `seconds`.
+    The image has been offered. No other machine may be idle. Raises AssertionError when a step
+    takes longer than `seconds`.
     """
     began = time.time()
     stand.power(shape.name, "on")
@@ -131,10 +157,17 @@ def bring_up(stand: Rack, shape: Shape, seconds: float) -> Outcome:
             stand.cod("vcluster", "create", shape.name, "--size", "1", "--template", IMAGE)
         sentence = stand.wait(lambda: _end(stand, shape), lambda: _standing(stand, shape), seconds)
         history = stand.history(shape.name)
-        at = {state: next((row["at"] - began for row in history if row["to_state"] == state), None)
-              for state in ("inactive", "boot", "active")}
-        return Outcome(at["inactive"], at["boot"], at["active"], "" if sentence == ACTIVE else sentence,
-                       tuple(row["to_state"] for row in history))
+        at = {
+            state: next((row["at"] - began for row in history if row["to_state"] == state), None)
+            for state in ("inactive", "boot", "active")
+        }
+        return Outcome(
+            at["inactive"],
+            at["boot"],
+            at["active"],
+            "" if sentence == ACTIVE else sentence,
+            tuple(row["to_state"] for row in history),
+        )
     finally:
         stand.power(shape.name, "off")
         if stand.state(shape.name) not in ("", "active"):
@@ -146,7 +179,13 @@ def _end(stand: Rack, shape: Shape) -> str:
     node = stand.node(shape.name)
     if node["state"] == "quarantined":
         return str(node["reason"])
-    return ACTIVE if node["state"] == "active" else _refusal(stand, shape.name) if node["state"] == "inactive" else ""
+    return (
+        ACTIVE
+        if node["state"] == "active"
+        else _refusal(stand, shape.name)
+        if node["state"] == "inactive"
+        else ""
+    )
 
 
 def _standing(stand: Rack, shape: Shape) -> str:
@@ -155,13 +194,20 @@ def _standing(stand: Rack, shape: Shape) -> str:
 
 
 def _refusal(stand: Rack, vcluster: str) -> str:
-    """Return what the machine lacks for the vcluster's request, or why else the request waits, once the manager has
-    looked at it; '' before, and when it is granted."""
+    """Return what the machine lacks for the vcluster's request, or why else the request waits, once
+    the manager has looked at it; '' before, and when it is granted."""
     with stand.client() as api:
-        waiting = [row for row in api.every("/requests")
-                   if row["vcluster"] == vcluster and row["state"] in ("pending", "rejected") and row["reason"]]
+        waiting = [
+            row
+            for row in api.every("/requests")
+            if row["vcluster"] == vcluster
+            and row["state"] in ("pending", "rejected")
+            and row["reason"]
+        ]
         if not waiting:
             return ""
         why = api.get(f"/requests/{waiting[0]['id']}/explain")
-    phrases = [phrase for kind in why["types"] for lack in kind["lacks"] for phrase in lack["phrases"]]
+    phrases = [
+        phrase for kind in why["types"] for lack in kind["lacks"] for phrase in lack["phrases"]
+    ]
     return "; ".join(phrases) or str(why["sentence"])

@@ -1,4 +1,5 @@
-"""Images and templates for stand-in machines, and an image server of the test's own that can be slow or stall."""
+"""Images and templates for stand-in machines, and an image server of the test's own that can be
+slow or stall."""
 
 from __future__ import annotations
 
@@ -17,14 +18,16 @@ CLONE_NEWNET = 0x40000000
 
 
 def make_image(folder: Path, name: str, size: int = 8 << 20) -> Path:
-    """A raw disk image that a stand-in machine "boots": the mark, its name, and something of its own further on."""
+    """A raw disk image that a stand-in machine "boots": the mark, its name, and something of its
+    own further on."""
     path = folder / f"{name}.img"
     with open(path, "wb") as image:
         image.write(MARK + name.encode() + b"\0")
         image.seek(510)
         image.write(b"\x55\xaa")  # a boot sector: what holds nothing at all is not taken in
         image.seek(size // 2)
-        image.write(hashlib.blake2b(name.encode()).digest() * (size // 256))  # does not compress to nothing
+        # does not compress to nothing
+        image.write(hashlib.blake2b(name.encode()).digest() * (size // 256))
         image.truncate(size)
     return path
 
@@ -38,14 +41,16 @@ def add_template(stand: Stand, name: str, body: str, **attributes: str) -> None:
 
 
 def offer(stand: Stand, name: str, size: int = 8 << 20, **attributes: str) -> Path:
-    """Add an image and a template of the same name that writes it; returns the image's served folder."""
+    """Add an image and a template of the same name that writes it; returns the image's served
+    folder."""
     added = stand.cod("image", "add", name, str(make_image(stand.folder, name, size)), "--wait")
     add_template(stand, name, f'<image target="disk" name="{name}"/>', **attributes)
     return stand.socket_folder / "data/images" / str(added["digest"])
 
 
 class ImageServer:
-    """An image server in the stand's network that sends a piece, then waits for `go` (or for ever)."""
+    """An image server in the stand's network that sends a piece, then waits for `go` (or for
+    ever)."""
 
     def __init__(self, stand: Stand, body: bytes) -> None:
         self.go, self.asked, outer = threading.Event(), threading.Event(), self
@@ -59,7 +64,7 @@ class ImageServer:
                 self.wfile.flush()
                 outer.asked.set()
                 outer.go.wait()
-                self.wfile.write(body[len(body) // 2:])
+                self.wfile.write(body[len(body) // 2 :])
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -70,7 +75,8 @@ class ImageServer:
             with open(f"/run/netns/{stand.namespace}") as namespace:
                 if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
                     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-            self.server = ThreadingHTTPServer(("10.77.0.1", 0), Slow)  # the socket stays in this thread's network
+            # the socket stays in this thread's network
+            self.server = ThreadingHTTPServer(("10.77.0.1", 0), Slow)
             self.server.daemon_threads = True
             made.set()
             self.server.serve_forever()
@@ -90,6 +96,10 @@ def offer_slowly(stand: Stand, name: str, size: int = 8 << 20) -> ImageServer:
     """A template whose image comes from a server that stops in the middle until `go` is set."""
     body = make_image(stand.folder, name, size).read_bytes()
     server = ImageServer(stand, body)
-    add_template(stand, name, f'<image target="disk" url="{server.url}" size="{size}" compression="raw" '
-                              f'sha256="{hashlib.sha256(body).hexdigest()}"/>')
+    add_template(
+        stand,
+        name,
+        f'<image target="disk" url="{server.url}" size="{size}" compression="raw" '
+        f'sha256="{hashlib.sha256(body).hexdigest()}"/>',
+    )
     return server

@@ -1,7 +1,8 @@
-"""A private Slurm cluster on a stand: munged and slurmctld on the head, dynamic nodes. See installation.py for hosts.
+"""A private Slurm cluster on a stand: munged and slurmctld on the head, dynamic nodes. See
+installation.py for hosts.
 
-The cluster knows no node by itself: what nodes can be is a pattern of state FUTURE, so that jobs are accepted while
-the pool is empty.
+The cluster knows no node by itself: what nodes can be is a pattern of state FUTURE, so that jobs
+are accepted while the pool is empty.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ SERVER = """\
 munged --key-file={own}/munge/key --socket={own}/munge/socket --pid-file={own}/munge/pid --log-file={own}/munge/log \
   --seed-file={own}/munge/seed
 slurmctld"""
-# As images/slurmhost/slurmd: a node that found another's record under its name registers anew when that is gone.
+# As images/slurmhost/slurmd: a node that found another's record under its name registers anew when
+# that is gone.
 DAEMON = """\
 rm -rf {own}/spool/$1
 while :; do
@@ -76,7 +78,12 @@ class SlurmCell(Installation):
 
     table = system = "slurm"
     job = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}.${SLURM_ARRAY_TASK_ID:-undefined}"
-    knobs: ClassVar[dict[str, Any]] = {"keep": [HEAD], "idle_limit": 4.0, "calm": 1.0, "join_time": 60.0}
+    knobs: ClassVar[dict[str, Any]] = {
+        "keep": [HEAD],
+        "idle_limit": 4.0,
+        "calm": 1.0,
+        "join_time": 60.0,
+    }
 
     def __init__(self, stand: Stand | Annex, vcluster: str, *, domain: str = "cod.test") -> None:
         self.own = folder(stand, vcluster) / "slurm"
@@ -93,11 +100,15 @@ class SlurmCell(Installation):
         (self.own / "cgroup.conf").write_text(CGROUPS)
         self.nodes_are(1)
 
-    def nodes_are(self, cpus: int, *features: str, memory: int = 1000, drained: bool = False) -> None:
-        """Let nodes that join from now on have so many CPUs, so much memory in MiB, and these features."""
+    def nodes_are(
+        self, cpus: int, *features: str, memory: int = 1000, drained: bool = False
+    ) -> None:
+        """Let nodes that join from now on have so many CPUs, so much memory in MiB, and these
+        features."""
         state = " State=DRAIN" if drained else ""
         (self.own / "node").write_text(
-            f"CPUs={cpus} RealMemory={memory} Feature={','.join(['cod', *features])}{state}\n")
+            f"CPUs={cpus} RealMemory={memory} Feature={','.join(['cod', *features])}{state}\n"
+        )
 
     def server(self) -> str:
         """Return the key's daemon, and the controller."""
@@ -122,8 +133,11 @@ class SlurmCell(Installation):
     def queue(self) -> dict[int, dict[str, Any]]:
         """What `squeue` says of each job that has not ended, by number."""
         said = json.loads(self.run("squeue", "--json").stdout)["jobs"]
-        return {job["job_id"]: job for job in said
-                if job["job_state"] not in ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")}
+        return {
+            job["job_id"]: job
+            for job in said
+            if job["job_state"] not in ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")
+        }
 
     def counts(self) -> tuple[int, int]:
         """Return how many jobs `squeue` shows that wait, and how many that run."""

@@ -1,4 +1,5 @@
-"""A real munged and slurmctld in a network namespace, for nodes that bring nothing but the munge key."""
+"""A real munged and slurmctld in a network namespace, for nodes that bring nothing but the munge
+key."""
 
 from __future__ import annotations
 
@@ -17,18 +18,24 @@ from tests.waiting import until
 NAME = "head"
 # What nodes of the head read is theirs, and not in folders of the head.
 CHANGES = {
-    "SlurmctldParameters": "enable_configless", "AuthInfo": "cred_expire=5", "SlurmdSpoolDir": "/var/spool/slurmd",
-    "SlurmdPidFile": "/run/slurmd.pid", "SlurmdLogFile": "/var/log/slurm/slurmd.log",
+    "SlurmctldParameters": "enable_configless",
+    "AuthInfo": "cred_expire=5",
+    "SlurmdSpoolDir": "/var/spool/slurmd",
+    "SlurmdPidFile": "/run/slurmd.pid",
+    "SlurmdLogFile": "/var/log/slurm/slurmd.log",
 }
 
 
 class SlurmHead:
-    """The master of a Slurm cluster, with a user `alice`. `key`: its munge key, as user data say it.
+    """The master of a Slurm cluster, with a user `alice`. `key`: its munge key, as user data say
+    it.
 
     Each command has a mount namespace of its own, where munge's socket has its usual place.
     """
 
-    def __init__(self, folder: Path, namespace: str, address: str, proctrack: str = "proctrack/linuxproc") -> None:
+    def __init__(
+        self, folder: Path, namespace: str, address: str, proctrack: str = "proctrack/linuxproc"
+    ) -> None:
         self.folder, self.namespace, self.address = folder, namespace, address
         (folder / "state").mkdir()
         (folder / "run").mkdir()
@@ -38,10 +45,18 @@ class SlurmHead:
         path.write_bytes(secret)
         path.chmod(0o400)
         text = CONFIGURATION.format(head=f"{NAME}({address})", own=folder)
-        said = dict(line.split("=", 1) for line in text.splitlines()) | CHANGES | {"ProctrackType": proctrack}
-        (folder / "slurm.conf").write_text("".join(f"{key}={value}\n" for key, value in said.items()))
+        said = (
+            dict(line.split("=", 1) for line in text.splitlines())
+            | CHANGES
+            | {"ProctrackType": proctrack}
+        )
+        (folder / "slurm.conf").write_text(
+            "".join(f"{key}={value}\n" for key, value in said.items())
+        )
         (folder / "cgroup.conf").write_text(CGROUPS)
-        (folder / "passwd").write_text(Path("/etc/passwd").read_text() + f"alice:x:{USER}:{USER}::/tmp:/bin/sh\n")
+        (folder / "passwd").write_text(
+            Path("/etc/passwd").read_text() + f"alice:x:{USER}:{USER}::/tmp:/bin/sh\n"
+        )
         (folder / "group").write_text(Path("/etc/group").read_text() + f"alice:x:{USER}:\n")
         (folder / "hosts").write_text(f"127.0.0.1 localhost\n{address} {NAME}\n")
         self._running: list[subprocess.Popen[bytes]] = []
@@ -49,18 +64,35 @@ class SlurmHead:
     def start(self) -> None:
         """Start both daemons and wait until slurmctld answers."""
         with open(self.folder / "munged.out", "wb") as out:
-            self._running.append(subprocess.Popen(self._inside(
-                "munged", "--foreground", f"--key-file={self.folder}/munge.key", "--force",
-                f"--pid-file={self.folder}/munged.pid", f"--seed-file={self.folder}/munge.seed",
-                f"--log-file={self.folder}/munged.log"), stdout=out, stderr=out))
+            self._running.append(
+                subprocess.Popen(
+                    self._inside(
+                        "munged",
+                        "--foreground",
+                        f"--key-file={self.folder}/munge.key",
+                        "--force",
+                        f"--pid-file={self.folder}/munged.pid",
+                        f"--seed-file={self.folder}/munge.seed",
+                        f"--log-file={self.folder}/munged.log",
+                    ),
+                    stdout=out,
+                    stderr=out,
+                )
+            )
         until((self.folder / "run/munge.socket.2").exists, "munged answers", 60)
         self.start_slurmctld()
 
     def start_slurmctld(self, *options: str) -> None:
         """Start slurmctld; '-c': without what it knew."""
         with open(self.folder / "slurmctld.out", "ab") as out:
-            self._running.append(subprocess.Popen(self._inside("slurmctld", "-D", *options), stdout=out, stderr=out))
-        until(lambda: "UP" in self.run("scontrol", "ping", check=False).stdout, "slurmctld answers", 60)
+            self._running.append(
+                subprocess.Popen(self._inside("slurmctld", "-D", *options), stdout=out, stderr=out)
+            )
+        until(
+            lambda: "UP" in self.run("scontrol", "ping", check=False).stdout,
+            "slurmctld answers",
+            60,
+        )
 
     def stop_slurmctld(self) -> None:
         """End slurmctld at once."""
@@ -73,11 +105,23 @@ class SlurmHead:
         while self._running:
             self.stop_slurmctld()
 
-    def run(self, *command: str, check: bool = True, user: int = 0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, check: bool = True, user: int = 0
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command of Slurm's on the head, as that user."""
-        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
-        return subprocess.run(self._inside(*become, *command), capture_output=True, text=True, check=check, timeout=120,
-                              cwd="/tmp")
+        become = (
+            ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
+            if user
+            else []
+        )
+        return subprocess.run(
+            self._inside(*become, *command),
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=120,
+            cwd="/tmp",
+        )
 
     def node(self, name: str) -> dict[str, str]:
         """Return the words of slurmctld's record of a node; {} if there is none."""
@@ -93,8 +137,24 @@ class SlurmHead:
         return found.get("NodeAddr") == address and found["State"] == "IDLE+DYNAMIC_NORM"
 
     def _inside(self, *command: str) -> list[str]:
-        return ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "--propagation", "private",
-                "env", f"SLURM_CONF={self.folder}/slurm.conf", "sh", "-c", _PLACE, str(self.folder), *command]
+        return [
+            "ip",
+            "netns",
+            "exec",
+            self.namespace,
+            "unshare",
+            "--uts",
+            "--mount",
+            "--propagation",
+            "private",
+            "env",
+            f"SLURM_CONF={self.folder}/slurm.conf",
+            "sh",
+            "-c",
+            _PLACE,
+            str(self.folder),
+            *command,
+        ]
 
 
 _PLACE = """
@@ -109,9 +169,11 @@ exec "$@"
 
 
 @contextmanager
-def slurm_head(namespace: str, address: str, proctrack: str = "proctrack/linuxproc") -> Iterator[SlurmHead]:
-    """A head, to be started, in a folder that every user may enter. Its logs are shown at the end, which pytest keeps
-    for tests that fail."""
+def slurm_head(
+    namespace: str, address: str, proctrack: str = "proctrack/linuxproc"
+) -> Iterator[SlurmHead]:
+    """A head, to be started, in a folder that every user may enter. Its logs are shown at the end,
+    which pytest keeps for tests that fail."""
     with TemporaryDirectory(prefix="cod-slurm-") as place:
         Path(place).chmod(0o755)
         head = SlurmHead(Path(place), namespace, address, proctrack)

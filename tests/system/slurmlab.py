@@ -19,7 +19,12 @@ class SlurmLab(PoolLab[SlurmCell]):
     """See the module. Nodes have one CPU if a story does not say otherwise."""
 
     knobs: ClassVar[dict[str, Any]] = {
-        "idle_limit": 1.5, "calm": 1.0, "join_time": 60.0, "unheard_limit": 20.0, "maximum": 3}
+        "idle_limit": 1.5,
+        "calm": 1.0,
+        "join_time": 60.0,
+        "unheard_limit": 20.0,
+        "maximum": 3,
+    }
 
     def __init__(self, stand: Stand) -> None:
         super().__init__(stand, SlurmCell(stand, "pool"))
@@ -38,7 +43,9 @@ class SlurmLab(PoolLab[SlurmCell]):
     def submit_many(self, count: int, seconds: float | Path) -> list[int]:
         """So many jobs at once, which may be many."""
         command = " ".join([*self.cell.submission(), str(self.cell.jobs / "job.sh"), str(seconds)])
-        said = self.cell.run("sh", "-c", f"for job in $(seq {count}); do {command} || exit; done", user=USER)
+        said = self.cell.run(
+            "sh", "-c", f"for job in $(seq {count}); do {command} || exit; done", user=USER
+        )
         return [int(line) for line in said.stdout.split()]
 
     def cancel(self) -> None:
@@ -69,12 +76,15 @@ class SlurmLab(PoolLab[SlurmCell]):
         self.cell.run("scancel", str(job))
 
     def saved(self) -> int:
-        """Wait until slurmctld has written down what it knows, which takes it up to five seconds; return the held job
-        that it wrote down for that."""
+        """Wait until slurmctld has written down what it knows, which takes it up to five seconds;
+        return the held job that it wrote down for that."""
         now, state = time.time(), self.cell.own / "state"
         job = self.cell.submit(1, "--hold")  # something to write
-        until(lambda: (state / "job_state").stat().st_mtime >= now and not list(state.glob("*.new")),
-              "slurmctld writes down what it knows", 60)
+        until(
+            lambda: (state / "job_state").stat().st_mtime >= now and not list(state.glob("*.new")),
+            "slurmctld writes down what it knows",
+            60,
+        )
         return job
 
     def die_vcm(self) -> None:

@@ -1,9 +1,11 @@
-"""A test stand: a site's network in namespaces of its own, stand-in machines on it, a real server, power switches.
+"""A test stand: a site's network in namespaces of its own, stand-in machines on it, a real server,
+power switches.
 
     with Stand(tmp_path, machines=2) as stand:
         stand.serve(); stand["m1"].on(); stand.wait(lambda: stand.state("m1") == "inactive")
 
-Everything made here has a name with this process's id in it and is removed at the end, whatever happened.
+Everything made here has a name with this process's id in it and is removed at the end, whatever
+happened.
 """
 
 from __future__ import annotations
@@ -64,11 +66,30 @@ class Host:
         self.folder = stand.folder / name
         self.process: subprocess.Popen[bytes] | None = None
         self.lock = threading.Lock()
-        prepare(self.folder, self.mac, f"c0d00000-0000-4000-8000-{os.getpid():08x}{number:04x}", disk_size)
+        prepare(
+            self.folder,
+            self.mac,
+            f"c0d00000-0000-4000-8000-{os.getpid():08x}{number:04x}",
+            disk_size,
+        )
         ip("netns", "add", self.namespace)
         ip("-n", self.namespace, "link", "set", "lo", "up")
-        ip("-n", stand.namespace, "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "address",
-           self.mac, "netns", self.namespace)
+        ip(
+            "-n",
+            stand.namespace,
+            "link",
+            "add",
+            f"v{number}",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "address",
+            self.mac,
+            "netns",
+            self.namespace,
+        )
         ip("-n", stand.namespace, "link", "set", f"v{number}", "master", "br0", "up")
         ip("-n", self.namespace, "link", "set", "eth0", "up")
 
@@ -85,9 +106,25 @@ class Host:
                 (self.folder / name).unlink(missing_ok=True)
             with open(self.folder / "console", "ab") as console:
                 self.process = subprocess.Popen(
-                    ["ip", "netns", "exec", self.namespace, sys.executable, "-m", "cod.lab.standin", "--folder",
-                     str(self.folder), "--mac", self.mac], stdin=subprocess.DEVNULL, stdout=console, stderr=console,
-                    cwd=ROOT, start_new_session=True)
+                    [
+                        "ip",
+                        "netns",
+                        "exec",
+                        self.namespace,
+                        sys.executable,
+                        "-m",
+                        "cod.lab.standin",
+                        "--folder",
+                        str(self.folder),
+                        "--mac",
+                        self.mac,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=console,
+                    cwd=ROOT,
+                    start_new_session=True,
+                )
 
     def off(self) -> None:
         """Pull the plug."""
@@ -119,7 +156,8 @@ class Host:
 
 
 class _Switches(socketserver.ThreadingUnixStreamServer):
-    """The machines' power switches, in the lab daemon's protocol, so that the server's `lab` driver works them."""
+    """The machines' power switches, in the lab daemon's protocol, so that the server's `lab` driver
+    works them."""
 
     daemon_threads = True
 
@@ -136,7 +174,8 @@ class _Switch(socketserver.StreamRequestHandler):
             asked = json.loads(line)
             host = self.server.hosts[asked["node"]]
             act: Callable[[], None] = {"on": host.on, "off": host.off, "reset": host.reset}.get(
-                asked["op"], lambda: None)
+                asked["op"], lambda: None
+            )
             act()
             answer = {"ok": True, "name": host.name, "power": "on" if host.is_on else "off"}
             self.wfile.write(json.dumps(answer).encode() + b"\n")
@@ -145,8 +184,15 @@ class _Switch(socketserver.StreamRequestHandler):
 class Stand:
     """See the module."""
 
-    def __init__(self, folder: Path, machines: int = 1, disk_size: int = 64 << 20, patience: float = 1.0,
-                 database: str | None = None, policy: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        machines: int = 1,
+        disk_size: int = 64 << 20,
+        patience: float = 1.0,
+        database: str | None = None,
+        policy: str = "",
+    ) -> None:
         self.folder = folder
         self.namespace = self.server_namespace = f"codt{os.getpid()}x{next(_numbers)}"
         self.database, self.patience, self.policy = database, patience, policy
@@ -173,7 +219,12 @@ class Stand:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.kill()
         for host in self.hosts.values():
             host.off()
@@ -235,10 +286,21 @@ address = "{self.socket_folder}/switches#{{name}}"
         self.engine = connect(database)
         schema.upgrade(self.engine)
         with self.engine.begin() as tx:
-            groups.create(tx, name="site", priority=0, default_lease=None, max_lease=None, now=time.time())
-            for host in self.hosts.values():  # as a site's inventory would: names for known MACs, and their switches
-                nodes.add(tx, name=host.name, boot_mac=host.mac, now=time.time(), cause="inventory", actor="test",
-                          power_driver="lab", power_address=f"{self.socket_folder}/switches#{host.name}")
+            groups.create(
+                tx, name="site", priority=0, default_lease=None, max_lease=None, now=time.time()
+            )
+            # as a site's inventory would: names for known MACs, and their switches
+            for host in self.hosts.values():
+                nodes.add(
+                    tx,
+                    name=host.name,
+                    boot_mac=host.mac,
+                    now=time.time(),
+                    cause="inventory",
+                    actor="test",
+                    power_driver="lab",
+                    power_address=f"{self.socket_folder}/switches#{host.name}",
+                )
 
     def serve(self) -> None:
         """Start the server (`cod serve`, all its processes) and wait until its API answers."""
@@ -246,8 +308,22 @@ address = "{self.socket_folder}/switches#{{name}}"
             self.write_site()
         with open(self.folder / "server.log", "ab") as log:
             self.server = subprocess.Popen(
-                ["ip", "netns", "exec", self.server_namespace, str(COD), "--site", str(self.site_file), "serve"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    self.server_namespace,
+                    str(COD),
+                    "--site",
+                    str(self.site_file),
+                    "serve",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                start_new_session=True,
+            )
         self.wait(self._answers, 120, "the server's API answers")
 
     def _answers(self) -> bool:
@@ -270,19 +346,30 @@ address = "{self.socket_folder}/switches#{{name}}"
 
     def cod(self, *words: str, check: bool = True) -> Any:
         """A command of `cod` with --json; returns what it prints, read."""
-        done = subprocess.run([str(COD), "--site", str(self.site_file), *words, "--json"], capture_output=True,
-                              text=True, check=False, timeout=120)
+        done = subprocess.run(
+            [str(COD), "--site", str(self.site_file), *words, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         if check and done.returncode:
-            raise AssertionError(f"cod {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
+            raise AssertionError(
+                f"cod {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}"
+            )
         return json.loads(done.stdout) if done.stdout.strip() else None
 
     # ------------------------------------------------------------ what it shows
 
     def read(self, flow: Callable[..., Any], *words: Any) -> Any:
         """What a read finds, waited for while the database is away."""
+
         def attempt() -> list[Any]:
             try:
-                with self.engine.connect().execution_options(reading=True) as connection, connection.begin():
+                with (
+                    self.engine.connect().execution_options(reading=True) as connection,
+                    connection.begin(),
+                ):
                     return [flow(connection, *words)]
             except DBAPIError as error:
                 if not is_retryable(error):
@@ -301,18 +388,27 @@ address = "{self.socket_folder}/switches#{{name}}"
         return self.node(name).state
 
     def reaches(self, name: str, *states: str, seconds: float = 180.0) -> str:
-        """Wait until the node is in one of `states`; returns it. Ends early if it is quarantined instead."""
+        """Wait until the node is in one of `states`; returns it. Ends early if it is quarantined
+        instead."""
+
         def there() -> str:
             node = self.node(name)
             if node.state == "quarantined" and "quarantined" not in states:
                 raise AssertionError(f"{name} is quarantined: {node.reason}")
             return node.state if node.state in states else ""
 
-        return str(self.wait(there, seconds, f"{name} reaches {' or '.join(states)}; it is {self.node(name).state}"))
+        return str(
+            self.wait(
+                there,
+                seconds,
+                f"{name} reaches {' or '.join(states)}; it is {self.node(name).state}",
+            )
+        )
 
     def catches(self, name: str, state: str, since: int) -> bool:
-        """Look without a pause until the node is in `state`: some last for milliseconds. False: after its first `since`
-        transitions it has been, and was out of it again before that was seen; so somebody has to try once more."""
+        """Look without a pause until the node is in `state`: some last for milliseconds. False:
+        after its first `since` transitions it has been, and was out of it again before that was
+        seen; so somebody has to try once more."""
         end = time.monotonic() + 180
         while self.state(name) != state:
             if state in [row["to_state"] for row in self.history(name)[since:]]:

@@ -1,4 +1,5 @@
-"""People log in to nodes: a real SSSD, sshd and sudo against COD's edge; who joins, who leaves, a server that dies."""
+"""People log in to nodes: a real SSSD, sshd and sudo against COD's edge; who joins, who leaves, a
+server that dies."""
 
 from __future__ import annotations
 
@@ -26,7 +27,12 @@ from tests import ldap_site
 from tests.system.membernode import MemberNode, network
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("accounts")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("accounts"),
+]
 
 COD = Path(sys.executable).with_name("cod")
 SERVER, ADDRESSES = "10.77.0.1", {"n1": "10.77.128.5", "n2": "10.77.128.6"}
@@ -50,13 +56,21 @@ def joins(tx: Tx, name: str, group: str, key: Path, role: str = "member") -> Non
     ldap_site.user(tx, name, {group: role}, keys=0)
     user = people.one(tx, name)[0]
     algorithm, text, _comment = key.with_suffix(".pub").read_text().split()
-    tx.execute(insert(t.ssh_keys).values(user_id=user.id, name=name, algorithm=algorithm, key=text, fingerprint=name,
-                                         created_at=0.0))
+    tx.execute(
+        insert(t.ssh_keys).values(
+            user_id=user.id,
+            name=name,
+            algorithm=algorithm,
+            key=text,
+            fingerprint=name,
+            created_at=0.0,
+        )
+    )
 
 
 class Nodes:
-    """An edge, two nodes of the vcluster `pool` of physics, and people with keys; ann is an owner of physics, bob a
-    member; carl owns `web` of chemistry, which has no node here."""
+    """An edge, two nodes of the vcluster `pool` of physics, and people with keys; ann is an owner
+    of physics, bob a member; carl owns `web` of chemistry, which has no node here."""
 
     def __init__(self, folder: Path, namespace: str, others: list[str]) -> None:
         self.folder, self.namespace = folder, namespace
@@ -65,7 +79,10 @@ class Nodes:
         self.engine: Engine = connect(f"sqlite:///{folder}/cod.db")
         schema.upgrade(self.engine)
         for name in ("ann", "bob", "carl", "dora", "eve"):
-            subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "", "-C", name, "-f", self.key(name)], check=True)
+            subprocess.run(
+                ["ssh-keygen", "-qt", "ed25519", "-N", "", "-C", name, "-f", self.key(name)],
+                check=True,
+            )
         with self.engine.begin() as tx:
             groups.ensure(tx, "site", 0.0)
             joins(tx, "ann", "physics", self.key("ann"), "owner")
@@ -76,10 +93,17 @@ class Nodes:
             ldap_site.vcluster(tx, "web", "chemistry", {"n1": "10.77.128.70"})
         self.edge: Any = None
         self.serve()
-        setup = sssd.seed_part("pool", "cod.test", [SERVER], Ca(folder / "ca", "test").certificate.decode(),
-                               PosixRules()).scripts[0]
-        self.nodes = [MemberNode(name, other, folder / name, setup)
-                      for name, other in zip(ADDRESSES, others, strict=True)]
+        setup = sssd.seed_part(
+            "pool",
+            "cod.test",
+            [SERVER],
+            Ca(folder / "ca", "test").certificate.decode(),
+            PosixRules(),
+        ).scripts[0]
+        self.nodes = [
+            MemberNode(name, other, folder / name, setup)
+            for name, other in zip(ADDRESSES, others, strict=True)
+        ]
         self.node = self.nodes[0]
         for node in self.nodes:
             until(lambda node=node: node.says("id", "-u", "ann"), node.log.read_text)  # SSSD is up
@@ -91,24 +115,84 @@ class Nodes:
         """Start the edge: DHCP, DNS, LDAP …"""
         with open(self.folder / "edge.log", "ab") as log:
             self.edge = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, str(COD), "--site", str(self.site), "serve", "--only", "edge"],
-                stdout=log, stderr=log)
-        until(lambda: subprocess.run(
-            ["ip", "netns", "exec", self.namespace, "ldapsearch", "-x", "-H", f"ldap://{SERVER}", "-s", "base"],
-            capture_output=True, check=False).returncode in (0, 32), (self.folder / "edge.log").read_text)
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    self.namespace,
+                    str(COD),
+                    "--site",
+                    str(self.site),
+                    "serve",
+                    "--only",
+                    "edge",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        until(
+            lambda: (
+                subprocess.run(
+                    [
+                        "ip",
+                        "netns",
+                        "exec",
+                        self.namespace,
+                        "ldapsearch",
+                        "-x",
+                        "-H",
+                        f"ldap://{SERVER}",
+                        "-s",
+                        "base",
+                    ],
+                    capture_output=True,
+                    check=False,
+                ).returncode
+                in (0, 32)
+            ),
+            (self.folder / "edge.log").read_text,
+        )
 
     def kill(self) -> None:
         """End the edge without a word."""
         self.edge.kill()
         self.edge.wait()
 
-    def ssh(self, name: str, *command: str, key: str = "", host: str = "n1") -> subprocess.CompletedProcess[str]:
+    def ssh(
+        self, name: str, *command: str, key: str = "", host: str = "n1"
+    ) -> subprocess.CompletedProcess[str]:
         """Log in from the server's namespace."""
         return subprocess.run(
-            ["ip", "netns", "exec", self.namespace, "ssh", "-i", str(self.key(key or name)), "-o", "BatchMode=yes",
-             "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o",
-             "LogLevel=ERROR", "-o", "ConnectTimeout=20", "-F", "none", f"{name}@{ADDRESSES[host]}", *command],
-            capture_output=True, text=True, check=False, timeout=90)
+            [
+                "ip",
+                "netns",
+                "exec",
+                self.namespace,
+                "ssh",
+                "-i",
+                str(self.key(key or name)),
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "IdentitiesOnly=yes",
+                "-o",
+                "StrictHostKeyChecking=no",
+                "-o",
+                "UserKnownHostsFile=/dev/null",
+                "-o",
+                "LogLevel=ERROR",
+                "-o",
+                "ConnectTimeout=20",
+                "-F",
+                "none",
+                f"{name}@{ADDRESSES[host]}",
+                *command,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=90,
+        )
 
     def tx(self, flow: Any, *args: Any, **told: Any) -> Any:
         return in_transaction(self.engine, flow, *args, **told)
@@ -150,7 +234,10 @@ def test_people_of_other_vclusters_and_viewers_are_not_known(nodes: Nodes) -> No
 
 def test_logins_by_key_with_a_home_and_sudo(nodes: Nodes) -> None:
     done = nodes.ssh("ann", "pwd; touch here; stat -c %U:%G here")
-    assert done.stdout.split() == ["/home/ann", "ann:ann"], (done.stderr, nodes.node.log.read_text()[-3000:])
+    assert done.stdout.split() == ["/home/ann", "ann:ann"], (
+        done.stderr,
+        nodes.node.log.read_text()[-3000:],
+    )
     assert nodes.ssh("bob", "sudo", "-n", "id", "-u").stdout == "0\n"
     assert "(ALL : ALL) NOPASSWD: ALL" in nodes.ssh("ann", "sudo", "-n", "-l").stdout
     assert nodes.ssh("ann", "true", key="bob").returncode == 255  # another one's key
@@ -158,10 +245,15 @@ def test_logins_by_key_with_a_home_and_sudo(nodes: Nodes) -> None:
 
 
 def test_a_new_member_logs_in_within_ten_seconds(nodes: Nodes) -> None:
-    assert nodes.ssh("dora", "true").returncode == 255  # and that nobody is called so is remembered for a while
+    # and that nobody is called so is remembered for a while
+    assert nodes.ssh("dora", "true").returncode == 255
     nodes.tx(joins, "dora", "physics", nodes.key("dora"))
     since = time.monotonic()
-    until(lambda: nodes.ssh("dora", "sudo", "-n", "true").returncode == 0, nodes.node.log.read_text, seconds=30)
+    until(
+        lambda: nodes.ssh("dora", "sudo", "-n", "true").returncode == 0,
+        nodes.node.log.read_text,
+        seconds=30,
+    )
     took = time.monotonic() - since
     print(f"a new member has logged in, with sudo, after {took:.1f} s")
     assert took < 10.0
@@ -190,25 +282,37 @@ def test_logins_go_on_while_the_server_is_away(nodes: Nodes) -> None:
     finally:
         nodes.serve()
     nodes.tx(ldap_site.user, "fay", {"physics": "member"})
-    until(lambda: nodes.node.run("getent", "passwd", "fay").returncode == 0, "the server to be found again",
-          seconds=90)
+    until(
+        lambda: nodes.node.run("getent", "passwd", "fay").returncode == 0,
+        "the server to be found again",
+        seconds=90,
+    )
 
 
 def test_nslcd_finds_the_same_people(nodes: Nodes) -> None:
     """The other client of RFC 2307, with TLS and the site's authority."""
     second = nodes.nodes[1]
-    second.run("tee", "/etc/nslcd.conf", input=f"""uri ldap://{SERVER}
+    second.run(
+        "tee",
+        "/etc/nslcd.conf",
+        input=f"""uri ldap://{SERVER}
 base dc=pool,dc=cod,dc=test
 ssl start_tls
 tls_reqcert demand
 tls_cacertfile /etc/sssd/cod-ca.pem
-""")
+""",
+    )
     second.run("nslcd")
     until(lambda: second.says("getent", "-s", "ldap", "passwd", "ann"), "nslcd")
-    assert second.says("getent", "-s", "ldap", "passwd", "ann") == "ann:*:20000:20000:Ann Example:/home/ann:/bin/bash"
+    assert (
+        second.says("getent", "-s", "ldap", "passwd", "ann")
+        == "ann:*:20000:20000:Ann Example:/home/ann:/bin/bash"
+    )
     *group, members = second.says("getent", "-s", "ldap", "group", "physics").split(":")
     assert group == ["physics", "*", "50001"]
     assert {"ann", "bob"} <= set(members.split(","))
-    assert {line.partition(":")[0] for line in second.says("getent", "-s", "ldap", "passwd").splitlines()} >= {
-        "ann", "bob"}
+    assert {
+        line.partition(":")[0]
+        for line in second.says("getent", "-s", "ldap", "passwd").splitlines()
+    } >= {"ann", "bob"}
     assert second.run("getent", "-s", "ldap", "passwd", "carl").returncode == 2

@@ -28,9 +28,12 @@ def name_of(built: Path) -> str:
 
 
 def test_every_program_finds_its_libraries(root: Path) -> None:
-    said = inside(root, "for file in /usr/lib/gridengine/* /usr/lib/x86_64-linux-gnu/slurm-wlm/* /usr/bin/* "
-                         "/usr/sbin/*; do [ -L $file ] || [ ! -e $file ] || "
-                         "ldd $file 2>/dev/null | sed -n \"s|not found|& by $file|p\"; done")
+    said = inside(
+        root,
+        "for file in /usr/lib/gridengine/* /usr/lib/x86_64-linux-gnu/slurm-wlm/* /usr/bin/* "
+        "/usr/sbin/*; do [ -L $file ] || [ ! -e $file ] || "
+        'ldd $file 2>/dev/null | sed -n "s|not found|& by $file|p"; done',
+    )
     assert said == ""
     assert "GNU bash" in inside(root, "bash --version")
     assert inside(root, "readlink /sbin/init /bin/sh") == "../bin/busybox\ndash\n"
@@ -38,10 +41,34 @@ def test_every_program_finds_its_libraries(root: Path) -> None:
 
 def test_every_command_of_the_scripts_is_there(root: Path) -> None:
     """A script that calls a command which BusyBox does not have fails on the node alone."""
-    wanted = {"base64", "chown", "cut", "date", "findfs", "grep", "hostname", "ip", "mount", "sed", "su", "tail",
-              "timeout", "udhcpc", "umount", "usleep", "wget", "httpd"}
-    assert inside(root, f"for name in {' '.join(sorted(wanted))}; do command -v $name >/dev/null || echo $name; done"
-                  ) == ""
+    wanted = {
+        "base64",
+        "chown",
+        "cut",
+        "date",
+        "findfs",
+        "grep",
+        "hostname",
+        "ip",
+        "mount",
+        "sed",
+        "su",
+        "tail",
+        "timeout",
+        "udhcpc",
+        "umount",
+        "usleep",
+        "wget",
+        "httpd",
+    }
+    assert (
+        inside(
+            root,
+            f"for name in {' '.join(sorted(wanted))}; do command -v $name >/dev/null || echo $name;"
+            " done",
+        )
+        == ""
+    )
 
 
 def test_owners_modes_and_times_do_not_depend_on_who_builds(built: Path) -> None:
@@ -49,8 +76,19 @@ def test_owners_modes_and_times_do_not_depend_on_who_builds(built: Path) -> None
     assert {(path.stat().st_uid, path.stat().st_gid) for path in every} == {(0, 0)}
     assert {path.stat().st_mtime for path in every if path.is_file()} == {float(disk.EPOCH)}
     partition = built.with_name("root.ext4")
-    modes = {place: subprocess.run(["debugfs", "-R", f"stat {place}", partition], check=True, capture_output=True,
-                                   text=True).stdout.split("Mode:")[1].split()[0] for place in ("/tmp", "/root")}
+    modes = {
+        place: (
+            subprocess.run(
+                ["debugfs", "-R", f"stat {place}", partition],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            .stdout.split("Mode:")[1]
+            .split()[0]
+        )
+        for place in ("/tmp", "/root")
+    }
     assert modes == {"/tmp": "01777", "/root": "0700"}
 
 

@@ -1,6 +1,8 @@
-"""The boot code that COD writes, run by a BIOS: a layout's in the first sector, and the program that finds the disk.
+"""The boot code that COD writes, run by a BIOS: a layout's in the first sector, and the program
+that finds the disk.
 
-The partition that is started holds the opaque image's boot code, which reads a text of another sector and prints both.
+The partition that is started holds the opaque image's boot code, which reads a text of another
+sector and prints both.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ def disk(folder: Path, table: str, name: str = "disk") -> Path:
     path = folder / name
     with path.open("wb") as file:
         file.truncate(16 * MIB)
-    layout = [Partition(1, MIB, "linux"), Partition(2, 2 * MIB, "linux", boot=True), Partition(3, 0, "linux")]
+    layout = [
+        Partition(1, MIB, "linux"),
+        Partition(2, 2 * MIB, "linux", boot=True),
+        Partition(3, 0, "linux"),
+    ]
     with Target(str(path)) as target:
         spans = partitions.place(layout, target.size)
         if table == "gpt":
@@ -50,17 +56,38 @@ def disk(folder: Path, table: str, name: str = "disk") -> Path:
 
 
 def says(folder: Path, words: str, disks: Sequence[Path], *more: str) -> None:
-    """Switch a BIOS machine with those disks on, and wait until it says the words on its serial port."""
-    argv = ["qemu-system-x86_64", "-machine", "pc,graphics=off", "-accel", "tcg", "-m", "64", "-nodefaults", "-display",
-            "none", "-vga", "none", "-serial", f"file:{folder}/console", *more]
+    """Switch a BIOS machine with those disks on, and wait until it says the words on its serial
+    port."""
+    argv = [
+        "qemu-system-x86_64",
+        "-machine",
+        "pc,graphics=off",
+        "-accel",
+        "tcg",
+        "-m",
+        "64",
+        "-nodefaults",
+        "-display",
+        "none",
+        "-vga",
+        "none",
+        "-serial",
+        f"file:{folder}/console",
+        *more,
+    ]
     for number, path in enumerate(disks):
-        argv += ["-drive", f"if=none,id=d{number},format=raw,file={path}", "-device",
-                 f"virtio-blk-pci,drive=d{number},bootindex={number + 2}"]
+        argv += [
+            "-drive",
+            f"if=none,id=d{number},format=raw,file={path}",
+            "-device",
+            f"virtio-blk-pci,drive=d{number},bootindex={number + 2}",
+        ]
     console = folder / "console"
     console.unlink(missing_ok=True)
     machine = subprocess.Popen(argv)
     try:
-        # SeaBIOS writes to the same port behind the boot code's back, so words may be parted by its progress dots.
+        # SeaBIOS writes to the same port behind the boot code's back, so words may be parted by its
+        # progress dots.
         until(lambda: console.exists() and words in console.read_text(errors="replace"), words, 300)
     finally:
         machine.kill()
@@ -84,12 +111,19 @@ def netboot(folder: Path, program: bytes) -> list[str]:
     """Arguments of a machine that boots the program from the network first, by iPXE."""
     (folder / "program").write_bytes(program)
     (folder / "boot.ipxe").write_text("#!ipxe\nkernel program\nboot\n")
-    return ["-netdev", f"user,id=n,tftp={folder},bootfile=boot.ipxe", "-device", "virtio-net-pci,netdev=n,bootindex=1"]
+    return [
+        "-netdev",
+        f"user,id=n,tftp={folder},bootfile=boot.ipxe",
+        "-device",
+        "virtio-net-pci,netdev=n,bootindex=1",
+    ]
 
 
 def test_the_disk_is_found_by_its_signature_wherever_it_is(tmp_path: Path) -> None:
     wanted, other = disk(tmp_path, "mbr", "wanted"), tmp_path / "other"
-    other.write_bytes((b"\xeb\xfe".ljust(440, b"\0") + b"COD!".ljust(70, b"\0") + b"\x55\xaa").ljust(MIB, b"\0"))
+    other.write_bytes(
+        (b"\xeb\xfe".ljust(440, b"\0") + b"COD!".ljust(70, b"\0") + b"\x55\xaa").ljust(MIB, b"\0")
+    )
     blank = tmp_path / "blank"
     blank.write_bytes(bytes(MIB))
     signature = partitions.signature(wanted.read_bytes()[:512])
@@ -100,6 +134,15 @@ def test_the_disk_is_found_by_its_signature_wherever_it_is(tmp_path: Path) -> No
 
 def test_a_disk_that_the_bios_does_not_have_is_not_replaced_by_another(tmp_path: Path) -> None:
     wanted = disk(tmp_path, "mbr")
-    says(tmp_path, "COD: the BIOS has no disk with signature 00c0ffee; rebooting", [wanted],
-         *netboot(tmp_path, diskloader.loader(0xC0FFEE)))
-    says(tmp_path, "all bits arrived", [wanted], *netboot(tmp_path, diskloader.loader(0xC0FFEE, lenient=True)))
+    says(
+        tmp_path,
+        "COD: the BIOS has no disk with signature 00c0ffee; rebooting",
+        [wanted],
+        *netboot(tmp_path, diskloader.loader(0xC0FFEE)),
+    )
+    says(
+        tmp_path,
+        "all bits arrived",
+        [wanted],
+        *netboot(tmp_path, diskloader.loader(0xC0FFEE, lenient=True)),
+    )

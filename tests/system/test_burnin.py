@@ -1,4 +1,5 @@
-"""Burn-ins: whole machines with good and failing disks, and stand-in machines for what can go wrong on the way."""
+"""Burn-ins: whole machines with good and failing disks, and stand-in machines for what can go wrong
+on the way."""
 
 from __future__ import annotations
 
@@ -32,19 +33,30 @@ def lab() -> Path:
 
 @pytest.fixture
 def guest(lab: Path, tmp_path: Path) -> Iterator[Guest]:
-    """A machine with four disks: a good one on AHCI (sda), an NVMe disk, one that cannot be read at a place (vda), and
-    one that loses what is written to it (vdb)."""
+    """A machine with four disks: a good one on AHCI (sda), an NVMe disk, one that cannot be read at
+    a place (vda), and one that loses what is written to it (vdb)."""
     (tmp_path / "bad").write_bytes(bytes(32 * MIB))
     (tmp_path / "nvme").write_bytes(b"somebody's".ljust(32 * MIB))
     (tmp_path / "errors").write_text(
-        f'[inject-error]\nevent = "read_aio"\nsector = "{BAD_AT // 512}"\niotype = "read"\nerrno = "5"\n')
+        f'[inject-error]\nevent = "read_aio"\nsector = "{BAD_AT // 512}"\niotype = "read"\nerrno ='
+        ' "5"\n'
+    )
     more = [
-        "-drive", f"if=none,id=n,format=raw,file={tmp_path / 'nvme'}", "-device", "nvme,drive=n,serial=N1",
-        "-blockdev", f"driver=raw,node-name=bad,file.driver=blkdebug,file.config={tmp_path / 'errors'},"
-                     f"file.image.driver=file,file.image.filename={tmp_path / 'bad'}",
-        "-device", "virtio-blk-pci,drive=bad,serial=BAD",
-        "-blockdev", f"driver=null-co,node-name=lost,size={32 * MIB},read-zeroes=on",
-        "-device", "virtio-blk-pci,drive=lost,serial=LOST",
+        "-drive",
+        f"if=none,id=n,format=raw,file={tmp_path / 'nvme'}",
+        "-device",
+        "nvme,drive=n,serial=N1",
+        "-blockdev",
+        (
+            f"driver=raw,node-name=bad,file.driver=blkdebug,file.config={tmp_path / 'errors'},"
+            f"file.image.driver=file,file.image.filename={tmp_path / 'bad'}"
+        ),
+        "-device",
+        "virtio-blk-pci,drive=bad,serial=BAD",
+        "-blockdev",
+        f"driver=null-co,node-name=lost,size={32 * MIB},read-zeroes=on",
+        "-device",
+        "virtio-blk-pci,drive=lost,serial=LOST",
     ]
     guest = Guest(tmp_path, lab, "e1000 ahci,id=a ide-hd,drive=d,bus=a.0,serial=S1", False, more)
     yield guest
@@ -59,7 +71,9 @@ def test_a_machine_is_tested_and_its_failing_disks_are_found(guest: Guest, tmp_p
     (tmp_path / "served").mkdir()
     (tmp_path / "served/file").write_bytes(bytes(2 * MIB))
     with serving(tmp_path / "served") as server:
-        plan = BurninPlan(True, True, True, 40, True, f"http://10.0.2.2:{server.server_port}/file", "ab" * 32)
+        plan = BurninPlan(
+            True, True, True, 40, True, f"http://10.0.2.2:{server.server_port}/file", "ab" * 32
+        )
         guest.say(Order("1.2", "burnin", wipe=False, keep=("serial:N1",), burnin=plan))
         phases = {guest.next(Progress).phase}
         result = guest.next(Done, Failed)
@@ -67,9 +81,17 @@ def test_a_machine_is_tested_and_its_failing_disks_are_found(guest: Guest, tmp_p
     found = {each.part: each for each in result.results}
     print(*result.results, sep="\n")
     memory, good, nvme, bad, lost, link, throughput = (
-        found[name] for name in (
-            next(each.part for each in result.results if each.test == "memory"), "sda (serial S1)",
-            "nvme0n1 (serial N1)", "vda (serial BAD)", "vdb (serial LOST)", "eth0", "from the server"))
+        found[name]
+        for name in (
+            next(each.part for each in result.results if each.test == "memory"),
+            "sda (serial S1)",
+            "nvme0n1 (serial N1)",
+            "vda (serial BAD)",
+            "vdb (serial LOST)",
+            "eth0",
+            "from the server",
+        )
+    )
     assert memory.outcome == "passed"
     assert memory.figures["tested_mib"] >= 192, "most of what 512 MiB leave"
     assert phases == {"memory"}
@@ -102,7 +124,8 @@ def _is_good(result: TestResult, *, written: bool) -> None:
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """A running site with two machines, idle."""
     with Stand(tmp_path_factory.mktemp("burnin"), machines=2, policy="heartbeat = 1.0") as stand:
-        served = stand.socket_folder / "data/boot/trampoline/ramdisk"  # what a site's machines have booted
+        # what a site's machines have booted
+        served = stand.socket_folder / "data/boot/trampoline/ramdisk"
         served.parent.mkdir(parents=True, exist_ok=True)
         served.write_bytes(bytes(4 * MIB))
         stand.serve()
@@ -115,6 +138,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 
 def over(stand: Stand, name: str, seconds: float = 120) -> dict[str, Any]:
     """The node's newest burn-in once it is over."""
+
     def shown() -> dict[str, Any]:
         value: dict[str, Any] = stand.cod("node", "burnin", name, "--show")
         return value if value["state"] in ("passed", "failed", "cancelled") else {}

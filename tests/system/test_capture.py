@@ -1,4 +1,5 @@
-"""A node's disk becomes an image that other nodes boot: stand-in machines for what can go wrong, then whole ones."""
+"""A node's disk becomes an image that other nodes boot: stand-in machines for what can go wrong,
+then whole ones."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ ROOT_AT = 2 + linux.SYSTEM_MIB  # MiB: where hello-b's root file system begins
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """A running site with two machines, idle, and a template that writes the first 8 MiB of a disk."""
+    """A running site with two machines, idle, and a template that writes the first 8 MiB of a
+    disk."""
     with Stand(tmp_path_factory.mktemp("capture"), machines=2) as stand:
         stand.serve()
         for name in ("m1", "m2"):
@@ -45,7 +47,9 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 def holder(stand: Stand) -> str:
     """A vcluster web is made: which machine is active for it?"""
     stand.cod("vcluster", "create", "web", "--size", "1", "--template", "red")
-    return str(stand.wait(lambda: [name for name in ("m1", "m2") if stand.state(name) == "active"])[0])
+    return str(
+        stand.wait(lambda: [name for name in ("m1", "m2") if stand.state(name) == "active"])[0]
+    )
 
 
 def ends(stand: Stand, *vclusters: str) -> None:
@@ -59,6 +63,7 @@ def ends(stand: Stand, *vclusters: str) -> None:
 
 def over(stand: Stand, name: str, seconds: float = 240) -> dict[str, Any]:
     """The node's capture once it is over."""
+
     def shown() -> dict[str, Any]:
         value: dict[str, Any] = stand.cod("node", "capture", name)
         return value if value["state"] in ("done", "failed", "cancelled") else {}
@@ -88,7 +93,12 @@ def test_captured_primed_elsewhere_and_home_again(stand: Stand) -> None:
     stand.wait(lambda: "10.77.128.1" in stand[name].running())
     assert hashlib.sha256((stand[name].folder / "disk").read_bytes()).digest() == before
     assert [row["event"] for row in stand.history(name)][-5:] == [
-        "capture_wanted", "capture_ordered", "captured", "boot_ordered", "booted"]
+        "capture_wanted",
+        "capture_ordered",
+        "captured",
+        "boot_ordered",
+        "booted",
+    ]
     stand.cod("vcluster", "create", "copy", "--size", "1", "--template", "mine")
     other = "m2" if name == "m1" else "m1"
     stand.reaches(other, "active")
@@ -101,7 +111,8 @@ def test_the_server_is_killed_and_the_machine_is_reset_while_it_is_captured(stan
     name = holder(stand)
     since = len(stand.history(name))
     stand.cod("node", "capture", name, "--image", "twice")
-    print("caught:", stand.catches(name, "capture", since))  # on a busy machine it may be over before that is seen
+    # on a busy machine it may be over before that is seen
+    print("caught:", stand.catches(name, "capture", since))
     stand[name].signal(signal.SIGSTOP)
     stand.kill()
     stand[name].signal(signal.SIGCONT)
@@ -131,14 +142,17 @@ def test_without_a_switch_it_waits_for_a_reboot(stand: Stand) -> None:
 # ---------------------------------------------------------------- whole machines
 
 
-MACHINES = (LabNode("a", "bios", disks=(LabDisk(1 << 30, "virtio"),)),
-            LabNode("b", "uefi", disks=(LabDisk(800 << 20, "nvme"),)))
+MACHINES = (
+    LabNode("a", "bios", disks=(LabDisk(1 << 30, "virtio"),)),
+    LabNode("b", "uefi", disks=(LabDisk(800 << 20, "nvme"),)),
+)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path) -> None:
-    """To be captured its node loses its power: hello-b's root file system is left with a journal to be replayed."""
+    """To be captured its node loses its power: hello-b's root file system is left with a journal to
+    be replayed."""
     build_all("hello-b")
     with rack(MACHINES) as stand:
         offer(stand, "hello-b")
@@ -147,7 +161,9 @@ def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path) -> None:
         for machine in MACHINES:
             stand.reaches(machine.name, "inactive")
         stand.cod("vcluster", "create", "web", "--size", "1", "--template", "hello-b")
-        first = stand.wait(lambda: [m.name for m in MACHINES if stand.state(m.name) == "active"], "one is active")[0]
+        first = stand.wait(
+            lambda: [m.name for m in MACHINES if stand.state(m.name) == "active"], "one is active"
+        )[0]
         other = next(m.name for m in MACHINES if m.name != first)
         before = stand.booted(first, 1)
         node = stand.node(first)["name"]
@@ -163,19 +179,24 @@ def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path) -> None:
         stand.cod("vcluster", "create", "copy", "--size", "1", "--template", "golden")
         after = stand.booted(first, 2)
         assert {key: after[key] for key in after if key != "boots"} == {
-            key: before[key] for key in before if key != "boots"}, "the node is who it was"
+            key: before[key] for key in before if key != "boots"
+        }, "the node is who it was"
         seed = f'"instance-id": "{before["instance"]}"'.encode()
         assert seed in stand.disk(first).read_bytes()
         check_image(stand, tmp_path, seed)
         stand.reaches(other, "active")
         copy = stand.booted(other, 2)
         assert (copy["image"], copy["digest"]) == (before["image"], before["digest"])
-        assert (copy["hostname"], copy["domain"]) == (stand.node(other)["hostname"], "copy.cod.demo")
+        assert (copy["hostname"], copy["domain"]) == (
+            stand.node(other)["hostname"],
+            "copy.cod.demo",
+        )
         assert copy["instance"] != before["instance"]
 
 
 def check_image(stand: Rack, folder: Path, seed: bytes) -> None:
-    """What was captured: the file system as the power cut left it, with its journal, and nobody's seed."""
+    """What was captured: the file system as the power cut left it, with its journal, and nobody's
+    seed."""
     with stand.client() as api:
         image = api.get("/images/site/golden")
         document = api.get("/templates/site/golden")["document"]
@@ -191,10 +212,15 @@ def check_image(stand: Rack, folder: Path, seed: bytes) -> None:
     root = folder / "root"
     root.write_bytes(content[ROOT_AT * MIB : (ROOT_AT + 256) * MIB])
     assert "needs_recovery" in full_disk.tool("dumpe2fs", "-h", str(root))
-    checked = subprocess.run(["/usr/sbin/e2fsck", "-fy", root], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        ["/usr/sbin/e2fsck", "-fy", root], capture_output=True, text=True, check=False
+    )
     assert checked.returncode in (0, 1), checked.stdout
     assert "recovering journal" in checked.stdout + checked.stderr
     for fault in ("Illegal", "multiply-claimed", "corrupt", "Unattached", "invalid"):
         assert fault not in checked.stdout, checked.stdout
     assert full_disk.tool("debugfs", "-R", "cat /data/boots", str(root)).strip() == "1"
-    assert full_disk.tool("debugfs", "-R", "cat /data/userdata", str(root)).count("COD-USER-DATA") > 10_000
+    assert (
+        full_disk.tool("debugfs", "-R", "cat /data/userdata", str(root)).count("COD-USER-DATA")
+        > 10_000
+    )

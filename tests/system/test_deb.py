@@ -1,4 +1,5 @@
-"""The Debian package, installed by dpkg into this host's system under an overlay, so that nothing of it stays."""
+"""The Debian package, installed by dpkg into this host's system under an overlay, so that nothing
+of it stays."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ UNITS = ("cod", "cod-edge", "cod-images", "cod-manager", "cod-web")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The package, made as `make deb` makes it."""
     out = tmp_path_factory.mktemp("deb")
-    done = subprocess.run([ROOT / ".ci/deb/build", out], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [ROOT / ".ci/deb/build", out], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (made,) = out.glob("cod_*.deb")
     yield made
@@ -27,10 +30,13 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def installed(package: Path, script: str) -> str:
-    """What `script` prints in this system with the package installed; it runs in namespaces of its own."""
+    """What `script` prints in this system with the package installed; it runs in namespaces of its
+    own."""
     inside = package.with_name("script")
-    inside.write_text("cd /\ndpkg -i --force-depends /tmp/cod.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }"
-                      f"\nip link set lo up\n{script}")
+    inside.write_text(
+        "cd /\ndpkg -i --force-depends /tmp/cod.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log;"
+        f" exit 1; }}\nip link set lo up\n{script}"
+    )
     overlay = f"""
 set -e
 mount -t tmpfs -o mode=755 cod /mnt
@@ -45,19 +51,36 @@ cp {inside} /mnt/root/tmp/script
 exec chroot /mnt/root /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \\
     sh -e /tmp/script
 """
-    done = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", overlay],
-                          capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", overlay],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def test_what_the_package_says_of_itself(package: Path) -> None:
-    said = subprocess.run(["dpkg-deb", "--field", package], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        ["dpkg-deb", "--field", package], check=True, capture_output=True, text=True
+    ).stdout
     fields = dict(line.split(": ", 1) for line in said.splitlines() if line[0] != " ")
     assert fields["Package"] == "cod"
     needed = {each.split()[0] for each in fields["Depends"].split(", ")}
-    assert {"python3", "qemu-utils", "ipxe", "pxelinux", "syslinux-common", "ipmitool", "iproute2"} <= needed
-    listed = subprocess.run(["dpkg-deb", "--contents", package], check=True, capture_output=True, text=True).stdout
+    assert {
+        "python3",
+        "qemu-utils",
+        "ipxe",
+        "pxelinux",
+        "syslinux-common",
+        "ipmitool",
+        "iproute2",
+    } <= needed
+    listed = subprocess.run(
+        ["dpkg-deb", "--contents", package], check=True, capture_output=True, text=True
+    ).stdout
     assert all(line.split()[1] == "root/root" for line in listed.splitlines())
     paths = {line.split()[5] for line in listed.splitlines()}
     assert {f"./lib/systemd/system/{unit}.service" for unit in (*UNITS, "cod-vcm@")} <= paths
@@ -66,7 +89,9 @@ def test_what_the_package_says_of_itself(package: Path) -> None:
 
 def test_one_command_installs_a_program_that_founds_and_serves_a_site(package: Path) -> None:
     """Bytecode is compiled already, and no file names the folder that the package was made in."""
-    said = installed(package, """
+    said = installed(
+        package,
+        """
 cod --version
 python3 -c "import cod" 2>/dev/null && echo "in the system's Python"
 test "$(readlink -f /usr/bin/cod)" = /usr/lib/cod/bin/cod
@@ -80,19 +105,26 @@ kill $server; wait $server && echo "stopped well"
 find /usr/lib/cod -newer /tmp/dpkg.log -type f | head -3
 dpkg --purge cod 2>&1 | grep "is left"
 test -f /etc/cod/site.toml && test ! -e /usr/bin/cod && echo "the site stays"
-""")
+""",
+    )
     lines = said.splitlines()
     assert lines[0].startswith("cod ")
     assert lines[1:3] == ["755 /etc/cod", "700 /var/lib/cod"]
     assert lines[3:6] == ["extras", "[]", "stopped well"]
-    assert [line.split(" holds")[0] for line in lines[6:8]] == ["cod: /etc/cod", "cod: /var/lib/cod"]
+    assert [line.split(" holds")[0] for line in lines[6:8]] == [
+        "cod: /etc/cod",
+        "cod: /var/lib/cod",
+    ]
     assert lines[8:] == ["the site stays"]
 
 
 def test_the_units_are_good_in_systemds_eyes(package: Path) -> None:
-    said = installed(package, "systemd-analyze verify /lib/systemd/system/cod*.service 2>&1 && echo verified")
+    said = installed(
+        package, "systemd-analyze verify /lib/systemd/system/cod*.service 2>&1 && echo verified"
+    )
     assert said.splitlines()[-1:] == ["verified"]
     for unit in UNITS:
         text = (ROOT / f"docs/systemd/{unit}.service").read_text()
-        assert "ConditionPathExists=/etc/cod/site.toml\n" in text  # none is started before there is a site
+        # none is started before there is a site
+        assert "ConditionPathExists=/etc/cod/site.toml\n" in text
     assert os.access(ROOT / ".ci/deb/build", os.X_OK)

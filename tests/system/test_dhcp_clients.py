@@ -1,4 +1,5 @@
-"""Foreign clients against the DHCP server, in network namespaces: BusyBox's, ISC's relay, a router solicitation."""
+"""Foreign clients against the DHCP server, in network namespaces: BusyBox's, ISC's relay, a router
+solicitation."""
 
 from __future__ import annotations
 
@@ -26,11 +27,22 @@ pytestmark = pytest.mark.system
 
 PXE = ("-V", "PXEClient:Arch:00007:UNDI:003016", "-x", "0x5d:0007")
 NEAR: dict[str, Any] = {
-    "name": "near", "network": "10.77.0.0/16", "server": "10.77.0.1", "interface": "vs", "router": "10.77.0.1",
-    "boot_pool": ["10.77.1.0", "10.77.4.255"], "block_pool": ["10.77.128.0", "10.77.255.255"]}
+    "name": "near",
+    "network": "10.77.0.0/16",
+    "server": "10.77.0.1",
+    "interface": "vs",
+    "router": "10.77.0.1",
+    "boot_pool": ["10.77.1.0", "10.77.4.255"],
+    "block_pool": ["10.77.128.0", "10.77.255.255"],
+}
 FAR: dict[str, Any] = {
-    "name": "far", "network": "10.88.0.0/24", "server": "10.77.0.1", "router": "10.88.0.1",
-    "boot_pool": ["10.88.0.10", "10.88.0.99"], "block_pool": ["10.88.0.128", "10.88.0.255"]}
+    "name": "far",
+    "network": "10.88.0.0/24",
+    "server": "10.77.0.1",
+    "router": "10.88.0.1",
+    "boot_pool": ["10.88.0.10", "10.88.0.99"],
+    "block_pool": ["10.88.0.128", "10.88.0.255"],
+}
 SCRIPT = """#!/bin/sh
 case $1 in bound|renew) echo "GOT $ip boot=$boot_file siaddr=$siaddr router=$router domain=$domain host=$hostname";;
 nak) echo NAK;; esac
@@ -70,7 +82,14 @@ class Network:
         for namespace in (self.s, self.c, self.f):
             ip("netns", "add", namespace)
             for setting in ("all", "default"):  # addresses without a second's wait for duplicates
-                ip("netns", "exec", namespace, "sysctl", "-qw", f"net.ipv6.conf.{setting}.accept_dad=0")
+                ip(
+                    "netns",
+                    "exec",
+                    namespace,
+                    "sysctl",
+                    "-qw",
+                    f"net.ipv6.conf.{setting}.accept_dad=0",
+                )
             ip("-n", namespace, "link", "set", "lo", "up")
         self.wire(self.s, "vs", self.c, "vc")
         self.wire(self.c, "rel0", self.f, "far0")
@@ -91,9 +110,21 @@ class Network:
 
     def serve(self) -> subprocess.Popen[str]:
         server = subprocess.Popen(
-            ["ip", "netns", "exec", self.s, sys.executable, "-m", "tests.dhcp_service", "--url", self.url,
-             *(word for subnet in self.subnets for word in ("--subnet", json.dumps(subnet)))],
-            stdout=subprocess.PIPE, text=True)
+            [
+                "ip",
+                "netns",
+                "exec",
+                self.s,
+                sys.executable,
+                "-m",
+                "tests.dhcp_service",
+                "--url",
+                self.url,
+                *(word for subnet in self.subnets for word in ("--subnet", json.dumps(subnet))),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
         return server
@@ -101,9 +132,30 @@ class Network:
     def udhcpc(self, namespace: str, interface: str, *options: str, tries: int = 60) -> str:
         """Run BusyBox's client once; what its script printed. It asks so often, each second."""
         done = subprocess.run(
-            ["ip", "netns", "exec", namespace, "busybox", "udhcpc", "-i", interface, "-n", "-q", "-f", "-t",
-             str(tries), "-T", "1", "-s", str(self.folder / "script"), *options],
-            capture_output=True, text=True, check=False)
+            [
+                "ip",
+                "netns",
+                "exec",
+                namespace,
+                "busybox",
+                "udhcpc",
+                "-i",
+                interface,
+                "-n",
+                "-q",
+                "-f",
+                "-t",
+                str(tries),
+                "-T",
+                "1",
+                "-s",
+                str(self.folder / "script"),
+                *options,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return done.stdout
 
     def stop(self) -> dict[str, int]:
@@ -140,13 +192,17 @@ def only_binding(tx: Tx, name: str) -> Binding:
 
 
 def mac_of(namespace: str, interface: str) -> str:
-    shown = subprocess.run(["ip", "-n", namespace, "-json", "link", "show", interface], capture_output=True, check=True)
+    shown = subprocess.run(
+        ["ip", "-n", namespace, "-json", "link", "show", interface], capture_output=True, check=True
+    )
     return str(json.loads(shown.stdout)[0]["address"])
 
 
 def test_busybox_as_uefi_firmware_gets_an_address_and_a_loader(network: Network) -> None:
     said = network.udhcpc(network.c, "vc", *PXE)
-    found = re.search(r"GOT (10\.77\.[1-4]\.\d+) boot=snponly.efi siaddr=10.77.0.1 router=10.77.0.1", said)
+    found = re.search(
+        r"GOT (10\.77\.[1-4]\.\d+) boot=snponly.efi siaddr=10.77.0.1 router=10.77.0.1", said
+    )
     assert found, said
     with tx_of(network).begin() as tx:
         binding = only_binding(tx, f"node-{mac_of(network.c, 'vc').replace(':', '')}")
@@ -165,10 +221,31 @@ def relaying(network: Network) -> Iterator[None]:
     """ISC's relay between the network behind client `c`'s host and the server."""
     ip("-n", network.c, "address", "add", "10.77.0.9/16", "dev", "vc")
     ip("-n", network.c, "address", "add", "10.88.0.1/24", "dev", "rel0")
-    subprocess.run(["ip", "netns", "exec", network.c, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
+    subprocess.run(
+        ["ip", "netns", "exec", network.c, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True
+    )
     relay = subprocess.Popen(
-        ["ip", "netns", "exec", network.c, "dhcrelay", "-4", "-d", "-a", "-m", "append", "-i", "rel0", "-i", "vc",
-         "--no-pid", "10.77.0.1"], stderr=subprocess.PIPE, text=True)
+        [
+            "ip",
+            "netns",
+            "exec",
+            network.c,
+            "dhcrelay",
+            "-4",
+            "-d",
+            "-a",
+            "-m",
+            "append",
+            "-i",
+            "rel0",
+            "-i",
+            "vc",
+            "--no-pid",
+            "10.77.0.1",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert relay.stderr is not None
         while "Sending on   Socket" not in relay.stderr.readline():
@@ -182,7 +259,9 @@ def relaying(network: Network) -> Iterator[None]:
 def test_through_a_real_relay(network: Network) -> None:
     with relaying(network):
         said = network.udhcpc(network.f, "far0", *PXE)
-    assert re.search(r"GOT 10\.88\.0\.\d+ boot=snponly.efi siaddr=10.77.0.1 router=10.88.0.1", said), said
+    assert re.search(
+        r"GOT 10\.88\.0\.\d+ boot=snponly.efi siaddr=10.77.0.1 router=10.88.0.1", said
+    ), said
 
 
 def test_a_server_whose_subnets_are_all_behind_relays(network: Network) -> None:
@@ -192,15 +271,35 @@ def test_a_server_whose_subnets_are_all_behind_relays(network: Network) -> None:
     network.server = network.serve()
     with relaying(network):
         said = network.udhcpc(network.f, "far0", *PXE)
-        found = re.search(r"GOT (10\.88\.0\.\d+) boot=snponly.efi siaddr=10.77.0.1 router=10.88.0.1", said)
+        found = re.search(
+            r"GOT (10\.88\.0\.\d+) boot=snponly.efi siaddr=10.77.0.1 router=10.88.0.1", said
+        )
         assert found, said
     for address in (found[1], "10.88.0.98"):
         ip("-n", network.f, "address", "add", f"{address}/24", "dev", "far0")
     ip("-n", network.f, "route", "add", "default", "via", "10.88.0.1")
-    renewed, refused = (subprocess.run(  # the relay, which would pass them on too, has ended
-        ["ip", "netns", "exec", network.f, sys.executable, "-c", RENEW, address, mac_of(network.f, "far0")],
-        capture_output=True, text=True, check=True, timeout=60).stdout.split() for address in (found[1], "10.88.0.98"))
-    foreign = network.udhcpc(network.c, "vc", *PXE, tries=2)  # not through a relay: on no subnet of the site
+    renewed, refused = (
+        subprocess.run(  # the relay, which would pass them on too, has ended
+            [
+                "ip",
+                "netns",
+                "exec",
+                network.f,
+                sys.executable,
+                "-c",
+                RENEW,
+                address,
+                mac_of(network.f, "far0"),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout.split()
+        for address in (found[1], "10.88.0.98")
+    )
+    # not through a relay: on no subnet of the site
+    foreign = network.udhcpc(network.c, "vc", *PXE, tries=2)
     assert renewed == ["5", found[1]]
     assert refused == ["6", "0.0.0.0"]
     assert "GOT" not in foreign
@@ -228,8 +327,13 @@ for turn in range(20):
     except OSError:  # no answer; or the kernel has not given the interface its link-local address yet
         time.sleep(0.1)
 """
-    done = subprocess.run(["ip", "netns", "exec", network.c, sys.executable, "-c", code], capture_output=True,
-                          text=True, check=True, timeout=120)
+    done = subprocess.run(
+        ["ip", "netns", "exec", network.c, sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     advertisement, hop_limit, source = done.stdout.split()
     data = bytes.fromhex(advertisement)
     assert len(data) == 16  # no prefix, no option at all
@@ -244,26 +348,58 @@ def test_fifty_machines_ask_at_once(network: Network) -> None:
     for host in hosts:
         ip("-n", network.c, "link", "add", host, "link", "vc", "type", "macvlan", "mode", "bridge")
         ip("-n", network.c, "link", "set", host, "up")
-    command = ["ip", "netns", "exec", network.c, "busybox", "udhcpc", "-n", "-q", "-f", "-t", "60", "-T", "2", "-s",
-               str(network.folder / "script"), *PXE, "-i"]
-    clients = [subprocess.Popen([*command, host], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-               for host in hosts]
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        network.c,
+        "busybox",
+        "udhcpc",
+        "-n",
+        "-q",
+        "-f",
+        "-t",
+        "60",
+        "-T",
+        "2",
+        "-s",
+        str(network.folder / "script"),
+        *PXE,
+        "-i",
+    ]
+    clients = [
+        subprocess.Popen(
+            [*command, host], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        for host in hosts
+    ]
     said = [client.communicate(timeout=180)[0] for client in clients]
     addresses = [found[1] for text in said if (found := re.search(r"GOT (\S+)", text))]
     assert len(addresses) == len(set(addresses)) == 50
 
 
 def test_machines_boot_while_invented_ones_flood_the_wire(network: Network) -> None:
-    """200 MACs a second ask and take what they get; an approved machine and ten new ones get their addresses."""
+    """200 MACs a second ask and take what they get; an approved machine and ten new ones get their
+    addresses."""
     with tx_of(network).begin() as tx:
-        nodes.add(tx, name="known", boot_mac=mac_of(network.c, "vc"), now=0.0, cause="t", actor="t",
-                  state=NodeState.INACTIVE)
+        nodes.add(
+            tx,
+            name="known",
+            boot_mac=mac_of(network.c, "vc"),
+            now=0.0,
+            cause="t",
+            actor="t",
+            state=NodeState.INACTIVE,
+        )
     hosts = [f"mv{n}" for n in range(10)]
     for host in hosts:
         ip("-n", network.c, "link", "add", host, "link", "vc", "type", "macvlan", "mode", "bridge")
         ip("-n", network.c, "link", "set", host, "up")
-    flood = subprocess.Popen(["ip", "netns", "exec", network.c, sys.executable, "-m", "tests.attack.dhcp_flood", "vc"],
-                             stdout=subprocess.PIPE, text=True)
+    flood = subprocess.Popen(
+        ["ip", "netns", "exec", network.c, sys.executable, "-m", "tests.attack.dhcp_flood", "vc"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert flood.stdout is not None
         assert flood.stdout.readline() == "flooded\n"

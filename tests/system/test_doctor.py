@@ -1,4 +1,5 @@
-"""`cod doctor` on a host that is in order, and with each trouble really there: in namespaces with a foreign network."""
+"""`cod doctor` on a host that is in order, and with each trouble really there: in namespaces with a
+foreign network."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ from trampoline import build
 pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).resolve().parents[2]
-HOLDER = "import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 69)); time.sleep(300)"
+HOLDER = (
+    "import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 69));"
+    " time.sleep(300)"
+)
 SITE = """\
 [server]
 data_dir = "{data}"
@@ -58,7 +62,8 @@ block_pool = ["10.78.128.0", "10.78.255.254"]
 
 
 class Host:
-    """A namespace with the server's interface `site0`, whose cable ends as `far0` in another namespace."""
+    """A namespace with the server's interface `site0`, whose cable ends as `far0` in another
+    namespace."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,18 +79,38 @@ class Host:
     def inside(self, namespace: str, *argv: str) -> list[str]:
         return ["ip", "netns", "exec", namespace, *argv]
 
-    def doctor(self, *words: str, wrap: tuple[str, ...] = ()) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    def doctor(
+        self, *words: str, wrap: tuple[str, ...] = ()
+    ) -> tuple[int, dict[str, list[dict[str, str]]]]:
         """Exit code and findings by check."""
         done = subprocess.run(
-            self.inside(self.server, *wrap, sys.executable, "-m", "cod", "--site", str(self.file), "doctor", "--json",
-                        *words), capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+            self.inside(
+                self.server,
+                *wrap,
+                sys.executable,
+                "-m",
+                "cod",
+                "--site",
+                str(self.file),
+                "doctor",
+                "--json",
+                *words,
+            ),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            timeout=120,
+        )
         assert done.stdout, done.stderr
         found: dict[str, list[dict[str, str]]] = {}
         for each in json.loads(done.stdout)["findings"]:
             found.setdefault(each["check"], []).append(each)
         return done.returncode, found
 
-    def one(self, check: str, state: str, *words: str, wrap: tuple[str, ...] = ()) -> dict[str, str]:
+    def one(
+        self, check: str, state: str, *words: str, wrap: tuple[str, ...] = ()
+    ) -> dict[str, str]:
         """The one finding of that check and state; every one that is not good has a remedy."""
         code, found = self.doctor("--only", check, *words, wrap=wrap)
         matching = [each for each in found.get(check, []) if each["state"] == state]
@@ -97,7 +122,8 @@ class Host:
 
 @pytest.fixture(scope="module")
 def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder as `cod init` makes it, to be copied: making the tables takes most of a test's time."""
+    """A data folder as `cod init` makes it, to be copied: making the tables takes most of a test's
+    time."""
     made = Host(tmp_path_factory.mktemp("founded"))
     made.write()
     init.found(made.data, made.file, {}, 1.0)
@@ -110,12 +136,29 @@ def host(short_folder: Path, founded: Path) -> Iterator[Host]:
     made = Host(short_folder)
     for namespace in (made.server, made.other):
         ip("netns", "add", namespace)
-    own_etc = Path("/etc/netns") / made.server  # `ip netns exec` puts its files in place of those in /etc
+    # `ip netns exec` puts its files in place of those in /etc
+    own_etc = Path("/etc/netns") / made.server
     own_etc.mkdir(parents=True)
     (own_etc / "resolv.conf").write_text("nameserver 10.77.0.1\n")
     try:
-        ip("-n", made.server, "link", "add", "site0", "type", "veth", "peer", "name", "far0", "netns", made.other)
-        for namespace, name, address in ((made.server, "site0", "10.77.0.1/16"), (made.other, "far0", "10.77.0.9/16")):
+        ip(
+            "-n",
+            made.server,
+            "link",
+            "add",
+            "site0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "far0",
+            "netns",
+            made.other,
+        )
+        for namespace, name, address in (
+            (made.server, "site0", "10.77.0.1/16"),
+            (made.other, "far0", "10.77.0.9/16"),
+        ):
             ip("-n", namespace, "addr", "add", address, "brd", "+", "dev", name)
             ip("-n", namespace, "link", "set", name, "up")
             ip("-n", namespace, "link", "set", "lo", "up")
@@ -189,9 +232,13 @@ def answers(host: Host) -> bool:
 
 def listening(host: Host) -> set[str]:
     """The local ends of what is listened to in the server's namespace."""
-    said = subprocess.run(host.inside(host.server, "ss", "-Hlntu"), check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        host.inside(host.server, "ss", "-Hlntu"), check=True, capture_output=True, text=True
+    ).stdout
     wanted = {":67", ":69", ":53", ":8069", ":8070", ":8071", ":8443"}
-    return {end for end in wanted if any(line.split()[4].endswith(end) for line in said.splitlines())}
+    return {
+        end for end in wanted if any(line.split()[4].endswith(end) for line in said.splitlines())
+    }
 
 
 # ---------------------------------------------------------------- each trouble
@@ -206,23 +253,68 @@ def test_a_port_that_somebody_else_has(host: Host) -> None:
         assert "tftpd-hpa" in found["remedy"]
 
 
-@pytest.mark.parametrize(("options", "state", "words"), [
-    ((), "warning", "10.77.0.9 answers systems on site0 and offers 10.77.100."),
-    (("--dhcp-boot=pxe.0",), "bad", "10.77.0.9 answers network-booting machines on site0 and offers 10.77.100."),
-    (("--dhcp-range=10.77.200.1,10.77.200.9",), "bad", "in the subnet's own pools"),
-])
-def test_another_dhcp_server_on_the_wire(host: Host, options: tuple[str, ...], state: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "state", "words"),
+    [
+        ((), "warning", "10.77.0.9 answers systems on site0 and offers 10.77.100."),
+        (
+            ("--dhcp-boot=pxe.0",),
+            "bad",
+            "10.77.0.9 answers network-booting machines on site0 and offers 10.77.100.",
+        ),
+        (("--dhcp-range=10.77.200.1,10.77.200.9",), "bad", "in the subnet's own pools"),
+    ],
+)
+def test_another_dhcp_server_on_the_wire(
+    host: Host, options: tuple[str, ...], state: str, words: str
+) -> None:
     leases = host.folder / "leases"
-    ranges = () if any("range" in each for each in options) else ("--dhcp-range=10.77.100.1,10.77.100.99",)
-    command = ["dnsmasq", "--keep-in-foreground", "--port=0", "--interface=far0", "--bind-interfaces", "--conf-file=",
-               f"--dhcp-leasefile={leases}", f"--pid-file={host.folder}/pid", "--user=root", *ranges, *options]
+    ranges = (
+        ()
+        if any("range" in each for each in options)
+        else ("--dhcp-range=10.77.100.1,10.77.100.99",)
+    )
+    command = [
+        "dnsmasq",
+        "--keep-in-foreground",
+        "--port=0",
+        "--interface=far0",
+        "--bind-interfaces",
+        "--conf-file=",
+        f"--dhcp-leasefile={leases}",
+        f"--pid-file={host.folder}/pid",
+        "--user=root",
+        *ranges,
+        *options,
+    ]
     with running(host.inside(host.other, *command)):
-        until(lambda: "udp" in subprocess.run(host.inside(host.other, "ss", "-Hlnup"), capture_output=True, text=True,
-                                              check=True).stdout.lower() or leases.exists())
-        until(lambda: ":67" in subprocess.run(host.inside(host.other, "ss", "-Hlnu"), capture_output=True, text=True,
-                                              check=True).stdout)
+        until(
+            lambda: (
+                "udp"
+                in subprocess.run(
+                    host.inside(host.other, "ss", "-Hlnup"),
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout.lower()
+                or leases.exists()
+            )
+        )
+        until(
+            lambda: (
+                ":67"
+                in subprocess.run(
+                    host.inside(host.other, "ss", "-Hlnu"),
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout
+            )
+        )
         _, found = host.doctor("--only", "dhcp")
-        matching = [each for each in found["dhcp"] if each["state"] == state and words in each["found"]]
+        matching = [
+            each for each in found["dhcp"] if each["state"] == state and words in each["found"]
+        ]
         assert matching, found
         assert matching[0]["remedy"]
         assert not leases.exists() or not leases.read_text().strip()  # nothing was taken
@@ -231,7 +323,10 @@ def test_another_dhcp_server_on_the_wire(host: Host, options: tuple[str, ...], s
 def test_interfaces_addresses_and_relays(host: Host) -> None:
     ip("-n", host.server, "link", "set", "site0", "down")
     _, found = host.doctor("--only", "network")
-    assert (found["network"][0]["state"], found["network"][0]["remedy"]) == ("bad", "ip link set site0 up")
+    assert (found["network"][0]["state"], found["network"][0]["remedy"]) == (
+        "bad",
+        "ip link set site0 up",
+    )
     assert "no route to the relay 10.78.0.1" in found["network"][1]["found"]
     ip("-n", host.server, "link", "set", "site0", "up")
     ip("-n", host.server, "addr", "flush", "dev", "site0")
@@ -240,7 +335,9 @@ def test_interfaces_addresses_and_relays(host: Host) -> None:
     assert found["network"][0]["remedy"].startswith("ip addr add 10.77.0.1/16 dev site0")
     ip("-n", host.server, "link", "delete", "site0")
     _, found = host.doctor("--only", "network")
-    assert "this host has no interface site0; it has none but loopback" in found["network"][0]["found"]
+    assert (
+        "this host has no interface site0; it has none but loopback" in found["network"][0]["found"]
+    )
 
 
 def test_the_metadata_services_own_address(host: Host) -> None:
@@ -267,10 +364,14 @@ def test_loaders_and_trampolines(host: Host) -> None:
     lacking = {"firmware": {"note": "bnx2 lacks its firmware", "remedy": "add non-free-firmware"}}
     (folder / "facts.json").write_text(json.dumps(facts | lacking))
     found = host.one("trampoline", "warning")
-    assert (found["found"], found["remedy"]) == ("generic, Linux 6.1: bnx2 lacks its firmware", "add non-free-firmware")
+    assert (found["found"], found["remedy"]) == (
+        "generic, Linux 6.1: bnx2 lacks its firmware",
+        "add non-free-firmware",
+    )
     _, found_too = host.doctor("--only", "trampoline")
     assert ("good", "generic, Linux 6.1, of this version") in [
-        (each["state"], each["found"]) for each in found_too["trampoline"]], "machines without such a card boot"
+        (each["state"], each["found"]) for each in found_too["trampoline"]
+    ], "machines without such a card boot"
     (folder / "facts.json").write_text(json.dumps(facts | {"sources": "0" * 64}))
     assert "of another version" in host.one("trampoline", "warning")["found"]
     (folder / "ramdisk").write_bytes(b"x" * 50)
@@ -291,8 +392,11 @@ def test_databases(host: Host) -> None:
         path.unlink()
     assert "cod.db is not there" in host.one("database", "bad")["found"]
     assert not (host.data / "cod.db").exists()
-    host.file.write_text(host.file.read_text().replace(
-        "[server]", '[server]\ndatabase = "mysql+pymysql://cod:secret@127.0.0.1:9/cod"'))
+    host.file.write_text(
+        host.file.read_text().replace(
+            "[server]", '[server]\ndatabase = "mysql+pymysql://cod:secret@127.0.0.1:9/cod"'
+        )
+    )
     found = host.one("database", "bad")
     assert "Can't connect" in found["found"]
     assert "secret" not in found["found"]
@@ -300,8 +404,10 @@ def test_databases(host: Host) -> None:
 
 def test_a_disk_that_is_full(host: Host) -> None:
     """A file system of its own, in a mount namespace: 32 MiB, of which nothing is left."""
-    full = (f"mount -t tmpfs -o size=32m cod {host.data}/images && "
-            f"{{ dd if=/dev/zero of={host.data}/images/fill bs=1M 2>/dev/null; exec \"$@\"; }}")
+    full = (
+        f"mount -t tmpfs -o size=32m cod {host.data}/images && "
+        f'{{ dd if=/dev/zero of={host.data}/images/fill bs=1M 2>/dev/null; exec "$@"; }}'
+    )
     found = host.one("room", "bad", wrap=("unshare", "--mount", "sh", "-c", full, "sh"))
     assert f"{host.data}/images: 0.0 of 0.0 GiB free" in found["found"]
 
@@ -336,9 +442,11 @@ def test_secrets_that_others_can_read(host: Host) -> None:
 
 
 def test_machines_that_cannot_be_switched(host: Host) -> None:
-    host.write('[[power]]\nmatch = "n1"\ndriver = "redfish"\naddress = "http://10.77.0.9:9"\n'
-               'account = "rack"\n[[account]]\nname = "rack"\nuser = "cod"\n'
-               f'password_file = "{host.folder}/p"\n')
+    host.write(
+        '[[power]]\nmatch = "n1"\ndriver = "redfish"\naddress = "http://10.77.0.9:9"\n'
+        'account = "rack"\n[[account]]\nname = "rack"\nuser = "cod"\n'
+        f'password_file = "{host.folder}/p"\n'
+    )
     (host.folder / "p").write_text("x\n")
     (host.folder / "p").chmod(0o600)
     found = host.one("power", "bad")
@@ -359,8 +467,16 @@ def test_as_nobody_it_says_what_it_could_not_look_at(host: Host) -> None:
         _, found = host.doctor("--only", "ports,dhcp,database", wrap=nobody)
     assert states(found)["dhcp"] == {"not seen"}
     assert states(found)["database"] == {"not seen"}
-    assert "only root can see" in next(each for each in found["ports"] if each["state"] == "not seen")["found"]
-    assert all(each["remedy"] for findings in found.values() for each in findings if each["state"] != "good")
+    assert (
+        "only root can see"
+        in next(each for each in found["ports"] if each["state"] == "not seen")["found"]
+    )
+    assert all(
+        each["remedy"]
+        for findings in found.values()
+        for each in findings
+        if each["state"] != "good"
+    )
 
 
 def test_a_site_file_with_an_error(host: Host) -> None:
@@ -370,8 +486,12 @@ def test_a_site_file_with_an_error(host: Host) -> None:
     assert any("did you mean 'name'?" in each["found"] for each in found["site file"])
 
 
-@pytest.mark.parametrize(("answer", "state"), [((0, 4000), "good"), ((5, 16_000_000), "warning"), ((-1, 0), "warning")])
-def test_a_clock_that_nobody_sets(tmp_path: Path, answer: tuple[int, int], state: str, site: Site) -> None:
+@pytest.mark.parametrize(
+    ("answer", "state"), [((0, 4000), "good"), ((5, 16_000_000), "warning"), ((-1, 0), "warning")]
+)
+def test_a_clock_that_nobody_sets(
+    tmp_path: Path, answer: tuple[int, int], state: str, site: Site
+) -> None:
     """The kernel's answer alone is made up: this host's clock is not touched."""
     init.write_site_file(tmp_path / "site.toml", tmp_path, {})
     settings: Any = replace(load.load(tmp_path / "site.toml")[1])

@@ -1,7 +1,8 @@
-"""What must survive: the server killed, the machine reset, the database gone, in every state of a node's way.
+"""What must survive: the server killed, the machine reset, the database gone, in every state of a
+node's way.
 
-One stand serves the whole table; each row leaves the node back in the reserve. A machine is stopped (SIGSTOP) the
-moment it is seen in the state, so that the fault really happens there.
+One stand serves the whole table; each row leaves the node back in the reserve. A machine is stopped
+(SIGSTOP) the moment it is seen in the state, so that the fault really happens there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ WAY = ["prime", "boot", "active", "trampoline", "wipe"]
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """A running site with one machine, idle, and two templates: red, and slow, whose image stops half-way."""
+    """A running site with one machine, idle, and two templates: red, and slow, whose image stops
+    half-way."""
     with Stand(tmp_path_factory.mktemp("faults"), machines=1, policy="heartbeat = 1.0") as stand:
         stand.serve()
         stand["m1"].on()
@@ -35,14 +37,16 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 
 @pytest.fixture
 def slow(stand: Stand) -> Iterator[ImageServer]:
-    """The image server of template 'slow', new for each test, so that each gets its own revision."""
+    """The image server of template 'slow', new for each test, so that each gets its own
+    revision."""
     server = offer_slowly(stand, "slow")
     yield server
     server.close()
 
 
 def caught(stand: Stand, state: str, slow: ImageServer) -> None:
-    """Bring m1 to `state` and stop it there. On a busy machine that may be over before it is seen: then once more."""
+    """Bring m1 to `state` and stop it there. On a busy machine that may be over before it is seen:
+    then once more."""
     while not stand.catches("m1", state, brought(stand, state, slow)):
         comes_home(stand, state)
     stand["m1"].signal(signal.SIGSTOP)
@@ -51,9 +55,18 @@ def caught(stand: Stand, state: str, slow: ImageServer) -> None:
 
 
 def brought(stand: Stand, state: str, slow: ImageServer) -> int:
-    """Set m1 going towards `state`, released where that is on the way back; returns after how many transitions."""
+    """Set m1 going towards `state`, released where that is on the way back; returns after how many
+    transitions."""
     since = len(stand.history("m1"))
-    stand.cod("vcluster", "create", "web", "--size", "1", "--template", "slow" if state == "prime" else "red")
+    stand.cod(
+        "vcluster",
+        "create",
+        "web",
+        "--size",
+        "1",
+        "--template",
+        "slow" if state == "prime" else "red",
+    )
     if state in ("trampoline", "wipe"):
         stand.reaches("m1", "active")
         stand.wait(lambda: "web" in stand["m1"].running())
@@ -65,10 +78,13 @@ def brought(stand: Stand, state: str, slow: ImageServer) -> int:
 
 
 def comes_home(stand: Stand, state: str) -> None:
-    """Whatever was done to it, m1 becomes what it was to become, and then comes back clean; nobody got it twice."""
+    """Whatever was done to it, m1 becomes what it was to become, and then comes back clean; nobody
+    got it twice."""
     if state not in ("trampoline", "wipe"):
         stand.reaches("m1", "active")
-        stand.wait(lambda: stand["m1"].running().split()[1:] == ["10.77.128.1", "n1", "web.cod.test"])
+        stand.wait(
+            lambda: stand["m1"].running().split()[1:] == ["10.77.128.1", "n1", "web.cod.test"]
+        )
         stand.cod("vcluster", "delete", "web")
     stand.reaches("m1", "inactive")
     stand.wait(lambda: not stand.cod("vcluster", "list"), what="the vcluster has ended")
@@ -96,7 +112,11 @@ def test_the_machine_is_power_cycled(stand: Stand, slow: ImageServer, state: str
 def test_a_machine_is_power_cycled_in_the_reserve(stand: Stand) -> None:
     before = len(stand.history("m1"))
     stand["m1"].reset()
-    stand.wait(lambda: [row["to_state"] for row in stand.history("m1")][before:] == ["trampoline", "inactive"])
+    stand.wait(
+        lambda: (
+            [row["to_state"] for row in stand.history("m1")][before:] == ["trampoline", "inactive"]
+        )
+    )
 
 
 def test_a_released_node_that_missed_its_boot_comes_back_at_once(stand: Stand) -> None:
@@ -119,13 +139,16 @@ def test_an_active_node_boots_without_any_server(stand: Stand, slow: ImageServer
     stand["m1"].reset()
     stand.wait(lambda: stand["m1"].running() == "red", what="the node's own system runs")
     stand.serve()
-    stand.wait(lambda: stand["m1"].running().split() == ["red", "10.77.128.1", "n1", "web.cod.test"])
+    stand.wait(
+        lambda: stand["m1"].running().split() == ["red", "10.77.128.1", "n1", "web.cod.test"]
+    )
     assert stand.state("m1") == "active"
     comes_home(stand, "active")
 
 
 def test_a_machine_that_hangs_is_power_cycled_when_its_time_is_up(tmp_path: Path) -> None:
-    with Stand(tmp_path, machines=1, patience=0.02, policy="heartbeat = 1.0") as stand:  # prime: 6 s, boot: 12 s
+    # prime: 6 s, boot: 12 s
+    with Stand(tmp_path, machines=1, patience=0.02, policy="heartbeat = 1.0") as stand:
         stand.serve()
         stand["m1"].on()
         stand.reaches("m1", "inactive")
@@ -154,11 +177,14 @@ def truncate(folder: Path) -> None:
         file.truncate((folder / "data.zst").stat().st_size // 2)
 
 
-@pytest.mark.parametrize(("harm", "reason"), [
-    (corrupt, "checksum|digest|damaged"), (truncate, "short|truncated|ends|range|416")],
-    ids=["corrupted", "truncated"])
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [(corrupt, "checksum|digest|damaged"), (truncate, "short|truncated|ends|range|416")],
+    ids=["corrupted", "truncated"],
+)
 def test_a_bad_image_ends_in_quarantine_with_its_reason(
-        tmp_path: Path, harm: Callable[[Path], None], reason: str) -> None:
+    tmp_path: Path, harm: Callable[[Path], None], reason: str
+) -> None:
     import re
 
     with Stand(tmp_path, machines=1) as stand:
@@ -175,14 +201,19 @@ def test_a_bad_image_ends_in_quarantine_with_its_reason(
         assert [row["to_state"] for row in stand.history("m1")].count("prime") == 3
 
 
-def test_an_image_larger_than_every_disk_is_refused_before_a_node_is_touched(tmp_path: Path) -> None:
+def test_an_image_larger_than_every_disk_is_refused_before_a_node_is_touched(
+    tmp_path: Path,
+) -> None:
     with Stand(tmp_path, machines=1) as stand:
         stand.serve()
         stand["m1"].on()
         stand.reaches("m1", "inactive")
         offer(stand, "large", 256 << 20)
         stand.cod("vcluster", "create", "web", "--size", "1", "--template", "large")
-        asked = stand.wait(lambda: stand.cod("request", "list", "--state", "rejected"), what="the request is rejected")
+        asked = stand.wait(
+            lambda: stand.cod("request", "list", "--state", "rejected"),
+            what="the request is rejected",
+        )
         assert "disk" in asked[0]["reason"]
         assert "prime" not in [row["to_state"] for row in stand.history("m1")]
 
@@ -213,7 +244,11 @@ def test_the_database_is_killed_on_the_way(tmp_path: Path) -> None:
                 slow.go.set()
                 database.start(*UNSYNCED)
                 stand.reaches("m1", "active")
-                stand.wait(lambda: stand["m1"].running().split()[1:] == ["10.77.128.1", "n1", "web.cod.test"])
+                stand.wait(
+                    lambda: (
+                        stand["m1"].running().split()[1:] == ["10.77.128.1", "n1", "web.cod.test"]
+                    )
+                )
                 stand.cod("vcluster", "delete", "web")
                 stand.reaches("m1", "inactive")
                 stand.wait(lambda: not stand.cod("vcluster", "list"))

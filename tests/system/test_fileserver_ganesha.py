@@ -1,4 +1,5 @@
-"""Volumes on a real NFS-Ganesha, over a real sshd: who reaches an export and who does not, and what goes wrong."""
+"""Volumes on a real NFS-Ganesha, over a real sshd: who reaches an export and who does not, and what
+goes wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +21,16 @@ from cod.fileservers.driver import FileServerError, ScriptDriver
 from cod.fileservers.edge import FileServerEdge
 from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.flows.volumes import volumes as flows
-from cod.model import ExportClient, FileServer, HomeDirectory, Site, SiteRef, VolumeRules, VolumeView, WantedVolume
+from cod.model import (
+    ExportClient,
+    FileServer,
+    HomeDirectory,
+    Site,
+    SiteRef,
+    VolumeRules,
+    VolumeView,
+    WantedVolume,
+)
 from cod.pool import Pool, in_transaction
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks, vclusters
@@ -59,7 +69,9 @@ def carry_out(driver: ScriptDriver, in_reactor: Callable[..., Any]) -> Callable[
     """Carry out a change, and wait for it."""
     from twisted.internet.defer import Deferred
 
-    return lambda server, wanted: in_reactor(lambda: Deferred.fromCoroutine(driver.carry_out(server, wanted)))
+    return lambda server, wanted: in_reactor(
+        lambda: Deferred.fromCoroutine(driver.carry_out(server, wanted))
+    )
 
 
 _numbers = iter(range(100, 1000))
@@ -68,8 +80,15 @@ _numbers = iter(range(100, 1000))
 def volume(sequence: int = 1, **rest: Any) -> WantedVolume:
     """A volume of 50 MiB with a number of its own, or that of `rest`."""
     number = rest.pop("number", None) or next(_numbers)
-    return WantedVolume(number, "physics/data", 1000 + number, f"/srv/cod/physics.data-{number}", 50 * MIB, sequence,
-                        **{"may_make": True} | rest)
+    return WantedVolume(
+        number,
+        "physics/data",
+        1000 + number,
+        f"/srv/cod/physics.data-{number}",
+        50 * MIB,
+        sequence,
+        **{"may_make": True} | rest,
+    )
 
 
 def later(wanted: WantedVolume, **rest: Any) -> WantedVolume:
@@ -77,7 +96,9 @@ def later(wanted: WantedVolume, **rest: Any) -> WantedVolume:
     return replace(wanted, sequence=wanted.sequence + 1, may_make=False, **{"clients": ()} | rest)
 
 
-def test_only_the_named_addresses_reach_an_export(stand: NfsStand, carry_out: Callable[..., Any]) -> None:
+def test_only_the_named_addresses_reach_an_export(
+    stand: NfsStand, carry_out: Callable[..., Any]
+) -> None:
     server, wanted = stand.settings(), volume(clients=(OURS,))
     assert carry_out(server, wanted).enforced == "btrfs"
     assert (stand.sees("a", wanted.path), stand.sees("b", wanted.path)) == (True, False)
@@ -92,28 +113,52 @@ def test_only_the_named_addresses_reach_an_export(stand: NfsStand, carry_out: Ca
     assert not stand.sees("b", wanted.path)
 
 
-def test_a_volume_takes_no_more_than_its_size(stand: NfsStand, carry_out: Callable[..., Any]) -> None:
+def test_a_volume_takes_no_more_than_its_size(
+    stand: NfsStand, carry_out: Callable[..., Any]
+) -> None:
     wanted = volume()
     carry_out(stand.settings(), wanted)
     for name, count, fits in (("small", 10, True), ("large", 80, False)):
-        done = stand.runs("dd", "if=/dev/urandom", f"of={wanted.path}/{name}", "bs=1M", f"count={count}", "conv=fsync")
+        done = stand.runs(
+            "dd",
+            "if=/dev/urandom",
+            f"of={wanted.path}/{name}",
+            "bs=1M",
+            f"count={count}",
+            "conv=fsync",
+        )
         assert (done.returncode == 0) == fits, done.stderr
     assert "quota exceeded" in done.stderr.lower()
     carry_out(stand.settings(), later(wanted, size=150 * MIB))
-    stand.runs("dd", "if=/dev/urandom", f"of={wanted.path}/large", "bs=1M", "count=80", "conv=fsync", check=True)
+    stand.runs(
+        "dd",
+        "if=/dev/urandom",
+        f"of={wanted.path}/large",
+        "bs=1M",
+        "count=80",
+        "conv=fsync",
+        check=True,
+    )
 
 
-def test_exports_outlive_a_restart_of_the_server(stand: NfsStand, carry_out: Callable[..., Any]) -> None:
+def test_exports_outlive_a_restart_of_the_server(
+    stand: NfsStand, carry_out: Callable[..., Any]
+) -> None:
     kept, gone = volume(clients=(OURS,)), volume(clients=(OURS,))
     erased = volume(clients=(OURS,))
     for wanted in (kept, gone, later(gone), erased, later(erased, erase=True)):
         carry_out(stand.settings(), wanted)
     index = stand.runs("cat", "/etc/ganesha/cod.d/cod.conf", check=True).stdout
-    for line in index.splitlines():  # an include of a file that is missing keeps NFS-Ganesha from starting
+    # an include of a file that is missing keeps NFS-Ganesha from starting
+    for line in index.splitlines():
         stand.runs("test", "-f", line.split('"')[1], check=True)
     stand.stop("ganesha")
     stand.start_ganesha()
-    assert (stand.sees("a", kept.path), stand.sees("b", kept.path), stand.sees("a", gone.path)) == (True, False, False)
+    assert (stand.sees("a", kept.path), stand.sees("b", kept.path), stand.sees("a", gone.path)) == (
+        True,
+        False,
+        False,
+    )
 
 
 def test_snapshots_and_copies(stand: NfsStand, carry_out: Callable[..., Any]) -> None:
@@ -141,9 +186,13 @@ def test_homes_are_their_owners_and_not_given_to_another_of_the_same_name(
     stand: NfsStand, carry_out: Callable[..., Any]
 ) -> None:
     server = stand.settings()
-    wanted = volume(kind="home", homes=(HomeDirectory("ann", 20001, 20001), HomeDirectory("bob", 20002, 20002)))
+    wanted = volume(
+        kind="home", homes=(HomeDirectory("ann", 20001, 20001), HomeDirectory("bob", 20002, 20002))
+    )
     carry_out(server, wanted)
-    said = stand.runs("stat", "-c", "%u %g %a", wanted.path, f"{wanted.path}/ann", f"{wanted.path}/bob").stdout
+    said = stand.runs(
+        "stat", "-c", "%u %g %a", wanted.path, f"{wanted.path}/ann", f"{wanted.path}/bob"
+    ).stdout
     assert said.splitlines() == ["0 0 755", "20001 20001 700", "20002 20002 700"]
     stand.runs("sh", "-c", f"echo secret > {wanted.path}/ann/file", check=True)
     carry_out(server, later(wanted))
@@ -153,7 +202,9 @@ def test_homes_are_their_owners_and_not_given_to_another_of_the_same_name(
     assert stand.runs("sh", "-c", f"cat {wanted.path}/.ann.20001.*/file").stdout == "secret\n"
 
 
-def test_a_change_that_comes_late_is_refused(stand: NfsStand, carry_out: Callable[..., Any]) -> None:
+def test_a_change_that_comes_late_is_refused(
+    stand: NfsStand, carry_out: Callable[..., Any]
+) -> None:
     wanted = volume(5)
     carry_out(stand.settings(), wanted)
     with pytest.raises(FileServerError, match="newer change"):
@@ -166,9 +217,16 @@ def test_an_attempt_that_is_killed_anywhere_is_done_again_by_the_next(
 ) -> None:
     server, wanted = stand.settings(ssh=""), volume(clients=(OURS,))
     for n in range(24):
-        wanted = replace(wanted, sequence=wanted.sequence + 1, clients=(OURS,) if n % 2 else (THEIRS,))
-        child = subprocess.Popen([*stand._inside, "setsid", "sh", "-s"], stdin=subprocess.PIPE, text=True,
-                                 stdout=subprocess.DEVNULL, start_new_session=True)
+        wanted = replace(
+            wanted, sequence=wanted.sequence + 1, clients=(OURS,) if n % 2 else (THEIRS,)
+        )
+        child = subprocess.Popen(
+            [*stand._inside, "setsid", "sh", "-s"],
+            stdin=subprocess.PIPE,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         assert child.stdin
         child.stdin.write(script.apply(server, wanted))
         child.stdin.close()
@@ -189,22 +247,29 @@ def test_a_script_that_arrives_cut_short_does_nothing(stand: NfsStand) -> None:
     whole = script.apply(stand.settings(), wanted)
     for end in ("", "\napply\n"):
         cut = whole[: whole.rindex("\napply end")] + end
-        subprocess.run([*stand._inside, "sh", "-s"], input=cut, text=True, check=False, capture_output=True)
+        subprocess.run(
+            [*stand._inside, "sh", "-s"], input=cut, text=True, check=False, capture_output=True
+        )
         assert stand.runs("test", "-e", wanted.path).returncode != 0
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"ssh_key": "other.key"}, "refuses COD's key"),
-    ({"known_hosts": "none"}, "another host key than known_hosts says"),
-    ({"ssh": "root@127.0.0.1:2222"}, "does not answer: .*refused"),
-    ({"root": "/srv/none"}, "not in /srv/none"),
-    ({"exports": "/proc/none"}, "the change failed"),
-])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ssh_key": "other.key"}, "refuses COD's key"),
+        ({"known_hosts": "none"}, "another host key than known_hosts says"),
+        ({"ssh": "root@127.0.0.1:2222"}, "does not answer: .*refused"),
+        ({"root": "/srv/none"}, "not in /srv/none"),
+        ({"exports": "/proc/none"}, "the change failed"),
+    ],
+)
 def test_what_is_wrong_is_said_in_a_sentence(
     stand: NfsStand, carry_out: Callable[..., Any], changes: dict[str, str], words: str
 ) -> None:
-    own = {key: str(stand.folder / value) if key in ("ssh_key", "known_hosts") else value
-           for key, value in changes.items()}
+    own = {
+        key: str(stand.folder / value) if key in ("ssh_key", "known_hosts") else value
+        for key, value in changes.items()
+    }
     with pytest.raises(FileServerError, match=words) as caught:
         carry_out(stand.settings(**own), volume())
     assert "nas" in caught.value.sentence
@@ -236,25 +301,42 @@ class Whole:
         """A volume, and a vcluster in the first block that mounts it; the vcluster's id."""
         now = time.time()
         self.run(flows.create, name="data", size=20 * MIB, group="site", site=self.site, now=now)
-        made = self.run(vcluster_flows.create, name="web", size=1, template="debian", group="site", homes=False,
-                        site=self.site, now=now)
+        made = self.run(
+            vcluster_flows.create,
+            name="web",
+            size=1,
+            template="debian",
+            group="site",
+            homes=False,
+            site=self.site,
+            now=now,
+        )
         self.run(flows.attach, name="site/data", vcluster="web", site=self.site, now=now)
         return int(made.value[0].vcluster.id)
 
 
 @pytest.fixture
 def whole(
-    stand: NfsStand, driver: ScriptDriver, engine: Engine, site: Site, reactor: Any, in_reactor: Callable[..., Any],
+    stand: NfsStand,
+    driver: ScriptDriver,
+    engine: Engine,
+    site: Site,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Whole]:
     monkeypatch.setattr(edges, "COMPARE", 3.0)
-    stand.runs("sh", "-c", "rm -f /etc/ganesha/cod.d/*; touch /etc/ganesha/cod.d/cod.conf", check=True)
+    stand.runs(
+        "sh", "-c", "rm -f /etc/ganesha/cod.d/*; touch /etc/ganesha/cod.d/cod.conf", check=True
+    )
     stand.stop("ganesha")
     stand.start_ganesha()
     server: FileServer = stand.settings()
     site = replace(site, fileservers=(server,), volumes=VolumeRules(homes=False, grace=0.0))
     pool = Pool(engine, reactor)
-    edge = FileServerEdge(reactor, pool, {"ganesha": driver}, "s1", time.time, SiteRef(site), lambda _: None)
+    edge = FileServerEdge(
+        reactor, pool, {"ganesha": driver}, "s1", time.time, SiteRef(site), lambda _: None
+    )
     reactor.callFromThread(edge.startService)
     yield Whole(engine, site)
     in_reactor(edge.stopService)
@@ -273,7 +355,9 @@ def test_a_volume_from_its_creation_to_its_end(whole: Whole, stand: NfsStand) ->
     assert stand.runs("test", "-e", path).returncode != 0
 
 
-def test_a_block_is_not_given_on_while_the_file_server_is_away(whole: Whole, stand: NfsStand) -> None:
+def test_a_block_is_not_given_on_while_the_file_server_is_away(
+    whole: Whole, stand: NfsStand
+) -> None:
     web = whole.attach()
     path = whole.wait("ready").volume.path
     stand.stop("sshd")
@@ -281,7 +365,9 @@ def test_a_block_is_not_given_on_while_the_file_server_is_away(whole: Whole, sta
     assert "does not answer" in whole.wait("trouble").volume.reason
     whole.run(run_pass, whole.site, time.time())
     assert whole.run(address_blocks.of, web) != []
-    assert stand.sees("a", path, whole.gid), "the export is still there, and so its addresses have to be"
+    assert stand.sees("a", path, whole.gid), (
+        "the export is still there, and so its addresses have to be"
+    )
     stand.start_sshd()
     until(lambda: not whole.show().attachments, seconds=60)
     assert not stand.sees("a", path, whole.gid)
@@ -289,20 +375,31 @@ def test_a_block_is_not_given_on_while_the_file_server_is_away(whole: Whole, sta
     assert (whole.run(vclusters.get, web).state, whole.run(address_blocks.of, web)) == ("ended", [])
 
 
-def test_a_server_that_was_rebuilt_gets_its_exports_again_and_lost_data_is_said(whole: Whole, stand: NfsStand) -> None:
+def test_a_server_that_was_rebuilt_gets_its_exports_again_and_lost_data_is_said(
+    whole: Whole, stand: NfsStand
+) -> None:
     whole.attach()
     path = whole.wait("ready").volume.path
     stand.stop("ganesha")
-    stand.runs("sh", "-c", "rm -f /etc/ganesha/cod.d/*; touch /etc/ganesha/cod.d/cod.conf", check=True)
+    stand.runs(
+        "sh", "-c", "rm -f /etc/ganesha/cod.d/*; touch /etc/ganesha/cod.d/cod.conf", check=True
+    )
     stand.start_ganesha()
     assert not stand.sees("a", path, whole.gid)
     until(lambda: stand.sees("a", path, whole.gid), "the export is not made anew", 40)
     stand.stop("ganesha")
-    stand.runs("sh", "-c", f"rm -f /etc/ganesha/cod.d/*; touch /etc/ganesha/cod.d/cod.conf; umount {path};"
-                           f"btrfs subvolume delete {path}", check=True)
+    stand.runs(
+        "sh",
+        "-c",
+        f"rm -f /etc/ganesha/cod.d/*; touch /etc/ganesha/cod.d/cod.conf; umount {path};"
+        f"btrfs subvolume delete {path}",
+        check=True,
+    )
     stand.start_ganesha()
     assert "is missing on the file server" in whole.wait("trouble").volume.reason
-    assert stand.runs("test", "-e", path).returncode != 0, "no empty directory takes the place of the data"
+    assert stand.runs("test", "-e", path).returncode != 0, (
+        "no empty directory takes the place of the data"
+    )
     whole.run(flows.remake, name="site/data", now=time.time())
     whole.wait("ready")
     assert stand.sees("a", path, whole.gid)

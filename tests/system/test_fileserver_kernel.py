@@ -1,5 +1,5 @@
-"""Volumes by the driver `kernel`: the real exportfs over a real sshd, on XFS. This kernel has no NFS server, so what is
-seen here ends with exportfs's own table of exports."""
+"""Volumes by the driver `kernel`: the real exportfs over a real sshd, on XFS. This kernel has no
+NFS server, so what is seen here ends with exportfs's own table of exports."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NfsStand]:
 
 
 @pytest.fixture
-def ask(stand: NfsStand, reactor: Any, in_reactor: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def ask(
+    stand: NfsStand, reactor: Any, in_reactor: Callable[..., Any]
+) -> Iterator[Callable[..., Any]]:
     """Call a method of the driver, and wait for its value."""
     reaping = LoopingCall(reapAllProcesses)
     reactor.callFromThread(reaping.start, 0.02)
     driver = ScriptDriver(reactor, str(stand.folder / "ssh"))
-    yield lambda method, *args: in_reactor(lambda: Deferred.fromCoroutine(getattr(driver, method)(*args)))
+    yield lambda method, *args: in_reactor(
+        lambda: Deferred.fromCoroutine(getattr(driver, method)(*args))
+    )
     in_reactor(reaping.stop)
 
 
@@ -44,8 +48,15 @@ def server(stand: NfsStand) -> FileServer:
 
 
 def volume(number: int, **rest: Any) -> WantedVolume:
-    return WantedVolume(number, "physics/data", 1000 + number, f"/srv/cod/physics.data-{number}", 50 * MIB, 1,
-                        **{"may_make": True} | rest)
+    return WantedVolume(
+        number,
+        "physics/data",
+        1000 + number,
+        f"/srv/cod/physics.data-{number}",
+        50 * MIB,
+        1,
+        **{"may_make": True} | rest,
+    )
 
 
 def table(stand: NfsStand, path: str) -> list[str]:
@@ -54,7 +65,9 @@ def table(stand: NfsStand, path: str) -> list[str]:
     return sorted(line.split(None, 1)[1] for line in said.splitlines() if line.split()[0] == path)
 
 
-def test_exports_name_networks_and_squash_root(stand: NfsStand, ask: Callable[..., Any], server: FileServer) -> None:
+def test_exports_name_networks_and_squash_root(
+    stand: NfsStand, ask: Callable[..., Any], server: FileServer
+) -> None:
     own, other = ExportClient("10.77.128.0/26", False), ExportClient("10.77.200.64/26", True)
     wanted = volume(1, clients=(own, other))
     ask("carry_out", server, wanted)
@@ -82,16 +95,24 @@ def test_exports_name_networks_and_squash_root(stand: NfsStand, ask: Callable[..
 def test_xfs_without_quotas_says_so_and_takes_no_snapshots(
     stand: NfsStand, ask: Callable[..., Any], server: FileServer
 ) -> None:
-    """Refuse quotas on a kernel that has none for XFS, like the one here: project quotas cannot be tried."""
+    """Refuse quotas on a kernel that has none for XFS, like the one here: project quotas cannot be
+    tried."""
     wanted = volume(2)
     assert ask("carry_out", server, wanted).enforced == "none"
     with pytest.raises(FileServerError, match="need Btrfs or ZFS"):
         ask("carry_out", server, replace(wanted, sequence=2, snapshots=("monday",)))
 
 
-def test_another_file_of_exports_stays_as_it_is(stand: NfsStand, ask: Callable[..., Any], server: FileServer) -> None:
-    stand.runs("sh", "-c", f"mkdir -p /srv/own /etc/exports.d; echo '/srv/own {ADDRESS}(ro,fsid=77)' > "
-                           "/etc/exports.d/own.exports", check=True)
+def test_another_file_of_exports_stays_as_it_is(
+    stand: NfsStand, ask: Callable[..., Any], server: FileServer
+) -> None:
+    stand.runs(
+        "sh",
+        "-c",
+        f"mkdir -p /srv/own /etc/exports.d; echo '/srv/own {ADDRESS}(ro,fsid=77)' > "
+        "/etc/exports.d/own.exports",
+        check=True,
+    )
     ask("carry_out", server, volume(3, clients=(ExportClient("10.77.128.0/26", False),)))
     assert len(table(stand, "/srv/own")) == 1
     assert 77 not in ask("exports", server)

@@ -15,7 +15,12 @@ from cod.lab.spec import LabDisk, LabNic, LabNode
 from images import linux
 from tests.system.qemu import CHECKOUT, Rack, build_all, fat_file, offer, rack
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("firmware"), pytest.mark.timeout(2400)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("firmware"),
+    pytest.mark.timeout(2400),
+]
 
 SIZE = 640 << 20  # bytes; the largest image needs 512 MiB
 MACHINES = (
@@ -34,7 +39,8 @@ DISKLESS = """<template name="live">
 
 @pytest.fixture(scope="module")
 def stand() -> Iterator[Rack]:
-    """A rack whose machines have been switched on and idle. The server was killed while they loaded the trampoline."""
+    """A rack whose machines have been switched on and idle. The server was killed while they loaded
+    the trampoline."""
     build_all("hello-a", "opaque")
     with rack(MACHINES) as stand:
         offer(stand, "hello-a", "opaque")
@@ -50,7 +56,9 @@ def stand() -> Iterator[Rack]:
 
 
 def test_on_every_firmware_a_node_survives_three_kills_on_its_way(stand: Rack) -> None:
-    stand.cod("vcluster", "create", "web", "--size", str(len(NAMES)), "--template", "hello-a", "--spread")
+    stand.cod(
+        "vcluster", "create", "web", "--size", str(len(NAMES)), "--template", "hello-a", "--spread"
+    )
     to_reset, to_kill = set(NAMES), set(NAMES)
 
     def all_active() -> bool:
@@ -86,24 +94,37 @@ def test_on_every_firmware_a_node_survives_three_kills_on_its_way(stand: Rack) -
 
 
 def says_who_it_is(stand: Rack, name: str, image: str) -> str:
-    """The machine's own page says its name, its address and its image; returns the page's first words."""
+    """The machine's own page says its name, its address and its image; returns the page's first
+    words."""
     node = stand.node(name)
     page = stand.page(node["address"])
-    for wanted in (f"<h1>{node['hostname']}</h1>", f"at <b>{node['address']}</b>", "web.cod.demo", f"<b>{image}</b>"):
+    for wanted in (
+        f"<h1>{node['hostname']}</h1>",
+        f"at <b>{node['address']}</b>",
+        "web.cod.demo",
+        f"<b>{image}</b>",
+    ):
         assert wanted in page, page
     return f"{node['hostname']} {node['address']}"
 
 
 def boots_without_any_server(stand: Rack) -> None:
-    """With all of COD dead, machines that are power-cycled find the way to their disks by themselves."""
+    """With all of COD dead, machines that are power-cycled find the way to their disks by
+    themselves."""
     before = {name: boots(stand, name) for name in NAMES}
     stand.kill()
     for name in NAMES:
         stand.power(name, "reset")
     after = {name: count + 1 for name, count in before.items()}
-    stand.wait(lambda: {name: boots(stand, name) for name in NAMES} == after, "each has booted its disk once more")
+    stand.wait(
+        lambda: {name: boots(stand, name) for name in NAMES} == after,
+        "each has booted its disk once more",
+    )
     stand.serve()
-    stand.wait(lambda: all(f"boots={after[name]} " in stand.console(name) for name in NAMES), "all say hello")
+    stand.wait(
+        lambda: all(f"boots={after[name]} " in stand.console(name) for name in NAMES),
+        "all say hello",
+    )
     assert all(stand.states(name)[-1] == "active" for name in NAMES)
 
 
@@ -122,14 +143,19 @@ def test_a_diskless_node_runs_and_its_disk_is_not_touched(stand: Rack, tmp_path:
     stand.cod("template", "add", str(tmp_path / "live.xml"))
     before = {name: stand.disk(name).stat().st_mtime_ns for name in NAMES}
     stand.cod("vcluster", "create", "web", "--size", "1", "--template", "live")
-    name = stand.wait(lambda: next((n for n in NAMES if stand.node(n)["vcluster"] == "web"), ""), "a node is granted")
+    name = stand.wait(
+        lambda: next((n for n in NAMES if stand.node(n)["vcluster"] == "web"), ""),
+        "a node is granted",
+    )
     stand.reaches(name, "active")
     says_who_it_is(stand, name, "hello-a")
     assert stand.states(name)[-3:] == ["inactive", "boot", "active"]
     assert stand.disk(name).stat().st_mtime_ns == before[name]
     stand.power(name, "reset")  # it has no other way to boot than the network
     hellos = stand.console(name).count("hello: image=hello-a")
-    stand.wait(lambda: stand.console(name).count("hello: image=hello-a") > hellos, f"{name} runs again")
+    stand.wait(
+        lambda: stand.console(name).count("hello: image=hello-a") > hellos, f"{name} runs again"
+    )
     stand.wait(lambda: "hello: image=hello-a" in recorded(stand, name), "its console is recorded")
     assert stand.states(name)[-1] == "active"
     stand.cod("vcluster", "delete", "web")
@@ -140,14 +166,20 @@ def recorded(stand: Rack, name: str) -> str:
     """Return what is kept of the machine's console."""
     with stand.client() as api:
         text = str(api.get(f"/nodes/{stand.node(name)['name']}/console", bytes=2**22)["text"])
-    assert "\x1b" not in text, "firmware draws its screens with control sequences, of which none is shown"
+    assert "\x1b" not in text, (
+        "firmware draws its screens with control sequences, of which none is shown"
+    )
     return text
 
 
 def test_an_image_that_is_no_operating_system_boots(stand: Rack) -> None:
-    """Boot what never asks DHCP, and is active by its template's word; take the node back from it again."""
+    """Boot what never asks DHCP, and is active by its template's word; take the node back from it
+    again."""
     stand.cod("vcluster", "create", "odd", "--size", "1", "--template", "opaque")
-    name = stand.wait(lambda: next((n for n in NAMES if stand.node(n)["vcluster"] == "odd"), ""), "a node is granted")
+    name = stand.wait(
+        lambda: next((n for n in NAMES if stand.node(n)["vcluster"] == "odd"), ""),
+        "a node is granted",
+    )
     stand.wait(lambda: "all bits arrived" in stand.console(name), f"{name} says hello")
     assert "opaque: image=opaque version=1 hello from my own boot code" in stand.console(name)
     node = stand.node(name)
@@ -155,7 +187,12 @@ def test_an_image_that_is_no_operating_system_boots(stand: Rack) -> None:
     stand.reaches(name, "active")
     assert "s have passed since its boot was served" in stand.history(name)[-1]["cause"]
     # Only what this vcluster did to it: the file's earlier tests have booted the same machines.
-    assert stand.states(name)[-4:] == ["inactive", "prime", "boot", "active"], "it was primed and booted once"
+    assert stand.states(name)[-4:] == [
+        "inactive",
+        "prime",
+        "boot",
+        "active",
+    ], "it was primed and booted once"
     stand.cod("vcluster", "delete", "odd")
     assert stand.reaches(name, "inactive")["disk"] == "clean"
     assert is_zero(stand.disk(name))

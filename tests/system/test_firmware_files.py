@@ -1,7 +1,8 @@
-"""Firmware for the generic trampoline's drivers: what they name, and what Debian's packages have of it.
+"""Firmware for the generic trampoline's drivers: what they name, and what Debian's packages have of
+it.
 
-The packages are most of them in a component that need not be enabled here: the test has apt's lists of its own, which
-begin as this system's sources with that component added.
+The packages are most of them in a component that need not be enabled here: the test has apt's lists
+of its own, which begin as this system's sources with that component added.
 """
 
 from __future__ import annotations
@@ -18,7 +19,18 @@ from trampoline.recipe import firmware, modules, packages
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("trampoline")]
 
 CACHE = CHECKOUT / "build/cache/trampoline"
-WIRED = ("bnx2", "bnx2x", "cxgb3", "cxgb4", "liquidio", "netxen_nic", "qed", "qla2xxx", "r8169", "tg3")
+WIRED = (
+    "bnx2",
+    "bnx2x",
+    "cxgb3",
+    "cxgb4",
+    "liquidio",
+    "netxen_nic",
+    "qed",
+    "qla2xxx",
+    "r8169",
+    "tg3",
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +47,25 @@ def component(kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (tmp_path / folder).mkdir(parents=True)
     lines = debian.sources().replace(" main\n", f" main {firmware.COMPONENT}\n")
     (tmp_path / "sources.list").write_text(lines)
-    (tmp_path / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in {
-        "Dir::State::lists": tmp_path / "lists", "Dir::Cache": tmp_path / "cache", "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::Etc::sourcelist": tmp_path / "sources.list", "APT::Sandbox::User": "root"}.items()))
+    (tmp_path / "apt.conf").write_text(
+        "".join(
+            f'{name} "{value}";\n'
+            for name, value in {
+                "Dir::State::lists": tmp_path / "lists",
+                "Dir::Cache": tmp_path / "cache",
+                "Dir::Etc::sourceparts": "/dev/null",
+                "Dir::Etc::sourcelist": tmp_path / "sources.list",
+                "APT::Sandbox::User": "root",
+            }.items()
+        )
+    )
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
     packages.run("apt-get", "update", "-q", "-q")
 
 
-def test_each_file_that_a_driver_names_is_carried_or_known_to_be_nowhere(kernel: Path, component: None) -> None:
+def test_each_file_that_a_driver_names_is_carried_or_known_to_be_nowhere(
+    kernel: Path, component: None
+) -> None:
     assert firmware.available() == list(firmware.PACKAGES)
     needs = modules.firmware(kernel, "generic")
     assert set(WIRED) <= set(needs)
@@ -50,7 +73,9 @@ def test_each_file_that_a_driver_names_is_carried_or_known_to_be_nowhere(kernel:
         root = packages.unpacked(packages.exactly(firmware.available()), CACHE / "firmware")
     carried = firmware.tree(root, needs)
     missing = firmware.lacking(carried, needs)
-    assert set(missing) == set(firmware.UNPACKAGED), "each of these has its reason there, and no other driver lacks any"
+    assert set(missing) == set(firmware.UNPACKAGED), (
+        "each of these has its reason there, and no other driver lacks any"
+    )
     assert {f"lib/firmware/{file}" for driver in WIRED for file in needs[driver]} <= set(carried)
     assert all(entry.content for entry in carried.values())
     told, remedy = firmware.note(missing)
@@ -58,8 +83,12 @@ def test_each_file_that_a_driver_names_is_carried_or_known_to_be_nowhere(kernel:
     assert not remedy
 
 
-def test_where_the_component_is_not_enabled_the_build_goes_on_and_says_so(kernel: Path, component: None) -> None:
-    Path(packages.run("apt-config", "shell", "f", "Dir::Etc::sourcelist/f").split("'")[1]).write_text(debian.sources())
+def test_where_the_component_is_not_enabled_the_build_goes_on_and_says_so(
+    kernel: Path, component: None
+) -> None:
+    Path(
+        packages.run("apt-config", "shell", "f", "Dir::Etc::sourcelist/f").split("'")[1]
+    ).write_text(debian.sources())
     packages.run("apt-get", "update", "-q", "-q")
     assert firmware.available() == ["firmware-linux-free"]
     missing = firmware.lacking({}, modules.firmware(kernel, "generic"))

@@ -1,5 +1,6 @@
-"""A Grid Engine pool that resizes itself: real master and daemons, real COD server, real VCM over TLS; the machines are
-hosts in namespaces (tests/system/cell.py). The stories share one stand; each begins with a pool at rest."""
+"""A Grid Engine pool that resizes itself: real master and daemons, real COD server, real VCM over
+TLS; the machines are hosts in namespaces (tests/system/cell.py). The stories share one stand; each
+begins with a pool at rest."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def lab(shared: GridLab) -> Iterator[GridLab]:
 
 
 def test_it_grows_from_nothing_runs_everything_once_and_shrinks(lab: GridLab) -> None:
-    """The head alone takes jobs, for its VCM has put it into the queue, disabled; before that users were turned away. A
-    host that was put there by hand stays as it is throughout."""
+    """The head alone takes jobs, for its VCM has put it into the queue, disabled; before that users
+    were turned away. A host that was put there by hand stays as it is throughout."""
     assert lab.turned_away.returncode == 1
     assert "not allowed to run in any queue" in lab.turned_away.stderr
     with open(lab.cell.folder / "etc/hosts", "a") as hosts:
@@ -52,16 +53,20 @@ def test_it_grows_from_nothing_runs_everything_once_and_shrinks(lab: GridLab) ->
     assert lab.instances().keys() == {HEAD, "byhand"}
     assert "d" not in lab.instances()["byhand"]
     assert "byhand" in lab.cell.run("qconf", "-sh").stdout
-    for words in (("-dattr", "hostgroup", "hostlist", "byhand", "@cod"), ("-de", "byhand"), ("-dh", "byhand")):
+    for words in (
+        ("-dattr", "hostgroup", "hostlist", "byhand", "@cod"),
+        ("-de", "byhand"),
+        ("-dh", "byhand"),
+    ):
         lab.cell.run("qconf", *words)
 
 
 def test_jobs_that_cannot_run_are_no_reason_to_grow(lab: GridLab) -> None:
     before = lab.grants()
-    held, = lab.submit(1, 0.1, "-h")
-    later, = lab.submit(1, 0.1, "-a", "202901010000")
-    after, = lab.submit(1, 0.1, "-hold_jid", str(held))
-    wide, = lab.submit(1, 0.1, "-pe", "smp", "3")
+    (held,) = lab.submit(1, 0.1, "-h")
+    (later,) = lab.submit(1, 0.1, "-a", "202901010000")
+    (after,) = lab.submit(1, 0.1, "-hold_jid", str(held))
+    (wide,) = lab.submit(1, 0.1, "-pe", "smp", "3")
     lab.submit(1, 0.1, "-l", "arch=sol-sparc")
     lab.submit(1, 0.1, "-l", "hostname=n3.pool.cod.test")
     lab.says(f"no node of this pool could run job {wide}: wants 3 slots on one host, a node has 2")
@@ -72,7 +77,7 @@ def test_jobs_that_cannot_run_are_no_reason_to_grow(lab: GridLab) -> None:
     assert lab.free() == 3
     assert not lab.memory()["requests"]
     # It is their time now, and one that is in error wants nothing either.
-    lost, = lab.submit(1, 0.1, "-l", "h_rt=60", "-wd", "/nosuch")
+    (lost,) = lab.submit(1, 0.1, "-l", "h_rt=60", "-wd", "/nosuch")
     lab.cell.run("qrls", str(held))
     lab.ended([held, after])
     until(lambda: "Eqw" in lab.cell.run("qstat", "-u", "*").stdout, "it is in error", 180)
@@ -82,33 +87,53 @@ def test_jobs_that_cannot_run_are_no_reason_to_grow(lab: GridLab) -> None:
 
 
 def test_arrays_and_parallel_jobs(lab: GridLab) -> None:
-    """Four tasks are worth a node by the site's rule; four slots over hosts of two are worth two."""
+    """Four tasks are worth a node by the site's rule; four slots over hosts of two are worth
+    two."""
     before = lab.grants()
-    array, = lab.submit(1, 0.5, "-h", "-t", "1-4")
-    whole, = lab.submit(1, 0.5, "-h", "-pe", "smp", "2")
-    across, = lab.submit(1, 0.5, "-h", "-pe", "mpi", "4")
+    (array,) = lab.submit(1, 0.5, "-h", "-t", "1-4")
+    (whole,) = lab.submit(1, 0.5, "-h", "-pe", "smp", "2")
+    (across,) = lab.submit(1, 0.5, "-h", "-pe", "mpi", "4")
     lab.release([array, whole, across])
-    until(lambda: lab.cell.ended(whole) and lab.cell.ended(across), "the parallel jobs have ended", 180)
-    until(lambda: all(lab.cell.ended(array, str(task)) for task in range(1, 5)), "all tasks have ended", 180)
+    until(
+        lambda: lab.cell.ended(whole) and lab.cell.ended(across),
+        "the parallel jobs have ended",
+        180,
+    )
+    until(
+        lambda: all(lab.cell.ended(array, str(task)) for task in range(1, 5)),
+        "all tasks have ended",
+        180,
+    )
     lab.once([whole, across])
     assert all(len(lab.cell.ran(array, str(task))) == 2 for task in range(1, 5))
     assert 2 <= lab.grants() - before <= 3
 
 
 def test_a_vcluster_of_higher_priority_takes_nodes_while_jobs_run(lab: GridLab) -> None:
-    """Two nodes of three go: the idle one first, then of the busy ones the one whose job started last."""
+    """Two nodes of three go: the idle one first, then of the busy ones the one whose job started
+    last."""
     lab.fresh(slots=1, jobs_per_node=1, idle_limit=600.0)
     gate = lab.gate()
-    first, = lab.submit(1, gate)
+    (first,) = lab.submit(1, gate)
     until(lambda: lab.placed(first), "the first runs", 180)
     second, brief = lab.submit(1, gate) + lab.submit(1, 0.1)
-    until(lambda: lab.placed(second) and lab.cell.ended(brief), "the second runs, the third has ended", 180)
+    until(
+        lambda: lab.placed(second) and lab.cell.ended(brief),
+        "the second runs, the third has ended",
+        180,
+    )
     idle = lab.placed(brief)
     assert len({idle, lab.placed(first), lab.placed(second)}) == 3
     loser = lab.placed(second)
-    lab.stand.cod("vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top")
+    lab.stand.cod(
+        "vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top"
+    )
     until(lambda: lab.active("web") == 2, "the other is there", 180, 0.1)
-    until(lambda: lab.hosts() == {lab.placed(first)}, lambda: f"two hosts have left: {lab.instances()}", 180)
+    until(
+        lambda: lab.hosts() == {lab.placed(first)},
+        lambda: f"two hosts have left: {lab.instances()}",
+        180,
+    )
     reclaims = lab.stand.cod("reclaim", "list")
     assert sum(one["given"] for one in reclaims) == 2
     causes = [move["cause"] for name in lab.stand.hosts for move in lab.stand.history(name)]
@@ -121,18 +146,32 @@ def test_a_vcluster_of_higher_priority_takes_nodes_while_jobs_run(lab: GridLab) 
 
 
 def test_a_job_that_saves_itself_goes_on_where_it_was(lab: GridLab) -> None:
-    """The example programs: before a reclaimed node leaves, its job is told over ssh to save itself, and does."""
+    """The example programs: before a reclaimed node leaves, its job is told over ssh to save
+    itself, and does."""
     cell = lab.cell
     ssh = cell.folder / "ssh"
-    ssh.write_text(f"#!/bin/sh\nouter=$(cat {cell.folder}/run/${{1#root@}}.pid)\n"
-                   'exec nsenter -t $(cat /proc/$outer/task/$outer/children) -a sh -c "$2"\n')
+    ssh.write_text(
+        f"#!/bin/sh\nouter=$(cat {cell.folder}/run/${{1#root@}}.pid)\n"
+        'exec nsenter -t $(cat /proc/$outer/task/$outer/children) -a sh -c "$2"\n'
+    )
     ssh.chmod(0o755)
-    lab.fresh(slots=1, jobs_per_node=1, maximum=1, save_time=15.0, save=(
-        f"env SSH={ssh} SPOOL={cell.spool} {EXAMPLES}/save-jobs.sh {cell.jobs}/saved {{jobs}} {{hostname}}"))
+    lab.fresh(
+        slots=1,
+        jobs_per_node=1,
+        maximum=1,
+        save_time=15.0,
+        save=(
+            f"env SSH={ssh} SPOOL={cell.spool} {EXAMPLES}/save-jobs.sh {cell.jobs}/saved {{jobs}}"
+            " {hostname}"
+        ),
+    )
     _, said, saved = lab.resumable(
-        30, "-v", f"SAVED={cell.jobs}/saved", "-o", f"{cell.jobs}/said.$JOB_ID", "-j", "y")
+        30, "-v", f"SAVED={cell.jobs}/saved", "-o", f"{cell.jobs}/said.$JOB_ID", "-j", "y"
+    )
     before = saved.stat().st_ino
-    lab.stand.cod("vcluster", "create", "web", "--size", "3", "--template", "exec", "--group", "top")
+    lab.stand.cod(
+        "vcluster", "create", "web", "--size", "3", "--template", "exec", "--group", "top"
+    )
     until(lambda: saved.stat().st_ino != before, "it has saved itself", 60, 0.05)
     step = int(saved.read_text())
     assert step >= 2
@@ -142,16 +181,21 @@ def test_a_job_that_saves_itself_goes_on_where_it_was(lab: GridLab) -> None:
 
 
 def test_a_node_dies_under_a_job(lab: GridLab) -> None:
-    """Grid Engine does not hear of it any more: its job is run on another node, and COD gets it back."""
+    """Grid Engine does not hear of it any more: its job is run on another node, and COD gets it
+    back."""
     lab.restart_vcm(slots=1, unheard_limit=1.0)
     gate = lab.gate()
-    job, = lab.submit(1, gate)
+    (job,) = lab.submit(1, gate)
     until(lambda: lab.placed(job), "it runs", 180)
     dead = lab.placed(job)
     machine = next(name for name in lab.stand.hosts if lab.stand.node(name).hostname == dead)
     released = lab.stand.node(machine).generation
     lab.stand[machine].off()
-    until(lambda: [line.split()[0] for line in lab.cell.ran(job)] == ["start", "start"], "it runs again", 180)
+    until(
+        lambda: [line.split()[0] for line in lab.cell.ran(job)] == ["start", "start"],
+        "it runs again",
+        180,
+    )
     gate.touch()
     lab.ended([job])
     lab.once([job], {job: 1})

@@ -1,4 +1,5 @@
-"""Who gets in over SSH on the images' systems, and by which host key: all of a boot but the kernel, in a chroot."""
+"""Who gets in over SSH on the images' systems, and by which host key: all of a boot but the kernel,
+in a chroot."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("images")]
 
-IMAGES = {"hello-b": (256, "/etc/sshkeys"), "execd": (384, "/etc/cod/sshkeys")}  # size of the root; what makes the keys
+# size of the root; what makes the keys
+IMAGES = {"hello-b": (256, "/etc/sshkeys"), "execd": (384, "/etc/cod/sshkeys")}
 
 
 class System:
@@ -46,7 +48,9 @@ class System:
         self.off()
         seed = self.root / "run/seed"
         seed.mkdir(parents=True, exist_ok=True)
-        (seed / "meta-data").write_text(json.dumps({"instance-id": instance, "local-hostname": "n1"}) + "\n")
+        (seed / "meta-data").write_text(
+            json.dumps({"instance-id": instance, "local-hostname": "n1"}) + "\n"
+        )
         (seed / "authorized_keys").unlink(missing_ok=True)
         (seed / FILE).unlink(missing_ok=True)
         if host_key:
@@ -60,9 +64,16 @@ class System:
         folder = shlex.split(self.command)[-1].rpartition("/")[0]
         self._inside(f"{self.script} {folder}")
         with open(self.folder / "console", "ab") as console:
-            self.server = subprocess.Popen(self._chroot(f"exec {self.command} -p 127.0.0.1:{self.port}"),
-                                           stdin=subprocess.DEVNULL, stdout=console, stderr=console)
-        until(lambda: "Not backgrounding" in (self.folder / "console").read_text(), "the SSH server runs")
+            self.server = subprocess.Popen(
+                self._chroot(f"exec {self.command} -p 127.0.0.1:{self.port}"),
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+            )
+        until(
+            lambda: "Not backgrounding" in (self.folder / "console").read_text(),
+            "the SSH server runs",
+        )
         return (self.root / "run/host_key").read_text().strip()
 
     def off(self) -> None:
@@ -73,21 +84,43 @@ class System:
             self.server = None
 
     def login(self, key: Key, command: str, *options: str) -> subprocess.CompletedProcess[str]:
-        return ssh(key, *options, "-p", str(self.port), "root@127.0.0.1", command, known=self.folder / "known")
+        return ssh(
+            key,
+            *options,
+            "-p",
+            str(self.port),
+            "root@127.0.0.1",
+            command,
+            known=self.folder / "known",
+        )
 
     def lets_in(self, key: Key) -> bool:
         """Return whether root may log in with the key; a refusal has to be one of the key."""
         done = self.login(key, "id -u")
-        assert (done.returncode, done.stdout) == (0, "0\n") or "Permission denied (publickey)" in done.stderr, done
+        assert (done.returncode, done.stdout) == (
+            0,
+            "0\n",
+        ) or "Permission denied (publickey)" in done.stderr, done
         return done.returncode == 0
 
     def _inside(self, script: str) -> None:
         subprocess.run(self._chroot(script), check=True, capture_output=True)
 
     def _chroot(self, script: str) -> list[str]:
-        """The words that run a shell's script inside, where devices are, and nobody else sees that they are there."""
-        return ["unshare", "-m", "sh", "-c", 'mount --rbind /dev "$0/dev" && exec chroot "$0" /bin/busybox env '
-                "PATH=/sbin:/usr/sbin:/bin:/usr/bin /bin/busybox sh -c \"$1\"", str(self.root), script]
+        """The words that run a shell's script inside, where devices are, and nobody else sees that
+        they are there."""
+        return [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            (
+                'mount --rbind /dev "$0/dev" && exec chroot "$0" /bin/busybox env '
+                'PATH=/sbin:/usr/sbin:/bin:/usr/bin /bin/busybox sh -c "$1"'
+            ),
+            str(self.root),
+            script,
+        ]
 
 
 @pytest.fixture(scope="module", params=sorted(IMAGES))
@@ -109,13 +142,17 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Key]:
     return {name: Key(folder, name) for name in ("ann", "bob", "eve")}
 
 
-def test_whose_key_the_seed_has_gets_in_and_nobody_else(system: System, keys: dict[str, Key]) -> None:
+def test_whose_key_the_seed_has_gets_in_and_nobody_else(
+    system: System, keys: dict[str, Key]
+) -> None:
     shown = system.boots("1.1", keys["ann"], keys["bob"])
     assert system.lets_in(keys["ann"])
     assert system.lets_in(keys["bob"])
     assert not system.lets_in(keys["eve"])
     assert fingerprints(system.folder / "known") == {shown}
-    other = system.login(keys["ann"], "true", "-oPreferredAuthentications=password,keyboard-interactive")
+    other = system.login(
+        keys["ann"], "true", "-oPreferredAuthentications=password,keyboard-interactive"
+    )
     assert "Permission denied (publickey)" in other.stderr, "no other way is offered"
 
 
@@ -131,12 +168,16 @@ def test_the_seed_s_host_key_is_the_host_s(system: System, keys: dict[str, Key])
 
 
 def test_a_priming_is_the_end_of_those_before(system: System, keys: dict[str, Key]) -> None:
-    """Also where the disk was not made anew, which capture and prime see to: an image of a node that ran."""
+    """Also where the disk was not made anew, which capture and prime see to: an image of a node
+    that ran."""
     first = system.boots("1.1", keys["ann"], keys["bob"])
     assert system.lets_in(keys["bob"])
     second = system.boots("1.2", keys["ann"])
     assert first != second, "two nodes of an image have two host keys"
-    assert "HOST IDENTIFICATION HAS CHANGED" in system.login(keys["ann"], "id", "-oLogLevel=INFO").stderr
+    assert (
+        "HOST IDENTIFICATION HAS CHANGED"
+        in system.login(keys["ann"], "id", "-oLogLevel=INFO").stderr
+    )
     (system.folder / "known").unlink()
     assert system.lets_in(keys["ann"])
     assert not system.lets_in(keys["bob"]), "he was taken out of the group"

@@ -45,11 +45,20 @@ def intruder(stand: Stand) -> Iterator[Intruder]:
 
 
 def standing(stand: Stand) -> object:
-    """What must not change when m1 is not disturbed: its state, its connection, its secrets, its hardware."""
+    """What must not change when m1 is not disturbed: its state, its connection, its secrets, its
+    hardware."""
     node = stand.node("m1")
     session = stand.read(sessions.get, node.id)
-    return (node.state, node.generation, node.uuid, node.attributes, session.epoch, session.address,
-            kept(stand, "m1"), len(stand.history("m1")))
+    return (
+        node.state,
+        node.generation,
+        node.uuid,
+        node.attributes,
+        session.epoch,
+        session.address,
+        kept(stand, "m1"),
+        len(stand.history("m1")),
+    )
 
 
 def kept(stand: Stand, name: str) -> list[BootSecret]:
@@ -57,7 +66,9 @@ def kept(stand: Stand, name: str) -> list[BootSecret]:
 
 
 def report(host: Host) -> ET.Element:
-    return inventory.report(host.folder / "root", host.mac, (inventory.file_disk(host.folder / "disk"),))
+    return inventory.report(
+        host.folder / "root", host.mac, (inventory.file_disk(host.folder / "disk"),)
+    )
 
 
 def named(document: ET.Element, stand: Stand) -> ET.Element:
@@ -82,7 +93,9 @@ def text(document: ET.Element) -> str:
     return ET.tostring(document, "unicode")
 
 
-def test_anothers_script_and_secret_are_refused_and_nothing_is_minted(stand: Stand, intruder: Intruder) -> None:
+def test_anothers_script_and_secret_are_refused_and_nothing_is_minted(
+    stand: Stand, intruder: Intruder
+) -> None:
     intruder.boot()
     own, mac = kept(stand, "m2"), stand["m1"].mac
     for name in ("script.ipxe", "secret.cpio"):
@@ -115,13 +128,17 @@ def test_a_report_in_anothers_name_is_refused(stand: Stand, intruder: Intruder) 
     answer = line.tell(Report(text(with_nic_of(other, named(report(stand["m2"]), stand)))))
     assert "belong to other machines" in answer[0].reason  # type: ignore[union-attr]
     assert [type(each) for each in line.tell(Report(text(own)))] == [Ack]
-    assert "identity" in {each["kind"] for each in stand.read(partial(conflicts.every, macs=[stand["m2"].mac]))}
+    assert "identity" in {
+        each["kind"] for each in stand.read(partial(conflicts.every, macs=[stand["m2"].mac]))
+    }
     line.socket.close()
 
 
 def test_a_uuid_alone_claims_nothing(stand: Stand, intruder: Intruder) -> None:
     line = intruder.session(intruder.boot())
-    assert [type(each) for each in line.tell(Report(text(named(report(stand["m2"]), stand))))] == [Ack]
+    assert [type(each) for each in line.tell(Report(text(named(report(stand["m2"]), stand))))] == [
+        Ack
+    ]
     assert stand.node("m2").uuid != stand.node("m1").uuid
     assert stand.node("m2").id != stand.node("m1").id
     line.socket.close()
@@ -133,7 +150,10 @@ def test_a_uuid_alone_claims_nothing(stand: Stand, intruder: Intruder) -> None:
 @contextmanager
 def overheard(host: Host) -> Iterator[dict[int, bytes]]:
     """What the machine sends to confd meanwhile: TCP payloads by sequence number."""
-    wire = inside(host.namespace, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
+    wire = inside(
+        host.namespace,
+        lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)),
+    )
     wire.bind(("eth0", ETH_P_ALL))
     wire.settimeout(0.2)
     heard: dict[int, bytes] = {}
@@ -147,7 +167,9 @@ def overheard(host: Host) -> Iterator[dict[int, bytes]]:
                 continue
             if packet[:1] == b"E" and packet[9] == socket.IPPROTO_TCP:
                 _, port, sequence = struct.unpack_from("!HHI", packet, 20)
-                payload = packet[20 + 4 * (packet[32] >> 4):struct.unpack_from("!H", packet, 2)[0]]
+                payload = packet[
+                    20 + 4 * (packet[32] >> 4) : struct.unpack_from("!H", packet, 2)[0]
+                ]
                 if port == CONFD and payload:
                     heard[sequence] = payload
 
@@ -162,13 +184,18 @@ def overheard(host: Host) -> Iterator[dict[int, bytes]]:
 
 
 def test_what_was_overheard_is_worth_nothing_even_from_the_same_address(stand: Stand) -> None:
-    """The agent comes back under its session's secret, which stays good: so only the nonces stand in the way."""
+    """The agent comes back under its session's secret, which stays good: so only the nonces stand
+    in the way."""
     node_id = stand.node("m1").id
     epoch = stand.read(sessions.get, node_id).epoch
     with overheard(stand["m1"]) as heard:
         stand.kill()
         stand.serve()
-        stand.wait(lambda: (now := stand.read(sessions.get, node_id)) and now.epoch > epoch and now.reported)
+        stand.wait(
+            lambda: (
+                (now := stand.read(sessions.get, node_id)) and now.epoch > epoch and now.reported
+            )
+        )
     said = b"".join(heard[at] for at in sorted(heard))
     assert b"<report" in said
     before = standing(stand)
@@ -176,7 +203,9 @@ def test_what_was_overheard_is_worth_nothing_even_from_the_same_address(stand: S
     for host, word in (("m1", "does not know the secret"), ("m2", "no secret")):
         Intruder(stand["m2"]).boot()
         start = log.stat().st_size
-        with inside(stand[host].namespace, lambda: socket.create_connection(("10.77.0.1", CONFD), 60)) as line:
+        with inside(
+            stand[host].namespace, lambda: socket.create_connection(("10.77.0.1", CONFD), 60)
+        ) as line:
             line.sendall(said)
             while _answered(line):
                 pass

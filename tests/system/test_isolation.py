@@ -1,5 +1,5 @@
-"""Two isolated virtual clusters on whole machines at the ports of an Open vSwitch: both boot, neither reaches the
-other, and a machine moves from one to another."""
+"""Two isolated virtual clusters on whole machines at the ports of an Open vSwitch: both boot,
+neither reaches the other, and a machine moves from one to another."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.waiting import until
 pytestmark = [pytest.mark.system, needs_ovs, pytest.mark.xdist_group("isolation")]
 LAB = f"isolation{os.getpid()}"
 TRIES = 10_000
-# Sends frames that ask for an address, and that bring a packet to it: to everybody, to its machine, and to the server,
-# which might pass them on. Prints how many frames came back from that address.
+# Sends frames that ask for an address, and that bring a packet to it: to everybody, to its machine,
+# and to the server, which might pass them on. Prints how many frames came back from that address.
 SEND = """
 import socket, struct, sys, time
 from cod.model import ipv4
@@ -97,9 +97,12 @@ class Site:
     """A server, a switch and two machines with known ports, free and warm."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
-        specs = [LabNode(name, "bios", disks=(LabDisk(1 << 30, "virtio"),)) for name in ("m1", "m2")]
+        specs = [
+            LabNode(name, "bios", disks=(LabDisk(1 << 30, "virtio"),)) for name in ("m1", "m2")
+        ]
         self.stage = stack.enter_context(
-            Stage(folder, specs, LAB, patience=4.0, switch="ovs", vlans=(2001, 2003)))
+            Stage(folder, specs, LAB, patience=4.0, switch="ovs", vlans=(2001, 2003))
+        )
         self.namespace = record.namespace(LAB)
         self.switch = network.switch_of(self.namespace)
         stack.callback(self._unplug)
@@ -119,8 +122,18 @@ class Site:
 
     def create(self, name: str) -> Any:
         """An isolated vcluster of one node that runs; that node."""
-        self.stage.cod("vcluster", "create", name, "--size", "1", "--template", "hello-a", "--isolated",
-                       "--network-size", "29")
+        self.stage.cod(
+            "vcluster",
+            "create",
+            name,
+            "--size",
+            "1",
+            "--template",
+            "hello-a",
+            "--isolated",
+            "--network-size",
+            "29",
+        )
         self.wait(lambda: [each["state"] for each in self.members(name)] == ["active"])
         return self.members(name)[0]
 
@@ -134,7 +147,8 @@ class Site:
         def answers() -> bool:
             nonlocal said
             said = self.stage.inside(
-                ["busybox", "wget", "-q", "-O", "-", f"http://{node['address']}/identity.json"], 10)
+                ["busybox", "wget", "-q", "-O", "-", f"http://{node['address']}/identity.json"], 10
+            )
             return bool(said)
 
         self.wait(answers, 120)
@@ -142,8 +156,11 @@ class Site:
 
     def vlan_of(self, node: Any) -> int:
         """The VLAN that the switch has the machine's port in."""
-        [place] = [n for n, each in enumerate(("m1", "m2"))
-                   if self.stage.machines[node["boot_mac"]]["name"] == each]
+        [place] = [
+            n
+            for n, each in enumerate(("m1", "m2"))
+            if self.stage.machines[node["boot_mac"]]["name"] == each
+        ]
         return int(self.switch.vsctl("get", "port", f"tap{place}n0", "tag"))
 
     def plug(self, name: str, vlan: int, number: int, address: str = "") -> str:
@@ -172,8 +189,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def sent(namespace: str, *words: str) -> int:
-    done = subprocess.run(network.inside(namespace, [sys.executable, "-c", SEND, *words]), capture_output=True,
-                          text=True, check=True, cwd=data.path("pyproject.toml").parent)
+    done = subprocess.run(
+        network.inside(namespace, [sys.executable, "-c", SEND, *words]),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=data.path("pyproject.toml").parent,
+    )
     return int(done.stdout)
 
 
@@ -181,7 +203,10 @@ def counting(namespace: str, sender: int) -> subprocess.Popen[str]:
     """Begins to count the frames of a sender that come by there."""
     process = subprocess.Popen(
         network.inside(namespace, [sys.executable, "-c", COUNT, f"52:54:00:99:00:{sender:02x}"]),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "listening\n"
     return process
@@ -198,11 +223,18 @@ def test_two_isolated_vclusters_boot_and_neither_reaches_the_other(site: Site) -
     assert (site.vlan_of(one), site.vlan_of(two)) == (2001, 2002)
     for node, name in ((one, "one"), (two, "two")):
         said = site.page(node)
-        assert (said["hostname"], said["domain"], said["address"]) == ("n1", f"{name}.cod.demo", node["address"])
+        assert (said["hostname"], said["domain"], said["address"]) == (
+            "n1",
+            f"{name}.cod.demo",
+            node["address"],
+        )
     site.stage.inside(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"], 10)
     near = {2001: site.plug("in1", 2001, 1), 2002: site.plug("in2", 2002, 2)}
     far = {2001: site.plug("out1", 2001, 3), 2002: site.plug("out2", 2002, 4)}
-    for vlan, other, victim, own, sender in ((2001, 2002, two, "10.80.0.4", 1), (2002, 2001, one, "10.80.0.12", 2)):
+    for vlan, other, victim, own, sender in (
+        (2001, 2002, two, "10.80.0.4", 1),
+        (2002, 2001, one, "10.80.0.12", 2),
+    ):
         beside, across = counting(far[vlan], sender), counting(far[other], sender)
         server = site.mac_of(f"trunk.{vlan}")
         assert sent(near[vlan], own, victim["address"], victim["boot_mac"], server, str(TRIES)) == 0
@@ -210,14 +242,28 @@ def test_two_isolated_vclusters_boot_and_neither_reaches_the_other(site: Site) -
         assert counted(across) == 0, "and the other never"
     at_home = {2001: (one, "10.80.0.4", 1), 2002: (two, "10.80.0.12", 2)}
     for vlan, (peer, own, _) in at_home.items():
-        assert sent(near[vlan], own, peer["address"], peer["boot_mac"], site.mac_of(f"trunk.{vlan}"), "100") > 20, (
-            "the same frames are answered by a machine of the same vcluster")
+        assert (
+            sent(
+                near[vlan],
+                own,
+                peer["address"],
+                peer["boot_mac"],
+                site.mac_of(f"trunk.{vlan}"),
+                "100",
+            )
+            > 20
+        ), "the same frames are answered by a machine of the same vcluster"
 
 
 def test_a_machine_moves_from_one_isolated_vcluster_to_another(site: Site) -> None:
     [before] = site.members("one")
     site.stage.cod("vcluster", "delete", "one")
-    site.wait(lambda: [each["state"] for each in site.nodes() if each["name"] == before["name"]] == ["inactive"])
+    site.wait(
+        lambda: (
+            [each["state"] for each in site.nodes() if each["name"] == before["name"]]
+            == ["inactive"]
+        )
+    )
     assert site.vlan_of(before) == 1
     after = site.create("three")
     assert after["name"] == before["name"]

@@ -1,4 +1,5 @@
-"""A disk that is marked keep, on a machine with the real agent: what is on it survives until the mark is removed."""
+"""A disk that is marked keep, on a machine with the real agent: what is on it survives until the
+mark is removed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from tests.system.stand import Stand
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 SIZE = 32 << 20
-SERIAL = "disk-of-data"  # larger than the first disk is small: a template that takes the largest would take it
+# larger than the first disk is small: a template that takes the largest would take it
+SERIAL = "disk-of-data"
 
 
 def test_a_kept_disk_survives_a_whole_life_and_not_the_end_of_its_mark(tmp_path: Path) -> None:
@@ -31,11 +33,21 @@ def test_a_kept_disk_survives_a_whole_life_and_not_the_end_of_its_mark(tmp_path:
         stand.reaches("m1", "active")
         assert data.read_bytes() == content
         stand.cod("vcluster", "delete", "web")
-        stand.wait(lambda: [row["to_state"] for row in stand.history("m1")][-1] == "inactive"
-                   and stand.node("m1").disk == "clean", 180, "it is wiped and free")
+        stand.wait(
+            lambda: (
+                [row["to_state"] for row in stand.history("m1")][-1] == "inactive"
+                and stand.node("m1").disk == "clean"
+            ),
+            180,
+            "it is wiped and free",
+        )
         assert "wipe" in [row["to_state"] for row in stand.history("m1")]
         assert data.read_bytes() == content
         assert stand["m1"].folder.joinpath("disk").read_bytes() == bytes(16 << 20)
         stand.cod("node", "keep", "m1", f"serial:{SERIAL}", "--remove")
-        stand.wait(lambda: stand.state("m1") == "inactive" and stand.node("m1").disk == "clean", 180, "it is wiped")
+        stand.wait(
+            lambda: stand.state("m1") == "inactive" and stand.node("m1").disk == "clean",
+            180,
+            "it is wiped",
+        )
         assert data.read_bytes() == bytes(SIZE)

@@ -55,7 +55,11 @@ class Owner:
     def __init__(self, program: str, folder: Path) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            [sys.executable, "-c", program, str(folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline().split()
         assert self.said[:1] == ["ready"]
@@ -88,10 +92,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "owned"
 
 
-@pytest.mark.parametrize(("program", "how"), [
-    (OWNED, signal.SIGKILL), (OWNED, signal.SIGINT),
-    pytest.param(STAGED, signal.SIGKILL, marks=pytest.mark.slow)], ids=["stand", "interrupted", "demo"])
-def test_what_it_owned_goes_with_it_and_the_next_one_starts(folder: Path, program: str, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        (OWNED, signal.SIGKILL),
+        (OWNED, signal.SIGINT),
+        pytest.param(STAGED, signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+    ids=["stand", "interrupted", "demo"],
+)
+def test_what_it_owned_goes_with_it_and_the_next_one_starts(
+    folder: Path, program: str, how: signal.Signals
+) -> None:
     folder.mkdir()
     for turn in ("first", "next"):
         owner = Owner(program, folder if program == STAGED else _made(folder / turn))

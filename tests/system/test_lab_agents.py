@@ -1,4 +1,5 @@
-"""`cod lab agents`: simulated nodes that a real server takes for machines; nothing is left of them."""
+"""`cod lab agents`: simulated nodes that a real server takes for machines; nothing is left of
+them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ from tests.waiting import until
 
 COD = Path(sys.executable).with_name("cod")
 NAME = f"ag{os.getpid()}"
-pytestmark = [pytest.mark.system, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root"),
+]
 
 SITE = """
 name = "agents"
@@ -51,7 +55,9 @@ class Running:
     def __init__(self, folder: Path, *words: str) -> None:
         self.file = folder / "said"
         with open(self.file, "wb") as out:
-            self.process = subprocess.Popen([str(COD), "lab", "agents", *words, "--json"], stdout=out, stderr=out)
+            self.process = subprocess.Popen(
+                [str(COD), "lab", "agents", *words, "--json"], stdout=out, stderr=out
+            )
 
     def lines(self) -> list[Any]:
         return [json.loads(line) for line in self.file.read_text().splitlines()]
@@ -77,18 +83,27 @@ def test_a_server_takes_them_for_machines_and_nothing_is_left(folder: Path) -> N
         assert len({each["mac"] for each in there["agents"]}) == 3
         site = folder / "site.toml"
         site.write_text(SITE.format(folder=folder, subnet=SUBNET, switches=there["switches"]))
-        subprocess.run([str(COD), "--site", str(site), "init", "--no-check"], check=True, capture_output=True)
+        subprocess.run(
+            [str(COD), "--site", str(site), "init", "--no-check"], check=True, capture_output=True
+        )
         with open(folder / "server.log", "wb") as log:
-            server = subprocess.Popen([*network.inside(there["namespace"], [str(COD), "--site", str(site), "serve"])],
-                                      stdout=log, stderr=log, start_new_session=True)
+            server = subprocess.Popen(
+                [*network.inside(there["namespace"], [str(COD), "--site", str(site), "serve"])],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         socket = folder / "data/run/api.sock"
         until(socket.exists, (folder / "server.log").read_text, 120)
         with Client(str(socket)) as cod:
+
             def idle() -> list[str]:
                 return [node["name"] for node in cod.items("/nodes") if node["state"] == "inactive"]
 
             until(lambda: len(idle()) == 3, agents.text, 180)
-            assert {node["boot_mac"] for node in cod.items("/nodes")} == {each["mac"] for each in there["agents"]}
+            assert {node["boot_mac"] for node in cod.items("/nodes")} == {
+                each["mac"] for each in there["agents"]
+            }
             before = agents.text().count("firmware:")
             cod.post(f"/nodes/{idle()[0]}/power", {"desired": "cycle"})
             until(lambda: agents.text().count("firmware:") > before, agents.text, 120)
@@ -114,8 +129,12 @@ def test_what_a_kill_leaves_behind_goes_with_the_lab(folder: Path) -> None:
 def test_there_is_one_crowd_of_agents_in_a_lab(folder: Path) -> None:
     first = Running(folder, "1", NAME, "--off")
     until(lambda: first.file.read_text().endswith("\n"), first.text, 60)
-    second = subprocess.run([str(COD), "lab", "agents", "1", NAME, "--json"], capture_output=True, text=True,
-                            check=False)
+    second = subprocess.run(
+        [str(COD), "lab", "agents", "1", NAME, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert second.returncode == 1
     assert "has agents already" in json.loads(second.stderr)["error"]["detail"]
     first.process.terminate()

@@ -1,4 +1,5 @@
-"""The lab's Open vSwitch: machines at its ports reach each other within their VLAN, hear LLDP, and no one else."""
+"""The lab's Open vSwitch: machines at its ports reach each other within their VLAN, hear LLDP, and
+no one else."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ print(json.dumps(heard))
 
 
 class Wire:
-    """A lab without machines, and namespaces that are plugged into its switch, each with a server that answers."""
+    """A lab without machines, and namespaces that are plugged into its switch, each with a server
+    that answers."""
 
     def __init__(self) -> None:
         self.namespace = record.namespace(LAB)
@@ -120,11 +122,15 @@ def test_vlans_part_machines_from_each_other_and_from_the_server(
 
 def test_machines_hear_the_switch_by_lldp(wire: Wire) -> None:
     c = wire.plug("pc", "10.77.9.3/16")
-    heard = subprocess.run(network.inside(c, [sys.executable, "-c", HEAR]), cwd=ROOT, check=True, capture_output=True)
+    heard = subprocess.run(
+        network.inside(c, [sys.executable, "-c", HEAR]), cwd=ROOT, check=True, capture_output=True
+    )
     assert json.loads(heard.stdout) == {"eth0": [f"{LAB}-switch", "pc"]}
 
 
-def test_the_lab_says_where_its_switch_is_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lab_says_where_its_switch_is_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = f"gone{os.getpid()}"
     status = control.up(LabSpec(name, (), switch="ovs"))
     namespace = record.namespace(name)

@@ -12,18 +12,28 @@ from images import build, grub, linux
 from tests.system.qemu import build_all, rack
 from trampoline.recipe import packages
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("layouts"), pytest.mark.timeout(2400)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("layouts"),
+    pytest.mark.timeout(2400),
+]
 
 MIB = 1 << 20
 SECTOR = 2048  # where a layout's first partition begins
-PLACES = {"core": (1, 1), "system": (2, 24), "data": (26, 64)}  # partitions of hello-a's image: start and size in MiB
+# partitions of hello-a's image: start and size in MiB
+PLACES = {"core": (1, 1), "system": (2, 24), "data": (26, 64)}
 LAYOUTS = {
-    "gpt": """<layout table="gpt"><partition number="1" size="1MiB" type="bios"/>
+    "gpt": (
+        """<layout table="gpt"><partition number="1" size="1MiB" type="bios"/>
       <partition number="2" size="24MiB" type="esp" name="hello-a-system"/>
-      <partition number="3" size="64MiB" type="data" name="hello-a-data"/></layout><image target="1" name="core"/>""",
-    "mbr": """<layout table="mbr"><partition number="1" size="1MiB" type="linux" boot="yes"/>
+      <partition number="3" size="64MiB" type="data" name="hello-a-data"/></layout><image target="1" name="core"/>"""
+    ),
+    "mbr": (
+        """<layout table="mbr"><partition number="1" size="1MiB" type="linux" boot="yes"/>
       <partition number="2" size="24MiB" type="esp"/>
-      <partition number="3" size="64MiB" type="data"/></layout><image target="1" name="sector"/>""",
+      <partition number="3" size="64MiB" type="data"/></layout><image target="1" name="sector"/>"""
+    ),
 }
 TEMPLATE = """<template name="{name}">
   <requires><disk><size equal="{size}"/></disk><firmware><kind equal="{kind}"/></firmware></requires>
@@ -33,7 +43,8 @@ KINDS = {"bios": "gpt", "bios2": "mbr", "uefi": "gpt", "uefi2": "mbr"}
 
 
 def pieces(folder: Path) -> dict[str, Path]:
-    """Images of partitions: those of hello-a, and a boot sector for an MBR's, with GRUB behind it."""
+    """Images of partitions: those of hello-a, and a boot sector for an MBR's, with GRUB behind
+    it."""
     whole = build.CHECKOUT / "build/images/hello-a.img"
     found = {}
     with whole.open("rb") as image:
@@ -55,7 +66,9 @@ def test_four_layouts_boot(tmp_path: Path) -> None:
     digest = json.loads((build.CHECKOUT / "build/images/hello-a.json").read_text())["digest"]
     # The sizes make four types of machines, so that each gets the template that is meant for it.
     sizes = {name: (n + 1) * 256 * MIB for n, name in enumerate(KINDS)}
-    nodes = [LabNode(name, name[:4], disks=(LabDisk(size, "ahci"),)) for name, size in sizes.items()]
+    nodes = [
+        LabNode(name, name[:4], disks=(LabDisk(size, "ahci"),)) for name, size in sizes.items()
+    ]
     with rack(nodes) as stand:
         for name in KINDS:
             stand.power(name, "on")
@@ -64,8 +77,9 @@ def test_four_layouts_boot(tmp_path: Path) -> None:
         for name, table in KINDS.items():
             stand.reaches(name, "inactive")
             document = tmp_path / f"{name}.xml"
-            document.write_text(TEMPLATE.format(name=name, kind=name[:4], size=sizes[name],
-                                                layout=LAYOUTS[table]))
+            document.write_text(
+                TEMPLATE.format(name=name, kind=name[:4], size=sizes[name], layout=LAYOUTS[table])
+            )
             stand.cod("template", "add", str(document))
             stand.cod("vcluster", "create", name, "--size", "1", "--template", name)
         for name, table in KINDS.items():

@@ -38,7 +38,8 @@ def ip(*words: str) -> str:
 
 @pytest.fixture
 def names() -> Iterator[tuple[str, str]]:
-    """A namespace with a machine (eth0, eth1), and one with its switches (sw0, sw1) at the cables' other ends."""
+    """A namespace with a machine (eth0, eth1), and one with its switches (sw0, sw1) at the cables'
+    other ends."""
     machine, switch = (f"lldpt{os.getpid()}{end}" for end in "ms")
     for namespace in (machine, switch):
         ip("netns", "add", namespace)
@@ -56,7 +57,9 @@ def names() -> Iterator[tuple[str, str]]:
 
 def run(namespace: str, script: str, *words: str) -> subprocess.Popen[str]:
     command = ["ip", "netns", "exec", namespace, sys.executable, "-c", script, *words]
-    return subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
 
 
 def test_switches_are_heard_on_the_cables_that_they_are_at(names: tuple[str, str]) -> None:
@@ -72,12 +75,18 @@ def test_switches_are_heard_on_the_cables_that_they_are_at(names: tuple[str, str
             return found
 
         assert heard() == {}
-        assert "01:80:c2:00:00:0e" in ip("-n", machine, "maddress", "show", "dev", "eth1")  # else a real NIC drops it
+        # else a real NIC drops it
+        assert "01:80:c2:00:00:0e" in ip("-n", machine, "maddress", "show", "dev", "eth1")
         assert run(switch, SENDER, "sw0", CISCO.hex()).wait() == 0
-        assert run(machine, SENDER, "eth1", ARISTA.hex()).wait() == 0  # the machine's own words are nobody's
+        # the machine's own words are nobody's
+        assert run(machine, SENDER, "eth1", ARISTA.hex()).wait() == 0
         until(lambda: heard() == {"eth0": ["leaf-3.rack", "Gi1/0/7"]}, "hearing the frame")
-        assert run(switch, SENDER, "sw0", ARISTA.hex()).wait() == 0  # another switch on that cable: the first one stays
+        # another switch on that cable: the first one stays
+        assert run(switch, SENDER, "sw0", ARISTA.hex()).wait() == 0
         assert run(switch, SENDER, "sw1", ARISTA.hex()).wait() == 0
         until(lambda: "eth1" in heard(), "hearing the second frame")
-        assert heard() == {"eth0": ["leaf-3.rack", "Gi1/0/7"], "eth1": ["44:4c:a8:00:00:01", "Ethernet17"]}
+        assert heard() == {
+            "eth0": ["leaf-3.rack", "Gi1/0/7"],
+            "eth1": ["44:4c:a8:00:00:01", "Ethernet17"],
+        }
         listener.stdin.close()

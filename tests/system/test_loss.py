@@ -1,4 +1,5 @@
-"""Packets are lost, doubled and overtaken on the wire of a stand: machines arrive all the same, no address twice."""
+"""Packets are lost, doubled and overtaken on the wire of a stand: machines arrive all the same, no
+address twice."""
 
 from __future__ import annotations
 
@@ -31,16 +32,25 @@ SIZE = 64 << 10
 
 @contextmanager
 def losing(stand: Stand, percent: int) -> Iterator[None]:
-    """Every frame to and from the server is lost with that probability; the bridge sees what raw sockets send too."""
+    """Every frame to and from the server is lost with that probability; the bridge sees what raw
+    sockets send too."""
     rule = f"numgen random mod 100 < {percent} counter drop"
-    rules = "table bridge loss {" + "".join(
-        f"chain {hook} {{ type filter hook {hook} priority 0; {rule}; }}\n" for hook in ("input", "output")) + "}"
+    rules = (
+        "table bridge loss {"
+        + "".join(
+            f"chain {hook} {{ type filter hook {hook} priority 0; {rule}; }}\n"
+            for hook in ("input", "output")
+        )
+        + "}"
+    )
     nft = ["ip", "netns", "exec", stand.namespace, "nft"]
     subprocess.run([*nft, "-f", "-"], input=rules, text=True, check=True)
     try:
         yield
     finally:
-        shown = subprocess.run([*nft, "list", "table", "bridge", "loss"], check=True, capture_output=True, text=True)
+        shown = subprocess.run(
+            [*nft, "list", "table", "bridge", "loss"], check=True, capture_output=True, text=True
+        )
         subprocess.run([*nft, "delete", "table", "bridge", "loss"], check=True)
     lost = [int(number) for number in re.findall(r"packets (\d+)", shown.stdout)]
     print("frames lost:", lost)
@@ -48,12 +58,15 @@ def losing(stand: Stand, percent: int) -> Iterator[None]:
 
 
 class Echo:
-    """Says every DHCP message of a machine three times: at once, once more, and again when others have followed."""
+    """Says every DHCP message of a machine three times: at once, once more, and again when others
+    have followed."""
 
     def __init__(self, host: Host) -> None:
         self.copies, self._own = 0, Counter[bytes]()
-        self._wire = inside(host.namespace, lambda: socket.socket(
-            socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
+        self._wire = inside(
+            host.namespace,
+            lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)),
+        )
         self._wire.bind(("eth0", ETH_P_ALL))
         self._wire.settimeout(0.1)
         self._rng, self._done = random.Random(host.mac), threading.Event()
@@ -98,15 +111,22 @@ class Echo:
 def bound(tx: Tx) -> list[tuple[str, str, str, str]]:
     """(address, MAC, kind, subnet) of every binding."""
     b = t.bindings.c
-    return [(row[0], row[1], row[2], row[3]) for row in tx.execute(select(b.address, b.mac, b.kind, b.subnet))]
+    return [
+        (row[0], row[1], row[2], row[3])
+        for row in tx.execute(select(b.address, b.mac, b.kind, b.subnet))
+    ]
 
 
 def addresses(stand: Stand) -> dict[str, str]:
     """MAC -> the address that the machine's own interface has."""
     found = {}
     for host in stand.hosts.values():
-        shown = subprocess.run(["ip", "-n", host.namespace, "-4", "-o", "addr", "show", "eth0"], check=True,
-                               capture_output=True, text=True).stdout
+        shown = subprocess.run(
+            ["ip", "-n", host.namespace, "-4", "-o", "addr", "show", "eth0"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         found[host.mac] = re.findall(r"inet ([\d.]+)/", shown)
     assert all(len(each) == 1 for each in found.values()), found
     return {mac: each[0] for mac, each in found.items()}
@@ -157,7 +177,8 @@ def test_dhcp_messages_come_twice_and_late(tmp_path: Path) -> None:
             gather(stand)
             while stand.state("m1") != "active" and stand.node("m1").boot_served_at is None:
                 pass
-            stand["m1"].signal(signal.SIGSTOP)  # the copies of its way through the loaders come while its system starts
+            # the copies of its way through the loaders come while its system starts
+            stand["m1"].signal(signal.SIGSTOP)
             print(f"stopped in state {stand.state('m1')}")
             echoes[0].finish()
             stand["m1"].signal(signal.SIGCONT)
@@ -180,6 +201,24 @@ def test_tftp_copes_with_loss(tmp_path: Path) -> None:
         ip = ["ip", "-n", stand["m1"].namespace, "addr", "add", "10.77.9.9/16", "dev", "eth0"]
         subprocess.run(ip, check=True)
         with losing(stand, 10):
-            subprocess.run(["ip", "netns", "exec", stand["m1"].namespace, "busybox", "tftp", "-g", "-b", "1428", "-r",
-                            "small", "-l", str(tmp_path / "got"), SERVER], check=True, timeout=300)
+            subprocess.run(
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    stand["m1"].namespace,
+                    "busybox",
+                    "tftp",
+                    "-g",
+                    "-b",
+                    "1428",
+                    "-r",
+                    "small",
+                    "-l",
+                    str(tmp_path / "got"),
+                    SERVER,
+                ],
+                check=True,
+                timeout=300,
+            )
     assert (tmp_path / "got").read_bytes() == content

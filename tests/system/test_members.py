@@ -1,7 +1,9 @@
-"""A cluster of one's own, on whole machines: two nodes of a stock Debian with SSSD, and a file server beside them.
+"""A cluster of one's own, on whole machines: two nodes of a stock Debian with SSSD, and a file
+server beside them.
 
-All tests share one stand, because machines boot slowly. Its people: ann and bob, owners of physics, whose vcluster has
-the nodes; eve of chemistry, whose vcluster waits for a node, with a volume; carla, who joins physics later.
+All tests share one stand, because machines boot slowly. Its people: ann and bob, owners of physics,
+whose vcluster has the nodes; eve of chemistry, whose vcluster waits for a node, with a volume;
+carla, who joins physics later.
 """
 
 from __future__ import annotations
@@ -28,9 +30,16 @@ from tests.system.nfs_stand import ADDRESS, ROOT, NfsStand, ran
 from tests.system.owner import API, Owner
 from tests.system.qemu import Rack, build_all, offer, rack
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.xdist_group("members")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.timeout(2400),
+    pytest.mark.xdist_group("members"),
+]
 
-MACHINES = tuple(LabNode(name, "bios", memory=640, disks=(LabDisk(3 << 30, "virtio"),)) for name in ("m1", "m2"))
+MACHINES = tuple(
+    LabNode(name, "bios", memory=640, disks=(LabDisk(3 << 30, "virtio"),)) for name in ("m1", "m2")
+)
 SERVER, LAPTOP = "10.77.0.1", "10.77.0.9"
 TABLES = """
 [boot]
@@ -60,10 +69,21 @@ import json, subprocess, urllib.request
 url = subprocess.check_output(["cloud-init", "query", "ds.meta_data.cod_metadata"], text=True).strip()
 print(urllib.request.urlopen(url + "cod.json").read().decode())
 """
-# An image that knows EC2 alone; what COD writes for seedfrom="metadata"; cloud-init's stages up to the keys, once more.
-BY_EC2 = "printf 'datasource_list: [Ec2]\ndatasource: {Ec2: {strict_id: false}}\n' >/etc/cloud/cloud.cfg.d/99_ec2.cfg"
-BY_SEED = "mount LABEL=CIDATA /mnt; echo '{}' >/mnt/meta-data; umount /mnt".format(json.dumps(
-    {"instance-id": "new", "local-hostname": "n9.farm.cod.demo", "seedfrom": "http://10.77.0.1:8069/nocloud/"}))
+# An image that knows EC2 alone; what COD writes for seedfrom="metadata"; cloud-init's stages up to
+# the keys, once more.
+BY_EC2 = (
+    "printf 'datasource_list: [Ec2]\ndatasource: {Ec2: {strict_id: false}}\n'"
+    " >/etc/cloud/cloud.cfg.d/99_ec2.cfg"
+)
+BY_SEED = "mount LABEL=CIDATA /mnt; echo '{}' >/mnt/meta-data; umount /mnt".format(
+    json.dumps(
+        {
+            "instance-id": "new",
+            "local-hostname": "n9.farm.cod.demo",
+            "seedfrom": "http://10.77.0.1:8069/nocloud/",
+        }
+    )
+)
 AGAIN = """
 cloud-init clean --logs
 /usr/lib/cloud-init/ds-identify --force
@@ -87,7 +107,21 @@ class FileServer(NfsStand):
             ran("ip", "netns", "add", f"{self.name}{end}")
             ran("ip", "-n", f"{self.name}{end}", "link", "set", "lo", "up")
         server, lab = f"{self.name}s", record.namespace(self.lab)
-        ran("ip", "-n", lab, "link", "add", "nas0", "type", "veth", "peer", "name", "e0", "netns", server)
+        ran(
+            "ip",
+            "-n",
+            lab,
+            "link",
+            "add",
+            "nas0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "e0",
+            "netns",
+            server,
+        )
         ran("ip", "-n", lab, "link", "set", "nas0", "master", network.BRIDGE, "up")
         ran("ip", "-n", server, "addr", "add", f"{ADDRESS}/16", "dev", "e0")
         ran("ip", "-n", server, "link", "set", "e0", "up")
@@ -109,8 +143,15 @@ class Farm:
 
     def tries(self, name: str, command: str, node: int = 0, key: str = "", *options: str) -> Any:
         """Return what comes of a login of `name`, with `key`'s key."""
-        return ssh(self.keys[key or name], FROM, *options, f"{name}@{self.addresses[node]}", command,
-                   known=self.folder / "known", before=network.inside(record.namespace(self.stand.lab), []))
+        return ssh(
+            self.keys[key or name],
+            FROM,
+            *options,
+            f"{name}@{self.addresses[node]}",
+            command,
+            known=self.folder / "known",
+            before=network.inside(record.namespace(self.stand.lab), []),
+        )
 
     def logs_in(self, name: str, command: str = "true", node: int = 0) -> str:
         """Return what the command prints, in a new session."""
@@ -130,15 +171,35 @@ class Farm:
     def connect(self, node: int) -> None:
         """Open the connection of `root`."""
         before = network.inside(record.namespace(self.stand.lab), [])
-        self.lines.append(subprocess.Popen(
-            [*before, "ssh", "-F", "none", "-MN", FROM, f"-oControlPath={self.folder}/line{node}", "-oBatchMode=yes",
-             "-i", str(self.keys["ann"].path), f"-oUserKnownHostsFile={self.folder / 'known'}", "-oIdentitiesOnly=yes",
-             f"ann@{self.addresses[node]}"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        self.stand.wait(lambda: (self.folder / f"line{node}").exists(), "a connection that stays", 60.0)
+        self.lines.append(
+            subprocess.Popen(
+                [
+                    *before,
+                    "ssh",
+                    "-F",
+                    "none",
+                    "-MN",
+                    FROM,
+                    f"-oControlPath={self.folder}/line{node}",
+                    "-oBatchMode=yes",
+                    "-i",
+                    str(self.keys["ann"].path),
+                    f"-oUserKnownHostsFile={self.folder / 'known'}",
+                    "-oIdentitiesOnly=yes",
+                    f"ann@{self.addresses[node]}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        self.stand.wait(
+            lambda: (self.folder / f"line{node}").exists(), "a connection that stays", 60.0
+        )
 
     @contextmanager
     def server_off(self) -> Iterator[None]:
-        """Cut the power of COD's server: no process and no address. People's computers keep theirs."""
+        """Cut the power of COD's server: no process and no address. People's computers keep
+        theirs."""
         address = (f"{SERVER}/16", "dev", network.BRIDGE)
         route = ("10.77.0.0/16", "dev", network.BRIDGE, "src", LAPTOP)
         self.stand.kill()
@@ -154,7 +215,8 @@ class Farm:
 
 @contextmanager
 def standing(folder: Path) -> Iterator[Farm]:
-    """Yield the stand, with both nodes of farm set up and ann's connections to them open. `folder` is a short one."""
+    """Yield the stand, with both nodes of farm set up and ann's connections to them open. `folder`
+    is a short one."""
     (folder / "nas").mkdir(parents=True)
     tables = TABLES.format(api=API, address=ADDRESS, root=ROOT, folder=folder / "nas")
     with rack(MACHINES, patience=4.0, policy=tables) as stand:
@@ -186,17 +248,40 @@ def _set_up(farm: Farm) -> None:
     offer(stand, "debian-members")
     for machine in MACHINES:
         stand.reaches(machine.name, "inactive")
-    ann.cod("vcluster", "create", "farm", "--group", "physics", "--size", "2", "--template", "debian-members",
-            "--spread")
-    eve.cod("vcluster", "create", "web", "--group", "chemistry", "--size", "1", "--template", "debian-members")
+    ann.cod(
+        "vcluster",
+        "create",
+        "farm",
+        "--group",
+        "physics",
+        "--size",
+        "2",
+        "--template",
+        "debian-members",
+        "--spread",
+    )
+    eve.cod(
+        "vcluster",
+        "create",
+        "web",
+        "--group",
+        "chemistry",
+        "--size",
+        "1",
+        "--template",
+        "debian-members",
+    )
     eve.cod("volume", "create", "secret", "--group", "chemistry", "--size", "20M")
     eve.cod("volume", "attach", "chemistry/secret", "web")
     for machine in MACHINES:
         stand.reaches(machine.name, "active", seconds=1200)
     farm.addresses = [str(stand.node(machine.name)["address"]) for machine in MACHINES]
     for node, _ in enumerate(MACHINES):
-        stand.wait(lambda node=node: farm.tries("ann", "true", node).returncode == 0,  # type: ignore[misc]
-                   f"ann logs in to node {node}", 900)
+        stand.wait(
+            lambda node=node: farm.tries("ann", "true", node).returncode == 0,  # type: ignore[misc]
+            f"ann logs in to node {node}",
+            900,
+        )
         farm.connect(node)
         farm.root("cloud-init status --wait", node)
 
@@ -225,9 +310,11 @@ def test_both_nodes_know_the_same_people_and_mount_their_homes(farm: Farm) -> No
 
 
 def test_a_new_member_logs_in_within_ten_seconds(farm: Farm) -> None:
-    """Begin a login within the time, which succeeds at its first try: how long it takes is up to an emulated
-    processor."""
-    assert farm.tries("carla", "true").returncode == 255, "that nobody is called so is remembered for a while"
+    """Begin a login within the time, which succeeds at its first try: how long it takes is up to an
+    emulated processor."""
+    assert farm.tries("carla", "true").returncode == 255, (
+        "that nobody is called so is remembered for a while"
+    )
     began = time.monotonic()
     farm.stand.cod("member", "set", "physics", "carla", "member")
     farm.root(KNOWN.format("carla"))
@@ -236,10 +323,14 @@ def test_a_new_member_logs_in_within_ten_seconds(farm: Farm) -> None:
     first = time.monotonic() - began
     farm.logs_in("carla")
     login = time.monotonic() - began - first
-    print(f"a new member's login could begin after {known:.1f} s and had ended after {first:.1f} s; it takes "
-          f"{login:.1f} s later on")
+    print(
+        f"a new member's login could begin after {known:.1f} s and had ended after {first:.1f} s;"
+        f" it takes {login:.1f} s later on"
+    )
     assert known < JOINED
-    uid, root, mounted, _ = farm.logs_in("carla", "id -u; sudo -n id -u; findmnt -nro FSTYPE -T ~; pwd").split()
+    uid, root, mounted, _ = farm.logs_in(
+        "carla", "id -u; sudo -n id -u; findmnt -nro FSTYPE -T ~; pwd"
+    ).split()
     assert (root, mounted) == ("0", "nfs4")
     assert farm.logs_in("carla", "id -u", 1) == uid
 
@@ -249,7 +340,10 @@ def test_a_removed_member_is_out_within_a_minute_also_as_root(farm: Farm) -> Non
     farm.logs_in("bob", "sudo -n true")
     assert bob_in_seeds(farm), "bob held a key of the nodes"
     refused = farm.tries("root", "id -u", key="bob")
-    assert (refused.returncode, "Please login as the user" in refused.stdout) == (142, True), "not even as a member"
+    assert (refused.returncode, "Please login as the user" in refused.stdout) == (
+        142,
+        True,
+    ), "not even as a member"
     began = time.monotonic()
     reply = farm.stand.cod("member", "remove", "physics", "bob")
     assert len(reply["nodes"]) == len(MACHINES)
@@ -262,32 +356,51 @@ def test_a_removed_member_is_out_within_a_minute_also_as_root(farm: Farm) -> Non
     for node, _ in enumerate(MACHINES):
         for user, status in (("root", 142), ("debian", 255)):
             tried = farm.tries(user, "id -u", node, key="bob")
-            assert (tried.returncode, "0" in tried.stdout.split()) == (status, False), (user, node, tried)
+            assert (tried.returncode, "0" in tried.stdout.split()) == (status, False), (
+                user,
+                node,
+                tried,
+            )
 
 
 def bob_in_seeds(farm: Farm) -> bool:
     """Return whether bob's key is in both nodes' seeds, and only shut in root's authorized_keys."""
     key = farm.keys["bob"].line.split()[1]
     for node, _ in enumerate(MACHINES):
-        lines = [line for line in farm.root("cat /root/.ssh/authorized_keys", node).splitlines() if key in line]
-        assert all(line.startswith("no-port-forwarding,") and "exit 142" in line for line in lines), lines
+        lines = [
+            line
+            for line in farm.root("cat /root/.ssh/authorized_keys", node).splitlines()
+            if key in line
+        ]
+        assert all(
+            line.startswith("no-port-forwarding,") and "exit 142" in line for line in lines
+        ), lines
         if not lines:
             return False
     return True
 
 
 def test_others_are_not_found_and_their_exports_are_refused_to_root(farm: Farm) -> None:
-    paths = {name: farm.stand.cod("volume", "show", name)["path"]
-             for name in ("chemistry/secret", "chemistry/home", "physics/home")}
+    paths = {
+        name: farm.stand.cod("volume", "show", name)["path"]
+        for name in ("chemistry/secret", "chemistry/home", "physics/home")
+    }
     farm.files.runs("touch", f"{paths['chemistry/secret']}/treasure", check=True)
     exports = farm.files.runs("sh", "-c", "cat /etc/ganesha/cod.d/*.conf", check=True).stdout
-    assert all(f'Path = "{path}"' in exports for path in paths.values()), "there is something to be refused"
-    unknown = "for what in passwd:eve group:chemistry; do getent ${what%:*} ${what#*:} && echo found; done; true"
+    assert all(f'Path = "{path}"' in exports for path in paths.values()), (
+        "there is something to be refused"
+    )
+    unknown = (
+        "for what in passwd:eve group:chemistry; do getent ${what%:*} ${what#*:} && echo found;"
+        " done; true"
+    )
     assert farm.root(unknown) == ""
     assert farm.tries("eve", "true").returncode == 255
 
     mounts = [*paths.values(), ROOT, "/"]
-    said = farm.root("; echo ---; ".join(MOUNT.format(address=ADDRESS, path=path).strip() for path in mounts))
+    said = farm.root(
+        "; echo ---; ".join(MOUNT.format(address=ADDRESS, path=path).strip() for path in mounts)
+    )
     secret, homes, own, root, top = (each.split() for each in said.split("---"))
     assert (secret, homes) == (["refused"], ["refused"])
     assert "/mnt/ann" in own, "the same command reaches the group's own"
@@ -314,11 +427,14 @@ def test_logins_go_on_while_the_server_has_no_power(farm: Farm) -> None:
 
 
 def test_stock_cloud_init_asks_the_metadata_service(farm: Farm) -> None:
-    """Ask by EC2's tree at its usual address, and by `seedfrom`: both know the key of somebody who came after priming.
-    Host keys are made anew, which the connections that stay do not ask for."""
+    """Ask by EC2's tree at its usual address, and by `seedfrom`: both know the key of somebody who
+    came after priming. Host keys are made anew, which the connections that stay do not ask for."""
     farm.stand.cod("member", "set", "physics", "carla", "member")
     with ThreadPoolExecutor(2) as both:
-        said = both.map(lambda way: farm.root(f"set -e\n{way[1]}\n{AGAIN}", way[0]), enumerate((BY_EC2, BY_SEED)))
+        said = both.map(
+            lambda way: farm.root(f"set -e\n{way[1]}\n{AGAIN}", way[0]),
+            enumerate((BY_EC2, BY_SEED)),
+        )
     for text, source in zip(said, ("DataSourceEc2", "DataSourceNoCloudNet"), strict=True):
         found, name, key = text.splitlines()[-3:]
         assert source in found

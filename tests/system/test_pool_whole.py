@@ -1,5 +1,5 @@
-"""Two machines that are switched off, a batch system, and a user: `qsub` wakes them, and they sleep again when it is
-done. Everything on the way is real but the master's own hardware."""
+"""Two machines that are switched off, a batch system, and a user: `qsub` wakes them, and they sleep
+again when it is done. Everything on the way is real but the master's own hardware."""
 
 from __future__ import annotations
 
@@ -12,32 +12,68 @@ from cod.lab import control
 from tests.system.pool_story import IN_QUEUE, MACHINES, story
 from tests.system.qemu import CHECKOUT, build_all
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("pool"), pytest.mark.timeout(2400)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("pool"),
+    pytest.mark.timeout(2400),
+]
 
-STATES = ["trampoline", "prime", "boot", "active", "trampoline", "wipe", "trampoline", "inactive", "off"]
+STATES = [
+    "trampoline",
+    "prime",
+    "boot",
+    "active",
+    "trampoline",
+    "wipe",
+    "trampoline",
+    "inactive",
+    "off",
+]
 # What the queue sees of a machine, and the console words of its three boots.
-SEEN = ["loader runs", "trampoline runs", "loader runs", "disk boots", "system has its address", "has reported",
-        "takes jobs", "runs a job", "no longer runs a job", "no longer takes jobs", "no longer is in the queue",
-        "loader runs", "trampoline runs"]
+SEEN = [
+    "loader runs",
+    "trampoline runs",
+    "loader runs",
+    "disk boots",
+    "system has its address",
+    "has reported",
+    "takes jobs",
+    "runs a job",
+    "no longer runs a job",
+    "no longer takes jobs",
+    "no longer is in the queue",
+    "loader runs",
+    "trampoline runs",
+]
 
 
 def settled(what: list[str]) -> list[str]:
-    """The queue's facts when they were first seen, and their ends when they were last: a daemon on a starved processor
-    is silent for some seconds now and then, and its master takes the host for lost until it speaks again."""
-    return [each for at, each in enumerate(what) if not (
-        (each in IN_QUEUE and each in what[:at]) or (each.startswith("no longer") and each in what[at + 1:]))]
+    """The queue's facts when they were first seen, and their ends when they were last: a daemon on
+    a starved processor is silent for some seconds now and then, and its master takes the host for
+    lost until it speaks again."""
+    return [
+        each
+        for at, each in enumerate(what)
+        if not (
+            (each in IN_QUEUE and each in what[:at])
+            or (each.startswith("no longer") and each in what[at + 1 :])
+        )
+    ]
 
 
 def test_what_flickers_is_seen_once() -> None:
-    assert settled(["x", "takes jobs", "no longer takes jobs", "takes jobs", "x", "no longer takes jobs"]) == [
-        "x", "takes jobs", "x", "no longer takes jobs"]
+    assert settled(
+        ["x", "takes jobs", "no longer takes jobs", "takes jobs", "x", "no longer takes jobs"]
+    ) == ["x", "takes jobs", "x", "no longer takes jobs"]
 
 
 def test_qsub_wakes_machines_and_they_sleep_again() -> None:
     build_all("execd")
     with story() as pool:
         since = time.time()
-        jobs = [pool.submit(30.0) for _ in MACHINES]  # long enough that the first host is not free for both
+        # long enough that the first host is not free for both
+        jobs = [pool.submit(30.0) for _ in MACHINES]
         pool.ended(*jobs)
         pool.reaches("off")
         lines = {name: pool.timeline(name, since) for name in MACHINES}
@@ -47,14 +83,20 @@ def test_qsub_wakes_machines_and_they_sleep_again() -> None:
 
         accounts = sorted(pool.accounts(), key=lambda row: int(row["job"]))
         assert [row.pop("host") for row in accounts] in (["n2", "n3"], ["n3", "n2"])
-        assert accounts == [{"job": str(job), "owner": "alice", "failed": "0", "status": "0"} for job in jobs]
+        assert accounts == [
+            {"job": str(job), "owner": "alice", "failed": "0", "status": "0"} for job in jobs
+        ]
         for name, line in lines.items():
             what = [each for each, _ in line]
             assert [each for each in what if each in STATES] == STATES, name
             assert [each for each in settled(what) if each in SEEN] == SEEN, name
-            assert not any(pool.rack.disk(name).read_bytes()), "nothing is left of the group's on the disk"
+            assert not any(pool.rack.disk(name).read_bytes()), (
+                "nothing is left of the group's on the disk"
+            )
         listed = control.status(pool.rack.lab)["nodes"]
         assert {node["name"]: node["power"] for node in listed} == dict.fromkeys(MACHINES, "off")
         for option in ("-sel", "-sh"):
             listed_hosts = pool.cell.run("qconf", option).stdout.split()
-            assert [host.split(".")[0] for host in listed_hosts] == ["n1"], "no trace in the cell but the head's own"
+            assert [host.split(".")[0] for host in listed_hosts] == ["n1"], (
+                "no trace in the cell but the head's own"
+            )

@@ -1,8 +1,10 @@
-"""A new owner's first hour, in a real browser, on real machines: from an invitation to nodes that run, and back.
+"""A new owner's first hour, in a real browser, on real machines: from an invitation to nodes that
+run, and back.
 
-The administrator says two words: a group, and an invitation. Everything after that is the owner's, in the browser: an
-account, a key, a member, an image, a template, a virtual cluster whose nodes are watched while they are written,
-and logged in to, extended, made smaller, ended. The lab's machines boot unmodified firmware under QEMU.
+The administrator says two words: a group, and an invitation. Everything after that is the owner's,
+in the browser: an account, a key, a member, an image, a template, a virtual cluster whose nodes are
+watched while they are written, and logged in to, extended, made smaller, ended. The lab's machines
+boot unmodified firmware under QEMU.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from tests.system.qemu import CHECKOUT, Rack, build_all, rack
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-MACHINES = tuple(LabNode(name, "bios", disks=(LabDisk(1 << 30, "virtio"),)) for name in ("one", "two"))
+MACHINES = tuple(
+    LabNode(name, "bios", disks=(LabDisk(1 << 30, "virtio"),)) for name in ("one", "two")
+)
 ADDRESS = "10.77.0.1:8443"
 TABLES = f"""
 [api]
@@ -36,7 +40,8 @@ listen = ["{ADDRESS}"]
 url = "https://{ADDRESS}"
 """
 URL = f"https://{ADDRESS}"
-# A small image is written before a bar would show: while it is looked for, the images come over a wire of 16 Mb/s.
+# A small image is written before a bar would show: while it is looked for, the images come over a
+# wire of 16 Mb/s.
 SLOW = """table bridge slow {
     chain out {
         type filter hook output priority 0
@@ -188,23 +193,39 @@ def watches_it_grow(page: Page) -> None:
 
 
 def logs_in(page: Page, stand: Rack, key: Key) -> None:
-    """By the words on the page, with the names that COD's name server knows; and nobody else does."""
+    """By the words on the page, with the names that COD's name server knows; and nobody else
+    does."""
     folder = key.path.parent
     (folder / "resolv.conf").write_text("nameserver 10.77.0.1\n")
-    before = [*inside(stand), "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"',
-              str(folder / "resolv.conf")]
+    before = [
+        *inside(stand),
+        "sh",
+        "-c",
+        'mount --bind "$0" /etc/resolv.conf && exec "$@"',
+        str(folder / "resolv.conf"),
+    ]
     stranger, told = Key(folder, "stranger"), set[str]()
     shown = page.locator("tbody [data-copy]").all_inner_texts()
     assert sorted(shown) == [f"ssh root@n{number}.farm.cod.demo" for number in (1, 2)]
     for words in shown:
-        def tried(who: Key, to: str = words.removeprefix("ssh ")) -> subprocess.CompletedProcess[str]:
-            return ssh(who, to, "hostname; cat /run/address; id -u", known=folder / "known", before=before)
 
-        done = stand.wait(lambda: (said := tried(key)) and "refused" not in said.stderr and said, "its SSH server runs")
+        def tried(
+            who: Key, to: str = words.removeprefix("ssh ")
+        ) -> subprocess.CompletedProcess[str]:
+            return ssh(
+                who, to, "hostname; cat /run/address; id -u", known=folder / "known", before=before
+            )
+
+        done = stand.wait(
+            lambda: (said := tried(key)) and "refused" not in said.stderr and said,
+            "its SSH server runs",
+        )
         assert done.returncode == 0, done.stderr
         name, address, user = done.stdout.split()
         assert (words, user) == (f"ssh root@{name}.farm.cod.demo", "0")
-        assert [node["hostname"] for node in stand.nodes().values() if node["address"] == address] == [name]
+        assert [
+            node["hostname"] for node in stand.nodes().values() if node["address"] == address
+        ] == [name]
         assert "Permission denied (publickey)" in tried(stranger).stderr
         told |= set(re.findall(r"SHA256:[\w+/]+", stand.page(address)))
     assert len(told) == 2, "each node made itself a host key"
@@ -228,7 +249,9 @@ def ends_it(page: Page) -> None:
     expect(page.get_by_text("farm ends; its nodes go back")).to_be_visible()
 
 
-def test_from_an_invitation_to_a_running_cluster_and_back(stand: Rack, owner: Page, tmp_path: Path) -> None:
+def test_from_an_invitation_to_a_running_cluster_and_back(
+    stand: Rack, owner: Page, tmp_path: Path
+) -> None:
     complaints = Complaints(owner)
     stand.cod("group", "create", "physics", "--priority", "10")
     key = Key(tmp_path, "laptop")
@@ -243,10 +266,14 @@ def test_from_an_invitation_to_a_running_cluster_and_back(stand: Rack, owner: Pa
     watches_it_grow(owner)
 
     addresses = set(re.findall(r"10\.77\.\d+\.\d+", owner.locator("tbody").first.inner_text()))
-    assert addresses == {node["address"] for node in stand.nodes().values() if node["vcluster"] == "farm"}
+    assert addresses == {
+        node["address"] for node in stand.nodes().values() if node["vcluster"] == "farm"
+    }
     served = [re.search("<title>(.*?)</title>", stand.page(address)) for address in addresses]
     assert sorted(found[1] for found in served if found) == ["n1", "n2"]
-    assert all(on_disk(stand.disk(machine.name), key.line.split()[1]) for machine in MACHINES), "the seed has the key"
+    assert all(on_disk(stand.disk(machine.name), key.line.split()[1]) for machine in MACHINES), (
+        "the seed has the key"
+    )
     logs_in(owner, stand, key)
 
     extends_and_shrinks(owner)

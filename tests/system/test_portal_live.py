@@ -1,4 +1,5 @@
-"""The portal's live parts in a real browser: states, progress, parts that are fetched again, links' codes."""
+"""The portal's live parts in a real browser: states, progress, parts that are fetched again, links'
+codes."""
 
 from __future__ import annotations
 
@@ -47,9 +48,12 @@ def page(portal: Portal, engine: Engine) -> Iterator[Any]:
     in_transaction(engine, _signed_in)
     with chromium() as browser:
         opened = context(browser)
-        opened.add_cookies([{"name": "__Host-cod", "value": "the-cookie", "url": portal.url, "secure": True}])
+        opened.add_cookies(
+            [{"name": "__Host-cod", "value": "the-cookie", "url": portal.url, "secure": True}]
+        )
         page = opened.new_page()
-        complaints = Complaints(page, ("404 (Not Found)", "429 (Too Many Requests)"))  # a wrong code; a check refused
+        # a wrong code; a check refused
+        complaints = Complaints(page, ("404 (Not Found)", "429 (Too Many Requests)"))
         yield page
         assert complaints.found == []
 
@@ -57,8 +61,15 @@ def page(portal: Portal, engine: Engine) -> Iterator[Any]:
 def _signed_in(tx: Tx) -> None:
     user = people.by_name(tx, "ann") or people.add(tx, "ann", time.time(), admin=True)
     signins.end(tx, user.id)
-    signins.add(tx, digest("the-cookie"), user.id, time.time(), expires_at=time.time() + 1e5, address="127.0.0.1",
-                browser="")
+    signins.add(
+        tx,
+        digest("the-cookie"),
+        user.id,
+        time.time(),
+        expires_at=time.time() + 1e5,
+        address="127.0.0.1",
+        browser="",
+    )
 
 
 def follows(page: Any, url: str) -> None:
@@ -83,36 +94,62 @@ def test_states_and_progress_follow_what_happens(portal: Portal, engine: Engine,
     page.locator(f"[data-progress='{name}'] .percent", has_text="77 %").wait_for()
     in_transaction(engine, _boots, name)
     page.locator(f"[data-node='{name}']", has_text="starting").first.wait_for()
-    page.locator(f"[data-progress='{name}']").first.wait_for(state="detached")  # its part was fetched again
+    # its part was fetched again
+    page.locator(f"[data-progress='{name}']").first.wait_for(state="detached")
 
 
 def _granted(tx: Tx) -> None:
-    tx.execute(update(tables.vclusters).where(tables.vclusters.c.name == "staging").values(
-        state="active", expires_at=time.time() + 3600))
+    tx.execute(
+        update(tables.vclusters)
+        .where(tables.vclusters.c.name == "staging")
+        .values(state="active", expires_at=time.time() + 3600)
+    )
     _told(tx, "granted")
 
 
 def _told(tx: Tx, subject: str) -> None:
-    tx.execute(tables.notices.insert().values(at=time.time(), kind="test", group_id=1, subject=subject, about=""))
+    tx.execute(
+        tables.notices.insert().values(
+            at=time.time(), kind="test", group_id=1, subject=subject, about=""
+        )
+    )
 
 
-def test_forms_and_the_alarm_of_a_reclaim_come_without_a_reload(portal: Portal, engine: Engine, page: Any) -> None:
+def test_forms_and_the_alarm_of_a_reclaim_come_without_a_reload(
+    portal: Portal, engine: Engine, page: Any
+) -> None:
     follows(page, f"{portal.url}/vclusters/staging")
     expect(page.get_by_text("Extend the lease")).to_have_count(0)
     in_transaction(engine, _granted)
     page.get_by_text("Extend the lease").click()
     page.get_by_label("Length from now").fill("5 days")
     page.locator("h1").click()
-    columns = {"type_id": 1, "subnet": "", "attributes": "", "given": 0, "state": "open", "created_at": time.time()}
-    in_transaction(engine, lambda tx: tx.execute(tables.reclaims.insert().values(
-        vcluster_id=4, request_id=4, count=2, deadline=time.time() + 600, **columns)))
+    columns = {
+        "type_id": 1,
+        "subnet": "",
+        "attributes": "",
+        "given": 0,
+        "state": "open",
+        "created_at": time.time(),
+    }
+    in_transaction(
+        engine,
+        lambda tx: tx.execute(
+            tables.reclaims.insert().values(
+                vcluster_id=4, request_id=4, count=2, deadline=time.time() + 600, **columns
+            )
+        ),
+    )
     in_transaction(engine, _told, "reclaimed")
     page.get_by_text("2 nodes will be reclaimed").wait_for()
     assert page.get_by_label("Length from now").input_value() == "5 days", "what was typed stays"
 
 
-def test_seven_pages_of_one_browser_share_a_stream(portal: Portal, engine: Engine, page: Any) -> None:
-    """A browser has six connections to a site: one stream for each page would leave the seventh none."""
+def test_seven_pages_of_one_browser_share_a_stream(
+    portal: Portal, engine: Engine, page: Any
+) -> None:
+    """A browser has six connections to a site: one stream for each page would leave the seventh
+    none."""
     pages = [page, *(page.context.new_page() for _ in range(6))]
     for each in pages:
         follows(each, f"{portal.url}/")
@@ -126,12 +163,17 @@ def test_a_console_goes_on_by_itself(portal: Portal, engine: Engine, page: Any) 
     page.locator(".console", has_text="login:").wait_for()
     node = in_transaction(engine, nodes.named, "node13")
     own = tenure(node.vcluster_id, node.assigned_at)
-    consolefiles.append(portal.folder / "data/consoles", node.id, own, b"root\r\n# uname\r\nLinux\r\n", 2**20)
+    consolefiles.append(
+        portal.folder / "data/consoles", node.id, own, b"root\r\n# uname\r\nLinux\r\n", 2**20
+    )
     page.locator(".console", has_text="# uname").wait_for()
 
 
-def test_nothing_is_missed_between_a_page_and_its_stream(portal: Portal, engine: Engine, page: Any) -> None:
-    page.add_init_script("delete window.SharedWorker")  # what a worker asks for passes no route of the page's
+def test_nothing_is_missed_between_a_page_and_its_stream(
+    portal: Portal, engine: Engine, page: Any
+) -> None:
+    # what a worker asks for passes no route of the page's
+    page.add_init_script("delete window.SharedWorker")
     page.goto(f"{portal.url}/vclusters/farm")
     name = page.locator("[data-node]", has_text="installing").last.get_attribute("data-node")
     late = []
@@ -148,24 +190,42 @@ def test_nothing_is_missed_between_a_page_and_its_stream(portal: Portal, engine:
     assert "?after=" in late[0]
 
 
-def test_a_part_is_fetched_again_and_what_is_open_stays_open(portal: Portal, engine: Engine, page: Any) -> None:
+def test_a_part_is_fetched_again_and_what_is_open_stays_open(
+    portal: Portal, engine: Engine, page: Any
+) -> None:
     follows(page, f"{portal.url}/")
-    in_transaction(engine, lambda tx: tx.execute(tables.notices.insert().values(
-        at=time.time(), kind="test", group_id=1, subject="news <b>of today</b>", about="")))
+    in_transaction(
+        engine,
+        lambda tx: tx.execute(
+            tables.notices.insert().values(
+                at=time.time(), kind="test", group_id=1, subject="news <b>of today</b>", about=""
+            )
+        ),
+    )
     page.get_by_role("link", name="news <b>of today</b>").wait_for()
 
 
 def test_a_links_code_is_put_in_and_taken_out_of_the_address(portal: Portal, page: Any) -> None:
     page.goto(f"{portal.url}/invitation#no-such-code")
-    page.get_by_text("This link does not work", exact=False).or_(page.get_by_text("this link does not work")).wait_for()
+    page.get_by_text("This link does not work", exact=False).or_(
+        page.get_by_text("this link does not work")
+    ).wait_for()
     assert "no-such-code" not in page.url
 
 
-def test_when_the_session_is_over_the_page_asks_to_sign_in(portal: Portal, engine: Engine, page: Any) -> None:
+def test_when_the_session_is_over_the_page_asks_to_sign_in(
+    portal: Portal, engine: Engine, page: Any
+) -> None:
     follows(page, f"{portal.url}/")
     in_transaction(engine, lambda tx: signins.end(tx, people.by_name(tx, "ann").id))  # type: ignore[union-attr]
-    in_transaction(engine, lambda tx: tx.execute(tables.notices.insert().values(
-        at=time.time(), kind="test", group_id=1, subject="more", about="")))
+    in_transaction(
+        engine,
+        lambda tx: tx.execute(
+            tables.notices.insert().values(
+                at=time.time(), kind="test", group_id=1, subject="more", about=""
+            )
+        ),
+    )
     page.wait_for_url("**/sign-in**")
 
 
@@ -175,7 +235,9 @@ def test_a_check_that_was_refused_as_too_many_is_asked_again(portal: Portal, pag
     def answer(route: Any) -> None:
         asked.append(route.request.post_data or "")
         if len(asked) == 1:
-            route.fulfill(status=429, content_type="text/html", body="<html>at most 30 at once</html>")
+            route.fulfill(
+                status=429, content_type="text/html", body="<html>at most 30 at once</html>"
+            )
         else:
             route.continue_()
 

@@ -1,4 +1,5 @@
-"""Names as long as they may be: no page has to be scrolled sideways for them, on a desk or a phone."""
+"""Names as long as they may be: no page has to be scrolled sideways for them, on a desk or a
+phone."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ def lengthen(portal: Portal) -> None:
     """What can be called something is called so."""
     with portal.client() as client:
         client.post("/groups", {"name": LONG})
-        client.post("/users", {"name": USER, "full_name": "Maximiliane" * 18, "email": f"{'m' * 60}@{'e' * 60}.org"})
+        client.post(
+            "/users",
+            {"name": USER, "full_name": "Maximiliane" * 18, "email": f"{'m' * 60}@{'e' * 60}.org"},
+        )
         client.call("PUT", f"/groups/{LONG}/members/{USER}", {"role": "owner"})
         client.post("/blocks", {"name": LONG})
         client.patch("/types/small", {"name": LONG})
@@ -31,9 +35,24 @@ def lengthen(portal: Portal) -> None:
 def test_long_names_break(tmp_path: Path) -> None:
     portal = Portal(tmp_path)
     portal.found()
-    paths = ["/", "/groups", f"/groups/{LONG}", "/vclusters", f"/vclusters/{LONG}", "/requests", "/nodes",
-             f"/nodes/{LONG}", "/nodes/node20", "/people", f"/people/{USER}", f"/blocks/{LONG}", "/types",
-             f"/types/{LONG}", "/audit", "/calendar"]
+    paths = [
+        "/",
+        "/groups",
+        f"/groups/{LONG}",
+        "/vclusters",
+        f"/vclusters/{LONG}",
+        "/requests",
+        "/nodes",
+        f"/nodes/{LONG}",
+        "/nodes/node20",
+        "/people",
+        f"/people/{USER}",
+        f"/blocks/{LONG}",
+        "/types",
+        f"/types/{LONG}",
+        "/audit",
+        "/calendar",
+    ]
     wide = []
     with portal, chromium() as browser:
         lengthen(portal)

@@ -1,5 +1,5 @@
-"""Every page of the portal in a real browser, at desktop and phone size: accessible, no wider than the screen, nothing
-to complain of, and kept as a picture. A page without an example here fails.
+"""Every page of the portal in a real browser, at desktop and phone size: accessible, no wider than
+the screen, nothing to complain of, and kept as a picture. A page without an example here fails.
 """
 
 from __future__ import annotations
@@ -97,18 +97,28 @@ def signed_in(portal: Portal, profile: BrowserContext, name: str) -> Page:
 
 
 def walked(
-    portal: Portal, page: Page, paths: list[str], size: str, suffix: str = "", **other: dict[str, str]
+    portal: Portal,
+    page: Page,
+    paths: list[str],
+    size: str,
+    suffix: str = "",
+    **other: dict[str, str],
 ) -> list[str]:
-    """What is wrong with those pages, each with its path. `other`: examples for some of them, by their last word."""
+    """What is wrong with those pages, each with its path. `other`: examples for some of them, by
+    their last word."""
     complaints = Complaints(page)
     wrong = []
     for path in paths:
         names = other.get(name_of(path).rpartition("-")[2], EXAMPLES[path])
-        answer = page.goto(portal.url + fill(path, names) + (f"?{names['?']}" if "?" in names else ""))
+        answer = page.goto(
+            portal.url + fill(path, names) + (f"?{names['?']}" if "?" in names else "")
+        )
         assert answer is not None
         found = [] if answer.status == 200 else [f"status {answer.status}"]
         found += faults(page) + (["too wide"] if too_wide(page) else []) + complaints.found
-        for part in page.eval_on_selector_all("[data-part]", "all => all.map(each => each.dataset.part)"):
+        for part in page.eval_on_selector_all(
+            "[data-part]", "all => all.map(each => each.dataset.part)"
+        ):
             alone = page.request.get(page.url.partition("?")[0], params={"part": part})
             found += [] if alone.ok else [f"part {part}: status {alone.status}"]
         complaints.found.clear()
@@ -133,7 +143,15 @@ def test_all_pages(portal: Portal, browser: Browser, size: str) -> None:
     assert stranger + wrong == []
 
 
-OWNERS = ("/", "/vclusters", "/vclusters/new", "/images", "/templates", "/groups/{name}", "/requests/{id}")
+OWNERS = (
+    "/",
+    "/vclusters",
+    "/vclusters/new",
+    "/images",
+    "/templates",
+    "/groups/{name}",
+    "/requests/{id}",
+)
 
 
 def test_what_an_owner_sees_in_the_dark(portal: Portal, browser: Browser) -> None:
@@ -181,7 +199,8 @@ def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
     page.route("**/api/v1/uploads/*", lambda route: _broken(route, sent, still))
     page.get_by_role("button", name="Upload").click()
     status = page.locator("[data-sending] [role=status]")
-    expect(status).to_contain_text("it goes on in a moment")  # the second piece: the connection is gone
+    # the second piece: the connection is gone
+    expect(status).to_contain_text("it goes on in a moment")
     page.get_by_role("button", name="Pause").click()
     expect(status).to_contain_text("Paused")
     still.set()
@@ -203,8 +222,9 @@ def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
 
 
 def _broken(route: Any, sent: list[str], still: threading.Event) -> None:
-    """Lets the first piece through, breaks the second one, and leaves the next without an answer; so, until it is
-    `still`, also looks at how far it has come: the page goes on saying what has happened."""
+    """Lets the first piece through, breaks the second one, and leaves the next without an answer;
+    so, until it is `still`, also looks at how far it has come: the page goes on saying what has
+    happened."""
     request = route.request
     if request.method != "PATCH":
         return route.continue_() if still.is_set() else None
@@ -215,7 +235,8 @@ def _broken(route: Any, sent: list[str], still: threading.Event) -> None:
 
 
 def test_without_scripts(portal: Portal, browser: Browser, tmp_path: Path) -> None:
-    """An image by a form with a file, a template with it, and what would come of asking for nodes with that."""
+    """An image by a form with a file, a template with it, and what would come of asking for nodes
+    with that."""
     disk = tmp_path / "disk"
     disk.write_bytes(bytes(range(256)) * (3 * MIB // 256))
     profile = context(browser, java_script_enabled=False)

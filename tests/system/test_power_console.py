@@ -1,4 +1,5 @@
-"""Consoles through a foreign BMC (OpenIPMI's ipmi_sim) and ipmitool, from the machine's serial port to the API."""
+"""Consoles through a foreign BMC (OpenIPMI's ipmi_sim) and ipmitool, from the machine's serial port
+to the API."""
 
 from __future__ import annotations
 
@@ -84,7 +85,9 @@ class Ear:
 
     def _begin(self, consoles: SolConsoles, target: Target) -> None:
         self.line = consoles.follow(target, self._hear, self._open)
-        self.line.ended.addCallbacks(lambda _: self._end("closed"), lambda failure: self._end(failure.value))
+        self.line.ended.addCallbacks(
+            lambda _: self._end("closed"), lambda failure: self._end(failure.value)
+        )
 
     def _hear(self, data: bytes) -> None:
         self.heard += data
@@ -121,19 +124,34 @@ def test_the_serial_port_is_heard_as_it_is(
     assert not busy.lasting
     assert not second.opened
 
-    assert all(b"secret" not in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in [first.line.transport.pid])
+    assert all(
+        b"secret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        for pid in [first.line.transport.pid]
+    )
     first.close()
     third = Ear(reactor, in_reactor, Target(bmc.address, ADMIN))
-    until(lambda: third.opened, "the BMC was told that the first has gone, and lets the next one in", 60)
+    until(
+        lambda: third.opened,
+        "the BMC was told that the first has gone, and lets the next one in",
+        60,
+    )
     third.close()
 
 
-@pytest.mark.parametrize(("sign_in", "sentence"), [
-    (SignIn("admin", "wrong"), "the BMC refuses the password"),
-    (None, "needs an account"),
-])
+@pytest.mark.parametrize(
+    ("sign_in", "sentence"),
+    [
+        (SignIn("admin", "wrong"), "the BMC refuses the password"),
+        (None, "needs an account"),
+    ],
+)
 def test_what_no_second_try_can_mend(
-    bmc: IpmiSim, reactor: Any, in_reactor: Callable[..., Any], reaping: None, sign_in: SignIn | None, sentence: str
+    bmc: IpmiSim,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    reaping: None,
+    sign_in: SignIn | None,
+    sentence: str,
 ) -> None:
     refusal = Ear(reactor, in_reactor, Target(bmc.address, sign_in)).refused()
     assert sentence in str(refusal)
@@ -162,12 +180,31 @@ def recording(
     password = folder / "password"
     password.write_text("secret\n")
     password.chmod(0o600)
-    site = replace(site, consoles=ConsoleRules(record=True), accounts=(Account("rack", "admin", str(password)),))
+    site = replace(
+        site,
+        consoles=ConsoleRules(record=True),
+        accounts=(Account("rack", "admin", str(password)),),
+    )
     pool = Pool(engine, reactor)
     with serving(pool, reactor, in_reactor, site, consoles=folder / "consoles") as served:
-        service = Recorder(reactor, pool, consoles(reactor), "here", served.clock, SiteRef(site), folder / "consoles")
-        add_node(served, "n1", 1, state=NodeState.INACTIVE, power_driver="ipmi",
-                 power_address=(folder / "address").read_text(), power_account="rack")
+        service = Recorder(
+            reactor,
+            pool,
+            consoles(reactor),
+            "here",
+            served.clock,
+            SiteRef(site),
+            folder / "consoles",
+        )
+        add_node(
+            served,
+            "n1",
+            1,
+            state=NodeState.INACTIVE,
+            power_driver="ipmi",
+            power_address=(folder / "address").read_text(),
+            power_account="rack",
+        )
         in_reactor(service.startService)
         try:
             yield served.local
@@ -177,8 +214,15 @@ def recording(
 
 
 def test_what_a_machine_says_can_be_read(
-    bmc: IpmiSim, serial: Serial, reactor: Any, engine: Engine, in_reactor: Callable[..., Any], reaping: None,
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    bmc: IpmiSim,
+    serial: Serial,
+    reactor: Any,
+    engine: Engine,
+    in_reactor: Callable[..., Any],
+    reaping: None,
+    site: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recorder, "LOOK", 0.5)
     (tmp_path / "address").write_text(bmc.address)
@@ -193,7 +237,11 @@ def test_what_a_machine_says_can_be_read(
         assert console()["text"] == "\nGRUB\nLinux süß \nlogin: "
         at = console()["end"]
         serial.say(b"root\r\n")
-        until(lambda: api.get("/nodes/n1/console", since=at)["text"] == "root\n", lambda: console(), 60)
+        until(
+            lambda: api.get("/nodes/n1/console", since=at)["text"] == "root\n",
+            lambda: console(),
+            60,
+        )
     files = list((tmp_path / "consoles").rglob("*.log"))
     assert [each.stat().st_mode & 0o777 for each in files] == [0o600]
     assert b"\x1b[32m" in files[0].read_bytes(), "what is kept is what was said"

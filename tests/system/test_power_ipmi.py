@@ -1,4 +1,5 @@
-"""The driver `ipmi` against a foreign BMC (OpenIPMI's ipmi_sim): what it says, what it is told, what goes wrong."""
+"""The driver `ipmi` against a foreign BMC (OpenIPMI's ipmi_sim): what it says, what it is told,
+what goes wrong."""
 
 from __future__ import annotations
 
@@ -70,24 +71,35 @@ def test_a_machines_power_through_its_bmc(
     assert in_reactor(driver.watts, target) is None, "this BMC has no DCMI"
 
 
-@pytest.mark.parametrize(("sign_in", "suite", "sentence"), [
-    (SignIn("admin", "wrong"), "3", "the BMC refuses the password"),
-    (SignIn("nobody", "secret"), "3", "the BMC does not know the user"),
-    (SignIn("admin", "secret"), "17", "the BMC refuses the cipher suite"),
-    (SignIn("admin", "s" * 21), "3", "at most 20 bytes"),
-    (None, "3", "needs an account"),
-])
+@pytest.mark.parametrize(
+    ("sign_in", "suite", "sentence"),
+    [
+        (SignIn("admin", "wrong"), "3", "the BMC refuses the password"),
+        (SignIn("nobody", "secret"), "3", "the BMC does not know the user"),
+        (SignIn("admin", "secret"), "17", "the BMC refuses the cipher suite"),
+        (SignIn("admin", "s" * 21), "3", "at most 20 bytes"),
+        (None, "3", "needs an account"),
+    ],
+)
 def test_what_no_second_try_can_mend(
-    bmc: IpmiSim, driver: IpmiDriver, in_reactor: Callable[..., Any], sign_in: SignIn | None, suite: str, sentence: str
+    bmc: IpmiSim,
+    driver: IpmiDriver,
+    in_reactor: Callable[..., Any],
+    sign_in: SignIn | None,
+    suite: str,
+    sentence: str,
 ) -> None:
     with pytest.raises(PowerError, match=sentence) as raised:
         in_reactor(driver.on, Target(bmc.address.replace("=3", f"={suite}"), sign_in))
     assert raised.value.lasting
-    assert sign_in is None or sign_in.password not in str(raised.value) or sign_in.password == "secret"
+    assert (
+        sign_in is None or sign_in.password not in str(raised.value) or sign_in.password == "secret"
+    )
 
 
-def test_a_bmc_that_is_away_may_come_back(driver: IpmiDriver, in_reactor: Callable[..., Any], short_folder: Path,
-                                          switches: Switchboard) -> None:
+def test_a_bmc_that_is_away_may_come_back(
+    driver: IpmiDriver, in_reactor: Callable[..., Any], short_folder: Path, switches: Switchboard
+) -> None:
     bmc = IpmiSim(short_folder / "late", switches.path, "n1")
     with pytest.raises(PowerError, match="the BMC does not answer") as raised:
         in_reactor(driver.status, Target(bmc.address, ADMIN))
@@ -124,7 +136,10 @@ def test_the_password_is_not_on_the_command_line(
 ) -> None:
     told = short_folder / "told"
     program = short_folder / "ipmitool"
-    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{told}\nprintenv >>{told}.env\necho "Chassis Power is on"\n')
+    program.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >{told}\nprintenv >>{told}.env\necho "Chassis Power is'
+        ' on"\n'
+    )
     program.chmod(0o755)
     watched = IpmiDriver(reactor, str(program))
     assert in_reactor(watched.status, Target("bmc7", SignIn("admin", "pass word"), "uefi")) == "on"

@@ -52,7 +52,11 @@ def walk(lab: str, driver: PowerDriver, target: Target, ask: Callable[..., Any])
     first = record.load(lab).nodes["n1"]
     assert first.alive()
     ask(driver.cycle, target)
-    until(lambda: ask(driver.status, target) == "on" and "n1" in record.load(lab).nodes, "on again", every=0.3)
+    until(
+        lambda: ask(driver.status, target) == "on" and "n1" in record.load(lab).nodes,
+        "on again",
+        every=0.3,
+    )
     second = record.load(lab).nodes["n1"]
     assert second != first
     assert not processes.identify(first.pid)

@@ -54,23 +54,33 @@ def test_an_outlet_is_switched(
     assert in_reactor(driver.soft, target) is False
 
 
-def test_any_outlet_by_its_object(outlets: SnmpOutlets, driver: PduDriver, in_reactor: Callable[..., Any]) -> None:
+def test_any_outlet_by_its_object(
+    outlets: SnmpOutlets, driver: PduDriver, in_reactor: Callable[..., Any]
+) -> None:
     target = Target(f"127.0.0.1:{outlets.port}/{OUTLET}.2?on=1&off=2", COMMUNITY)
     assert in_reactor(driver.status, target) == "on"
     other = Target(f"127.0.0.1:{outlets.port}/{OUTLET}.2?on=5&off=6", COMMUNITY)
     assert in_reactor(driver.status, other) == "unknown"
 
 
-@pytest.mark.parametrize(("path", "sign_in", "sentence", "lasting"), [
-    ("apc/9", COMMUNITY, "has no outlet", True),
-    ("apc/1", SignIn("cod", "wrong-password"), "does not answer", True),
-    ("apc/1", SignIn("nobody", "outlet-password"), "does not answer", True),
-    ("apc/1", SignIn("cod", ""), "cannot be asked", False),
-    ("apc/1", None, "needs an account", True),
-])
+@pytest.mark.parametrize(
+    ("path", "sign_in", "sentence", "lasting"),
+    [
+        ("apc/9", COMMUNITY, "has no outlet", True),
+        ("apc/1", SignIn("cod", "wrong-password"), "does not answer", True),
+        ("apc/1", SignIn("nobody", "outlet-password"), "does not answer", True),
+        ("apc/1", SignIn("cod", ""), "cannot be asked", False),
+        ("apc/1", None, "needs an account", True),
+    ],
+)
 def test_what_goes_wrong(
-    outlets: SnmpOutlets, driver: PduDriver, in_reactor: Callable[..., Any], path: str, sign_in: SignIn | None,
-    sentence: str, lasting: bool,
+    outlets: SnmpOutlets,
+    driver: PduDriver,
+    in_reactor: Callable[..., Any],
+    path: str,
+    sign_in: SignIn | None,
+    sentence: str,
+    lasting: bool,
 ) -> None:
     with pytest.raises(PowerError, match=sentence) as raised:
         in_reactor(driver.status, Target(f"127.0.0.1:{outlets.port}/{path}", sign_in))
@@ -95,7 +105,9 @@ def test_an_outlet_that_may_not_be_set(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_outlets_that_are_away(driver: PduDriver, in_reactor: Callable[..., Any], tmp_path: Path) -> None:
+def test_outlets_that_are_away(
+    driver: PduDriver, in_reactor: Callable[..., Any], tmp_path: Path
+) -> None:
     gone = SnmpOutlets(tmp_path)
     with pytest.raises(PowerError, match="does not answer") as raised:
         in_reactor(driver.status, Target(f"127.0.0.1:{gone.port}/apc/1", COMMUNITY))

@@ -1,4 +1,5 @@
-"""The driver `redfish` against a foreign BMC (sushy-tools' emulator), which takes up to eleven seconds for a switch."""
+"""The driver `redfish` against a foreign BMC (sushy-tools' emulator), which takes up to eleven
+seconds for a switch."""
 
 from __future__ import annotations
 
@@ -71,7 +72,10 @@ def test_the_one_system_may_be_named(
 
 @pytest.mark.parametrize("sign_in", [SignIn("admin", "wrong"), SignIn("nobody", "secret"), None])
 def test_who_is_not_let_in(
-    bmc: SushyEmulator, driver: RedfishDriver, in_reactor: Callable[..., Any], sign_in: SignIn | None
+    bmc: SushyEmulator,
+    driver: RedfishDriver,
+    in_reactor: Callable[..., Any],
+    sign_in: SignIn | None,
 ) -> None:
     with pytest.raises(PowerError, match="refuses user or password") as raised:
         in_reactor(driver.status, Target(bmc.address, sign_in))
@@ -84,8 +88,13 @@ def test_whose_certificate_is_trusted(
     base = bmc.address.partition("?")[0]
     der = ssl.PEM_cert_to_DER_cert(bmc.certificate.read_text())
     fingerprint = hashlib.sha256(der).hexdigest()
-    colons = ":".join(fingerprint[n:n + 2] for n in range(0, 64, 2)).upper()
-    for option in (f"ca={bmc.certificate}", f"fingerprint={fingerprint}", f"fingerprint={colons}", "insecure=yes"):
+    colons = ":".join(fingerprint[n : n + 2] for n in range(0, 64, 2)).upper()
+    for option in (
+        f"ca={bmc.certificate}",
+        f"fingerprint={fingerprint}",
+        f"fingerprint={colons}",
+        "insecure=yes",
+    ):
         assert in_reactor(driver.status, Target(f"{base}?{option}", ADMIN)) in ("on", "off"), option
     wrong = fingerprint[:-1] + ("0" if fingerprint[-1] != "0" else "1")
     for option in ("", f"?fingerprint={wrong}"):

@@ -1,4 +1,5 @@
-"""Whole sites whose machines are switched by BMCs and by magic packets: real server, real agent, stand-in machines."""
+"""Whole sites whose machines are switched by BMCs and by magic packets: real server, real agent,
+stand-in machines."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def switched_by(stand: Stand, driver: str, address: str, account: str | None = N
 
 @contextmanager
 def sleeping_card(host: Host) -> Iterator[None]:
-    """The machine's network card, which has power when the machine has not: a magic packet switches the machine on."""
+    """The machine's network card, which has power when the machine has not: a magic packet switches
+    the machine on."""
     argv = ["ip", "netns", "exec", host.namespace, sys.executable, "-S", "-c", LISTENER, host.mac]
     card = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert card.stdout is not None
@@ -61,7 +63,9 @@ def sleeping_card(host: Host) -> Iterator[None]:
         thread.join()
 
 
-def test_a_node_is_seized_through_its_bmc_though_that_was_away(tmp_path: Path, short_folder: Path) -> None:
+def test_a_node_is_seized_through_its_bmc_though_that_was_away(
+    tmp_path: Path, short_folder: Path
+) -> None:
     with Stand(tmp_path, machines=1) as stand:
         bmc = IpmiSim(short_folder / "bmc", stand.socket_folder / "switches", "m1")
         password = short_folder / "password"
@@ -69,7 +73,9 @@ def test_a_node_is_seized_through_its_bmc_though_that_was_away(tmp_path: Path, s
         password.write_text("secret\n")
         switched_by(stand, "ipmi", bmc.address, "rack")
         with open(stand.site_file, "a") as site:
-            site.write(f'[[account]]\nname = "rack"\nuser = "admin"\npassword_file = "{password}"\n')
+            site.write(
+                f'[[account]]\nname = "rack"\nuser = "admin"\npassword_file = "{password}"\n'
+            )
         with bmc.run(stand.namespace):
             stand.serve()
             stand.cod("node", "power", "on", "m1")
@@ -100,7 +106,9 @@ def test_a_node_is_seized_through_its_bmc_though_that_was_away(tmp_path: Path, s
         assert "'rack'" in shown
 
 
-def test_a_node_that_sleeps_is_woken_by_a_packet_and_one_that_runs_is_left_to_an_operator(tmp_path: Path) -> None:
+def test_a_node_that_sleeps_is_woken_by_a_packet_and_one_that_runs_is_left_to_an_operator(
+    tmp_path: Path,
+) -> None:
     with Stand(tmp_path, machines=1) as stand:
         switched_by(stand, "wol", f"{stand['m1'].mac}@10.77.255.255")
         with sleeping_card(stand["m1"]):

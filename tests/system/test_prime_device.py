@@ -37,8 +37,12 @@ def device() -> Iterator[Disk]:
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as backing:
         backing.write(os.urandom(SIZE))
         backing.flush()
-        path = subprocess.run(["losetup", "--find", "--show", "--partscan", backing.name], check=True,
-                              capture_output=True, text=True).stdout.strip()
+        path = subprocess.run(
+            ["losetup", "--find", "--show", "--partscan", backing.name],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
         yield Disk(Path(path).name, path, SIZE, "ata", serial="L")
         subprocess.run(["losetup", "--detach", path], check=True)
 
@@ -53,9 +57,15 @@ def silent(*_: object) -> None:
     pass
 
 
-@pytest.mark.parametrize("way", ["write zeroes", "discard", "discard that lies", "discard that fails", "overwrite"])
-def test_every_way_of_wiping_leaves_zeros(device: Disk, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    able = {"write zeroes": {"write_zeroes_max_bytes"}, "overwrite": set()}.get(way, {"discard_max_bytes"})
+@pytest.mark.parametrize(
+    "way", ["write zeroes", "discard", "discard that lies", "discard that fails", "overwrite"]
+)
+def test_every_way_of_wiping_leaves_zeros(
+    device: Disk, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    able = {"write zeroes": {"write_zeroes_max_bytes"}, "overwrite": set()}.get(
+        way, {"discard_max_bytes"}
+    )
     monkeypatch.setattr(wipe, "_number", lambda path: int(path.name in able))
     calls: list[str] = []
     zero, discard = Target.zero, Target.discard
@@ -76,10 +86,13 @@ def test_every_way_of_wiping_leaves_zeros(device: Disk, monkeypatch: pytest.Monk
     assert wipe.wipe_all([device], silent) == SIZE
     assert not any(content(device))
     assert calls == {"write zeroes": ["zero"], "discard": ["discard"], "overwrite": ["zero"]}.get(
-        way, ["discard", "zero"])
+        way, ["discard", "zero"]
+    )
 
 
-def test_a_disk_that_keeps_its_data_is_not_called_wiped(device: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_keeps_its_data_is_not_called_wiped(
+    device: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Target, "zero", silent)
     monkeypatch.setattr(Target, "discard", silent)
     with pytest.raises(PrimeError, match="still shows data at byte 0"):
@@ -105,7 +118,9 @@ def test_a_disk_in_use_is_not_opened(device: Disk) -> None:
         os.close(holder)
 
 
-def test_a_layout_with_a_program_for_a_partition(server: Server, tmp_path: Path, device: Disk) -> None:
+def test_a_layout_with_a_program_for_a_partition(
+    server: Server, tmp_path: Path, device: Disk
+) -> None:
     root = os.urandom(3 * MIB) + bytes(2 * MIB) + os.urandom(512)
     (tmp_path / "image").write_bytes(root)
     made = ingest(tmp_path / "image", server.root, raw=True)
@@ -114,10 +129,19 @@ def test_a_layout_with_a_program_for_a_partition(server: Server, tmp_path: Path,
     digest = hashlib.sha256(program).hexdigest()
     url = f"{server.url}/{made.digest}"
     order = Order(
-        "1.1", "prime", table="gpt", verify=True, seed={"meta-data": "{}\n", "user-data": "#cloud-config\n"},
+        "1.1",
+        "prime",
+        table="gpt",
+        verify=True,
+        seed={"meta-data": "{}\n", "user-data": "#cloud-config\n"},
         partitions=(Partition(1, 8 * MIB, "linux", "a"), Partition(2, 8 * MIB, "linux", "b")),
-        images=(ImageSource("1", url, "chunks", made.digest, made.size),
-                ImageSource("2", url, "chunks", made.digest, made.size, f"{server.url}/program", digest)))
+        images=(
+            ImageSource("1", url, "chunks", made.digest, made.size),
+            ImageSource(
+                "2", url, "chunks", made.digest, made.size, f"{server.url}/program", digest
+            ),
+        ),
+    )
     cprime.prime(order, [device], silent)
     found = content(device)
     assert found[MIB : MIB + len(root)] == root

@@ -1,4 +1,5 @@
-"""PXELINUX as second stage on a whole machine: the trampoline, its own system, and the sentence that refuses it."""
+"""PXELINUX as second stage on a whole machine: the trampoline, its own system, and the sentence
+that refuses it."""
 
 from __future__ import annotations
 
@@ -13,10 +14,17 @@ from cod.lab.spec import LabDisk, LabNic, LabNode
 from tests.system.qemu import CHECKOUT, Rack, build_all, offer, rack
 from tests.system.shapes import FAR, FAR_SUBNET, SIZE
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("shapes"), pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("shapes"),
+    pytest.mark.timeout(1800),
+]
 
 NAME = "old"
-MACHINE = LabNode(NAME, "bios", nics=(LabNic("e1000", network=FAR.name),), disks=(LabDisk(SIZE, "ahci"),))
+MACHINE = LabNode(
+    NAME, "bios", nics=(LabNic("e1000", network=FAR.name),), disks=(LabDisk(SIZE, "ahci"),)
+)
 SITE = FAR_SUBNET + '\n[boot]\nbios_loader = "pxelinux.0"\n'
 
 
@@ -27,9 +35,17 @@ def stand() -> Iterator[Rack]:
     with rack([MACHINE], policy=SITE, networks=(FAR,)) as stand:
         router = f"{record.namespace(stand.lab)}.{FAR.name}"
         processes.end(processes.inside(router))  # the lab's own relay
-        relay = [sys.executable, "-m", "tests.system.plain_rom", FAR.address.partition("/")[0], "10.77.0.1",
-                 str(stand.folder / "hold")]
-        started = subprocess.Popen(network.inside(router, relay), cwd=CHECKOUT, stdout=subprocess.PIPE)
+        relay = [
+            sys.executable,
+            "-m",
+            "tests.system.plain_rom",
+            FAR.address.partition("/")[0],
+            "10.77.0.1",
+            str(stand.folder / "hold"),
+        ]
+        started = subprocess.Popen(
+            network.inside(router, relay), cwd=CHECKOUT, stdout=subprocess.PIPE
+        )
         assert started.stdout is not None
         assert started.stdout.readline() == b"relays\n"
         offer(stand, "hello-a")
@@ -48,13 +64,14 @@ def test_its_own_system_is_booted_from_its_disk(stand: Rack) -> None:
 
 
 def test_what_it_must_not_boot_is_said_on_its_console(stand: Rack) -> None:
-    """The node is retired between its last DHCP exchange and its configuration: nothing is booted, and it says why."""
+    """The node is retired between its last DHCP exchange and its configuration: nothing is booted,
+    and it says why."""
     stand.cod("vcluster", "delete", "web")
     stand.reaches(NAME, "inactive")
     (stand.folder / "hold").touch()
     stand.power(NAME, "reset")
-    # The DISCOVER, which the history shows, is too early: the REQUEST follows a second later, and a retired node gets
-    # no address.
+    # The DISCOVER, which the history shows, is too early: the REQUEST follows a second later, and a
+    # retired node gets no address.
     stand.wait((stand.folder / "hold.kept").exists, "the machine's last DHCP exchange is under way")
     assert "COD:" not in stand.console(NAME)
     stand.cod("node", "retire", stand.node(NAME)["name"])

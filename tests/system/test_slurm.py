@@ -1,5 +1,6 @@
-"""A Slurm pool that follows its queue: real slurmctld and slurmd, real COD server, real VCM over TLS; the machines are
-hosts in namespaces (tests/system/slurmcell.py). The stories share one stand; each begins with a pool at rest."""
+"""A Slurm pool that follows its queue: real slurmctld and slurmd, real COD server, real VCM over
+TLS; the machines are hosts in namespaces (tests/system/slurmcell.py). The stories share one stand;
+each begins with a pool at rest."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def test_three_jobs_get_three_nodes_which_are_given_back(lab: SlurmLab) -> None:
     until(lambda: lab.active("pool") == 4, "three nodes are active", 180, 0.1)
     began = time.monotonic()
     until(lambda: all(lab.placed(job) for job in jobs), "all run", 180, 0.1)
-    print(f"all run after {time.monotonic() - began:.1f} s")  # 10 s are asked for, on a host of its own
+    # 10 s are asked for, on a host of its own
+    print(f"all run after {time.monotonic() - began:.1f} s")
     assert len({lab.placed(job) for job in jobs}) == 3
     gate.touch()
     lab.ended(jobs)
@@ -50,7 +52,7 @@ def test_three_jobs_get_three_nodes_which_are_given_back(lab: SlurmLab) -> None:
 
 def test_a_job_on_four_nodes_gets_four(lab: SlurmLab) -> None:
     before = lab.grants()
-    job, = lab.submit(1, 0.5, "-N4")
+    (job,) = lab.submit(1, 0.5, "-N4")
     lab.ended([job])
     lab.once([job])
     lab.shrunk()
@@ -62,10 +64,17 @@ def test_an_array_gets_nodes_for_the_tasks_that_may_run(lab: SlurmLab) -> None:
     lab.fresh(**{**KNOBS, "maximum": 9, "nodesets": [{"name": "two", "cpus": 2}]})
     lab.cell.nodes_are(2)
     before = lab.grants()
-    array, = lab.submit(1, 0.5, "--array=1-100%10")
-    until(lambda: all(lab.cell.ended(array, str(task)) for task in range(1, 101)), "all tasks have ended", 300, 0.5)
-    assert all([line.split()[0] for line in lab.cell.ran(array, str(task))] == ["start", "end"]
-               for task in range(1, 101))
+    (array,) = lab.submit(1, 0.5, "--array=1-100%10")
+    until(
+        lambda: all(lab.cell.ended(array, str(task)) for task in range(1, 101)),
+        "all tasks have ended",
+        300,
+        0.5,
+    )
+    assert all(
+        [line.split()[0] for line in lab.cell.ran(array, str(task))] == ["start", "end"]
+        for task in range(1, 101)
+    )
     assert 1 <= lab.grants() - before <= 5
     lab.shrunk()
 
@@ -73,9 +82,9 @@ def test_an_array_gets_nodes_for_the_tasks_that_may_run(lab: SlurmLab) -> None:
 def test_jobs_that_could_not_start_are_no_reason_to_grow(lab: SlurmLab) -> None:
     lab.restart_vcm(**{**KNOBS, "nodesets": [{"name": "small"}]})
     before = lab.grants()
-    held, = lab.submit(1, 0.1, "--hold")
+    (held,) = lab.submit(1, 0.1, "--hold")
     lab.submit(1, 0.1, "--begin=now+1hour")
-    after, = lab.submit(1, 0.1, f"--dependency=afterok:{held}")
+    (after,) = lab.submit(1, 0.1, f"--dependency=afterok:{held}")
     lab.submit(1, 0.1, "--constraint=big")
     lab.says("wants the features big, a node has cod")
     time.sleep(3)  # several looks
@@ -88,10 +97,13 @@ def test_jobs_that_could_not_start_are_no_reason_to_grow(lab: SlurmLab) -> None:
 
 
 def test_nodesets(lab: SlurmLab) -> None:
-    """A job that wants a feature gets a node of the nodeset that has it; the VCM gives it to the node."""
-    lab.restart_vcm(**{**KNOBS, "nodesets": [{"name": "small"}, {"name": "large", "features": ["big"]}]})
+    """A job that wants a feature gets a node of the nodeset that has it; the VCM gives it to the
+    node."""
+    lab.restart_vcm(
+        **{**KNOBS, "nodesets": [{"name": "small"}, {"name": "large", "features": ["big"]}]}
+    )
     gate = lab.gate()
-    job, = lab.submit(1, gate, "--constraint=big")
+    (job,) = lab.submit(1, gate, "--constraint=big")
     until(lambda: lab.placed(job), "it runs", 180)
     assert lab.cell.nodes()[lab.placed(job)]["active_features"] == "big,cod"
     gate.touch()
@@ -104,7 +116,10 @@ def test_a_cluster_that_does_not_answer_is_left_alone(lab: SlurmLab) -> None:
     gate = lab.gate()
     jobs = lab.submit(2, gate)
     until(lambda: all(lab.placed(job) for job in jobs), "they run", 180)
-    lab.remembers(lambda memory: sum(node["added"] for node in memory["nodes"].values()) == 3, "their nodes take part")
+    lab.remembers(
+        lambda memory: sum(node["added"] for node in memory["nodes"].values()) == 3,
+        "their nodes take part",
+    )
     lab.saved()
     lab.kill_master()
     lab.says("it reports errors")
@@ -118,21 +133,26 @@ def test_a_cluster_that_does_not_answer_is_left_alone(lab: SlurmLab) -> None:
 
 
 def test_each_job_has_fresh_nodes_for_itself(lab: SlurmLab) -> None:
-    """Nodes have two CPUs, jobs want one each. The VCM dies while some run, and one is put back by its owner."""
+    """Nodes have two CPUs, jobs want one each. The VCM dies while some run, and one is put back by
+    its owner."""
     knobs = {**KNOBS, "fresh": True}
     lab.fresh(**knobs)
     lab.cell.nodes_are(2, drained=True)
     before = lab.grants()
     gate = lab.gate()
     jobs = [*lab.submit(2, gate), *lab.submit(1, 0.5, "-N2")]
-    array, = lab.submit(1, 0.5, "--array=1-2")
+    (array,) = lab.submit(1, 0.5, "--array=1-2")
     until(lambda: all(lab.placed(job) for job in jobs), "three run", 180)
     lab.restart_vcm(**knobs)
     lab.cell.run("scontrol", "requeue", str(jobs[0]))  # it runs again where nothing else has run
     until(lambda: len(lab.cell.ran(jobs[0])) == 2, "it runs again", 180)
     gate.touch()
     lab.ended(jobs)
-    until(lambda: all(lab.cell.ended(array, str(task)) for task in (1, 2)), "both tasks have ended", 180)
+    until(
+        lambda: all(lab.cell.ended(array, str(task)) for task in (1, 2)),
+        "both tasks have ended",
+        180,
+    )
     lab.once(jobs, {jobs[0]: 1})
     lab.shrunk()
     assert lab.grants() - before == 6

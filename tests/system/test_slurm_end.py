@@ -1,4 +1,5 @@
-"""The end of a node's time, with real jobs of Slurm: told on the node, by a signal to jobs that ask, and survived."""
+"""The end of a node's time, with real jobs of Slurm: told on the node, by a signal to jobs that
+ask, and survived."""
 
 from __future__ import annotations
 
@@ -29,16 +30,25 @@ def lab(shared: SlurmLab) -> Iterator[SlurmLab]:
 
 def shutdown(lab: SlurmLab, host: str) -> float:
     """Return when a node's time ends, as the node is told."""
-    return float(lab.cell.run("curl", "-sf", "http://10.77.0.1:8069/machinefeatures/shutdowntime", host=host).stdout)
+    return float(
+        lab.cell.run(
+            "curl", "-sf", "http://10.77.0.1:8069/machinefeatures/shutdowntime", host=host
+        ).stdout
+    )
 
 
 def test_a_job_that_asks_is_signalled_and_goes_on_where_it_was(lab: SlurmLab) -> None:
-    """The node is told the lease's end, then the time that its VCM has promised; its job gets fifteen seconds."""
+    """The node is told the lease's end, then the time that its VCM has promised; its job gets
+    fifteen seconds."""
     lab.fresh(maximum=1)
     lab.stand.cod("vcluster", "create", "other", "--size", "1", "--template", "exec")
     job, said, saved = lab.resumable(
-        STEPS, f"--output={lab.cell.jobs}/said.%j", f"--export=ALL,SAVED={lab.cell.jobs}/saved", "--no-requeue",
-        wish="#SBATCH --signal=B:USR1@15")
+        STEPS,
+        f"--output={lab.cell.jobs}/said.%j",
+        f"--export=ALL,SAVED={lab.cell.jobs}/saved",
+        "--no-requeue",
+        wish="#SBATCH --signal=B:USR1@15",
+    )
     assert shutdown(lab, "n2") > time.time() + 3600
     before = saved.stat().st_ino
     began = time.time()
@@ -47,8 +57,14 @@ def test_a_job_that_asks_is_signalled_and_goes_on_where_it_was(lab: SlurmLab) ->
     signalled, step = time.time(), int(saved.read_text())
     assert signalled - began < 60, "at once: the node leaves in as many seconds as the job asks for"
     assert shutdown(lab, "n1") > began + 3600, "the head stays"
-    until(lambda: 0 < shutdown(lab, "n2") - began < 60, "the node is told what its VCM has promised", 12)
-    until(lambda: lab.cell.queue()[job]["job_state"] == "PENDING", "it is back in the queue", 60, 0.05)
+    until(
+        lambda: 0 < shutdown(lab, "n2") - began < 60,
+        "the node is told what its VCM has promised",
+        12,
+    )
+    until(
+        lambda: lab.cell.queue()[job]["job_state"] == "PENDING", "it is back in the queue", 60, 0.05
+    )
     assert 10 < time.time() - signalled < 75
     assert 0 < step <= int(saved.read_text()) < STEPS
     lab.stand.cod("vcluster", "delete", "other")
@@ -59,9 +75,13 @@ def test_a_job_is_saved_by_the_sites_program_before_it_is_put_back(lab: SlurmLab
     """A vcluster of higher priority takes the only node; the job does not ask for a signal."""
     saved_in = f"{lab.cell.jobs}/saved"
     lab.fresh(maximum=1, save_time=15.0, save=f"{EXAMPLES}/save-jobs.sh {saved_in} {{jobs}}")
-    _, said, saved = lab.resumable(STEPS, f"--output={lab.cell.jobs}/said.%j", f"--export=ALL,SAVED={saved_in}")
+    _, said, saved = lab.resumable(
+        STEPS, f"--output={lab.cell.jobs}/said.%j", f"--export=ALL,SAVED={saved_in}"
+    )
     before = saved.stat().st_ino
-    lab.stand.cod("vcluster", "create", "other", "--size", "3", "--template", "exec", "--group", "top")
+    lab.stand.cod(
+        "vcluster", "create", "other", "--size", "3", "--template", "exec", "--group", "top"
+    )
     until(lambda: saved.stat().st_ino != before, "it has saved itself", 60, 0.05)
     step = int(saved.read_text())
     assert step >= 2

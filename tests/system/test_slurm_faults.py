@@ -1,5 +1,6 @@
-"""What may happen to a Slurm pool: nodes are reclaimed or lose power under jobs, slurmctld, VCM or COD dies at a bad
-moment, nodes grow too old. Every job is run to its end once, and the pool comes to rest again."""
+"""What may happen to a Slurm pool: nodes are reclaimed or lose power under jobs, slurmctld, VCM or
+COD dies at a bad moment, nodes grow too old. Every job is run to its end once, and the pool comes
+to rest again."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def lab(shared: SlurmLab) -> Iterator[SlurmLab]:
 
 
 def test_a_reclaim_takes_idle_nodes_then_those_whose_jobs_started_last(lab: SlurmLab) -> None:
-    """Two nodes of five go; the job that started last may not run again by its owner's wish, and does all the same."""
+    """Two nodes of five go; the job that started last may not run again by its owner's wish, and
+    does all the same."""
     lab.fresh(maximum=5, idle_limit=600.0)
     gate = lab.gate()
     jobs: list[int] = []
@@ -44,18 +46,27 @@ def test_a_reclaim_takes_idle_nodes_then_those_whose_jobs_started_last(lab: Slur
         jobs += lab.submit(1, gate, *options)
         lab.started(jobs[-1:])
         time.sleep(1.0 - time.time() % 1)  # Slurm knows when a job started to the second
-    brief, = lab.submit(1, 0.1)
+    (brief,) = lab.submit(1, 0.1)
     lab.ended([brief])
     before = {job: lab.placed(job) for job in [*jobs, brief]}
     assert len(set(before.values())) == 5
-    lab.stand.cod("vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top")
-    lab.remembers(lambda memory: memory["reclaims"] or leaving(memory, 6), "it has heard of the reclaim")
+    lab.stand.cod(
+        "vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top"
+    )
+    lab.remembers(
+        lambda memory: memory["reclaims"] or leaving(memory, 6), "it has heard of the reclaim"
+    )
     heard = time.monotonic()
     lab.says("reclaim 1 is answered", 60)
-    print(f"answered after {time.monotonic() - heard:.1f} s")  # 2 s are asked for, on a host of its own
-    until(lambda: lab.hosts() == {before[job] for job in jobs[:3]}, lambda: f"two have left: {lab.hosts()}", 60)
+    # 2 s are asked for, on a host of its own
+    print(f"answered after {time.monotonic() - heard:.1f} s")
+    until(
+        lambda: lab.hosts() == {before[job] for job in jobs[:3]},
+        lambda: f"two have left: {lab.hosts()}",
+        60,
+    )
     until(lambda: lab.active("web") == 2, "the other is there", 180, 0.1)
-    reclaim, = lab.stand.cod("reclaim", "list")
+    (reclaim,) = lab.stand.cod("reclaim", "list")
     assert (reclaim["given"], reclaim["state"]) == (2, "done")
     _nothing_was_seized(lab)
     lab.stand.cod("vcluster", "delete", "web")
@@ -71,10 +82,11 @@ def _nothing_was_seized(lab: SlurmLab) -> None:
 
 @pytest.mark.parametrize("vcm", ["lives", "is dead meanwhile", "is dead and forgets everything"])
 def test_a_node_loses_power_under_a_job_and_another_gets_its_name(lab: SlurmLab, vcm: str) -> None:
-    """Nobody can switch the dead one, so its address is held back: the other has the name with another address."""
+    """Nobody can switch the dead one, so its address is held back: the other has the name with
+    another address."""
     lab.fresh(maximum=1)
     gate = lab.gate()
-    job, = lab.submit(1, gate, "--no-requeue")
+    (job,) = lab.submit(1, gate, "--no-requeue")
     lab.started([job])
     name, address = lab.placed(job), lab.cell.nodes()[lab.placed(job)]["address"]
     machine = next(one for one in lab.stand.hosts if lab.stand.node(one).hostname == name)
@@ -99,7 +111,8 @@ def test_a_node_loses_power_under_a_job_and_another_gets_its_name(lab: SlurmLab,
 
 @contextmanager
 def _dead(lab: SlurmLab, machine: str) -> Iterator[None]:
-    """Cut a machine's power; nobody can switch it, and it is taken out of service. In the end it is mended."""
+    """Cut a machine's power; nobody can switch it, and it is taken out of service. In the end it is
+    mended."""
     lab.stand.cod("node", "set", machine, "--power-driver", "none")
     lab.stand[machine].off()
     lab.stand.cod("node", "quarantine", machine, "--reason", "its power supply burnt out")
@@ -112,14 +125,17 @@ def _dead(lab: SlurmLab, machine: str) -> Iterator[None]:
 
 
 STEPS: dict[str, Callable[[Any], Any]] = {
-    "asked": asked, "granted": some_node(lambda node: True),
+    "asked": asked,
+    "granted": some_node(lambda node: True),
     "active": some_node(lambda node: node["member"]["state"] == "active"),
-    "added": some_node(lambda node: node["added"])}
+    "added": some_node(lambda node: node["added"]),
+}
 
 
 def test_everybody_dies_at_every_step_and_no_job_is_lost(lab: SlurmLab) -> None:
-    """A third of the jobs for each of the three: VCM, slurmctld, COD. No job ends while slurmctld is killed: it writes
-    down what it does within five seconds, and would run again what has ended since."""
+    """A third of the jobs for each of the three: VCM, slurmctld, COD. No job ends while slurmctld
+    is killed: it writes down what it does within five seconds, and would run again what has ended
+    since."""
     lab.fresh(maximum=5, unheard_limit=5.0)
     lab.cell.nodes_are(4)
     jobs: list[int] = []
@@ -137,7 +153,8 @@ def test_everybody_dies_at_every_step_and_no_job_is_lost(lab: SlurmLab) -> None:
             lab.ended(share)
             lab.remembers(lambda memory: leaving(memory, 6), "nodes are leaving")
             kill()
-            assert lab.memory()["keys"] - before <= 5 or kill == lab.die_master  # nothing was asked for twice
+            # nothing was asked for twice
+            assert lab.memory()["keys"] - before <= 5 or kill == lab.die_master
             lab.shrunk()
     ends = {job: sum(line.startswith("end") for line in lab.cell.ran(job)) for job in jobs}
     assert len(ends) == JOBS
@@ -151,7 +168,9 @@ def _no_name_twice(lab: SlurmLab) -> Iterator[None]:
 
     def watch() -> None:
         while not ending.wait(0.2):
-            names = [node.hostname for node in map(lab.stand.node, lab.stand.hosts) if node.hostname]
+            names = [
+                node.hostname for node in map(lab.stand.node, lab.stand.hosts) if node.hostname
+            ]
             twice.extend(name for name in set(names) if names.count(name) > 1)
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -168,7 +187,12 @@ def test_nodes_go_back_when_they_are_too_old_though_jobs_always_wait(lab: SlurmL
     lab.fresh(maximum=2, lifetime=LIFETIME, idle_limit=600.0)
     since = time.time()
     jobs = lab.submit_many(60, LONGEST)
-    until(lambda: len(_stays(lab, since)) >= 4, lambda: f"four went back: {_stays(lab, since)}", 180, 0.1)
+    until(
+        lambda: len(_stays(lab, since)) >= 4,
+        lambda: f"four went back: {_stays(lab, since)}",
+        180,
+        0.1,
+    )
     assert lab.cell.queue(), "jobs still wait"
     lab.cell.run("scancel", "--user=alice", "--state=PENDING")
     began = [job for job in jobs if lab.cell.ran(job)]
@@ -176,7 +200,9 @@ def test_nodes_go_back_when_they_are_too_old_though_jobs_always_wait(lab: SlurmL
     lab.once(began)
     times = [[float(line.split()[2]) for line in lab.cell.ran(job)] for job in began]
     longest = max(end - start for start, end in times)
-    assert all(LIFETIME <= stay <= LIFETIME + longest + PERIOD for stay in _stays(lab, since)), _stays(lab, since)
+    assert all(LIFETIME <= stay <= LIFETIME + longest + PERIOD for stay in _stays(lab, since)), (
+        _stays(lab, since)
+    )
 
 
 def _stays(lab: SlurmLab, since: float) -> list[float]:
@@ -184,6 +210,9 @@ def _stays(lab: SlurmLab, since: float) -> list[float]:
     stays = []
     for name in lab.stand.hosts:
         moves = lab.stand.history(name)
-        stays += [after["at"] - move["at"] for move, after in pairwise(moves)
-                  if move["to_state"] == "active" and move["at"] > since]
+        stays += [
+            after["at"] - move["at"]
+            for move, after in pairwise(moves)
+            if move["to_state"] == "active" and move["at"] > since
+        ]
     return stays

@@ -1,4 +1,5 @@
-"""The Slurm cluster of the tests by itself, before a VCM works on it: what a story about a pool stands on."""
+"""The Slurm cluster of the tests by itself, before a VCM works on it: what a story about a pool
+stands on."""
 
 from __future__ import annotations
 
@@ -52,4 +53,8 @@ def test_a_node_joins_runs_a_job_is_drained_deleted_and_joins_again(cell: SlurmC
     until(lambda: len(cell.ran(job)) == 2, "it runs again", 180)
     gate.touch()
     until(lambda: cell.ended(job), "it has ended", 60)
-    assert [line.split()[:2] for line in cell.ran(job)] == [["start", "n2"], ["start", "n2"], ["end", "n2"]]
+    assert [line.split()[:2] for line in cell.ran(job)] == [
+        ["start", "n2"],
+        ["start", "n2"],
+        ["end", "n2"],
+    ]

@@ -1,4 +1,5 @@
-"""The Slurm node's image without its kernel: its own scripts in namespaces, with a real slurmctld beside it."""
+"""The Slurm node's image without its kernel: its own scripts in namespaces, with a real slurmctld
+beside it."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def root(built: Path, tmp_path: Path) -> Path:
 
 def said(root: Path) -> dict[str, str]:
     """What the settings have written for slurmd's script."""
-    return dict(word.split("=", 1) for word in shlex.split((root / "etc/default/slurmd").read_text()))
+    return dict(
+        word.split("=", 1) for word in shlex.split((root / "etc/default/slurmd").read_text())
+    )
 
 
 def test_without_user_data_it_asks_the_vclusters_first_node_and_has_no_key(root: Path) -> None:
@@ -70,20 +73,42 @@ def test_without_user_data_it_asks_the_vclusters_first_node_and_has_no_key(root:
 
 
 def test_user_data_name_controller_key_features_and_users(root: Path) -> None:
-    with_user_data(root, f"SLURM_CONTROLLER=head:6999,spare\nSLURM_CONTROLLER_ADDRESS=10.1.2.3\nMUNGE_KEY={KEY}\n"
-                         "SLURM_FEATURES=cod,gpu\nSLURM_NODE=Gres=gpu:2 RealMemory=900\nUSERS=alice:2001\n")
-    assert said(root) == {"controller": "head:6999,spare", "words": "Feature=cod,gpu Gres=gpu:2 RealMemory=900",
-                          "recheck": "30"}
+    with_user_data(
+        root,
+        f"SLURM_CONTROLLER=head:6999,spare\nSLURM_CONTROLLER_ADDRESS=10.1.2.3\nMUNGE_KEY={KEY}\n"
+        "SLURM_FEATURES=cod,gpu\nSLURM_NODE=Gres=gpu:2 RealMemory=900\nUSERS=alice:2001\n",
+    )
+    assert said(root) == {
+        "controller": "head:6999,spare",
+        "words": "Feature=cod,gpu Gres=gpu:2 RealMemory=900",
+        "recheck": "30",
+    }
     assert (root / "etc/hosts").read_text() == "127.0.0.1 localhost\n10.1.2.3 head\n"
     key = root / "run/munge/munge.key"
     assert key.read_bytes() == bytes(range(64))
-    assert inside(root, "stat -c '%U %a' /run/munge/munge.key; id -u slurm alice") == "munge 600\n64030\n2001\n"
+    assert (
+        inside(root, "stat -c '%U %a' /run/munge/munge.key; id -u slurm alice")
+        == "munge 600\n64030\n2001\n"
+    )
 
 
-@pytest.mark.parametrize("value", ["$(touch /evil)", "`touch /evil`", "a;touch /evil", "a\"b", "../../etc"])
+@pytest.mark.parametrize(
+    "value", ["$(touch /evil)", "`touch /evil`", "a;touch /evil", 'a"b', "../../etc"]
+)
 def test_values_that_could_be_commands_are_passed_over(root: Path, value: str) -> None:
-    with_user_data(root, "".join(f"{name}={value}\n" for name in (
-        "SLURM_CONTROLLER", "SLURM_FEATURES", "SLURM_NODE", "SLURM_RECHECK", "MUNGE_KEY")))
+    with_user_data(
+        root,
+        "".join(
+            f"{name}={value}\n"
+            for name in (
+                "SLURM_CONTROLLER",
+                "SLURM_FEATURES",
+                "SLURM_NODE",
+                "SLURM_RECHECK",
+                "MUNGE_KEY",
+            )
+        ),
+    )
     assert said(root) == {"controller": "n1", "words": "Feature=cod", "recheck": "30"}
     assert not (root / "evil").exists()
 
@@ -92,20 +117,31 @@ def test_values_that_could_be_commands_are_passed_over(root: Path, value: str) -
 
 
 @pytest.mark.parametrize(("off", "is_set"), [(3600, True), (-3600, True), (0, False)])
-def test_a_wrong_clock_is_set_by_the_boot_server(root: Path, tmp_path: Path, off: int, is_set: bool) -> None:
-    """Credentials of munge expire after five minutes. `date` is watched: it would set this machine's clock."""
+def test_a_wrong_clock_is_set_by_the_boot_server(
+    root: Path, tmp_path: Path, off: int, is_set: bool
+) -> None:
+    """Credentials of munge expire after five minutes. `date` is watched: it would set this
+    machine's clock."""
     with_user_data(root, "")
-    server = subprocess.Popen([sys.executable, "-c", _DATES, str(off)], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-c", _DATES, str(off)], stdout=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None
     port = server.stdout.readline().strip()
-    (root / "run/seed/meta-data").write_text(json.dumps({"cod-metadata": f"http://127.0.0.1:{port}/latest/"}))
+    (root / "run/seed/meta-data").write_text(
+        json.dumps({"cod-metadata": f"http://127.0.0.1:{port}/latest/"})
+    )
     (root / "run/address").write_text("127.0.0.1\n")
     (root / "usr/bin/date").rename(root / "usr/bin/date.real")
-    (root / "usr/bin/date").write_text('#!/bin/sh\n[ "$2" = -s ] && exec /usr/bin/date.real -u -d "$3" +%s >>/set\n'
-                                       'exec /usr/bin/date.real "$@"\n')
+    (root / "usr/bin/date").write_text(
+        '#!/bin/sh\n[ "$2" = -s ] && exec /usr/bin/date.real -u -d "$3" +%s >>/set\n'
+        'exec /usr/bin/date.real "$@"\n'
+    )
     (root / "usr/bin/date").chmod(0o755)
-    clock = subprocess.Popen(["setpriv", "--bounding-set=-sys_time", "chroot", root, "/etc/cod/clock"],
-                             start_new_session=True)
+    clock = subprocess.Popen(
+        ["setpriv", "--bounding-set=-sys_time", "chroot", root, "/etc/cod/clock"],
+        start_new_session=True,
+    )
     try:
         until((root / "run/clock").exists, "the clock has been looked at", 60)
     finally:
@@ -136,7 +172,8 @@ server.serve_forever()
 
 
 class Machine:
-    """A node's system with its own scripts, in a network with a head and a stand-in for COD's metadata service."""
+    """A node's system with its own scripts, in a network with a head and a stand-in for COD's
+    metadata service."""
 
     def __init__(self, root: Path, folder: Path, namespace: str, head: SlurmHead) -> None:
         self.root, self.namespace, self.head = root, namespace, head
@@ -145,13 +182,33 @@ class Machine:
         (self.metadata / "latest").mkdir(parents=True)
         (self.seed / "user-data").write_text(
             f"SLURM_CONTROLLER=head\nSLURM_CONTROLLER_ADDRESS={CONTROLLER}\nMUNGE_KEY={head.key}\n"
-            f"USERS=alice:{USER}\nSLURM_RECHECK={RECHECK}\n")
-        (self.seed / "meta-data").write_text(json.dumps(
-            {"instance-id": "1.7", "cod-metadata": f"http://{CONTROLLER}:{PORT}/latest/"}) + "\n")
+            f"USERS=alice:{USER}\nSLURM_RECHECK={RECHECK}\n"
+        )
+        (self.seed / "meta-data").write_text(
+            json.dumps(
+                {"instance-id": "1.7", "cod-metadata": f"http://{CONTROLLER}:{PORT}/latest/"}
+            )
+            + "\n"
+        )
         self.tells()
         self._server = subprocess.Popen(
-            ["ip", "netns", "exec", head.namespace, sys.executable, "-m", "http.server", "--bind", CONTROLLER,
-             "--directory", str(self.metadata), str(PORT)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [
+                "ip",
+                "netns",
+                "exec",
+                head.namespace,
+                sys.executable,
+                "-m",
+                "http.server",
+                "--bind",
+                CONTROLLER,
+                "--directory",
+                str(self.metadata),
+                str(PORT),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self._system: subprocess.Popen[bytes] | None = None
 
     def tells(self, leaving: bool = False, instance: str = "1.7") -> None:
@@ -169,8 +226,26 @@ class Machine:
         script = MACHINE.format(root=self.root, seed=self.seed, name=name, address=address)
         with open(self.seed.parent / "console", "ab") as console:
             self._system = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "--pid", "--fork",
-                 "--kill-child", "--propagation", "private", "sh", "-c", script], stdout=console, stderr=console)
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    self.namespace,
+                    "unshare",
+                    "--uts",
+                    "--mount",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                    "--propagation",
+                    "private",
+                    "sh",
+                    "-c",
+                    script,
+                ],
+                stdout=console,
+                stderr=console,
+            )
 
     def off(self) -> None:
         """Pull the plug."""
@@ -186,8 +261,12 @@ class Machine:
 
     def joins(self, name: str = "n7", address: str = ADDRESS, seconds: float = 120.0) -> None:
         """Wait until the node is ready for jobs."""
-        until(lambda: self.head.is_ready(name, address), lambda: f"{name} joins: {self.head.node(name)}, {self.log()}",
-              seconds, 0.2)
+        until(
+            lambda: self.head.is_ready(name, address),
+            lambda: f"{name} joins: {self.head.node(name)}, {self.log()}",
+            seconds,
+            0.2,
+        )
 
     def deleted(self, name: str = "n7") -> None:
         """Delete the node's record, as the pool's manager does."""
@@ -211,7 +290,20 @@ def head() -> Iterator[SlurmHead]:
         for name in names:
             ip("netns", "add", name)
             ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", names[1])
+        ip(
+            "-n",
+            names[0],
+            "link",
+            "add",
+            "eth0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            names[1],
+        )
         ip("-n", names[0], "addr", "add", f"{CONTROLLER}/24", "dev", "eth0")
         for name in names:
             ip("-n", name, "link", "set", "eth0", "up")
@@ -232,12 +324,24 @@ def machine(root: Path, tmp_path: Path, head: SlurmHead) -> Iterator[Machine]:
 
 def test_a_node_joins_runs_a_job_and_keeps_the_key_from_it(machine: Machine) -> None:
     machine.on()
-    until(lambda: "slurmd: error" in machine.log() or "fatal" in machine.log(), "slurmd finds nobody", 60)
+    until(
+        lambda: "slurmd: error" in machine.log() or "fatal" in machine.log(),
+        "slurmd finds nobody",
+        60,
+    )
     machine.head.start()  # later than the node: slurmd is tried again
     machine.joins()
     assert machine.head.node("n7")["AvailableFeatures"] == "cod"
-    done = machine.head.run("srun", "-n1", "sh", "-c", "id -un; hostname; cat /run/munge/munge.key /run/seed/user-data;"
-                            f"grep -rls {machine.head.key} /etc /var /tmp; true", check=False, user=USER)
+    done = machine.head.run(
+        "srun",
+        "-n1",
+        "sh",
+        "-c",
+        "id -un; hostname; cat /run/munge/munge.key /run/seed/user-data;"
+        f"grep -rls {machine.head.key} /etc /var /tmp; true",
+        check=False,
+        user=USER,
+    )
     assert done.stdout.split() == ["alice", "n7"], done
     assert done.stderr.count("Permission denied") == 2
 
@@ -259,7 +363,8 @@ def test_a_node_on_its_way_back_does_not_join_again(machine: Machine) -> None:
     machine.tells(leaving=True)
     machine.deleted()
     gone = {"leaving": True, "instance": "1.7"}, {"instance": ""}, {"instance": "1.8"}
-    for state in gone:  # it leaves; it is no node of the cluster; another priming's node has its address
+    # it leaves; it is no node of the cluster; another priming's node has its address
+    for state in gone:
         machine.tells(**state)
         with pytest.raises(AssertionError):
             until(lambda: machine.head.node("n7"), seconds=6 * RECHECK, every=0.5)
@@ -267,16 +372,24 @@ def test_a_node_on_its_way_back_does_not_join_again(machine: Machine) -> None:
     machine.joins()
 
 
-def test_a_node_with_the_name_of_another_registers_when_the_others_record_is_struck_off(machine: Machine) -> None:
+def test_a_node_with_the_name_of_another_registers_when_the_others_record_is_struck_off(
+    machine: Machine,
+) -> None:
     machine.head.start()
     machine.on()
     machine.joins()
     started = machine.head.node("n7")["SlurmdStartTime"]
     machine.off()
     machine.on(address=OTHER_ADDRESS)
-    until(lambda: "the record of n7 is that of another node" in machine.log(), "the node sees the record", 60)
+    until(
+        lambda: "the record of n7 is that of another node" in machine.log(),
+        "the node sees the record",
+        60,
+    )
     assert "slurmd started" not in machine.log()
-    assert machine.head.node("n7")["SlurmdStartTime"] == started, "under that record Slurm would keep its address"
+    assert machine.head.node("n7")["SlurmdStartTime"] == started, (
+        "under that record Slurm would keep its address"
+    )
     machine.tells(leaving=True)  # it makes no difference: this record is not the node's
     machine.deleted()
     machine.joins(address=OTHER_ADDRESS)
@@ -284,10 +397,17 @@ def test_a_node_with_the_name_of_another_registers_when_the_others_record_is_str
 
 def test_a_configuration_written_by_the_user_datas_program_is_used(machine: Machine) -> None:
     """Where slurmctld has not enabled configless."""
-    (machine.head.folder / "slurm.conf").write_text((machine.head.folder / "slurm.conf").read_text().replace(
-        "SlurmctldParameters=enable_configless\n", ""))
+    (machine.head.folder / "slurm.conf").write_text(
+        (machine.head.folder / "slurm.conf")
+        .read_text()
+        .replace("SlurmctldParameters=enable_configless\n", "")
+    )
     machine.head.start()
-    inside(machine.root, "cat >/etc/slurm/slurm.conf <<'END'\n"
-           + (machine.head.folder / "slurm.conf").read_text() + "END\n")
+    inside(
+        machine.root,
+        "cat >/etc/slurm/slurm.conf <<'END'\n"
+        + (machine.head.folder / "slurm.conf").read_text()
+        + "END\n",
+    )
     machine.on()
     machine.joins()

@@ -1,5 +1,5 @@
-"""Two machines, BIOS and UEFI, become nodes of a Slurm cluster: unmodified firmware, the image as it is shipped, a real
-slurmctld that knows nothing of them before."""
+"""Two machines, BIOS and UEFI, become nodes of a Slurm cluster: unmodified firmware, the image as
+it is shipped, a real slurmctld that knows nothing of them before."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ from tests.system.installation import USER
 from tests.system.qemu import CHECKOUT, TEMPLATES, build_all, rack
 from tests.system.slurmhead import slurm_head
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("slurmd"), pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("slurmd"),
+    pytest.mark.timeout(1800),
+]
 
 SERVER = "10.77.0.1"
-# What a job sees, the control group of its processes and the clock among it; and whether it gets the munge key.
+# What a job sees, the control group of its processes and the clock among it; and whether it gets
+# the munge key.
 JOB = f"""\
 hostname
 cut -d: -f3 /proc/self/cgroup | grep -m1 -o "job_[0-9]*/step_[0-9]*"
@@ -32,23 +38,44 @@ cat /run/munge/munge.key /run/seed/user-data | wc -c
 
 def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
     build_all("slurmd")
-    machines = [LabNode(kind, kind, memory=512, disks=(LabDisk(640 << 20),)) for kind in ("bios", "uefi")]
-    with rack(machines) as stand, slurm_head(record.namespace(stand.lab), SERVER, "proctrack/cgroup") as head:
+    machines = [
+        LabNode(kind, kind, memory=512, disks=(LabDisk(640 << 20),)) for kind in ("bios", "uefi")
+    ]
+    with (
+        rack(machines) as stand,
+        slurm_head(record.namespace(stand.lab), SERVER, "proctrack/cgroup") as head,
+    ):
         head.start()
         for machine in machines:
             stand.power(machine.name, "on")
         stand.cod("image", "add", "slurmd", str(CHECKOUT / "build/images/slurmd.img"), "--wait")
         stand.cod("group", "create", "physics")
         template = tmp_path / "slurmd.xml"
-        template.write_text((TEMPLATES / "slurmd.xml").read_text().replace(
-            '<personalise seed="nocloud"/>', '<personalise seed="nocloud"><user-data secret="yes">'
-            f"SLURM_CONTROLLER=head\nSLURM_CONTROLLER_ADDRESS={SERVER}\nMUNGE_KEY={head.key}\nUSERS=alice:{USER}\n"
-            "</user-data></personalise>"))
+        template.write_text(
+            (TEMPLATES / "slurmd.xml")
+            .read_text()
+            .replace(
+                '<personalise seed="nocloud"/>',
+                '<personalise seed="nocloud"><user-data secret="yes">'
+                f"SLURM_CONTROLLER=head\nSLURM_CONTROLLER_ADDRESS={SERVER}\nMUNGE_KEY={head.key}\nUSERS=alice:{USER}\n"
+                "</user-data></personalise>",
+            )
+        )
         stand.cod("template", "add", str(template), "--group", "physics")
         for machine in machines:
             stand.reaches(machine.name, "inactive")
-        stand.cod("vcluster", "create", "slurm", "--size", "2", "--template", "slurmd", "--group", "physics",
-                  "--spread")
+        stand.cod(
+            "vcluster",
+            "create",
+            "slurm",
+            "--size",
+            "2",
+            "--template",
+            "slurmd",
+            "--group",
+            "physics",
+            "--spread",
+        )
         for number, machine in enumerate(machines, 1):
             found = stand.reaches(machine.name, "active")
             name, address = found["hostname"], found["address"]
@@ -58,6 +85,15 @@ def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
             assert len(words) == 6, done
             assert words[:2] == [name, f"job_{number}/step_0"], "Slurm has it in a control group"
             assert abs(int(words[2]) - time.time()) < 60
-            assert words[3:] == [address, "0", "0"], "neither COD nor a file tells a job the munge key"
-        stand.wait(lambda: all("slurmd: registered as" in stand.console(machine.name) for machine in machines),
-                   "the consoles say so", 60)
+            assert words[3:] == [
+                address,
+                "0",
+                "0",
+            ], "neither COD nor a file tells a job the munge key"
+        stand.wait(
+            lambda: all(
+                "slurmd: registered as" in stand.console(machine.name) for machine in machines
+            ),
+            "the consoles say so",
+            60,
+        )

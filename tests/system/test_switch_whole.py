@@ -1,4 +1,5 @@
-"""A machine on the lab's Open vSwitch: it is installed, its port is known, and the port is put into a VLAN and back."""
+"""A machine on the lab's Open vSwitch: it is installed, its port is known, and the port is put into
+a VLAN and back."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ pytestmark = [pytest.mark.system, needs_ovs]
 
 def test_a_machine_on_a_switch_port() -> None:
     build_all("hello-a")
-    with rack([LabNode("n1", "bios", disks=(LabDisk(640 << 20),))], patience=3.0, switch="ovs") as stand:
+    with rack(
+        [LabNode("n1", "bios", disks=(LabDisk(640 << 20),))], patience=3.0, switch="ovs"
+    ) as stand:
         offer(stand, "hello-a")
         stand.power("n1", "on")
         stand.reaches("n1", "inactive")

@@ -1,4 +1,5 @@
-"""`make try`: a person's way in, after a first try that was killed; and nothing is left when they are done."""
+"""`make try`: a person's way in, after a first try that was killed; and nothing is left when they
+are done."""
 
 from __future__ import annotations
 
@@ -27,8 +28,22 @@ def begin(out: Path, port: int) -> tuple[subprocess.Popen[bytes], str]:
     said = out.with_suffix(".said")
     with said.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cod.demo.tour", "--out", str(out), "--lab", LAB, "--port", str(port)], cwd=CHECKOUT,
-            stdout=file, stderr=file, start_new_session=True)
+            [
+                sys.executable,
+                "-m",
+                "cod.demo.tour",
+                "--out",
+                str(out),
+                "--lab",
+                LAB,
+                "--port",
+                str(port),
+            ],
+            cwd=CHECKOUT,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
 
     def told() -> bool:
         assert process.poll() is None, said.read_text()
@@ -57,7 +72,8 @@ def test_from_the_printed_link_to_a_portal_with_machines(tmp_path: Path) -> None
             page.get_by_role("button", name="Set password").click()
             expect(page.get_by_role("heading", name="Overview")).to_be_visible()
             page.goto(f"https://localhost:{port[1]}/nodes")
-            expect(page.get_by_role("row")).to_have_count(5, timeout=900_000)  # four machines have turned up
+            # four machines have turned up
+            expect(page.get_by_role("row")).to_have_count(5, timeout=900_000)
             picture(page, "tour-nodes")
             page.goto(f"https://localhost:{port[1]}/groups")
             expect(page.get_by_text("biology").first).to_be_visible()

@@ -1,5 +1,6 @@
-"""Pools of two batch systems trade the machines of one site: the office's is Grid Engine's, the nightly one Slurm's
-and of lower priority. Real servers and daemons of both, real VCMs; the machines are stand-ins."""
+"""Pools of two batch systems trade the machines of one site: the office's is Grid Engine's, the
+nightly one Slurm's and of lower priority. Real servers and daemons of both, real VCMs; the machines
+are stand-ins."""
 
 from __future__ import annotations
 
@@ -28,8 +29,12 @@ def test_a_morning_and_an_evening_of_two_batch_systems(site: Pools) -> None:
 
     def running(*numbers: int) -> None:
         """Wait until so many jobs run in the office, and in the nightly pool."""
-        until(lambda: (office.counts()[1], nightly.counts()[1]) == numbers and site.held() == numbers,
-              lambda: f"{numbers} run: {office.counts()}, {nightly.counts()}, {site.held()}", 180, 0.2)
+        until(
+            lambda: (office.counts()[1], nightly.counts()[1]) == numbers and site.held() == numbers,
+            lambda: f"{numbers} run: {office.counts()}, {nightly.counts()}, {site.held()}",
+            180,
+            0.2,
+        )
 
     slurm_jobs = [nightly.submit(night) for _ in range(5)]
     running(0, SHARED)
@@ -44,13 +49,18 @@ def test_a_morning_and_an_evening_of_two_batch_systems(site: Pools) -> None:
     night.touch()
     until(site.settled, lambda: f"all nodes are back: {site.held()}", 180, 0.2)
 
-    said = {load.name: [[line.split()[0] for line in site.cells[load.name].ran(job)] for job in jobs]
-            for load, jobs in ((OFFICE, grid_engine_jobs), (NIGHTLY, slurm_jobs))}
+    said = {
+        load.name: [[line.split()[0] for line in site.cells[load.name].ran(job)] for job in jobs]
+        for load, jobs in ((OFFICE, grid_engine_jobs), (NIGHTLY, slurm_jobs))
+    }
     assert said[OFFICE.name] == [["start", "end"]] * 2
     assert [events.count("end") for events in said[NIGHTLY.name]] == [1] * 5
     assert sum(events.count("start") for events in said[NIGHTLY.name]) == 5 + given
     logs = {load.name: stages.said(site.log(load.name)) for load in LOADS}
-    traded = {pool: {machine for machine, _, _ in stages.memberships(lines)} for pool, lines in logs.items()}
+    traded = {
+        pool: {machine for machine, _, _ in stages.memberships(lines)}
+        for pool, lines in logs.items()
+    }
     assert len(traded[NIGHTLY.name]) == SHARED
     assert len(traded[OFFICE.name] & traded[NIGHTLY.name]) == given
     assert stages.in_two_pools(logs[OFFICE.name], logs[NIGHTLY.name]) == []

@@ -1,7 +1,9 @@
-"""The lab's trampoline in QEMU, kernel and ramdisk given directly: it boots, reports, wipes, primes and switches off.
+"""The lab's trampoline in QEMU, kernel and ramdisk given directly: it boots, reports, wipes, primes
+and switches off.
 
-The network is QEMU's own (its DHCP server, and the host's loopback as 10.0.2.2), so no namespace is needed; the server
-is the real server's end of the protocol on a socket. Firmware and loaders are others' tests.
+The network is QEMU's own (its DHCP server, and the host's loopback as 10.0.2.2), so no namespace is
+needed; the server is the real server's end of the protocol on a socket. Firmware and loaders are
+others' tests.
 """
 
 from __future__ import annotations
@@ -53,10 +55,13 @@ def generic() -> Path:
 
 
 def test_it_is_little_larger_than_the_papers(lab: Path) -> None:
-    """The paper's had 6 MB, and 16 MB unpacked. The drivers of the lab's NICs and disk buses are 0.6 MB of this one."""
+    """The paper's had 6 MB, and 16 MB unpacked. The drivers of the lab's NICs and disk buses are
+    0.6 MB of this one."""
     facts = json.loads((lab / "facts.json").read_text())
     packed = (lab / "ramdisk").stat().st_size
-    unpacked = subprocess.run(["zstd", "-dc"], input=(lab / "ramdisk").read_bytes(), capture_output=True).stdout
+    unpacked = subprocess.run(
+        ["zstd", "-dc"], input=(lab / "ramdisk").read_bytes(), capture_output=True
+    ).stdout
     assert (facts["packed"], facts["unpacked"]) == (packed, len(unpacked))
     assert packed <= 6_700_000
     assert packed % 4 == 0, "a second archive could not follow"
@@ -67,9 +72,28 @@ def test_the_same_inputs_give_the_same_bytes(lab: Path, tmp_path: Path) -> None:
     """Unpacked anew, elsewhere, with another hash seed, time zone and umask."""
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache/packages").symlink_to(CACHE / "packages")
-    variables = {**os.environ, "PYTHONHASHSEED": "77", "TZ": "Asia/Tokyo", "PYTHONPATH": str(build.CHECKOUT)}
-    subprocess.run([sys.executable, "-m", "trampoline.build", "lab", "--out", tmp_path, "--cache", tmp_path / "cache"],
-                   check=True, env=variables, cwd=tmp_path, umask=0o077)
+    variables = {
+        **os.environ,
+        "PYTHONHASHSEED": "77",
+        "TZ": "Asia/Tokyo",
+        "PYTHONPATH": str(build.CHECKOUT),
+    }
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "trampoline.build",
+            "lab",
+            "--out",
+            tmp_path,
+            "--cache",
+            tmp_path / "cache",
+        ],
+        check=True,
+        env=variables,
+        cwd=tmp_path,
+        umask=0o077,
+    )
     for name in ("vmlinuz", "ramdisk", "facts.json"):
         assert (tmp_path / "lab" / name).read_bytes() == (lab / name).read_bytes(), name
 
@@ -83,7 +107,9 @@ def test_nothing_is_done_when_nothing_has_changed(lab: Path) -> None:
 class Guest:
     """A machine in QEMU, and the server's end of its agent's connection."""
 
-    def __init__(self, folder: Path, lab: Path, hardware: str, uefi: bool, more: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, lab: Path, hardware: str, uefi: bool, more: Sequence[str] = ()
+    ) -> None:
         self.disk, self.console = folder / "disk", folder / "console"
         self.content = random.Random(1).randbytes(DISK)
         self.disk.write_bytes(self.content)
@@ -91,17 +117,46 @@ class Guest:
         self.listener.settimeout(600)  # emulated, on a machine that may be busy with other tests
         secret = cpio.archive({"cod/secret": cpio.file(str(SECRET).encode(), 0o600)})
         (folder / "initrd").write_bytes((lab / "ramdisk").read_bytes() + secret)
-        line = f"console=ttyS0 quiet panic=-1 cod.confd=10.0.2.2:{self.listener.getsockname()[1]} cod.mac={MAC}"
+        line = (
+            f"console=ttyS0 quiet panic=-1 cod.confd=10.0.2.2:{self.listener.getsockname()[1]}"
+            f" cod.mac={MAC}"
+        )
         nic, *disk = hardware.split()
         firmware = _uefi(folder) if uefi else []
         self.started = time.monotonic()
-        self.process = subprocess.Popen([
-            QEMU, "-machine", "pc,graphics=off", "-accel", "tcg,thread=multi", "-m", "512", "-nodefaults", "-display",
-            "none", "-serial", f"file:{self.console}", "-no-reboot", *firmware, "-kernel", lab / "vmlinuz", "-initrd",
-            folder / "initrd", "-append", line, "-netdev", "user,id=n", "-device", f"{nic},netdev=n,mac={MAC},romfile=",
-            "-drive", f"file={self.disk},format=raw,if=none,id=d", *(word for d in disk for word in ("-device", d)),
-            *more,
-        ], stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [
+                QEMU,
+                "-machine",
+                "pc,graphics=off",
+                "-accel",
+                "tcg,thread=multi",
+                "-m",
+                "512",
+                "-nodefaults",
+                "-display",
+                "none",
+                "-serial",
+                f"file:{self.console}",
+                "-no-reboot",
+                *firmware,
+                "-kernel",
+                lab / "vmlinuz",
+                "-initrd",
+                folder / "initrd",
+                "-append",
+                line,
+                "-netdev",
+                "user,id=n",
+                "-device",
+                f"{nic},netdev=n,mac={MAC},romfile=",
+                "-drive",
+                f"file={self.disk},format=raw,if=none,id=d",
+                *(word for d in disk for word in ("-device", d)),
+                *more,
+            ],
+            stdin=subprocess.DEVNULL,
+        )
 
     def connect(self) -> ET.Element:
         """Wait for the agent; its report, checked against the schema."""
@@ -151,8 +206,12 @@ class Guest:
 
 def _uefi(folder: Path) -> list[str]:
     shutil.copy(OVMF_VARS, folder / "vars.fd")
-    return ["-drive", f"if=pflash,format=raw,readonly=on,file={OVMF_CODE}",
-            "-drive", f"if=pflash,format=raw,file={folder / 'vars.fd'}"]
+    return [
+        "-drive",
+        f"if=pflash,format=raw,readonly=on,file={OVMF_CODE}",
+        "-drive",
+        f"if=pflash,format=raw,file={folder / 'vars.fd'}",
+    ]
 
 
 @pytest.fixture
@@ -167,19 +226,30 @@ def guest(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guest]:
 
 AHCI = "e1000 ahci,id=a ide-hd,drive=d,bus=a.0,serial=S1"
 VIRTIO = "virtio-net-pci virtio-blk-pci,drive=d,serial=S1"
-NVME = "virtio-net-pci nvme,drive=d,serial=S1 e1000,mac=52:54:00:aa:bb:02,romfile="  # a second NIC, not plugged in
-SERVER = "e1000e megasas,id=s scsi-hd,bus=s.0,drive=d,serial=S1"  # what only the generic flavour drives
+# a second NIC, not plugged in
+NVME = "virtio-net-pci nvme,drive=d,serial=S1 e1000,mac=52:54:00:aa:bb:02,romfile="
+# what only the generic flavour drives
+SERVER = "e1000e megasas,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
 SCSI = "virtio-net-pci virtio-scsi-pci,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
 
 
-@pytest.mark.parametrize(("guest", "expected"), [
-    ((AHCI, False), ("bios", "e1000", "sda", "ata")),
-    ((VIRTIO, True), ("uefi", "virtio_net", "vda", "virtio")),
-    ((NVME, False), ("bios", "virtio_net", "nvme0n1", "nvme")),
-    ((SCSI, False), ("bios", "virtio_net", "sda", "virtio")),
-    pytest.param((SERVER, False, "generic"), ("bios", "e1000e", "sda", "scsi"), marks=pytest.mark.slow),
-], indirect=["guest"], ids=["e1000-ahci", "uefi-virtio", "nvme", "virtio-scsi", "generic"])
-def test_it_reports_its_machine_and_touches_nothing(guest: Guest, expected: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("guest", "expected"),
+    [
+        ((AHCI, False), ("bios", "e1000", "sda", "ata")),
+        ((VIRTIO, True), ("uefi", "virtio_net", "vda", "virtio")),
+        ((NVME, False), ("bios", "virtio_net", "nvme0n1", "nvme")),
+        ((SCSI, False), ("bios", "virtio_net", "sda", "virtio")),
+        pytest.param(
+            (SERVER, False, "generic"), ("bios", "e1000e", "sda", "scsi"), marks=pytest.mark.slow
+        ),
+    ],
+    indirect=["guest"],
+    ids=["e1000-ahci", "uefi-virtio", "nvme", "virtio-scsi", "generic"],
+)
+def test_it_reports_its_machine_and_touches_nothing(
+    guest: Guest, expected: tuple[str, ...]
+) -> None:
     node = guest.connect()
     while node.find("disk") is None:  # some controllers bring their disks up late
         node = ET.fromstring(guest.next(Report).document)
@@ -187,11 +257,18 @@ def test_it_reports_its_machine_and_touches_nothing(guest: Guest, expected: tupl
     (nic,), (disk,) = node.findall("nic[@boot='yes']"), node.findall("disk")
     kind = node.find("firmware")
     assert kind is not None
-    assert (kind.get("kind"), nic.get("driver"), disk.get("name"), disk.get("transport")) == expected
+    assert (
+        kind.get("kind"),
+        nic.get("driver"),
+        disk.get("name"),
+        disk.get("transport"),
+    ) == expected
     assert (nic.get("mac"), nic.get("link"), nic.get("boot")) == (MAC, "up", "yes")
     assert (disk.get("size"), disk.get("serial"), disk.get("local")) == (str(DISK), "S1", "yes")
     nics = [pci for pci in node.findall("pci") if pci.get("class") == "0200"]
-    assert expected[1] in {(pci.get("driver") or "").replace("virtio-pci", "virtio_net") for pci in nics}
+    assert expected[1] in {
+        (pci.get("driver") or "").replace("virtio-pci", "virtio_net") for pci in nics
+    }
     assert not any((pci.get("class") or "").startswith("06") for pci in node.findall("pci"))
     assert node.find("gpu") is None
     assert guest.obey(Order("1.1", "off")) == Done("1.1")
@@ -207,7 +284,9 @@ def test_it_reports_its_machine_and_touches_nothing(guest: Guest, expected: tupl
 def test_it_primes_and_wipes(guest: Guest, tmp_path: Path) -> None:
     """All that priming needs (HTTP, zstd, digests) is in the ramdisk."""
     image, root = tmp_path / "image", tmp_path / "images"
-    image.write_bytes(random.Random(2).randbytes(3 << 20) + bytes(2 << 20) + b"end".ljust(1 << 20, b"."))
+    image.write_bytes(
+        random.Random(2).randbytes(3 << 20) + bytes(2 << 20) + b"end".ljust(1 << 20, b".")
+    )
     root.mkdir()
     served = ingest(image, root, raw=True)
     assert guest.connect().find("disk") is not None

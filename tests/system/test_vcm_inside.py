@@ -1,7 +1,8 @@
-"""A VCM that runs on its vcluster's head: real server, real agents that write the seed, real addresses by DHCP.
+"""A VCM that runs on its vcluster's head: real server, real agents that write the seed, real
+addresses by DHCP.
 
-The head's image does nothing but run; what it would do at its boot (copy three files off the partition CIDATA, start
-the VCM) the test does in the machine's namespace.
+The head's image does nothing but run; what it would do at its boot (copy three files off the
+partition CIDATA, start the VCM) the test does in the machine's namespace.
 """
 
 from __future__ import annotations
@@ -42,16 +43,31 @@ class Head:
         start = struct.unpack_from("<I", sector0, 446 + 16 + 8)[0] * 512  # of the second partition
         self.folder.mkdir(exist_ok=True)
         for name in ("vcm.toml", "ca.crt", "invitation"):
-            subprocess.run(["mcopy", "-n", "-i", f"{disk}@@{start}", f"::{name}", self.folder], check=True,
-                           capture_output=True)
+            subprocess.run(
+                ["mcopy", "-n", "-i", f"{disk}@@{start}", f"::{name}", self.folder],
+                check=True,
+                capture_output=True,
+            )
         (self.folder / "run.py").write_text(RUN)
 
     def start(self, folder: Path | None = None) -> None:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["ip", "netns", "exec", self.stand[self.machine].namespace, sys.executable, "run.py", "vcm.toml"],
-                cwd=folder or self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": str(ROOT)})
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    self.stand[self.machine].namespace,
+                    sys.executable,
+                    "run.py",
+                    "vcm.toml",
+                ],
+                cwd=folder or self.folder,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
 
     def end(self) -> None:
         if self.process is not None:
@@ -68,15 +84,20 @@ class Head:
 
 
 def offer(stand: Stand) -> None:
-    """A template whose nodes get a seed: its image has a partition table with room behind its one partition."""
+    """A template whose nodes get a seed: its image has a partition table with room behind its one
+    partition."""
     path = make_image(stand.folder, "head")
     with open(path, "r+b") as image:
         image.seek(446)
-        image.write(struct.pack("<B3sB3sII", 0, b"", 0x83, b"", 2048, 4096) + bytes(48) + b"\x55\xaa")
+        image.write(
+            struct.pack("<B3sB3sII", 0, b"", 0x83, b"", 2048, 4096) + bytes(48) + b"\x55\xaa"
+        )
     stand.cod("image", "add", "head", str(path), "--wait")
     template = stand.folder / "head.xml"
     template.write_text(
-        '<template name="head"><image target="disk" name="head"/><personalise seed="nocloud"/></template>')
+        '<template name="head"><image target="disk" name="head"/><personalise'
+        ' seed="nocloud"/></template>'
+    )
     stand.cod("template", "add", str(template))
 
 
@@ -99,9 +120,16 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 def member(stand: Stand) -> str:
     """The machine that is the vcluster's n1 and runs."""
+
     def there() -> str:
-        return next((name for name in stand.hosts if stand.node(name).hostname == "n1"
-                     and stand.state(name) == "active"), "")
+        return next(
+            (
+                name
+                for name in stand.hosts
+                if stand.node(name).hostname == "n1" and stand.state(name) == "active"
+            ),
+            "",
+        )
 
     return str(stand.wait(there, 180, "the head is active"))
 
@@ -127,7 +155,8 @@ def test_its_head_lets_itself_in_and_so_does_the_next_one(stand: Stand) -> None:
         heads[1].end()
         shutil.rmtree(heads[1].folder)
 
-        # The head breaks; the other machine takes its name, is primed, and is invited; the old certificate is void.
+        # The head breaks; the other machine takes its name, is primed, and is invited; the old
+        # certificate is void.
         stand.cod("node", "quarantine", heads[0].machine, "--reason", "smoke")
         assert member(stand) == heads[1].machine
         heads[0].end()
@@ -135,10 +164,16 @@ def test_its_head_lets_itself_in_and_so_does_the_next_one(stand: Stand) -> None:
         assert (heads[1].folder / "invitation").read_text().strip() != secret
         heads[1].start()
         heads[1].says("connected with")
-        stand.wait(lambda: shown(stand)["serial"] not in ("", first), 180, "it has a certificate of its own")
+        stand.wait(
+            lambda: shown(stand)["serial"] not in ("", first),
+            180,
+            "it has a certificate of its own",
+        )
     finally:
         for head in heads:
             head.end()
-    logs = (stand.folder / "server.log").read_text() + "".join(host.console() for host in stand.hosts.values())
+    logs = (stand.folder / "server.log").read_text() + "".join(
+        host.console() for host in stand.hosts.values()
+    )
     assert secret not in logs
     assert "has traded its invitation" in logs

@@ -22,13 +22,20 @@ def test_powered_on_primed_active_released_wiped(tmp_path: Path) -> None:
         offer(stand, "red")
         stand.cod("vcluster", "create", "web", "--size", "1", "--template", "red")
         stand.reaches("m1", "active")
-        stand.wait(lambda: stand["m1"].running().split() == ["red", "10.77.128.1", "n1", "web.cod.test"])
+        stand.wait(
+            lambda: stand["m1"].running().split() == ["red", "10.77.128.1", "n1", "web.cod.test"]
+        )
         stand.cod("vcluster", "delete", "web")
         stand.reaches("m1", "inactive")
         assert stand.node("m1").disk == "clean"
         assert not any((stand["m1"].folder / "disk").read_bytes())
         assert [row["to_state"] for row in stand.history("m1")] == [
-            "new", "registering", "trampoline", "inactive", *ROUND_TRIP]
+            "new",
+            "registering",
+            "trampoline",
+            "inactive",
+            *ROUND_TRIP,
+        ]
 
 
 def test_a_kept_disk_skips_priming_for_its_owner_alone(tmp_path: Path) -> None:
@@ -44,11 +51,22 @@ def test_a_kept_disk_skips_priming_for_its_owner_alone(tmp_path: Path) -> None:
         assert stand.node("m1").disk == "cached"
         stand.cod("vcluster", "create", "again", "--size", "1", "--template", "kept")
         stand.reaches("m1", "active")
-        assert [row["to_state"] for row in stand.history("m1")][-3:] == ["inactive", "boot", "active"]
+        assert [row["to_state"] for row in stand.history("m1")][-3:] == [
+            "inactive",
+            "boot",
+            "active",
+        ]
         stand.cod("vcluster", "delete", "again")
         stand.reaches("m1", "inactive")
         with stand.client() as api:
             api.post("/groups", {"name": "others", "priority": 0})
-        stand.cod("vcluster", "create", "theirs", "--size", "1", "--template", "kept", "--group", "others")
+        stand.cod(
+            "vcluster", "create", "theirs", "--size", "1", "--template", "kept", "--group", "others"
+        )
         stand.reaches("m1", "active")
-        assert [row["to_state"] for row in stand.history("m1")][-4:] == ["inactive", "prime", "boot", "active"]
+        assert [row["to_state"] for row in stand.history("m1")][-4:] == [
+            "inactive",
+            "prime",
+            "boot",
+            "active",
+        ]

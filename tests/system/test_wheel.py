@@ -23,39 +23,73 @@ from trampoline import build
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT = Path(f"/tmp/codw{os.getpid()}")  # a UNIX socket's path is limited to 107 bytes; pytest's folders are long
+# a UNIX socket's path is limited to 107 bytes; pytest's folders are long
+SHORT = Path(f"/tmp/codw{os.getpid()}")
 
 
 class Installed:
-    """An environment with the wheel, and this one's other packages behind it, so that no network is needed."""
+    """An environment with the wheel, and this one's other packages behind it, so that no network is
+    needed."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.folder = folder
         venv.create(folder, with_pip=False, symlinks=True)
         self.packages = next((folder / "lib").glob("python*/site-packages"))
-        subprocess.run([sys.executable, "-m", "pip", "-q", "--python", str(folder / "bin/python"), "install",
-                        "--no-deps", "--no-index", str(wheel)], check=True, cwd="/")
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "-q",
+                "--python",
+                str(folder / "bin/python"),
+                "install",
+                "--no-deps",
+                "--no-index",
+                str(wheel),
+            ],
+            check=True,
+            cwd="/",
+        )
         (self.packages / "rest.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
 
     def command(self, *words: str) -> list[str]:
         return [str(self.folder / "bin/cod"), *words]
 
     def cod(self, *words: str) -> str:
-        return subprocess.run(self.command(*words), cwd="/", check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            self.command(*words), cwd="/", check=True, capture_output=True, text=True
+        ).stdout
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder = tmp_path_factory.mktemp("wheel")
     tree = folder / "tree"  # what git would hand out, without the checkout's build/ and caches
-    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                            check=True, capture_output=True, text=True).stdout.split("\0")
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
     for name in filter(None, listed):
         if (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, tree / name)
-    subprocess.run([sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--wheel-dir", str(folder), str(tree)],
-                   check=True)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "-q",
+            "wheel",
+            "--no-deps",
+            "--wheel-dir",
+            str(folder),
+            str(tree),
+        ],
+        check=True,
+    )
     (wheel,) = folder.glob("cod-*.whl")
     return Installed(folder / "env", wheel)
 
@@ -75,14 +109,24 @@ def test_only_cod_is_at_the_top_and_its_files_are_inside(installed: Installed) -
     shipped = {path.name for path in (installed.packages / "cod/_data").iterdir()}
     assert shipped == {"schema", "trampoline", "images", "web"}
     for name in shipped:
-        ours = {str(path.relative_to(ROOT / name)) for path in (ROOT / name).rglob("*")
-                if path.is_file() and path.suffix != ".pyc"}
-        theirs = {str(path.relative_to(installed.packages / "cod/_data" / name))
-                  for path in (installed.packages / "cod/_data" / name).rglob("*")
-                  if path.is_file() and path.suffix != ".pyc"}
+        ours = {
+            str(path.relative_to(ROOT / name))
+            for path in (ROOT / name).rglob("*")
+            if path.is_file() and path.suffix != ".pyc"
+        }
+        theirs = {
+            str(path.relative_to(installed.packages / "cod/_data" / name))
+            for path in (installed.packages / "cod/_data" / name).rglob("*")
+            if path.is_file() and path.suffix != ".pyc"
+        }
         assert theirs == ours
-    said = subprocess.run([str(installed.folder / "bin/python"), "-c", "import cod; print(cod.__file__)"], cwd="/",
-                          check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [str(installed.folder / "bin/python"), "-c", "import cod; print(cod.__file__)"],
+        cwd="/",
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     assert said.strip() == str(installed.packages / "cod/__init__.py")
 
 
@@ -94,14 +138,20 @@ def test_commands_that_need_no_server(installed: Installed) -> None:
 
 
 def test_a_new_site_is_its_owners_alone(site: Path) -> None:
-    private = {name: (site / name).stat().st_mode & 0o077 for name in ("site.toml", "cod.db", "run")}
+    private = {
+        name: (site / name).stat().st_mode & 0o077 for name in ("site.toml", "cod.db", "run")
+    }
     assert private == dict.fromkeys(private, 0)
 
 
 def test_the_api_answers(installed: Installed, site: Path) -> None:
     with open(site / "log", "wb") as log:
-        server = subprocess.Popen(installed.command("--site", f"{site}/site.toml", "serve", "--only", "web"), cwd="/",
-                                  stdout=log, stderr=log)
+        server = subprocess.Popen(
+            installed.command("--site", f"{site}/site.toml", "serve", "--only", "web"),
+            cwd="/",
+            stdout=log,
+            stderr=log,
+        )
     try:
         end = time.monotonic() + 120
         while not (health := _health(site)):
@@ -109,7 +159,11 @@ def test_the_api_answers(installed: Installed, site: Path) -> None:
             assert time.monotonic() < end
             time.sleep(0.05)
         assert health["ok"] is True
-        private = {path.name: path.stat().st_mode & 0o077 for path in site.iterdir() if path.name.startswith("cod.db")}
+        private = {
+            path.name: path.stat().st_mode & 0o077
+            for path in site.iterdir()
+            if path.name.startswith("cod.db")
+        }
         assert private == dict.fromkeys(private, 0)
         assert (site / "run/api.sock").stat().st_mode & 0o077 == 0
     finally:
@@ -125,18 +179,28 @@ def _health(site: Path) -> dict[str, object]:
         return {}
 
 
-def test_the_trampoline_is_made_from_the_wheel_as_from_the_checkout(installed: Installed, site: Path) -> None:
+def test_the_trampoline_is_made_from_the_wheel_as_from_the_checkout(
+    installed: Installed, site: Path
+) -> None:
     cache = ROOT / "build/cache/trampoline"
-    made = build.build("lab", ROOT / "build/trampoline", cache)  # up to date already, if `make build` was run
+    # up to date already, if `make build` was run
+    made = build.build("lab", ROOT / "build/trampoline", cache)
     (site / "cache/trampoline").mkdir(parents=True)
-    (site / "cache/trampoline/packages").symlink_to(cache)  # the distribution's packages: not fetched again
+    # the distribution's packages: not fetched again
+    (site / "cache/trampoline/packages").symlink_to(cache)
     installed.cod("--site", f"{site}/site.toml", "trampoline", "build", "lab")
     for name in ("vmlinuz", "ramdisk"):
         assert (site / "boot/trampoline" / name).read_bytes() == (made / name).read_bytes()
 
 
 def test_images_are_made_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
-    facts = json.loads(installed.cod("image", "make", "opaque", "--into", str(tmp_path / "made"), "--json"))
-    assert facts["sha256"] == hashlib.sha256((tmp_path / "made/opaque.img").read_bytes()).hexdigest()
+    facts = json.loads(
+        installed.cod("image", "make", "opaque", "--into", str(tmp_path / "made"), "--json")
+    )
+    assert (
+        facts["sha256"] == hashlib.sha256((tmp_path / "made/opaque.img").read_bytes()).hexdigest()
+    )
     assert (tmp_path / "made/opaque.xml").read_bytes() == (ROOT / "images/opaque.xml").read_bytes()
-    assert "next: cod image add opaque " in installed.cod("image", "make", "opaque", "--into", str(tmp_path / "made"))
+    assert "next: cod image add opaque " in installed.cod(
+        "image", "make", "opaque", "--into", str(tmp_path / "made")
+    )

@@ -1,4 +1,5 @@
-"""Small sites for the tests of the resource manager's policy: by hand, at random, and after a plan was carried out."""
+"""Small sites for the tests of the resource manager's policy: by hand, at random, and after a plan
+was carried out."""
 
 from __future__ import annotations
 
@@ -28,15 +29,26 @@ from cod.policy.scheduler.snapshot import (
 
 TEMPLATES = {
     1: '<template><image target="disk" name="any"/></template>',
-    2: '<template><requires><memory><mib min="2048"/></memory></requires><image target="disk" name="big"/></template>',
-    3: '<template><image target="disk" name="bios"><when><firmware><kind equal="bios"/></firmware></when></image>'
-       '</template>',
+    2: (
+        '<template><requires><memory><mib min="2048"/></memory></requires><image target="disk"'
+        ' name="big"/></template>'
+    ),
+    3: (
+        '<template><image target="disk" name="bios"><when><firmware><kind'
+        ' equal="bios"/></firmware></when></image></template>'
+    ),
 }
 SMALL, BIG, UEFI = 1, 2, 3
 TYPES = {
-    SMALL: NodeType(SMALL, "small", "", '<node><firmware kind="bios" /><memory mib="1024" /></node>', 1.0, 0.0),
-    BIG: NodeType(BIG, "big", "", '<node><firmware kind="bios" /><memory mib="4096" /></node>', 5.0, 0.0),
-    UEFI: NodeType(UEFI, "uefi", "", '<node><firmware kind="uefi" /><memory mib="1024" /></node>', 1.0, 0.0),
+    SMALL: NodeType(
+        SMALL, "small", "", '<node><firmware kind="bios" /><memory mib="1024" /></node>', 1.0, 0.0
+    ),
+    BIG: NodeType(
+        BIG, "big", "", '<node><firmware kind="bios" /><memory mib="4096" /></node>', 5.0, 0.0
+    ),
+    UEFI: NodeType(
+        UEFI, "uefi", "", '<node><firmware kind="uefi" /><memory mib="1024" /></node>', 1.0, 0.0
+    ),
 }
 BIG_ONLY = '<requires><memory><mib min="4096"/></memory></requires>'
 LARGER_THAN_ANY = '<requires><memory><mib min="8GiB"/></memory></requires>'
@@ -49,15 +61,24 @@ def kind(type_id: int = SMALL, block: int = 0, subnet: str = "") -> NodeKind:
     return NodeKind(type_id, block, subnet)
 
 
-def lot(count: int, where: NodeKind | int = SMALL, readiness: int = WARM, **columns: Any) -> FreeNodes:
+def lot(
+    count: int, where: NodeKind | int = SMALL, readiness: int = WARM, **columns: Any
+) -> FreeNodes:
     """Free nodes."""
-    return FreeNodes(where if isinstance(where, NodeKind) else kind(where), readiness, count, **columns)
+    return FreeNodes(
+        where if isinstance(where, NodeKind) else kind(where), readiness, count, **columns
+    )
 
 
 def wish(number: int, *counts: int | RequestTuple, **columns: Any) -> PendingRequest:
-    """A request for so many nodes of any kind (a tuple for each count), of a vcluster of its own."""
-    tuples = tuple(one if isinstance(one, RequestTuple) else RequestTuple(one, "", 1) for one in counts)
-    return replace(PendingRequest(number, 1000 + number, 0, float(number), 9, "lab", tuples), **columns)
+    """A request for so many nodes of any kind (a tuple for each count), of a vcluster of its
+    own."""
+    tuples = tuple(
+        one if isinstance(one, RequestTuple) else RequestTuple(one, "", 1) for one in counts
+    )
+    return replace(
+        PendingRequest(number, 1000 + number, 0, float(number), 9, "lab", tuples), **columns
+    )
 
 
 def holder(number: int, held: int, floor: int = 0, priority: int = 0, **columns: Any) -> Holder:
@@ -70,8 +91,14 @@ def site(**columns: Any) -> Snapshot:
     seen = Snapshot(types=TYPES, templates=TEMPLATES, **columns)
     if not seen.site:
         seen = replace(seen, site=census(seen))
-    return replace(seen, holders=seen.holders if isinstance(seen.holders, dict) else {
-        one.id: one for one in seen.holders})
+    return replace(
+        seen,
+        holders=(
+            seen.holders
+            if isinstance(seen.holders, dict)
+            else {one.id: one for one in seen.holders}
+        ),
+    )
 
 
 def census(seen: Snapshot) -> dict[int, int]:
@@ -85,16 +112,31 @@ def census(seen: Snapshot) -> dict[int, int]:
 
 # ---------------------------------------------------------------- any site
 
-KINDS = [kind(SMALL, 1), kind(SMALL, 2), kind(BIG, 1), kind(UEFI), kind(BIG, 3, "lab"), kind(SMALL, 4, "far")]
-TUPLES = st.builds(RequestTuple, st.integers(1, 4), st.sampled_from(["", "", "", "", BIG_ONLY, LARGER_THAN_ANY]),
-                   st.sampled_from([1, 1, 1, 2, 3]))
+KINDS = [
+    kind(SMALL, 1),
+    kind(SMALL, 2),
+    kind(BIG, 1),
+    kind(UEFI),
+    kind(BIG, 3, "lab"),
+    kind(SMALL, 4, "far"),
+]
+TUPLES = st.builds(
+    RequestTuple,
+    st.integers(1, 4),
+    st.sampled_from(["", "", "", "", BIG_ONLY, LARGER_THAN_ANY]),
+    st.sampled_from([1, 1, 1, 2, 3]),
+)
 CACHES = st.sampled_from([None, None, None, Cache(1, 9), Cache(2, 10)])
 OLD = 7  # id of a request that waits already and may have nodes reserved
 
 
 @st.composite
 def snapshots(
-    draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended: bool = False, preemptible: bool = True,
+    draw: st.DrawFn,
+    settled: bool = False,
+    tuples: int = 2,
+    contended: bool = False,
+    preemptible: bool = True,
 ) -> Snapshot:
     """Small sites with every kind of trouble.
 
@@ -104,10 +146,20 @@ def snapshots(
     """
     kinds = st.sampled_from(KINDS)
     reserved = st.sampled_from([0, 0, 0] if settled else [0, 0, 0, OLD, 99])
-    lots = draw(st.lists(st.builds(FreeNodes, kinds, st.sampled_from([WARM, COLD]), st.integers(1, 3), CACHES,
-                                   reserved),
-                         max_size=6, unique_by=lambda one: replace(one, count=0)))
-    coming = draw(st.lists(st.builds(IncomingNodes, kinds, st.integers(1, 3), reserved, st.booleans()), max_size=3))
+    lots = draw(
+        st.lists(
+            st.builds(
+                FreeNodes, kinds, st.sampled_from([WARM, COLD]), st.integers(1, 3), CACHES, reserved
+            ),
+            max_size=6,
+            unique_by=lambda one: replace(one, count=0),
+        )
+    )
+    coming = draw(
+        st.lists(
+            st.builds(IncomingNodes, kinds, st.integers(1, 3), reserved, st.booleans()), max_size=3
+        )
+    )
     holders, holdings, reclaims = [], [], []
     for number in range(1, draw(st.integers(0, 4)) + 1):
         own = draw(st.dictionaries(kinds, st.integers(1, 4), max_size=3))
@@ -120,23 +172,55 @@ def snapshots(
             mobile = count - leaving if given_up else draw(st.integers(0, count - leaving))
             immune = NOW + 50 if mobile + leaving < count else None
             late = draw(st.integers(0, mobile)) if given_up else 0
-            started = ((NOW - 5, late), (NOW - draw(st.sampled_from([50, 500])), mobile - late)) if given_up else ()
-            holdings.append(Allocation(number, where, count, mobile, immune, tuple(one for one in started if one[1])))
+            started = (
+                ((NOW - 5, late), (NOW - draw(st.sampled_from([50, 500])), mobile - late))
+                if given_up
+                else ()
+            )
+            holdings.append(
+                Allocation(
+                    number, where, count, mobile, immune, tuple(one for one in started if one[1])
+                )
+            )
             if leaving:
-                reclaims.append(OpenReclaim(len(reclaims) + 1, number, OLD, where, leaving,
-                                            draw(st.sampled_from([NOW - 1, NOW + 5]))))
+                reclaims.append(
+                    OpenReclaim(
+                        len(reclaims) + 1,
+                        number,
+                        OLD,
+                        where,
+                        leaving,
+                        draw(st.sampled_from([NOW - 1, NOW + 5])),
+                    )
+                )
         ends = draw(st.sampled_from([None, None, NOW + 500, NOW + 500 if contended else NOW - 5]))
         drains = draw(st.sampled_from([None, NOW - 1, NOW + 1])) if ends == NOW - 5 else None
         floor, priority = draw(st.integers(0, held)), draw(st.integers(0, 2 if contended else 3))
-        holders.append(holder(number, held, *((0, PREEMPTIBLE) if given_up else (floor, priority)), leaving=left,
-                              expires_at=ends, drain_until=drains))
-    wanted = st.builds(RequestTuple, st.integers(1, 4), st.just(""), st.just(1)) if contended else TUPLES
-    wishes = [wish(number, *draw(st.lists(wanted, min_size=1, max_size=tuples)),
-                   priority=draw(st.integers(2 if contended else 0, 3)),
-                   submitted_at=float(draw(st.integers(0, 25))), group_id=draw(st.integers(9, 10)),
-                   may_wait=draw(st.sampled_from([True, True, True, False])),
-                   may_spread=draw(st.sampled_from([False, False, True])))
-              for number in range(1, draw(st.integers(0, 5)) + 1)]
+        holders.append(
+            holder(
+                number,
+                held,
+                *((0, PREEMPTIBLE) if given_up else (floor, priority)),
+                leaving=left,
+                expires_at=ends,
+                drain_until=drains,
+            )
+        )
+    wanted = (
+        st.builds(RequestTuple, st.integers(1, 4), st.just(""), st.just(1)) if contended else TUPLES
+    )
+    wishes = [
+        wish(
+            number,
+            *draw(st.lists(wanted, min_size=1, max_size=tuples)),
+            priority=draw(st.integers(2 if contended else 0, 3)),
+            submitted_at=float(draw(st.integers(0, 25))),
+            group_id=draw(st.integers(9, 10)),
+            may_wait=draw(st.sampled_from([True, True, True, False])),
+            may_spread=draw(st.sampled_from([False, False, True])),
+        )
+        for number in range(1, draw(st.integers(0, 5)) + 1)
+    ]
     if preemptible and wishes and draw(st.integers(0, 3)) == 3:
         wishes[-1] = replace(wishes[-1], priority=PREEMPTIBLE)
     if wishes and not settled:
@@ -144,92 +228,184 @@ def snapshots(
     if holders and wishes and draw(st.booleans()):
         grows = holders[0]
         own = Counter({one.kind.type: one.count for one in holdings if one.vcluster_id == grows.id})
-        wishes[-1] = replace(wishes[-1], vcluster_id=grows.id, priority=grows.priority, own=dict(own))
-    seen = site(lots=lots, coming=coming, holders=holders, holdings=holdings, reclaims=reclaims, wishes=wishes)
+        wishes[-1] = replace(
+            wishes[-1], vcluster_id=grows.id, priority=grows.priority, own=dict(own)
+        )
+    seen = site(
+        lots=lots,
+        coming=coming,
+        holders=holders,
+        holdings=holdings,
+        reclaims=reclaims,
+        wishes=wishes,
+    )
     aside = draw(st.dictionaries(st.sampled_from(sorted(TYPES)), st.integers(1, 2), max_size=1))
     return replace(seen, site=dict(Counter(seen.site) + Counter(aside)))
 
 
 def shuffled(seen: Snapshot, shuffle: Callable[[list[Any]], None]) -> Snapshot:
     """Return the same site, its rows in another order."""
+
     def turned(rows: Iterable[Any]) -> list[Any]:
         turn = list(rows)
         shuffle(turn)
         return turn
 
-    rows = {name: turned(getattr(seen, name))
-            for name in ("lots", "coming", "holdings", "reclaims", "wishes", "deserted")}
-    tables = {name: dict(turned(getattr(seen, name).items()))
-              for name in ("types", "holders", "site", "templates", "warned")}
+    rows = {
+        name: turned(getattr(seen, name))
+        for name in ("lots", "coming", "holdings", "reclaims", "wishes", "deserted")
+    }
+    tables = {
+        name: dict(turned(getattr(seen, name).items()))
+        for name in ("types", "holders", "site", "templates", "warned")
+    }
     return replace(seen, **rows, **tables)
 
 
 # ---------------------------------------------------------------- after a plan
 
-def carried_out(seen: Snapshot, done: Decision, policy: Policy = POLICY, now: float = NOW) -> Snapshot:
-    """The site when a decision has been carried out: what is granted is held, what is taken is on its way out."""
-    gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.refusals if no.final}
+
+def carried_out(
+    seen: Snapshot, done: Decision, policy: Policy = POLICY, now: float = NOW
+) -> Snapshot:
+    """The site when a decision has been carried out: what is granted is held, what is taken is on
+    its way out."""
+    gone = {grant.request_id for grant in done.grants} | {
+        no.request_id for no in done.refusals if no.final
+    }
     told = {no.request_id: no.sentence for no in done.refusals}
     seen = _cleared(seen, gone)
     wishes = {one.id: one for one in seen.wishes}
     for grant in done.grants:
         for share in grant.shares:
-            seen = _given(seen, replace(share.lot, reserved=0 if share.lot.reserved in gone else share.lot.reserved),
-                          share.count, wishes[grant.request_id], now, now + policy.inertia)
+            seen = _given(
+                seen,
+                replace(
+                    share.lot, reserved=0 if share.lot.reserved in gone else share.lot.reserved
+                ),
+                share.count,
+                wishes[grant.request_id],
+                now,
+                now + policy.inertia,
+            )
     for ease in done.reductions:
         reclaim = next(one for one in seen.reclaims if one.id == ease.reclaim_id)
         assert reclaim.open == ease.count + ease.left
         seen = _taken(seen, reclaim.vcluster_id, reclaim.kind, -ease.count)
         rest = [replace(reclaim, open=ease.left)] if ease.left else []
-        seen = replace(seen, reclaims=[one for one in seen.reclaims if one.id != ease.reclaim_id] + rest)
+        seen = replace(
+            seen, reclaims=[one for one in seen.reclaims if one.id != ease.reclaim_id] + rest
+        )
     for take in done.preemptions:
         seen = _taken(seen, take.vcluster_id, take.kind, take.count)
         number = max((one.id for one in seen.reclaims), default=0) + 1
-        seen = replace(seen, reclaims=[*seen.reclaims, OpenReclaim(
-            number, take.vcluster_id, take.request_id, take.kind, take.count, now + policy.reclaim_grace)])
-    return replace(seen, wishes=[replace(one, reason=told.get(one.id, one.reason)) for one in seen.wishes
-                                 if one.id not in gone])
+        seen = replace(
+            seen,
+            reclaims=[
+                *seen.reclaims,
+                OpenReclaim(
+                    number,
+                    take.vcluster_id,
+                    take.request_id,
+                    take.kind,
+                    take.count,
+                    now + policy.reclaim_grace,
+                ),
+            ],
+        )
+    return replace(
+        seen,
+        wishes=[
+            replace(one, reason=told.get(one.id, one.reason))
+            for one in seen.wishes
+            if one.id not in gone
+        ],
+    )
 
 
 def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
     """Nothing is reserved for, or being taken for, requests that wait no longer."""
     lots: Counter[FreeNodes] = Counter()
     for one in seen.lots:
-        lots[replace(one, count=0, reserved=0 if one.reserved in gone else one.reserved)] += one.count
+        lots[replace(one, count=0, reserved=0 if one.reserved in gone else one.reserved)] += (
+            one.count
+        )
     for reclaim in seen.reclaims:
         if reclaim.request_id in gone:
             seen = _taken(seen, reclaim.vcluster_id, reclaim.kind, -reclaim.open)
     return replace(
-        seen, lots=[replace(one, count=count) for one, count in lots.items()],
-        coming=[replace(one, reserved=0 if one.reserved in gone else one.reserved) for one in seen.coming],
-        reclaims=[one for one in seen.reclaims if one.request_id not in gone])
+        seen,
+        lots=[replace(one, count=count) for one, count in lots.items()],
+        coming=[
+            replace(one, reserved=0 if one.reserved in gone else one.reserved)
+            for one in seen.coming
+        ],
+        reclaims=[one for one in seen.reclaims if one.request_id not in gone],
+    )
 
 
-def _given(seen: Snapshot, where: FreeNodes, count: int, wanted: PendingRequest, now: float,
-           immune_until: float) -> Snapshot:
-    lots = [replace(one, count=one.count - count) if replace(one, count=0) == replace(where, count=0) else one
-            for one in seen.lots]
+def _given(
+    seen: Snapshot,
+    where: FreeNodes,
+    count: int,
+    wanted: PendingRequest,
+    now: float,
+    immune_until: float,
+) -> Snapshot:
+    lots = [
+        (
+            replace(one, count=one.count - count)
+            if replace(one, count=0) == replace(where, count=0)
+            else one
+        )
+        for one in seen.lots
+    ]
     assert sum(one.count for one in lots) == sum(one.count for one in seen.lots) - count
     assert all(one.count >= 0 for one in lots)
     ends = now + wanted.lease if wanted.lease < float("inf") else None
-    known = seen.holders.get(wanted.vcluster_id, holder(wanted.vcluster_id, 0, 0, wanted.priority, expires_at=ends))
-    # It counts as its creation size: else what it grew by could be taken from those that it has had for long.
-    known = replace(known, held=known.held + count, floor=0 if wanted.preemptible else known.floor + count)
+    known = seen.holders.get(
+        wanted.vcluster_id, holder(wanted.vcluster_id, 0, 0, wanted.priority, expires_at=ends)
+    )
+    # It counts as its creation size: else what it grew by could be taken from those that it has had
+    # for long.
+    known = replace(
+        known, held=known.held + count, floor=0 if wanted.preemptible else known.floor + count
+    )
     held = {(one.vcluster_id, one.kind): one for one in seen.holdings}
     before = held.get((known.id, where.kind), Allocation(known.id, where.kind, 0, 0))
-    held[known.id, where.kind] = replace(before, count=before.count + count, immune_until=immune_until) if (
-        not wanted.preemptible) else replace(before, count=before.count + count, mobile=before.mobile + count,
-                                             started=((now, count), *before.started))
-    return replace(seen, lots=[one for one in lots if one.count], holders={**seen.holders, known.id: known},
-                   holdings=list(held.values()))
+    held[known.id, where.kind] = (
+        replace(before, count=before.count + count, immune_until=immune_until)
+        if (not wanted.preemptible)
+        else replace(
+            before,
+            count=before.count + count,
+            mobile=before.mobile + count,
+            started=((now, count), *before.started),
+        )
+    )
+    return replace(
+        seen,
+        lots=[one for one in lots if one.count],
+        holders={**seen.holders, known.id: known},
+        holdings=list(held.values()),
+    )
 
 
 def _taken(seen: Snapshot, vcluster_id: int, where: NodeKind, count: int) -> Snapshot:
-    holdings = [replace(one, mobile=one.mobile - count) if (one.vcluster_id, one.kind) == (vcluster_id, where) else one
-                for one in seen.holdings]
+    holdings = [
+        (
+            replace(one, mobile=one.mobile - count)
+            if (one.vcluster_id, one.kind) == (vcluster_id, where)
+            else one
+        )
+        for one in seen.holdings
+    ]
     loser = seen.holders[vcluster_id]
-    return replace(seen, holdings=holdings,
-                   holders={**seen.holders, vcluster_id: replace(loser, leaving=loser.leaving + count)})
+    return replace(
+        seen,
+        holdings=holdings,
+        holders={**seen.holders, vcluster_id: replace(loser, leaving=loser.leaving + count)},
+    )
 
 
 def granted(done: Decision) -> list[int]:

@@ -1,4 +1,5 @@
-"""Small simulated sites for tests: exact times, owners that note what they are told, and an audit of the books."""
+"""Small simulated sites for tests: exact times, owners that note what they are told, and an audit
+of the books."""
 
 from __future__ import annotations
 
@@ -17,23 +18,52 @@ from cod.states import NodeState, RequestState, VclusterState
 WAKE, RESET, WIPE, PRIME, BOOT = 100.0, 80.0, 20.0, 50.0, 30.0
 LOOK = 1.0  # until the manager sees a change
 EXACT = {"wake": WAKE, "reset": RESET, "wipe": WIPE, "prime": PRIME, "boot": BOOT, "spread": 0.0}
-GROUPS = [{"name": "low", "priority": 0}, {"name": "middle", "priority": 5}, {"name": "high", "priority": 10}]
+GROUPS = [
+    {"name": "low", "priority": 0},
+    {"name": "middle", "priority": 5},
+    {"name": "high", "priority": 10},
+]
 NOBODY = {"name": "nobody", "model": "jobs", "group": "low", "arrivals": {"per_day": 0}}
 
 
-def scenario(nodes: int = 4, *, demand: list[dict[str, Any]] | None = None, policy: dict[str, Any] | None = None,
-             energy: dict[str, Any] | None = None, types: list[dict[str, Any]] | None = None, **top: Any) -> Scenario:
+def scenario(
+    nodes: int = 4,
+    *,
+    demand: list[dict[str, Any]] | None = None,
+    policy: dict[str, Any] | None = None,
+    energy: dict[str, Any] | None = None,
+    types: list[dict[str, Any]] | None = None,
+    **top: Any,
+) -> Scenario:
     """A site of one type in one block whose machines take exactly the times above."""
-    rules = {"inertia": 0, "reclaim_grace": 60, "drain_grace": 40, "lease_warnings": [], **(policy or {})}
-    return read({"type": types or [{"name": "node", "blocks": [nodes], "times": EXACT}], "group": GROUPS,
-                 "demand": demand or [NOBODY], "policy": rules, "energy": energy or {}, **top})
+    rules = {
+        "inertia": 0,
+        "reclaim_grace": 60,
+        "drain_grace": 40,
+        "lease_warnings": [],
+        **(policy or {}),
+    }
+    return read(
+        {
+            "type": types or [{"name": "node", "blocks": [nodes], "times": EXACT}],
+            "group": GROUPS,
+            "demand": demand or [NOBODY],
+            "policy": rules,
+            "energy": energy or {},
+            **top,
+        }
+    )
 
 
 class Told(BaseOwner):
     """Does nothing but note what it is told, as (time, what, id of machine or request)."""
 
-    def __init__(self, world: World, group: str, *, cache: bool = False, may_spread: bool = False) -> None:
-        made = world.groups.get(group) or world.group(group, {"low": 0, "middle": 5, "high": 10}[group], 1e6, None)
+    def __init__(
+        self, world: World, group: str, *, cache: bool = False, may_spread: bool = False
+    ) -> None:
+        made = world.groups.get(group) or world.group(
+            group, {"low": 0, "middle": 5, "high": 10}[group], 1e6, None
+        )
         super().__init__(world, Jobs(group, group, cache=cache, may_spread=may_spread), made)
         self.heard: list[tuple[float, str, int]] = []
 
@@ -71,7 +101,8 @@ def world(made: Scenario | None = None, watch: Watch | None = None) -> World:
 
 
 def audit(site: World) -> list[str]:
-    """What is wrong with the books: nodes lost or doubled, requests forgotten, time or energy that does not add up."""
+    """What is wrong with the books: nodes lost or doubled, requests forgotten, time or energy that
+    does not add up."""
     return [*_nodes(site), *_requests(site), *_sums(site)]
 
 
@@ -84,13 +115,22 @@ def _nodes(site: World) -> list[str]:
     wrong += [f"{machine.name} is free and held" for machine in held.keys() & free.keys()]
     for machine in pool.machines:
         if (machine.cluster is not None) != (machine in held) or (
-                machine.cluster is not None and machine not in machine.cluster.held):
+            machine.cluster is not None and machine not in machine.cluster.held
+        ):
             wrong.append(f"{machine.name} and its holder disagree")
         if isinstance(machine.counted_as, FreeKey) != (machine in free):
             wrong.append(f"{machine.name} is not in its lot")
-        if machine.cluster is not None and machine.state in (NodeState.OFF, NodeState.INACTIVE, NodeState.QUARANTINED):
+        if machine.cluster is not None and machine.state in (
+            NodeState.OFF,
+            NodeState.INACTIVE,
+            NodeState.QUARANTINED,
+        ):
             wrong.append(f"{machine.name} is held and {machine.state}")
-    coming = Counter(machine.counted_as for machine in pool.machines if isinstance(machine.counted_as, IncomingKey))
+    coming = Counter(
+        machine.counted_as
+        for machine in pool.machines
+        if isinstance(machine.counted_as, IncomingKey)
+    )
     if coming != pool.coming:
         wrong.append(f"{pool.coming} are coming, should be {coming}")
     return wrong
@@ -102,21 +142,34 @@ def _requests(site: World) -> list[str]:
     for priority, asked in site.stats.asked.items():
         decided = sum(count for (rank, _), count in site.stats.outcomes.items() if rank == priority)
         if asked != decided + pending[priority]:
-            wrong.append(f"{asked} requests of priority {priority}, {decided} decided, {pending[priority]} wait")
+            wrong.append(
+                f"{asked} requests of priority {priority}, {decided} decided, {pending[priority]}"
+                " wait"
+            )
     for cluster in site.clusters.values():
-        missing = sum(request.count for request in cluster.pending.values() if request.kind == "replace")
+        missing = sum(
+            request.count for request in cluster.pending.values() if request.kind == "replace"
+        )
         if cluster.state is VclusterState.ACTIVE and cluster.size != len(cluster.held) + missing:
-            wrong.append(f"{cluster.name} has size {cluster.size}, holds {len(cluster.held)}, lacks {missing}")
+            wrong.append(
+                f"{cluster.name} has size {cluster.size}, holds {len(cluster.held)}, lacks"
+                f" {missing}"
+            )
         leaving = sum(machine.reclaim != 0 for machine in cluster.held)
         if leaving != cluster.leaving:
             wrong.append(f"{cluster.name}: {leaving} are leaving, {cluster.leaving} counted")
     for reclaim in site.reclaims.values():
         marked = sum(machine.reclaim == reclaim.id for machine in reclaim.cluster.held)
         if marked != reclaim.open or reclaim.request.state is not RequestState.PENDING:
-            wrong.append(f"reclaim {reclaim.id}: {reclaim.open} open, {marked} marked, its request "
-                         f"{reclaim.request.state}")
-    wrong += [f"{machine.name} is kept for request {machine.reserved}, which does not wait"
-              for machine in site.pool.machines if machine.reserved and machine.reserved not in site.pending]
+            wrong.append(
+                f"reclaim {reclaim.id}: {reclaim.open} open, {marked} marked, its request "
+                f"{reclaim.request.state}"
+            )
+    wrong += [
+        f"{machine.name} is kept for request {machine.reserved}, which does not wait"
+        for machine in site.pool.machines
+        if machine.reserved and machine.reserved not in site.pending
+    ]
     return wrong
 
 

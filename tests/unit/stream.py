@@ -1,7 +1,8 @@
-"""A stream of requests of one priority over one type of nodes, decided by the manager's policy, minute by minute.
+"""A stream of requests of one priority over one type of nodes, decided by the manager's policy,
+minute by minute.
 
-Every vcluster lasts as long as its lease says (or less), and its nodes are free again at once: what is looked at is who
-waits how long, and how many nodes stand empty.
+Every vcluster lasts as long as its lease says (or less), and its nodes are free again at once: what
+is looked at is who waits how long, and how many nodes stand empty.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from dataclasses import dataclass, field
 
 from cod.model import Policy
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.snapshot import Allocation, Decision, FreeNodes, Holder, NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import (
+    Allocation,
+    Decision,
+    FreeNodes,
+    Holder,
+    NodeKind,
+    PendingRequest,
+    Snapshot,
+)
 from tests.unit.policy_sites import SMALL, kind, site, wish
 
 STEP = 60.0
@@ -21,7 +30,8 @@ STEP = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """`count` nodes wanted from `at` on, for a lease of `lease` seconds; it is over `runs` after it began."""
+    """`count` nodes wanted from `at` on, for a lease of `lease` seconds; it is over `runs` after it
+    began."""
 
     at: float
     count: int
@@ -31,7 +41,8 @@ class Job:
 
 @dataclass
 class Stream:
-    """Blocks of so many nodes, and the jobs that come. `waits`: how long those waited that were granted, by number."""
+    """Blocks of so many nodes, and the jobs that come. `waits`: how long those waited that were
+    granted, by number."""
 
     blocks: Sequence[int]
     jobs: Sequence[Job]
@@ -49,7 +60,9 @@ class Stream:
             self.now += STEP
             for number, job in coming.items():
                 if self.now - STEP < job.at <= self.now:
-                    self._pending[number] = wish(number, job.count, submitted_at=job.at, lease=job.lease)
+                    self._pending[number] = wish(
+                        number, job.count, submitted_at=job.at, lease=job.lease
+                    )
             self._running = {one: row for one, row in self._running.items() if row[1] > self.now}
             seen = self._snapshot()
             done = decide(seen, self.policy, self.now)
@@ -73,12 +86,19 @@ class Stream:
         for *_, held in self._running.values():
             free -= held
         return site(
-            lots=[FreeNodes(one, 0, count) for one, count in free.items()], wishes=list(self._pending.values()),
-            holders=[Holder(1000 + one, f"v{one}", 0, held.total(), held.total(), expires_at=ends)
-                     for one, (ends, _, held) in self._running.items()],
-            holdings=[Allocation(1000 + one, where, count, 0)
-                      for one, (*_, held) in self._running.items() for where, count in held.items()],
-            site={SMALL: sum(self.blocks)})
+            lots=[FreeNodes(one, 0, count) for one, count in free.items()],
+            wishes=list(self._pending.values()),
+            holders=[
+                Holder(1000 + one, f"v{one}", 0, held.total(), held.total(), expires_at=ends)
+                for one, (ends, _, held) in self._running.items()
+            ],
+            holdings=[
+                Allocation(1000 + one, where, count, 0)
+                for one, (*_, held) in self._running.items()
+                for where, count in held.items()
+            ],
+            site={SMALL: sum(self.blocks)},
+        )
 
     @property
     def utilisation(self) -> float:
@@ -86,7 +106,9 @@ class Stream:
         return self.used / (sum(self.blocks) * self.now)
 
 
-def crowd(seed: int, days: float, nodes: int, large: Sequence[tuple[float, int]], early: float = 1.0) -> list[Job]:
+def crowd(
+    seed: int, days: float, nodes: int, large: Sequence[tuple[float, int]], early: float = 1.0
+) -> list[Job]:
     """Small jobs, somewhat more than there are nodes for, and (at, nodes) of large ones among them.
 
     early  vclusters are over after this share of their lease, at the soonest

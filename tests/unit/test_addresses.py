@@ -13,7 +13,9 @@ from cod.model import AddressRange, joined
 @given(st.integers(0x0A000000, 0x0A000400), st.integers(-1, 1500))
 def test_room_counts_the_addresses_that_do_not_end_in_0_or_255(first: int, length: int) -> None:
     last = first + length
-    assert AddressRange(first, last).room == sum(address & 0xFF not in (0, 255) for address in range(first, last + 1))
+    assert AddressRange(first, last).room == sum(
+        address & 0xFF not in (0, 255) for address in range(first, last + 1)
+    )
 
 
 def test_the_room_of_the_largest_block_is_known_without_walking_it() -> None:

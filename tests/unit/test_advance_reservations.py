@@ -13,7 +13,14 @@ from cod.policy.reservations import admission, forecast, supply
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.limits import Limits
-from cod.policy.scheduler.snapshot import Allocation, Decision, Entitlement, FreeNodes, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import (
+    Allocation,
+    Decision,
+    Entitlement,
+    FreeNodes,
+    PendingRequest,
+    Snapshot,
+)
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,
@@ -31,13 +38,25 @@ from tests.unit.policy_sites import (
 )
 
 ONE, TWO = kind(SMALL, 1), kind(SMALL, 2)
-RULES = replace(POLICY, hold_after=0.0, drain_grace=100.0, turnaround=200.0, reclaim_grace=50.0, max_grace=80.0,
-                inertia=60.0)
+RULES = replace(
+    POLICY,
+    hold_after=0.0,
+    drain_grace=100.0,
+    turnaround=200.0,
+    reclaim_grace=50.0,
+    max_grace=80.0,
+    inertia=60.0,
+)
 START = NOW + 10_000
 
 
-def reservation(number: int, count: int | RequestTuple, start: float = START, lease: float = 1000.0,
-                **columns: Any) -> PendingRequest:
+def reservation(
+    number: int,
+    count: int | RequestTuple,
+    start: float = START,
+    lease: float = 1000.0,
+    **columns: Any,
+) -> PendingRequest:
     return wish(number, count, starts_at=start, lease=lease, **columns)
 
 
@@ -55,10 +74,13 @@ def test_it_waits_for_its_start_and_begins_then() -> None:
 
 
 def test_nodes_are_lent_to_who_is_back_in_time_only() -> None:
-    seen: dict[str, Any] = {"lots": [lot(4, ONE)], "wishes": [reservation(1, 3), wish(2, 1), wish(3, 1),
-                                                              wish(4, 2, lease=9_700.0)]}
+    seen: dict[str, Any] = {
+        "lots": [lot(4, ONE)],
+        "wishes": [reservation(1, 3), wish(2, 1), wish(3, 1), wish(4, 2, lease=9_700.0)],
+    }
     done = decided(**seen)
-    assert granted(done) == [2, 4]  # one is spare; the lease of 4, its grace and the erasing end by the start
+    # one is spare; the lease of 4, its grace and the erasing end by the start
+    assert granted(done) == [2, 4]
     assert codes(done) == {1: "reserved", 3: "busy"}
     longer = [*seen["wishes"][:3], wish(4, 2, lease=9_701.0)]
     assert granted(decided(lots=[lot(4, ONE)], wishes=longer)) == [2]
@@ -71,8 +93,11 @@ def test_it_holds_against_every_priority(priority: int) -> None:
 
 
 def test_what_leases_bring_back_in_time_need_not_stay_free() -> None:
-    held: dict[str, Any] = {"lots": [lot(2, ONE)], "holdings": [Allocation(1, ONE, 2, 2)],
-                            "wishes": [reservation(1, 2), wish(2, 2, priority=1)]}
+    held: dict[str, Any] = {
+        "lots": [lot(2, ONE)],
+        "holdings": [Allocation(1, ONE, 2, 2)],
+        "wishes": [reservation(1, 2), wish(2, 2, priority=1)],
+    }
     early = decided(holders=[holder(1, 2, 2, expires_at=START - 300)], **held)
     assert granted(early) == [2]
     late = decided(holders=[holder(1, 2, 2, expires_at=START - 299)], **held)
@@ -80,17 +105,24 @@ def test_what_leases_bring_back_in_time_need_not_stay_free() -> None:
 
 
 def test_what_it_counts_on_is_not_taken_for_others() -> None:
-    """The lender's lease ends in time for the reservation: higher priorities may not move its nodes on."""
-    seen: dict[str, Any] = {"holders": [holder(1, 2, 0, expires_at=START - 300)],
-                            "holdings": [Allocation(1, ONE, 2, 2)], "wishes": [wish(2, 2, priority=3)]}
+    """The lender's lease ends in time for the reservation: higher priorities may not move its nodes
+    on."""
+    seen: dict[str, Any] = {
+        "holders": [holder(1, 2, 0, expires_at=START - 300)],
+        "holdings": [Allocation(1, ONE, 2, 2)],
+        "wishes": [wish(2, 2, priority=3)],
+    }
     assert [take.count for take in decided(**seen).preemptions] == [2]
     seen["wishes"].append(reservation(1, 2))
     assert decided(**seen).preemptions == ()
 
 
 def test_nodes_of_lower_priority_are_reclaimed_in_time() -> None:
-    seen: dict[str, Any] = {"holders": [holder(1, 4, 1)], "holdings": [Allocation(1, ONE, 4, 4)],
-                            "wishes": [reservation(1, 3, priority=2)]}
+    seen: dict[str, Any] = {
+        "holders": [holder(1, 4, 1)],
+        "holdings": [Allocation(1, ONE, 4, 4)],
+        "wishes": [reservation(1, 3, priority=2)],
+    }
     assert decided(START - 281, **seen).preemptions == ()
     [take] = decided(START - 280, **seen).preemptions
     assert (take.request_id, take.vcluster_id, take.count) == (1, 1, 3)
@@ -100,33 +132,49 @@ def test_two_that_do_not_fit_together_are_refused_with_the_next_start() -> None:
     seen = site(lots=[lot(4, ONE)], wishes=[reservation(1, 3)])
     second = reservation(admission.LAST, 2, START + 500)
     said = admission.refusal(seen, second, RULES, NOW)
-    assert said == ("2 nodes are not free from 1970-01-01 03:11 UTC on: in the way are 3 nodes reserved for a vcluster "
-                    "(request 1) from 1970-01-01 03:03 UTC to 1970-01-01 03:20 UTC. The next start at which they would "
-                    "be is 1970-01-01 03:25 UTC")
+    assert (
+        said
+        == "2 nodes are not free from 1970-01-01 03:11 UTC on: in the way are 3 nodes reserved for"
+        " a vcluster (request 1) from 1970-01-01 03:03 UTC to 1970-01-01 03:20 UTC. The next"
+        " start at which they would be is 1970-01-01 03:25 UTC"
+    )
     assert admission.refusal(seen, replace(second, starts_at=START + 1300), RULES, NOW) == ""
     assert admission.refusal(seen, reservation(admission.LAST, 1), RULES, NOW) == ""
 
 
 def test_what_can_never_be_and_what_the_limit_forbids_is_refused() -> None:
-    seen = site(lots=[lot(4, ONE)], wishes=[reservation(1, 2)], entitlements={9: Entitlement(limit=3)})
+    seen = site(
+        lots=[lot(4, ONE)], wishes=[reservation(1, 2)], entitlements={9: Entitlement(limit=3)}
+    )
     assert "the site has 4 matching" in admission.refusal(seen, reservation(2, 5), RULES, NOW)
     said = admission.refusal(seen, reservation(2, 2), RULES, NOW)
-    assert said == ("the group may hold 3 nodes at once; at that time it has 0 by leases that last longer and 2 by "
-                    "other reservations, and 2 were asked for")
+    assert (
+        said
+        == "the group may hold 3 nodes at once; at that time it has 0 by leases that last longer"
+        " and 2 by other reservations, and 2 were asked for"
+    )
 
 
 def test_the_limit_of_a_type_is_checked_at_its_time() -> None:
-    """A group gets of a limited type what its leases and reservations of that time leave, else another type."""
+    """A group gets of a limited type what its leases and reservations of that time leave, else
+    another type."""
     gpu = kind(BIG)
-    seen = site(lots=[lot(4, gpu), lot(2, ONE)], holders=[holder(1, 2, 2, group_id=9, expires_at=START - 100)],
-                holdings=[Allocation(1, gpu, 2, 0)], wishes=[reservation(1, RequestTuple(2, BIG_ONLY, 1))],
-                entitlements={9: Entitlement(type_limits={BIG: 3})})
+    seen = site(
+        lots=[lot(4, gpu), lot(2, ONE)],
+        holders=[holder(1, 2, 2, group_id=9, expires_at=START - 100)],
+        holdings=[Allocation(1, gpu, 2, 0)],
+        wishes=[reservation(1, RequestTuple(2, BIG_ONLY, 1))],
+        entitlements={9: Entitlement(type_limits={BIG: 3})},
+    )
     more = reservation(admission.LAST, RequestTuple(2, BIG_ONLY, 1))
-    assert admission.refusal(seen, more, RULES, NOW) == (
-        "the group may hold 3 nodes of type big at once; at that time it has 0 by leases that last longer and 2 by "
-        "other reservations, and 2 were asked for")
+    assert (
+        admission.refusal(seen, more, RULES, NOW)
+        == "the group may hold 3 nodes of type big at once; at that time it has 0 by leases that"
+        " last longer and 2 by other reservations, and 2 were asked for"
+    )
     assert "it has 2 by leases that last longer and 0 by other" in admission.refusal(
-        seen, replace(more, starts_at=START - 1), RULES, NOW)
+        seen, replace(more, starts_at=START - 1), RULES, NOW
+    )
     assert admission.refusal(seen, replace(more, starts_at=START + 1300), RULES, NOW) == ""
     either = replace(seen, wishes=[*seen.wishes, reservation(2, 2)])
     assert forecast.Forecast(either, Feasibility(either), RULES, NOW).failed == set()
@@ -134,13 +182,19 @@ def test_the_limit_of_a_type_is_checked_at_its_time() -> None:
 
 
 def test_what_a_group_has_reserved_counts_for_requests_that_last_until_then() -> None:
-    seen: dict[str, Any] = {"lots": [lot(8, ONE)], "entitlements": {9: Entitlement(limit=4)},
-                            "wishes": [reservation(1, 3), wish(2, 2, lease=9_900.0), wish(3, 2, lease=9_901.0)]}
+    seen: dict[str, Any] = {
+        "lots": [lot(8, ONE)],
+        "entitlements": {9: Entitlement(limit=4)},
+        "wishes": [reservation(1, 3), wish(2, 2, lease=9_900.0), wish(3, 2, lease=9_901.0)],
+    }
     done = decided(**seen)
     assert (granted(done), codes(done)) == ([2], {1: "reserved", 3: "limit"})
     assert granted(decided(**{**seen, "wishes": seen["wishes"][::2]})) == []
     waits = next(no for no in done.refusals if no.request_id == 3)
-    assert waits.sentence == "waits: its group may hold 4 nodes at once, and has reserved some of them in advance"
+    assert (
+        waits.sentence
+        == "waits: its group may hold 4 nodes at once, and has reserved some of them in advance"
+    )
     assert nodes_of(decided(START, **seen), 1) == {ONE: 3}
 
 
@@ -150,44 +204,73 @@ def test_node_hours_of_each_month_count_with_what_is_used_and_reserved() -> None
     seen = site(lots=[lot(9, ONE)], wishes=[reservation(1, 2, february - 20 * hour, 10 * hour)])
     asked = reservation(admission.LAST, 3, february - 10 * hour, 20 * hour)
     assert admission.over_hours(seen, asked, 100.0, 50 * hour, NOW) == ""
-    assert admission.over_hours(seen, asked, 100.0, 50 * hour + 7200, NOW) == (
-        "the group may use 100 node-hours in a month: of 1970-01, 52 are used, 20 reserved, and 30 were asked for")
-    assert admission.over_hours(seen, asked, 29.0, 0.0, NOW).startswith("the group may use 29 node-hours")
+    assert (
+        admission.over_hours(seen, asked, 100.0, 50 * hour + 7200, NOW)
+        == "the group may use 100 node-hours in a month: of 1970-01, 52 are used, 20 reserved, and"
+        " 30 were asked for"
+    )
+    assert admission.over_hours(seen, asked, 29.0, 0.0, NOW).startswith(
+        "the group may use 29 node-hours"
+    )
     assert admission.over_hours(seen, replace(asked, starts_at=february), 60.0, 1e9, NOW) == ""
 
 
 def test_a_lease_is_not_extended_over_what_its_group_has_reserved_within_its_limit() -> None:
-    seen = site(lots=[lot(8, ONE)], wishes=[reservation(1, 3)], entitlements={9: Entitlement(limit=4)},
-                holders=[holder(1, 2, 2, group_id=9, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 2, 0)])
+    seen = site(
+        lots=[lot(8, ONE)],
+        wishes=[reservation(1, 3)],
+        entitlements={9: Entitlement(limit=4)},
+        holders=[holder(1, 2, 2, group_id=9, expires_at=NOW + 500)],
+        holdings=[Allocation(1, ONE, 2, 0)],
+    )
     end, why = admission.bound(seen, 1, START + 1, RULES, NOW)
     assert (end, why[:24]) == (START - 300, "3 nodes are reserved for")
 
 
 def test_a_lease_lasts_as_long_as_the_reservation_of_its_vcluster_makes_it() -> None:
-    """Request 1 lengthens the lease of vcluster 1 when it begins: nothing of what that holds is back for request 2."""
-    seen = site(lots=[lot(1, ONE)], holders=[holder(1, 2, 2, expires_at=START + 100)],
-                holdings=[Allocation(1, ONE, 2, 0)], wishes=[reservation(1, 1, lease=9000.0, vcluster_id=1)])
-    assert admission.refusal(seen, reservation(2, 2, START + 500), RULES, NOW).startswith("2 nodes are not free")
+    """Request 1 lengthens the lease of vcluster 1 when it begins: nothing of what that holds is
+    back for request 2."""
+    seen = site(
+        lots=[lot(1, ONE)],
+        holders=[holder(1, 2, 2, expires_at=START + 100)],
+        holdings=[Allocation(1, ONE, 2, 0)],
+        wishes=[reservation(1, 1, lease=9000.0, vcluster_id=1)],
+    )
+    assert admission.refusal(seen, reservation(2, 2, START + 500), RULES, NOW).startswith(
+        "2 nodes are not free"
+    )
     assert admission.refusal(seen, reservation(2, 2, START + 9300), RULES, NOW) == ""
 
 
 def test_a_lease_is_extended_up_to_what_is_reserved() -> None:
-    seen = site(holders=[holder(1, 4, 4, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 4, 0)],
-                wishes=[reservation(1, 4)])
+    seen = site(
+        holders=[holder(1, 4, 4, expires_at=NOW + 500)],
+        holdings=[Allocation(1, ONE, 4, 0)],
+        wishes=[reservation(1, 4)],
+    )
     assert admission.bound(seen, 1, START - 300, RULES, NOW) == (START - 300, "")
     end, why = admission.bound(seen, 1, START - 200, RULES, NOW)
-    assert (end, why) == (START - 300, "4 nodes are reserved for a vcluster (request 1) from 1970-01-01 03:03 UTC on")
+    assert (end, why) == (
+        START - 300,
+        "4 nodes are reserved for a vcluster (request 1) from 1970-01-01 03:03 UTC on",
+    )
 
 
 def test_a_reservation_whose_nodes_are_gone_begins_late() -> None:
-    """Two of four nodes broke: what there is stays free for it, and it goes first when there is enough."""
-    seen: dict[str, Any] = {"lots": [lot(2, ONE)], "site": {SMALL: 4}, "wishes": [reservation(1, 4), wish(2, 1)]}
+    """Two of four nodes broke: what there is stays free for it, and it goes first when there is
+    enough."""
+    seen: dict[str, Any] = {
+        "lots": [lot(2, ONE)],
+        "site": {SMALL: 4},
+        "wishes": [reservation(1, 4), wish(2, 1)],
+    }
     assert (granted(decided(START, **seen)), codes(decided(START + 60, **seen))[1]) == ([], "late")
     assert granted(decided(START + 90, **{**seen, "lots": [lot(4, ONE)]})) == [1]
 
 
 def test_an_accepted_set_is_kept_when_an_earlier_one_could_choose_anew() -> None:
-    """The first would do with either block; the second is large, and only block 2 is large enough for it."""
+    """The first would do with either block; the second is large, and only block 2 is large enough
+    for it."""
     seen = site(lots=[lot(2, ONE), lot(3, TWO)], wishes=[reservation(1, 2), reservation(2, 3)])
     found = forecast.Forecast(seen, Feasibility(seen), RULES, NOW)
     assert found.failed == set()
@@ -198,14 +281,17 @@ def test_an_accepted_set_is_kept_when_an_earlier_one_could_choose_anew() -> None
 
 
 class World:
-    """Nodes that vclusters hold until their leases end, or that are taken from those of lower priority in time."""
+    """Nodes that vclusters hold until their leases end, or that are taken from those of lower
+    priority in time."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.blocks = {kind(SMALL, block): self.draw.randint(2, 6) for block in (1, 2)}
         self.limits = {group: Entitlement(limit=self.draw.randint(4, 8)) for group in (8, 9)}
-        self.busy: list[list[Any]] = []  # vcluster id, kind, count, ends, priority, floor, assigned at, group
-        self.back: list[tuple[float, Any, int, int]] = []  # nodes being erased: free at, kind, count, reserved
+        # vcluster id, kind, count, ends, priority, floor, assigned at, group
+        self.busy: list[list[Any]] = []
+        # nodes being erased: free at, kind, count, reserved
+        self.back: list[tuple[float, Any, int, int]] = []
         self.kept: list[tuple[Any, int, int]] = []  # kind, count, reserved for
         self.wishes: list[PendingRequest] = []
         self.began: dict[int, float] = {}
@@ -217,13 +303,27 @@ class World:
             free[where] -= count
         for _, where, count, _ in self.back:
             free[where] -= count
-        return site(lots=[lot(count, where) for where, count in free.items() if count],
-                    coming=[supply_row(where, count) for _, where, count, _ in self.back],
-                    holders=[holder(number, count, floor, priority, expires_at=ends, group_id=group)
-                             for number, _, count, ends, priority, floor, _, group in self.busy],
-                    holdings=[Allocation(number, where, count, count if at + RULES.inertia <= now else 0,
-                                         at + RULES.inertia) for number, where, count, _, _, _, at, _ in self.busy],
-                    entitlements=self.limits, wishes=list(self.wishes), site={SMALL: sum(self.blocks.values())})
+        return site(
+            lots=[lot(count, where) for where, count in free.items() if count],
+            coming=[supply_row(where, count) for _, where, count, _ in self.back],
+            holders=[
+                holder(number, count, floor, priority, expires_at=ends, group_id=group)
+                for number, _, count, ends, priority, floor, _, group in self.busy
+            ],
+            holdings=[
+                Allocation(
+                    number,
+                    where,
+                    count,
+                    count if at + RULES.inertia <= now else 0,
+                    at + RULES.inertia,
+                )
+                for number, where, count, _, _, _, at, _ in self.busy
+            ],
+            entitlements=self.limits,
+            wishes=list(self.wishes),
+            site={SMALL: sum(self.blocks.values())},
+        )
 
     def step(self, now: float) -> None:
         self.back = [one for one in self.back if one[0] > now]
@@ -236,12 +336,23 @@ class World:
             self.wishes.remove(wanted)
             self.began[wanted.id] = now
             for share in grant.shares:
-                self.busy.append([wanted.vcluster_id * 10 + share.lot.kind.block, share.lot.kind, share.count,
-                                  now + wanted.lease, wanted.priority, share.count, now, wanted.group_id])
+                self.busy.append(
+                    [
+                        wanted.vcluster_id * 10 + share.lot.kind.block,
+                        share.lot.kind,
+                        share.count,
+                        now + wanted.lease,
+                        wanted.priority,
+                        share.count,
+                        now,
+                        wanted.group_id,
+                    ]
+                )
 
 
 def supply_row(where: Any, count: int) -> Any:
     from cod.policy.scheduler.snapshot import IncomingNodes
+
     return IncomingNodes(where, count)
 
 
@@ -251,18 +362,35 @@ def broken(seed: int) -> list[int]:
     for number in range(1, 60):
         group = world.draw.choice([8, 9])
         if world.draw.random() < 0.4:
-            asked = reservation(number, world.draw.randint(1, 4), now + 100 * world.draw.randint(3, 40),
-                                100.0 * world.draw.randint(2, 20), priority=world.draw.randint(0, 2), group_id=group)
+            asked = reservation(
+                number,
+                world.draw.randint(1, 4),
+                now + 100 * world.draw.randint(3, 40),
+                100.0 * world.draw.randint(2, 20),
+                priority=world.draw.randint(0, 2),
+                group_id=group,
+            )
             if not admission.refusal(world.seen(now), asked, RULES, now):
                 world.wishes.append(asked)
                 world.accepted[number] = asked.starts_at or 0.0
         else:
-            world.wishes.append(wish(number, world.draw.randint(1, 4), lease=100.0 * world.draw.randint(1, 30),
-                                     priority=world.draw.randint(0, 3), submitted_at=now, group_id=group))
+            world.wishes.append(
+                wish(
+                    number,
+                    world.draw.randint(1, 4),
+                    lease=100.0 * world.draw.randint(1, 30),
+                    priority=world.draw.randint(0, 3),
+                    submitted_at=now,
+                    group_id=group,
+                )
+            )
         for _ in range(world.draw.randint(1, 4)):
             world.step(now)
             now += 100.0
-    while any(one in world.accepted for one in (wish.id for wish in world.wishes)) and now < NOW + 200_000:
+    while (
+        any(one in world.accepted for one in (wish.id for wish in world.wishes))
+        and now < NOW + 200_000
+    ):
         world.step(now)
         now += 100.0
     return [one for one, start in world.accepted.items() if world.began.get(one) != start]

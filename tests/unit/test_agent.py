@@ -1,4 +1,5 @@
-"""The agent against the server's real end of the protocol, over a wire that can be cut, with a clock that is moved."""
+"""The agent against the server's real end of the protocol, over a wire that can be cut, with a
+clock that is moved."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Gate:
 
 @dataclass
 class Server:
-    """The server's end: what it knows of secrets, one connection's machine, and what it has heard."""
+    """The server's end: what it knows of secrets, one connection's machine, and what it has
+    heard."""
 
     known: dict[str, protocol.Verifier] = field(default_factory=dict)
     side: protocol.ServerSide = field(init=False)
@@ -80,8 +82,15 @@ class World:
         secret = protocol.Secret("boot", b"k" * 32)
         self.server = Server({"boot": protocol.verifier(secret.key, b"s" * 16)})
         self.hardware = NODE
-        self.agent = Agent(MAC, protocol.Secrets(secret), lambda: self.hardware, act, self.woken.set, self.log.append,
-                           self.kept.append)
+        self.agent = Agent(
+            MAC,
+            protocol.Secrets(secret),
+            lambda: self.hardware,
+            act,
+            self.woken.set,
+            self.log.append,
+            self.kept.append,
+        )
 
     def connect(self) -> World:
         self.server.connect()
@@ -158,7 +167,8 @@ def test_it_reports_on_every_connection_and_proves_itself_by_what_it_learned(wor
 def test_a_lost_proof_leaves_the_boots_secret_good(world: World) -> None:
     world.server.connect()
     world.agent.connected(world.now)
-    world.to_agent(world.server.receive(world.agent.to_send()))  # hello, challenge; the proof is made and lost
+    # hello, challenge; the proof is made and lost
+    world.to_agent(world.server.receive(world.agent.to_send()))
     assert world.agent.to_send()
     world.cut()
     with pytest.raises(Disconnect, match="unknown"):
@@ -218,7 +228,9 @@ def test_a_report_is_made_anew_until_it_is_acknowledged(world: World) -> None:
     assert not world.heard(Report)
 
 
-def test_a_machine_that_changes_is_reported_again_but_not_an_orders_own_doings(world: World, gate: Gate) -> None:
+def test_a_machine_that_changes_is_reported_again_but_not_an_orders_own_doings(
+    world: World, gate: Gate
+) -> None:
     world.connect().say(Ack()).heard()
     world.hardware = '<node version="2" />'
     assert world.later(BEAT).heard(Report) == [Report(world.hardware)]
@@ -254,11 +266,15 @@ def test_heartbeats_and_progress_go_on_while_it_works(world: World, gate: Gate) 
     assert world.job_ends().heard(Done) == [Done("1.2", {"bytes_written": 10.0})]
 
 
-def test_an_order_that_is_repeated_is_done_once_and_its_result_said_again(world: World, gate: Gate) -> None:
+def test_an_order_that_is_repeated_is_done_once_and_its_result_said_again(
+    world: World, gate: Gate
+) -> None:
     gate.go.set()
     world.connect().order("1.2", "prime").job_ends()
     assert world.heard(Done) == [Done("1.2", {"bytes_written": 10.0})]
-    assert world.cut().connect().heard(Done) == [Done("1.2", {"bytes_written": 10.0})], "it was not acknowledged"
+    assert world.cut().connect().heard(Done) == [Done("1.2", {"bytes_written": 10.0})], (
+        "it was not acknowledged"
+    )
     world.say(Ack("1.2"))
     assert not world.cut().connect().heard(Done)
     assert world.order("1.2", "prime").heard(Done) == [Done("1.2", {"bytes_written": 10.0})]
@@ -274,7 +290,9 @@ def test_work_goes_on_without_a_connection(world: World, gate: Gate) -> None:
     assert gate.runs == ["1.2"]
 
 
-def test_another_order_replaces_the_one_in_hand_and_waits_for_its_end(world: World, gate: Gate) -> None:
+def test_another_order_replaces_the_one_in_hand_and_waits_for_its_end(
+    world: World, gate: Gate
+) -> None:
     world.connect().order("1.2", "prime")
     assert gate.told.wait(60)
     world.order("1.3", "wipe").later(1.0)
@@ -294,16 +312,21 @@ def test_an_order_taken_back_ends_the_work(world: World, gate: Gate) -> None:
     assert world.agent._job is None
 
 
-@pytest.mark.parametrize(("error", "said"), [
-    (PrimeError("no suitable disk"), "no suitable disk"),
-    (OSError(5, "Input/output error"), "OSError: [Errno 5] Input/output error"),
-    (ZeroDivisionError("x"), "ZeroDivisionError: x"),
-])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PrimeError("no suitable disk"), "no suitable disk"),
+        (OSError(5, "Input/output error"), "OSError: [Errno 5] Input/output error"),
+        (ZeroDivisionError("x"), "ZeroDivisionError: x"),
+    ],
+)
 def test_what_goes_wrong_is_said(error: Exception, said: str) -> None:
     def fail(order: Order, tell: Tell) -> Mapping[str, float]:
         raise error
 
-    assert World(fail).connect().order("1.2", "prime").job_ends().heard(Failed) == [Failed("1.2", said)]
+    assert World(fail).connect().order("1.2", "prime").job_ends().heard(Failed) == [
+        Failed("1.2", said)
+    ]
 
 
 @pytest.mark.parametrize("action", ["reboot", "off"])
@@ -315,7 +338,15 @@ def test_it_leaves_once_that_is_acknowledged(action: str) -> None:
 
 
 def test_it_leaves_unacknowledged_when_the_server_is_slow() -> None:
-    world = World(quick).connect().say(Ack()).order("1.4", "reboot").job_ends().later(BEAT).say(Heartbeat())
+    world = (
+        World(quick)
+        .connect()
+        .say(Ack())
+        .order("1.4", "reboot")
+        .job_ends()
+        .later(BEAT)
+        .say(Heartbeat())
+    )
     assert world.agent.leave is None
     assert world.agent.due() <= world.now + BEAT
     assert world.later(agent_module.PATIENCE - BEAT).agent.leave == "reboot"
@@ -351,4 +382,3 @@ def test_nothing_secret_reaches_the_console(world: World, gate: Gate) -> None:
     said = "\n".join(world.log)
     assert "n1" in said
     assert not any(secret.key.hex() in said or secret.id in said for secret in world.kept)
-

@@ -59,15 +59,22 @@ def sentences(done: Decision) -> dict[int, str]:
 
 # ---------------------------------------------------------------- order
 
+
 def test_a_request_gets_its_nodes_with_its_tuples_templates() -> None:
     done = decided(lots=[lot(3), lot(1, BIG)], wishes=[wish(1, 2, RequestTuple(1, BIG_ONLY, 2))])
-    assert [(one.position, one.template_id, one.lot.kind.type, one.count) for one in done.grants[0].shares] == [
-        (0, 1, SMALL, 2), (1, 2, BIG, 1)]
+    assert [
+        (one.position, one.template_id, one.lot.kind.type, one.count)
+        for one in done.grants[0].shares
+    ] == [(0, 1, SMALL, 2), (1, 2, BIG, 1)]
     assert not done.refusals
 
 
 def test_higher_priority_first_then_older() -> None:
-    wishes = [wish(1, 1, submitted_at=20.0), wish(2, 1, priority=5, submitted_at=40.0), wish(3, 1, submitted_at=5.0)]
+    wishes = [
+        wish(1, 1, submitted_at=20.0),
+        wish(2, 1, priority=5, submitted_at=40.0),
+        wish(3, 1, submitted_at=5.0),
+    ]
     done = decided(lots=[lot(2)], wishes=wishes, site={SMALL: 9})
     assert granted(done) == [2, 3]
     assert codes(done) == {1: "busy"}
@@ -90,7 +97,10 @@ def test_without_steps_the_older_first() -> None:
 
 def test_of_those_that_ask_at_one_time_as_many_as_possible_are_satisfied() -> None:
     """The large one would be first, but then three would wait; one step later it goes first."""
-    wishes = [wish(1, 3, submitted_at=1.0), *(wish(number, 1, submitted_at=2.0) for number in (2, 3, 4))]
+    wishes = [
+        wish(1, 3, submitted_at=1.0),
+        *(wish(number, 1, submitted_at=2.0) for number in (2, 3, 4)),
+    ]
     assert granted(decided(lots=[lot(3)], wishes=wishes)) == [2, 3, 4]
     later = [wishes[0], *(replace(one, submitted_at=12.0) for one in wishes[1:])]
     assert granted(decided(lots=[lot(3)], wishes=later)) == [1]
@@ -99,17 +109,28 @@ def test_of_those_that_ask_at_one_time_as_many_as_possible_are_satisfied() -> No
 def test_all_or_nothing() -> None:
     done = decided(lots=[lot(2)], wishes=[wish(1, 3)], site={SMALL: 3})
     assert sentences(done) == {
-        1: "waits: 3 nodes wanted, too few of the 3 matching are free; the rest is held, kept for others, or out of "
-           "service"}
+        1: (
+            "waits: 3 nodes wanted, too few of the 3 matching are free; the rest is held, kept for"
+            " others, or out of service"
+        )
+    }
 
 
 # ---------------------------------------------------------------- which nodes
 
+
 def test_attributes_of_request_and_template_hold() -> None:
     lots = [lot(1), lot(1, BIG), lot(1, UEFI)]
-    assert nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, BIG_ONLY, 1))]), 1) == {kind(BIG): 1}
-    assert nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, "", 2))]), 1) == {kind(BIG): 1}
-    assert UEFI not in {one.type for one in nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, "", 3))]), 1)}
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, BIG_ONLY, 1))]), 1) == {
+        kind(BIG): 1
+    }
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, "", 2))]), 1) == {
+        kind(BIG): 1
+    }
+    assert UEFI not in {
+        one.type
+        for one in nodes_of(decided(lots=lots, wishes=[wish(1, RequestTuple(1, "", 3))]), 1)
+    }
 
 
 def test_the_cheaper_type_before_the_larger_block() -> None:
@@ -124,11 +145,18 @@ def test_the_largest_block_of_the_cheapest_type() -> None:
 def test_a_tuple_stays_in_one_block_unless_it_may_be_spread() -> None:
     lots = [lot(2, ONE), lot(2, TWO)]
     done = decided(lots=lots, wishes=[wish(1, 3)], site={SMALL: 5})
-    assert (codes(done), sentences(done)[1]) == ({1: "busy"}, (
-        "waits: 3 nodes wanted, too few of the 5 matching are free in one block; "
-        "the rest is held, kept for others, or out of service"))
+    assert (codes(done), sentences(done)[1]) == (
+        {1: "busy"},
+        (
+            "waits: 3 nodes wanted, too few of the 5 matching are free in one block; "
+            "the rest is held, kept for others, or out of service"
+        ),
+    )
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 3, may_spread=True)]), 1).total() == 3
-    assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, may_spread=True)]), 1) in ({ONE: 2}, {TWO: 2})
+    assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, may_spread=True)]), 1) in (
+        {ONE: 2},
+        {TWO: 2},
+    )
     assert nodes_of(decided(lots=lots, wishes=[wish(1, 2, 2)]), 1) == {ONE: 2, TWO: 2}
 
 
@@ -139,8 +167,14 @@ def test_tuples_move_aside_for_each_other() -> None:
 
 
 def test_cached_first_then_warm_then_cold_and_others_software_last() -> None:
-    lots = [lot(1, readiness=COLD), lot(1, cache=Cache(8, 8)), lot(1), lot(1, cache=Cache(1, 9)),
-            lot(1, readiness=COLD, cache=Cache(1, 9)), lot(1, cache=Cache(1, 8))]
+    lots = [
+        lot(1, readiness=COLD),
+        lot(1, cache=Cache(8, 8)),
+        lot(1),
+        lot(1, cache=Cache(1, 9)),
+        lot(1, readiness=COLD, cache=Cache(1, 9)),
+        lot(1, cache=Cache(1, 8)),
+    ]
     order = []
     for count in range(1, 7):
         shares = decided(lots=lots, wishes=[wish(1, count)]).grants[0].shares
@@ -157,39 +191,60 @@ def test_nodes_on_another_subnet_are_not_taken() -> None:
 
 # ---------------------------------------------------------------- waiting for what is on its way
 
+
 def test_whoever_waits_for_nodes_on_their_way_keeps_the_free_ones() -> None:
-    done = decided(lots=[lot(1)], coming=[IncomingNodes(kind(), 2)],
-                   wishes=[wish(1, 3), wish(2, 1, submitted_at=50.0)])
+    done = decided(
+        lots=[lot(1)],
+        coming=[IncomingNodes(kind(), 2)],
+        wishes=[wish(1, 3), wish(2, 1, submitted_at=50.0)],
+    )
     assert codes(done) == {1: "coming", 2: "busy"}
     assert sentences(done)[1] == "waits for 2 nodes on their way back"
     assert done.kept == {lot(1): 1}
 
 
 def test_what_cannot_come_keeps_nothing() -> None:
-    done = decided(lots=[lot(1)], wishes=[wish(1, 2), wish(2, 1, submitted_at=50.0)], site={SMALL: 2})
+    done = decided(
+        lots=[lot(1)], wishes=[wish(1, 2), wish(2, 1, submitted_at=50.0)], site={SMALL: 2}
+    )
     assert granted(done) == [2]
 
 
 def test_warm_and_waking_nodes_are_kept_before_cold_ones() -> None:
     """Else the next plan would have another one woken."""
-    lots, coming = [lot(1), lot(3, readiness=COLD)], [IncomingNodes(kind(), 1, waking=True), IncomingNodes(kind(), 3)]
+    lots, coming = (
+        [lot(1), lot(3, readiness=COLD)],
+        [IncomingNodes(kind(), 1, waking=True), IncomingNodes(kind(), 3)],
+    )
     done = decided(lots=lots, coming=coming, wishes=[wish(1, 6)])
     assert done.kept == {lots[0]: 1, lots[1]: 3}
     assert decided(lots=lots, coming=coming, wishes=[wish(1, 5)]).kept == {lots[0]: 1, lots[1]: 3}
-    fewer = decide(site(lots=[lot(1), lot(1, readiness=COLD)], coming=[IncomingNodes(kind(), 2, waking=True)],
-                        wishes=[wish(1, 3)]), POLICY, NOW)
+    fewer = decide(
+        site(
+            lots=[lot(1), lot(1, readiness=COLD)],
+            coming=[IncomingNodes(kind(), 2, waking=True)],
+            wishes=[wish(1, 3)],
+        ),
+        POLICY,
+        NOW,
+    )
     assert fewer.kept == {lot(1): 1}
 
 
 def test_the_nodes_of_vclusters_whose_lease_is_over_are_on_their_way() -> None:
     for ends in ({"drain_until": NOW + 9}, {"expires_at": NOW}):
-        done = decided(holders=[holder(1, 2, **ends)], holdings=[Allocation(1, kind(), 2, 2)],
-                       wishes=[wish(1, 2, priority=5)])
+        done = decided(
+            holders=[holder(1, 2, **ends)],
+            holdings=[Allocation(1, kind(), 2, 2)],
+            wishes=[wish(1, 2, priority=5)],
+        )
         assert (codes(done), done.preemptions) == ({1: "coming"}, ())
 
 
 def test_a_vcluster_whose_lease_is_over_gets_nothing() -> None:
-    done = decided(lots=[lot(2)], holders=[holder(1001, 0, drain_until=NOW + 9)], wishes=[wish(1, 1)])
+    done = decided(
+        lots=[lot(2)], holders=[holder(1001, 0, drain_until=NOW + 9)], wishes=[wish(1, 1)]
+    )
     assert sentences(done) == {1: "waits: the lease of its vcluster has run out"}
 
 
@@ -197,39 +252,60 @@ def test_reserved_nodes_are_for_their_request_only() -> None:
     lots = [lot(2, reserved=7)]
     assert granted(decided(lots=lots, wishes=[wish(7, 2)])) == [7]
     assert codes(decided(lots=lots, wishes=[wish(1, 2)])) == {1: "busy"}
-    assert codes(decided(coming=[IncomingNodes(kind(), 2, reserved=7)], wishes=[wish(1, 2)])) == {1: "busy"}
-    assert codes(decided(coming=[IncomingNodes(kind(), 2, reserved=7)], wishes=[wish(7, 2)])) == {7: "coming"}
+    assert codes(decided(coming=[IncomingNodes(kind(), 2, reserved=7)], wishes=[wish(1, 2)])) == {
+        1: "busy"
+    }
+    assert codes(decided(coming=[IncomingNodes(kind(), 2, reserved=7)], wishes=[wish(7, 2)])) == {
+        7: "coming"
+    }
 
 
 # ---------------------------------------------------------------- taking
 
+
 def test_just_what_is_short_is_taken_from_the_lowest_priority() -> None:
-    done = decided(lots=[lot(1)], coming=[IncomingNodes(kind(), 1)],
-                   holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
-                   holdings=[Allocation(1, kind(), 4, 4), Allocation(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
+    done = decided(
+        lots=[lot(1)],
+        coming=[IncomingNodes(kind(), 1)],
+        holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
+        holdings=[Allocation(1, kind(), 4, 4), Allocation(2, kind(), 4, 4)],
+        wishes=[wish(1, 4, priority=2)],
+    )
     assert done.preemptions == (Preempt(1, 2, kind(), 2),)
     assert sentences(done) == {
-        1: "waits for 2 nodes that vclusters of lower priority give back and 1 node on its way back"}
+        1: "waits for 2 nodes that vclusters of lower priority give back and 1 node on its way back"
+    }
 
 
 def test_higher_levels_are_added_when_lower_ones_are_not_enough() -> None:
-    done = decided(holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
-                   holdings=[Allocation(1, kind(), 4, 4), Allocation(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
-    assert Counter(done.preemptions) == Counter([Preempt(1, 2, kind(), 2), Preempt(1, 1, kind(), 2)])
+    done = decided(
+        holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
+        holdings=[Allocation(1, kind(), 4, 4), Allocation(2, kind(), 4, 4)],
+        wishes=[wish(1, 4, priority=2)],
+    )
+    assert Counter(done.preemptions) == Counter(
+        [Preempt(1, 2, kind(), 2), Preempt(1, 1, kind(), 2)]
+    )
 
 
 def test_a_lower_priority_before_a_cheaper_type() -> None:
-    done = decided(holders=[holder(1, 2, priority=1), holder(2, 2, priority=0)],
-                   holdings=[Allocation(1, kind(), 2, 2), Allocation(2, kind(BIG), 2, 2)], wishes=[wish(1, 2,
-                                                                                                        priority=2)])
+    done = decided(
+        holders=[holder(1, 2, priority=1), holder(2, 2, priority=0)],
+        holdings=[Allocation(1, kind(), 2, 2), Allocation(2, kind(BIG), 2, 2)],
+        wishes=[wish(1, 2, priority=2)],
+    )
     assert done.preemptions == (Preempt(1, 2, kind(BIG), 2),)
 
 
-@pytest.mark.parametrize(("columns", "mobile"), [
-    ({"priority": 2}, 4), ({"priority": 3}, 4), ({"floor": 3}, 4), ({"leaving": 3}, 1), ({}, 1)])
+@pytest.mark.parametrize(
+    ("columns", "mobile"),
+    [({"priority": 2}, 4), ({"priority": 3}, 4), ({"floor": 3}, 4), ({"leaving": 3}, 1), ({}, 1)],
+)
 def test_what_may_not_be_taken(columns: dict[str, int], mobile: int) -> None:
     own = replace(holder(1, 4), **columns)
-    done = decided(holders=[own], holdings=[Allocation(1, kind(), 4, mobile)], wishes=[wish(1, 2, priority=2)])
+    done = decided(
+        holders=[own], holdings=[Allocation(1, kind(), 4, mobile)], wishes=[wish(1, 2, priority=2)]
+    )
     assert (codes(done), done.preemptions) == ({1: "busy"}, ())
 
 
@@ -244,8 +320,15 @@ def test_nothing_is_taken_whose_lease_is_over(columns: dict[str, float]) -> None
 
 
 def test_nothing_is_taken_from_the_vcluster_itself() -> None:
-    seen = {"holders": [holder(1, 4, priority=0)], "holdings": [Allocation(1, kind(), 4, 4)], "site": {SMALL: 9}}
-    assert decided(**seen, wishes=[wish(1, 2, priority=2, vcluster_id=1, own={SMALL: 4})]).preemptions == ()
+    seen = {
+        "holders": [holder(1, 4, priority=0)],
+        "holdings": [Allocation(1, kind(), 4, 4)],
+        "site": {SMALL: 9},
+    }
+    assert (
+        decided(**seen, wishes=[wish(1, 2, priority=2, vcluster_id=1, own={SMALL: 4})]).preemptions
+        == ()
+    )
     assert decided(**seen, wishes=[wish(1, 2, priority=2)]).preemptions != ()
 
 
@@ -259,39 +342,61 @@ def test_a_floor_holds_for_all_kinds_together() -> None:
 
 
 def test_where_several_blocks_are_needed_each_lends_its_part() -> None:
-    done = decided(lots=[lot(1, ONE)], holders=[holder(1, 2), holder(2, 2)],
-                   holdings=[Allocation(1, ONE, 2, 2), Allocation(2, TWO, 2, 2)],
-                   wishes=[wish(1, 5, priority=1, may_spread=True)])
+    done = decided(
+        lots=[lot(1, ONE)],
+        holders=[holder(1, 2), holder(2, 2)],
+        holdings=[Allocation(1, ONE, 2, 2), Allocation(2, TWO, 2, 2)],
+        wishes=[wish(1, 5, priority=1, may_spread=True)],
+    )
     assert Counter(done.preemptions) == Counter([Preempt(1, 1, ONE, 2), Preempt(1, 2, TWO, 2)])
 
 
 def test_who_may_be_spread_takes_no_more_than_is_short_everywhere() -> None:
-    done = decided(coming=[IncomingNodes(ONE, 1, reserved=1)], holders=[holder(1, 3)], holdings=[Allocation(1, TWO, 3,
-                                                                                                            3)],
-                   wishes=[wish(1, 2, priority=1, may_spread=True)])
-    assert done.preemptions == (Preempt(1, 1, TWO, 1),)  # though two of that block would do for it alone
+    done = decided(
+        coming=[IncomingNodes(ONE, 1, reserved=1)],
+        holders=[holder(1, 3)],
+        holdings=[Allocation(1, TWO, 3, 3)],
+        wishes=[wish(1, 2, priority=1, may_spread=True)],
+    )
+    # though two of that block would do for it alone
+    assert done.preemptions == (Preempt(1, 1, TWO, 1),)
 
 
 def test_what_is_still_to_be_given_back_is_counted() -> None:
-    seen = site(holders=[holder(1, 4)], holdings=[Allocation(1, kind(), 4, 4)], wishes=[wish(1, 2, priority=1)])
+    seen = site(
+        holders=[holder(1, 4)],
+        holdings=[Allocation(1, kind(), 4, 4)],
+        wishes=[wish(1, 2, priority=1)],
+    )
     first = decide(seen, POLICY, NOW)
     after = carried_out(seen, first)
     again = decide(after, POLICY, NOW)
-    assert (first.preemptions, again.preemptions, codes(again)) == ((Preempt(1, 1, kind(), 2),), (), {1: "taking"})
+    assert (first.preemptions, again.preemptions, codes(again)) == (
+        (Preempt(1, 1, kind(), 2),),
+        (),
+        {1: "taking"},
+    )
 
 
 def test_it_stays_where_it_has_something_but_goes_where_it_is_granted_now() -> None:
     seen: dict[str, object] = {
-        "holders": [holder(1, 4, leaving=1)], "holdings": [Allocation(1, TWO, 4, 3)],
-        "reclaims": [OpenReclaim(1, 1, 1, TWO, 1, NOW + 9)], "wishes": [wish(1, 2, priority=1)]}
+        "holders": [holder(1, 4, leaving=1)],
+        "holdings": [Allocation(1, TWO, 4, 3)],
+        "reclaims": [OpenReclaim(1, 1, 1, TWO, 1, NOW + 9)],
+        "wishes": [wish(1, 2, priority=1)],
+    }
     waits = decided(**seen, coming=[IncomingNodes(ONE, 1)])
     assert (waits.preemptions, waits.reductions) == ((Preempt(1, 1, TWO, 1),), ())
     assert granted(decided(**seen, lots=[lot(2, ONE)])) == [1]
 
 
 def eased(open_: int = 3, **columns: Any) -> tuple[PreemptLess, ...]:
-    """What is eased of a reclaim of `open_` nodes in block TWO, for the only request: it wants 4."""
-    columns = {"wishes": [wish(1, 4, priority=1)], "holders": [holder(1, 4, 1, leaving=open_)]} | columns
+    """What is eased of a reclaim of `open_` nodes in block TWO, for the only request: it wants
+    4."""
+    columns = {
+        "wishes": [wish(1, 4, priority=1)],
+        "holders": [holder(1, 4, 1, leaving=open_)],
+    } | columns
     reclaim = OpenReclaim(1, 1, 1, TWO, open_, NOW + 9)
     done = decided(holdings=[Allocation(1, TWO, 4, 4 - open_)], reclaims=[reclaim], **columns)
     assert done.preemptions == ()
@@ -310,7 +415,9 @@ def test_what_is_not_short_any_more_may_stay() -> None:
 def test_it_is_not_taken_where_enough_is_on_its_way_elsewhere() -> None:
     assert eased(coming=[IncomingNodes(ONE, 4)], lots=[lot(1, TWO)]) == (PreemptLess(1, 3, 0),)
     spread = [wish(1, 4, priority=1, may_spread=True)]
-    assert eased(coming=[IncomingNodes(ONE, 2)], lots=[lot(1, TWO)], wishes=spread) == (PreemptLess(1, 2, 1),)
+    assert eased(coming=[IncomingNodes(ONE, 2)], lots=[lot(1, TWO)], wishes=spread) == (
+        PreemptLess(1, 2, 1),
+    )
 
 
 def test_what_would_be_taken_in_vain_may_stay() -> None:
@@ -318,66 +425,106 @@ def test_what_would_be_taken_in_vain_may_stay() -> None:
     two = [wish(1, 2, 2, priority=1)]
     assert eased(site={SMALL: 9}, wishes=two) == (), "perhaps the search was only given up"
     over = [holder(1, 4, 1, leaving=3), holder(1001, 1, drain_until=NOW + 5)]
-    assert eased(lots=[lot(1, TWO)], holders=over) == (PreemptLess(1, 3, 0),), "it gets nothing: its lease has run out"
-    assert eased(lots=[lot(1, TWO)], wishes=[wish(1, 4, priority=1, may_wait=False)]) == (), "it is rejected"
+    assert eased(lots=[lot(1, TWO)], holders=over) == (PreemptLess(1, 3, 0),), (
+        "it gets nothing: its lease has run out"
+    )
+    assert eased(lots=[lot(1, TWO)], wishes=[wish(1, 4, priority=1, may_wait=False)]) == (), (
+        "it is rejected"
+    )
 
 
 def test_the_highest_priority_is_spared_first_then_what_was_taken_last() -> None:
     holders = [holder(1, 3, priority=0, leaving=3), holder(2, 1, priority=1, leaving=1)]
-    reclaims = [OpenReclaim(1, 1, 1, ONE, 2, NOW + 9), OpenReclaim(2, 2, 1, ONE, 1, NOW + 5),
-                OpenReclaim(3, 1, 1, ONE, 1, NOW + 20)]
+    reclaims = [
+        OpenReclaim(1, 1, 1, ONE, 2, NOW + 9),
+        OpenReclaim(2, 2, 1, ONE, 1, NOW + 5),
+        OpenReclaim(3, 1, 1, ONE, 1, NOW + 20),
+    ]
     holdings = [Allocation(1, ONE, 3, 0), Allocation(2, ONE, 1, 0)]
-    for free, expected in ((1, (PreemptLess(2, 1, 0),)), (2, (PreemptLess(2, 1, 0), PreemptLess(3, 1, 0))),
-                           (3, (PreemptLess(2, 1, 0), PreemptLess(3, 1, 0), PreemptLess(1, 1, 1)))):
-        done = decided(lots=[lot(free, ONE)], holders=holders, holdings=holdings, reclaims=reclaims,
-                       wishes=[wish(1, 4, priority=2)])
+    for free, expected in (
+        (1, (PreemptLess(2, 1, 0),)),
+        (2, (PreemptLess(2, 1, 0), PreemptLess(3, 1, 0))),
+        (3, (PreemptLess(2, 1, 0), PreemptLess(3, 1, 0), PreemptLess(1, 1, 1))),
+    ):
+        done = decided(
+            lots=[lot(free, ONE)],
+            holders=holders,
+            holdings=holdings,
+            reclaims=reclaims,
+            wishes=[wish(1, 4, priority=2)],
+        )
         assert done.reductions == expected
 
 
 # ---------------------------------------------------------------- rejected
 
+
 def test_the_impossible_is_rejected_with_the_reason() -> None:
     done = decided(lots=[lot(1)], wishes=[wish(1, RequestTuple(1, LARGER_THAN_ANY, 1))])
     assert done.refusals[0].final
     assert done.refusals[0].sentence.startswith(
-        "1 node wanted, the site has 0 matching. small lacks memory/mib: at least 8GiB wanted")
+        "1 node wanted, the site has 0 matching. small lacks memory/mib: at least 8GiB wanted"
+    )
     assert sentences(decided(lots=[lot(1, UEFI)], wishes=[wish(1, RequestTuple(1, "", 3))])) == {
-        1: "1 node wanted, the site has 0 matching. uefi lacks image: one for target disk that fits the hardware "
-           "wanted, none found"}
+        1: (
+            "1 node wanted, the site has 0 matching. uefi lacks image: one for target disk that"
+            " fits the hardware wanted, none found"
+        )
+    }
 
 
 def test_no_block_is_large_enough() -> None:
     done = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)])
     assert done.refusals[0].final
-    assert done.refusals[0].sentence == (
-        "4 nodes wanted in one block, the largest that matches has 3; all blocks together have 5: the request would "
-        "have to be spread")
+    assert (
+        done.refusals[0].sentence
+        == "4 nodes wanted in one block, the largest that matches has 3; all blocks together have"
+        " 5: the request would have to be spread"
+    )
     aside = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)], site={SMALL: 6})
     assert codes(aside) == {1: "busy"}  # the sixth is set aside, and may be of the larger block
 
 
 def test_a_vclusters_own_nodes_cannot_be_had_again() -> None:
-    done = decided(holders=[holder(1, 1)], holdings=[Allocation(1, kind(), 1, 1)], lots=[lot(1)],
-                   wishes=[wish(1, 2, vcluster_id=1, own={SMALL: 1})])
+    done = decided(
+        holders=[holder(1, 1)],
+        holdings=[Allocation(1, kind(), 1, 1)],
+        lots=[lot(1)],
+        wishes=[wish(1, 2, vcluster_id=1, own={SMALL: 1})],
+    )
     assert sentences(done) == {1: "2 nodes wanted, the site has 1 matching besides its own"}
 
 
 def test_tuples_that_are_too_many_together() -> None:
     done = decided(lots=[lot(2)], wishes=[wish(1, 1, 2)])
-    assert sentences(done) == {1: "its 2 tuples together want more matching nodes than the site has"}
+    assert sentences(done) == {
+        1: "its 2 tuples together want more matching nodes than the site has"
+    }
     done = decided(lots=[lot(3, ONE), lot(1, TWO)], wishes=[wish(1, 2, 2)])
     assert sentences(done) == {
-        1: "its 2 tuples do not fit into the site's blocks, each in one: the request would have to be spread"}
+        1: (
+            "its 2 tuples do not fit into the site's blocks, each in one: the request would have to"
+            " be spread"
+        )
+    }
 
 
 def test_who_does_not_wait_is_told_now_and_nothing_is_taken_for_it() -> None:
-    done = decided(coming=[IncomingNodes(kind(), 2)], holders=[holder(1, 2)], holdings=[Allocation(1, kind(), 2, 2)],
-                   wishes=[wish(1, 2, priority=5, may_wait=False)])
+    done = decided(
+        coming=[IncomingNodes(kind(), 2)],
+        holders=[holder(1, 2)],
+        holdings=[Allocation(1, kind(), 2, 2)],
+        wishes=[wish(1, 2, priority=5, may_wait=False)],
+    )
     assert (codes(done), done.preemptions, done.refusals[0].final) == ({1: "now"}, (), True)
-    assert done.refusals[0].sentence == "2 nodes wanted, too few of the 4 matching are free, and it does not wait"
+    assert (
+        done.refusals[0].sentence
+        == "2 nodes wanted, too few of the 4 matching are free, and it does not wait"
+    )
 
 
 # ---------------------------------------------------------------- the whole plan
+
 
 def test_nothing_to_do_is_an_empty_plan() -> None:
     assert not plan(site(lots=[lot(1)]), POLICY, Energy(), NOW)
@@ -390,19 +537,37 @@ def test_a_wait_is_told_once() -> None:
 
 
 def test_kept_cold_nodes_are_woken_and_granted_ones_are_not_spare() -> None:
-    seen = site(lots=[lot(2, readiness=COLD)], coming=[IncomingNodes(kind(), 1)], wishes=[wish(1, 3)])
-    assert [(one.count, one.sleep) for one in plan(seen, POLICY, Energy(), NOW).power_changes] == [(2, False)]
+    seen = site(
+        lots=[lot(2, readiness=COLD)], coming=[IncomingNodes(kind(), 1)], wishes=[wish(1, 3)]
+    )
+    assert [(one.count, one.sleep) for one in plan(seen, POLICY, Energy(), NOW).power_changes] == [
+        (2, False)
+    ]
     seen = site(lots=[lot(2, idle=2)], wishes=[wish(1, 2)])
     assert plan(seen, POLICY, Energy(manage=True, warm_low=0, warm_high=0), NOW).power_changes == ()
 
 
 def test_what_is_due() -> None:
-    holders = [holder(1, 1, expires_at=NOW + 3000), holder(2, 1, expires_at=NOW + 90000), holder(3, 1, expires_at=NOW),
-               holder(4, 1, expires_at=NOW - 400, drain_until=NOW), holder(5, 1, drain_until=NOW + 1, expires_at=NOW),
-               holder(6, 1, expires_at=NOW + 50000), holder(7, 1, expires_at=NOW + 3000), holder(8, 0)]
-    seen = site(holders=holders, warned={6: 86400.0, 7: 86400.0}, deserted=[12, 11],
-                reclaims=[OpenReclaim(2, 1, 9, kind(), 1, NOW), OpenReclaim(1, 1, 9, kind(), 0, NOW),
-                         OpenReclaim(3, 1, 9, kind(), 1, NOW + 1)])
+    holders = [
+        holder(1, 1, expires_at=NOW + 3000),
+        holder(2, 1, expires_at=NOW + 90000),
+        holder(3, 1, expires_at=NOW),
+        holder(4, 1, expires_at=NOW - 400, drain_until=NOW),
+        holder(5, 1, drain_until=NOW + 1, expires_at=NOW),
+        holder(6, 1, expires_at=NOW + 50000),
+        holder(7, 1, expires_at=NOW + 3000),
+        holder(8, 0),
+    ]
+    seen = site(
+        holders=holders,
+        warned={6: 86400.0, 7: 86400.0},
+        deserted=[12, 11],
+        reclaims=[
+            OpenReclaim(2, 1, 9, kind(), 1, NOW),
+            OpenReclaim(1, 1, 9, kind(), 0, NOW),
+            OpenReclaim(3, 1, 9, kind(), 1, NOW + 1),
+        ],
+    )
     done = plan(seen, POLICY, Energy(), NOW)
     assert done.warnings == ((1, 3600.0), (7, 3600.0))
     assert (done.drains, done.expired, done.deserted, done.overdue) == ((3,), (4,), (11, 12), (2,))
@@ -410,24 +575,38 @@ def test_what_is_due() -> None:
 
 @pytest.mark.parametrize("count", [1, 50, 100])
 def test_there_is_room_for_many_tuples(count: int) -> None:
-    done = decided(lots=[lot(100, kind(SMALL, block)) for block in range(1, 5)], wishes=[wish(1, *[2] * count)])
+    done = decided(
+        lots=[lot(100, kind(SMALL, block)) for block in range(1, 5)], wishes=[wish(1, *[2] * count)]
+    )
     assert nodes_of(done, 1).total() == 2 * count
 
 
 def test_a_puzzle_without_a_short_answer_is_given_up() -> None:
-    """30 tuples of 3 into 29 blocks of 5: there are more ways than anybody can try, and none that works."""
+    """30 tuples of 3 into 29 blocks of 5: there are more ways than anybody can try, and none that
+    works."""
     lots = [FreeNodes(NodeKind(SMALL, block, ""), WARM, 5) for block in range(1, 30)]
     seen: Snapshot = site(lots=lots, wishes=[wish(1, *[3] * 30)])
     assert codes(decide(seen, POLICY, NOW)) == {1: "busy"}
 
 
 def test_the_example_of_the_documentation() -> None:
-    small, large, small_only = "", BIG_ONLY, '<requires><memory><mib max="2048"/></memory></requires>'
+    small, large, small_only = (
+        "",
+        BIG_ONLY,
+        '<requires><memory><mib max="2048"/></memory></requires>',
+    )
     done = decided(
-        lots=[lot(2, TWO), lot(3, kind(BIG, 3))], holders=[holder(1, 4, 2, priority=1)],
+        lots=[lot(2, TWO), lot(3, kind(BIG, 3))],
+        holders=[holder(1, 4, 2, priority=1)],
         holdings=[Allocation(1, ONE, 4, 4)],
-        wishes=[wish(1, RequestTuple(2, small, 1), priority=5), wish(2, RequestTuple(3, large, 1), priority=5),
-                wish(3, 2, priority=3), wish(4, 1, priority=1), wish(5, RequestTuple(5, small_only, 1), priority=1)])
+        wishes=[
+            wish(1, RequestTuple(2, small, 1), priority=5),
+            wish(2, RequestTuple(3, large, 1), priority=5),
+            wish(3, 2, priority=3),
+            wish(4, 1, priority=1),
+            wish(5, RequestTuple(5, small_only, 1), priority=1),
+        ],
+    )
     assert (nodes_of(done, 1), nodes_of(done, 2)) == ({TWO: 2}, {kind(BIG, 3): 3})
     assert done.preemptions == (Preempt(3, 1, ONE, 2),)
     assert codes(done) == {3: "taking", 4: "busy", 5: "impossible"}

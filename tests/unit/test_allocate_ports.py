@@ -1,4 +1,5 @@
-"""Requests for isolated vclusters get nodes with usable switch ports only; other requests do not care."""
+"""Requests for isolated vclusters get nodes with usable switch ports only; other requests do not
+care."""
 
 from __future__ import annotations
 
@@ -26,7 +27,19 @@ from cod.policy.scheduler.snapshot import (
     Preempt,
     Snapshot,
 )
-from tests.unit.policy_sites import NOW, POLICY, SMALL, codes, granted, holder, lot, shuffled, site, snapshots, wish
+from tests.unit.policy_sites import (
+    NOW,
+    POLICY,
+    SMALL,
+    codes,
+    granted,
+    holder,
+    lot,
+    shuffled,
+    site,
+    snapshots,
+    wish,
+)
 
 WITH, WITHOUT = NodeKind(SMALL, 1, "", USABLE), NodeKind(SMALL, 1, "", UNUSABLE)
 
@@ -58,50 +71,81 @@ def test_others_have_all_nodes_of_a_block_and_leave_those_with_usable_ports_for_
 
 @pytest.mark.parametrize("submitted", [(1.0, 100.0), (100.0, 1.0), (1.0, 1.0)])
 def test_nodes_with_usable_ports_are_not_given_twice(submitted: tuple[float, float]) -> None:
-    seen = site(lots=[lot(3, WITH), lot(1, WITHOUT)], wishes=[
-        wish(1, 2, submitted_at=submitted[0]), isolated(2, 2, submitted_at=submitted[1])])
+    seen = site(
+        lots=[lot(3, WITH), lot(1, WITHOUT)],
+        wishes=[wish(1, 2, submitted_at=submitted[0]), isolated(2, 2, submitted_at=submitted[1])],
+    )
     assert ports(decide(seen, POLICY, NOW)) == {1: {UNUSABLE: 1, USABLE: 1}, 2: {USABLE: 2}}
 
 
 def test_a_request_waits_for_ports_and_says_how_many_nodes_are_left_out() -> None:
-    seen = site(lots=[lot(9, WITHOUT), lot(3, WITH)], wishes=[isolated(1, 4), isolated(2, 13), isolated(
-        3, 4, may_wait=False)])
+    seen = site(
+        lots=[lot(9, WITHOUT), lot(3, WITH)],
+        wishes=[isolated(1, 4), isolated(2, 13), isolated(3, 4, may_wait=False)],
+    )
     done = decide(seen, POLICY, NOW)
     assert codes(done) == {1: "ports", 2: "impossible", 3: "now"}
     said = {no.request_id: no.sentence for no in done.refusals}
-    assert said[1] == ("waits: 4 nodes wanted, 12 nodes match; 9 of them have no usable switch port, and the vcluster "
-                       "is isolated")
+    assert (
+        said[1]
+        == "waits: 4 nodes wanted, 12 nodes match; 9 of them have no usable switch port, and the"
+        " vcluster is isolated"
+    )
     why = explain(seen, POLICY, NOW, 1)
     assert (why.code, why.fitting, why.portless, why.free) == ("ports", 3, 9, 3)
     assert why.sentence.count("9 of them have no usable switch port") == 1
 
 
 def test_the_explanation_of_one_that_waits_for_others_says_so_too() -> None:
-    seen = site(lots=[lot(1, WITHOUT)], holders=[holder(1, 3)], holdings=[Allocation(1, WITH, 3, 0)],
-                wishes=[isolated(1, 2)])
+    seen = site(
+        lots=[lot(1, WITHOUT)],
+        holders=[holder(1, 3)],
+        holdings=[Allocation(1, WITH, 3, 0)],
+        wishes=[isolated(1, 2)],
+    )
     why = explain(seen, POLICY, NOW, 1)
     assert (why.code, why.fitting, why.portless, why.free) == ("busy", 3, 1, 0)
-    assert "4 nodes match; 1 of them has no usable switch port, and the vcluster is isolated." in why.sentence
+    assert (
+        "4 nodes match; 1 of them has no usable switch port, and the vcluster is isolated."
+        in why.sentence
+    )
 
 
 def test_only_nodes_with_usable_ports_are_taken_for_it() -> None:
     held = [Allocation(1, WITHOUT, 4, 4), Allocation(2, WITH, 1, 1), Allocation(1, WITH, 1, 1)]
-    seen = site(holders=[holder(1, 5), holder(2, 1, priority=1)], holdings=held, wishes=[isolated(1, 2, priority=2)])
-    assert set(decide(seen, POLICY, NOW).preemptions) == {Preempt(1, 1, WITH, 1), Preempt(1, 2, WITH, 1)}
-    assert codes(decide(replace(seen, wishes=[isolated(1, 3, priority=2)]), POLICY, NOW)) == {1: "ports"}
+    seen = site(
+        holders=[holder(1, 5), holder(2, 1, priority=1)],
+        holdings=held,
+        wishes=[isolated(1, 2, priority=2)],
+    )
+    assert set(decide(seen, POLICY, NOW).preemptions) == {
+        Preempt(1, 1, WITH, 1),
+        Preempt(1, 2, WITH, 1),
+    }
+    assert codes(decide(replace(seen, wishes=[isolated(1, 3, priority=2)]), POLICY, NOW)) == {
+        1: "ports"
+    }
 
 
 def test_what_is_taken_for_it_is_not_taken_twice() -> None:
-    seen = site(holders=[holder(1, 4, leaving=2)], holdings=[Allocation(1, WITH, 4, 2)], wishes=[isolated(
-        1, 2, priority=2)], reclaims=[OpenReclaim(1, 1, 1, WITH, 2, NOW + 9)])
+    seen = site(
+        holders=[holder(1, 4, leaving=2)],
+        holdings=[Allocation(1, WITH, 4, 2)],
+        wishes=[isolated(1, 2, priority=2)],
+        reclaims=[OpenReclaim(1, 1, 1, WITH, 2, NOW + 9)],
+    )
     done = decide(seen, POLICY, NOW)
     assert (done.preemptions, done.reductions, codes(done)) == ((), (), {1: "taking"})
 
 
 def test_it_holds_back_nodes_with_usable_ports_only() -> None:
     rules = replace(POLICY, hold_after=100.0)
-    seen = site(lots=[lot(2, WITH), lot(2, WITHOUT)], holders=[holder(1, 2, expires_at=NOW + 50)],
-                holdings=[Allocation(1, WITH, 2, 0)], wishes=[isolated(1, 3), wish(2, 3), wish(3, 2)])
+    seen = site(
+        lots=[lot(2, WITH), lot(2, WITHOUT)],
+        holders=[holder(1, 2, expires_at=NOW + 50)],
+        holdings=[Allocation(1, WITH, 2, 0)],
+        wishes=[isolated(1, 3), wish(2, 3), wish(3, 2)],
+    )
     done = decide(seen, rules, NOW)
     assert [(one.kind, one.free) for one in done.holds] == [(WITH, 2)]
     assert ports(done) == {3: {UNUSABLE: 2}}
@@ -128,8 +172,10 @@ def split(rows: Iterable[Any], usable: Iterable[int]) -> list[Any]:
 def parted(draw: st.DrawFn, most: int = 4) -> tuple[Snapshot, Snapshot]:
     """A site, and the same with its nodes told apart by their ports."""
     seen = draw(snapshots())
-    rows = {name: split(getattr(seen, name), [draw(st.integers(0, most)) for _ in getattr(seen, name)])
-            for name in ("lots", "coming", "holdings")}
+    rows = {
+        name: split(getattr(seen, name), [draw(st.integers(0, most)) for _ in getattr(seen, name)])
+        for name in ("lots", "coming", "holdings")
+    }
     return seen, replace(seen, **rows)
 
 
@@ -151,10 +197,14 @@ def test_ports_are_nothing_to_who_is_not_isolated(sites: tuple[Snapshot, Snapsho
 @settings(deadline=None)
 @given(snapshots())
 def test_where_all_ports_are_usable_isolation_changes_nothing(seen: Snapshot) -> None:
-    rows = {name: split(getattr(seen, name), [9 for _ in getattr(seen, name)])
-            for name in ("lots", "coming", "holdings")}
+    rows = {
+        name: split(getattr(seen, name), [9 for _ in getattr(seen, name)])
+        for name in ("lots", "coming", "holdings")
+    }
     reclaims = [replace(one, kind=one.kind.usable) for one in seen.reclaims]
-    all_isolated = replace(seen, **rows, reclaims=reclaims, wishes=[replace(one, isolated=True) for one in seen.wishes])
+    all_isolated = replace(
+        seen, **rows, reclaims=reclaims, wishes=[replace(one, isolated=True) for one in seen.wishes]
+    )
     assert outcome(decide(all_isolated, POLICY, NOW)) == outcome(decide(seen, POLICY, NOW))
 
 
@@ -166,7 +216,10 @@ def test_who_is_isolated_gets_usable_ports_and_no_node_goes_to_two(
     seen = sites[1]
     wishes = [replace(one, isolated=one.id in chosen) for one in seen.wishes]
     ids = {one.id for one in wishes if one.isolated}
-    reclaims = [replace(one, kind=one.kind.usable) if one.request_id in ids else one for one in seen.reclaims]
+    reclaims = [
+        replace(one, kind=one.kind.usable) if one.request_id in ids else one
+        for one in seen.reclaims
+    ]
     seen = replace(seen, wishes=wishes, reclaims=reclaims)
     done = decide(seen, POLICY, NOW)
     used: Counter[Any] = Counter()
@@ -182,8 +235,9 @@ def test_who_is_isolated_gets_usable_ports_and_no_node_goes_to_two(
         if take.request_id in ids:
             assert take.kind.port == USABLE
             assert take.count <= losers[take.vcluster_id, take.kind]
-    assert {grant.request_id for grant in done.grants} | {no.request_id for no in done.refusals} == {
-        one.id for one in wishes}
+    assert {grant.request_id for grant in done.grants} | {
+        no.request_id for no in done.refusals
+    } == {one.id for one in wishes}
     turned = shuffled(seen, random.shuffle)
     assert outcome(decide(turned, POLICY, NOW)) == outcome(done)
 

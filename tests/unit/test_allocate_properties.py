@@ -1,4 +1,5 @@
-"""What must hold of the resource manager's decisions on any site; each property is seen to catch a planted fault."""
+"""What must hold of the resource manager's decisions on any site; each property is seen to catch a
+planted fault."""
 
 from __future__ import annotations
 
@@ -15,12 +16,38 @@ from hypothesis import strategies as st
 
 from cod.model import Energy
 from cod.policy.hardware.match import satisfies
-from cod.policy.scheduler import feasibility, inventory, leases, placement, preemption, priority, reasons
+from cod.policy.scheduler import (
+    feasibility,
+    inventory,
+    leases,
+    placement,
+    preemption,
+    priority,
+    reasons,
+)
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.plan import plan
-from cod.policy.scheduler.snapshot import Cache, Decision, FreeNodes, NodeKind, PendingRequest, Snapshot
-from tests.unit.policy_sites import NOW, POLICY, TEMPLATES, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
+from cod.policy.scheduler.snapshot import (
+    Cache,
+    Decision,
+    FreeNodes,
+    NodeKind,
+    PendingRequest,
+    Snapshot,
+)
+from tests.unit.policy_sites import (
+    NOW,
+    POLICY,
+    TEMPLATES,
+    TYPES,
+    carried_out,
+    codes,
+    granted,
+    lot,
+    shuffled,
+    snapshots,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +57,8 @@ Property = Callable[[Snapshot], None]
 
 
 def each_node_goes_to_one(seen: Snapshot) -> None:
-    """No lot is used for more nodes than it has; reserved ones go only to whom they are reserved for."""
+    """No lot is used for more nodes than it has; reserved ones go only to whom they are reserved
+    for."""
     done = decide(seen, POLICY, NOW)
     used: Counter[FreeNodes] = Counter(done.kept)
     for grant in done.grants:
@@ -43,7 +71,8 @@ def each_node_goes_to_one(seen: Snapshot) -> None:
 
 
 def constraints_are_met(seen: Snapshot) -> None:
-    """Whole or not at all; each tuple from nodes that would do, on the right subnet, from one block."""
+    """Whole or not at all; each tuple from nodes that would do, on the right subnet, from one
+    block."""
     wishes = {one.id: one for one in seen.wishes}
     for grant in decide(seen, POLICY, NOW).grants:
         wanted = wishes[grant.request_id]
@@ -60,7 +89,8 @@ def constraints_are_met(seen: Snapshot) -> None:
 
 
 def nothing_protected_is_taken(seen: Snapshot) -> None:
-    """Only from strictly lower priority, outside inertia, down to the creation size, and not where a lease is over."""
+    """Only from strictly lower priority, outside inertia, down to the creation size, and not where
+    a lease is over."""
     done = decide(seen, POLICY, NOW)
     wishes = {one.id: one for one in seen.wishes}
     mobile: Counter[tuple[int, NodeKind]] = Counter()
@@ -78,32 +108,46 @@ def nothing_protected_is_taken(seen: Snapshot) -> None:
         taken[loser.id, take.kind] += take.count
         lost[loser.id] += take.count
     assert not taken - mobile
-    assert all(seen.holders[one].held - seen.holders[one].leaving - count >= seen.holders[one].floor
-               for one, count in lost.items())
+    assert all(
+        seen.holders[one].held - seen.holders[one].leaving - count >= seen.holders[one].floor
+        for one, count in lost.items()
+    )
 
 
 def preemptible_vclusters_lose_first(seen: Snapshot) -> None:
     """Whatever protects others; and requests of preemptible vclusters take nothing."""
     done = decide(seen, POLICY, NOW)
-    taken = Counter((take.vcluster_id, take.kind) for take in done.preemptions for _ in range(take.count))
+    taken = Counter(
+        (take.vcluster_id, take.kind) for take in done.preemptions for _ in range(take.count)
+    )
     wishes = {one.id: one for one in seen.wishes}
     assert not any(wishes[take.request_id].preemptible for take in done.preemptions)
-    for take in done.preemptions if not done.holds else ():  # what is held for somebody counts on such nodes too
-        left = [one for one in seen.holdings if one.kind == take.kind and seen.holders[one.vcluster_id].preemptible
-                and one.mobile > taken[one.vcluster_id, one.kind] and not over(seen.holders[one.vcluster_id], NOW)
-                and one.vcluster_id != wishes[take.request_id].vcluster_id]
+    # what is held for somebody counts on such nodes too
+    for take in done.preemptions if not done.holds else ():
+        left = [
+            one
+            for one in seen.holdings
+            if one.kind == take.kind
+            and seen.holders[one.vcluster_id].preemptible
+            and one.mobile > taken[one.vcluster_id, one.kind]
+            and not over(seen.holders[one.vcluster_id], NOW)
+            and one.vcluster_id != wishes[take.request_id].vcluster_id
+        ]
         assert seen.holders[take.vcluster_id].preemptible or not left
 
 
 def criteria_count_for_preemptible_vclusters_alone(seen: Snapshot) -> None:
     """Without such, every plan is the same by all of them."""
-    plans = [plan(seen, replace(POLICY, victims=victims), Energy(), NOW)
-             for victims in ((), ("last-started", "whole-block"), ("whole-block", "cheap-type"))]
+    plans = [
+        plan(seen, replace(POLICY, victims=victims), Energy(), NOW)
+        for victims in ((), ("last-started", "whole-block"), ("whole-block", "cheap-type"))
+    ]
     assert all(one == plan(seen, POLICY, Energy(), NOW) for one in plans)
 
 
 def nothing_is_taken_in_vain(seen: Snapshot) -> None:
-    """Only for requests that wait for it and that may; no block is taken from while anything in it is free."""
+    """Only for requests that wait for it and that may; no block is taken from while anything in it
+    is free."""
     done = decide(seen, POLICY, NOW)
     used: Counter[FreeNodes] = Counter(done.kept)
     for grant in done.grants:
@@ -111,8 +155,11 @@ def nothing_is_taken_in_vain(seen: Snapshot) -> None:
             used[share.lot] += share.count
     for take in done.preemptions:
         assert codes(done)[take.request_id] == "taking"
-        assert all(used[one] == one.count for one in seen.lots
-                   if one.kind == take.kind and one.reserved in (0, take.request_id))
+        assert all(
+            used[one] == one.count
+            for one in seen.lots
+            if one.kind == take.kind and one.reserved in (0, take.request_id)
+        )
 
 
 def no_more_than_short_is_taken(seen: Snapshot) -> None:
@@ -129,18 +176,26 @@ def no_more_than_short_is_taken(seen: Snapshot) -> None:
 
 
 def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
-    """When nodes have come free since, of any kind: also for requests that may be spread, one as if it were alone."""
+    """When nodes have come free since, of any kind: also for requests that may be spread, one as if
+    it were alone."""
     for wanted in seen.wishes:
-        after = carried_out(replace(seen, wishes=[wanted]), decide(replace(seen, wishes=[wanted]), POLICY, NOW))
+        after = carried_out(
+            replace(seen, wishes=[wanted]), decide(replace(seen, wishes=[wanted]), POLICY, NOW)
+        )
         if len(wanted.tuples) > 1 or not after.wishes:
             continue
         for where in {one.kind for one in after.reclaims} | {one.kind for one in after.lots}:
-            done = decide(replace(after, lots=[*after.lots, FreeNodes(where, 0, 1, Cache(3, 3))]), POLICY, NOW)
+            done = decide(
+                replace(after, lots=[*after.lots, FreeNodes(where, 0, 1, Cache(3, 3))]), POLICY, NOW
+            )
             taken = _still_taken(after, done, wanted)
             kinds = set(taken)
             if wanted.may_spread:
-                kinds |= {one.kind for one in (*after.lots, *after.coming, *after.holdings)
-                          if _would_do(one.kind, wanted)}
+                kinds |= {
+                    one.kind
+                    for one in (*after.lots, *after.coming, *after.holdings)
+                    if _would_do(one.kind, wanted)
+                }
             there = sum(_to_be_had(after, one, wanted) for one in kinds) + (where in kinds)
             if taken and wanted.id not in granted(done):
                 assert taken.total() == wanted.tuples[0].count - there
@@ -148,8 +203,9 @@ def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
 
 def _would_do(where: NodeKind, wanted: PendingRequest) -> bool:
     one = wanted.tuples[0]
-    return (not feasibility.lacking(one.attributes, TEMPLATES[one.template_id], TYPES[where.type].attributes)
-            and where.subnet in ("", wanted.subnet))
+    return not feasibility.lacking(
+        one.attributes, TEMPLATES[one.template_id], TYPES[where.type].attributes
+    ) and where.subnet in ("", wanted.subnet)
 
 
 def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Counter[NodeKind]:
@@ -173,9 +229,14 @@ def _to_be_had(seen: Snapshot, where: NodeKind, wanted: PendingRequest) -> int:
     there += sum(one.count for one in seen.coming if one.kind == where and one.reserved in mine)
     for one in seen.holdings:
         loser = seen.holders[one.vcluster_id]
-        if one.kind == where and (loser.drain_until is not None or (loser.expires_at or NOW + 1) <= NOW):
-            there += one.count - sum(each.open for each in seen.reclaims
-                                     if (each.vcluster_id, each.kind) == (loser.id, where))
+        if one.kind == where and (
+            loser.drain_until is not None or (loser.expires_at or NOW + 1) <= NOW
+        ):
+            there += one.count - sum(
+                each.open
+                for each in seen.reclaims
+                if (each.vcluster_id, each.kind) == (loser.id, where)
+            )
     return there
 
 
@@ -187,13 +248,16 @@ def everybody_is_answered_once(seen: Snapshot) -> None:
     assert all(no.sentence for no in done.refusals)
     patient = {one.id: one.may_wait for one in seen.wishes}
     assert all(no.final or patient[no.request_id] for no in done.refusals)
-    assert {take.request_id for take in done.preemptions} <= {one for one,
-                                                              code in codes(done).items() if code == "taking"}
+    assert {take.request_id for take in done.preemptions} <= {
+        one for one, code in codes(done).items() if code == "taking"
+    }
 
 
 def order_of_rows_means_nothing(seen: Snapshot) -> None:
     for seed in range(3):
-        assert decide(shuffled(seen, random.Random(seed).shuffle), POLICY, NOW) == decide(seen, POLICY, NOW)
+        assert decide(shuffled(seen, random.Random(seed).shuffle), POLICY, NOW) == decide(
+            seen, POLICY, NOW
+        )
 
 
 def who_comes_later_changes_nothing(seen: Snapshot) -> None:
@@ -208,7 +272,8 @@ def who_comes_later_changes_nothing(seen: Snapshot) -> None:
 
 
 def only_the_impossible_is_rejected(seen: Snapshot) -> None:
-    """Just that which is not granted where the whole site is free, and those set aside are wherever they help."""
+    """Just that which is not granted where the whole site is free, and those set aside are wherever
+    they help."""
     done = decide(seen, POLICY, NOW)
     sizes: Counter[NodeKind] = Counter()
     for part in (*seen.lots, *seen.coming, *seen.holdings):
@@ -217,31 +282,60 @@ def only_the_impossible_is_rejected(seen: Snapshot) -> None:
     for where, count in sizes.items():
         aside[where.type] -= count
     # Wherever nodes that are set aside come back, it is to a block of their type, or to none.
-    homes = [Counter({one: aside[one.type] for one in kinds}) for kinds in itertools.product(*(
-        [one for one in {*sizes, NodeKind(type_id, 0, "")} if one.type == type_id] for type_id in TYPES))]
+    homes = [
+        Counter({one: aside[one.type] for one in kinds})
+        for kinds in itertools.product(
+            *(
+                [one for one in {*sizes, NodeKind(type_id, 0, "")} if one.type == type_id]
+                for type_id in TYPES
+            )
+        )
+    ]
     for wanted in seen.wishes:
         holder = seen.holders.get(wanted.vcluster_id)
-        if codes(done).get(wanted.id) == "now" or wanted.own or (holder and leases.over(holder, NOW)):
+        if (
+            codes(done).get(wanted.id) == "now"
+            or wanted.own
+            or (holder and leases.over(holder, NOW))
+        ):
             continue
-        possible = any(decide(replace(
-            seen, coming=[], holdings=[], holders={}, reclaims=[], wishes=[wanted],
-            lots=[lot(count, where) for where, count in (sizes + home).items()]), POLICY, NOW).grants for home in homes)
+        possible = any(
+            decide(
+                replace(
+                    seen,
+                    coming=[],
+                    holdings=[],
+                    holders={},
+                    reclaims=[],
+                    wishes=[wanted],
+                    lots=[lot(count, where) for where, count in (sizes + home).items()],
+                ),
+                POLICY,
+                NOW,
+            ).grants
+            for home in homes
+        )
         assert possible == (codes(done).get(wanted.id) != "impossible")
 
 
 def planning_again_decides_nothing(seen: Snapshot) -> None:
-    """Where nothing is reserved yet: what is still to be given back is counted, nobody gets what another keeps."""
+    """Where nothing is reserved yet: what is still to be given back is counted, nobody gets what
+    another keeps."""
     after = carried_out(seen, decide(seen, POLICY, NOW))
     again = decide(after, POLICY, NOW)
     assert not again.grants
     assert not again.preemptions
     assert not again.reductions
     assert {no.request_id: (no.code, no.sentence) for no in again.refusals} == {
-        no.request_id: (no.code, no.sentence) for no in decide(seen, POLICY, NOW).refusals if not no.final}
+        no.request_id: (no.code, no.sentence)
+        for no in decide(seen, POLICY, NOW).refusals
+        if not no.final
+    }
 
 
 def it_comes_to_rest(seen: Snapshot) -> None:
-    """Whatever was reserved: one plan gives back what is not wanted any more, after two more nothing is left to do."""
+    """Whatever was reserved: one plan gives back what is not wanted any more, after two more
+    nothing is left to do."""
     for _ in range(3):
         seen = carried_out(seen, decide(seen, POLICY, NOW))
     again = decide(seen, POLICY, NOW)
@@ -252,8 +346,9 @@ def it_comes_to_rest(seen: Snapshot) -> None:
 
 
 def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
-    """When all that was taken and all that was on its way is there, whoever waited for it is granted: unless others of
-    the same priority and age ask, too, of whom smaller ones may be satisfied instead (docs/allocation.md)."""
+    """When all that was taken and all that was on its way is there, whoever waited for it is
+    granted: unless others of the same priority and age ask, too, of whom smaller ones may be
+    satisfied instead (docs/allocation.md)."""
     done = decide(seen, POLICY, NOW)
     after = carried_out(seen, done)
     lots: Counter[FreeNodes] = Counter({replace(one, count=0): one.count for one in after.lots})
@@ -269,10 +364,19 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
             lots[FreeNodes(holding.kind, 0, 0)] += holding.count - count
         else:
             stay.append(replace(holding, count=holding.count - count))
-    there = replace(after, coming=[], reclaims=[], holdings=stay,
-                    lots=[replace(one, count=count) for one, count in lots.items() if count])
+    there = replace(
+        after,
+        coming=[],
+        reclaims=[],
+        holdings=stay,
+        lots=[replace(one, count=count) for one, count in lots.items() if count],
+    )
     peers = Counter((one.priority, one.submitted_at // POLICY.age_step) for one in seen.wishes)
-    alone = {one.id for one in seen.wishes if peers[one.priority, one.submitted_at // POLICY.age_step] == 1}
+    alone = {
+        one.id
+        for one in seen.wishes
+        if peers[one.priority, one.submitted_at // POLICY.age_step] == 1
+    }
     waiting = {one for one, code in codes(done).items() if code in ("coming", "taking")} & alone
     assert waiting <= set(granted(decide(there, POLICY, NOW)))
 
@@ -285,19 +389,33 @@ PLAIN = snapshots(preemptible=False) | snapshots(contended=True, preemptible=Fal
 SETTLED = snapshots(settled=True) | snapshots(settled=True, contended=True)
 ONE_BY_ONE = snapshots(settled=True, tuples=1) | snapshots(settled=True, tuples=1, contended=True)
 PROPERTIES: list[tuple[Property, st.SearchStrategy[Snapshot]]] = [
-    (each_node_goes_to_one, ANY), (constraints_are_met, ANY), (nothing_protected_is_taken, ANY),
-    (preemptible_vclusters_lose_first, CONTENDED), (criteria_count_for_preemptible_vclusters_alone, PLAIN),
-    (nothing_is_taken_in_vain, CONTENDED), (no_more_than_short_is_taken, CONTENDED),
-    (no_more_than_short_goes_on_being_taken, CONTENDED), (everybody_is_answered_once, ANY),
-    (order_of_rows_means_nothing, ANY), (who_comes_later_changes_nothing, ANY), (only_the_impossible_is_rejected, ANY),
-    (planning_again_decides_nothing, SETTLED), (it_comes_to_rest, ANY), (taken_nodes_bring_the_grant, ONE_BY_ONE),
+    (each_node_goes_to_one, ANY),
+    (constraints_are_met, ANY),
+    (nothing_protected_is_taken, ANY),
+    (preemptible_vclusters_lose_first, CONTENDED),
+    (criteria_count_for_preemptible_vclusters_alone, PLAIN),
+    (nothing_is_taken_in_vain, CONTENDED),
+    (no_more_than_short_is_taken, CONTENDED),
+    (no_more_than_short_goes_on_being_taken, CONTENDED),
+    (everybody_is_answered_once, ANY),
+    (order_of_rows_means_nothing, ANY),
+    (who_comes_later_changes_nothing, ANY),
+    (only_the_impossible_is_rejected, ANY),
+    (planning_again_decides_nothing, SETTLED),
+    (it_comes_to_rest, ANY),
+    (taken_nodes_bring_the_grant, ONE_BY_ONE),
 ]
 STRATEGIES = {check.__name__: strategy for check, strategy in PROPERTIES}
 
 
-def hold(check: Property, strategy: st.SearchStrategy[Snapshot], examples: int, **options: Any) -> None:
+def hold(
+    check: Property, strategy: st.SearchStrategy[Snapshot], examples: int, **options: Any
+) -> None:
     """Look at so many sites."""
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), **options)
+
+    @settings(
+        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), **options
+    )
     @given(strategy)
     def body(seen: Snapshot) -> None:
         check(seen)
@@ -312,21 +430,32 @@ def test_it_holds(check: Property, strategy: st.SearchStrategy[Snapshot]) -> Non
 
 def test_at_one_time_two_plans_of_the_same_site_are_equal() -> None:
     def same(seen: Snapshot) -> None:
-        assert plan(seen, POLICY, Energy(manage=True), NOW) == plan(seen, POLICY, Energy(manage=True), NOW)
+        assert plan(seen, POLICY, Energy(manage=True), NOW) == plan(
+            seen, POLICY, Energy(manage=True), NOW
+        )
 
     hold(same, ANY, 20)
 
 
 # ---------------------------------------------------------------- planted faults
 
-def _patched(owner: object, name: str, fault: Callable[[Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:
+
+def _patched(
+    owner: object, name: str, fault: Callable[[Any], Any]
+) -> Callable[[pytest.MonkeyPatch], None]:
     """Puts `fault(what was there)` in the place of an attribute."""
     return lambda patch: patch.setattr(owner, name, fault(getattr(owner, name)))
 
 
 def _mobile_is_all(enter: Any) -> Any:
     def entered(self: object, seen: Snapshot, now: float, victims: Sequence[str]) -> None:
-        enter(self, replace(seen, holdings=[replace(one, mobile=one.count) for one in seen.holdings]), now, victims)
+        enter(
+            self,
+            replace(seen, holdings=[replace(one, mobile=one.count) for one in seen.holdings]),
+            now,
+            victims,
+        )
+
     return entered
 
 
@@ -336,6 +465,7 @@ def _forgets_to_count(draw: Any) -> Any:
         lots = draw(self, *arguments)
         self.left.update(left)
         return lots
+
     return drawn
 
 
@@ -356,41 +486,99 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
     (constraints_are_met, _patched(feasibility, "lacking", lambda _: lambda *_: ())),
     (constraints_are_met, _patched(inventory.Inventory, "take", _one_less)),
     (constraints_are_met, _patched(inventory.Inventory, "_use", lambda _: lambda *_: None)),
-    (constraints_are_met, _patched(placement, "at_once", lambda once: lambda want, free: once(
-        replace(want, wish=replace(want.wish, may_spread=True)), free))),
-    (nothing_protected_is_taken, _patched(preemption.Candidates, "levels", lambda _: lambda self, *_: self._levels)),
+    (
+        constraints_are_met,
+        _patched(
+            placement,
+            "at_once",
+            lambda once: (
+                lambda want, free: once(
+                    replace(want, wish=replace(want.wish, may_spread=True)), free
+                )
+            ),
+        ),
+    ),
+    (
+        nothing_protected_is_taken,
+        _patched(preemption.Candidates, "levels", lambda _: lambda self, *_: self._levels),
+    ),
     (nothing_protected_is_taken, _patched(preemption.Candidates, "__init__", _mobile_is_all)),
-    (preemptible_vclusters_lose_first, _patched(preemption, "outranks", lambda _: lambda one, other: True)),
-    (nothing_protected_is_taken, _patched(preemption, "spare", lambda _: lambda holder, now: holder.held)),
-    (nothing_is_taken_in_vain, _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0,
-                                                                                                                 0)))),
+    (
+        preemptible_vclusters_lose_first,
+        _patched(preemption, "outranks", lambda _: lambda one, other: True),
+    ),
+    (
+        nothing_protected_is_taken,
+        _patched(preemption, "spare", lambda _: lambda holder, now: holder.held),
+    ),
+    (
+        nothing_is_taken_in_vain,
+        _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0, 0))),
+    ),
     (no_more_than_short_is_taken, _patched(placement._Loans, "_borrow", _one_more)),
     (no_more_than_short_is_taken, _patched(inventory.Inventory, "_expect", _no_takings)),
-    (no_more_than_short_is_taken, _patched(inventory.Inventory, "unused", lambda _: lambda *_: Counter())),
-    (no_more_than_short_goes_on_being_taken, _patched(inventory.Inventory, "unused", lambda _: lambda *_: Counter())),
-    (no_more_than_short_goes_on_being_taken, _patched(placement, "fill", lambda _: lambda demands, _: [
-        Counter() for _ in demands])),
-    (everybody_is_answered_once, _patched(reasons, "why_not", lambda _: lambda want, *_: reasons.run_out(
-        replace(want.wish, may_wait=True)))),
-    (order_of_rows_means_nothing, _patched(priority, "peers", lambda _: lambda seen, *_: [
-        [one] for one in seen.wishes])),
-    (who_comes_later_changes_nothing, _patched(priority, "peers", lambda first: lambda *rows: first(*rows)[::-1])),
+    (
+        no_more_than_short_is_taken,
+        _patched(inventory.Inventory, "unused", lambda _: lambda *_: Counter()),
+    ),
+    (
+        no_more_than_short_goes_on_being_taken,
+        _patched(inventory.Inventory, "unused", lambda _: lambda *_: Counter()),
+    ),
+    (
+        no_more_than_short_goes_on_being_taken,
+        _patched(placement, "fill", lambda _: lambda demands, _: [Counter() for _ in demands]),
+    ),
+    (
+        everybody_is_answered_once,
+        _patched(
+            reasons,
+            "why_not",
+            lambda _: lambda want, *_: reasons.run_out(replace(want.wish, may_wait=True)),
+        ),
+    ),
+    (
+        order_of_rows_means_nothing,
+        _patched(priority, "peers", lambda _: lambda seen, *_: [[one] for one in seen.wishes]),
+    ),
+    (
+        who_comes_later_changes_nothing,
+        _patched(priority, "peers", lambda first: lambda *rows: first(*rows)[::-1]),
+    ),
     (only_the_impossible_is_rejected, _patched(reasons, "_impossible", lambda _: lambda *_: "")),
     (planning_again_decides_nothing, _patched(inventory.Inventory, "_expect", _no_takings)),
-    (planning_again_decides_nothing, _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([],
-                                                                                                 inventory.Missing(0,
-    0)))), (it_comes_to_rest, _patched(inventory.Inventory, "_expect", _no_takings)), (taken_nodes_bring_the_grant,
-    _patched(placement._Loans, "_borrow", lambda borrow: lambda self, kind, count: (
-        borrow(self, kind, max(1, count - 1))))),
+    (
+        planning_again_decides_nothing,
+        _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0, 0))),
+    ),
+    (it_comes_to_rest, _patched(inventory.Inventory, "_expect", _no_takings)),
+    (
+        taken_nodes_bring_the_grant,
+        _patched(
+            placement._Loans,
+            "_borrow",
+            lambda borrow: lambda self, kind, count: borrow(self, kind, max(1, count - 1)),
+        ),
+    ),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("check", "plant"), FAULTS, ids=[f"{number}-{one.__name__}" for number, (one, _) in
-                                                          enumerate(FAULTS)])
+@pytest.mark.parametrize(
+    ("check", "plant"),
+    FAULTS,
+    ids=[f"{number}-{one.__name__}" for number, (one, _) in enumerate(FAULTS)],
+)
 def test_a_planted_fault_is_caught(
     check: Property, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
-        hold(check, STRATEGIES[check.__name__], 1000, phases=[Phase.generate], derandomize=True, database=None)
+        hold(
+            check,
+            STRATEGIES[check.__name__],
+            1000,
+            phases=[Phase.generate],
+            derandomize=True,
+            database=None,
+        )

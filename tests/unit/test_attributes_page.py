@@ -1,4 +1,5 @@
-"""docs/attributes.md says what is: its attributes, operators, units and examples are those of the program."""
+"""docs/attributes.md says what is: its attributes, operators, units and examples are those of the
+program."""
 
 from __future__ import annotations
 
@@ -23,26 +24,41 @@ EXAMPLES = re.findall(r"```xml\n(.*?)```", PAGE, re.S)
 
 
 def section(title: str) -> str:
-    return re.split(r"^## ", PAGE[PAGE.index(f"## {title}") + 3:], flags=re.M)[0]
+    return re.split(r"^## ", PAGE[PAGE.index(f"## {title}") + 3 :], flags=re.M)[0]
 
 
 def rows(text: str) -> list[list[str]]:
     """Cells of its tables' rows."""
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in text.splitlines()
-            if line.startswith("| ")]
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| ")
+    ]
 
 
 def test_every_attribute_is_there() -> None:
-    named = [name for cells in rows(section("What a report holds")) for name in re.findall(r"`([a-z/]+)`", cells[0])]
+    named = [
+        name
+        for cells in rows(section("What a report holds"))
+        for name in re.findall(r"`([a-z/]+)`", cells[0])
+    ]
     assert sorted(named) == sorted(path for path, kind in ATTRIBUTES.items() if kind != PARTS)
 
 
 def test_every_operator_is_there_and_its_example_works() -> None:
     table = [cells for cells in rows(section("Asking")) if "<" in cells[1]]
-    assert sorted(name for cells in table for name in re.findall(r"`([a-z-]+)`", cells[0])) == sorted(PHRASES)
+    assert sorted(
+        name for cells in table for name in re.findall(r"`([a-z-]+)`", cells[0])
+    ) == sorted(PHRASES)
     for cells in table:
         example = re.findall(r"`(<[^`]*>)`", cells[1])[0]
-        parent = {"arch": "cpu", "mib": "memory", "transport": "disk", "model": "cpu", "version": "firmware"}
+        parent = {
+            "arch": "cpu",
+            "mib": "memory",
+            "transport": "disk",
+            "model": "cpu",
+            "version": "firmware",
+        }
         name = parent.get(re.findall(r"<([a-z]+)", example)[0])
         check(f"<requires>{f'<{name}>{example}</{name}>' if name else example}</requires>")
 
@@ -61,7 +77,8 @@ def test_the_examples_are_valid_and_the_node_has_what_is_asked_for() -> None:
     missing = satisfies(wanted, canonical(report))
     assert [str(each) for each in missing] == [
         "cpu/flag: one with avx2 wanted, none like that among 2 found",
-        "nic: another wanted, 1 like that among 1 found"]
+        "nic: another wanted, 1 like that among 1 found",
+    ]
 
 
 def test_the_versions_are_in_that_order() -> None:
@@ -73,12 +90,15 @@ def test_the_versions_are_in_that_order() -> None:
             assert one < other if sign == "<" else one == other, chain
 
 
-@pytest.mark.parametrize("document", [
-    '<requires>\n\n<memory><mib min="4GHz"/></memory></requires>',
-    '<requires>\n\n<disk><size min="2TB" max="1TB"/></disk></requires>',
-    "<requires>\n<memmory/></requires>",
-    '<requires>\n\n\n<nic><mac equal="x"/></nic></requires>',
-])
+@pytest.mark.parametrize(
+    "document",
+    [
+        '<requires>\n\n<memory><mib min="4GHz"/></memory></requires>',
+        '<requires>\n\n<disk><size min="2TB" max="1TB"/></disk></requires>',
+        "<requires>\n<memmory/></requires>",
+        '<requires>\n\n\n<nic><mac equal="x"/></nic></requires>',
+    ],
+)
 def test_refusals_read_as_the_page_says(document: str) -> None:
     with pytest.raises(Refused) as caught:
         check(document)
@@ -92,8 +112,12 @@ def test_what_is_particular_is_what_the_page_says() -> None:
 
 def test_the_site_files_example_is_one() -> None:
     [example] = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
-    subnet = '[[subnet]]\nname = "a"\nnetwork = "10.0.0.0/24"\nserver = "10.0.0.1"\ninterface = "x"\n' \
-             'boot_pool = ["10.0.0.2", "10.0.0.9"]\nblock_pool = ["10.0.0.64", "10.0.0.127"]\n'
+    subnet = (
+        '[[subnet]]\nname = "a"\nnetwork = "10.0.0.0/24"\nserver = "10.0.0.1"\ninterface = "x"\n'
+        'boot_pool = ["10.0.0.2", "10.0.0.9"]\nblock_pool = ["10.0.0.64", "10.0.0.127"]\n'
+    )
     file = load.parse(example + subnet, Path("site.toml"))
-    assert file.types.model_dump() == tomllib.loads(example)["types"] | {"ignore": tuple(file.types.ignore)}
+    assert file.types.model_dump() == tomllib.loads(example)["types"] | {
+        "ignore": tuple(file.types.ignore)
+    }
     assert TypeRules().ignore == ("firmware/version", "pci/subvendor", "pci/subdevice")

@@ -23,15 +23,22 @@ def test_what_is_new_or_gone_is_said_whole() -> None:
     assert audit.changed({"size": 2}, None) == ({"size": 2}, None)
 
 
-@pytest.mark.parametrize("name", ["password", "old", "new", "token", "secret", "key", "link", "certificate"])
+@pytest.mark.parametrize(
+    "name", ["password", "old", "new", "token", "secret", "key", "link", "certificate"]
+)
 def test_secrets_are_left_out_wherever_they_are(name: str) -> None:
-    said = audit.tidy({name: "hush", "inner": {name: "hush", "rest": 1}, "list": [{name: "hush", "other": 2}]})
+    said = audit.tidy(
+        {name: "hush", "inner": {name: "hush", "rest": 1}, "list": [{name: "hush", "other": 2}]}
+    )
     assert "hush" not in str(said)
     assert said == {"inner": {"rest": 1}, "list": [{"other": 2}]}
 
 
 def test_what_moves_by_itself_is_left_out() -> None:
-    assert audit.changed({"last_seen": 1, "history": [1]}, {"last_seen": 2, "history": [1, 2]}) == ({}, {})
+    assert audit.changed({"last_seen": 1, "history": [1]}, {"last_seen": 2, "history": [1, 2]}) == (
+        {},
+        {},
+    )
 
 
 def test_a_webhooks_path_is_a_secret_and_that_it_changed_is_not() -> None:
@@ -61,12 +68,17 @@ def test_a_thing_is_called_by_its_name_or_its_number() -> None:
 
 
 NAMES = st.text(max_size=8)
-VALUES = st.recursive(st.none() | st.integers() | st.text(max_size=20), lambda inner: st.lists(inner, max_size=4)
-                      | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12)
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5), st.dictionaries(NAMES, VALUES, max_size=5))
-def test_both_sides_name_the_same_values_and_any_can_be_kept(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_both_sides_name_the_same_values_and_any_can_be_kept(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
     import json
 
     was, is_ = audit.changed(before, after)

@@ -1,4 +1,5 @@
-"""Nodes are held back for who has waited long: examples, what must hold of any site, and a stream of requests."""
+"""Nodes are held back for who has waited long: examples, what must hold of any site, and a stream
+of requests."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ from tests.unit.stream import Job, Stream, crowd
 pytestmark = pytest.mark.slow
 
 ONE, TWO, BIGS = kind(SMALL, 1), kind(SMALL, 2), kind(BIG, 1)
-PATIENT = replace(POLICY, hold_after=900.0, drain_grace=100.0)  # the wishes of the examples have waited long
+# the wishes of the examples have waited long
+PATIENT = replace(POLICY, hold_after=900.0, drain_grace=100.0)
 LATE = 990.0  # submitted ten seconds ago
 
 
@@ -60,23 +62,34 @@ def decided(policy: Policy = PATIENT, **columns: Any) -> Decision:
 
 
 def contended(**columns: Any) -> dict[str, Any]:
-    """A block of 6: one vcluster holds 4 of it for 500 s more. Request 1 wants all 6, request 2 came late."""
-    return {"lots": [lot(2, ONE)], "holders": [holder(1, 4, 4, expires_at=NOW + 500)],
-            "holdings": [Allocation(1, ONE, 4, 0)],
-            "wishes": [wish(1, 6), wish(2, 1, submitted_at=LATE)], **columns}
+    """A block of 6: one vcluster holds 4 of it for 500 s more. Request 1 wants all 6, request 2
+    came late."""
+    return {
+        "lots": [lot(2, ONE)],
+        "holders": [holder(1, 4, 4, expires_at=NOW + 500)],
+        "holdings": [Allocation(1, ONE, 4, 0)],
+        "wishes": [wish(1, 6), wish(2, 1, submitted_at=LATE)],
+        **columns,
+    }
 
 
 # ---------------------------------------------------------------- what is held
+
 
 def test_what_is_free_is_held_for_who_has_waited_long() -> None:
     done = decided(**contended())
     assert done.holds == (Hold(1, ONE, 2, 0, 901.0, NOW + 600),)
     assert (granted(done), codes(done)) == ([], {1: "busy", 2: "busy"})
-    assert done.refusals[0].sentence == ("waits: 6 nodes wanted, too few of the 6 matching are free; it has waited "
-                                         "long, so what comes free is held for it")
+    assert (
+        done.refusals[0].sentence
+        == "waits: 6 nodes wanted, too few of the 6 matching are free; it has waited "
+        "long, so what comes free is held for it"
+    )
 
 
-@pytest.mark.parametrize("policy", [replace(PATIENT, hold_after=0.0), replace(PATIENT, hold_after=999.5)])
+@pytest.mark.parametrize(
+    "policy", [replace(PATIENT, hold_after=0.0), replace(PATIENT, hold_after=999.5)]
+)
 def test_before_that_and_without_the_rule_it_is_passed(policy: Policy) -> None:
     done = decided(policy, **contended())
     assert (granted(done), done.holds) == ([2], ())
@@ -88,34 +101,54 @@ def test_who_does_not_wait_holds_nothing() -> None:
 
 
 def test_nothing_is_held_for_what_one_vcluster_would_have_to_lose_twice() -> None:
-    """Let a vcluster without a lease's end hold five in each of two blocks, of which it may lose five altogether."""
+    """Let a vcluster without a lease's end hold five in each of two blocks, of which it may lose
+    five altogether."""
     seen: dict[str, Any] = {
-        "lots": [lot(1, ONE), lot(1, BIGS)], "holders": [holder(1, 10, 5)],
+        "lots": [lot(1, ONE), lot(1, BIGS)],
+        "holders": [holder(1, 10, 5)],
         "holdings": [Allocation(1, ONE, 5, 5), Allocation(1, BIGS, 5, 5)],
-        "wishes": [wish(1, RequestTuple(6, "", 1), RequestTuple(6, BIG_ONLY, 1), priority=1),
-                   wish(2, 1, submitted_at=LATE)]}
+        "wishes": [
+            wish(1, RequestTuple(6, "", 1), RequestTuple(6, BIG_ONLY, 1), priority=1),
+            wish(2, 1, submitted_at=LATE),
+        ],
+    }
     done = decided(**seen)
     assert (granted(done), codes(done), done.holds) == ([2], {1: "busy"}, ())
     # Where its lease ends, that is when all is there.
     held = decided(**{**seen, "holders": [holder(1, 10, 5, expires_at=NOW + 500)]}).holds
-    assert [(one.kind, one.free, one.until) for one in held] == [(ONE, 1, NOW + 600), (BIGS, 1, NOW + 600)]
+    assert [(one.kind, one.free, one.until) for one in held] == [
+        (ONE, 1, NOW + 600),
+        (BIGS, 1, NOW + 600),
+    ]
     # Where it may lose all, it is taken at once.
     assert codes(decided(**{**seen, "holders": [holder(1, 10, 0)]}))[1] == "taking"
 
 
 def test_no_more_than_it_is_short_of() -> None:
-    """Reserve what a request is short of: of five free ones it lacks three, one is reserved, one is on its way."""
-    seen = contended(lots=[lot(1, ONE, reserved=1), lot(1, ONE)], coming=[IncomingNodes(ONE, 1)],
-                     holders=[holder(1, 3, 3, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 3, 0)])
+    """Reserve what a request is short of: of five free ones it lacks three, one is reserved, one is
+    on its way."""
+    seen = contended(
+        lots=[lot(1, ONE, reserved=1), lot(1, ONE)],
+        coming=[IncomingNodes(ONE, 1)],
+        holders=[holder(1, 3, 3, expires_at=NOW + 500)],
+        holdings=[Allocation(1, ONE, 3, 0)],
+    )
     assert [(one.free, one.coming) for one in decided(**seen).holds] == [(1, 1)]
-    roomy = contended(lots=[lot(5, ONE)], wishes=[wish(1, 3, 3), wish(2, 1, submitted_at=LATE)],
-                      holders=[holder(1, 1, 1, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 1, 0)])
+    roomy = contended(
+        lots=[lot(5, ONE)],
+        wishes=[wish(1, 3, 3), wish(2, 1, submitted_at=LATE)],
+        holders=[holder(1, 1, 1, expires_at=NOW + 500)],
+        holdings=[Allocation(1, ONE, 1, 0)],
+    )
     assert [(one.free, one.coming) for one in decided(**roomy).holds] == [(5, 0)]
 
 
 def test_the_rest_is_for_others() -> None:
-    seen = contended(lots=[lot(3, ONE), lot(4, TWO)], site={SMALL: 11}, wishes=[
-        wish(1, 6), wish(2, 4, submitted_at=LATE)])
+    seen = contended(
+        lots=[lot(3, ONE), lot(4, TWO)],
+        site={SMALL: 11},
+        wishes=[wish(1, 6), wish(2, 4, submitted_at=LATE)],
+    )
     done = decided(**seen)
     assert (granted(done), nodes_of(done, 2)) == ([2], {TWO: 4})
     assert [(one.kind, one.free) for one in done.holds] == [(ONE, 3)]
@@ -123,43 +156,66 @@ def test_the_rest_is_for_others() -> None:
 
 def test_higher_priority_sees_nothing_of_it() -> None:
     """Count what it gets as coming back, too, when its lease is over."""
-    done = decided(**contended(wishes=[wish(1, 6), wish(2, 1, priority=1, submitted_at=LATE, lease=700.0)]))
+    done = decided(
+        **contended(wishes=[wish(1, 6), wish(2, 1, priority=1, submitted_at=LATE, lease=700.0)])
+    )
     assert granted(done) == [2]
     assert [(one.free, one.until) for one in done.holds] == [(1, NOW + 800)]
 
 
 def test_what_others_wait_for_comes_back_too() -> None:
-    """One of higher priority takes two from a low one; with these, when its lease is over, the first can be served."""
-    seen = site(lots=[lot(1, ONE)], wishes=[wish(1, 4, priority=1), wish(2, 2, priority=2, lease=700.0),
-                                            wish(3, 1, submitted_at=LATE)],
-                holders=[holder(1, 1, 1, priority=2, expires_at=NOW + 50), holder(2, 2, 1, expires_at=NOW + 90)],
-                holdings=[Allocation(1, ONE, 1, 0), Allocation(2, ONE, 2, 1)])
+    """One of higher priority takes two from a low one; with these, when its lease is over, the
+    first can be served."""
+    seen = site(
+        lots=[lot(1, ONE)],
+        wishes=[
+            wish(1, 4, priority=1),
+            wish(2, 2, priority=2, lease=700.0),
+            wish(3, 1, submitted_at=LATE),
+        ],
+        holders=[
+            holder(1, 1, 1, priority=2, expires_at=NOW + 50),
+            holder(2, 2, 1, expires_at=NOW + 90),
+        ],
+        holdings=[Allocation(1, ONE, 1, 0), Allocation(2, ONE, 2, 1)],
+    )
     done = decide(seen, PATIENT, NOW)
     assert [(one.request_id, one.count) for one in done.preemptions] == [(2, 1)]
-    assert (granted(done), [(one.request_id, one.free, one.until) for one in done.holds]) == ([], [(1, 0, NOW + 800)])
+    assert (granted(done), [(one.request_id, one.free, one.until) for one in done.holds]) == (
+        [],
+        [(1, 0, NOW + 800)],
+    )
     unknown = replace(seen, wishes=[replace(one, lease=float("inf")) for one in seen.wishes])
     assert decide(unknown, PATIENT, NOW).holds == ()
 
 
 @pytest.mark.parametrize(("lease", "until"), [(400.0, 600), (700.0, 800), (float("inf"), None)])
-def test_what_is_being_taken_for_a_later_one_comes_back_too(lease: float, until: float | None) -> None:
-    """Hold for the first, which lacks six, beside two that are on their way to the second: one of them is free, and one
-    is still to come."""
+def test_what_is_being_taken_for_a_later_one_comes_back_too(
+    lease: float, until: float | None
+) -> None:
+    """Hold for the first, which lacks six, beside two that are on their way to the second: one of
+    them is free, and one is still to come."""
     done = decided(
-        lots=[lot(1, ONE, reserved=2), lot(1, ONE)], wishes=[wish(1, 7), wish(2, 2, submitted_at=LATE, lease=lease)],
+        lots=[lot(1, ONE, reserved=2), lot(1, ONE)],
+        wishes=[wish(1, 7), wish(2, 2, submitted_at=LATE, lease=lease)],
         holders=[holder(1, 4, 4, expires_at=NOW + 500), holder(2, 1, 0, -1, leaving=1)],
         holdings=[Allocation(1, ONE, 4, 0), Allocation(2, ONE, 1, 0)],
-        reclaims=[OpenReclaim(7, 2, 2, ONE, 1, NOW + 50)])
+        reclaims=[OpenReclaim(7, 2, 2, ONE, 1, NOW + 50)],
+    )
     assert [(one.request_id, one.free, one.until) for one in done.holds] == (
-        [(1, 1, NOW + until)] if until is not None else [])
+        [(1, 1, NOW + until)] if until is not None else []
+    )
 
 
 def test_what_preemptible_vclusters_lend_goes_to_peers_before_one_of_them_holds_it() -> None:
-    """Have the second of two of one age take what it needs, where the first cannot be served, and go on doing so."""
+    """Have the second of two of one age take what it needs, where the first cannot be served, and
+    go on doing so."""
     seen = site(
-        lots=[lot(1, ONE)], wishes=[wish(1, 6), wish(2, 3, lease=400.0)],
+        lots=[lot(1, ONE)],
+        wishes=[wish(1, 6), wish(2, 3, lease=400.0)],
         holders=[holder(1, 3, 3, expires_at=NOW + 500), holder(2, 3, 0, PREEMPTIBLE)],
-        holdings=[Allocation(1, ONE, 3, 0), Allocation(2, ONE, 3, 3, started=((0.0, 3),))])
+        holdings=[Allocation(1, ONE, 3, 0), Allocation(2, ONE, 3, 3, started=((0.0, 3),))],
+    )
     patient = replace(PATIENT, age_step=600.0)
     done = decide(seen, patient, NOW)
     assert [(one.request_id, one.count) for one in done.preemptions] == [(2, 2)]
@@ -175,41 +231,69 @@ def test_lower_priority_does_not_get_it() -> None:
 
 def test_where_it_can_be_served_first() -> None:
     """The other block's vcluster goes later, though more is free there."""
-    seen = site(lots=[lot(1, ONE), lot(3, TWO)], wishes=[wish(1, 5)],
-                holders=[holder(1, 4, 4, expires_at=NOW + 50), holder(2, 3, 3, expires_at=NOW + 5000)],
-                holdings=[Allocation(1, ONE, 4, 0), Allocation(2, TWO, 3, 0)])
-    assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [(ONE, 1, NOW + 150)]
-    even = replace(seen, holders={1: holder(1, 4, 4, expires_at=NOW + 50), 2: holder(2, 3, 3, expires_at=NOW + 50)})
+    seen = site(
+        lots=[lot(1, ONE), lot(3, TWO)],
+        wishes=[wish(1, 5)],
+        holders=[holder(1, 4, 4, expires_at=NOW + 50), holder(2, 3, 3, expires_at=NOW + 5000)],
+        holdings=[Allocation(1, ONE, 4, 0), Allocation(2, TWO, 3, 0)],
+    )
+    assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [
+        (ONE, 1, NOW + 150)
+    ]
+    even = replace(
+        seen,
+        holders={1: holder(1, 4, 4, expires_at=NOW + 50), 2: holder(2, 3, 3, expires_at=NOW + 50)},
+    )
     assert [one.kind for one in decide(even, PATIENT, NOW).holds] == [TWO]
 
 
 def test_each_tuple_where_it_can_be_served() -> None:
-    seen = site(lots=[lot(1, ONE), lot(1, BIGS)], wishes=[wish(1, 2, RequestTuple(2, BIG_ONLY, 1))],
-                holders=[holder(1, 2, 2, expires_at=NOW + 50), holder(2, 1, 1, expires_at=NOW + 500)],
-                holdings=[Allocation(1, ONE, 2, 0), Allocation(2, BIGS, 1, 0)])
+    seen = site(
+        lots=[lot(1, ONE), lot(1, BIGS)],
+        wishes=[wish(1, 2, RequestTuple(2, BIG_ONLY, 1))],
+        holders=[holder(1, 2, 2, expires_at=NOW + 50), holder(2, 1, 1, expires_at=NOW + 500)],
+        holdings=[Allocation(1, ONE, 2, 0), Allocation(2, BIGS, 1, 0)],
+    )
     assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [
-        (ONE, 1, NOW + 600), (BIGS, 1, NOW + 600)]
+        (ONE, 1, NOW + 600),
+        (BIGS, 1, NOW + 600),
+    ]
 
 
 def test_who_may_be_spread_holds_what_is_free_anywhere() -> None:
-    seen = site(lots=[lot(1, ONE), lot(2, TWO)], wishes=[wish(1, 7, may_spread=True)],
-                holders=[holder(1, 3, 3, expires_at=NOW + 50), holder(2, 3, 3, expires_at=NOW + 5000)],
-                holdings=[Allocation(1, ONE, 3, 0), Allocation(2, TWO, 3, 0)])
+    seen = site(
+        lots=[lot(1, ONE), lot(2, TWO)],
+        wishes=[wish(1, 7, may_spread=True)],
+        holders=[holder(1, 3, 3, expires_at=NOW + 50), holder(2, 3, 3, expires_at=NOW + 5000)],
+        holdings=[Allocation(1, ONE, 3, 0), Allocation(2, TWO, 3, 0)],
+    )
     assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [
-        (ONE, 1, NOW + 5100), (TWO, 2, NOW + 5100)]
+        (ONE, 1, NOW + 5100),
+        (TWO, 2, NOW + 5100),
+    ]
 
 
 def test_what_lower_priorities_can_lose_is_left_to_it() -> None:
-    """Two equals hold the rest: the late one must not take from the third either what the first will need."""
-    seen = site(lots=[], wishes=[wish(1, 4, priority=2), wish(2, 2, priority=2, submitted_at=LATE)],
-                holders=[holder(1, 2, 2, priority=2, expires_at=NOW + 500), holder(2, 2, 0, expires_at=NOW + 9000)],
-                holdings=[Allocation(1, ONE, 2, 0), Allocation(2, ONE, 2, 2)])
+    """Two equals hold the rest: the late one must not take from the third either what the first
+    will need."""
+    seen = site(
+        lots=[],
+        wishes=[wish(1, 4, priority=2), wish(2, 2, priority=2, submitted_at=LATE)],
+        holders=[
+            holder(1, 2, 2, priority=2, expires_at=NOW + 500),
+            holder(2, 2, 0, expires_at=NOW + 9000),
+        ],
+        holdings=[Allocation(1, ONE, 2, 0), Allocation(2, ONE, 2, 2)],
+    )
     done = decide(seen, PATIENT, NOW)
     assert (done.preemptions, [one.until for one in done.holds]) == ((), [NOW + 600])
-    assert [(one.request_id, one.count) for one in decide(seen, POLICY, NOW).preemptions] == [(2, 2)]
+    assert [(one.request_id, one.count) for one in decide(seen, POLICY, NOW).preemptions] == [
+        (2, 2)
+    ]
 
 
 # ---------------------------------------------------------------- what is never held
+
 
 def test_nothing_for_what_leases_do_not_bring() -> None:
     """A vcluster without an end holds what it would need."""
@@ -224,17 +308,27 @@ def test_nothing_where_its_own_nodes_are_in_the_way() -> None:
 
 
 def test_only_the_first_of_those_that_could_use_a_type_holds_any_of_it() -> None:
-    seen = contended(lots=[lot(2, ONE), lot(3, TWO), lot(1, BIGS)], site={SMALL: 11, BIG: 4}, wishes=[
-        wish(1, 6), wish(2, 5, submitted_at=20.0), wish(3, RequestTuple(3, BIG_ONLY, 1), submitted_at=30.0)],
+    seen = contended(
+        lots=[lot(2, ONE), lot(3, TWO), lot(1, BIGS)],
+        site={SMALL: 11, BIG: 4},
+        wishes=[
+            wish(1, 6),
+            wish(2, 5, submitted_at=20.0),
+            wish(3, RequestTuple(3, BIG_ONLY, 1), submitted_at=30.0),
+        ],
         holders=[holder(1, 8, 8, expires_at=NOW + 500)],
-        holdings=[Allocation(1, ONE, 4, 0), Allocation(1, TWO, 2, 0), Allocation(1, BIGS, 2, 0)])
+        holdings=[Allocation(1, ONE, 4, 0), Allocation(1, TWO, 2, 0), Allocation(1, BIGS, 2, 0)],
+    )
     assert [(one.request_id, one.kind) for one in decided(**seen).holds] == [(1, ONE), (3, BIGS)]
 
 
 # ---------------------------------------------------------------- meanwhile
 
+
 @pytest.mark.parametrize(("lease", "gets"), [(500.0, [2]), (501.0, []), (float("inf"), [])])
-def test_who_is_done_before_it_can_be_served_uses_what_is_held(lease: float, gets: list[int]) -> None:
+def test_who_is_done_before_it_can_be_served_uses_what_is_held(
+    lease: float, gets: list[int]
+) -> None:
     done = decided(**contended(wishes=[wish(1, 6), wish(2, 1, submitted_at=LATE, lease=lease)]))
     assert granted(done) == gets
     assert [one.free for one in done.holds] == [2 - len(gets)]
@@ -242,9 +336,17 @@ def test_who_is_done_before_it_can_be_served_uses_what_is_held(lease: float, get
 
 def test_who_grows_is_done_when_its_lease_is() -> None:
     def gets(ends: float) -> list[int]:
-        return granted(decided(**contended(
-            wishes=[wish(1, 6), wish(2, 1, submitted_at=LATE, vcluster_id=2, lease=1.0)],
-            holders=[holder(1, 4, 4, expires_at=NOW + 500), holder(2, 1, 1, expires_at=ends)])))
+        return granted(
+            decided(
+                **contended(
+                    wishes=[wish(1, 6), wish(2, 1, submitted_at=LATE, vcluster_id=2, lease=1.0)],
+                    holders=[
+                        holder(1, 4, 4, expires_at=NOW + 500),
+                        holder(2, 1, 1, expires_at=ends),
+                    ],
+                )
+            )
+        )
 
     assert (gets(NOW + 500), gets(NOW + 501)) == ([2], [])
 
@@ -259,24 +361,36 @@ def test_what_is_left_of_it_is_held_on() -> None:
 
 # ---------------------------------------------------------------- who is told
 
+
 def test_people_are_told() -> None:
     seen = site(**contended())
     assert explain(seen, PATIENT, NOW, 1).sentence.endswith(
-        "2 nodes are held for it, for 99 s now; all that it wants is there in 10 min, as far as leases tell.")
+        "2 nodes are held for it, for 99 s now; all that it wants is there in 10 min, as far as"
+        " leases tell."
+    )
     assert explain(seen, PATIENT, NOW, 2).sentence.endswith(
-        "2 nodes are held for request 1, for 99 s now; all that request 1 wants is there in 10 min, as far as leases "
-        "tell.")
+        "2 nodes are held for request 1, for 99 s now; all that request 1 wants is there in 10 min,"
+        " as far as leases tell."
+    )
     none = site(**contended(lots=[], holdings=[Allocation(1, ONE, 6, 0)]))
-    assert "What comes free is held for it, for 99 s now; all that" in explain(none, PATIENT, NOW, 1).sentence
+    assert (
+        "What comes free is held for it, for 99 s now; all that"
+        in explain(none, PATIENT, NOW, 1).sentence
+    )
     named = replace(seen, holders={**seen.holders, 1001: holder(1001, 0)})
     assert "held for v1001, for 99 s" in explain(named, PATIENT, NOW, 2).sentence
-    assert "held for a vcluster of another group, for" in explain(masked(named, {1001}), PATIENT, NOW, 2).sentence
+    assert (
+        "held for a vcluster of another group, for"
+        in explain(masked(named, {1001}), PATIENT, NOW, 2).sentence
+    )
 
 
 def test_a_plan_that_only_holds_is_nothing_to_do() -> None:
     seen = site(**contended())
     told = {no.request_id: no.sentence for no in decide(seen, PATIENT, NOW).refusals}
-    seen = replace(seen, wishes=[replace(one, reason=told[one.id]) for one in seen.wishes], warned={1: 3600.0})
+    seen = replace(
+        seen, wishes=[replace(one, reason=told[one.id]) for one in seen.wishes], warned={1: 3600.0}
+    )
     done = plan(seen, PATIENT, Energy(), NOW)
     assert done.holds
     assert not done
@@ -289,13 +403,23 @@ SOME = replace(POLICY, hold_after=NOW - 15.0)  # about half of the wishes have w
 
 def leased(seen: Snapshot) -> Snapshot:
     """Some of the wishes have short leases."""
-    return replace(seen, wishes=[replace(one, lease=(50.0, 2e5, float("inf"))[one.id % 3]) for one in seen.wishes])
+    return replace(
+        seen,
+        wishes=[replace(one, lease=(50.0, 2e5, float("inf"))[one.id % 3]) for one in seen.wishes],
+    )
 
 
 def pressed(seen: Snapshot) -> Snapshot:
-    """Return a site whose vclusters end; the wishes are of one priority, some have waited long, some came late."""
-    wishes = [replace(one, priority=3, may_wait=True, submitted_at=25.0 * (one.id % 2)) for one in leased(seen).wishes]
-    ends = {key: replace(one, priority=3, expires_at=NOW + 500, drain_until=None) for key, one in seen.holders.items()}
+    """Return a site whose vclusters end; the wishes are of one priority, some have waited long,
+    some came late."""
+    wishes = [
+        replace(one, priority=3, may_wait=True, submitted_at=25.0 * (one.id % 2))
+        for one in leased(seen).wishes
+    ]
+    ends = {
+        key: replace(one, priority=3, expires_at=NOW + 500, drain_until=None)
+        for key, one in seen.holders.items()
+    }
     return replace(seen, wishes=wishes, holders=ends)
 
 
@@ -322,18 +446,34 @@ def never_more_is_held_than_is_short(seen: Snapshot) -> None:
     held: Counter[tuple[int, NodeKind]] = Counter()
     for one in done.holds:
         assert one.free <= left[one.kind]
-        assert one.coming <= sum(way.count for way in seen.coming if not way.reserved and way.kind == one.kind) + sum(
-            each.count for each in seen.holdings if each.kind == one.kind
-            and leases.over(seen.holders[each.vcluster_id], NOW))
-        held[one.request_id, one.kind] += one.free + one.coming + sum(
-            part.count for part in (*seen.lots, *seen.coming)
-            if (part.reserved, part.kind) == (one.request_id, one.kind) and one.free + one.coming)
+        assert one.coming <= sum(
+            way.count for way in seen.coming if not way.reserved and way.kind == one.kind
+        ) + sum(
+            each.count
+            for each in seen.holdings
+            if each.kind == one.kind and leases.over(seen.holders[each.vcluster_id], NOW)
+        )
+        held[one.request_id, one.kind] += (
+            one.free
+            + one.coming
+            + sum(
+                part.count
+                for part in (*seen.lots, *seen.coming)
+                if (part.reserved, part.kind) == (one.request_id, one.kind)
+                and one.free + one.coming
+            )
+        )
     for number in {one.request_id for one in done.holds}:
         kinds = [one.kind for one in done.holds if one.request_id == number]
         counts = [one.count for one in wishes[number].tuples]
-        assert any(all(held[number, one] <= sum(count for count, where in zip(counts, way, strict=True) if where == one)
-                       for one in kinds) for way in itertools.product(kinds, repeat=len(counts))) or (
-            wishes[number].may_spread and sum(held[number, one] for one in kinds) <= sum(counts))
+        assert any(
+            all(
+                held[number, one]
+                <= sum(count for count, where in zip(counts, way, strict=True) if where == one)
+                for one in kinds
+            )
+            for way in itertools.product(kinds, repeat=len(counts))
+        ) or (wishes[number].may_spread and sum(held[number, one] for one in kinds) <= sum(counts))
         assert codes(done)[number] == "busy"
         assert wishes[number].may_wait
         assert NOW - wishes[number].submitted_at >= SOME.hold_after
@@ -348,36 +488,56 @@ def whoever_is_granted_has_all(seen: Snapshot) -> None:
 def only_one_holds_of_a_type(seen: Snapshot) -> None:
     done = decide(seen, SOME, NOW)
     who: dict[int, int] = {}
-    assert all(who.setdefault(one.kind.type, one.request_id) == one.request_id for one in done.holds)
+    assert all(
+        who.setdefault(one.kind.type, one.request_id) == one.request_id for one in done.holds
+    )
 
 
 def nothing_is_held_in_vain(seen: Snapshot) -> None:
-    """When all leases that have an end are over, and nobody else asks, it is served, or takes the rest from others."""
+    """When all leases that have an end are over, and nobody else asks, it is served, or takes the
+    rest from others."""
     done = decide(seen, SOME, NOW)
     for number in {one.request_id for one in done.holds}:
         wanted = next(one for one in seen.wishes if one.id == number)
         brief = {one.id for one in seen.wishes if one.id != number and one.lease < float("inf")}
         after = replace(
-            seen, wishes=[wanted], reclaims=[one for one in seen.reclaims if one.request_id not in brief],
+            seen,
+            wishes=[wanted],
+            reclaims=[one for one in seen.reclaims if one.request_id not in brief],
             lots=[replace(one, reserved=0) if one.reserved in brief else one for one in seen.lots],
-            coming=[replace(one, reserved=0) if one.reserved in brief else one for one in seen.coming])
+            coming=[
+                replace(one, reserved=0) if one.reserved in brief else one for one in seen.coming
+            ],
+        )
         gone: Counter[tuple[int, NodeKind]] = Counter()
         for reclaim in seen.reclaims:
             gone[reclaim.vcluster_id, reclaim.kind] += reclaim.open * (reclaim.request_id in brief)
         for take in done.preemptions:
             gone[take.vcluster_id, take.kind] += take.count * (take.request_id in brief)
-        ending = {one.id for one in seen.holders.values() if one.expires_at is not None or one.drain_until is not None}
+        ending = {
+            one.id
+            for one in seen.holders.values()
+            if one.expires_at is not None or one.drain_until is not None
+        }
         if wanted.vcluster_id in ending:
             continue  # its own nodes would be free, too
         rows: Counter[FreeNodes] = Counter()
         for lot_ in after.lots:
             rows[replace(lot_, count=0)] += lot_.count
         for one in seen.holdings:
-            rows[lot(0, one.kind)] += one.count if one.vcluster_id in ending else gone[one.vcluster_id, one.kind]
-        then = decide(replace(
-            after, lots=[replace(one, count=count) for one, count in rows.items() if count],
-            holdings=[one for one in seen.holdings if one.vcluster_id not in ending],
-            reclaims=[one for one in after.reclaims if one.vcluster_id not in ending]), POLICY, NOW)
+            rows[lot(0, one.kind)] += (
+                one.count if one.vcluster_id in ending else gone[one.vcluster_id, one.kind]
+            )
+        then = decide(
+            replace(
+                after,
+                lots=[replace(one, count=count) for one, count in rows.items() if count],
+                holdings=[one for one in seen.holdings if one.vcluster_id not in ending],
+                reclaims=[one for one in after.reclaims if one.vcluster_id not in ending],
+            ),
+            POLICY,
+            NOW,
+        )
         assert codes(then).get(number) in (None, "coming", "taking")
 
 
@@ -387,18 +547,32 @@ def nobody_behind_keeps_what_is_held(seen: Snapshot) -> None:
     rank = {one.id: (-one.priority, priority.age(one, SOME)) for one in seen.wishes}
     wishes = {one.id: one for one in seen.wishes}
     for number in {one.request_id for one in done.holds}:
-        first = decide(replace(seen, wishes=[one for one in seen.wishes if rank[one.id] <= rank[number]]), SOME, NOW)
+        first = decide(
+            replace(seen, wishes=[one for one in seen.wishes if rank[one.id] <= rank[number]]),
+            SOME,
+            NOW,
+        )
         left = free_of(seen, first)
         for hold in (one for one in first.holds if one.request_id == number):
-            late = sum(share.count for grant in done.grants if rank[grant.request_id] > rank[number]
-                       for share in grant.shares if share.lot.kind == hold.kind and not share.lot.reserved
-                       and backfill.back(wishes[grant.request_id], seen, SOME, NOW) > hold.until)
+            late = sum(
+                share.count
+                for grant in done.grants
+                if rank[grant.request_id] > rank[number]
+                for share in grant.shares
+                if share.lot.kind == hold.kind
+                and not share.lot.reserved
+                and backfill.back(wishes[grant.request_id], seen, SOME, NOW) > hold.until
+            )
             assert late + hold.free <= left[hold.kind]
 
 
 OWN: list[Callable[[Snapshot], None]] = [
-    never_more_is_held_than_is_short, whoever_is_granted_has_all, only_one_holds_of_a_type, nothing_is_held_in_vain,
-    nobody_behind_keeps_what_is_held]
+    never_more_is_held_than_is_short,
+    whoever_is_granted_has_all,
+    only_one_holds_of_a_type,
+    nothing_is_held_in_vain,
+    nobody_behind_keeps_what_is_held,
+]
 
 
 @pytest.mark.parametrize("check", OWN)
@@ -406,9 +580,12 @@ def test_it_holds(check: Callable[[Snapshot], None]) -> None:
     properties.hold(check, properties.ANY.map(leased) | PRESSED, 40)
 
 
-@pytest.mark.parametrize(("check", "strategy"), properties.PROPERTIES,
-                         ids=list(properties.STRATEGIES))
-def test_what_holds_of_all_plans_holds_of_these(check: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("check", "strategy"), properties.PROPERTIES, ids=list(properties.STRATEGIES)
+)
+def test_what_holds_of_all_plans_holds_of_these(
+    check: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(properties, "POLICY", SOME)
     properties.hold(check, strategy.map(leased), 20)
 
@@ -419,7 +596,8 @@ HOUR = 3600.0
 
 
 def stream(hold_after: float, seed: int, early: float = 1.0) -> tuple[Stream, list[int]]:
-    """Two blocks of 8 with more small jobs than there is room for; two large ones among them, and which they are."""
+    """Two blocks of 8 with more small jobs than there is room for; two large ones among them, and
+    which they are."""
     jobs = crowd(seed, 1.0, 16, [(4 * HOUR + 7, 7), (9 * HOUR + 7, 7)], early)
     order = sorted(jobs, key=lambda job: job.at)
     made = Stream([8, 8], jobs, Policy(hold_after=hold_after, drain_grace=0.0, age_step=60.0))
@@ -430,14 +608,16 @@ def ran(hold_after: float, seed: int, early: float = 1.0) -> dict[int, float]:
     """How long the large ones waited, those that were granted."""
     made, large = stream(hold_after, seed, early)
     for seen, done in made.run(20 * HOUR):
-        assert Counter(one.id for one in seen.wishes) == Counter([*granted(done),
-                                                                  *(no.request_id for no in done.refusals)])
+        assert Counter(one.id for one in seen.wishes) == Counter(
+            [*granted(done), *(no.request_id for no in done.refusals)]
+        )
     return {one: made.waits[one] for one in large if one in made.waits}
 
 
 @pytest.mark.parametrize(("seed", "early"), [(1, 1.0), (3, 0.3)])
 def test_a_large_one_is_served_in_the_end(seed: int, early: float) -> None:
-    """Within the longest lease of those that ran, after it has waited an hour; the second one after the first."""
+    """Within the longest lease of those that ran, after it has waited an hour; the second one after
+    the first."""
     first, second = ran(HOUR, seed, early).values()
     assert first <= (1 + 2.6) * HOUR
     assert second <= (1 + 2.6 + 2 + 2.6) * HOUR
@@ -462,10 +642,15 @@ def test_when_it_is_withdrawn_the_small_ones_get_all() -> None:
 
 
 def test_short_ones_run_meanwhile() -> None:
-    """A block of 4 of which 3 are held for two hours: who wants one for an hour gets the fourth, who wants it for three
-    does not; and the large one is served when the block is empty, not later."""
-    jobs = [Job(30.0, 3, 2 * HOUR, 2 * HOUR), Job(100.0, 4, HOUR, HOUR), Job(900.0, 1, 3 * HOUR, 3 * HOUR),
-            Job(1000.0, 1, HOUR, HOUR)]
+    """A block of 4 of which 3 are held for two hours: who wants one for an hour gets the fourth,
+    who wants it for three does not; and the large one is served when the block is empty, not
+    later."""
+    jobs = [
+        Job(30.0, 3, 2 * HOUR, 2 * HOUR),
+        Job(100.0, 4, HOUR, HOUR),
+        Job(900.0, 1, 3 * HOUR, 3 * HOUR),
+        Job(1000.0, 1, HOUR, HOUR),
+    ]
     made = Stream([4], jobs, Policy(hold_after=600.0, drain_grace=0.0, age_step=60.0))
     for _ in made.run(4 * HOUR):
         pass
@@ -477,16 +662,24 @@ def test_short_ones_run_meanwhile() -> None:
 
 # ---------------------------------------------------------------- planted faults
 
-def _patched(owner: object, name: str, fault: Callable[[Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:
+
+def _patched(
+    owner: object, name: str, fault: Callable[[Any], Any]
+) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setattr(owner, name, fault(getattr(owner, name)))
 
 
 def _endless(returns: Any) -> Any:
     """Vclusters without an end are thought to have one."""
+
     def made(self: backfill.Backfill) -> Any:
-        ends = {key: replace(one, expires_at=one.expires_at or NOW + 9) for key, one in self._snapshot.holders.items()}
+        ends = {
+            key: replace(one, expires_at=one.expires_at or NOW + 9)
+            for key, one in self._snapshot.holders.items()
+        }
         self._snapshot = replace(self._snapshot, holders=ends)
         return returns(self)
+
     return made
 
 
@@ -494,6 +687,7 @@ def _early(hold: Any) -> Any:
     def held(self: backfill.Backfill, want: Any) -> bool:
         wanted: PendingRequest = replace(want.wish, submitted_at=0.0)
         return bool(hold(self, replace(want, wish=wanted)))
+
     return held
 
 
@@ -501,6 +695,7 @@ def _one_more(hold: Any) -> Any:
     def held(*arguments: Any) -> tuple[int, int, int]:
         free, coming, short = hold(*arguments)
         return free, coming + 1, short
+
     return held
 
 
@@ -508,20 +703,33 @@ FAULTS: list[tuple[Callable[[Snapshot], None], Callable[[pytest.MonkeyPatch], No
     (never_more_is_held_than_is_short, _patched(inventory.Inventory, "hold", _one_more)),
     (whoever_is_granted_has_all, _patched(inventory.Inventory, "let", lambda _: lambda *_: None)),
     (never_more_is_held_than_is_short, _patched(backfill.Backfill, "hold", _early)),
-    (only_one_holds_of_a_type, _patched(backfill.Backfill, "hold", lambda hold: lambda self, want: (
-        hold(self, want), self._types.clear())[0])),
+    (
+        only_one_holds_of_a_type,
+        _patched(
+            backfill.Backfill,
+            "hold",
+            lambda hold: lambda self, want: (hold(self, want), self._types.clear())[0],
+        ),
+    ),
     (nothing_is_held_in_vain, _patched(backfill.Backfill, "_returns", _endless)),
     (nobody_behind_keeps_what_is_held, _patched(allocate, "back", lambda _: lambda *_: 0.0)),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("check", "plant"), FAULTS, ids=[f"{number}-{check.__name__}" for number, (check, _) in
-                                                          enumerate(FAULTS)])
+@pytest.mark.parametrize(
+    ("check", "plant"),
+    FAULTS,
+    ids=[f"{number}-{check.__name__}" for number, (check, _) in enumerate(FAULTS)],
+)
 def test_a_planted_fault_is_caught(
-    check: Callable[[Snapshot], None], plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    check: Callable[[Snapshot], None],
+    plant: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plant(monkeypatch)
     strategy = properties.ANY.map(leased) if check is nothing_is_held_in_vain else PRESSED
     with pytest.raises((AssertionError, KeyError)):
-        properties.hold(check, strategy, 3000, phases=[Phase.generate], derandomize=True, database=None)
+        properties.hold(
+            check, strategy, 3000, phases=[Phase.generate], derandomize=True, database=None
+        )

@@ -1,4 +1,5 @@
-"""Jobs that ask for a signal before their end, in the pool of a batch system that knows such wishes."""
+"""Jobs that ask for a signal before their end, in the pool of a batch system that knows such
+wishes."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ class System:
     def requeue(self, job: Job) -> None:
         self.said.append(f"requeue {job.id}")
         for name, host in self.there.items():
-            self.there[name] = Host(name, "", True, True, False, tuple(one for one in host.jobs if one != job))
+            self.there[name] = Host(
+                name, "", True, True, False, tuple(one for one in host.jobs if one != job)
+            )
 
     def stop(self, name: str) -> None:
         pass
@@ -59,19 +62,26 @@ class System:
 
 
 class Pool:
-    """A pool with a clock that is moved by hand. `hosts`: the jobs of each. A reclaim's deadline is 300 s ahead."""
+    """A pool with a clock that is moved by hand. `hosts`: the jobs of each. A reclaim's deadline is
+    300 s ahead."""
 
     def __init__(self, wishes: Mapping[str, float], drain: bool = False, **hosts: str) -> None:
         self.system = System(wishes)
         for name, jobs in hosts.items():
-            self.system.there[name] = Host(name, "", True, False, True, tuple(Job(one, 1.0) for one in jobs.split()))
-        self.members = {name: Member(f"node-{name}", name, "10.0.0.1", "active", "exec") for name in hosts}
+            self.system.there[name] = Host(
+                name, "", True, False, True, tuple(Job(one, 1.0) for one in jobs.split())
+            )
+        self.members = {
+            name: Member(f"node-{name}", name, "10.0.0.1", "active", "exec") for name in hosts
+        }
         self.now = NOW
         self.drain = drain
         self.pool = self.again()
 
     def again(self) -> BatchPool:
-        self.pool = BatchPool(BatchTable.model_validate({"drain": self.drain}), self.system, clock=lambda: self.now)
+        self.pool = BatchPool(
+            BatchTable.model_validate({"drain": self.drain}), self.system, clock=lambda: self.now
+        )
         return self.pool
 
     def reclaim(self, count: int = 1) -> Mapping[str, float]:
@@ -79,7 +89,8 @@ class Pool:
         return {one.node: one.within for one in self.pool.choose(reclaim, self.members, self.now)}
 
     def at(self, second: float, *names: str) -> list[str]:
-        """Return what the batch system is told when these nodes are to go, so many seconds after the beginning."""
+        """Return what the batch system is told when these nodes are to go, so many seconds after
+        the beginning."""
         self.now = NOW + second
         before = len(self.system.said)
         for name in names:
@@ -159,8 +170,11 @@ def test_jobs_are_told_that_the_lease_ends_and_go_on() -> None:
     assert isinstance(pool.pool, Ending)
 
 
-def test_a_job_that_two_threads_would_tell_at_a_time_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node leaves while the lease ends: the second thread comes while the first sends the signal."""
+def test_a_job_that_two_threads_would_tell_at_a_time_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node leaves while the lease ends: the second thread comes while the first sends the
+    signal."""
     pool = Pool({"1": 60.0}, n2="1")
     pool.reclaim()
     sending, sent, come = Event(), Event(), Event()

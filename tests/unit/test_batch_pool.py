@@ -1,4 +1,5 @@
-"""The pool of a batch system in hard cases: races, outages, many nodes at once. The cell is that of Grid Engine."""
+"""The pool of a batch system in hard cases: races, outages, many nodes at once. The cell is that of
+Grid Engine."""
 
 from __future__ import annotations
 
@@ -35,8 +36,10 @@ def test_a_pool_grows_while_nodes_become_too_old_or_silent() -> None:
     ground.look(0.0)
     demand = ground.look(60.0)
     assert (demand.drain, demand.leave, grows(demand)) == (("n2",), ("n3",), 2)
-    assert demand.why == ("not heard of for 60 s; it has been here for 60 s; "
-                          "2 jobs wait, 0 nodes are idle, 0 are coming")
+    assert (
+        demand.why == "not heard of for 60 s; it has been here for 60 s; "
+        "2 jobs wait, 0 nodes are idle, 0 are coming"
+    )
 
 
 def test_nodes_that_leave_count_among_the_most_that_a_pool_has() -> None:
@@ -55,9 +58,13 @@ def test_nodes_that_leave_count_among_the_most_that_a_pool_has() -> None:
     assert grows(ground.look()) == 2
 
 
-def test_very_many_jobs_that_no_node_could_run_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_very_many_jobs_that_no_node_could_run_do_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     ground = Ground()
-    ground.cell.waiting = tuple(Waiting(number, "qw", resources={"gpu": "1"}) for number in range(1000))
+    ground.cell.waiting = tuple(
+        Waiting(number, "qw", resources={"gpu": "1"}) for number in range(1000)
+    )
     for _ in range(2):
         ground.look()
     assert len(caplog.messages) == MOST_TOLD + 1
@@ -67,7 +74,9 @@ def test_very_many_jobs_that_no_node_could_run_do_not_fill_the_log(caplog: pytes
 # ---------------------------------------------------------------- joining
 
 
-def test_a_batch_system_that_is_away_is_no_fault_of_a_node_that_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_system_that_is_away_is_no_fault_of_a_node_that_joins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ground = Ground({"join_time": 30.0})
     with pytest.raises(NotYet):
         ground.pool.add(member("n2"))
@@ -92,13 +101,15 @@ def test_a_batch_system_that_is_away_is_no_fault_of_a_node_that_joins(monkeypatc
 # ---------------------------------------------------------------- leaving
 
 
-def test_a_job_that_starts_before_its_node_is_closed_is_put_back_not_ended_with_the_daemon() -> None:
+def test_a_job_that_starts_before_its_node_is_closed_is_put_back() -> None:
     ground = Ground()
     ground.has("n2")
     disable = ground.cell.disable
 
     def starts_first(host: str) -> None:
-        ground.cell.hosts[host] = replace(ground.cell.hosts[host], used=1, running=(Running(7, 0, 1, 900.0, "r"),))
+        ground.cell.hosts[host] = replace(
+            ground.cell.hosts[host], used=1, running=(Running(7, 0, 1, 900.0, "r"),)
+        )
         disable(host)
 
     ground.cell.disable = starts_first  # type: ignore[method-assign]
@@ -124,7 +135,9 @@ def test_a_silent_node_is_not_kept_for_jobs_that_cannot_end() -> None:
     assert ground.cell.said[-3:] == ["reschedule 20.0", "stop n2", "expel n2"]
 
 
-def test_nodes_that_drain_are_looked_at_together_and_not_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_drain_are_looked_at_together_and_not_each_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ground, asked = Ground({"lifetime": 3600.0}), [0]
     names = [f"n{number}" for number in range(2, 12)]
     for name in names:
@@ -149,7 +162,9 @@ def test_jobs_have_their_time_to_go_after_a_long_save(monkeypatch: pytest.Monkey
     ground = Ground({"save": "save {jobs}", "save_time": 50.0, "drain": True})
     ground.has("n2", 500.0)
     ground.cell.stuck = True
-    named, = ground.pool.choose(Reclaim(1, 1, ground.time.now + 100.0, ""), ground.members, ground.time.now)
+    (named,) = ground.pool.choose(
+        Reclaim(1, 1, ground.time.now + 100.0, ""), ground.members, ground.time.now
+    )
     assert named.within == 100.0 - LEAVING - 50.0
 
     def slow(*_: Any, **__: Any) -> subprocess.CompletedProcess[bytes]:

@@ -11,8 +11,11 @@ from tests.hardware import disk, machine, put
 from trampoline import inventory
 
 GIB = 1 << 30
-SLOTS = {"vda": "pci0000:00/0000:00:03.0/virtio1", "sda": "pci0000:00/0000:00:04.0/ata1/host0/target0:0:0/0:0:0:0",
-         "sdb": "pci0000:00/0000:00:04.0/ata2/host1/target1:0:0/1:0:0:0"}
+SLOTS = {
+    "vda": "pci0000:00/0000:00:03.0/virtio1",
+    "sda": "pci0000:00/0000:00:04.0/ata1/host0/target0:0:0/0:0:0:0",
+    "sdb": "pci0000:00/0000:00:04.0/ata2/host1/target1:0:0/1:0:0:0",
+}
 
 
 @pytest.fixture
@@ -81,4 +84,7 @@ def test_only_what_is_unusual_is_reported(root: Path) -> None:
     put(root / "sys/devices" / SLOTS["vda"] / "block/vda/queue/logical_block_size", "4096")
     reported = inventory.report(root, "52:54:00:00:00:01", inventory.disks(root)).findall("disk")
     assert {(one.get("name"), one.get("sector"), one.get("bootable")) for one in reported} == {
-        ("sda", None, "no"), ("sdb", None, "no"), ("vda", "4096", None)}
+        ("sda", None, "no"),
+        ("sdb", None, "no"),
+        ("vda", "4096", None),
+    }

@@ -35,20 +35,33 @@ class Sample(BaseModel):
         return number
 
 
-@pytest.mark.parametrize(("values", "field", "said"), [
-    ({"name": "Bad Name"}, "name", "should be lower-case letters, digits and hyphens between them, at most 63, such as "
-     "web-2"),
-    ({"why": ""}, "why", "is missing"),
-    ({"why": "too long"}, "why", "should be at most 5 characters long"),
-    ({"count": 0}, "count", "should be at least 1"),
-    ({"count": 10}, "count", "should be at most 9"),
-    ({"part": 0}, "part", "should be more than 0"),
-    ({"part": 1}, "part", "should be less than 1"),
-    ({"kind": "up"}, "kind", "should be 'on' or 'off'"),
-    ({"colour": 1}, "colour", "is not known here"),
-    ({"even": 3}, "even", "should be even"),
-    ({"odd": "w"}, "odd", "String should match pattern '^[xyz]$'"),  # nobody has said it better yet
-])
+@pytest.mark.parametrize(
+    ("values", "field", "said"),
+    [
+        (
+            {"name": "Bad Name"},
+            "name",
+            (
+                "should be lower-case letters, digits and hyphens between them, at most 63, such as"
+                " web-2"
+            ),
+        ),
+        ({"why": ""}, "why", "is missing"),
+        ({"why": "too long"}, "why", "should be at most 5 characters long"),
+        ({"count": 0}, "count", "should be at least 1"),
+        ({"count": 10}, "count", "should be at most 9"),
+        ({"part": 0}, "part", "should be more than 0"),
+        ({"part": 1}, "part", "should be less than 1"),
+        ({"kind": "up"}, "kind", "should be 'on' or 'off'"),
+        ({"colour": 1}, "colour", "is not known here"),
+        ({"even": 3}, "even", "should be even"),
+        (
+            {"odd": "w"},
+            "odd",
+            "String should match pattern '^[xyz]$'",
+        ),  # nobody has said it better yet
+    ],
+)
 def test_what_is_said(values: dict[str, Any], field: str, said: str) -> None:
     with pytest.raises(HttpProblem) as refused:
         checked(Sample, values)
@@ -80,17 +93,24 @@ def _patterns(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("example", ["web-2", "ann", "laptop"])
 def test_the_examples_are_possible(example: str) -> None:
-    pattern = next(each for each, said in field_errors.PATTERNS.items() if said.endswith(f"such as {example}"))
+    pattern = next(
+        each for each, said in field_errors.PATTERNS.items() if said.endswith(f"such as {example}")
+    )
     assert re.match(pattern, example)
 
 
 def test_what_statuses_are_called() -> None:
-    assert [phrase(status) for status in (404, 460, 299)] == ["Not Found", "Checksum Mismatch", "Unknown"]
+    assert [phrase(status) for status in (404, 460, 299)] == [
+        "Not Found",
+        "Checksum Mismatch",
+        "Unknown",
+    ]
     assert "Unknown" not in [phrase(status) for status in (421, 422, 423, 429, 507)]
 
 
 def test_pydantic_still_says_what_is_translated() -> None:
-    """Know each type of pydantic's errors: one that is renamed would be shown in pydantic's words."""
+    """Know each type of pydantic's errors: one that is renamed would be shown in pydantic's
+    words."""
     with pytest.raises(ValidationError) as refused:
         Sample.model_validate({"name": "Bad", "why": "", "count": 0, "part": 1, "kind": "", "x": 1})
     assert {each["type"] for each in refused.value.errors()} <= set(field_errors._SENTENCES)

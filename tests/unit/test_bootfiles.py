@@ -31,11 +31,32 @@ def test_inside(root: Path, name: str) -> None:
     assert BootFiles(root).open(name).read() == b"inside"
 
 
-@pytest.mark.parametrize("name", [
-    "", "/", ".", "..", "../outside", "sub/../../outside", "sub/../sub/file", "far", "farther/passwd", "alike", "sub",
-    "fifo", "sub\\file", "sub/file\0", "sub/file\0.txt", "nothing", "sub/file/x", "x" * 300, "x/" * 300, "\udcff",
-    "\u2025/outside",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/",
+        ".",
+        "..",
+        "../outside",
+        "sub/../../outside",
+        "sub/../sub/file",
+        "far",
+        "farther/passwd",
+        "alike",
+        "sub",
+        "fifo",
+        "sub\\file",
+        "sub/file\0",
+        "sub/file\0.txt",
+        "nothing",
+        "sub/file/x",
+        "x" * 300,
+        "x/" * 300,
+        "\udcff",
+        "\u2025/outside",
+    ],
+)
 def test_outside_or_nothing(root: Path, name: str) -> None:
     with pytest.raises(NoSuchFile):
         BootFiles(root).open(name)

@@ -14,12 +14,19 @@ from cod import init
 from cod.model import BootPlan
 from cod.wire import bootscript
 
-TRAMPOLINE = BootPlan("trampoline", "state new", "http://h:1/files/trampoline/vmlinuz",
-                      ("http://h:1/files/trampoline/ramdisk", "http://h:1/boot/aa/secret.cpio"), "quiet panic=10")
+TRAMPOLINE = BootPlan(
+    "trampoline",
+    "state new",
+    "http://h:1/files/trampoline/vmlinuz",
+    ("http://h:1/files/trampoline/ramdisk", "http://h:1/boot/aa/secret.cpio"),
+    "quiet panic=10",
+)
 
 
 def test_the_trampolines_script_word_for_word() -> None:
-    assert bootscript.ipxe(TRAMPOLINE) == """\
+    assert (
+        bootscript.ipxe(TRAMPOLINE)
+        == """\
 #!ipxe
 # state new
 kernel http://h:1/files/trampoline/vmlinuz initrd=initrd0 initrd=initrd1 quiet panic=10 || goto failed
@@ -32,20 +39,26 @@ imgfree
 sleep 5
 chain --replace --autofree ${filename} || reboot
 """
+    )
 
 
 def test_the_local_disk() -> None:
-    assert bootscript.ipxe(BootPlan("local", "state active")) == """\
+    assert (
+        bootscript.ipxe(BootPlan("local", "state active"))
+        == """\
 #!ipxe
 # state active
 iseq ${platform} efi && exit 1 ||
 sanboot --no-describe --drive 0x80 || exit 1
 """
+    )
 
 
 def test_the_disk_that_was_written_is_found_by_a_program() -> None:
     plan = BootPlan("local", "state active", "http://h:1/boot/disk/1234abcd-or-first")
-    assert bootscript.ipxe(plan) == """\
+    assert (
+        bootscript.ipxe(plan)
+        == """\
 #!ipxe
 # state active
 iseq ${platform} efi && exit 1 ||
@@ -57,11 +70,16 @@ imgfree
 sleep 5
 chain --replace --autofree ${filename} || reboot
 """
-    assert bootscript.pxelinux(plan).endswith("LABEL cod\n KERNEL boot/disk/1234abcd-or-first\n APPEND\n")
+    )
+    assert bootscript.pxelinux(plan).endswith(
+        "LABEL cod\n KERNEL boot/disk/1234abcd-or-first\n APPEND\n"
+    )
 
 
 def test_pxelinux_word_for_word() -> None:
-    assert bootscript.pxelinux(TRAMPOLINE) == """\
+    assert (
+        bootscript.pxelinux(TRAMPOLINE)
+        == """\
 # state new
 DEFAULT cod
 PROMPT 0
@@ -70,8 +88,13 @@ LABEL cod
  INITRD trampoline/ramdisk,boot/aa/secret.cpio
  APPEND quiet panic=10
 """
-    assert bootscript.pxelinux(BootPlan("local", "state active")).endswith("LABEL cod\n LOCALBOOT 0\n")
-    assert bootscript.pxelinux(BootPlan("none", "retired")) == """\
+    )
+    assert bootscript.pxelinux(BootPlan("local", "state active")).endswith(
+        "LABEL cod\n LOCALBOOT 0\n"
+    )
+    assert (
+        bootscript.pxelinux(BootPlan("none", "retired"))
+        == """\
 # retired
 DEFAULT cod
 PROMPT 0
@@ -85,22 +108,40 @@ ALLOWOPTIONS 0
 LABEL cod
  KERNEL reboot.c32
 """
+    )
 
 
 def test_a_site_has_every_file_that_a_pxelinux_configuration_names() -> None:
-    """And what those are linked with: PXELINUX loads modules by their bare names from the boot root."""
+    """And what those are linked with: PXELINUX loads modules by their bare names from the boot
+    root."""
     plans = (TRAMPOLINE, BootPlan("local", ""), BootPlan("none", ""))
     wanted = {name for plan in plans for name in re.findall(r"\w+\.c32", bootscript.pxelinux(plan))}
     assert wanted == {"reboot.c32"}
     sources = {name: Path(path) for path, name in init.FOUND.items()}
     wanted.add("ldlinux.c32")
     for name in [each for each in wanted if sources[each].exists()]:
-        wanted |= {match.decode() for match in re.findall(rb"lib\w+\.c32(?=\0)", sources[name].read_bytes())}
+        wanted |= {
+            match.decode()
+            for match in re.findall(rb"lib\w+\.c32(?=\0)", sources[name].read_bytes())
+        }
     assert wanted <= set(sources)
 
 
-@pytest.mark.parametrize("cmdline", [
-    "quiet\nsanboot", "a || shell", "a && b", "a ; b", "${net0/ip}", "a\tb", "\u00e9", "#x", "a\rb", "a\x00b"])
+@pytest.mark.parametrize(
+    "cmdline",
+    [
+        "quiet\nsanboot",
+        "a || shell",
+        "a && b",
+        "a ; b",
+        "${net0/ip}",
+        "a\tb",
+        "\u00e9",
+        "#x",
+        "a\rb",
+        "a\x00b",
+    ],
+)
 def test_a_command_line_that_would_be_more_than_one_is_refused(cmdline: str) -> None:
     plan = BootPlan("kernel", "why", "http://h/k", (), cmdline)
     assert bootscript.ipxe(plan).splitlines()[-1] == "reboot"
@@ -108,7 +149,9 @@ def test_a_command_line_that_would_be_more_than_one_is_refused(cmdline: str) -> 
     assert "reboot.c32" in bootscript.pxelinux(plan)
 
 
-@pytest.mark.parametrize("url", ["http://h/a b", "file:///etc/passwd", "http://h/\nx", "", "http://h/${x}", "//h/x"])
+@pytest.mark.parametrize(
+    "url", ["http://h/a b", "file:///etc/passwd", "http://h/\nx", "", "http://h/${x}", "//h/x"]
+)
 def test_what_is_no_url_is_refused(url: str) -> None:
     for plan in (BootPlan("kernel", "", url), BootPlan("kernel", "", "http://h/k", (url,))):
         assert bootscript.ipxe(plan).splitlines()[-1] == "reboot"
@@ -117,15 +160,29 @@ def test_what_is_no_url_is_refused(url: str) -> None:
 @given(st.text(), st.text(), st.text())
 def test_no_value_adds_a_line_or_an_expansion(why: str, kernel: str, cmdline: str) -> None:
     plan = BootPlan("kernel", why, kernel, (kernel,), cmdline)
-    lengths = {len(bootscript.ipxe(BootPlan(action, why)).split("\n")) for action in ("none", "kernel")} | {11, 12, 13}
+    lengths = {
+        len(bootscript.ipxe(BootPlan(action, why)).split("\n")) for action in ("none", "kernel")
+    } | {11, 12, 13}
     for text in (bootscript.ipxe(plan), bootscript.ipxe(BootPlan("none", why))):
         lines = text.split("\n")
         assert len(lines) in lengths
         assert not any("${" in line for line in lines if "${filename}" not in line)
         assert all(" " <= character <= "~" or character == "\n" for character in text)
         words = {line.split(" ")[0] for line in lines}
-        assert words <= {"#!ipxe", "#", "kernel", "initrd", "boot", ":failed", "echo", "imgfree", "sleep", "chain",
-                         "reboot", ""}
+        assert words <= {
+            "#!ipxe",
+            "#",
+            "kernel",
+            "initrd",
+            "boot",
+            ":failed",
+            "echo",
+            "imgfree",
+            "sleep",
+            "chain",
+            "reboot",
+            "",
+        }
 
 
 def test_the_secrets_archive_is_one_that_cpio_reads(tmp_path: Path) -> None:

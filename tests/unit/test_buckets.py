@@ -26,8 +26,13 @@ def test_no_second_is_lost_or_counted_twice(since: float, seconds: float) -> Non
 
 def test_a_minute_across_midnight() -> None:
     assert list(pieces(DAYS - 20.0, DAYS + 40.0)) == [
-        (MINUTES, DAYS - 300, 20.0), (MINUTES, DAYS, 40.0), (HOURS, DAYS - 3600, 20.0), (HOURS, DAYS, 40.0),
-        (DAYS, 0, 20.0), (DAYS, DAYS, 40.0)]
+        (MINUTES, DAYS - 300, 20.0),
+        (MINUTES, DAYS, 40.0),
+        (HOURS, DAYS - 3600, 20.0),
+        (HOURS, DAYS, 40.0),
+        (DAYS, 0, 20.0),
+        (DAYS, DAYS, 40.0),
+    ]
 
 
 @pytest.mark.parametrize(("since", "until"), [(5.0, 5.0), (6.0, 5.0), (0.0, UNKNOWN + 1)])
@@ -35,9 +40,19 @@ def test_what_nobody_knows_is_not_put_down(since: float, until: float) -> None:
     assert list(pieces(since, until)) == []
 
 
-@pytest.mark.parametrize(("hours", "ago", "span"), [
-    (1, 0, MINUTES), (4, 0, MINUTES), (4.1, 0, HOURS), (48, 0, HOURS), (49, 0, DAYS), (1, 30, HOURS),
-    (1, 24 * 40, DAYS), (24 * 365, 0, DAYS)])
+@pytest.mark.parametrize(
+    ("hours", "ago", "span"),
+    [
+        (1, 0, MINUTES),
+        (4, 0, MINUTES),
+        (4.1, 0, HOURS),
+        (48, 0, HOURS),
+        (49, 0, DAYS),
+        (1, 30, HOURS),
+        (1, 24 * 40, DAYS),
+        (24 * 365, 0, DAYS),
+    ],
+)
 def test_the_span_is_fine_where_that_is_kept(hours: float, ago: float, span: int) -> None:
     until = NOW - ago * HOURS
     assert span_for(until - hours * HOURS, until, NOW) == span

@@ -1,4 +1,5 @@
-"""The burn-in's tests as the agent carries them out, on files that stand for disks and in a little memory."""
+"""The burn-in's tests as the agent carries them out, on files that stand for disks and in a little
+memory."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def test_stretches_come_once_each_and_evenly(count: int) -> None:
         assert sorted(order[:4]) == [0, 16, 32, 48]
 
 
-def test_a_good_disk_is_written_read_back_and_left_as_zeros(tmp_path: Path, log: kernel.Log) -> None:
+def test_a_good_disk_is_written_read_back_and_left_as_zeros(
+    tmp_path: Path, log: kernel.Log
+) -> None:
     disk = made(tmp_path)
     result = result_of(disk, True, log)
     assert (result.outcome, result.about, result.part) == ("passed", "", "sda (serial sda)")
@@ -78,7 +81,9 @@ def test_a_disk_with_data_is_only_read(tmp_path: Path, log: kernel.Log) -> None:
     assert Path(disk.path).read_bytes() == before
 
 
-def test_a_write_that_is_lost_is_noticed(tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_is_lost_is_noticed(
+    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk, write = made(tmp_path), Target.write
 
     def lose(self: Target, data: memoryview, offset: int) -> None:
@@ -89,21 +94,31 @@ def test_a_write_that_is_lost_is_noticed(tmp_path: Path, log: kernel.Log, monkey
     monkeypatch.setattr(Target, "write", lose)
     result = result_of(disk, True, log)
     assert result.outcome == "failed"
-    assert result.about == f"the disk {disk.path} does not hold what was written at byte {21 * MIB + 17}"
+    assert (
+        result.about
+        == f"the disk {disk.path} does not hold what was written at byte {21 * MIB + 17}"
+    )
 
 
 def test_a_write_that_went_elsewhere_is_noticed(
-    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    log: kernel.Log,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Tell pages apart that hold the same random bytes by what says where a page belongs."""
     disk, write = made(tmp_path), Target.write
-    monkeypatch.setattr(Target, "write", lambda self, data, offset: write(
-        self, data, surface.STRETCH if offset == 0 else offset))
+    monkeypatch.setattr(
+        Target,
+        "write",
+        lambda self, data, offset: write(self, data, surface.STRETCH if offset == 0 else offset),
+    )
     assert f"at byte {0}" in result_of(disk, True, log).about
 
 
 def test_errors_of_reading_name_the_byte_and_other_disks_are_tested_all_the_same(
-    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    log: kernel.Log,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "other").mkdir()
     bad, good = made(tmp_path), made(tmp_path / "other", 17 * MIB + 512)
@@ -117,16 +132,22 @@ def test_errors_of_reading_name_the_byte_and_other_disks_are_tested_all_the_same
     monkeypatch.setattr(Target, "read_into", fails)
     first, second = surface.run([(bad, True), (good, True)], 60.0, quiet, log)
     assert (first.outcome, second.outcome) == ("failed", "passed")
-    assert first.about == f"the disk {bad.path} cannot be read at byte {32 * MIB}: Input/output error"
+    assert (
+        first.about == f"the disk {bad.path} cannot be read at byte {32 * MIB}: Input/output error"
+    )
 
 
 def test_a_disk_that_cannot_be_opened_fails(tmp_path: Path, log: kernel.Log) -> None:
     result = result_of(Disk("sdb", str(tmp_path / "gone"), 1 << 30, "ata"), True, log)
     assert (result.outcome, result.about) == (
-        "failed", f"the disk {tmp_path / 'gone'} cannot be opened at byte 0: No such file or directory")
+        "failed",
+        f"the disk {tmp_path / 'gone'} cannot be opened at byte 0: No such file or directory",
+    )
 
 
-def test_short_time_tests_a_share_and_says_so(tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_time_tests_a_share_and_says_so(
+    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = made(tmp_path, 0)
     os.truncate(disk.path, 64 * surface.STRETCH)
     calls = iter(range(1000))
@@ -174,7 +195,8 @@ def test_defects_that_came_during_the_test_fail_a_disk() -> None:
     before = {"failing": 0.0, "reallocated_sectors": 3.0, "power_on_hours": 100.0}
     assert health.complaints(before, before | {"power_on_hours": 101.0}) == []
     assert health.complaints(before, before | {"reallocated_sectors": 5.0}) == [
-        "2 more reallocated sectors than before the test (SMART)"]
+        "2 more reallocated sectors than before the test (SMART)"
+    ]
     assert health.complaints({}, {"failing": 1.0}) == ["the disk says that it is failing (SMART)"]
     assert health.complaints({}, {"pending_sectors": 4.0}) == []  # before, it did not answer
 
@@ -185,7 +207,11 @@ def test_a_file_says_nothing_of_its_health(tmp_path: Path) -> None:
 
 
 def test_the_kernels_warnings_are_told_by_device() -> None:
-    lines = ["blk_update_request: I/O error, dev sda, sector 8", "sdab: fine", "mce: [Hardware Error]: CPU 0"]
+    lines = [
+        "blk_update_request: I/O error, dev sda, sector 8",
+        "sdab: fine",
+        "mce: [Hardware Error]: CPU 0",
+    ]
     assert kernel.about(lines, "sda") == lines[:1]
     assert kernel.hardware_errors(lines) == lines[2:]
 
@@ -195,7 +221,10 @@ def test_memory_errors_are_counted_where_the_kernel_does(tmp_path: Path) -> None
     for controller, count in ((0, "3"), (1, "4")):
         put(tmp_path / f"sys/devices/system/edac/mc/mc{controller}/ce_count", count)
         put(tmp_path / f"sys/devices/system/edac/mc/mc{controller}/ue_count", "0")
-    put(tmp_path / "proc/interrupts", " MCE:          1          2   Machine check exceptions\n MCP: 5 5 polls")
+    put(
+        tmp_path / "proc/interrupts",
+        " MCE:          1          2   Machine check exceptions\n MCP: 5 5 polls",
+    )
     assert kernel.memory_errors(tmp_path) == {"corrected": 7, "uncorrected": 0, "machine_checks": 3}
 
 
@@ -217,7 +246,9 @@ def test_good_memory_passes(tmp_path: Path, log: kernel.Log) -> None:
     assert set(said) == {"memory"}
 
 
-def test_a_bit_that_does_not_hold_is_found(tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bit_that_does_not_hold_is_found(
+    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill = memory._Chunk.fill
 
     def stuck(self: Any, pattern: Any, number: int) -> None:
@@ -233,7 +264,9 @@ def test_a_bit_that_does_not_hold_is_found(tmp_path: Path, log: kernel.Log, monk
 
 
 def test_memory_that_shows_at_two_places_is_found(
-    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    log: kernel.Log,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A dead address line: what is written to the upper half lands in the lower one."""
     fill = memory._Chunk.fill
@@ -247,7 +280,9 @@ def test_memory_that_shows_at_two_places_is_found(
 
 
 def test_errors_that_ecc_corrected_fail_the_memory(
-    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    log: kernel.Log,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = roomy(tmp_path)
     counts = iter(({"corrected": 2}, {"corrected": 5}))
@@ -267,7 +302,9 @@ def test_some_memory_is_left_for_the_agent(tmp_path: Path) -> None:
 
 
 def plan(**more: Any) -> BurninPlan:
-    return BurninPlan(**({"memory": False, "disk": False, "network": True, "seconds": 1, "write": False} | more))
+    return BurninPlan(
+        **({"memory": False, "disk": False, "network": True, "seconds": 1, "write": False} | more)
+    )
 
 
 def links(root: Path) -> Callable[[], list[inventory.Nic]]:
@@ -278,8 +315,9 @@ def test_throughput_to_a_neighbour_is_what_it_got(tmp_path: Path) -> None:
     root = machine(tmp_path / "root")
     nic(root, "eth0", "02:00:00:00:00:01", driver="e1000")
     listener = network.Listener(SECRET, "127.0.0.1", 0)
-    link, throughput = network.run(plan(peer="127.0.0.1", peer_secret=SECRET), links(root), 0.3, root, quiet,
-                                   listener.port)
+    link, throughput = network.run(
+        plan(peer="127.0.0.1", peer_secret=SECRET), links(root), 0.3, root, quiet, listener.port
+    )
     listener.close()
     assert (link.part, link.outcome, link.figures["link_mbit_s"]) == ("eth0", "passed", 1000.0)
     assert (throughput.part, throughput.outcome) == ("to the neighbour 127.0.0.1", "passed")
@@ -293,8 +331,14 @@ def test_a_stranger_is_not_listened_to_and_the_server_is_asked_instead(tmp_path:
     listener = network.Listener(SECRET, "127.0.0.1", 0)
     with serving(tmp_path / "served") as server:
         url = f"http://127.0.0.1:{server.server_port}/file"
-        [*_, throughput] = network.run(plan(peer="127.0.0.1", peer_secret="cd" * 32, url=url), links(root), 0.3, root,
-                                       quiet, listener.port)
+        [*_, throughput] = network.run(
+            plan(peer="127.0.0.1", peer_secret="cd" * 32, url=url),
+            links(root),
+            0.3,
+            root,
+            quiet,
+            listener.port,
+        )
     listener.close()
     assert (throughput.part, throughput.outcome) == ("from the server", "passed")
     assert "neighbour 127.0.0.1 could not be measured" in throughput.about
@@ -311,7 +355,9 @@ def test_a_server_that_serves_nothing_is_not_held_against_the_node(tmp_path: Pat
     assert "404" in throughput.about
 
 
-def test_errors_and_half_duplex_fail_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_and_half_duplex_fail_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = machine(tmp_path / "root")
     nic(root, "eth0", "02:00:00:00:00:01", driver="e1000", speed="100")
     statistics = root / "sys/class/net/eth0/statistics"
@@ -339,18 +385,31 @@ def test_a_burn_in_tests_all_and_spares_what_is_kept(tmp_path: Path) -> None:
     disk, kept = made(tmp_path, 8 * MIB), made(tmp_path / "root", 8 * MIB)
     usb = Disk("sdz", str(tmp_path / "usb"), 512, "usb", local=False)
     content = Path(kept.path).read_bytes()
-    order = Order("1.1", "burnin", keep=(f"path:{kept.path}",), burnin=plan(memory=True, disk=True, write=True))
+    order = Order(
+        "1.1",
+        "burnin",
+        keep=(f"path:{kept.path}",),
+        burnin=plan(memory=True, disk=True, write=True),
+    )
     results = run.burnin(order, [disk, kept, usb], links(root), root, quiet, 32 * MIB)
     assert [(each.test, each.outcome) for each in results] == [
-        ("memory", "passed"), ("disk", "passed"), ("disk", "passed"), ("network", "skipped")]
+        ("memory", "passed"),
+        ("disk", "passed"),
+        ("disk", "passed"),
+        ("network", "skipped"),
+    ]
     assert not any(Path(disk.path).read_bytes())
     assert Path(kept.path).read_bytes() == content
 
 
-@pytest.mark.parametrize(("tests", "spans"), [
-    (("memory", "disk", "network"), {"memory": 40.0, "disk": 50.0, "network": 10.0}),
-    (("disk",), {"disk": 100.0}), (("network",), {"network": 100.0}),
-])
+@pytest.mark.parametrize(
+    ("tests", "spans"),
+    [
+        (("memory", "disk", "network"), {"memory": 40.0, "disk": 50.0, "network": 10.0}),
+        (("disk",), {"disk": 100.0}),
+        (("network",), {"network": 100.0}),
+    ],
+)
 def test_tests_share_the_time(tests: tuple[str, ...], spans: dict[str, float]) -> None:
     wanted = BurninPlan(*(name in tests for name in ("memory", "disk", "network")), 100, False)
     assert run.seconds(wanted) == spans

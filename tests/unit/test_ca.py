@@ -34,7 +34,9 @@ def written(issued: Issued, folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def openssl(*arguments: str | Path) -> str:
-    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["openssl", *map(str, arguments)], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_what_it_issues_is_valid_for_its_purpose_only(tmp_path: Path) -> None:
@@ -43,7 +45,9 @@ def test_what_it_issues_is_valid_for_its_purpose_only(tmp_path: Path) -> None:
     server, _ = written(ca.server(["10.77.0.1"], NOW), tmp_path, "server")
     chain = ["-CAfile", tmp_path / "ca/ca.crt"]
     assert "OK" in openssl("verify", *chain, "-purpose", "sslclient", vcm)
-    assert "OK" in openssl("verify", *chain, "-purpose", "sslserver", "-verify_ip", "10.77.0.1", server)
+    assert "OK" in openssl(
+        "verify", *chain, "-purpose", "sslserver", "-verify_ip", "10.77.0.1", server
+    )
     for purpose, certificate in (("sslserver", vcm), ("sslclient", server)):
         with pytest.raises(subprocess.CalledProcessError):
             openssl("verify", *chain, "-purpose", purpose, certificate)
@@ -77,7 +81,9 @@ def handshake(server: tuple[Path, Path], client: tuple[Path, Path], ca: Path) ->
     try:
         with serving.wrap_socket(ours, server_side=True) as stream:
             stream.recv(1)
-            subject: dict[str, str] = dict(part[0] for part in (stream.getpeercert() or {})["subject"])
+            subject: dict[str, str] = dict(
+                part[0] for part in (stream.getpeercert() or {})["subject"]
+            )
             return subject["commonName"]
     finally:
         asker.join(60)
@@ -94,7 +100,11 @@ def test_a_handshake_tells_the_vcluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["expired", "not yet", "stranger"])
 def test_what_is_not_valid_is_refused(tmp_path: Path, kind: str) -> None:
     ca, other = Ca(tmp_path / "ca", "test"), Ca(tmp_path / "other", "test")
-    when = {"expired": NOW - timedelta(days=500), "not yet": NOW + timedelta(days=2), "stranger": NOW}[kind]
+    when = {
+        "expired": NOW - timedelta(days=500),
+        "not yet": NOW + timedelta(days=2),
+        "stranger": NOW,
+    }[kind]
     client = written((other if kind == "stranger" else ca).vcm("pool", when), tmp_path, "vcm")
     server = written(ca.server([], NOW), tmp_path, "server")
     with pytest.raises(ssl.SSLError):
@@ -119,8 +129,10 @@ def test_its_own_end_is_put_off_and_what_it_has_issued_stays_good(tmp_path: Path
     both = tmp_path / "both.crt"
     both.write_bytes((tmp_path / "old.crt").read_bytes() + ca.certificate)
     assert handshake((server, server_key), (vcm, key), both) == "pool"
-    begins = [x509.load_pem_x509_certificate(each.read_bytes()).not_valid_before_utc
-              for each in (tmp_path / "old.crt", tmp_path / "ca/ca.crt")]
+    begins = [
+        x509.load_pem_x509_certificate(each.read_bytes()).not_valid_before_utc
+        for each in (tmp_path / "old.crt", tmp_path / "ca/ca.crt")
+    ]
     assert begins[0] == begins[1], "a clock that was wrong must not make it begin tomorrow"
     assert stat.S_IMODE((tmp_path / "ca/ca.crt").stat().st_mode) == 0o600
     assert sorted(file.name for file in (tmp_path / "ca").iterdir()) == ["ca.crt", "ca.key"]
@@ -130,14 +142,17 @@ def test_nothing_that_it_issues_outlives_it(tmp_path: Path) -> None:
     ca = Ca(tmp_path / "ca", "test", NOW - timedelta(days=7200))
     assert ca.vcm("pool", NOW).ends_at == ca.server([], NOW).ends_at == ca.ends_at
     assert ca.renew(NOW)
-    assert ca.vcm("pool", NOW).ends_at == pytest.approx((NOW + timedelta(days=397)).timestamp(), abs=1)
+    assert ca.vcm("pool", NOW).ends_at == pytest.approx(
+        (NOW + timedelta(days=397)).timestamp(), abs=1
+    )
 
 
 @pytest.mark.parametrize("made", ["authority", "web certificate"])
 def test_parts_that_start_at_once_make_one_that_fits(
     tmp_path: Path, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thirty processes on a new site: all have the same key and certificate, which belong together."""
+    """Thirty processes on a new site: all have the same key and certificate, which belong
+    together."""
     real = ec.generate_private_key
 
     def in_turns(curve: ec.EllipticCurve) -> ec.EllipticCurvePrivateKey:
@@ -172,7 +187,9 @@ def test_parts_that_start_at_once_make_one_that_fits(
 
 
 @pytest.mark.parametrize("fault", ["another's", "missing", "empty"])
-def test_files_that_do_not_belong_together_are_refused_with_what_to_do(tmp_path: Path, fault: str) -> None:
+def test_files_that_do_not_belong_together_are_refused_with_what_to_do(
+    tmp_path: Path, fault: str
+) -> None:
     Ca(tmp_path / "ca", "test")
     Ca(tmp_path / "other", "test")
     match fault:
@@ -199,17 +216,22 @@ def test_two_processes_renew_it_once(tmp_path: Path) -> None:
     assert one.certificate == other.certificate
 
 
-@pytest.mark.parametrize(("there", "instead"), [
-    ("2a8648ce3d0201", "2a8748ce3d0201"),  # what kind of a key it is
-    ("2a8648ce3d030107", "2a8648ce3d030177"),  # the curve
-    ("02010030", "02010930"),  # the version
-    ("2a8648ce3d040302", "2a8648ce3d040399"),  # by what it is signed
-], ids=str)
+@pytest.mark.parametrize(
+    ("there", "instead"),
+    [
+        ("2a8648ce3d0201", "2a8748ce3d0201"),  # what kind of a key it is
+        ("2a8648ce3d030107", "2a8648ce3d030177"),  # the curve
+        ("02010030", "02010930"),  # the version
+        ("2a8648ce3d040302", "2a8648ce3d040399"),  # by what it is signed
+    ],
+    ids=str,
+)
 def test_a_request_for_a_certificate_that_nobody_knows_how_to_read_is_refused(
     tmp_path: Path, there: str, instead: str
 ) -> None:
     asked = credentials.request(credentials.new_key())
     assert bytes.fromhex(there) in asked
     with pytest.raises(ValueError, match=r"\w"):
-        Ca(tmp_path, "test").certify("pool", asked.replace(bytes.fromhex(there), bytes.fromhex(instead)),
-                                     datetime.now(UTC))
+        Ca(tmp_path, "test").certify(
+            "pool", asked.replace(bytes.fromhex(there), bytes.fromhex(instead)), datetime.now(UTC)
+        )

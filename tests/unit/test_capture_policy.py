@@ -1,4 +1,5 @@
-"""The template that a capture makes: valid, of the captured image alone, and otherwise what its source was."""
+"""The template that a capture makes: valid, of the captured image alone, and otherwise what its
+source was."""
 
 from __future__ import annotations
 
@@ -15,10 +16,21 @@ from cod.states import NODE_TRANSITIONS, Disk, NodeEvent, NodeState
 from cod.wire import xmldoc
 
 MIB = 1 << 20
-NODE = Node(**{field.name: None for field in fields(Node)} | {  # type: ignore[arg-type]
-    "id": 1, "name": "n<7>", "state": "active", "disk": Disk.DIRTY, "firmware": "uefi", "power_driver": "lab"})
-PARTS = (CapturedPartition(1, MIB, MIB, "bios", "boot", ""),
-         CapturedPartition(2, 2 * MIB, 300 * MIB, "linux", 'ro<o>t & "more"', "ext"))
+NODE = Node(
+    **{field.name: None for field in fields(Node)}
+    | {  # type: ignore[arg-type]
+        "id": 1,
+        "name": "n<7>",
+        "state": "active",
+        "disk": Disk.DIRTY,
+        "firmware": "uefi",
+        "power_driver": "lab",
+    }
+)
+PARTS = (
+    CapturedPartition(1, MIB, MIB, "bios", "boot", ""),
+    CapturedPartition(2, 2 * MIB, 300 * MIB, "linux", 'ro<o>t & "more"', "ext"),
+)
 FULL = """<template name="web" cache="yes" verify="yes">
   <description>the old one</description>
   <requires><memory><mib min="2GiB"/></memory><disk><size min="100MB"/></disk></requires>
@@ -33,19 +45,26 @@ users: [a]
 </template>""".format("ab" * 32)
 
 
-def made(source: str | None, size: int = 301 * MIB + 5, node: Node = NODE) -> template.Configuration:
+def made(
+    source: str | None, size: int = 301 * MIB + 5, node: Node = NODE
+) -> template.Configuration:
     document = capture.document("golden", "mine", size, PARTS, node, source)
     xmldoc.parse(document.encode(), "template")
     read = template.parse(document)
     template.check_hardware(read)
     assert read.name == "golden"
-    assert [(choice.target, choice.name, choice.when) for choice in read.images] == [("disk", "mine", "")]
+    assert [(choice.target, choice.name, choice.when) for choice in read.images] == [
+        ("disk", "mine", "")
+    ]
     assert (read.table, read.partitions, read.diskless) == ("keep", (), None)
     return read
 
 
 def least_disk(read: template.Configuration) -> str:
-    return next(str(element.get("min")) for element in ElementTree.fromstring(read.requires).iterfind("disk/size"))
+    return next(
+        str(element.get("min"))
+        for element in ElementTree.fromstring(read.requires).iterfind("disk/size")
+    )
 
 
 def test_what_its_source_wanted_stays() -> None:
@@ -61,7 +80,9 @@ def test_what_its_source_wanted_stays() -> None:
 
 def test_a_source_of_which_nothing_is_known_asks_for_the_same_firmware() -> None:
     read = made(None)
-    report = '<node><firmware><kind>uefi</kind></firmware><disk><size>400000000</size></disk></node>'
+    report = (
+        "<node><firmware><kind>uefi</kind></firmware><disk><size>400000000</size></disk></node>"
+    )
     assert not satisfies(read.requires, report)
     assert satisfies(read.requires, report.replace("uefi", "bios"))
     assert satisfies(read.requires, report.replace("400000000", "300000000"))
@@ -69,12 +90,21 @@ def test_a_source_of_which_nothing_is_known_asks_for_the_same_firmware() -> None
     assert not read.seed
 
 
-@pytest.mark.parametrize(("disks", "expected"), [
-    ("", ["302MiB"]), ('<disk><size min="1TB"/></disk>', ["1TB"]), ('<disk><size min="1000"/></disk>', ["302MiB"]),
-    ('<disk><size min="10GB" max="20GB"/></disk>', ["10GB"]), ('<disk><transport equal="nvme"/></disk>', []),
-    ('<disk><size min="1MB"/></disk><disk/>', ["1MB"])])
+@pytest.mark.parametrize(
+    ("disks", "expected"),
+    [
+        ("", ["302MiB"]),
+        ('<disk><size min="1TB"/></disk>', ["1TB"]),
+        ('<disk><size min="1000"/></disk>', ["302MiB"]),
+        ('<disk><size min="10GB" max="20GB"/></disk>', ["10GB"]),
+        ('<disk><transport equal="nvme"/></disk>', []),
+        ('<disk><size min="1MB"/></disk><disk/>', ["1MB"]),
+    ],
+)
 def test_what_it_requires_of_disks(disks: str, expected: list[str]) -> None:
-    read = made(f'<template name="x"><requires>{disks}</requires><image target="disk" name="a"/></template>')
+    read = made(
+        f'<template name="x"><requires>{disks}</requires><image target="disk" name="a"/></template>'
+    )
     found = [e.get("min") for e in ElementTree.fromstring(read.requires).iterfind("disk/size")]
     assert found == expected
 
@@ -86,15 +116,25 @@ def test_a_long_map_is_cut() -> None:
 
 
 def test_where_the_system_is() -> None:
-    image: Any = Image(**{field.name: None for field in fields(Image)} | {  # type: ignore[arg-type]
-        "name": "a", "size": 7 * MIB, "sector": 512})
+    image: Any = Image(
+        **{field.name: None for field in fields(Image)}
+        | {  # type: ignore[arg-type]
+            "name": "a",
+            "size": 7 * MIB,
+            "sector": 512,
+        }
+    )
     assert capture.where(None, {}) == capture.Where("first", 0)
     assert capture.where(template.parse(FULL), {}) == capture.Where("smallest", 10**9)
-    plain = template.parse('<template><disk select="largest"/><image target="disk" name="a"/></template>')
+    plain = template.parse(
+        '<template><disk select="largest"/><image target="disk" name="a"/></template>'
+    )
     assert capture.where(plain, {"a": image}) == capture.Where("largest", 7 * MIB, 512)
     assert capture.where(plain, {}) == capture.Where("largest", 0)
-    laid = template.parse('<template><layout table="gpt"><partition number="1" size="9GiB" type="linux"/></layout>'
-                          '<image target="1" name="a"/></template>')
+    laid = template.parse(
+        '<template><layout table="gpt"><partition number="1" size="9GiB" type="linux"/></layout>'
+        '<image target="1" name="a"/></template>'
+    )
     assert capture.where(laid, {"a": image}) == capture.Where("first", 9 << 30, 512)
 
 
@@ -110,11 +150,18 @@ def test_only_what_can_be_carried_out_is_accepted(state: NodeState, disk: Disk) 
         assert refused.value.code == "conflict"
         return
     capture.check(node, None if free else plain)
-    event = {NodeState.ACTIVE: NodeEvent.CAPTURE_WANTED, NodeState.OFF: NodeEvent.WOKEN,
-             NodeState.INACTIVE: NodeEvent.CAPTURE_ORDERED}[state]
+    event = {
+        NodeState.ACTIVE: NodeEvent.CAPTURE_WANTED,
+        NodeState.OFF: NodeEvent.WOKEN,
+        NodeState.INACTIVE: NodeEvent.CAPTURE_ORDERED,
+    }[state]
     assert (state, event) in NODE_TRANSITIONS
 
 
 def test_leaving_keeps_the_system() -> None:
     step = capture.leave("why", "cycle")
-    assert (step.event, step.power, step.columns["disk"]) == (NodeEvent.CAPTURE_WANTED, "cycle", Disk.SYSTEM)
+    assert (step.event, step.power, step.columns["disk"]) == (
+        NodeEvent.CAPTURE_WANTED,
+        "cycle",
+        Disk.SYSTEM,
+    )

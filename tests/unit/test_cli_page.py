@@ -1,4 +1,5 @@
-"""docs/cli.md is true: every command takes --json, refusals are JSON with it, exit codes are these, shells complete."""
+"""docs/cli.md is true: every command takes --json, refusals are JSON with it, exit codes are these,
+shells complete."""
 
 from __future__ import annotations
 
@@ -33,13 +34,19 @@ def commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[s
 
 
 def every() -> dict[str, click.Command]:
-    return {words: command for name, (module, attribute, _) in COMMANDS.items()
-            for words, command in commands(getattr(importlib.import_module(module), attribute), (name,))}
+    return {
+        words: command
+        for name, (module, attribute, _) in COMMANDS.items()
+        for words, command in commands(getattr(importlib.import_module(module), attribute), (name,))
+    }
 
 
 def test_every_command_takes_json_but_those_the_page_names() -> None:
-    without = {words for words, command in every().items()
-               if not any("--json" in parameter.opts for parameter in command.params)}
+    without = {
+        words
+        for words, command in every().items()
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
     assert without == WITHOUT
     for words in WITHOUT:
         assert f"`cod {words}`" in " ".join(PAGE.split())
@@ -50,15 +57,20 @@ def test_the_page_names_every_noun() -> None:
 
 
 def run(*words: str, **environment: str) -> Any:
-    return CliRunner().invoke(cod, list(words), env={"COD_SITE": "/nowhere/site.toml", **environment})
+    return CliRunner().invoke(
+        cod, list(words), env={"COD_SITE": "/nowhere/site.toml", **environment}
+    )
 
 
-@pytest.mark.parametrize(("words", "code", "name"), [
-    (("node", "list", "--json"), 3, "unreachable"),
-    (("node", "list", "--json", "--nonsense"), 2, "usage"),
-    (("nonsense", "--json"), 2, "usage"),
-    (("db", "check", "--json"), 1, "failed"),
-])
+@pytest.mark.parametrize(
+    ("words", "code", "name"),
+    [
+        (("node", "list", "--json"), 3, "unreachable"),
+        (("node", "list", "--json", "--nonsense"), 2, "usage"),
+        (("nonsense", "--json"), 2, "usage"),
+        (("db", "check", "--json"), 1, "failed"),
+    ],
+)
 def test_a_refusal_is_json_on_standard_error(words: tuple[str, ...], code: int, name: str) -> None:
     result = run(*words)
     assert (result.exit_code, result.stdout) == (code, "")
@@ -71,8 +83,14 @@ def test_a_refusal_is_json_on_standard_error(words: tuple[str, ...], code: int, 
 
 def test_the_exit_codes_are_those_of_the_page() -> None:
     listed = {int(one) for one in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
-    assert listed == {0, click.ClickException.exit_code, click.UsageError.exit_code, NoServer.exit_code,
-                      TimedOut.exit_code, 130}
+    assert listed == {
+        0,
+        click.ClickException.exit_code,
+        click.UsageError.exit_code,
+        NoServer.exit_code,
+        TimedOut.exit_code,
+        130,
+    }
     for code in listed - {130}:
         assert re.search(rf"\b{code} \w", cod.epilog or ""), code
 
@@ -80,18 +98,38 @@ def test_the_exit_codes_are_those_of_the_page() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_are_given_their_completion(shell: str) -> None:
     assert f"_COD_COMPLETE={shell}_source cod" in PAGE
-    result = subprocess.run([sys.executable, "-m", "cod"], capture_output=True, text=True, check=True,
-                            env=os.environ | {"_COD_COMPLETE": f"{shell}_source"})
+    result = subprocess.run(
+        [sys.executable, "-m", "cod"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"_COD_COMPLETE": f"{shell}_source"},
+    )
     assert "_COD_COMPLETE=" in result.stdout
 
 
-@pytest.mark.parametrize(("typed", "offered"), [
-    ("cod no", {"node", "notice"}), ("cod node qua", {"quarantine"}), ("cod node list --wa", {"--watch"}),
-    ("cod lab power demo n1 re", {"reset"})])
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("cod no", {"node", "notice"}),
+        ("cod node qua", {"quarantine"}),
+        ("cod node list --wa", {"--watch"}),
+        ("cod lab power demo n1 re", {"reset"}),
+    ],
+)
 def test_what_a_shell_is_offered(typed: str, offered: set[str]) -> None:
     """Commands are loaded when they are used; completion has to find them all the same."""
     words = typed.split()
-    result = subprocess.run([sys.executable, "-m", "cod"], capture_output=True, text=True, check=True,
-                            env=os.environ | {"_COD_COMPLETE": "bash_complete", "COMP_WORDS": typed,
-                                              "COMP_CWORD": str(len(words) - 1)})
+    result = subprocess.run(
+        [sys.executable, "-m", "cod"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ
+        | {
+            "_COD_COMPLETE": "bash_complete",
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(len(words) - 1),
+        },
+    )
     assert {line.partition(",")[2] for line in result.stdout.splitlines()} == offered

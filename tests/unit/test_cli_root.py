@@ -16,8 +16,11 @@ from cod.client import ApiError
 NOW = 1e6
 
 
-def test_a_server_in_the_environment_goes_before_a_site_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whoever exports both speaks as the local administrator and takes it for their token's rights."""
+def test_a_server_in_the_environment_goes_before_a_site_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever exports both speaks as the local administrator and takes it for their token's
+    rights."""
     site = tmp_path / "site.toml"
     site.write_text(f'[server]\ndata_dir = "{tmp_path}"')
     monkeypatch.setenv("COD_SERVER", str(tmp_path / "other"))
@@ -27,9 +30,13 @@ def test_a_server_in_the_environment_goes_before_a_site_in_it(tmp_path: Path, mo
     assert str(tmp_path / "run" / "api.sock") in named.stderr
 
 
-def test_a_folder_goes_before_a_site_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_goes_before_a_site_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COD_SITE", str(tmp_path / "old.toml"))
-    made = CliRunner().invoke(cod, ["init", "--dir", str(tmp_path / "new"), "--listen", "127.0.0.1:8443"])
+    made = CliRunner().invoke(
+        cod, ["init", "--dir", str(tmp_path / "new"), "--listen", "127.0.0.1:8443"]
+    )
     assert made.exit_code == 0
     assert (tmp_path / "new" / "site.toml").exists()
     assert not (tmp_path / "old.toml").exists()
@@ -48,8 +55,14 @@ def test_who_shows_no_token_hears_how_to_have_one() -> None:
     assert CliRunner().invoke(refused, ["--token", "t", "asks"]).stderr == "Error: show a token\n"
 
 
-@pytest.mark.parametrize(("arguments", "typed", "said"), [
-    (["--password", "given"], "", "given"), ([], "from a pipe\nand more\n", "from a pipe"), ([], "", "")])
+@pytest.mark.parametrize(
+    ("arguments", "typed", "said"),
+    [
+        (["--password", "given"], "", "given"),
+        ([], "from a pipe\nand more\n", "from a pipe"),
+        ([], "", ""),
+    ],
+)
 def test_a_password_is_given_or_piped_in(arguments: list[str], typed: str, said: str) -> None:
     @click.command()
     @password_option(confirm=True)

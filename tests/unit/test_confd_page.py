@@ -1,4 +1,5 @@
-"""docs/confd.md says what the code does: its examples are valid, its formulas are run, its worked example is true."""
+"""docs/confd.md says what the code does: its examples are valid, its formulas are run, its worked
+example is true."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from cod.wire.confd.protocol import AgentSide, Secret, ServerSide, verifier
 PAGE = (Path(__file__).parents[2] / "docs" / "confd.md").read_text()
 EXAMPLES = re.findall(r"```xml\n(.*?)\n```", PAGE, re.DOTALL)
 FORMULAS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-VALUES: dict[str, str] = dict(re.findall(r"^\| `?([^|`]+?)`? \| `([0-9a-f]{32,})` \|$", PAGE, re.MULTILINE))
+VALUES: dict[str, str] = dict(
+    re.findall(r"^\| `?([^|`]+?)`? \| `([0-9a-f]{32,})` \|$", PAGE, re.MULTILINE)
+)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text[1:12])
@@ -35,16 +38,21 @@ def test_every_message_has_an_example() -> None:
 
 def document(tag: str) -> bytes:
     """The worked example's document of that name."""
-    return next(text.encode() for text in EXAMPLES if text.startswith(f"<{tag} ") and len(text) > 60)
+    return next(
+        text.encode() for text in EXAMPLES if text.startswith(f"<{tag} ") and len(text) > 60
+    )
 
 
 def run_formulas() -> dict[str, Any]:
     """Every name that the page's formulas define, from the worked example's inputs alone."""
     welcome = ET.fromstring(document("welcome"))
     names: dict[str, Any] = {
-        "secret": bytes(range(32)), "salt": bytes(range(16)), "node": welcome.attrib["node"].encode(),
+        "secret": bytes(range(32)),
+        "salt": bytes(range(16)),
+        "node": welcome.attrib["node"].encode(),
         "heartbeat": welcome.attrib["heartbeat"].encode(),
-        **{tag: document(tag) for tag in ("hello", "challenge", "proof")}}
+        **{tag: document(tag) for tag in ("hello", "challenge", "proof")},
+    }
     for block in FORMULAS:
         exec(block, names)
     return names
@@ -56,8 +64,15 @@ def test_the_formulas_give_the_worked_example() -> None:
     assert found["agent_is_genuine"]
     assert document("proof").decode() == f'<proof value="{found["proof_value"].hex()}" />'
     assert f'proof="{found["welcome_proof"].hex()}"' in document("welcome").decode()
-    assert set(VALUES) == {"stored_key", "server_key", "session_id", "session_key", "agent_seal", "server_seal",
-                           'sealed(1, b"<heartbeat />")'}
+    assert set(VALUES) == {
+        "stored_key",
+        "server_key",
+        "session_id",
+        "session_key",
+        "agent_seal",
+        "server_seal",
+        'sealed(1, b"<heartbeat />")',
+    }
     for formula, value in VALUES.items():
         made = eval(formula, found)
         assert (made if isinstance(made, str) else made.hex()) == value, formula
@@ -78,7 +93,9 @@ def test_the_code_gives_the_worked_example() -> None:
     server.welcome("node1", 5.0)
     said.append(server.to_send())
     agent.receive(said[-1])
-    assert [frame[4:] for frame in said] == [document(tag) for tag in ("hello", "challenge", "proof", "welcome")]
+    assert [frame[4:] for frame in said] == [
+        document(tag) for tag in ("hello", "challenge", "proof", "welcome")
+    ]
     assert isinstance(new, protocol.NewSecret)
     assert isinstance(proved, protocol.Proved)
     keys, found = agent._session, run_formulas()
@@ -86,7 +103,9 @@ def test_the_code_gives_the_worked_example() -> None:
     assert (new.secret.id, new.secret.key) == (found["session_id"], found["session_key"])
     assert (proved.session, proved.verifier.salt) == (found["session_id"], found["session_salt"])
     assert (keys.agent_seal, keys.server_seal) == (found["agent_seal"], found["server_seal"])
-    assert [agent.send(Heartbeat()) for _ in range(2)] == [found["sealed"](n, b"<heartbeat />") for n in (1, 2)]
+    assert [agent.send(Heartbeat()) for _ in range(2)] == [
+        found["sealed"](n, b"<heartbeat />") for n in (1, 2)
+    ]
     assert server.send(Heartbeat()) == found["sealed"](1, b"<heartbeat />", found["server_seal"])
 
 
@@ -128,8 +147,9 @@ FAULTS = [  # in the order in which they are refused, each with what the refusal
 def test_documents_are_refused_in_the_page_s_order(place: int) -> None:
     """A document with this fault and all that follow is refused for this one."""
     fault, says = FAULTS[place]
-    later = b"".join(text for text, _ in FAULTS[place + 1:])
-    document = fault if place == 3 else fault + later  # an encoding is declared at the very beginning
+    later = b"".join(text for text, _ in FAULTS[place + 1 :])
+    # an encoding is declared at the very beginning
+    document = fault if place == 3 else fault + later
     with pytest.raises(xmldoc.BadDocument) as refused:
         xmldoc.parse(document, "confd")
     assert says in refused.value.reason

@@ -45,21 +45,43 @@ from cod.wire.confd.protocol import (
 MAC = "52:54:00:12:34:56"
 SECRET = Secret("a1b2c3", bytes(range(32)))
 SALT = bytes(range(16))
-NODE = ('<node version="1"><system vendor="A &amp; B" /><firmware kind="bios" /><memory mib="2048" />'
-        '<cpu count="1" sockets="1" arch="x86_64"><flag>vmx</flag></cpu>'
-        f'<nic name="eth0" mac="{MAC}" link="up" boot="yes" /><kernel release="6.1.0" /></node>')
+NODE = (
+    '<node version="1"><system vendor="A &amp; B" /><firmware kind="bios" /><memory mib="2048" />'
+    '<cpu count="1" sockets="1" arch="x86_64"><flag>vmx</flag></cpu>'
+    f'<nic name="eth0" mac="{MAC}" link="up" boot="yes" /><kernel release="6.1.0" /></node>'
+)
 ORDER = Order(
-    "7.12", "prime", disk="serial:X Y", wipe=False, verify=True, table="gpt",
+    "7.12",
+    "prime",
+    disk="serial:X Y",
+    wipe=False,
+    verify=True,
+    table="gpt",
     partitions=(Partition(1, 1 << 30, "esp", "EFI"), Partition(2, 0, "linux", boot=True)),
-    images=(ImageSource("1", "http://10.0.0.1:8069/images/ab", "chunks", "ab", 1 << 29),
-            ImageSource("2", "https://x/y?a=1&b=2", "zstd", "cd", 5, "http://x/installer", "ef")),
-    seed={"meta-data": "{}\n", "user-data": "#!/bin/sh\r\necho <&\"'\t\x00 é\n"}, keep=("serial:Z",),
-    sector=4096)
+    images=(
+        ImageSource("1", "http://10.0.0.1:8069/images/ab", "chunks", "ab", 1 << 29),
+        ImageSource("2", "https://x/y?a=1&b=2", "zstd", "cd", 5, "http://x/installer", "ef"),
+    ),
+    seed={"meta-data": "{}\n", "user-data": "#!/bin/sh\r\necho <&\"'\t\x00 é\n"},
+    keep=("serial:Z",),
+    sector=4096,
+)
 MESSAGES: list[Message] = [
-    Hello("a1", MAC, bytes(32)), Challenge(SALT, bytes(32)), Proof(bytes(32)), Welcome(bytes(32), "n1", 5.0),
-    Report(NODE), ORDER, Order("1.2", "wait"), Progress("1.2", "write", 5, 1 << 40, 1.5e9),
-    Done("1.2", {"bytes_written": 1e12, "seconds": 0.25}), Done("1.2"), Failed("1.2", "no such disk: <sda>"),
-    Heartbeat(), Ack("1.2"), Ack(), Error("unknown", "no such secret"),
+    Hello("a1", MAC, bytes(32)),
+    Challenge(SALT, bytes(32)),
+    Proof(bytes(32)),
+    Welcome(bytes(32), "n1", 5.0),
+    Report(NODE),
+    ORDER,
+    Order("1.2", "wait"),
+    Progress("1.2", "write", 5, 1 << 40, 1.5e9),
+    Done("1.2", {"bytes_written": 1e12, "seconds": 0.25}),
+    Done("1.2"),
+    Failed("1.2", "no such disk: <sda>"),
+    Heartbeat(),
+    Ack("1.2"),
+    Ack(),
+    Error("unknown", "no such secret"),
 ]
 
 
@@ -87,7 +109,9 @@ def test_any_reason_makes_a_valid_message(reason: str) -> None:
 
 
 @given(bodies=st.lists(st.binary(max_size=300), max_size=8), data=st.data())
-def test_frames_come_out_however_the_stream_is_cut(bodies: list[bytes], data: st.DataObject) -> None:
+def test_frames_come_out_however_the_stream_is_cut(
+    bodies: list[bytes], data: st.DataObject
+) -> None:
     stream = b"".join(protocol.frame(body) for body in bodies) + b"\0\0"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
     framer, got = Framer(), []
@@ -110,11 +134,13 @@ def test_a_gigabyte_is_refused_before_it_comes() -> None:
 
 @dataclass
 class Pair:
-    """Both machines and what they have been told. `cut` says in which pieces bytes cross the wire."""
+    """Both machines and what they have been told. `cut` says in which pieces bytes cross the
+    wire."""
 
     cut: Callable[[bytes], Iterator[bytes]] = lambda data: iter([data])
     known: dict[str, protocol.Verifier] = field(
-        default_factory=lambda: {SECRET.id: protocol.verifier(SECRET.key, SALT)})
+        default_factory=lambda: {SECRET.id: protocol.verifier(SECRET.key, SALT)}
+    )
     secrets: Secrets = field(default_factory=lambda: Secrets(SECRET))
     heard: list[Any] = field(default_factory=list)  # by the server
     told: list[Any] = field(default_factory=list)  # to the agent
@@ -176,7 +202,12 @@ def test_a_conversation(cut: Callable[[bytes], Iterator[bytes]]) -> None:
     pair.run()
     assert (pair.agent.state, pair.server.state) == (State.OPEN, State.OPEN)
     assert next(e for e in pair.told if isinstance(e, Welcome)).node == "n1"
-    up: list[Message] = [Report(NODE), Progress("1.2", "write", 1, 2, 3.0), Done("1.2"), Heartbeat()]
+    up: list[Message] = [
+        Report(NODE),
+        Progress("1.2", "write", 1, 2, 3.0),
+        Done("1.2"),
+        Heartbeat(),
+    ]
     for piece in cut(b"".join(pair.agent.send(message) for message in up)):
         for event in pair.server.receive(piece):
             pair.serve(event)
@@ -296,10 +327,21 @@ def test_reconnects_use_the_session_and_the_boots_secret_is_dead() -> None:
     assert thief.told == [Error("unknown", "no such secret")]
 
 
-@pytest.mark.parametrize("body", [encode(m) for m in MESSAGES if not isinstance(m, Hello)] + [
-    b"", b"<", b"<a/>", b"\0" * 50, b"<hello/>", b'<!DOCTYPE hello [<!ENTITY a "b">]><hello/>', b"\xff\xfe<\0",
-    encode(Hello("a1", MAC, bytes(32))).replace(b'version="1"', b'version="2"'), b"<hello>" * 400,
-])
+@pytest.mark.parametrize(
+    "body",
+    [encode(m) for m in MESSAGES if not isinstance(m, Hello)]
+    + [
+        b"",
+        b"<",
+        b"<a/>",
+        b"\0" * 50,
+        b"<hello/>",
+        b'<!DOCTYPE hello [<!ENTITY a "b">]><hello/>',
+        b"\xff\xfe<\0",
+        encode(Hello("a1", MAC, bytes(32))).replace(b'version="1"', b'version="2"'),
+        b"<hello>" * 400,
+    ],
+)
 def test_a_stranger_says_hello_or_nothing(body: bytes) -> None:
     server = ServerSide(bytes(32), checked)
     with pytest.raises(ProtocolError):
@@ -308,8 +350,11 @@ def test_a_stranger_says_hello_or_nothing(body: bytes) -> None:
     assert server.receive(protocol.frame(encode(Hello("a1", MAC, bytes(32))))) == []
 
 
-@pytest.mark.parametrize("body", [encode(m) for m in MESSAGES if not isinstance(m, (Challenge, Error))] + [
-    encode(Challenge(bytes(15), bytes(32))), b'<!DOCTYPE a><challenge/>'])
+@pytest.mark.parametrize(
+    "body",
+    [encode(m) for m in MESSAGES if not isinstance(m, (Challenge, Error))]
+    + [encode(Challenge(bytes(15), bytes(32))), b"<!DOCTYPE a><challenge/>"],
+)
 def test_the_agent_expects_a_challenge_first(body: bytes) -> None:
     agent = AgentSide(SECRET, MAC, bytes(32))
     with pytest.raises(ProtocolError):
@@ -317,7 +362,8 @@ def test_the_agent_expects_a_challenge_first(body: bytes) -> None:
 
 
 def test_ten_thousand_mutations_never_get_in_and_never_crash() -> None:
-    """Real conversations, changed at random: the server sees the change, or the message was not touched."""
+    """Real conversations, changed at random: the server sees the change, or the message was not
+    touched."""
     chance = random.Random(42)
     pair = Pair()
     pair.connect()

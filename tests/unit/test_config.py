@@ -42,7 +42,7 @@ name = "rack"
 user = "admin"
 password_file = "/etc/cod/rack.password"
 """
-SUBNET = GOOD[GOOD.index("[[subnet]]"):GOOD.index("[[power]]")]
+SUBNET = GOOD[GOOD.index("[[subnet]]") : GOOD.index("[[power]]")]
 
 
 def problems(text: str) -> list[str]:
@@ -62,9 +62,17 @@ def test_a_good_file_becomes_a_site_and_settings(tmp_path: Path) -> None:
     site, settings = loaded(tmp_path, GOOD)
     assert site.name == "rack"
     assert site.policy == model.Policy(heartbeat=7.5)
-    assert site.subnets == (model.Subnet(
-        name="lab", network="10.77.0.0/16", server="10.77.0.1", boot_pool=("10.77.1.0", "10.77.4.255"),
-        block_pool=("10.77.128.0", "10.77.255.255"), interface="br0", dns=("10.77.0.1",)),)
+    assert site.subnets == (
+        model.Subnet(
+            name="lab",
+            network="10.77.0.0/16",
+            server="10.77.0.1",
+            boot_pool=("10.77.1.0", "10.77.4.255"),
+            block_pool=("10.77.128.0", "10.77.255.255"),
+            interface="br0",
+            dns=("10.77.0.1",),
+        ),
+    )
     assert site.power == (model.PowerRule("rack1-*", "lab", "bmc-{name}"),)
     assert settings.database == "sqlite:////srv/cod/cod.db"
     assert settings.socket == Path("/srv/cod/run/api.sock")
@@ -72,14 +80,22 @@ def test_a_good_file_becomes_a_site_and_settings(tmp_path: Path) -> None:
 
 
 def test_accounts_are_named_by_rules(tmp_path: Path) -> None:
-    site, _ = loaded(tmp_path, GOOD.replace('driver = "lab"', 'driver = "ipmi"\naccount = "rack"') + ACCOUNT)
+    site, _ = loaded(
+        tmp_path, GOOD.replace('driver = "lab"', 'driver = "ipmi"\naccount = "rack"') + ACCOUNT
+    )
     assert site.accounts == (model.Account("rack", "admin", "/etc/cod/rack.password"),)
     assert site.power == (model.PowerRule("rack1-*", "ipmi", "bmc-{name}", "rack"),)
 
 
-@pytest.mark.parametrize(("keys", "given"), [
-    ("", ("10.77.0.1",)), ("dns = ['9.9.9.9']", ("9.9.9.9",)), ("\n[dns]\nport = 0", ()), ("\n[dns]\nport = 5353", ()),
-])
+@pytest.mark.parametrize(
+    ("keys", "given"),
+    [
+        ("", ("10.77.0.1",)),
+        ("dns = ['9.9.9.9']", ("9.9.9.9",)),
+        ("\n[dns]\nport = 0", ()),
+        ("\n[dns]\nport = 5353", ()),
+    ],
+)
 def test_nodes_ask_the_site_s_own_name_server_unless_told_otherwise(
     tmp_path: Path, keys: str, given: tuple[str, ...]
 ) -> None:
@@ -88,84 +104,224 @@ def test_nodes_ask_the_site_s_own_name_server_unless_told_otherwise(
 
 
 def test_a_mail_server_has_the_port_that_its_tls_wants(tmp_path: Path) -> None:
-    wanted = "[smtp]\nhost = 'mx.cod.example'\nsender = 'cod@cod.example'\nadmins = ['ann@x.org', 'bob@x.org']\n"
-    for more, port in (("", 587), ("tls = 'tls'", 465), ("tls = 'none'", 25), ("port = 2525", 2525)):
+    wanted = (
+        "[smtp]\nhost = 'mx.cod.example'\nsender = 'cod@cod.example'\nadmins = ['ann@x.org',"
+        " 'bob@x.org']\n"
+    )
+    for more, port in (
+        ("", 587),
+        ("tls = 'tls'", 465),
+        ("tls = 'none'", 25),
+        ("port = 2525", 2525),
+    ):
         site, _ = loaded(tmp_path, GOOD.replace("[policy]", f"{wanted}{more}\n[policy]"))
         assert site.mail.port == port
         assert site.mail.admins == ("ann@x.org", "bob@x.org")
 
 
 def test_the_site_chooses_what_makes_a_type(tmp_path: Path) -> None:
-    site, _ = loaded(tmp_path, GOOD + "[types]\nignore = ['disk/model', 'nic/driver']\nmemory_parts = 8\n")
-    assert site.types == model.TypeRules(ignore=("disk/model", "nic/driver"), memory_parts=8, clock_step=100)
+    site, _ = loaded(
+        tmp_path, GOOD + "[types]\nignore = ['disk/model', 'nic/driver']\nmemory_parts = 8\n"
+    )
+    assert site.types == model.TypeRules(
+        ignore=("disk/model", "nic/driver"), memory_parts=8, clock_step=100
+    )
 
 
 def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
-    """The tables repeat the defaults of `model.Site` and `model.Policy`, for people to read: they must not differ."""
+    """The tables repeat the defaults of `model.Site` and `model.Policy`, for people to read: they
+    must not differ."""
     site, _ = loaded(tmp_path, "domain = 'd'\n" + SUBNET)
     bare = model.Site(name="site", domain="d", subnets=site.subnets)
     assert site == bare
 
 
-@pytest.mark.parametrize(("change", "key", "words"), [
-    (("heartbeat = 7.5", "heartbeat = 0"), "policy.heartbeat", "more than 0"),
-    (("heartbeat = 7.5", "heartbeat = inf"), "policy.heartbeat", "finite"),
-    (("heartbeat = 7.5", "heartbeat = 'soon'"), "policy.heartbeat", "should be a valid number"),
-    (("heartbeat = 7.5", "hartbeat = 5"), "policy.hartbeat", "did you mean 'heartbeat'?"),
-    (("heartbeat = 7.5", "xyzzy = 5"), "policy.xyzzy", "this table has unknown, auto_approve"),
-    (("heartbeat = 7.5", "unknown = 'ignore'"), "policy.unknown", "'discover' or 'known-only'"),
-    (("[policy]", "[polcy]"), "polcy", "did you mean 'policy'?"),
-    (('server = "10.77.0.1"', ""), "subnet.0.server", "is missing"),
-    (('server = "10.77.0.1"', 'server = "10.78.0.1"'), "subnet.0", "server 10.78.0.1 should be inside"),
-    (('server = "10.77.0.1"', 'server = "10.77.0.1"\nrouter = "10.1.0.1"'), "subnet.0", "router 10.1.0.1 should be"),
-    (('server = "10.77.0.1"', 'server = "10.77.2.1"'), "subnet.0", "should hold neither the server's"),
-    (('interface = "br0"', ""), "subnet.0", "interface or relay should be set"),
-    (('server = "10.77.0.1"\ninterface = "br0"', 'server = "0.0.0.0"\nrelay = "10.77.0.254"'), "subnet.0",
-     "nothing listens for DHCP"),
-    (('server = "10.77.0.1"\ninterface = "br0"', 'server = "127.0.0.1"\nrelay = "10.77.0.254"'), "subnet.0",
-     "nothing listens for DHCP"),
-    (('server = "10.77.0.1"\ninterface = "br0"', 'server = "224.0.0.1"\nrelay = "10.77.0.254"'), "subnet.0",
-     "nothing listens for DHCP"),
-    (('interface = "br0"', 'interfaces = "br0"'), "subnet.0.interfaces", "did you mean 'interface'?"),
-    (('"10.77.1.0", "10.77.4.255"', '"10.77.4.255", "10.77.1.0"'), "subnet.0", "first address before its last"),
-    (('"10.77.1.0", "10.77.4.255"', '"10.77.1.0", "10.79.4.255"'), "subnet.0", "should be inside the network"),
-    (('"10.77.1.0", "10.77.4.255"', '"10.77.1.0", "10.77.128.0"'), "subnet.0", "should not overlap"),
-    (('"10.77.1.0", "10.77.4.255"', '"10.77.0.0", "10.77.0.0"'), "subnet.0", "first and last address"),
-    (('interface = "br0"', 'interface = "br0"\nblock_size = 48'), "subnet.0", "power of two"),
-    (('interface = "br0"', 'interface = "br0"\nblock_size = 65536'), "subnet.0", "at least one block"),
-    (("10.77.0.0/16", "10.77.0.1/16"), "subnet.0.network", "valid IPv4 network"),
-    (('name = "lab"', 'name = "Lab!"'), "subnet.0.name", "letters, digits and hyphens"),
-    (('"bmc-{name}"', '"bmc-{nme}"'), "power.0.address", "may name {name} and {mac} only"),
-    (('"bmc-{name}"', '"bmc-{name.__class__}"'), "power.0.address", "may name {name} and {mac} only"),
-    (('driver = "lab"', 'driver = "magic"'), "power.0.driver", "'wol' or 'pdu'"),
-    (('driver = "lab"', 'driver = "ipmi"\naccount = "x"'), "power.0.account", "there is no [[account]] named 'x'"),
-    (("[policy]", ACCOUNT + ACCOUNT + "[policy]"), "account.1.name", "'rack' is used twice"),
-    (("[policy]", ACCOUNT.replace("/etc", "etc") + "[policy]"), "account.0.password_file", "an absolute path"),
-    (("[policy]", ACCOUNT.replace('password_file = "/etc/cod/rack.password"', "") + "[policy]"),
-     "account.0.password_file", "is missing"),
-    (("[policy]", ACCOUNT.replace('"rack"', '"Rack"') + "[policy]"), "account.0.name", "letters, digits and hyphens"),
-    (('data_dir = "/srv/cod"', 'database = "oracle://x"'), "server.database", "sqlite, mysql or mariadb"),
-    (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
-    (("[policy]", "[types]\nignore = ['disk/modle']\n[policy]"), "types.ignore.0", "did you mean 'disk/model'?"),
-    (("[policy]", "[types]\nignore = ['fpga']\n[policy]"), "types.ignore.0", "'fpga' is no attribute of a node"),
-    *((("[policy]", f"[types]\nignore = ['disk{each}']\n[policy]"), "types.ignore", f"disk{each} cannot be left out")
-      for each in ("", "/local", "/keep", "/sector", "/bootable")),
-    (("[policy]", "[types]\nmemory_parts = 0\n[policy]"), "types.memory_parts", "at least 1"),
-    (("[policy]", "[types]\nclock_step = -50\n[policy]"), "types.clock_step", "at least 1"),
-    (("[policy]", "[api]\nlisten = ['8080']\n[policy]"), "api.listen", "should be ADDRESS:PORT"),
-    (("[policy]", "[smtp]\nhost = 'mx'\n[policy]"), "smtp", "sender should be set"),
-    (("[policy]", "[smtp]\nsender = 'a@b, c@d'\n[policy]"), "smtp.sender", "one e-mail address"),
-    (("[policy]", "[smtp]\nadmins = ['a b@c']\n[policy]"), "smtp.admins.0", "should be an e-mail address"),
-    (("[policy]", "[smtp]\nadmins = ['']\n[policy]"), "smtp", "empty address"),
-    (("[policy]", "[smtp]\nuser = 'x'\n[policy]"), "smtp", "both, or neither"),
-    (("[policy]", "[smtp]\ntls = 'none'\nuser = 'x'\npassword_file = '/p'\n[policy]"), "smtp", "travel readable"),
-    (("[policy]", "[smtp]\nhost = 'mx;id'\n[policy]"), "smtp.host", "mx;id"),
-    (("[policy]", "[notices]\nca_file = 'ca.pem'\n[policy]"), "notices.ca_file", "absolute path"),
-    (("[policy]", "[boot]\nbios_loader = '../x'\n[policy]"), "boot.bios_loader", "without '..'"),
-    (("[policy]", "[boot]\nhttp_port = 70000\n[policy]"), "boot.http_port", "at most 65535"),
-    (("[policy]", "[boot]\nhttp_port = 80\nconfd_port = 80\n[policy]"), "boot.http_port", "should differ"),
-])
-def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        (("heartbeat = 7.5", "heartbeat = 0"), "policy.heartbeat", "more than 0"),
+        (("heartbeat = 7.5", "heartbeat = inf"), "policy.heartbeat", "finite"),
+        (("heartbeat = 7.5", "heartbeat = 'soon'"), "policy.heartbeat", "should be a valid number"),
+        (("heartbeat = 7.5", "hartbeat = 5"), "policy.hartbeat", "did you mean 'heartbeat'?"),
+        (("heartbeat = 7.5", "xyzzy = 5"), "policy.xyzzy", "this table has unknown, auto_approve"),
+        (("heartbeat = 7.5", "unknown = 'ignore'"), "policy.unknown", "'discover' or 'known-only'"),
+        (("[policy]", "[polcy]"), "polcy", "did you mean 'policy'?"),
+        (('server = "10.77.0.1"', ""), "subnet.0.server", "is missing"),
+        (
+            ('server = "10.77.0.1"', 'server = "10.78.0.1"'),
+            "subnet.0",
+            "server 10.78.0.1 should be inside",
+        ),
+        (
+            ('server = "10.77.0.1"', 'server = "10.77.0.1"\nrouter = "10.1.0.1"'),
+            "subnet.0",
+            "router 10.1.0.1 should be",
+        ),
+        (
+            ('server = "10.77.0.1"', 'server = "10.77.2.1"'),
+            "subnet.0",
+            "should hold neither the server's",
+        ),
+        (('interface = "br0"', ""), "subnet.0", "interface or relay should be set"),
+        (
+            (
+                'server = "10.77.0.1"\ninterface = "br0"',
+                'server = "0.0.0.0"\nrelay = "10.77.0.254"',
+            ),
+            "subnet.0",
+            "nothing listens for DHCP",
+        ),
+        (
+            (
+                'server = "10.77.0.1"\ninterface = "br0"',
+                'server = "127.0.0.1"\nrelay = "10.77.0.254"',
+            ),
+            "subnet.0",
+            "nothing listens for DHCP",
+        ),
+        (
+            (
+                'server = "10.77.0.1"\ninterface = "br0"',
+                'server = "224.0.0.1"\nrelay = "10.77.0.254"',
+            ),
+            "subnet.0",
+            "nothing listens for DHCP",
+        ),
+        (
+            ('interface = "br0"', 'interfaces = "br0"'),
+            "subnet.0.interfaces",
+            "did you mean 'interface'?",
+        ),
+        (
+            ('"10.77.1.0", "10.77.4.255"', '"10.77.4.255", "10.77.1.0"'),
+            "subnet.0",
+            "first address before its last",
+        ),
+        (
+            ('"10.77.1.0", "10.77.4.255"', '"10.77.1.0", "10.79.4.255"'),
+            "subnet.0",
+            "should be inside the network",
+        ),
+        (
+            ('"10.77.1.0", "10.77.4.255"', '"10.77.1.0", "10.77.128.0"'),
+            "subnet.0",
+            "should not overlap",
+        ),
+        (
+            ('"10.77.1.0", "10.77.4.255"', '"10.77.0.0", "10.77.0.0"'),
+            "subnet.0",
+            "first and last address",
+        ),
+        (('interface = "br0"', 'interface = "br0"\nblock_size = 48'), "subnet.0", "power of two"),
+        (
+            ('interface = "br0"', 'interface = "br0"\nblock_size = 65536'),
+            "subnet.0",
+            "at least one block",
+        ),
+        (("10.77.0.0/16", "10.77.0.1/16"), "subnet.0.network", "valid IPv4 network"),
+        (('name = "lab"', 'name = "Lab!"'), "subnet.0.name", "letters, digits and hyphens"),
+        (('"bmc-{name}"', '"bmc-{nme}"'), "power.0.address", "may name {name} and {mac} only"),
+        (
+            ('"bmc-{name}"', '"bmc-{name.__class__}"'),
+            "power.0.address",
+            "may name {name} and {mac} only",
+        ),
+        (('driver = "lab"', 'driver = "magic"'), "power.0.driver", "'wol' or 'pdu'"),
+        (
+            ('driver = "lab"', 'driver = "ipmi"\naccount = "x"'),
+            "power.0.account",
+            "there is no [[account]] named 'x'",
+        ),
+        (("[policy]", ACCOUNT + ACCOUNT + "[policy]"), "account.1.name", "'rack' is used twice"),
+        (
+            ("[policy]", ACCOUNT.replace("/etc", "etc") + "[policy]"),
+            "account.0.password_file",
+            "an absolute path",
+        ),
+        (
+            (
+                "[policy]",
+                ACCOUNT.replace('password_file = "/etc/cod/rack.password"', "") + "[policy]",
+            ),
+            "account.0.password_file",
+            "is missing",
+        ),
+        (
+            ("[policy]", ACCOUNT.replace('"rack"', '"Rack"') + "[policy]"),
+            "account.0.name",
+            "letters, digits and hyphens",
+        ),
+        (
+            ('data_dir = "/srv/cod"', 'database = "oracle://x"'),
+            "server.database",
+            "sqlite, mysql or mariadb",
+        ),
+        (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
+        (
+            ("[policy]", "[types]\nignore = ['disk/modle']\n[policy]"),
+            "types.ignore.0",
+            "did you mean 'disk/model'?",
+        ),
+        (
+            ("[policy]", "[types]\nignore = ['fpga']\n[policy]"),
+            "types.ignore.0",
+            "'fpga' is no attribute of a node",
+        ),
+        *(
+            (
+                ("[policy]", f"[types]\nignore = ['disk{each}']\n[policy]"),
+                "types.ignore",
+                f"disk{each} cannot be left out",
+            )
+            for each in ("", "/local", "/keep", "/sector", "/bootable")
+        ),
+        (("[policy]", "[types]\nmemory_parts = 0\n[policy]"), "types.memory_parts", "at least 1"),
+        (("[policy]", "[types]\nclock_step = -50\n[policy]"), "types.clock_step", "at least 1"),
+        (
+            ("[policy]", "[api]\nlisten = ['8080']\n[policy]"),
+            "api.listen",
+            "should be ADDRESS:PORT",
+        ),
+        (("[policy]", "[smtp]\nhost = 'mx'\n[policy]"), "smtp", "sender should be set"),
+        (
+            ("[policy]", "[smtp]\nsender = 'a@b, c@d'\n[policy]"),
+            "smtp.sender",
+            "one e-mail address",
+        ),
+        (
+            ("[policy]", "[smtp]\nadmins = ['a b@c']\n[policy]"),
+            "smtp.admins.0",
+            "should be an e-mail address",
+        ),
+        (("[policy]", "[smtp]\nadmins = ['']\n[policy]"), "smtp", "empty address"),
+        (("[policy]", "[smtp]\nuser = 'x'\n[policy]"), "smtp", "both, or neither"),
+        (
+            ("[policy]", "[smtp]\ntls = 'none'\nuser = 'x'\npassword_file = '/p'\n[policy]"),
+            "smtp",
+            "travel readable",
+        ),
+        (("[policy]", "[smtp]\nhost = 'mx;id'\n[policy]"), "smtp.host", "mx;id"),
+        (
+            ("[policy]", "[notices]\nca_file = 'ca.pem'\n[policy]"),
+            "notices.ca_file",
+            "absolute path",
+        ),
+        (
+            ("[policy]", "[boot]\nbios_loader = '../x'\n[policy]"),
+            "boot.bios_loader",
+            "without '..'",
+        ),
+        (("[policy]", "[boot]\nhttp_port = 70000\n[policy]"), "boot.http_port", "at most 65535"),
+        (
+            ("[policy]", "[boot]\nhttp_port = 80\nconfd_port = 80\n[policy]"),
+            "boot.http_port",
+            "should differ",
+        ),
+    ],
+)
+def test_an_error_names_its_key_and_says_what_to_do(
+    change: tuple[str, str], key: str, words: str
+) -> None:
     assert change[0] in GOOD
     found = problems(GOOD.replace(*change, 1))
     assert len(found) == 1
@@ -173,35 +329,61 @@ def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key
     assert words in found[0]
 
 
-@pytest.mark.parametrize(("line", "key", "words"), [
-    ("[policy]\ninertia = -1", "policy.inertia", "at least 0"),
-    ("[policy]\ninertia = inf", "policy.inertia", "finite"),
-    ('[policy]\nvictims = ["newest"]', "policy.victims.0", "'cheap-type', 'whole-block' or 'last-started'"),
-    ('[policy]\nvictims = ["cheap-type", "cheap-type"]', "policy.victims", "each criterion once"),
-    ("[policy]\ninertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10", "at least 0"),
-    ("[policy]\ninertia_by_priority = { 99999999999999999999 = 5 }",
-     "policy.inertia_by_priority.99999999999999999999.[key]", "at most 1000000"),
-    ("[policy]\ndefault_lease = true", "policy.default_lease", "valid number"),
-    ("[policy]\ndrain_grace = false", "policy.drain_grace", "valid number"),
-    ("[energy]\nwarm_low = true", "energy.warm_low", "valid integer"),
-    ("[policy]\ninertia_by_priority = { high = 5 }", "policy.inertia_by_priority.high.[key]", "valid integer"),
-    ("[policy]\nage_step = 0", "policy.age_step", "more than 0"),
-    ("[policy]\nreclaim_grace = -1", "policy.reclaim_grace", "at least 0"),
-    ("[policy]\ndrain_grace = -1", "policy.drain_grace", "at least 0"),
-    ("[policy]\nlease_warnings = [3600, 0]", "policy.lease_warnings.1", "more than 0"),
-    ("[energy]\nwarm_low = 5\nwarm_high = 4", "energy", "warm_low 5 should not be above warm_high 4"),
-    ("[energy]\nwarm_low = 5", "energy", "warm_low 5 should not be above warm_high 4"),
-    ("[energy]\nwarm_high = 0", "energy", "warm_low 1 should not be above warm_high 0"),
-    ("[energy]\nwarm_low = -1", "energy.warm_low", "at least 0"),
-    ("[energy]\nwarm_low = 1.5", "energy.warm_low", "valid integer"),
-    ("[energy]\nidle_time = -1", "energy.idle_time", "at least 0"),
-    ("[energy]\nwake_time = 0", "energy.wake_time", "more than 0"),
-    ("[energy]\nwake_step = -1", "energy.wake_step", "at least 0"),
-    ("[energy]\nwatts_off = 100", "energy", "should not fall: 100, 80, 200"),
-    ("[energy]\nwatts_busy = 50", "energy", "should not fall: 5, 80, 50"),
-    ("[energy]\nwatts_off = -1", "energy.watts_off", "at least 0"),
-    ("[server]\nkeep_history = -1", "server.keep_history", "at least 0"),
-])
+@pytest.mark.parametrize(
+    ("line", "key", "words"),
+    [
+        ("[policy]\ninertia = -1", "policy.inertia", "at least 0"),
+        ("[policy]\ninertia = inf", "policy.inertia", "finite"),
+        (
+            '[policy]\nvictims = ["newest"]',
+            "policy.victims.0",
+            "'cheap-type', 'whole-block' or 'last-started'",
+        ),
+        (
+            '[policy]\nvictims = ["cheap-type", "cheap-type"]',
+            "policy.victims",
+            "each criterion once",
+        ),
+        (
+            "[policy]\ninertia_by_priority = { 10 = -5 }",
+            "policy.inertia_by_priority.10",
+            "at least 0",
+        ),
+        (
+            "[policy]\ninertia_by_priority = { 99999999999999999999 = 5 }",
+            "policy.inertia_by_priority.99999999999999999999.[key]",
+            "at most 1000000",
+        ),
+        ("[policy]\ndefault_lease = true", "policy.default_lease", "valid number"),
+        ("[policy]\ndrain_grace = false", "policy.drain_grace", "valid number"),
+        ("[energy]\nwarm_low = true", "energy.warm_low", "valid integer"),
+        (
+            "[policy]\ninertia_by_priority = { high = 5 }",
+            "policy.inertia_by_priority.high.[key]",
+            "valid integer",
+        ),
+        ("[policy]\nage_step = 0", "policy.age_step", "more than 0"),
+        ("[policy]\nreclaim_grace = -1", "policy.reclaim_grace", "at least 0"),
+        ("[policy]\ndrain_grace = -1", "policy.drain_grace", "at least 0"),
+        ("[policy]\nlease_warnings = [3600, 0]", "policy.lease_warnings.1", "more than 0"),
+        (
+            "[energy]\nwarm_low = 5\nwarm_high = 4",
+            "energy",
+            "warm_low 5 should not be above warm_high 4",
+        ),
+        ("[energy]\nwarm_low = 5", "energy", "warm_low 5 should not be above warm_high 4"),
+        ("[energy]\nwarm_high = 0", "energy", "warm_low 1 should not be above warm_high 0"),
+        ("[energy]\nwarm_low = -1", "energy.warm_low", "at least 0"),
+        ("[energy]\nwarm_low = 1.5", "energy.warm_low", "valid integer"),
+        ("[energy]\nidle_time = -1", "energy.idle_time", "at least 0"),
+        ("[energy]\nwake_time = 0", "energy.wake_time", "more than 0"),
+        ("[energy]\nwake_step = -1", "energy.wake_step", "at least 0"),
+        ("[energy]\nwatts_off = 100", "energy", "should not fall: 100, 80, 200"),
+        ("[energy]\nwatts_busy = 50", "energy", "should not fall: 5, 80, 50"),
+        ("[energy]\nwatts_off = -1", "energy.watts_off", "at least 0"),
+        ("[server]\nkeep_history = -1", "server.keep_history", "at least 0"),
+    ],
+)
 def test_a_contradictory_policy_is_refused(line: str, key: str, words: str) -> None:
     [found] = problems(f"{line}\n{SUBNET}")
     assert found.startswith(f"{key}: ")
@@ -209,38 +391,76 @@ def test_a_contradictory_policy_is_refused(line: str, key: str, words: str) -> N
 
 
 def test_marks_may_meet(tmp_path: Path) -> None:
-    text = "[energy]\nmanage = true\nwarm_low = 4\nwarm_high = 4\n[server]\nkeep_history = 30\n" + SUBNET
+    text = (
+        "[energy]\nmanage = true\nwarm_low = 4\nwarm_high = 4\n[server]\nkeep_history = 30\n"
+        + SUBNET
+    )
     site, made = loaded(tmp_path, text)
     assert site.energy == model.Energy(manage=True, warm_low=4, warm_high=4)
     assert made.keep_history == 30 * 86400.0
 
 
 def test_all_errors_are_told_at_once() -> None:
-    text = GOOD.replace("heartbeat = 7.5", "heartbeat = -1\npatience = 0").replace('driver = "lab"', 'driver = "x"')
-    assert [line.split(":")[0] for line in problems(text)] == ["policy.patience", "policy.heartbeat", "power.0.driver"]
-    text = GOOD.replace("heartbeat = 7.5", "binding_time = 1e10\nboot_time = inf")  # no DHCP reply could say it
-    assert [line.split(":")[0] for line in problems(text)] == ["policy.binding_time", "policy.boot_time"]
+    text = GOOD.replace("heartbeat = 7.5", "heartbeat = -1\npatience = 0").replace(
+        'driver = "lab"', 'driver = "x"'
+    )
+    assert [line.split(":")[0] for line in problems(text)] == [
+        "policy.patience",
+        "policy.heartbeat",
+        "power.0.driver",
+    ]
+    # no DHCP reply could say it
+    text = GOOD.replace("heartbeat = 7.5", "binding_time = 1e10\nboot_time = inf")
+    assert [line.split(":")[0] for line in problems(text)] == [
+        "policy.binding_time",
+        "policy.boot_time",
+    ]
 
 
-@pytest.mark.parametrize(("second", "words"), [
-    (SUBNET.replace("10.77", "10.78").replace("br0", "br1"), "subnet.1.name: 'lab' is used twice"),
-    (SUBNET.replace("lab", "two").replace("br0", "br1"), "subnet.1.network: 10.77.0.0/16 overlaps that of 'lab'"),
-    (SUBNET.replace("lab", "two").replace("10.77", "10.78"), "subnet.1.interface: br0 serves 'lab' already"),
-])
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (
+            SUBNET.replace("10.77", "10.78").replace("br0", "br1"),
+            "subnet.1.name: 'lab' is used twice",
+        ),
+        (
+            SUBNET.replace("lab", "two").replace("br0", "br1"),
+            "subnet.1.network: 10.77.0.0/16 overlaps that of 'lab'",
+        ),
+        (
+            SUBNET.replace("lab", "two").replace("10.77", "10.78"),
+            "subnet.1.interface: br0 serves 'lab' already",
+        ),
+    ],
+)
 def test_subnets_do_not_get_into_each_others_way(second: str, words: str) -> None:
     assert any(words in line for line in problems(GOOD + second))
 
 
 def test_a_subnet_behind_a_relay_is_served_from_elsewhere(tmp_path: Path) -> None:
-    remote = SUBNET.replace("lab", "far").replace("10.77", "10.78").replace('interface = "br0"', 'relay = "10.78.0.1"')
-    site, _ = loaded(tmp_path, GOOD + remote.replace('server = "10.78.0.1"', 'server = "10.77.0.1"'))
+    remote = (
+        SUBNET.replace("lab", "far")
+        .replace("10.77", "10.78")
+        .replace('interface = "br0"', 'relay = "10.78.0.1"')
+    )
+    site, _ = loaded(
+        tmp_path, GOOD + remote.replace('server = "10.78.0.1"', 'server = "10.77.0.1"')
+    )
     assert site.subnets[1].relay == "10.78.0.1"
     assert site.subnets[1].server == "10.77.0.1"
 
 
-@pytest.mark.parametrize(("content", "words"), [
-    (None, "cannot be read"), (b"\xff\xfe", "UTF-8"), (b"name = ", "is not TOML"),
-    (b"name = 'x'", "subnet: is missing"), (b"subnet = []", "at least one")])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"name = ", "is not TOML"),
+        (b"name = 'x'", "subnet: is missing"),
+        (b"subnet = []", "at least one"),
+    ],
+)
 def test_a_file_that_is_none(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "site.toml"
     if content is not None:
@@ -276,8 +496,21 @@ def test_the_annotated_file_is_valid_and_names_every_key() -> None:
 def test_the_annotated_defaults_are_the_defaults() -> None:
     """Every commented default can be uncommented without changing anything."""
     text = init.annotated({"subnet": proposal.EXAMPLE})
-    required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file", "quota", "certificate",
-                        "key", "secret_file", "vlans", "networks", "server")
+    required_or_null = (
+        "interface",
+        "relay",
+        "router",
+        "ca_file",
+        "port",
+        "password_file",
+        "quota",
+        "certificate",
+        "key",
+        "secret_file",
+        "vlans",
+        "networks",
+        "server",
+    )
     lines = []
     for line in text[: text.index("# [[account]]")].splitlines():
         bare = line.removeprefix("# ")
@@ -289,10 +522,13 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
 
 def test_what_groups_may_keep_of_images(tmp_path: Path) -> None:
     assert loaded(tmp_path, GOOD)[0].images == model.ImageRules(None, 3 * 86400.0)
-    given = loaded(tmp_path, GOOD + "[images]\nquota = 1000\nkeep_uploads = 0.5\nlargest = 5000\nopen = true\n")[0]
+    given = loaded(
+        tmp_path, GOOD + "[images]\nquota = 1000\nkeep_uploads = 0.5\nlargest = 5000\nopen = true\n"
+    )[0]
     assert given.images == model.ImageRules(1000, 43200.0, open=True, largest=5000)
     assert problems(GOOD + "[images]\nquota = -1\n") == [
-        "images.quota: should be at least 0, not -1"]
+        "images.quota: should be at least 0, not -1"
+    ]
 
 
 @given(st.text())
@@ -304,7 +540,9 @@ def test_toml_strings_survive(text: str) -> None:
 
 def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
-    done = init.found(tmp_path, file, {"interface": "br7"}, 1000.0, ["127.0.0.1:8443", "10.77.0.1:443"])
+    done = init.found(
+        tmp_path, file, {"interface": "br7"}, 1000.0, ["127.0.0.1:8443", "10.77.0.1:443"]
+    )
     assert any("schema" in line for line in done)
     assert (tmp_path / "boot" / "trampoline").is_dir()
     assert (tmp_path / "cod.db").exists()
@@ -313,20 +551,36 @@ def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
     assert 'interface = "br7"' in before
     assert load.load(file)[1].listen == (("127.0.0.1", 8443), ("10.77.0.1", 443))
     policy = load.load(file)[0].policy
-    assert (policy.node_limit, policy.max_lease) == (64, 30 * 86400)  # a new site cannot be held for ever
+    # a new site cannot be held for ever
+    assert (policy.node_limit, policy.max_lease) == (64, 30 * 86400)
     again = init.found(tmp_path, file, {"interface": "br8"}, 2000.0)
     assert f"kept {file}: what the options say is for a new one" in again
     assert f"kept {file}" in init.found(tmp_path, file, {}, 2000.0)
     assert file.read_text() == before
 
 
-@pytest.mark.parametrize(("network", "server", "boot", "block"), [
-    ("10.77.0.0/16", "10.77.0.1", ["10.77.1.0", "10.77.4.255"], ["10.77.128.0", "10.77.255.255"]),
-    ("192.168.7.0/24", "192.168.7.1", ["192.168.7.32", "192.168.7.127"], ["192.168.7.128", "192.168.7.255"]),
-    ("10.1.16.0/20", "10.1.16.1", ["10.1.16.16", "10.1.16.79"], ["10.1.24.0", "10.1.31.255"]),
-    ("10.1.1.0/25", "10.1.1.1", ["10.1.1.16", "10.1.1.63"], ["10.1.1.64", "10.1.1.127"]),
-])
-def test_a_networks_pools(tmp_path: Path, network: str, server: str, boot: list[str], block: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("network", "server", "boot", "block"),
+    [
+        (
+            "10.77.0.0/16",
+            "10.77.0.1",
+            ["10.77.1.0", "10.77.4.255"],
+            ["10.77.128.0", "10.77.255.255"],
+        ),
+        (
+            "192.168.7.0/24",
+            "192.168.7.1",
+            ["192.168.7.32", "192.168.7.127"],
+            ["192.168.7.128", "192.168.7.255"],
+        ),
+        ("10.1.16.0/20", "10.1.16.1", ["10.1.16.16", "10.1.16.79"], ["10.1.24.0", "10.1.31.255"]),
+        ("10.1.1.0/25", "10.1.1.1", ["10.1.1.16", "10.1.1.63"], ["10.1.1.64", "10.1.1.127"]),
+    ],
+)
+def test_a_networks_pools(
+    tmp_path: Path, network: str, server: str, boot: list[str], block: list[str]
+) -> None:
     """Whoever names a network and an address in it has a site file that is right."""
     assert proposal.pools(network) == {"boot_pool": boot, "block_pool": block}
     init.write_site_file(tmp_path / "site.toml", tmp_path, {"network": network, "server": server})
@@ -334,17 +588,40 @@ def test_a_networks_pools(tmp_path: Path, network: str, server: str, boot: list[
 
 
 def test_no_pools_of_no_network() -> None:
-    assert proposal.pools("") == proposal.pools("10.1.1.1/16") == proposal.pools("10.0.0.0/30") == {}
+    assert (
+        proposal.pools("") == proposal.pools("10.1.1.1/16") == proposal.pools("10.0.0.0/30") == {}
+    )
     assert proposal.pools(str(proposal.EXAMPLE["network"])) == {
-        key: proposal.EXAMPLE[key] for key in ("boot_pool", "block_pool")}
+        key: proposal.EXAMPLE[key] for key in ("boot_pool", "block_pool")
+    }
 
 
 def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:
     """Say so in the table that the head of the site file sends readers to."""
-    said = {name for name, field in SiteFile.model_fields.items()
-            if (table := init.table_class(field)) and "Re-read on SIGHUP" in (table.__doc__ or "")}
-    assert said == {"policy", "energy", "types", "images", "burnin", "console", "notices", "smtp", "signin", "ldap",
-                    "oidc", "account", "power", "keep", "switch", "volumes", "fileserver"}
+    said = {
+        name
+        for name, field in SiteFile.model_fields.items()
+        if (table := init.table_class(field)) and "Re-read on SIGHUP" in init.about(table)
+    }
+    assert said == {
+        "policy",
+        "energy",
+        "types",
+        "images",
+        "burnin",
+        "console",
+        "notices",
+        "smtp",
+        "signin",
+        "ldap",
+        "oidc",
+        "account",
+        "power",
+        "keep",
+        "switch",
+        "volumes",
+        "fileserver",
+    }
 
 
 def test_init_refuses_options_that_cannot_be(tmp_path: Path) -> None:
@@ -359,10 +636,17 @@ def test_init_refuses_options_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_the_first_power_rule_that_fits_is_used() -> None:
-    rules = [model.PowerRule("rack1-*", "ipmi", "bmc-{name}", "rack"), model.PowerRule("52:54:*", "lab", "/sock#{mac}"),
-             model.PowerRule("*", "wol", "")]
+    rules = [
+        model.PowerRule("rack1-*", "ipmi", "bmc-{name}", "rack"),
+        model.PowerRule("52:54:*", "lab", "/sock#{mac}"),
+        model.PowerRule("*", "wol", ""),
+    ]
     assert rule_for(rules, "rack1-7", "52:54:00:00:00:01") == ("ipmi", "bmc-rack1-7", "rack")
-    assert rule_for(rules, "node-1", "52:54:00:00:00:01") == ("lab", "/sock#52:54:00:00:00:01", None)
+    assert rule_for(rules, "node-1", "52:54:00:00:00:01") == (
+        "lab",
+        "/sock#52:54:00:00:00:01",
+        None,
+    )
     assert rule_for(rules, "node-1", "aa:54:00:00:00:01") == ("wol", "", None)
     assert rule_for(rules[:1], "node-1", "aa:54:00:00:00:01") == ("none", "", None)
 
@@ -371,26 +655,36 @@ def test_the_first_power_rule_that_fits_is_used() -> None:
 
 
 def test_the_operators_guide_has_the_site_files_keys_as_they_are() -> None:
-    """After a change: `python -c 'from cod.init import reference; print(reference())'`, and paste it."""
+    """After a change: `python -c 'from cod.init import reference; print(reference())'`, and paste
+    it."""
     assert init.reference() in (ROOT / "docs/operations.md").read_text()
 
 
 def test_the_systemd_units_run_parts_that_there_are() -> None:
-    units = {path.stem: path.read_text() for path in (ROOT / "docs/systemd").glob("*.service") if "@" not in path.stem}
+    units = {
+        path.stem: path.read_text()
+        for path in (ROOT / "docs/systemd").glob("*.service")
+        if "@" not in path.stem
+    }
     assert set(units) == {"cod", *(f"cod-{part}" for part in PARTS)}
     for name, text in units.items():
         only = f" --only {name.removeprefix('cod-')}" if name != "cod" else ""
         assert f"ExecStart=/usr/bin/cod --site /etc/cod/site.toml serve{only}\n" in text
 
 
-@pytest.mark.parametrize(("lines", "what"), [
-    ('certificate = "/etc/cod/web.crt"', "both, or neither"),
-    ('listen = ["127.0.0.1:1", "10.77.0.1:1"]\nplain = true', "loopback"),
-    ('names = ["Not A Name"]', "DNS name"),
-])
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ('certificate = "/etc/cod/web.crt"', "both, or neither"),
+        ('listen = ["127.0.0.1:1", "10.77.0.1:1"]\nplain = true', "loopback"),
+        ('names = ["Not A Name"]', "DNS name"),
+    ],
+)
 def test_the_portals_tls(lines: str, what: str) -> None:
     assert what in problems(GOOD + f"[api]\n{lines}\n")[0]
-    load.parse(GOOD + '[api]\nlisten = ["127.0.0.1:1", "[::1]:1"]\nplain = true\n', Path("site.toml"))
+    load.parse(
+        GOOD + '[api]\nlisten = ["127.0.0.1:1", "[::1]:1"]\nplain = true\n', Path("site.toml")
+    )
 
 
 SIGNING = """[api]
@@ -411,20 +705,28 @@ secret_file = "/etc/cod/oidc.secret"
 def test_how_people_sign_in(tmp_path: Path) -> None:
     rules = loaded(tmp_path, GOOD + SIGNING)[0].signin
     assert (rules.url, rules.idle, rules.life) == ("https://cod.example.org:8443", 60.0, 604_800.0)
-    assert (rules.ldap.tls, rules.ldap.create, rules.oidc.secret_file) == ("tls", True, "/etc/cod/oidc.secret")
+    assert (rules.ldap.tls, rules.ldap.create, rules.oidc.secret_file) == (
+        "tls",
+        True,
+        "/etc/cod/oidc.secret",
+    )
     assert loaded(tmp_path, GOOD)[0].signin == model.SignInRules()
 
 
-@pytest.mark.parametrize(("table", "problem"), [
-    ('[signin]\nurl = "cod.example.org"', "signin.url"),
-    ('[signin]\nurl = "https://cod.example.org/x"', "signin.url"),
-    ('[ldap]\nurl = "ldaps://h"', "base should be set"),
-    ('[ldap]\nurl = "ldap://h"\nbase = "x"', 'tls should be "tls" for ldaps'),
-    ('[ldap]\nfilter = "(uid=ann)"', "filter should hold {name}"),
-    ('[ldap]\nfilter = "(uid={name})(x={other})"', "filter should hold {name}"),
-    ('[ldap]\nuser = "cn=reader"', "user and password_file"),
-    ('[oidc]\nissuer = "https://x"', "client_id and secret_file"),
-    ('[oidc]\nissuer = "ftp://x"', "oidc.issuer")])
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ('[signin]\nurl = "cod.example.org"', "signin.url"),
+        ('[signin]\nurl = "https://cod.example.org/x"', "signin.url"),
+        ('[ldap]\nurl = "ldaps://h"', "base should be set"),
+        ('[ldap]\nurl = "ldap://h"\nbase = "x"', 'tls should be "tls" for ldaps'),
+        ('[ldap]\nfilter = "(uid=ann)"', "filter should hold {name}"),
+        ('[ldap]\nfilter = "(uid={name})(x={other})"', "filter should hold {name}"),
+        ('[ldap]\nuser = "cn=reader"', "user and password_file"),
+        ('[oidc]\nissuer = "https://x"', "client_id and secret_file"),
+        ('[oidc]\nissuer = "ftp://x"', "oidc.issuer"),
+    ],
+)
 def test_what_cannot_be_signed_in_by_is_refused(tmp_path: Path, table: str, problem: str) -> None:
     with pytest.raises(load.ConfigError) as caught:
         loaded(tmp_path, GOOD + table + "\n")

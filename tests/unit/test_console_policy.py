@@ -1,4 +1,5 @@
-"""Whose a stretch of a console is, which nodes are followed, and how long a lost one is left alone."""
+"""Whose a stretch of a console is, which nodes are followed, and how long a lost one is left
+alone."""
 
 from __future__ import annotations
 
@@ -16,12 +17,17 @@ from cod.power import drivers
 from cod.site.tables import PowerTable
 
 ON = ConsoleRules(record=True)
-HOLDERS = st.tuples(st.none() | st.integers(1, 2**40), st.floats(0, 4e9).map(lambda at: round(at, 3)))
+HOLDERS = st.tuples(
+    st.none() | st.integers(1, 2**40), st.floats(0, 4e9).map(lambda at: round(at, 3))
+)
 
 
 @given(HOLDERS, HOLDERS)
-def test_no_two_tenures_are_called_the_same(one: tuple[int | None, float], other: tuple[int | None, float]) -> None:
-    """Not even the same vcluster's, when it gets the node again: of the time between it may read nothing."""
+def test_no_two_tenures_are_called_the_same(
+    one: tuple[int | None, float], other: tuple[int | None, float]
+) -> None:
+    """Not even the same vcluster's, when it gets the node again: of the time between it may read
+    nothing."""
     same = one[0] == other[0] and (one[0] is None or one[1] == other[1])
     assert (console.tenure(*one) == console.tenure(*other)) is same
 
@@ -44,7 +50,9 @@ def test_consoles_are_recorded_where_the_site_wants_it() -> None:
     assert console.unrecorded(ON, "n1", "lab") == ""
     assert "records no consoles" in console.unrecorded(ConsoleRules(), "n1", "ipmi")
     assert console.unrecorded(ConsoleRules(record=True, match="rack1-*"), "rack1-7", "ipmi") == ""
-    assert "'rack1-*'" in console.unrecorded(ConsoleRules(record=True, match="rack1-*"), "rack2-7", "ipmi")
+    assert "'rack1-*'" in console.unrecorded(
+        ConsoleRules(record=True, match="rack1-*"), "rack2-7", "ipmi"
+    )
 
 
 @pytest.mark.parametrize("driver", get_args(PowerTable.model_fields["driver"].annotation))

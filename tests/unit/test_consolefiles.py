@@ -1,4 +1,5 @@
-"""The files of consoles: one row of bytes in stretches, none of two holders, never more than they may take."""
+"""The files of consoles: one row of bytes in stretches, none of two holders, never more than they
+may take."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ def put(root: Path, data: bytes, tenure: str = "free", node: int = 7, size: int 
     files.append(root, node, tenure, data, size)
 
 
-def got(root: Path, tenure: str | None = None, since: int | None = None, most: int = 10**6, node: int = 7) -> bytes:
+def got(
+    root: Path,
+    tenure: str | None = None,
+    since: int | None = None,
+    most: int = 10**6,
+    node: int = 7,
+) -> bytes:
     return files.read(root, node, tenure, since, most).data
 
 
@@ -61,8 +68,13 @@ def test_each_holder_reads_their_own_stretch(root: Path) -> None:
 
 def test_what_is_anothers_between_is_passed_over(root: Path) -> None:
     """Pass over what is heard first when the server begins anew: it is nobody's."""
-    for data, tenure in ((b"one ", "v1-5"), (b"doubtful ", "free"), (b"two ", "v1-5"), (b"again ", "free"),
-                         (b"three", "v1-5")):
+    for data, tenure in (
+        (b"one ", "v1-5"),
+        (b"doubtful ", "free"),
+        (b"two ", "v1-5"),
+        (b"again ", "free"),
+        (b"three", "v1-5"),
+    ):
         put(root, data, tenure)
     whole = files.read(root, 7, "v1-5", 0, 100)
     assert (whole.start, whole.data, whole.stop, whole.end) == (0, b"one two three", 28, 28)
@@ -104,24 +116,34 @@ def test_a_link_in_place_of_a_file_is_not_followed(root: Path, tmp_path: Path) -
 
 
 def test_follow(root: Path) -> None:
-    """Whoever names where they have come to gets what came since, and nothing twice, whatever was begun or deleted."""
+    """Whoever names where they have come to gets what came since, and nothing twice, whatever was
+    begun or deleted."""
     seen, at = b"", 0
     for turn in range(40):
         put(root, f"turn {turn} {'x' * 90}\n".encode(), "free" if turn < 20 else "v3-1")
         piece = files.read(root, 7, None, at, 10**6)
         assert piece.start == at
         seen, at = seen + piece.data, piece.stop
-    assert [line.split()[1] for line in seen.splitlines()] == [str(turn).encode() for turn in range(40)]
+    assert [line.split()[1] for line in seen.splitlines()] == [
+        str(turn).encode() for turn in range(40)
+    ]
     old = files.read(root, 7, None, 0, 10**6)
-    assert old.start == old.first > 0, "the oldest has gone, and what is given begins with what is left"
+    assert old.start == old.first > 0, (
+        "the oldest has gone, and what is given begins with what is left"
+    )
     assert seen.endswith(old.data)
     assert got(root, since=10**9) == old.data, "a count that it never came to"
 
 
 @settings(max_examples=20)
-@given(parts=st.lists(st.tuples(st.sampled_from(["free", "v1-1", "v2-2"]), st.integers(1, 700)), max_size=40))
-def test_a_node_never_takes_more_than_two_files(tmp_path_factory: pytest.TempPathFactory,
-                                                parts: list[tuple[str, int]]) -> None:
+@given(
+    parts=st.lists(
+        st.tuples(st.sampled_from(["free", "v1-1", "v2-2"]), st.integers(1, 700)), max_size=40
+    )
+)
+def test_a_node_never_takes_more_than_two_files(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[str, int]]
+) -> None:
     root, total = tmp_path_factory.mktemp("r") / "consoles", 0
     for tenure, length in parts:
         put(root, b"." * length, tenure)

@@ -1,4 +1,5 @@
-"""What the demo shows of disks that are erased and written: each step by itself, with its own bytes and rate."""
+"""What the demo shows of disks that are erased and written: each step by itself, with its own bytes
+and rate."""
 
 from __future__ import annotations
 
@@ -28,7 +29,14 @@ class Api:
 
 
 def at(phase: str, done: int, rate: float) -> dict[str, Any]:
-    return {"node": "node1", "state": "prime", "phase": phase, "done": done << 20, "total": 2048 << 20, "rate": rate}
+    return {
+        "node": "node1",
+        "state": "prime",
+        "phase": phase,
+        "done": done << 20,
+        "total": 2048 << 20,
+        "rate": rate,
+    }
 
 
 def test_erasing_and_writing_are_apart() -> None:
@@ -50,5 +58,8 @@ def test_a_step_that_is_done_keeps_its_rate(monkeypatch: pytest.MonkeyPatch) -> 
         now += seconds
         meter.add(count)
         meter.tell(lambda *words: told.append(words))
-    assert told == [("write", 400, 1000, 200.0), ("write", 1000, 1000, 250.0), ("write", 1000, 1000, 1000 / 34)], (
-        "not 0 while the disk catches up, and in the end the rate of all of it")
+    assert told == [
+        ("write", 400, 1000, 200.0),
+        ("write", 1000, 1000, 250.0),
+        ("write", 1000, 1000, 1000 / 34),
+    ], "not 0 while the disk catches up, and in the end the rate of all of it"

@@ -1,4 +1,5 @@
-"""A captured disk comes in piece by piece: bit-exact, and whatever dies in the middle, nothing is seen of it before."""
+"""A captured disk comes in piece by piece: bit-exact, and whatever dies in the middle, nothing is
+seen of it before."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def piece(*chunks: tuple[int, bytes]) -> bytes:
 
 
 def unpacked(root: Path, digest: str) -> bytes:
-    return subprocess.run(["zstd", "-dc", root / digest / "data.zst"], capture_output=True, check=True).stdout
+    return subprocess.run(
+        ["zstd", "-dc", root / digest / "data.zst"], capture_output=True, check=True
+    ).stdout
 
 
 def whole(root: Path, made: Ingested, content: bytes) -> None:
@@ -65,17 +68,29 @@ def test_a_disk_comes_in_and_is_an_image(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [made.digest]
 
 
-@given(used=st.sets(st.integers(0, 9)), size=st.integers(1, 10 * CHUNK), crash=st.sets(st.integers(0, 9)),
-       torn=st.integers(0, 60), twice=st.booleans())
+@given(
+    used=st.sets(st.integers(0, 9)),
+    size=st.integers(1, 10 * CHUNK),
+    crash=st.sets(st.integers(0, 9)),
+    torn=st.integers(0, 60),
+    twice=st.booleans(),
+)
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_is_used_and_wherever_it_dies(
-    tmp_path_factory: pytest.TempPathFactory, used: set[int], size: int, crash: set[int], torn: int, twice: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    used: set[int],
+    size: int,
+    crash: set[int],
+    torn: int,
+    twice: bool,
 ) -> None:
     root = tmp_path_factory.mktemp("images")
     content = bytearray(size)
     for number in used:
         if number * CHUNK < size:
-            content[number * CHUNK : (number + 1) * CHUNK] = noise(number, max(min(CHUNK, size - number * CHUNK), 2000))
+            content[number * CHUNK : (number + 1) * CHUNK] = noise(
+                number, max(min(CHUNK, size - number * CHUNK), 2000)
+            )
     content = content[:size]
     incoming = Deposit(root, ORDER)
     number = 0
@@ -177,7 +192,9 @@ def test_an_end_before_the_last_chunk_is_refused(tmp_path: Path) -> None:
         Deposit(tmp_path, "7.14").seal(0)
 
 
-@pytest.mark.parametrize("order", ["", "1", "1.2/..", "../7.12", "1.2.3", "1.-2", "a.b", "1" * 19 + ".1"])
+@pytest.mark.parametrize(
+    "order", ["", "1", "1.2/..", "../7.12", "1.2.3", "1.-2", "a.b", "1" * 19 + ".1"]
+)
 def test_an_order_is_never_a_path(tmp_path: Path, order: str) -> None:
     with pytest.raises(Refused):
         Deposit(tmp_path, order)

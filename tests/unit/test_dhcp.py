@@ -16,14 +16,36 @@ from cod.wire.dhcp import DecodeError, Packet
 from tests.unit.dhcp_captures import IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER
 
 MAC = bytes.fromhex("525400123456")
-SUBNET = Subnet("lab", "10.77.0.0/16", "10.77.0.1", ("10.77.1.0", "10.77.4.255"), ("10.77.128.0", "10.77.255.255"),
-                router="10.77.0.254", dns=("10.77.0.2", "10.77.0.3"))
+SUBNET = Subnet(
+    "lab",
+    "10.77.0.0/16",
+    "10.77.0.1",
+    ("10.77.1.0", "10.77.4.255"),
+    ("10.77.128.0", "10.77.255.255"),
+    router="10.77.0.254",
+    dns=("10.77.0.2", "10.77.0.3"),
+)
 SITE = Site("test", "cod.test", (SUBNET,))
 
 
 def message(kind: int = 1, options: Mapping[int, bytes] | None = None, **head: object) -> Packet:
-    packet = Packet(1, 1, 6, 0, 7, 0, 0, bytes(4), bytes(4), bytes(4), bytes(4), MAC + bytes(10), bytes(64), bytes(128),
-                    {53: bytes([kind])} | dict(options or {}))
+    packet = Packet(
+        1,
+        1,
+        6,
+        0,
+        7,
+        0,
+        0,
+        bytes(4),
+        bytes(4),
+        bytes(4),
+        bytes(4),
+        MAC + bytes(10),
+        bytes(64),
+        bytes(128),
+        {53: bytes([kind])} | dict(options or {}),
+    )
     return packet._replace(**head)  # type: ignore[arg-type]
 
 
@@ -32,44 +54,77 @@ def message(kind: int = 1, options: Mapping[int, bytes] | None = None, **head: o
 
 def test_captured_messages_are_understood() -> None:
     assert dhcp.query(dhcp.decode(IPXE_ROM_DISCOVER), "lab") == DhcpQuery(
-        "DISCOVER", "52:54:00:12:34:56", 0xB841E653, "lab", "ipxe", arch=0,
-        uuid="00000000-0000-0000-0000-000000000000", client_id=bytes.fromhex("01525400123456"))
+        "DISCOVER",
+        "52:54:00:12:34:56",
+        0xB841E653,
+        "lab",
+        "ipxe",
+        arch=0,
+        uuid="00000000-0000-0000-0000-000000000000",
+        client_id=bytes.fromhex("01525400123456"),
+    )
     request = dhcp.query(dhcp.decode(IPXE_ROM_REQUEST), "lab")
     assert (request.kind, request.xid, request.requested, request.server_id) == (
-        "REQUEST", 0xB841E653, "10.0.2.15", "10.0.2.2")
+        "REQUEST",
+        0xB841E653,
+        "10.0.2.15",
+        "10.0.2.2",
+    )
     assert dhcp.query(dhcp.decode(OVMF_DISCOVER), "lab") == DhcpQuery(
-        "DISCOVER", "52:54:00:12:34:57", 0xAB00F037, "lab", "firmware", arch=7,
-        uuid="00000000-0000-0000-0000-000000000000")
+        "DISCOVER",
+        "52:54:00:12:34:57",
+        0xAB00F037,
+        "lab",
+        "firmware",
+        arch=7,
+        uuid="00000000-0000-0000-0000-000000000000",
+    )
 
 
 def test_a_uuid_is_told_as_linux_tells_it() -> None:
     value = b"\0" + bytes.fromhex("00112233445566778899aabbccddeeff")
-    assert dhcp.query(message(options={97: value}), None).uuid == "33221100-5544-7766-8899-aabbccddeeff"
+    assert (
+        dhcp.query(message(options={97: value}), None).uuid
+        == "33221100-5544-7766-8899-aabbccddeeff"
+    )
     assert dhcp.query(message(options={97: value[:-1]}), None).uuid is None
 
 
-@pytest.mark.parametrize(("options", "stage"), [
-    ({}, "os"),
-    ({60: b"udhcp 1.35.0"}, "os"),
-    ({60: b"PXEClient:Arch:00000:UNDI:002001"}, "firmware"),
-    ({60: b"PXEClient:Arch:00007:UNDI:003000", 55: b"\x01\x03\x43"}, "firmware"),
-    ({60: b"PXEClient:Arch:00000:UNDI:002001", 77: b"iPXE"}, "ipxe"),
-    ({60: b"PXEClient:Arch:00000:UNDI:002001", 77: b"\x04iPXE"}, "ipxe"),
-    ({60: b"PXEClient:Arch:00000:UNDI:002001", 175: b"\xb1\x00"}, "ipxe"),
-    ({60: b"HTTPClient:Arch:00016:UNDI:003000"}, "httpclient"),
-    ({60: b"HTTPClient:Arch:00016:UNDI:003000", 77: b"iPXE"}, "ipxe"),
-    ({60: b"PXEClient:Arch:00000:UNDI:002001", 55: bytes([1, 3, 208, 209])}, "pxelinux"),
-    ({60: b"cod-trampoline"}, "trampoline"),
-    ({60: b"cod-trampoline 1", 77: b"iPXE"}, "trampoline"),
-])
+@pytest.mark.parametrize(
+    ("options", "stage"),
+    [
+        ({}, "os"),
+        ({60: b"udhcp 1.35.0"}, "os"),
+        ({60: b"PXEClient:Arch:00000:UNDI:002001"}, "firmware"),
+        ({60: b"PXEClient:Arch:00007:UNDI:003000", 55: b"\x01\x03\x43"}, "firmware"),
+        ({60: b"PXEClient:Arch:00000:UNDI:002001", 77: b"iPXE"}, "ipxe"),
+        ({60: b"PXEClient:Arch:00000:UNDI:002001", 77: b"\x04iPXE"}, "ipxe"),
+        ({60: b"PXEClient:Arch:00000:UNDI:002001", 175: b"\xb1\x00"}, "ipxe"),
+        ({60: b"HTTPClient:Arch:00016:UNDI:003000"}, "httpclient"),
+        ({60: b"HTTPClient:Arch:00016:UNDI:003000", 77: b"iPXE"}, "ipxe"),
+        ({60: b"PXEClient:Arch:00000:UNDI:002001", 55: bytes([1, 3, 208, 209])}, "pxelinux"),
+        ({60: b"cod-trampoline"}, "trampoline"),
+        ({60: b"cod-trampoline 1", 77: b"iPXE"}, "trampoline"),
+    ],
+)
 def test_who_is_speaking(options: Mapping[int, bytes], stage: str) -> None:
     assert dhcp.query(message(options=options), None).stage == stage
 
 
-@pytest.mark.parametrize("packet", [
-    message(op=2), message(htype=6), message(hlen=16), message(kind=2), message(kind=99), message(options={53: b""}),
-    message(options={53: b"\0\0\1\1"}), message(chaddr=bytes(16)), message(chaddr=b"\xff" * 16),
-])
+@pytest.mark.parametrize(
+    "packet",
+    [
+        message(op=2),
+        message(htype=6),
+        message(hlen=16),
+        message(kind=2),
+        message(kind=99),
+        message(options={53: b""}),
+        message(options={53: b"\0\0\1\1"}),
+        message(chaddr=bytes(16)),
+        message(chaddr=b"\xff" * 16),
+    ],
+)
 def test_what_is_no_client_of_ours_is_refused(packet: Packet) -> None:
     with pytest.raises(DecodeError):
         dhcp.query(packet, None)
@@ -80,7 +135,8 @@ def test_long_options_are_joined_and_overload_is_followed() -> None:
     file = b"\x0c\x03abc\xff".ljust(128, b"\0")
     sname = b"\x0c\x03def\xff".ljust(64, b"\0")
     data = head[:44] + sname + file + dhcp.MAGIC + b"\x35\x01\x01\x34\x01\x03\x0c\x02--\x00\x00\xff"
-    assert dhcp.decode(data).options == {53: b"\1", 12: b"--abcdef"}  # RFC 3396: options, file, sname
+    # RFC 3396: options, file, sname
+    assert dhcp.decode(data).options == {53: b"\1", 12: b"--abcdef"}
 
 
 @pytest.mark.parametrize("tail", [b"\x35", b"\x35\x05\x01", b"\x34\x01\x04\xff", b"\x34\x00\xff"])
@@ -96,7 +152,10 @@ def test_a_missing_end_is_forgiven() -> None:
 OPTION = st.integers(1, 254).filter(lambda code: code != dhcp.OVERLOAD)
 
 
-@given(st.dictionaries(OPTION, st.binary(min_size=1, max_size=600), max_size=20), st.binary(min_size=128, max_size=128))
+@given(
+    st.dictionaries(OPTION, st.binary(min_size=1, max_size=600), max_size=20),
+    st.binary(min_size=128, max_size=128),
+)
 def test_what_is_written_is_read_again(options: dict[int, bytes], file: bytes) -> None:
     packet = message(options=options, file=file)
     data = dhcp.encode(packet)
@@ -137,16 +196,41 @@ OFFER = DhcpAnswer("OFFER", "10.77.1.5", "lab", 900.0, "n1", "web.cod.test", "un
 
 def test_an_offer_to_firmware_word_for_word() -> None:
     wanted = bytes([1, 3, 66, 67])
-    asked = message(options={60: b"PXEClient:Arch:00000", 55: wanted, 61: b"\1abc", 82: b"\1\2xy", 97: bytes(17)})
+    asked = message(
+        options={
+            60: b"PXEClient:Arch:00000",
+            55: wanted,
+            61: b"\1abc",
+            82: b"\1\2xy",
+            97: bytes(17),
+        }
+    )
     reply = reply_to(asked, OFFER)
     assert (reply.op, reply.xid, reply.yiaddr, reply.siaddr) == (
-        2, 7, socket.inet_aton("10.77.1.5"), socket.inet_aton("10.77.0.1"))
+        2,
+        7,
+        socket.inet_aton("10.77.1.5"),
+        socket.inet_aton("10.77.0.1"),
+    )
     assert reply.file.rstrip(b"\0") == b"undionly.kpxe"
     assert reply.options == {
-        53: b"\2", 54: socket.inet_aton("10.77.0.1"), 51: (900).to_bytes(4, "big"), 1: b"\xff\xff\0\0",
-        28: socket.inet_aton("10.77.255.255"), 3: socket.inet_aton("10.77.0.254"), 6: b"\x0a\x4d\0\2\x0a\x4d\0\3",
-        12: b"n1", 15: b"web.cod.test", 119: b"\3web\3cod\4test\0", 60: b"PXEClient", 43: b"\x06\x01\x08\xff",
-        66: b"10.77.0.1", 67: b"undionly.kpxe", 61: b"\1abc", 97: bytes(17), 82: b"\1\2xy",
+        53: b"\2",
+        54: socket.inet_aton("10.77.0.1"),
+        51: (900).to_bytes(4, "big"),
+        1: b"\xff\xff\0\0",
+        28: socket.inet_aton("10.77.255.255"),
+        3: socket.inet_aton("10.77.0.254"),
+        6: b"\x0a\x4d\0\2\x0a\x4d\0\3",
+        12: b"n1",
+        15: b"web.cod.test",
+        119: b"\3web\3cod\4test\0",
+        60: b"PXEClient",
+        43: b"\x06\x01\x08\xff",
+        66: b"10.77.0.1",
+        67: b"undionly.kpxe",
+        61: b"\1abc",
+        97: bytes(17),
+        82: b"\1\2xy",
     }
     assert dhcp.encode(reply).rstrip(b"\0").endswith(b"\x52\4\1\2xy\xff")  # RFC 3046: last
 
@@ -191,15 +275,21 @@ def test_a_nak_says_why_and_is_broadcast_through_a_relay() -> None:
 ADDRESS, RELAY = b"\x0a\x4d\1\1", b"\x0a\x4d\0\xfe"
 
 
-@pytest.mark.parametrize(("kind", "giaddr", "ciaddr", "broadcast", "where"), [
-    ("ACK", RELAY, ADDRESS, False, ("10.77.0.254", 67)),
-    ("OFFER", RELAY, bytes(4), True, ("10.77.0.254", 67)),
-    ("NAK", RELAY, bytes(4), False, ("10.77.0.254", 67)),
-    ("ACK", bytes(4), ADDRESS, True, ("10.77.1.1", 68)),
-    ("NAK", bytes(4), ADDRESS, False, ("255.255.255.255", 68)),
-    ("OFFER", bytes(4), bytes(4), True, ("255.255.255.255", 68)),
-    ("OFFER", bytes(4), bytes(4), False, ("255.255.255.255", 68)),  # the deviation named in wire/dhcp
-])
-def test_where_replies_go(kind: str, giaddr: bytes, ciaddr: bytes, broadcast: bool, where: tuple[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "giaddr", "ciaddr", "broadcast", "where"),
+    [
+        ("ACK", RELAY, ADDRESS, False, ("10.77.0.254", 67)),
+        ("OFFER", RELAY, bytes(4), True, ("10.77.0.254", 67)),
+        ("NAK", RELAY, bytes(4), False, ("10.77.0.254", 67)),
+        ("ACK", bytes(4), ADDRESS, True, ("10.77.1.1", 68)),
+        ("NAK", bytes(4), ADDRESS, False, ("255.255.255.255", 68)),
+        ("OFFER", bytes(4), bytes(4), True, ("255.255.255.255", 68)),
+        # the deviation named in wire/dhcp
+        ("OFFER", bytes(4), bytes(4), False, ("255.255.255.255", 68)),
+    ],
+)
+def test_where_replies_go(
+    kind: str, giaddr: bytes, ciaddr: bytes, broadcast: bool, where: tuple[str, int]
+) -> None:
     asked = message(3, giaddr=giaddr, ciaddr=ciaddr, flags=0x8000 if broadcast else 0)
     assert dhcp.destination(reply_to(asked, DhcpAnswer(kind, "10.77.1.5", "lab", 900.0))) == where

@@ -1,5 +1,5 @@
-"""The program that finds a BIOS machine's disk by its signature: its form, as loaders check it. It is run in
-tests/system/test_disk_order.py."""
+"""The program that finds a BIOS machine's disk by its signature: its form, as loaders check it. It
+is run in tests/system/test_disk_order.py."""
 
 from __future__ import annotations
 
@@ -28,5 +28,7 @@ def test_loaders_take_it_for_a_kernel(lenient: bool) -> None:
 
 
 def test_labels_and_distances() -> None:
-    code = realmode.assemble("begin: be >text  si = text\n eb ^over e8 ~begin\nover: c3  ret", {"text": b"x"}, 0x7C00)
+    code = realmode.assemble(
+        "begin: be >text  si = text\n eb ^over e8 ~begin\nover: c3  ret", {"text": b"x"}, 0x7C00
+    )
     assert code == bytes.fromhex("be 097c eb03 e8 f8ff c3") + b"x"

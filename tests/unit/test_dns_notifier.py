@@ -75,7 +75,9 @@ def started(site: Site, network: Network, pool: Zones) -> Notifier:
     return made
 
 
-def test_a_secondary_that_is_away_does_not_keep_another_waiting(started: Notifier, network: Network) -> None:
+def test_a_secondary_that_is_away_does_not_keep_another_waiting(
+    started: Notifier, network: Network
+) -> None:
     network.pump([PERIOD / 4] * 4 * 6)
     told = {zone for zone, address in network.sent if address == LIVE}
     assert len(told) == COUNT, "all of them, within seconds"

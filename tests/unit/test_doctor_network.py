@@ -10,8 +10,12 @@ from cod.doctor.finding import WARNING
 from cod.doctor.network import isolation
 
 
-@pytest.mark.parametrize(("text", "warned"), [("0\n", False), ("1\n", True), ("2\n", True), (None, False)])
-def test_ipv6_that_is_forwarded_is_a_warning(tmp_path: Path, text: str | None, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("text", "warned"), [("0\n", False), ("1\n", True), ("2\n", True), (None, False)]
+)
+def test_ipv6_that_is_forwarded_is_a_warning(
+    tmp_path: Path, text: str | None, warned: bool
+) -> None:
     file = tmp_path / "forwarding"
     if text is not None:
         file.write_text(text)

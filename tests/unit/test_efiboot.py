@@ -20,13 +20,26 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 
 MIB = 1 << 20
 GUID = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
-OPTIONS = [("debian", [(2, 1), (4, 1)]), ("UEFI PXEv4", [(2, 1), (3, 11), (3, 12)]),
-           ("UEFI HTTP", [(3, 11), (3, 24)]), ("Shell", [(4, 6)])]
+OPTIONS = [
+    ("debian", [(2, 1), (4, 1)]),
+    ("UEFI PXEv4", [(2, 1), (3, 11), (3, 12)]),
+    ("UEFI HTTP", [(3, 11), (3, 24)]),
+    ("Shell", [(4, 6)]),
+]
 
 
 def option(description: str, *nodes: tuple[int, int]) -> bytes:
-    path = b"".join(struct.pack("<BBH", kind, sub, 8) + bytes(4) for kind, sub in nodes) + b"\x7f\xff\x04\0"
-    return b"\x07\0\0\0" + struct.pack("<IH", 1, len(path)) + description.encode("utf-16-le") + b"\0\0" + path
+    path = (
+        b"".join(struct.pack("<BBH", kind, sub, 8) + bytes(4) for kind, sub in nodes)
+        + b"\x7f\xff\x04\0"
+    )
+    return (
+        b"\x07\0\0\0"
+        + struct.pack("<IH", 1, len(path))
+        + description.encode("utf-16-le")
+        + b"\0\0"
+        + path
+    )
 
 
 @pytest.fixture
@@ -40,11 +53,16 @@ def efivars(tmp_path: Path) -> Path:
 
 
 def set_order(efivars: Path, *numbers: int) -> None:
-    (efivars / f"BootOrder-{GUID}").write_bytes(b"\x07\0\0\0" + struct.pack(f"<{len(numbers)}H", *numbers))
+    (efivars / f"BootOrder-{GUID}").write_bytes(
+        b"\x07\0\0\0" + struct.pack(f"<{len(numbers)}H", *numbers)
+    )
 
 
 def order(efivars: Path) -> list[int]:
-    return [number for (number,) in struct.iter_unpack("<H", (efivars / f"BootOrder-{GUID}").read_bytes()[4:])]
+    return [
+        number
+        for (number,) in struct.iter_unpack("<H", (efivars / f"BootOrder-{GUID}").read_bytes()[4:])
+    ]
 
 
 def disk(folder: Path, table: str = "", *files: str) -> Target:
@@ -56,19 +74,38 @@ def disk(folder: Path, table: str = "", *files: str) -> Target:
         kind = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B" if table == "gpt" else "ef"
         text = f"label: {table}\nstart=2048, size=2048\nstart=4096, size=20480, type={kind}\n"
         subprocess.run(["/usr/sbin/sfdisk", "--quiet", path], input=text, check=True, text=True)
-        subprocess.run(["mkfs.fat", "--offset", "4096", "-F", "16", path, "10240"], check=True, capture_output=True)
+        subprocess.run(
+            ["mkfs.fat", "--offset", "4096", "-F", "16", path, "10240"],
+            check=True,
+            capture_output=True,
+        )
         for place in files:
             folders = place.split("/")[:-1]
             for depth in range(len(folders)):
-                subprocess.run(["mmd", "-D", "s", "-i", f"{path}@@2M", "::" + "/".join(folders[: depth + 1])],
-                               check=False, capture_output=True)
-            subprocess.run(["mcopy", "-i", f"{path}@@2M", "-", f"::{place}"], input=b"MZ", check=True)
+                subprocess.run(
+                    ["mmd", "-D", "s", "-i", f"{path}@@2M", "::" + "/".join(folders[: depth + 1])],
+                    check=False,
+                    capture_output=True,
+                )
+            subprocess.run(
+                ["mcopy", "-i", f"{path}@@2M", "-", f"::{place}"], input=b"MZ", check=True
+            )
     return Target(str(path))
 
 
-@pytest.mark.parametrize(("before", "wanted"), [
-    ([0, 3, 1, 2], [1, 2, 0, 3]), ([2, 0], [2, 0]), ([0, 3], [0, 3]), ([0, 9, 1], [1, 0]), ([], [])])
-def test_the_network_boots_first(tmp_path: Path, efivars: Path, before: list[int], wanted: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("before", "wanted"),
+    [
+        ([0, 3, 1, 2], [1, 2, 0, 3]),
+        ([2, 0], [2, 0]),
+        ([0, 3], [0, 3]),
+        ([0, 9, 1], [1, 0]),
+        ([], []),
+    ],
+)
+def test_the_network_boots_first(
+    tmp_path: Path, efivars: Path, before: list[int], wanted: list[int]
+) -> None:
     set_order(efivars, *before)
     efiboot.arrange(disk(tmp_path), efivars)
     assert order(efivars) == wanted, "an option that is not there is no option"
@@ -86,11 +123,17 @@ def test_the_disk_that_was_written_comes_after_the_network_and_before_all_others
     content = (efivars / f"Boot0004-{GUID}").read_bytes()
     assert content[:4] == b"\x07\0\0\0"
     assert efiboot.description(content[4:]) == "COD disk"
-    path = content[4 + 6 + len("COD disk\0") * 2:]
+    path = content[4 + 6 + len("COD disk\0") * 2 :]
     number, first, count, identity, kind, same = struct.unpack_from("<4xIQQ16sBB", path)
     assert (number, first, count) == (2, 4096, 20480)
-    wanted = (2, partitions.read_gpt(target).entries[2].guid) if table == "gpt" else (  # type: ignore[union-attr]
-        1, target.read(444, 0)[440:].ljust(16, b"\0"))
+    wanted = (
+        (2, partitions.read_gpt(target).entries[2].guid)
+        if table == "gpt"
+        else (  # type: ignore[union-attr]
+            1,
+            target.read(444, 0)[440:].ljust(16, b"\0"),
+        )
+    )
     assert (kind, same, identity) == (wanted[0], *wanted)
     assert path[42:].endswith("\\EFI\\BOOT\\BOOTX64.EFI\0".encode("utf-16-le") + b"\x7f\xff\x04\0")
 
@@ -100,19 +143,29 @@ def test_the_entry_of_an_earlier_priming_is_replaced(tmp_path: Path, efivars: Pa
     for _ in range(3):
         efiboot.arrange(disk(tmp_path, "gpt", "EFI/BOOT/BOOTX64.EFI"), efivars)
     assert order(efivars) == [1, 4, 0]
-    assert sorted(path.name[:8] for path in efivars.glob("Boot0*")) == [f"Boot000{n}" for n in range(5)]
+    assert sorted(path.name[:8] for path in efivars.glob("Boot0*")) == [
+        f"Boot000{n}" for n in range(5)
+    ]
     efiboot.arrange(disk(tmp_path), efivars)
     assert order(efivars) == [1, 0], "a disk without a system partition has no entry"
 
 
-@pytest.mark.parametrize(("files", "loader"), [
-    (("EFI/debian/grubx64.efi", "EFI/debian/shimx64.efi", "EFI/other/readme.txt"), "EFI/debian/shimx64.efi"),
-    (("EFI/Microsoft/Boot/bootmgfw.efi",), "EFI/Microsoft/Boot/bootmgfw.efi"),
-    (("EFI/debian/shimx64.efi", "EFI/Boot/bootx64.efi"), "EFI/BOOT/BOOTX64.EFI"),
-    (("EFI/somebody/long name of a loader.efi",), "EFI/BOOT/BOOTX64.EFI"),
-    ((), "EFI/BOOT/BOOTX64.EFI"),
-])
-def test_the_systems_own_loader_where_there_is_no_other(tmp_path: Path, files: tuple[str, ...], loader: str) -> None:
+@pytest.mark.parametrize(
+    ("files", "loader"),
+    [
+        (
+            ("EFI/debian/grubx64.efi", "EFI/debian/shimx64.efi", "EFI/other/readme.txt"),
+            "EFI/debian/shimx64.efi",
+        ),
+        (("EFI/Microsoft/Boot/bootmgfw.efi",), "EFI/Microsoft/Boot/bootmgfw.efi"),
+        (("EFI/debian/shimx64.efi", "EFI/Boot/bootx64.efi"), "EFI/BOOT/BOOTX64.EFI"),
+        (("EFI/somebody/long name of a loader.efi",), "EFI/BOOT/BOOTX64.EFI"),
+        ((), "EFI/BOOT/BOOTX64.EFI"),
+    ],
+)
+def test_the_systems_own_loader_where_there_is_no_other(
+    tmp_path: Path, files: tuple[str, ...], loader: str
+) -> None:
     target = disk(tmp_path, "gpt", *files)
     place = partitions.esp(target)
     assert place is not None
@@ -121,8 +174,17 @@ def test_the_systems_own_loader_where_there_is_no_other(tmp_path: Path, files: t
     assert sorted(name.lower() for name in names) == sorted(name.lower() for name in files)
 
 
-@pytest.mark.parametrize(("first", "last"), [
-    (4096, 1 << 63), (1 << 60, (1 << 60) + 99), (1 << 63, (1 << 64) - 1), (4096, 100), (0, 20), (4096, 32768)])
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (4096, 1 << 63),
+        (1 << 60, (1 << 60) + 99),
+        (1 << 63, (1 << 64) - 1),
+        (4096, 100),
+        (0, 20),
+        (4096, 32768),
+    ],
+)
 def test_a_system_partition_that_is_not_on_the_disk_is_none(
     tmp_path: Path, efivars: Path, first: int, last: int
 ) -> None:
@@ -141,7 +203,9 @@ def test_a_system_partition_that_is_not_on_the_disk_is_none(
     assert efiboot.arrange(target, efivars) == "boot order: 1 of the network, then as it was"
 
 
-@pytest.mark.parametrize("error", [OverflowError("x"), ValueError("x"), PrimeError("x"), struct.error("x")])
+@pytest.mark.parametrize(
+    "error", [OverflowError("x"), ValueError("x"), PrimeError("x"), struct.error("x")]
+)
 def test_what_cannot_be_read_fails_no_priming(
     tmp_path: Path, efivars: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -171,15 +235,20 @@ def test_a_folder_that_holds_itself_is_not_walked_without_end() -> None:
 
 
 @pytest.mark.parametrize(("sectors", "folders"), [(1, 16), (64, 1024)])
-def test_folders_with_long_chains_of_clusters_are_not_read_without_end(sectors: int, folders: int) -> None:
-    """Each of the folders takes a thousand clusters or a million bytes; an image with such ones held up a priming."""
+def test_folders_with_long_chains_of_clusters_are_not_read_without_end(
+    sectors: int, folders: int
+) -> None:
+    """Each of the folders takes a thousand clusters or a million bytes; an image with such ones
+    held up a priming."""
     boot = bytearray(512)
     struct.pack_into("<HBHBHHxH", boot, 11, 512, sectors, 1, 1, 16, 0, 128)
     struct.pack_into("<I", boot, 32, 130 + 30_000 * sectors)
     boot[0], boot[510:] = 0xEB, b"\x55\xaa"
     table, data = 512, 512 * 130
-    inner = b"".join(struct.pack("<11sB8xHxxxxHI", b"A%07d   " % number, 0x10, 0, 3 + number % 9, 0)
-                     for number in range(folders))
+    inner = b"".join(
+        struct.pack("<11sB8xHxxxxHI", b"A%07d   " % number, 0x10, 0, 3 + number % 9, 0)
+        for number in range(folders)
+    )
     root = struct.pack("<11sB8xHxxxxHI", b"EFI        ", 0x10, 0, 2, 0)
     reads: list[int] = []
 
@@ -200,7 +269,9 @@ def test_folders_with_long_chains_of_clusters_are_not_read_without_end(sectors: 
 
 
 def test_no_uefi_no_boot_order(tmp_path: Path) -> None:
-    assert efiboot.arrange(disk(tmp_path, "gpt"), tmp_path / "none").startswith("boot order: not changed")
+    assert efiboot.arrange(disk(tmp_path, "gpt"), tmp_path / "none").startswith(
+        "boot order: not changed"
+    )
 
 
 def test_a_device_path_without_an_end_does_not_run_for_ever() -> None:

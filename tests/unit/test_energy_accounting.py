@@ -7,12 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Energy, EnergyUse, NodeType
-from cod.policy.nodes.energy_accounting import DAY, LONGEST, Draw, Measured, Nodes, anew, days, draws, uses
+from cod.policy.nodes.energy_accounting import (
+    DAY,
+    LONGEST,
+    Draw,
+    Measured,
+    Nodes,
+    anew,
+    days,
+    draws,
+    uses,
+)
 from cod.states import NodeState
 
 SITE = Energy(watts_off=5.0, watts_idle=80.0, watts_busy=200.0)
-TYPES = {1: NodeType(1, "one", "", "<node/>", 1.0, 0.0),
-         2: NodeType(2, "two", "", "<node/>", 1.0, 0.0, watts_off=10.0, watts_idle=100.0, watts_busy=400.0)}
+TYPES = {
+    1: NodeType(1, "one", "", "<node/>", 1.0, 0.0),
+    2: NodeType(
+        2, "two", "", "<node/>", 1.0, 0.0, watts_off=10.0, watts_idle=100.0, watts_busy=400.0
+    ),
+}
 
 
 def drawn(nodes: list[Nodes], measured: list[Measured] | None = None) -> list[tuple[float, float]]:
@@ -20,7 +34,10 @@ def drawn(nodes: list[Nodes], measured: list[Measured] | None = None) -> list[tu
 
 
 def test_what_is_awake_draws_the_same_always_on() -> None:
-    assert drawn([Nodes("active", 1, 7, 3), Nodes("inactive", 2, 0, 2)]) == [(600.0, 600.0), (200.0, 200.0)]
+    assert drawn([Nodes("active", 1, 7, 3), Nodes("inactive", 2, 0, 2)]) == [
+        (600.0, 600.0),
+        (200.0, 200.0),
+    ]
 
 
 def test_what_sleeps_would_be_idle() -> None:
@@ -32,15 +49,27 @@ def test_machines_that_are_not_the_sites_are_left_out() -> None:
 
 
 def test_what_is_measured_is_the_mean_of_a_type_and_class() -> None:
-    measured = [Measured(1, "active", 700.0, 2), Measured(1, "prime", 200.0, 1), Measured(1, "off", 9.0, 3)]
-    nodes = [Nodes("active", 1, 7, 10), Nodes("boot", 1, 7, 1), Nodes("active", 2, 7, 1), Nodes("off", 1, 0, 1)]
+    measured = [
+        Measured(1, "active", 700.0, 2),
+        Measured(1, "prime", 200.0, 1),
+        Measured(1, "off", 9.0, 3),
+    ]
+    nodes = [
+        Nodes("active", 1, 7, 10),
+        Nodes("boot", 1, 7, 1),
+        Nodes("active", 2, 7, 1),
+        Nodes("off", 1, 0, 1),
+    ]
     assert drawn(nodes, measured) == [(3000.0, 3000.0), (300.0, 300.0), (400.0, 400.0), (3.0, 80.0)]
-    assert drawn([Nodes("off", 1, 0, 2)], [Measured(1, "inactive", 60.0, 1)]) == [(10.0, 120.0)], "idle as measured"
+    assert drawn([Nodes("off", 1, 0, 2)], [Measured(1, "inactive", 60.0, 1)]) == [(10.0, 120.0)], (
+        "idle as measured"
+    )
     assert drawn([Nodes("off", 1, 0, 1)], [Measured(1, "new", 60.0, 1)]) == [(5.0, 80.0)]
 
 
 def test_sleep_never_costs() -> None:
-    """A BMC that measures more in a node asleep than in one awake saves nothing, and owes nothing."""
+    """A BMC that measures more in a node asleep than in one awake saves nothing, and owes
+    nothing."""
     measured = [Measured(1, "off", 90.0, 1), Measured(1, "inactive", 60.0, 1)]
     assert drawn([Nodes("off", 1, 0, 1)], measured) == [(90.0, 90.0)]
 
@@ -51,45 +80,93 @@ def test_an_hour_of_a_kilowatt_is_a_kilowatt_hour() -> None:
 
 
 def test_states_of_one_type_and_group_are_added_up() -> None:
-    found = uses([Draw(Nodes("active", 1, 7, 2), 400.0, 400.0), Draw(Nodes("boot", 1, 7, 1), 200.0, 200.0),
-                  Draw(Nodes("off", 1, 0, 1), 5.0, 80.0), Draw(Nodes("active", 2, 7, 1), 1.0, 1.0)], 10.0, 20.0)
-    assert found == [EnergyUse(0, 0, 1, 10.0, 50.0, 800.0), EnergyUse(0, 7, 1, 30.0, 6000.0, 6000.0),
-                     EnergyUse(0, 7, 2, 10.0, 10.0, 10.0)]
+    found = uses(
+        [
+            Draw(Nodes("active", 1, 7, 2), 400.0, 400.0),
+            Draw(Nodes("boot", 1, 7, 1), 200.0, 200.0),
+            Draw(Nodes("off", 1, 0, 1), 5.0, 80.0),
+            Draw(Nodes("active", 2, 7, 1), 1.0, 1.0),
+        ],
+        10.0,
+        20.0,
+    )
+    assert found == [
+        EnergyUse(0, 0, 1, 10.0, 50.0, 800.0),
+        EnergyUse(0, 7, 1, 30.0, 6000.0, 6000.0),
+        EnergyUse(0, 7, 2, 10.0, 10.0, 10.0),
+    ]
 
 
 def test_midnight_divides() -> None:
     found = uses([Draw(Nodes("active", 1, 7, 1), 2.0, 2.0)], 3 * DAY - 10.0, 5 * DAY + 30.0)
     assert [(use.day, use.seconds, use.joules) for use in found] == [
-        (2, 10.0, 20.0), (3, DAY, 2 * DAY), (4, DAY, 2 * DAY), (5, 30.0, 60.0)]
+        (2, 10.0, 20.0),
+        (3, DAY, 2 * DAY),
+        (4, DAY, 2 * DAY),
+        (5, 30.0, 60.0),
+    ]
     assert list(days(DAY, DAY)) == []
     assert list(days(DAY, DAY + 1)) == [(1, 1.0)]
     assert list(days(DAY - 1, DAY)) == [(0, 1.0)]
 
 
-@pytest.mark.parametrize(("passed", "wrong"), [
-    (60.0, False), (LONGEST, False), (LONGEST + 1, True), (0.0, False), (-DAY, False), (-DAY - 1, True)])
+@pytest.mark.parametrize(
+    ("passed", "wrong"),
+    [
+        (60.0, False),
+        (LONGEST, False),
+        (LONGEST + 1, True),
+        (0.0, False),
+        (-DAY, False),
+        (-DAY - 1, True),
+    ],
+)
 def test_a_clock_that_is_far_off_begins_anew(passed: float, wrong: bool) -> None:
     assert anew(1e9, 1e9 + passed) is wrong
 
 
 moments = st.floats(0, 4e9, allow_nan=False)
-nodes = st.lists(st.builds(Nodes, st.sampled_from(list(NodeState)), st.integers(1, 2), st.integers(0, 3),
-                           st.integers(1, 1000)), max_size=12, unique_by=lambda each: each[:3])
-readings = st.lists(st.builds(Measured, st.integers(1, 2), st.sampled_from(list(NodeState)), st.floats(0, 1e4),
-                              st.integers(1, 50)), max_size=5)
+nodes = st.lists(
+    st.builds(
+        Nodes,
+        st.sampled_from(list(NodeState)),
+        st.integers(1, 2),
+        st.integers(0, 3),
+        st.integers(1, 1000),
+    ),
+    max_size=12,
+    unique_by=lambda each: each[:3],
+)
+readings = st.lists(
+    st.builds(
+        Measured,
+        st.integers(1, 2),
+        st.sampled_from(list(NodeState)),
+        st.floats(0, 1e4),
+        st.integers(1, 50),
+    ),
+    max_size=5,
+)
 
 
 @given(nodes, readings, moments, st.floats(0, 40 * DAY), st.floats(0, 1))
 def test_nothing_is_lost_nor_counted_twice(
-        nodes: list[Nodes], measured: list[Measured], since: float, length: float, share: float) -> None:
-    """However a time is divided, the sums are the same; every second of every node of the site is in one of them."""
+    nodes: list[Nodes], measured: list[Measured], since: float, length: float, share: float
+) -> None:
+    """However a time is divided, the sums are the same; every second of every node of the site is
+    in one of them."""
     drawn = list(draws(nodes, TYPES, measured, SITE))
     middle, until = since + share * length, since + length
-    whole, parts = uses(drawn, since, until), [*uses(drawn, since, middle), *uses(drawn, middle, until)]
+    whole, parts = (
+        uses(drawn, since, until),
+        [*uses(drawn, since, middle), *uses(drawn, middle, until)],
+    )
     for name in ("seconds", "joules", "always_on"):
         total = sum(getattr(use, name) for use in whole)
         assert sum(getattr(use, name) for use in parts) == pytest.approx(total, rel=1e-6, abs=1e-2)
     ours = sum(each.number for each in nodes if each.state not in ("new", "retired"))
-    assert sum(use.seconds for use in whole) == pytest.approx(ours * (until - since), rel=1e-6, abs=1e-2)
+    assert sum(use.seconds for use in whole) == pytest.approx(
+        ours * (until - since), rel=1e-6, abs=1e-2
+    )
     assert all(use.joules <= use.always_on for use in whole)
     assert len({(use.day, use.group_id, use.type_id) for use in whole}) == len(whole)

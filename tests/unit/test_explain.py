@@ -29,8 +29,12 @@ from tests.unit.policy_sites import (
 
 
 def test_what_each_type_lacks() -> None:
-    seen = site(lots=[lot(2)], holders=[holder(1, 1)], holdings=[Allocation(1, kind(BIG), 1, 0)],
-                wishes=[wish(1, RequestTuple(1, BIG_ONLY, 1))])
+    seen = site(
+        lots=[lot(2)],
+        holders=[holder(1, 1)],
+        holdings=[Allocation(1, kind(BIG), 1, 0)],
+        wishes=[wish(1, RequestTuple(1, BIG_ONLY, 1))],
+    )
     why = explain(seen, POLICY, NOW, 1)
     small, uefi, big = why.types
     assert (small.name, small.site, small.free, small.held) == ("small", 2, 2, 0)
@@ -41,55 +45,113 @@ def test_what_each_type_lacks() -> None:
 
 
 def test_who_is_ahead() -> None:
-    seen = site(lots=[lot(1)], site={SMALL: 9, BIG: 9}, wishes=[
-        wish(1, 2), wish(2, 3, priority=1), wish(3, RequestTuple(1, BIG_ONLY, 1), priority=5)])
+    seen = site(
+        lots=[lot(1)],
+        site={SMALL: 9, BIG: 9},
+        wishes=[
+            wish(1, 2),
+            wish(2, 3, priority=1),
+            wish(3, RequestTuple(1, BIG_ONLY, 1), priority=5),
+        ],
+    )
     why = explain(seen, POLICY, NOW, 1)
     assert (why.position, why.ahead) == (3, (Ahead(3, 1003, 5, 1), Ahead(2, 1002, 1, 3)))
     assert "Ahead of it 2 of the requests that wait want 4 nodes of the same types." in why.sentence
     assert explain(seen, POLICY, NOW, 3).ahead == ()
 
 
-@pytest.mark.parametrize(("own", "held", "takeable", "protected", "until", "words"), [
-    (holder(1, 4), Allocation(1, kind(), 4, 4), 4, "", None, "v1 holds 4, which may be taken"),
-    (holder(1, 4, priority=2, expires_at=NOW + 7200), Allocation(1, kind(), 4, 4), 0, "priority", NOW + 7200,
-     "v1 holds 4; its priority 2 is not lower, its lease ends in 2 h"),
-    (holder(1, 4, 3), Allocation(1, kind(), 4, 4), 1, "floor", None,
-     "v1 holds 4, of which 1 may be taken; it keeps the 3 that it was created with"),
-    (holder(1, 4), Allocation(1, kind(), 4, 1, NOW + 50), 1, "inertia", NOW + 50,
-     "v1 holds 4, of which 1 may be taken; the rest was assigned lately, the first is immune no longer in 50 s"),
-    (holder(1, 4, drain_until=NOW + 150), Allocation(1, kind(), 4, 4), 0, "draining", NOW + 150,
-     "v1 holds 4; its lease has run out, they come back in 2.5 min"),
-])
+@pytest.mark.parametrize(
+    ("own", "held", "takeable", "protected", "until", "words"),
+    [
+        (holder(1, 4), Allocation(1, kind(), 4, 4), 4, "", None, "v1 holds 4, which may be taken"),
+        (
+            holder(1, 4, priority=2, expires_at=NOW + 7200),
+            Allocation(1, kind(), 4, 4),
+            0,
+            "priority",
+            NOW + 7200,
+            "v1 holds 4; its priority 2 is not lower, its lease ends in 2 h",
+        ),
+        (
+            holder(1, 4, 3),
+            Allocation(1, kind(), 4, 4),
+            1,
+            "floor",
+            None,
+            "v1 holds 4, of which 1 may be taken; it keeps the 3 that it was created with",
+        ),
+        (
+            holder(1, 4),
+            Allocation(1, kind(), 4, 1, NOW + 50),
+            1,
+            "inertia",
+            NOW + 50,
+            (
+                "v1 holds 4, of which 1 may be taken; the rest was assigned lately, the first is"
+                " immune no longer in 50 s"
+            ),
+        ),
+        (
+            holder(1, 4, drain_until=NOW + 150),
+            Allocation(1, kind(), 4, 4),
+            0,
+            "draining",
+            NOW + 150,
+            "v1 holds 4; its lease has run out, they come back in 2.5 min",
+        ),
+    ],
+)
 def test_who_holds_what_and_what_protects_it(
     own: object, held: Allocation, takeable: int, protected: str, until: float | None, words: str
 ) -> None:
     seen = site(holders=[own], holdings=[held], wishes=[wish(1, 2, priority=2)])
-    one, = explain(seen, POLICY, NOW, 1).holders
-    assert (one.count, one.takeable, one.protected, one.until, one.sentence) == (4, takeable, protected, until, words)
+    (one,) = explain(seen, POLICY, NOW, 1).holders
+    assert (one.count, one.takeable, one.protected, one.until, one.sentence) == (
+        4,
+        takeable,
+        protected,
+        until,
+        words,
+    )
 
 
 def test_nodes_that_leave_already() -> None:
-    seen = site(holders=[holder(1, 3, leaving=1)], holdings=[Allocation(1, kind(), 3, 2)],
-                reclaims=[OpenReclaim(1, 1, 9, kind(), 1, NOW + 30)], wishes=[wish(1, 1, priority=2)])
-    one, = explain(seen, POLICY, NOW, 1).holders
+    seen = site(
+        holders=[holder(1, 3, leaving=1)],
+        holdings=[Allocation(1, kind(), 3, 2)],
+        reclaims=[OpenReclaim(1, 1, 9, kind(), 1, NOW + 30)],
+        wishes=[wish(1, 1, priority=2)],
+    )
+    (one,) = explain(seen, POLICY, NOW, 1).holders
     assert (one.takeable, one.protected, one.until) == (2, "leaving", NOW + 30)
 
 
 def test_its_own_nodes_are_not_counted_among_those_of_others() -> None:
-    seen = site(holders=[holder(1, 3)], holdings=[Allocation(1, kind(), 3, 3)], site={SMALL: 9},
-                wishes=[wish(1, 1, priority=2, vcluster_id=1, own={SMALL: 3})])
+    seen = site(
+        holders=[holder(1, 3)],
+        holdings=[Allocation(1, kind(), 3, 3)],
+        site={SMALL: 9},
+        wishes=[wish(1, 1, priority=2, vcluster_id=1, own={SMALL: 3})],
+    )
     assert explain(seen, POLICY, NOW, 1).holders == ()
 
 
 def test_nodes_that_nobody_has_are_told_of_too() -> None:
-    """All that would do is accounted for: an administrator sees that some only have to be brought back."""
-    seen = site(lots=[lot(1), lot(1, reserved=9)], holders=[holder(1, 3), holder(2, 2, priority=9)],
-                holdings=[Allocation(1, kind(), 3, 3), Allocation(2, kind(), 2, 2)], site={SMALL: 9},
-                wishes=[wish(1, 4, priority=2, vcluster_id=1, own={SMALL: 3})])
+    """All that would do is accounted for: an administrator sees that some only have to be brought
+    back."""
+    seen = site(
+        lots=[lot(1), lot(1, reserved=9)],
+        holders=[holder(1, 3), holder(2, 2, priority=9)],
+        holdings=[Allocation(1, kind(), 3, 3), Allocation(2, kind(), 2, 2)],
+        site={SMALL: 9},
+        wishes=[wish(1, 4, priority=2, vcluster_id=1, own={SMALL: 3})],
+    )
     why = explain(seen, POLICY, NOW, 1)
     assert (why.fitting, why.free, why.coming, why.own, why.aside) == (9, 1, 0, 3, 2)
-    assert ("Of the 9 nodes that match 1 are free, 0 coming, 3 its own, 2 held by others, of which 0 may be "
-            "taken; 2 out of service, or off with nothing to switch them on.") in why.sentence
+    assert (
+        "Of the 9 nodes that match 1 are free, 0 coming, 3 its own, 2 held by others, of which 0"
+        " may be taken; 2 out of service, or off with nothing to switch them on." in why.sentence
+    )
     plain = explain(replace(seen, site={SMALL: 7}), POLICY, NOW, 1)
     assert plain.aside == 0
     assert "out of service, or off" not in plain.sentence
@@ -98,36 +160,58 @@ def test_nodes_that_nobody_has_are_told_of_too() -> None:
 def test_what_would_free_it_and_when() -> None:
     seen = site(
         coming=[IncomingNodes(kind(), 2), IncomingNodes(kind(), 5, reserved=77)],
-        holders=[holder(1, 3, leaving=1), holder(2, 2, expires_at=NOW + 100), holder(3, 2, drain_until=NOW + 20),
-                 holder(4, 2, 1, priority=0)],
-        holdings=[Allocation(1, kind(), 3, 0), Allocation(2, kind(), 2, 0), Allocation(3, kind(), 2, 0),
-                  Allocation(4, kind(), 2, 0, NOW + 40)],
-        reclaims=[OpenReclaim(1, 1, 1, kind(), 1, NOW + 30)], wishes=[wish(1, 9, priority=2)])
+        holders=[
+            holder(1, 3, leaving=1),
+            holder(2, 2, expires_at=NOW + 100),
+            holder(3, 2, drain_until=NOW + 20),
+            holder(4, 2, 1, priority=0),
+        ],
+        holdings=[
+            Allocation(1, kind(), 3, 0),
+            Allocation(2, kind(), 2, 0),
+            Allocation(3, kind(), 2, 0),
+            Allocation(4, kind(), 2, 0, NOW + 40),
+        ],
+        reclaims=[OpenReclaim(1, 1, 1, kind(), 1, NOW + 30)],
+        wishes=[wish(1, 9, priority=2)],
+    )
     why = explain(seen, POLICY, NOW, 1)
     assert why.chances == (
         Chance(NOW + 20, 2, "v3 is draining, it ends in 20 s"),
         Chance(NOW + 30, 1, "v1 gives back 1 node, at the latest in 30 s"),
         Chance(NOW + 40, 1, "nodes of v4 lose their immunity from in 40 s on"),
         Chance(NOW + 400, 2, "the lease of v2 ends, with its grace, in 6.7 min"),
-        Chance(None, 2, "2 nodes on their way to the reserve"))
+        Chance(None, 2, "2 nodes on their way to the reserve"),
+    )
     assert why.sentence.endswith("Next that is known: v3 is draining, it ends in 20 s (2 nodes).")
 
 
 def test_what_a_vcm_has_promised() -> None:
-    """Count a promised node as far as it is still wanted, and not after the deadline: then COD takes it."""
-    seen = site(holders=[holder(1, 9, leaving=3)], holdings=[Allocation(1, kind(), 9, 0)],
-                reclaims=[OpenReclaim(7, 1, 1, kind(), 3, NOW + 300)], wishes=[wish(1, 9, priority=2)])
+    """Count a promised node as far as it is still wanted, and not after the deadline: then COD
+    takes it."""
+    seen = site(
+        holders=[holder(1, 9, leaving=3)],
+        holdings=[Allocation(1, kind(), 9, 0)],
+        reclaims=[OpenReclaim(7, 1, 1, kind(), 3, NOW + 300)],
+        wishes=[wish(1, 9, priority=2)],
+    )
 
     def told(count: int, by: float) -> tuple[Chance, ...]:
         return explain(seen, POLICY, NOW, 1, {7: (count, by), 8: (5, NOW)}).chances
 
-    assert told(3, NOW + 240) == (Chance(NOW + 240, 3, "the VCM of v1 gives 3 nodes back within 4 min"),)
-    assert told(9, NOW + 999) == (Chance(NOW + 300, 3, "the VCM of v1 gives 3 nodes back within 5 min"),)
+    assert told(3, NOW + 240) == (
+        Chance(NOW + 240, 3, "the VCM of v1 gives 3 nodes back within 4 min"),
+    )
+    assert told(9, NOW + 999) == (
+        Chance(NOW + 300, 3, "the VCM of v1 gives 3 nodes back within 5 min"),
+    )
     assert told(1, NOW - 1) == (
         Chance(NOW - 1, 1, "the VCM of v1 gives 1 node back any moment"),
-        Chance(NOW + 300, 2, "v1 gives back 2 nodes, at the latest in 5 min"))
+        Chance(NOW + 300, 2, "v1 gives back 2 nodes, at the latest in 5 min"),
+    )
     assert explain(seen, POLICY, NOW, 1).chances == (
-        Chance(NOW + 300, 3, "v1 gives back 3 nodes, at the latest in 5 min"),)
+        Chance(NOW + 300, 3, "v1 gives back 3 nodes, at the latest in 5 min"),
+    )
 
 
 def test_what_the_next_pass_grants() -> None:
@@ -156,4 +240,6 @@ def test_every_request_is_explained_as_the_plan_has_it(seen: Snapshot) -> None:
         assert why.sentence.endswith(".")
         assert all(0 <= held.takeable <= held.count for held in why.holders)
         assert all(chance.count > 0 for chance in why.chances)
-        assert list(why.chances) == sorted(why.chances, key=lambda one: one.at if one.at is not None else float("inf"))
+        assert list(why.chances) == sorted(
+            why.chances, key=lambda one: one.at if one.at is not None else float("inf")
+        )

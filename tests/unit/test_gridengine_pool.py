@@ -1,5 +1,6 @@
-"""The Grid Engine pool's four functions on a cell of the test's own, and how what its commands say is taken: each of
-the pitfalls that the real ones have (tests/system/test_gridengine.py has the real ones)."""
+"""The Grid Engine pool's four functions on a cell of the test's own, and how what its commands say
+is taken: each of the pitfalls that the real ones have (tests/system/test_gridengine.py has the real
+ones)."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ class Cell:
 
     def enable(self, host: str) -> None:
         self.said.append(f"enable {host}")
-        self.hosts[host] = replace(self.hosts[host], states=self.hosts[host].states.replace("d", ""))
+        self.hosts[host] = replace(
+            self.hosts[host], states=self.hosts[host].states.replace("d", "")
+        )
 
     def reschedule(self, job: int, task: int) -> None:
         self.said.append(f"reschedule {job}.{task}")
@@ -111,8 +114,12 @@ class Ground:
         self.members: dict[str, Member] = {"n1": member("n1")}
 
     def has(self, name: str, *started: float, states: str = "", job_state: str = "r") -> None:
-        """A host of ours, with a job that began at each of `started`; jobs are numbered as they stand."""
-        running = tuple(Running(10 * int(name[1:]) + number, 0, 1, at, job_state) for number, at in enumerate(started))
+        """A host of ours, with a job that began at each of `started`; jobs are numbered as they
+        stand."""
+        running = tuple(
+            Running(10 * int(name[1:]) + number, 0, 1, at, job_state)
+            for number, at in enumerate(started)
+        )
         self.cell.hosts[name] = Host(name, 1, len(running), states, True, running)
         self.members[name] = member(name)
 
@@ -153,7 +160,7 @@ def test_an_empty_pool_has_a_placeholder_that_is_neither_used_nor_counted() -> N
     assert none_named.cell.said == ["prepare master"]
 
 
-def test_what_was_asked_for_and_is_not_needed_any_more_is_withdrawn_what_is_kept_in_reserve_is_not() -> None:
+def test_requests_not_needed_any_more_are_withdrawn_but_for_the_reserve() -> None:
     ground = Ground({"maximum": 10})
     ground.cell.waiting = (Waiting(1, "qw"),)
     assert ground.look(coming=4).withdraw == {"": 3}
@@ -166,7 +173,8 @@ def test_what_was_asked_for_and_is_not_needed_any_more_is_withdrawn_what_is_kept
 
 
 def test_a_host_that_falls_silent_goes_when_it_has_been_silent_for_long() -> None:
-    """Also one that somebody has taken out of the queue by hand. A master that starts anew has heard of none at first.
+    """Also one that somebody has taken out of the queue by hand. A master that starts anew has
+    heard of none at first.
     """
     ground = Ground({"unheard_limit": 30.0})
     ground.has("n2", 1.0, states="u")
@@ -187,7 +195,9 @@ def test_a_job_that_no_node_could_run_is_named_once(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "cod.vcm"):
         assert [grows(ground.look()) for _ in range(3)] == [0, 0, 0]
     assert caplog.messages == [
-        "no node of this pool could run job 7: wants gpu=1, which a node of this pool is not known to offer"]
+        "no node of this pool could run job 7: wants gpu=1, which a node of this pool is not known"
+        " to offer"
+    ]
     offering = Ground({"offers": {"gpu": "2"}})
     offering.cell.waiting = (Waiting(7, "qw", resources={"gpu": "1"}),)
     assert grows(offering.look()) == 1
@@ -241,7 +251,8 @@ def test_a_node_is_enabled_when_it_has_reported() -> None:
         ground.pool.add(member("n2"))
     with pytest.raises(NotYet):
         ground.pool.add(member("n2"))
-    assert ground.cell.said == ["admit n2", "join n2 4", "disable n2"]  # an execd of no admin host is turned away
+    # an execd of no admin host is turned away
+    assert ground.cell.said == ["admit n2", "join n2 4", "disable n2"]
     ground.cell.hosts["n2"] = Host("n2", 4, 0, "d", True)
     ground.pool.add(member("n2"))
     assert ground.cell.said[3:] == ["enable n2"]
@@ -291,7 +302,7 @@ def test_idle_nodes_go_first_then_who_loses_least_never_the_head() -> None:
 def test_jobs_may_end_where_the_site_wants_that_and_the_deadline_allows() -> None:
     ground = Ground({"drain": True})
     ground.has("n2", 500.0)
-    named, = ground.pool.choose(replace(RECLAIM, count=1), ground.members, 1000.0)
+    (named,) = ground.pool.choose(replace(RECLAIM, count=1), ground.members, 1000.0)
     assert named == Named("n2", 300.0 - LEAVING)
     with pytest.raises(NotYet):
         ground.pool.remove(member("n2"), False)
@@ -315,7 +326,8 @@ def test_they_may_do_so_too_when_the_vcm_was_started_anew() -> None:
 
 
 def test_a_host_is_not_taken_out_while_its_jobs_are_still_there() -> None:
-    """Taken out at once after they were rescheduled, it would go on running them where nobody looks."""
+    """Taken out at once after they were rescheduled, it would go on running them where nobody
+    looks."""
     ground = Ground()
     ground.has("n2", 500.0, 600.0)
     with pytest.raises(NotYet):
@@ -327,8 +339,13 @@ def test_a_host_is_not_taken_out_while_its_jobs_are_still_there() -> None:
     assert ground.cell.said[5:] == ["stop n2", "expel n2"]
 
 
-def test_jobs_that_were_rescheduled_and_run_again_here_are_rescheduled_again_those_on_their_way_are_not() -> None:
-    for state, said in (("Rr", "reschedule 20.0"), ("t", "reschedule 20.0"), ("dr", "delete 20.0"), ("Rq", None)):
+def test_jobs_rescheduled_to_this_node_are_rescheduled_again_those_on_their_way_are_not() -> None:
+    for state, said in (
+        ("Rr", "reschedule 20.0"),
+        ("t", "reschedule 20.0"),
+        ("dr", "delete 20.0"),
+        ("Rq", None),
+    ):
         ground = Ground()
         ground.has("n2", 500.0, job_state=state)
         with pytest.raises(NotYet):
@@ -349,7 +366,8 @@ def test_jobs_that_do_not_go_end_with_the_daemon(caplog: pytest.LogCaptureFixtur
 
 
 def test_jobs_of_a_lost_node_are_put_back_however_long_it_takes() -> None:
-    """Put jobs back that have no daemon to end with: those that the master believes to run there run nowhere."""
+    """Put jobs back that have no daemon to end with: those that the master believes to run there
+    run nowhere."""
     ground = Ground({"drain": True})
     ground.has("n2", 500.0, states="u")
     ground.pool.choose(RECLAIM, ground.members, 1000.0)
@@ -414,9 +432,17 @@ def test_a_node_that_is_old_takes_no_more_jobs_and_goes_when_those_that_it_has_a
     assert ground.cell.said[-2:] == ["stop n2", "expel n2"]
 
 
-def test_jobs_are_saved_once_before_they_are_put_back_and_a_node_that_joins_is_restored(tmp_path: Path) -> None:
-    ground = Ground({"save": f"sh -c 'echo {{hostname}} {{address}} {{jobs}} >> {tmp_path}/saved; exit 1'",
-                     "restore": f"sh -c 'echo {{hostname}} >> {tmp_path}/restored; test -e {tmp_path}/there'"})
+def test_jobs_are_saved_once_before_they_are_put_back_and_a_node_that_joins_is_restored(
+    tmp_path: Path,
+) -> None:
+    ground = Ground(
+        {
+            "save": f"sh -c 'echo {{hostname}} {{address}} {{jobs}} >> {tmp_path}/saved; exit 1'",
+            "restore": (
+                f"sh -c 'echo {{hostname}} >> {tmp_path}/restored; test -e {tmp_path}/there'"
+            ),
+        }
+    )
     ground.has("n2", 500.0, 600.0)
     ground.cell.stuck = True
     for _ in range(2):
@@ -442,34 +468,55 @@ def test_jobs_are_saved_once_before_they_are_put_back_and_a_node_that_joins_is_r
 # ---------------------------------------------------------------- what could a node of ours run?
 
 
-OFFER = NodeOffer(2, {"mem_total": "4G", "num_proc": "4", "h_rt": "infinity", "arch": "lx-amd64", "s_rt": "01:00:00"},
-                  relops={"num_proc": "=="})
+OFFER = NodeOffer(
+    2,
+    {
+        "mem_total": "4G",
+        "num_proc": "4",
+        "h_rt": "infinity",
+        "arch": "lx-amd64",
+        "s_rt": "01:00:00",
+    },
+    relops={"num_proc": "=="},
+)
 
 
-@pytest.mark.parametrize(("resources", "why"), [
-    ({"mem_total": "4G"}, ""),
-    ({"mem_total": "4.1G"}, "a node has 4G"),
-    ({"num_proc": "4"}, ""),
-    ({"num_proc": "2"}, "a node has 4"),  # this one has to be equal
-    ({"h_rt": "3600"}, ""),
-    ({"h_rt": "24:00:00"}, ""),
-    ({"s_rt": "3600"}, ""),
-    ({"s_rt": "3601"}, "a node has 01:00:00"),
-    ({"arch": "lx-*"}, ""),
-    ({"arch": "sol*|LX-AMD64"}, ""),
-    ({"hostname": "n7"}, "a new node is another"),
-    ({"hostname": "n*"}, ""),
-])
+@pytest.mark.parametrize(
+    ("resources", "why"),
+    [
+        ({"mem_total": "4G"}, ""),
+        ({"mem_total": "4.1G"}, "a node has 4G"),
+        ({"num_proc": "4"}, ""),
+        ({"num_proc": "2"}, "a node has 4"),  # this one has to be equal
+        ({"h_rt": "3600"}, ""),
+        ({"h_rt": "24:00:00"}, ""),
+        ({"s_rt": "3600"}, ""),
+        ({"s_rt": "3601"}, "a node has 01:00:00"),
+        ({"arch": "lx-*"}, ""),
+        ({"arch": "sol*|LX-AMD64"}, ""),
+        ({"hostname": "n7"}, "a new node is another"),
+        ({"hostname": "n*"}, ""),
+    ],
+)
 def test_requests_are_compared_as_grid_engine_does(resources: dict[str, str], why: str) -> None:
     found = needs.lacking(Waiting(1, "qw", resources=resources), OFFER)
     assert found.endswith(why)
     assert bool(found) == bool(why)
 
 
-@pytest.mark.parametrize(("queues", "can"), [
-    ((), True), (("all.q",), True), (("*",), True), (("other.q", "all.*"), True), (("all.q@@cod",), True),
-    (("other.q",), False), (("all.q@n7",), False), (("all.q@@theirs",), False),
-])
+@pytest.mark.parametrize(
+    ("queues", "can"),
+    [
+        ((), True),
+        (("all.q",), True),
+        (("*",), True),
+        (("other.q", "all.*"), True),
+        (("all.q@@cod",), True),
+        (("other.q",), False),
+        (("all.q@n7",), False),
+        (("all.q@@theirs",), False),
+    ],
+)
 def test_a_job_of_another_queue_is_no_reason_to_grow(queues: tuple[str, ...], can: bool) -> None:
     assert bool(needs.lacking(Waiting(1, "qw", queues=queues), OFFER)) != can
 
@@ -478,9 +525,18 @@ def test_a_job_whose_time_has_not_come_is_no_reason_to_grow() -> None:
     assert needs.sorted_out([Waiting(1, "qw", considered=False)], OFFER) == ([], ())
 
 
-@pytest.mark.parametrize(("text", "value"), [
-    ("1.5K", 1536), ("2k", 2000), ("1:30:00", 5400), ("::5", None), ("0:0:5", 5), ("INFINITY", float("inf")),
-    ("lx", None)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.5K", 1536),
+        ("2k", 2000),
+        ("1:30:00", 5400),
+        ("::5", None),
+        ("0:0:5", 5),
+        ("INFINITY", float("inf")),
+        ("lx", None),
+    ],
+)
 def test_amounts(text: str, value: float | None) -> None:
     assert amount(text) == value
 
@@ -498,28 +554,41 @@ FULL = """<job_info><queue_info>
 
 
 def test_what_our_own_hosts_offer_is_the_most_of_any() -> None:
-    assert offered(FULL.encode(), "all.q", ["n2", "n3"]) == {"h_rt": "infinity", "mem_free": "3G", "arch": "lx-amd64"}
+    assert offered(FULL.encode(), "all.q", ["n2", "n3"]) == {
+        "h_rt": "infinity",
+        "mem_free": "3G",
+        "arch": "lx-amd64",
+    }
     with pytest.raises(NotUnderstood):
         offered(FULL[:200].encode(), "all.q", [])
 
 
 def test_of_pending_jobs_queues_and_priorities_are_read() -> None:
-    job = ("<job_list state='pending'><JB_job_number>{}</JB_job_number><JAT_prio>{}</JAT_prio><state>qw</state>"
-           "<slots>1</slots>{}</job_list>")
-    document = ("<job_info><queue_info/><job_info>" + job.format(1, "0.00000", "")
-                + job.format(2, "0.55500", "<hard_req_queue>other.q</hard_req_queue>") + "</job_info></job_info>")
+    job = (
+        "<job_list"
+        " state='pending'><JB_job_number>{}</JB_job_number><JAT_prio>{}</JAT_prio><state>qw</state>"
+        "<slots>1</slots>{}</job_list>"
+    )
+    document = (
+        "<job_info><queue_info/><job_info>"
+        + job.format(1, "0.00000", "")
+        + job.format(2, "0.55500", "<hard_req_queue>other.q</hard_req_queue>")
+        + "</job_info></job_info>"
+    )
     first, second = read(document.encode(), "all.q").waiting
     assert (first.ready, second.ready, second.queues) == (False, True, ("other.q",))
 
 
-# ---------------------------------------------------------------- commands that say no with status 0, and yes with 1
+# ---------------------------------------------------------------- commands that say no with status
+# 0, and yes with 1
 
 
 Said = tuple[int, str]
 
 
 class Commands(GridEngine):
-    """Answers as Grid Engine's commands were seen to: by their first words; the rest is silence with status 0."""
+    """Answers as Grid Engine's commands were seen to: by their first words; the rest is silence
+    with status 0."""
 
     answers: dict[str, Said]
     ran: list[str]
@@ -527,26 +596,36 @@ class Commands(GridEngine):
     def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
         words = " ".join(command)
         self.ran.append(words)
-        status, said = next((said for start, said in self.answers.items() if words.startswith(start)), (0, ""))
+        status, said = next(
+            (said for start, said in self.answers.items() if words.startswith(start)), (0, "")
+        )
         return subprocess.CompletedProcess(list(command), status, said.encode(), b"")
 
 
 def cell(**answers: Said) -> Commands:
     made = Commands("all.q", "@cod")
-    object.__setattr__(made, "answers", {key.replace("_", " ").replace(" minus ", " -"): said
-                                         for key, said in answers.items()})
+    object.__setattr__(
+        made,
+        "answers",
+        {key.replace("_", " ").replace(" minus ", " -"): said for key, said in answers.items()},
+    )
     object.__setattr__(made, "ran", [])
     return made
 
 
 def test_status_is_no_verdict() -> None:
-    fine = cell(qmod_minus_e=(0, 'Queue instance "all.q@n2" is already in the specified state: enabled'),
-                qmod_minus_f=(0, "Forced rescheduling of job 8 on host n1"),
-                qconf_minus_ah=(1, 'administrative host "n2" already exists'))
+    fine = cell(
+        qmod_minus_e=(0, 'Queue instance "all.q@n2" is already in the specified state: enabled'),
+        qmod_minus_f=(0, "Forced rescheduling of job 8 on host n1"),
+        qconf_minus_ah=(1, 'administrative host "n2" already exists'),
+    )
     fine.enable("n2")
     fine.reschedule(8, 0)
     fine.admit("n2")
-    denied = cell(qmod_minus_d=(0, 'denied: "bob" is not operator'), qmod_minus_f=(0, "The job 8 is not restartable"))
+    denied = cell(
+        qmod_minus_d=(0, 'denied: "bob" is not operator'),
+        qmod_minus_f=(0, "The job 8 is not restartable"),
+    )
     with pytest.raises(CommandFailed, match="denied"):
         denied.disable("n2")
     with pytest.raises(CommandFailed, match="not restartable"):
@@ -556,21 +635,28 @@ def test_status_is_no_verdict() -> None:
 
 def test_a_host_is_removed_everywhere_in_the_order_that_grid_engine_wants() -> None:
     there = cell(
-        qconf_minus_shgrp=(0, "n2.pool.cod.test byhand"), qconf_minus_sel=(0, "n2.pool.cod.test\n"),
-        qconf_minus_sh=(0, "n2\n"), qconf_minus_sconfl=(0, "n2\n"),
+        qconf_minus_shgrp=(0, "n2.pool.cod.test byhand"),
+        qconf_minus_sel=(0, "n2.pool.cod.test\n"),
+        qconf_minus_sh=(0, "n2\n"),
+        qconf_minus_sconfl=(0, "n2\n"),
         qconf_minus_dattr=(0, 'root modified "@cod" in host group list'),
         qconf_minus_purge=(0, 'root modified "all.q" in cluster queue list'),
         qconf_minus_de=(0, 'removed "n2" from execution host list'),
         qconf_minus_dh=(0, 'removed "n2" from administrative host list'),
-        qconf_minus_dconf=(0, 'removed "n2" from configuration list'))
+        qconf_minus_dconf=(0, 'removed "n2" from configuration list'),
+    )
     there.expel("n2")
     changes = [words.split()[1] for words in there.ran if not words.startswith("qconf -s")]
     assert changes == ["-dattr", "-purge", "-de", "-dh", "-dconf"]
 
 
 def test_a_host_that_still_has_a_job_is_not_gone() -> None:
-    busy = cell(qconf_minus_shgrp=(0, "byhand"), qconf_minus_sel=(0, "n2\n"), qconf_minus_purge=(0, "modified"),
-                qconf_minus_de=(1, 'Host object "n2" is still referenced in cluster queue "all.q".'))
+    busy = cell(
+        qconf_minus_shgrp=(0, "byhand"),
+        qconf_minus_sel=(0, "n2\n"),
+        qconf_minus_purge=(0, "modified"),
+        qconf_minus_de=(1, 'Host object "n2" is still referenced in cluster queue "all.q".'),
+    )
     with pytest.raises(CommandFailed, match="still referenced"):
         busy.expel("n2")
 
@@ -585,21 +671,33 @@ def test_a_master_that_does_not_answer_is_no_empty_pool() -> None:
 
 
 EMPTY = "<job_info><queue_info>{}</queue_info><job_info/></job_info>"
-INSTANCE = ("<Queue-List><name>all.q@{}</name><slots_used>0</slots_used><slots_total>1</slots_total>"
-            "<state>{}</state>{}</Queue-List>")
+INSTANCE = (
+    "<Queue-List><name>all.q@{}</name><slots_used>0</slots_used><slots_total>1</slots_total>"
+    "<state>{}</state>{}</Queue-List>"
+)
 
 
-def test_the_placeholder_is_put_into_the_queue_disabled_and_a_host_that_works_is_left_alone() -> None:
-    done = {"qconf_minus_shgrpl": (0, "@cod\n"), "qconf_minus_aattr": (0, "root modified it"),
-            "qmod_minus_d": (0, "changed state of it (disabled)")}
+def test_the_placeholder_is_queued_disabled_and_a_working_host_is_left_alone() -> None:
+    done = {
+        "qconf_minus_shgrpl": (0, "@cod\n"),
+        "qconf_minus_aattr": (0, "root modified it"),
+        "qmod_minus_d": (0, "changed state of it (disabled)"),
+    }
     fresh = cell(qstat=(0, EMPTY.format("")), **done)
     fresh.prepare("head")
-    assert fresh.ran == ["qconf -shgrpl", "qconf -aattr queue hostlist @cod all.q", "qstat -f -r -u * -xml",
-                         "qconf -aattr hostgroup hostlist head @cod", "qmod -d all.q@head"]
+    assert fresh.ran == [
+        "qconf -shgrpl",
+        "qconf -aattr queue hostlist @cod all.q",
+        "qstat -f -r -u * -xml",
+        "qconf -aattr hostgroup hostlist head @cod",
+        "qmod -d all.q@head",
+    ]
     half = cell(qstat=(0, EMPTY.format(INSTANCE.format("head", "u", ""))), **done)
     half.prepare("head")
     assert half.ran[3:] == ["qmod -d all.q@head"]
-    working = cell(qstat=(0, EMPTY.format(INSTANCE.format("head", "", "<arch>lx-amd64</arch>"))), **done)
+    working = cell(
+        qstat=(0, EMPTY.format(INSTANCE.format("head", "", "<arch>lx-amd64</arch>"))), **done
+    )
     working.prepare("head")
     assert working.ran[3:] == []
 
@@ -607,17 +705,34 @@ def test_the_placeholder_is_put_into_the_queue_disabled_and_a_host_that_works_is
 @pytest.mark.parametrize("name", [b"\xff\xc3(", b"\x01\x1b", b"\xef\xbf\xbf"])
 def test_a_job_s_name_may_be_any_bytes(name: bytes) -> None:
     """Else any user could blind the VCM."""
-    job = ("<job_list state='pending'><JB_job_number>7</JB_job_number><JB_name>NAME</JB_name><state>qw</state>"
-           "<slots>1</slots></job_list>")
-    document = f"<job_info><queue_info/><job_info>{job}</job_info></job_info>".encode().replace(b"NAME", name)
+    job = (
+        "<job_list"
+        " state='pending'><JB_job_number>7</JB_job_number><JB_name>NAME</JB_name><state>qw</state>"
+        "<slots>1</slots></job_list>"
+    )
+    document = f"<job_info><queue_info/><job_info>{job}</job_info></job_info>".encode().replace(
+        b"NAME", name
+    )
     assert [one.job for one in read(document, "all.q").waiting] == [7]
 
 
 def test_rules_of_environments_and_relations_are_read() -> None:
-    told = cell(qconf_minus_spl=(0, "smp\nmpi\n"), qconf_minus_sc=(
-        0, "#name shortcut type relop requestable\n#---\narch a STRING == YES\nmem_free mf MEMORY <= YES\n"))
-    told.answers.update({"qconf -sp smp": (0, "pe_name smp\nallocation_rule    $pe_slots\n"),
-                         "qconf -sp mpi": (0, "pe_name mpi\nallocation_rule    $round_robin\n")})
+    told = cell(
+        qconf_minus_spl=(0, "smp\nmpi\n"),
+        qconf_minus_sc=(
+            0,
+            (
+                "#name shortcut type relop requestable\n#---\narch a STRING == YES\nmem_free mf"
+                " MEMORY <= YES\n"
+            ),
+        ),
+    )
+    told.answers.update(
+        {
+            "qconf -sp smp": (0, "pe_name smp\nallocation_rule    $pe_slots\n"),
+            "qconf -sp mpi": (0, "pe_name mpi\nallocation_rule    $round_robin\n"),
+        }
+    )
     told.answers["qconf -spl"] = told.answers.pop("qconf -spl")
     assert told.whole_environments() == {"smp"}
     assert told.relops() == {"arch": "==", "mem_free": "<="}

@@ -1,4 +1,5 @@
-"""SSH host keys from a secret, as OpenSSH's own programs read them; and what seeds, DNS and known_hosts say of them."""
+"""SSH host keys from a secret, as OpenSSH's own programs read them; and what seeds, DNS and
+known_hosts say of them."""
 
 from __future__ import annotations
 
@@ -41,8 +42,17 @@ def test_the_same_secret_makes_the_same_file() -> None:
 def test_the_authority_has_another_secret_for_each_purpose(tmp_path: Path) -> None:
     ca, other = Ca(tmp_path / "one", "test"), Ca(tmp_path / "two", "test")
     assert ca.host_key_seed("7.3") == ca.host_key_seed("7.3")
-    assert len({ca.host_key_seed("7.3"), ca.host_key_seed("7.4"), other.host_key_seed("7.3"),
-                bytes.fromhex(ca.invitation("7.3"))}) == 4
+    assert (
+        len(
+            {
+                ca.host_key_seed("7.3"),
+                ca.host_key_seed("7.4"),
+                other.host_key_seed("7.3"),
+                bytes.fromhex(ca.invitation("7.3")),
+            }
+        )
+        == 4
+    )
 
 
 def test_cloud_init_and_own_images_find_the_key_and_the_metadata_service_does_not() -> None:
@@ -52,12 +62,16 @@ def test_cloud_init_and_own_images_find_the_key_and_the_metadata_service_does_no
     assert part.files == {"ssh_host_ed25519_key": private}
     first, _, config = vendor_data([part]).partition("\n")
     assert first == "#cloud-config"
-    assert json.loads(config) == {"ssh_keys": {"ed25519_private": private, "ed25519_public": f"ssh-ed25519 {public}"}}
+    assert json.loads(config) == {
+        "ssh_keys": {"ed25519_private": private, "ed25519_public": f"ssh-ed25519 {public}"}
+    }
 
 
 def test_a_known_hosts_file_is_found_by_name_and_by_address(tmp_path: Path) -> None:
     public, _ = hostkeys.ed25519(SEED)
-    [line] = host_keys.known_hosts(["n1.web.cod.test", "10.77.1.70"], [HostKey("ssh-ed25519", public)])
+    [line] = host_keys.known_hosts(
+        ["n1.web.cod.test", "10.77.1.70"], [HostKey("ssh-ed25519", public)]
+    )
     known = tmp_path / "known_hosts"
     known.write_text(line + "\n")
     for name in ("n1.web.cod.test", "10.77.1.70"):
@@ -69,7 +83,10 @@ def test_an_algorithm_without_a_number_has_no_record() -> None:
 
 
 def test_a_template_may_leave_the_keys_to_its_system() -> None:
-    document = '<template name="x"><image target="disk" name="debian"/><personalise seed="nocloud"{}/></template>'
+    document = (
+        '<template name="x"><image target="disk" name="debian"/><personalise'
+        ' seed="nocloud"{}/></template>'
+    )
     assert not template.parse(document.format("")).own_host_keys
     assert not template.parse(document.format(' hostkeys="site"')).own_host_keys
     assert template.parse(document.format(' hostkeys="own"')).own_host_keys

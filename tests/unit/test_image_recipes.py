@@ -35,20 +35,30 @@ def test_boot_code_fits_and_jumps_where_it_should() -> None:
     assert len(code) <= 440
     packet = code.index(bytes.fromhex("10000100007e0000") + (34816).to_bytes(8, "little"))
     message = code.index(opaque.MESSAGE.encode())
-    assert b"\xbe" + (0x7C00 + message).to_bytes(2, "little") + b"\xe8" in code, "mov si, message; call"
-    assert b"\xbe" + (0x7C00 + packet).to_bytes(2, "little") + b"\xb4\x42\xcd\x13" in code, "mov si, packet; int 0x13"
+    assert b"\xbe" + (0x7C00 + message).to_bytes(2, "little") + b"\xe8" in code, (
+        "mov si, message; call"
+    )
+    assert b"\xbe" + (0x7C00 + packet).to_bytes(2, "little") + b"\xb4\x42\xcd\x13" in code, (
+        "mov si, packet; int 0x13"
+    )
     show = code.index(b"\xac\x84\xc0")  # lodsb; test al, al
     calls = [at for at in range(show) if code[at] == 0xE8]
     assert len(calls) == 3
-    assert {at + 3 + int.from_bytes(code[at + 1:at + 3], "little", signed=True) for at in calls} == {show}
+    assert {
+        at + 3 + int.from_bytes(code[at + 1 : at + 3], "little", signed=True) for at in calls
+    } == {show}
     halt = code.index(b"\xf4\xeb")
     assert code[halt + 2] == 0xFD, "jmp to the hlt before it"
 
 
 def test_parts_follow_each_other_from_the_first_mebibyte() -> None:
-    assert starts([ImagePartition("a", 1, "bios"), ImagePartition("b", 24, "esp"), ImagePartition("c", 64,
-                                                                                                  "data")]) == [1, 2,
-                                                                                                                26]
+    assert starts(
+        [
+            ImagePartition("a", 1, "bios"),
+            ImagePartition("b", 24, "esp"),
+            ImagePartition("c", 64, "data"),
+        ]
+    ) == [1, 2, 26]
 
 
 def test_identifiers_depend_on_the_words_alone() -> None:
@@ -67,8 +77,15 @@ def test_zeros_stay_holes(tmp_path: Path) -> None:
 
 def test_a_tree_has_folders_and_links_and_one_time(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    disk.write_tree(tree, {"a/file": (b"x", 0o640), "tmp": (b"", S_IFDIR | 0o1777),
-                           "link": (b"a/file", S_IFLNK | 0o777), "dangling": (b"/nowhere", S_IFLNK | 0o777)})
+    disk.write_tree(
+        tree,
+        {
+            "a/file": (b"x", 0o640),
+            "tmp": (b"", S_IFDIR | 0o1777),
+            "link": (b"a/file", S_IFLNK | 0o777),
+            "dangling": (b"/nowhere", S_IFLNK | 0o777),
+        },
+    )
     assert (tree / "link").read_bytes() == b"x"
     assert (tree / "dangling").readlink() == Path("/nowhere")
     assert [S_IMODE((tree / name).stat().st_mode) for name in ("a/file", "tmp")] == [0o640, 0o1777]
@@ -79,12 +96,20 @@ def test_a_tree_has_folders_and_links_and_one_time(tmp_path: Path) -> None:
 def packages(tmp_path: Path) -> Path:
     """What unpacked packages look like, as far as the recipe looks."""
     root = tmp_path / "packages"
-    for name in ("bin/bash", "usr/bin/mawk", "usr/share/man/man1/bash.1", "usr/share/doc/bash/copyright",
-                 "usr/share/doc/bash/README", "usr/share/base-passwd/passwd.master",
-                 "usr/share/base-passwd/group.master"):
+    for name in (
+        "bin/bash",
+        "usr/bin/mawk",
+        "usr/share/man/man1/bash.1",
+        "usr/share/doc/bash/copyright",
+        "usr/share/doc/bash/README",
+        "usr/share/base-passwd/passwd.master",
+        "usr/share/base-passwd/group.master",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
-    (root / "bin/busybox").write_text("#!/bin/sh\necho bin/bash sbin/ip usr/bin/mawk usr/bin/vi linuxrc\n")
+    (root / "bin/busybox").write_text(
+        "#!/bin/sh\necho bin/bash sbin/ip usr/bin/mawk usr/bin/vi linuxrc\n"
+    )
     (root / "bin/busybox").chmod(0o755)
     (root / "lib64").mkdir()
     (root / "lib64/ld.so").symlink_to("/lib/ld-2.so")
@@ -95,7 +120,9 @@ HOSTS = pytest.mark.parametrize("host", build.BATCH_HOSTS.values(), ids=lambda h
 
 
 @HOSTS
-def test_a_batch_host_has_the_packages_files_where_debian_has_them_now(packages: Path, host: batch.BatchHost) -> None:
+def test_a_batch_host_has_the_packages_files_where_debian_has_them_now(
+    packages: Path, host: batch.BatchHost
+) -> None:
     found = batch.files(host, packages)
     assert found["usr/bin/bash"] == (b"bin/bash", S_IMODE((packages / "bin/bash").stat().st_mode))
     assert found["usr/lib64/ld.so"] == (b"/lib/ld-2.so", S_IFLNK | 0o777)
@@ -106,22 +133,38 @@ def test_a_batch_host_has_the_packages_files_where_debian_has_them_now(packages:
     assert "usr/share/doc/bash/copyright" in found, "licences stay with what they are for"
     users = found["etc/passwd"][0].decode().removeprefix("usr/share/base-passwd/passwd.master")
     assert [line.split(":")[:3] for line in users.splitlines()] == [
-        [name, "x", str(uid)] for name, uid in host.users.items()]
+        [name, "x", str(uid)] for name, uid in host.users.items()
+    ]
 
 
 @HOSTS
-def test_busybox_stands_in_where_no_package_has_the_command(packages: Path, host: batch.BatchHost) -> None:
+def test_busybox_stands_in_where_no_package_has_the_command(
+    packages: Path, host: batch.BatchHost
+) -> None:
     found = batch.files(host, packages)
-    assert {path for path, (content, mode) in found.items() if S_ISLNK(mode) and content == b"/usr/bin/busybox"} == {
-        "usr/sbin/ip", "usr/bin/vi"}
+    assert {
+        path
+        for path, (content, mode) in found.items()
+        if S_ISLNK(mode) and content == b"/usr/bin/busybox"
+    } == {"usr/sbin/ip", "usr/bin/vi"}
 
 
 @HOSTS
 def test_a_batch_host_has_what_init_starts(packages: Path, host: batch.BatchHost) -> None:
     found = batch.files(host, packages)
-    started = [line.rpartition(":")[2].split()[0].lstrip("/") for line in found["etc/inittab"][0].decode().splitlines()]
+    started = [
+        line.rpartition(":")[2].split()[0].lstrip("/")
+        for line in found["etc/inittab"][0].decode().splitlines()
+    ]
     ours = [path for path in started if path.startswith("etc/")]
-    assert ours == ["etc/cod/start", "etc/cod/network", *(f"etc/cod/{daemon}" for daemon in host.daemons)]
+    assert ours == [
+        "etc/cod/start",
+        "etc/cod/network",
+        *(f"etc/cod/{daemon}" for daemon in host.daemons),
+    ]
     assert all(found[path][1] == 0o755 for path in ours)
-    assert {path for path, (_, mode) in found.items() if S_ISDIR(mode)} == {*batch.FOLDERS, *host.folders}
+    assert {path for path, (_, mode) in found.items() if S_ISDIR(mode)} == {
+        *batch.FOLDERS,
+        *host.folders,
+    }
     assert "etc/cod/settings" in found

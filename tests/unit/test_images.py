@@ -1,4 +1,5 @@
-"""Images taken in: every form of one image gives the same chunks; what is hostile, damaged or half done is refused."""
+"""Images taken in: every form of one image gives the same chunks; what is hostile, damaged or half
+done is refused."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def sparse(path: Path, size: int = 5 * MIB + 512, seed: int = 1) -> bytes:
 
 def unpacked(root: Path, digest: str) -> bytes:
     """By a foreign program."""
-    return subprocess.run(["zstd", "-dc", root / digest / "data.zst"], capture_output=True, check=True).stdout
+    return subprocess.run(
+        ["zstd", "-dc", root / digest / "data.zst"], capture_output=True, check=True
+    ).stdout
 
 
 def qemu(*words: object) -> None:
@@ -65,7 +68,9 @@ def refused(source: Path, root: Path, **more: object) -> str:
 # ---------------------------------------------------------------- the same image in every form
 
 
-@pytest.mark.parametrize("form", ["raw", "gzip", "zstd", "zstd, many frames", "qcow2", "qcow2, compressed"])
+@pytest.mark.parametrize(
+    "form", ["raw", "gzip", "zstd", "zstd, many frames", "qcow2", "qcow2, compressed"]
+)
 def test_every_form_gives_the_same_chunks(tmp_path: Path, form: str) -> None:
     content = sparse(tmp_path / "raw")
     plain = ingest(tmp_path / "raw", tmp_path / "root")
@@ -75,13 +80,27 @@ def test_every_form_gives_the_same_chunks(tmp_path: Path, form: str) -> None:
     elif form == "gzip":
         packed.write_bytes(gzip.compress(content[:MIB]) + gzip.compress(content[MIB:]))
     elif form.startswith("qcow2"):
-        qemu("convert", *(["-c"] if "," in form else []), "-f", "raw", "-O", "qcow2", tmp_path / "raw", packed)
+        qemu(
+            "convert",
+            *(["-c"] if "," in form else []),
+            "-f",
+            "raw",
+            "-O",
+            "qcow2",
+            tmp_path / "raw",
+            packed,
+        )
     else:
         parts = [content[:MIB], content[MIB:]] if "," in form else [content]
         skippable = struct.pack("<II", 0x184D2A53, 5) + b"hello"
         packed.write_bytes(skippable + b"".join(zstandard.compress(part) for part in parts))
     made = ingest(packed, tmp_path / "root")
-    assert (made.digest, made.size, made.used, made.stored) == (plain.digest, plain.size, plain.used, plain.stored)
+    assert (made.digest, made.size, made.used, made.stored) == (
+        plain.digest,
+        plain.size,
+        plain.used,
+        plain.stored,
+    )
     assert made.format == form.split(",")[0]
     assert made.sha256 == hashlib.sha256(packed.read_bytes()).hexdigest()
     assert unpacked(tmp_path / "root", made.digest) == content
@@ -90,7 +109,9 @@ def test_every_form_gives_the_same_chunks(tmp_path: Path, form: str) -> None:
 
 
 # The first byte stays 0: with others it might be a file of another format, which hypothesis finds.
-PIECES = st.tuples(st.integers(1, 4 * MIB), st.binary(min_size=1, max_size=30), st.integers(1, 9999))
+PIECES = st.tuples(
+    st.integers(1, 4 * MIB), st.binary(min_size=1, max_size=30), st.integers(1, 9999)
+)
 
 
 def is_raw(content: bytes) -> bool:
@@ -121,10 +142,13 @@ def test_the_chunks_are_the_image(
     for chunk in found.chunks:
         frame = served[chunk.offset : chunk.offset + chunk.length]
         assert hashlib.blake2b(frame, digest_size=32).hexdigest() == chunk.digest
-        rebuilt[chunk.raw_offset : chunk.raw_offset + chunk.raw_length] = zstandard.decompress(frame)
+        rebuilt[chunk.raw_offset : chunk.raw_offset + chunk.raw_length] = zstandard.decompress(
+            frame
+        )
     assert rebuilt == content
     assert [c.raw_offset // CHUNK for c in found.chunks] == [
-        n for n in range(-(-size // CHUNK)) if any(content[n * CHUNK : (n + 1) * CHUNK])]
+        n for n in range(-(-size // CHUNK)) if any(content[n * CHUNK : (n + 1) * CHUNK])
+    ]
     assert unpacked(folder / "root", made.digest) == content
     assert made.used == sum(c.raw_length for c in found.chunks)
 
@@ -141,7 +165,9 @@ def test_a_plain_file_is_kept_as_it_is(tmp_path: Path) -> None:
 def test_progress_counts_the_added_file(tmp_path: Path) -> None:
     sparse(tmp_path / "raw")
     told: list[tuple[int, int]] = []
-    ingest(tmp_path / "raw", tmp_path / "root", progress=lambda done, total: told.append((done, total)))
+    ingest(
+        tmp_path / "raw", tmp_path / "root", progress=lambda done, total: told.append((done, total))
+    )
     assert told == sorted(told)
     assert told[-1] == (5 * MIB + 512,) * 2
 
@@ -150,7 +176,12 @@ def test_progress_counts_the_added_file(tmp_path: Path) -> None:
 
 
 def mbr(kind: int) -> bytes:
-    return bytes(446) + struct.pack("<B3sB3sII", 0x80, b"", kind, b"", 2048, 4096) + bytes(48) + b"\x55\xaa"
+    return (
+        bytes(446)
+        + struct.pack("<B3sB3sII", 0x80, b"", kind, b"", 2048, 4096)
+        + bytes(48)
+        + b"\x55\xaa"
+    )
 
 
 def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
@@ -162,13 +193,25 @@ def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
         file.truncate(MIB)
     subprocess.run(["/usr/sbin/mkfs.vfat", tmp_path / "fat"], check=True, capture_output=True)
     assert formats.content_of((tmp_path / "fat").read_bytes()) == "partition"
-    subprocess.run(["/usr/sbin/sfdisk", "--wipe=always", tmp_path / "fat"], input=b"label: gpt", check=True,
-                   capture_output=True)
+    subprocess.run(
+        ["/usr/sbin/sfdisk", "--wipe=always", tmp_path / "fat"],
+        input=b"label: gpt",
+        check=True,
+        capture_output=True,
+    )
     assert formats.content_of((tmp_path / "fat").read_bytes()) == "disk"
 
 
-@pytest.mark.parametrize(("head", "name"), [
-    (b"\xfd7zXZ\0", "xz"), (b"BZh9", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"), (b"KDMV", "VMDK"), (b"vhdxfile", "VHDX")])
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (b"\xfd7zXZ\0", "xz"),
+        (b"BZh9", "bzip2"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+        (b"KDMV", "VMDK"),
+        (b"vhdxfile", "VHDX"),
+    ],
+)
 def test_other_formats_are_named(tmp_path: Path, head: bytes, name: str) -> None:
     (tmp_path / "image").write_bytes(head + bytes(1000))
     assert f"this is a {name} file" in refused(tmp_path / "image", tmp_path / "root")
@@ -186,7 +229,8 @@ def test_the_sha256_that_was_promised(tmp_path: Path) -> None:
     content = sparse(tmp_path / "raw")
     digest = hashlib.sha256(content).hexdigest()
     assert f"the file's sha256 is {digest}, not {'0' * 64}" in refused(
-        tmp_path / "raw", tmp_path / "root", sha256="0" * 64)
+        tmp_path / "raw", tmp_path / "root", sha256="0" * 64
+    )
     assert ingest(tmp_path / "raw", tmp_path / "root", sha256=digest.upper()).sha256 == digest
 
 
@@ -194,8 +238,11 @@ def test_the_sha256_that_was_promised(tmp_path: Path) -> None:
 @pytest.mark.parametrize("harm", ["cut", "cut much", "flipped", "rubbish behind"])
 def test_damaged_files(tmp_path: Path, form: str, harm: str) -> None:
     content = random.Random(1).randbytes(300_000)
-    packed = bytearray(gzip.compress(content) if form == "gzip" else zstandard.ZstdCompressor(
-        write_checksum="checksum" in form).compress(content))
+    packed = bytearray(
+        gzip.compress(content)
+        if form == "gzip"
+        else zstandard.ZstdCompressor(write_checksum="checksum" in form).compress(content)
+    )
     if harm.startswith("cut"):
         del packed[len(packed) // 2 if harm == "cut much" else len(packed) - 2 :]
     elif harm == "flipped":
@@ -227,7 +274,9 @@ def test_sizes_are_limited(tmp_path: Path, form: str) -> None:
     else:
         with image.open("wb") as file:
             file.truncate(64 * MIB)
-    assert "accepted" in refused(image, tmp_path / "root", limits=Limits(size=8 * MIB), plain=form == "plain")
+    assert "accepted" in refused(
+        image, tmp_path / "root", limits=Limits(size=8 * MIB), plain=form == "plain"
+    )
 
 
 def same_cluster_everywhere(path: Path, size: int) -> None:
@@ -236,12 +285,20 @@ def same_cluster_everywhere(path: Path, size: int) -> None:
     packed = zlib.compressobj(wbits=-12)
     data = packed.compress(os.urandom(4096) * 16) + packed.flush()
     l1_size = -(-size // (cluster * cluster // 8))
-    head = struct.pack(">4sIQIIQIIQQIIQ", b"QFI\xfb", 3, 0, 0, 16, size, 0, l1_size, cluster, 3 * cluster, 1, 0, 0)
+    head = struct.pack(
+        ">4sIQIIQIIQQIIQ", b"QFI\xfb", 3, 0, 0, 16, size, 0, l1_size, cluster, 3 * cluster, 1, 0, 0
+    )
     head += struct.pack(">QQQII", 0, 0, 0, 4, 104)
     sectors = -(-len(data) // 512) - 1
     entry = 1 << 62 | sectors << 54 | 5 * cluster
-    parts = [head, struct.pack(">Q", 2 * cluster | 1 << 63) * l1_size, struct.pack(">Q", entry) * (cluster // 8),
-             struct.pack(">Q", 4 * cluster), struct.pack(">H", 1) * 6, data]
+    parts = [
+        head,
+        struct.pack(">Q", 2 * cluster | 1 << 63) * l1_size,
+        struct.pack(">Q", entry) * (cluster // 8),
+        struct.pack(">Q", 4 * cluster),
+        struct.pack(">H", 1) * 6,
+        data,
+    ]
     path.write_bytes(b"".join(part.ljust(cluster, b"\0") for part in parts))
 
 
@@ -252,10 +309,12 @@ def test_a_small_qcow2_file_that_would_fill_the_disk_is_refused_before_it_is_con
     same_cluster_everywhere(tmp_path / "image", 1 << 36)
     assert (tmp_path / "image").stat().st_size < 400_000
     assert "bytes would take" in refused(tmp_path / "image", tmp_path / "root")
-    monkeypatch.setattr(formats, "measure_qcow2", lambda source, go_on: 0)  # should it be deceived, the disk is watched
+    # should it be deceived, the disk is watched
+    monkeypatch.setattr(formats, "measure_qcow2", lambda source, go_on: 0)
     monkeypatch.setattr("cod.images.ingest._TEMPORARY", 64 * MIB)
-    assert "bytes of the server's disk; at most" in refused(tmp_path / "image", tmp_path / "root",
-                                                            limits=Limits(expansion=1))
+    assert "bytes of the server's disk; at most" in refused(
+        tmp_path / "image", tmp_path / "root", limits=Limits(expansion=1)
+    )
 
 
 @pytest.mark.slow
@@ -269,21 +328,46 @@ def test_a_large_empty_disk_is_a_small_image(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["name", "members", "blocks"])
 def test_a_gzip_file_that_never_comes_to_its_data(tmp_path: Path, form: str) -> None:
     head = b"\x1f\x8b\x08\x00" + bytes(6)
-    hollow = {"name": b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * MIB + b"\0", "members": gzip.compress(b"") * 50_000,
-              "blocks": head + b"\0\0\0\xff\xff" * 200_000}[form]
+    hollow = {
+        "name": b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * MIB + b"\0",
+        "members": gzip.compress(b"") * 50_000,
+        "blocks": head + b"\0\0\0\xff\xff" * 200_000,
+    }[form]
     packed = zlib.compressobj(wbits=-15)
-    rest = {"name": packed.compress(b"disk" * 1000) + packed.flush() + struct.pack(
-        "<II", zlib.crc32(b"disk" * 1000), 4000), "members": gzip.compress(b"disk" * 1000), "blocks": b""}[form]
+    rest = {
+        "name": (
+            packed.compress(b"disk" * 1000)
+            + packed.flush()
+            + struct.pack("<II", zlib.crc32(b"disk" * 1000), 4000)
+        ),
+        "members": gzip.compress(b"disk" * 1000),
+        "blocks": b"",
+    }[form]
     (tmp_path / "image").write_bytes(hollow + rest)
     assert "without end" in refused(tmp_path / "image", tmp_path / "root")
 
 
 def test_gzip_files_as_other_programs_write_them(tmp_path: Path) -> None:
     content = sparse(tmp_path / "raw")
-    member = b"\x1f\x8b\x08\x1c" + bytes(6) + struct.pack("<H", 60_000) + bytes(60_000) + b"name\0" + b"comment\0"
+    member = (
+        b"\x1f\x8b\x08\x1c"
+        + bytes(6)
+        + struct.pack("<H", 60_000)
+        + bytes(60_000)
+        + b"name\0"
+        + b"comment\0"
+    )
     whole = gzip.compress(content[:MIB], mtime=0)
-    (tmp_path / "image").write_bytes(member + whole[10:] + bytes(512) + gzip.compress(content[MIB:]) +
-                                     gzip.compress(b"") + bytes(100_000))  # bgzip's end, a tape's padding
+    (tmp_path / "image").write_bytes(
+        member
+        + whole[10:]
+        + bytes(512)
+        + gzip.compress(content[MIB:])
+        +
+        # bgzip's end, a tape's padding
+        gzip.compress(b"")
+        + bytes(100_000)
+    )
     made = ingest(tmp_path / "image", tmp_path / "root")
     assert unpacked(tmp_path / "root", made.digest) == content
 
@@ -297,16 +381,23 @@ def test_what_a_packed_file_may_stand_for_is_limited(
     (tmp_path / "image").write_bytes(pack(b"x" * (64 * MIB)))
     assert ingest(tmp_path / "image", tmp_path / "root").used == 64 * MIB
     monkeypatch.setattr("cod.images.ingest._DATA", 8 * MIB)
-    assert "unpacks to more than" in refused(tmp_path / "image", tmp_path / "other", limits=Limits(expansion=10))
+    assert "unpacks to more than" in refused(
+        tmp_path / "image", tmp_path / "other", limits=Limits(expansion=10)
+    )
     (tmp_path / "empty").write_bytes(pack(bytes(64 * MIB)))  # zeros are no data
-    assert ingest(tmp_path / "empty", tmp_path / "root", limits=Limits(expansion=10)).size == 64 * MIB
+    assert (
+        ingest(tmp_path / "empty", tmp_path / "root", limits=Limits(expansion=10)).size == 64 * MIB
+    )
 
 
 def test_the_served_form_may_take_what_the_quota_leaves(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(os.urandom(8 * MIB))
-    assert "its group has left" in refused(tmp_path / "image", tmp_path / "root", limits=Limits(stored=4 * MIB))
-    assert "its group has left" in refused(tmp_path / "image", tmp_path / "root", limits=Limits(stored=4 * MIB),
-                                           plain=True)
+    assert "its group has left" in refused(
+        tmp_path / "image", tmp_path / "root", limits=Limits(stored=4 * MIB)
+    )
+    assert "its group has left" in refused(
+        tmp_path / "image", tmp_path / "root", limits=Limits(stored=4 * MIB), plain=True
+    )
 
 
 @pytest.mark.parametrize("form", ["raw", "gzip", "zstd", "qcow2", "plain"])
@@ -316,10 +407,17 @@ def test_the_time_is_limited(tmp_path: Path, form: str) -> None:
     if form == "qcow2":
         qemu("convert", "-f", "raw", "-O", "qcow2", tmp_path / "raw", image)
     else:
-        image.write_bytes({"gzip": gzip.compress, "zstd": zstandard.compress}.get(form, bytes)(content))
+        image.write_bytes(
+            {"gzip": gzip.compress, "zstd": zstandard.compress}.get(form, bytes)(content)
+        )
     ticks = iter(range(10_000))
     assert "was not taken in within" in refused(
-        image, tmp_path / "root", limits=Limits(seconds=1.5), clock=lambda: float(next(ticks)), plain=form == "plain")
+        image,
+        tmp_path / "root",
+        limits=Limits(seconds=1.5),
+        clock=lambda: float(next(ticks)),
+        plain=form == "plain",
+    )
 
 
 @pytest.mark.parametrize("form", ["gzip", "zstd", "qcow2"])
@@ -335,26 +433,43 @@ def test_empty_images(tmp_path: Path, form: str) -> None:
 # ---------------------------------------------------------------- what an image holds
 
 
-@pytest.mark.parametrize("command", [
-    "mke2fs -q -t ext4 {}", "mke2fs -q -t ext2 -b 4096 {}", "mkfs.vfat {}", "mkswap {}", "sfdisk -q {}", "sgdisk -o {}",
-])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mke2fs -q -t ext4 {}",
+        "mke2fs -q -t ext2 -b 4096 {}",
+        "mkfs.vfat {}",
+        "mkswap {}",
+        "sfdisk -q {}",
+        "sgdisk -o {}",
+    ],
+)
 def test_what_programs_write_is_recognised(tmp_path: Path, command: str) -> None:
     image = tmp_path / "image"
     image.write_bytes(bytes(40 * MIB))
     program = command.split()
-    subprocess.run([word.format(image) for word in program], check=True, capture_output=True,
-                   input=b",,L\n" if program[0] == "sfdisk" else b"")
+    subprocess.run(
+        [word.format(image) for word in program],
+        check=True,
+        capture_output=True,
+        input=b",,L\n" if program[0] == "sfdisk" else b"",
+    )
     made = strict(image, tmp_path / "root")
     assert made.content == ("disk" if program[0] in ("sfdisk", "sgdisk") else "partition")
 
 
-@pytest.mark.parametrize(("head", "words"), [
-    (b"<!DOCTYPE html><html>404 Not Found</html>", "no file system that is known here"),
-    (bytes(4096), "no file system that is known here"),
-    (bytes(510) + b"\x55\xaa\xeb\x66HdrS" + bytes(4096), "a kernel or a RAM disk"),
-    (b"070701000002D1", "a kernel or a RAM disk"),
-])
-def test_what_is_no_image_is_refused_unless_its_owner_says_raw(tmp_path: Path, head: bytes, words: str) -> None:
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (b"<!DOCTYPE html><html>404 Not Found</html>", "no file system that is known here"),
+        (bytes(4096), "no file system that is known here"),
+        (bytes(510) + b"\x55\xaa\xeb\x66HdrS" + bytes(4096), "a kernel or a RAM disk"),
+        (b"070701000002D1", "a kernel or a RAM disk"),
+    ],
+)
+def test_what_is_no_image_is_refused_unless_its_owner_says_raw(
+    tmp_path: Path, head: bytes, words: str
+) -> None:
     (tmp_path / "image").write_bytes(head)
     assert words in refused(tmp_path / "image", tmp_path / "root", raw=False)
     (tmp_path / "packed").write_bytes(gzip.compress(head))
@@ -374,22 +489,26 @@ def test_a_qcow2_file_cannot_name_a_data_file(tmp_path: Path) -> None:
     qemu("create", "-f", "qcow2", "-o", f"data_file={tmp_path / 'secret'}", image, "1M")
     assert "keeps its data in another file" in refused(image, tmp_path / "root")
     patched = bytearray(image.read_bytes())
-    patched[72:80] = bytes(8)  # the name is still there, the feature bit is not: then it must not be followed
+    # the name is still there, the feature bit is not: then it must not be followed
+    patched[72:80] = bytes(8)
     image.write_bytes(patched)
     (tmp_path / "secret").write_bytes(b"SECRET" * 200_000)
     made = ingest(image, tmp_path / "root")
     assert b"SECRET" not in unpacked(tmp_path / "root", made.digest)
 
 
-@pytest.mark.parametrize(("offset", "value", "words"), [
-    (4, struct.pack(">I", 9), "version 9"),
-    (8, struct.pack(">QI", 0, 5), "needs a backing file"),
-    (20, struct.pack(">I", 40), "makes no sense"),
-    (32, struct.pack(">I", 1), "encrypted"),
-    (72, struct.pack(">Q", 2), "marked corrupt"),
-    (72, struct.pack(">Q", 1 << 40), "marked corrupt, or has features"),
-    (36, struct.pack(">I", 0xFFFFFFFF), "cannot be converted"),
-])
+@pytest.mark.parametrize(
+    ("offset", "value", "words"),
+    [
+        (4, struct.pack(">I", 9), "version 9"),
+        (8, struct.pack(">QI", 0, 5), "needs a backing file"),
+        (20, struct.pack(">I", 40), "makes no sense"),
+        (32, struct.pack(">I", 1), "encrypted"),
+        (72, struct.pack(">Q", 2), "marked corrupt"),
+        (72, struct.pack(">Q", 1 << 40), "marked corrupt, or has features"),
+        (36, struct.pack(">I", 0xFFFFFFFF), "cannot be converted"),
+    ],
+)
 def test_qcow2_headers(tmp_path: Path, offset: int, value: bytes, words: str) -> None:
     image = tmp_path / "image"
     qemu("create", "-f", "qcow2", image, "1M")
@@ -404,9 +523,11 @@ def test_qcow2_headers(tmp_path: Path, offset: int, value: bytes, words: str) ->
 
 def test_a_killed_ingest_leaves_nothing_that_is_seen_and_is_cleaned_up(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(random.Random(1).randbytes(4 * MIB))
-    code = ("import os, signal, sys; from pathlib import Path; from cod.images.ingest import ingest;"
-            "ingest(Path(sys.argv[1]), Path(sys.argv[2]), raw=True, threads=1,"
-            " progress=lambda done, total: done > 2 << 20 and os.kill(os.getpid(), signal.SIGKILL))")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from cod.images.ingest import ingest;"
+        "ingest(Path(sys.argv[1]), Path(sys.argv[2]), raw=True, threads=1,"
+        " progress=lambda done, total: done > 2 << 20 and os.kill(os.getpid(), signal.SIGKILL))"
+    )
     root = tmp_path / "root"
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "raw", root], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -433,12 +554,18 @@ def test_removing_an_image(tmp_path: Path) -> None:
 
 def test_a_full_server_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(random.Random(1).randbytes(4 * MIB))
-    code = ("import resource, signal, sys; from pathlib import Path; from cod.images.ingest import ingest;"
-            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20,) * 2)\n"
-            "try: ingest(Path(sys.argv[1]), Path(sys.argv[2]), raw=True)\n"
-            "except OSError as error: print(error.strerror)")
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "raw", tmp_path / "root"], check=True,
-                          capture_output=True, text=True)
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from cod.images.ingest import"
+        " ingest;signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        " resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20,) * 2)\ntry: ingest(Path(sys.argv[1]),"
+        " Path(sys.argv[2]), raw=True)\nexcept OSError as error: print(error.strerror)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "raw", tmp_path / "root"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == "File too large\n"
     assert list((tmp_path / "root").iterdir()) == []
 
@@ -447,8 +574,10 @@ def test_a_full_server_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> No
 def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A qemu-img that never ends, and the file in which it says who it is."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/qemu-img").write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid.new\nmv {tmp_path}/pid.new "
-                                           f"{tmp_path}/pid\nexec sleep 100\n")
+    (tmp_path / "bin/qemu-img").write_text(
+        f"#!/bin/sh\necho $$ >{tmp_path}/pid.new\nmv {tmp_path}/pid.new "
+        f"{tmp_path}/pid\nexec sleep 100\n"
+    )
     (tmp_path / "bin/qemu-img").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     return tmp_path / "pid"
@@ -473,8 +602,10 @@ def test_a_conversion_ends_when_the_server_is_stopped(tmp_path: Path, endless: P
 
 @pytest.mark.slow
 def test_a_conversion_does_not_outlive_the_server(tmp_path: Path, endless: Path) -> None:
-    code = ("import sys; from pathlib import Path; from cod.images import formats;"
-            "formats.convert_qcow2(Path(sys.argv[1]), Path(sys.argv[2]))")
+    code = (
+        "import sys; from pathlib import Path; from cod.images import formats;"
+        "formats.convert_qcow2(Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "a", tmp_path / "b"]) as server:
         until(endless.exists)
         server.kill()
@@ -484,13 +615,16 @@ def test_a_conversion_does_not_outlive_the_server(tmp_path: Path, endless: Path)
 # ---------------------------------------------------------------- verify
 
 
-@pytest.mark.parametrize(("harm", "words"), [
-    ("manifest", "its manifest's digest is not its name"),
-    ("chunk", "the chunk at 0: its digest is wrong"),
-    ("hole", f"the chunk at {MIB}: "),
-    ("cut", "no seek table"),
-    ("gone", "it cannot be read"),
-])
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ("manifest", "its manifest's digest is not its name"),
+        ("chunk", "the chunk at 0: its digest is wrong"),
+        ("hole", f"the chunk at {MIB}: "),
+        ("cut", "no seek table"),
+        ("gone", "it cannot be read"),
+    ],
+)
 def test_verify_finds(tmp_path: Path, harm: str, words: str) -> None:
     sparse(tmp_path / "raw")
     made = ingest(tmp_path / "raw", tmp_path / "root")
@@ -530,13 +664,25 @@ def test_a_manifest_survives_the_way() -> None:
     assert manifest.decode(manifest.encode(GOOD)) == GOOD
 
 
-@pytest.mark.parametrize("change", [
-    {"version": 2}, {"format": "x"}, {"size": CHUNK}, {"used": 0}, {"stored": 10}, {"chunk": 0}, {"chunk": 1 << 40},
-    {"chunks": [[0, CHUNK, 0, 0, "ab" * 32]]}, {"chunks": [[0, CHUNK, 0, 5, "ab"]]}, {"chunks": [[0]]},
-    {"chunks": None},
-    {"chunks": [[0, CHUNK, 0, 9, "ab" * 32], [0, CHUNK, 9, 9, "ab" * 32]]}, {"size": "much"},
-    {"chunks": [[-5, CHUNK, 0, 9, "ab" * 32]]},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"format": "x"},
+        {"size": CHUNK},
+        {"used": 0},
+        {"stored": 10},
+        {"chunk": 0},
+        {"chunk": 1 << 40},
+        {"chunks": [[0, CHUNK, 0, 0, "ab" * 32]]},
+        {"chunks": [[0, CHUNK, 0, 5, "ab"]]},
+        {"chunks": [[0]]},
+        {"chunks": None},
+        {"chunks": [[0, CHUNK, 0, 9, "ab" * 32], [0, CHUNK, 9, 9, "ab" * 32]]},
+        {"size": "much"},
+        {"chunks": [[-5, CHUNK, 0, 9, "ab" * 32]]},
+    ],
+)
 def test_bad_manifests(change: dict[str, object]) -> None:
     document = json.loads(manifest.encode(GOOD)) | change
     with pytest.raises(BadManifest):
@@ -572,7 +718,8 @@ def test_the_lock_of_a_folder_is_a_real_one(tmp_path: Path) -> None:
 def test_a_small_file_that_becomes_a_large_disk_leaves_others_their_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compressed clusters of a qcow2 file unpack to a thousand times as much on the server's own disk."""
+    """Compressed clusters of a qcow2 file unpack to a thousand times as much on the server's own
+    disk."""
     (tmp_path / "raw").write_bytes(os.urandom(1 << 20))
     qemu("convert", "-f", "raw", "-O", "qcow2", tmp_path / "raw", tmp_path / "image")
     started: list[bool] = []
@@ -594,12 +741,15 @@ def test_a_small_file_that_becomes_a_large_disk_leaves_others_their_room(
 def test_a_small_file_leaves_others_their_room_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bool
 ) -> None:
-    """Small files were taken in until nothing of the room was left: the first look came after 64 MiB, or never."""
+    """Small files were taken in until nothing of the room was left: the first look came after 64
+    MiB, or never."""
     content = sparse(tmp_path / "image")
     left = (1 << 30) + (len(content) if plain else 0)
 
     def free(room: int) -> None:
-        monkeypatch.setattr("cod.images.ingest.shutil.disk_usage", lambda path: SimpleNamespace(free=room))
+        monkeypatch.setattr(
+            "cod.images.ingest.shutil.disk_usage", lambda path: SimpleNamespace(free=room)
+        )
 
     free(left - 1)
     assert "no room" in refused(tmp_path / "image", tmp_path / "root", plain=plain)

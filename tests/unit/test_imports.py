@@ -1,4 +1,5 @@
-"""Imports run one way: every arrow between floors is in the table of docs/architecture.md, or this test fails."""
+"""Imports run one way: every arrow between floors is in the table of docs/architecture.md, or this
+test fails."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.sources import statements
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# floor -> (floors of COD it may import, third-party packages it may import); the standard library is open to all.
+# floor -> (floors of COD it may import, third-party packages it may import); the standard library
+# is open to all.
 LEAVES = {"cod.model", "cod.states"}
 FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.model": ({"cod.model"}, set()),
@@ -29,51 +31,163 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.host": (set(), set()),
     "cod.consolefiles": (set(), set()),
     "cod.notice_texts": ({"cod.model"}, set()),
-    "cod.wire": ({"cod.wire", "cod.data", "cod.model", "cod.orders"}, {"lxml", "tftpy", "dnslib", "ldaptor"}),
+    "cod.wire": (
+        {"cod.wire", "cod.data", "cod.model", "cod.orders"},
+        {"lxml", "tftpy", "dnslib", "ldaptor"},
+    ),
     "cod.policy": ({"cod.policy", "cod.orders", *LEAVES}, set()),
     "cod.sim": ({"cod.sim", "cod.policy", "cod.site.tables", "cod.svg", *LEAVES}, {"pydantic"}),
     "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
-    "cod.core": ({"cod.core", "cod.policy", "cod.store", "cod.notice_texts", "cod.orders", *LEAVES}, set()),
+    "cod.core": (
+        {"cod.core", "cod.policy", "cod.store", "cod.notice_texts", "cod.orders", *LEAVES},
+        set(),
+    ),
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
-    "cod.flows": ({"cod.core", "cod.policy", "cod.store", "cod.notice_texts", "cod.orders", *LEAVES}, set()),
-    "cod.images": ({"cod.images", "cod.wire.manifest", "cod.wire.capture", "cod.model"}, {"zstandard"}),
+    "cod.flows": (
+        {"cod.core", "cod.policy", "cod.store", "cod.notice_texts", "cod.orders", *LEAVES},
+        set(),
+    ),
+    "cod.images": (
+        {"cod.images", "cod.wire.manifest", "cod.wire.capture", "cod.model"},
+        {"zstandard"},
+    ),
     "cod.periodic": ({"cod.pool"}, {"twisted"}),
     "cod.tokenbucket": (set(), set()),
-    "cod.net": ({"cod.net", "cod.flows", "cod.wire", "cod.pool", "cod.periodic", "cod.images", "cod.notice_texts",
-                 "cod.security", "cod.tokenbucket", "cod.orders", *LEAVES},
-                {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography"}),
-    "cod.web": ({"cod.web", "cod.net.notify", "cod.consolefiles", "cod.data", "cod.svg",
-                 "cod.flows", "cod.wire", "cod.pool", "cod.images", "cod.notice_texts", "cod.security",
-                 "cod.periodic", "cod.tokenbucket", *LEAVES},
-                {"twisted", "typing_extensions", "pydantic", "prometheus_client", "zope", "OpenSSL", "jinja2",
-                 "authlib", "joserfc", "ldap", "markupsafe"}),
-    "cod.workers": ({"cod.workers", "cod.periodic", "cod.flows", "cod.images", "cod.pool", *LEAVES}, {"twisted"}),
-    "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.periodic", "cod.consolefiles", "cod.security", *LEAVES},
-                  {"twisted", "zope", "OpenSSL", "pysnmp"}),
-    "cod.fileservers": ({"cod.fileservers", "cod.flows", "cod.pool", "cod.periodic", *LEAVES}, {"twisted"}),
-    "cod.switches": ({"cod.switches", "cod.power.accounts", "cod.power.driver", "cod.power.pdu", "cod.flows",
-                      "cod.pool", "cod.periodic", *LEAVES},
-                     {"twisted", "zope", "OpenSSL", "pysnmp", "netmiko", "paramiko"}),
+    "cod.net": (
+        {
+            "cod.net",
+            "cod.flows",
+            "cod.wire",
+            "cod.pool",
+            "cod.periodic",
+            "cod.images",
+            "cod.notice_texts",
+            "cod.security",
+            "cod.tokenbucket",
+            "cod.orders",
+            *LEAVES,
+        },
+        {"twisted", "h11", "pydantic", "prometheus_client", "zope", "OpenSSL", "cryptography"},
+    ),
+    "cod.web": (
+        {
+            "cod.web",
+            "cod.net.notify",
+            "cod.consolefiles",
+            "cod.data",
+            "cod.svg",
+            "cod.flows",
+            "cod.wire",
+            "cod.pool",
+            "cod.images",
+            "cod.notice_texts",
+            "cod.security",
+            "cod.periodic",
+            "cod.tokenbucket",
+            *LEAVES,
+        },
+        {
+            "twisted",
+            "typing_extensions",
+            "pydantic",
+            "prometheus_client",
+            "zope",
+            "OpenSSL",
+            "jinja2",
+            "authlib",
+            "joserfc",
+            "ldap",
+            "markupsafe",
+        },
+    ),
+    "cod.workers": (
+        {"cod.workers", "cod.periodic", "cod.flows", "cod.images", "cod.pool", *LEAVES},
+        {"twisted"},
+    ),
+    "cod.power": (
+        {
+            "cod.power",
+            "cod.flows",
+            "cod.pool",
+            "cod.periodic",
+            "cod.consolefiles",
+            "cod.security",
+            *LEAVES,
+        },
+        {"twisted", "zope", "OpenSSL", "pysnmp"},
+    ),
+    "cod.fileservers": (
+        {"cod.fileservers", "cod.flows", "cod.pool", "cod.periodic", *LEAVES},
+        {"twisted"},
+    ),
+    "cod.switches": (
+        {
+            "cod.switches",
+            "cod.power.accounts",
+            "cod.power.driver",
+            "cod.power.pdu",
+            "cod.flows",
+            "cod.pool",
+            "cod.periodic",
+            *LEAVES,
+        },
+        {"twisted", "zope", "OpenSSL", "pysnmp", "netmiko", "paramiko"},
+    ),
     "cod.lab": ({"cod.lab", "cod.model", "cod.data"}, {"click", "rich"}),
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data", "cod.model"}, {"rich"}),
-    "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.model"},
-                {"lxml", "twisted", "pydantic", "cryptography"}),
+    "cod.vcm": (
+        {"cod.vcm", "cod.wire.nmp", "cod.model"},
+        {"lxml", "twisted", "pydantic", "cryptography"},
+    ),
     "cod.recipes": ({"cod.data"}, set()),
-    "cod.site": ({"cod.site", "cod.policy", "cod.security", "cod.model"}, {"pydantic", "sqlalchemy"}),
-    "cod.doctor": ({"cod.doctor", "cod.site", "cod.host", "cod.recipes", "cod.security", "cod.power",
-                    "cod.switches", "cod.store", "cod.wire.dhcp", "cod.policy", "cod.model"},
-                   {"cryptography", "sqlalchemy", "twisted"}),
+    "cod.site": (
+        {"cod.site", "cod.policy", "cod.security", "cod.model"},
+        {"pydantic", "sqlalchemy"},
+    ),
+    "cod.doctor": (
+        {
+            "cod.doctor",
+            "cod.site",
+            "cod.host",
+            "cod.recipes",
+            "cod.security",
+            "cod.power",
+            "cod.switches",
+            "cod.store",
+            "cod.wire.dhcp",
+            "cod.policy",
+            "cod.model",
+        },
+        {"cryptography", "sqlalchemy", "twisted"},
+    ),
     "cod.client": (set(), set()),
     "cod.uploads": ({"cod.client"}, set()),
     "cod.cli": ({"cod.cli", "cod.client", "cod.uploads"}, {"click", "rich"}),
-    "trampoline": ({"trampoline", "cod.orders", "cod.wire.manifest", "cod.wire.capture", "cod.wire.confd",
-                    "cod.wire.realmode"}, set()),
+    "trampoline": (
+        {
+            "trampoline",
+            "cod.orders",
+            "cod.wire.manifest",
+            "cod.wire.capture",
+            "cod.wire.confd",
+            "cod.wire.realmode",
+        },
+        set(),
+    ),
     "images": ({"images", "trampoline.recipe", "cod.wire.realmode"}, {"zstandard"}),
     "schema": ({"cod.store"}, {"alembic", "sqlalchemy"}),
 }
 # May import everything; nobody imports them.
-COMPOSITION = {"cod", "cod.service", "cod.supervisor", "cod.init", "cod.proposal", "cod.backup", "cod.logs",
-               "cod.__main__"}
+COMPOSITION = {
+    "cod",
+    "cod.service",
+    "cod.supervisor",
+    "cod.init",
+    "cod.proposal",
+    "cod.backup",
+    "cod.logs",
+    "cod.__main__",
+}
 # Commands that work without a server's API (init, serve, trampoline, db, token …) compose, too.
 LOCAL = "cod.cli.server."
 NOT_EACH_OTHER = {"cod.flows"}  # flows never import each other
@@ -107,7 +221,10 @@ def imports(text: str) -> list[ast.Import | ast.ImportFrom]:
 
 
 def floor_of(name: str) -> str | None:
-    return next((f for f in sorted(FLOORS, key=len, reverse=True) if name == f or name.startswith(f + ".")), None)
+    return next(
+        (f for f in sorted(FLOORS, key=len, reverse=True) if name == f or name.startswith(f + ".")),
+        None,
+    )
 
 
 def wrong_arrows(name: str, path: Path) -> list[str]:
@@ -128,7 +245,9 @@ def wrong_arrows(name: str, path: Path) -> list[str]:
             allowed = False
         else:
             allowed = any(target == f or target.startswith(f + ".") for f in ours)
-            allowed = allowed or target == "cod" or f"{target}." in {f[: len(target) + 1] for f in ours}
+            allowed = (
+                allowed or target == "cod" or f"{target}." in {f[: len(target) + 1] for f in ours}
+            )
         if not allowed:
             wrong.append(f"{name} imports {target}")
     return wrong
@@ -142,18 +261,29 @@ def test_arrows() -> None:
 
 def test_no_protocol_imports_another() -> None:
     """Each package of `cod.net` is a protocol; what several share lies beside them."""
-    packages = {name for name, path in modules() if name.startswith("cod.net.") and path.name == "__init__.py"}
+    packages = {
+        name
+        for name, path in modules()
+        if name.startswith("cod.net.") and path.name == "__init__.py"
+    }
     assert len(packages) > 5
     for name, path in modules():
         if name.startswith("cod.net."):
-            own = next((package for package in packages if f"{name}.".startswith(f"{package}.")), "")
-            others = [target for target in imported(name, path) for package in packages - {own}
-                      if f"{target}.".startswith(f"{package}.")]
+            own = next(
+                (package for package in packages if f"{name}.".startswith(f"{package}.")), ""
+            )
+            others = [
+                target
+                for target in imported(name, path)
+                for package in packages - {own}
+                if f"{target}.".startswith(f"{package}.")
+            ]
             assert others == [], f"{name} imports {others}"
 
 
 def test_no_circles() -> None:
-    """Modules import each other in one direction, type-only imports and packages on the way included."""
+    """Modules import each other in one direction, type-only imports and packages on the way
+    included."""
     TopologicalSorter(arrows(dict(modules()))).prepare()
 
 
@@ -174,11 +304,19 @@ def arrows(paths: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def test_no_folder_is_a_drawer() -> None:
-    """A folder of more than twenty modules is divided by subject; where each module is a noun of the API, or its page,
-    the noun is the division."""
-    counts = Counter(path.parent for name, path in modules() if name.startswith("cod.") and path.name != "__init__.py")
+    """A folder of more than twenty modules is divided by subject; where each module is a noun of
+    the API, or its page, the noun is the division."""
+    counts = Counter(
+        path.parent
+        for name, path in modules()
+        if name.startswith("cod.") and path.name != "__init__.py"
+    )
     sizes = {str(folder.relative_to(ROOT)): count for folder, count in counts.items()}
-    assert not {folder: count for folder, count in sizes.items() if count > (30 if folder in A_NOUN_EACH else 20)}
+    assert not {
+        folder: count
+        for folder, count in sizes.items()
+        if count > (30 if folder in A_NOUN_EACH else 20)
+    }
 
 
 A_NOUN_EACH = ("cod/web/resources", "cod/web/portal/pages")
@@ -190,12 +328,15 @@ def test_the_check_sees_a_circle(tmp_path: Path) -> None:
     two.write_text("if TYPE_CHECKING:\n    from cod.room import one\n")
     package.write_text("")
     with pytest.raises(CycleError):
-        TopologicalSorter(arrows({"cod.room": package, "cod.room.one": one, "cod.room.two": two})).prepare()
+        TopologicalSorter(
+            arrows({"cod.room": package, "cod.room.one": one, "cod.room.two": two})
+        ).prepare()
     package.write_text("from cod.floor import door\n")
     two.write_text("")
     one.write_text("from cod.room.two import thing\n")
     paths = {"cod.room": package, "cod.room.two": two, "cod.floor.door": one}
-    with pytest.raises(CycleError):  # who imports one module of a package runs all that the package imports
+    # who imports one module of a package runs all that the package imports
+    with pytest.raises(CycleError):
         TopologicalSorter(arrows(paths)).prepare()
 
 
@@ -210,20 +351,30 @@ def test_the_check_sees_a_wrong_arrow(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("from cod.store import nodes\nimport twisted\n")
     assert wrong_arrows("cod.policy.bad", bad) == [
-        "cod.policy.bad imports cod.store.nodes", "cod.policy.bad imports twisted"]
+        "cod.policy.bad imports cod.store.nodes",
+        "cod.policy.bad imports twisted",
+    ]
     bad.write_text("from cod.flows import boot\n")
     assert wrong_arrows("cod.flows.bad", bad) == ["cod.flows.bad imports cod.flows.boot"]
 
 
 def test_the_files_that_travel_in_the_ramdisk_as_packages_stay_empty() -> None:
-    assert (ROOT / "cod/__init__.py").read_text() == (ROOT / "cod/wire/__init__.py").read_text() == ""
+    assert (
+        (ROOT / "cod/__init__.py").read_text() == (ROOT / "cod/wire/__init__.py").read_text() == ""
+    )
 
 
 @pytest.mark.parametrize("floor", ["web", "net", "workers", "power", "flows"])
 def test_a_transaction_is_only_passed_on(floor: str) -> None:
-    """Doors may name the type of a transaction (`cod.pool.Tx`), to say what a flow is; only the store uses one."""
+    """Doors may name the type of a transaction (`cod.pool.Tx`), to say what a flow is; only the
+    store uses one."""
     for path in sorted((ROOT / "cod" / floor).rglob("*.py")):
         text = path.read_text()
-        used = [node.lineno for node in ast.walk(ast.parse(text if re.search(r"\btx\s*\.", text) else ""))
-                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tx"]
+        used = [
+            node.lineno
+            for node in ast.walk(ast.parse(text if re.search(r"\btx\s*\.", text) else ""))
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "tx"
+        ]
         assert used == [], f"{path}: lines {used}"

@@ -1,4 +1,5 @@
-"""An upload's file: whatever way it came in pieces, it is the file that was sent, and so is its sha256."""
+"""An upload's file: whatever way it came in pieces, it is the file that was sent, and so is its
+sha256."""
 
 from __future__ import annotations
 
@@ -96,7 +97,9 @@ def test_a_full_disk_keeps_what_went_in(tmp_path: Path, monkeypatch: pytest.Monk
     file.close()
 
 
-def test_what_was_there_before_is_read_again_while_more_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_there_before_is_read_again_while_more_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(incoming, "_BLOCK", 7)
     content = bytes(range(250))
     (tmp_path / "a").write_bytes(content[:100])
@@ -136,15 +139,19 @@ DATA = hashlib.shake_256(b"upload").digest(3000)
 CUT = st.tuples(
     st.integers(0, 900),  # bytes that come before the end of this connection
     st.sampled_from(["done", "cut", "killed", "power"]),  # how it ends
-    st.booleans())  # is the sum still known next time
+    st.booleans(),
+)  # is the sum still known next time
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cuts=st.lists(CUT, max_size=12), sizes=st.lists(st.integers(1, 400), min_size=1), data=st.data())
+@given(
+    cuts=st.lists(CUT, max_size=12), sizes=st.lists(st.integers(1, 400), min_size=1), data=st.data()
+)
 def test_any_sequence_of_cut_pieces_gives_the_file(
     tmp_path: Path, cuts: list[tuple[int, str, bool]], sizes: list[int], data: st.DataObject
 ) -> None:
-    """A row's offset beside it, as `images.uploads` keeps it; a power cut leaves rubbish where nothing was flushed."""
+    """A row's offset beside it, as `images.uploads` keeps it; a power cut leaves rubbish where
+    nothing was flushed."""
     path, offset, boot, known = tmp_path / "u", 0, 0, None
     path.unlink(missing_ok=True)
     written_in = -1
@@ -183,29 +190,37 @@ def test_this_boot_has_a_name() -> None:
 
 
 def qcow2(size: int = 1 << 30, backing: int = 0, encryption: int = 0, features: int = 0) -> bytes:
-    header = struct.pack(">4sIQIIQI", b"QFI\xfb", 3, backing, 8 if backing else 0, 16, size, encryption)
+    header = struct.pack(
+        ">4sIQIIQI", b"QFI\xfb", 3, backing, 8 if backing else 0, 16, size, encryption
+    )
     return header.ljust(72, b"\0") + struct.pack(">Q", features) + bytes(200)
 
 
-@pytest.mark.parametrize(("head", "found"), [
-    (bytes(8192), ("raw", 5000)),
-    (b"\x1f\x8b\x08", ("gzip", 0)),
-    (b"\x28\xb5\x2f\xfd", ("zstd", 0)),
-    (qcow2(), ("qcow2", 1 << 30)),
-])
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        (bytes(8192), ("raw", 5000)),
+        (b"\x1f\x8b\x08", ("gzip", 0)),
+        (b"\x28\xb5\x2f\xfd", ("zstd", 0)),
+        (qcow2(), ("qcow2", 1 << 30)),
+    ],
+)
 def test_formats_and_sizes_are_seen_from_the_beginning(head: bytes, found: tuple[str, int]) -> None:
     assert formats.look(head, 5000, 1 << 42) == found
 
 
-@pytest.mark.parametrize(("head", "why"), [
-    (qcow2(backing=512), "backing file"),
-    (qcow2(encryption=2), "encrypted"),
-    (qcow2(features=4), "in another file"),
-    (qcow2(size=1 << 60), "at most"),
-    (qcow2()[:50], "cut short"),
-    (b"PK\x03\x04", "zip file"),
-    (b"\xfd7zXZ\0", "xz file"),
-])
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (qcow2(backing=512), "backing file"),
+        (qcow2(encryption=2), "encrypted"),
+        (qcow2(features=4), "in another file"),
+        (qcow2(size=1 << 60), "at most"),
+        (qcow2()[:50], "cut short"),
+        (b"PK\x03\x04", "zip file"),
+        (b"\xfd7zXZ\0", "xz file"),
+    ],
+)
 def test_what_will_not_be_taken_in(head: bytes, why: str) -> None:
     with pytest.raises(Refused, match=why):
         formats.look(head, 5000, 1 << 42)

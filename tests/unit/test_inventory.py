@@ -37,22 +37,32 @@ def test_a_server_is_reported_whole(root: Path) -> None:
     (root / "sys/firmware/efi").mkdir(parents=True)
     nic(root, "eth0", MAC, driver="ixgbe", speed="10000")
     nic(root, "eth1", "b4:96:91:0a:0b:0d", driver="ixgbe", carrier="0", speed="-1")
-    disk(root, "nvme0n1", "pci0000:00/0000:00:1d.0/nvme/nvme0", 2048 * 1024,
-         {"queue/rotational": "0", "wwid": "eui.335939594b500123", "device/serial": "S39Y  ",
-          "device/model": "PM1725a"},
-         ((2, 4096, 8192, ""), (1, 2048, 2048, "EFI System")))
-    assert ET.tostring(report(root), "unicode") == (
-        f'<node version="1"><system uuid="{UUID}" vendor="Dell Inc." product="PowerEdge R640" serial="B5TN222" />'
-        '<firmware kind="uefi" /><memory mib="2048" />'
-        '<cpu count="2" sockets="2" model="Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz" mhz="2100" arch="x86_64">'
-        '<flag>aes</flag><flag>avx2</flag><flag>lm</flag><flag>nx</flag><flag>vmx</flag></cpu>'
-        f'<nic name="eth0" mac="{MAC}" driver="ixgbe" link="up" speed="10000" boot="yes" />'
-        '<nic name="eth1" mac="b4:96:91:0a:0b:0d" driver="ixgbe" link="down" boot="no" />'
-        '<disk name="nvme0n1" size="1073741824" transport="nvme" local="yes" rotational="no" removable="no"'
-        ' model="PM1725a" serial="S39Y" wwid="eui.335939594b500123">'
-        '<partition number="1" start="1048576" size="1048576" name="EFI System" />'
-        '<partition number="2" start="2097152" size="4194304" /></disk>'
-        '<kernel release="6.1.0-56-amd64" /></node>')
+    disk(
+        root,
+        "nvme0n1",
+        "pci0000:00/0000:00:1d.0/nvme/nvme0",
+        2048 * 1024,
+        {
+            "queue/rotational": "0",
+            "wwid": "eui.335939594b500123",
+            "device/serial": "S39Y  ",
+            "device/model": "PM1725a",
+        },
+        ((2, 4096, 8192, ""), (1, 2048, 2048, "EFI System")),
+    )
+    assert (
+        ET.tostring(report(root), "unicode")
+        == f'<node version="1"><system uuid="{UUID}" vendor="Dell Inc." product="PowerEdge R640"'
+        ' serial="B5TN222" /><firmware kind="uefi" /><memory mib="2048" /><cpu count="2"'
+        ' sockets="2" model="Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz" mhz="2100"'
+        ' arch="x86_64"><flag>aes</flag><flag>avx2</flag><flag>lm</flag><flag>nx</flag><flag>vmx</flag></cpu><nic'
+        f' name="eth0" mac="{MAC}" driver="ixgbe" link="up" speed="10000" boot="yes" /><nic'
+        ' name="eth1" mac="b4:96:91:0a:0b:0d" driver="ixgbe" link="down" boot="no" /><disk'
+        ' name="nvme0n1" size="1073741824" transport="nvme" local="yes" rotational="no"'
+        ' removable="no" model="PM1725a" serial="S39Y" wwid="eui.335939594b500123"><partition'
+        ' number="1" start="1048576" size="1048576" name="EFI System" /><partition number="2"'
+        ' start="2097152" size="4194304" /></disk><kernel release="6.1.0-56-amd64" /></node>'
+    )
 
 
 def test_an_empty_machine_still_makes_a_valid_report(tmp_path: Path) -> None:
@@ -96,8 +106,10 @@ def test_odd_sizes_of_memory_devices(root: Path, size: int, mib: int) -> None:
     assert inventory.memory(root) == 64 + mib
 
 
-@pytest.mark.parametrize("table", [
-    b"", b"\x11", b"\x11\x28\0\0", b"\x11\x00\0\0" * 9, memory_device(1024)[:-2], b"\xff" * 99])
+@pytest.mark.parametrize(
+    "table",
+    [b"", b"\x11", b"\x11\x28\0\0", b"\x11\x00\0\0" * 9, memory_device(1024)[:-2], b"\xff" * 99],
+)
 def test_a_broken_smbios_table_ends_nothing(root: Path, table: bytes) -> None:
     put(root / "sys/firmware/dmi/tables/DMI", table)
     assert inventory.memory(root) in (1024, 2048)
@@ -105,7 +117,10 @@ def test_a_broken_smbios_table_ends_nothing(root: Path, table: bytes) -> None:
 
 def test_equal_cpus_are_reported_equal(tmp_path: Path) -> None:
     """What the kernel measures at a boot is a little off, each time by something else."""
-    measured = [machine(tmp_path / str(mhz), model="AMD EPYC", mhz=mhz) for mhz in (2594.9, 2595.124, 2600.3)]
+    measured = [
+        machine(tmp_path / str(mhz), model="AMD EPYC", mhz=mhz)
+        for mhz in (2594.9, 2595.124, 2600.3)
+    ]
     assert {one(report(root), "cpu")["mhz"] for root in measured} == {"2600"}
 
 
@@ -117,7 +132,13 @@ def test_the_clock_limit_is_better_than_what_is_measured(tmp_path: Path) -> None
 
 def test_so_is_the_clock_that_the_board_was_told(tmp_path: Path) -> None:
     root = machine(tmp_path / "m", model="AMD EPYC 7302", mhz=1499.0)
-    cpu = bytes([4, 0x30, 0, 0]) + bytes(16) + (3400).to_bytes(2, "little") + (3000).to_bytes(2, "little") + bytes(24)
+    cpu = (
+        bytes([4, 0x30, 0, 0])
+        + bytes(16)
+        + (3400).to_bytes(2, "little")
+        + (3000).to_bytes(2, "little")
+        + bytes(24)
+    )
     put(root / "sys/firmware/dmi/tables/DMI", cpu + b"CPU 1\0\0")
     assert one(report(root), "cpu")["mhz"] == "3000"
 
@@ -129,7 +150,12 @@ def test_only_wired_hardware_counts(root: Path) -> None:
     nic(root, "lo", "00:00:00:00:00:00")
     nic(root, "br0", "02:00:00:00:00:01")
     nic(root, "wlan0", "02:00:00:00:00:02", driver="iwlwifi", wireless=True)
-    nic(root, "ib0", "80:00:02:08:fe:80:00:00:00:00:00:00:e4:1d:2d:03:00:4c:52:11", driver="mlx5_core")
+    nic(
+        root,
+        "ib0",
+        "80:00:02:08:fe:80:00:00:00:00:00:00:e4:1d:2d:03:00:4c:52:11",
+        driver="mlx5_core",
+    )
     nic(root, "eth0", MAC.upper(), driver="e1000")
     assert [found.name for found in inventory.nics(root, MAC)] == ["eth0"]
 
@@ -142,7 +168,12 @@ def test_the_boot_nic_counts_whatever_it_is(root: Path) -> None:
 def test_an_interface_that_is_down_tells_neither_link_nor_speed(root: Path) -> None:
     nic(root, "eth0", MAC, driver="e1000", carrier=None, speed="4294967295")
     assert one(report(root), "nic") == {
-        "name": "eth0", "mac": MAC, "driver": "e1000", "link": "unknown", "boot": "yes"}
+        "name": "eth0",
+        "mac": MAC,
+        "driver": "e1000",
+        "link": "unknown",
+        "boot": "yes",
+    }
 
 
 # ---------------------------------------------------------------- PCI devices
@@ -152,32 +183,50 @@ def test_pci_devices_are_reported_with_their_ids_and_drivers(root: Path) -> None
     pci(root, "0000:3b:00.0", "030200", "10de:20b0", board="10de:144e")
     pci(root, "0000:5e:00.0", "020000", "8086:1572", driver="i40e")
     assert [dict(found.attrib) for found in report(root).findall("pci")] == [
-        {"slot": "0000:3b:00.0", "class": "0302", "vendor": "10de", "device": "20b0", "subvendor": "10de",
-         "subdevice": "144e"},
-        {"slot": "0000:5e:00.0", "class": "0200", "vendor": "8086", "device": "1572", "driver": "i40e"}]
+        {
+            "slot": "0000:3b:00.0",
+            "class": "0302",
+            "vendor": "10de",
+            "device": "20b0",
+            "subvendor": "10de",
+            "subdevice": "144e",
+        },
+        {
+            "slot": "0000:5e:00.0",
+            "class": "0200",
+            "vendor": "8086",
+            "device": "1572",
+            "driver": "i40e",
+        },
+    ]
     assert one(report(root), "gpu") == {"count": "1"}
 
 
 def test_bridges_chipset_parts_and_virtual_functions_are_left_out(root: Path) -> None:
-    for number, class_ in enumerate(("060400", "050000", "058000", "078000", "080700", "0c0500", "110100", "118000")):
+    for number, class_ in enumerate(
+        ("060400", "050000", "058000", "078000", "080700", "0c0500", "110100", "118000")
+    ):
         pci(root, f"0000:00:{number:02x}.0", class_, "8086:2000")
     pci(root, "0000:5e:02.0", "020000", "8086:154c", driver="iavf", virtual=True)
     put(root / "sys/bus/pci/devices/0000:00:1f.0/class", "rubbish")
     assert report(root).findall("pci") == []
 
 
-@pytest.mark.parametrize(("slot", "class_", "ids", "counts"), [
-    ("0000:3b:00.0", "030200", "10de:20b0", True),  # NVIDIA A100
-    ("0000:3b:00.0", "038000", "1002:740f", True),  # AMD Instinct MI210
-    ("0000:3b:00.0", "120000", "1002:74a1", True),  # AMD Instinct MI300X
-    ("0000:3b:00.0", "038000", "8086:0bd5", True),  # Intel Data Center GPU Max
-    ("0000:00:02.0", "030000", "8086:3e98", False),  # inside an Intel processor
-    ("0000:03:00.0", "030000", "1a03:2000", False),  # ASPEED, of a BMC
-    ("0000:03:00.0", "030000", "102b:0536", False),  # Matrox, of a BMC
-    ("0000:00:02.0", "030000", "1234:1111", False),  # QEMU
-    ("0000:3b:00.1", "040300", "10de:228b", False),  # the sound of a graphics card
-    ("0000:3b:00.0", "120000", "10ee:5000", False),  # an FPGA
-])
+@pytest.mark.parametrize(
+    ("slot", "class_", "ids", "counts"),
+    [
+        ("0000:3b:00.0", "030200", "10de:20b0", True),  # NVIDIA A100
+        ("0000:3b:00.0", "038000", "1002:740f", True),  # AMD Instinct MI210
+        ("0000:3b:00.0", "120000", "1002:74a1", True),  # AMD Instinct MI300X
+        ("0000:3b:00.0", "038000", "8086:0bd5", True),  # Intel Data Center GPU Max
+        ("0000:00:02.0", "030000", "8086:3e98", False),  # inside an Intel processor
+        ("0000:03:00.0", "030000", "1a03:2000", False),  # ASPEED, of a BMC
+        ("0000:03:00.0", "030000", "102b:0536", False),  # Matrox, of a BMC
+        ("0000:00:02.0", "030000", "1234:1111", False),  # QEMU
+        ("0000:3b:00.1", "040300", "10de:228b", False),  # the sound of a graphics card
+        ("0000:3b:00.0", "120000", "10ee:5000", False),  # an FPGA
+    ],
+)
 def test_gpus_are_what_computes(root: Path, slot: str, class_: str, ids: str, counts: bool) -> None:
     pci(root, slot, class_, ids)
     assert (report(root).find("gpu") is not None) == counts
@@ -234,7 +283,11 @@ def test_a_volume_with_two_paths_is_nobodys_local_disk(root: Path) -> None:
     sas = "pci0000:00/0000:03:00.0/host0/port-0:{0}/end_device-0:{0}/target0:0:{0}/0:0:{0}:0"
     for number, (name, wwid) in enumerate([("sda", "naa.1"), ("sdb", "naa.2"), ("sdc", "naa.2")]):
         disk(root, name, sas.format(number), 2048, {"device/wwid": wwid})
-    assert {found.name: found.local for found in inventory.disks(root)} == {"sda": True, "sdb": False, "sdc": False}
+    assert {found.name: found.local for found in inventory.disks(root)} == {
+        "sda": True,
+        "sdb": False,
+        "sdc": False,
+    }
 
 
 @pytest.mark.parametrize("file", ["removable", "ro"])
@@ -244,7 +297,13 @@ def test_removable_and_read_only_disks_are_not_local(root: Path, file: str) -> N
 
 
 def test_a_scsi_disks_serial_comes_from_its_page(root: Path) -> None:
-    disk(root, "sda", "pci0000:00/ata1/host0/target", 2048, {"device/vpd_pg80": b"\x00\x80\x00\x08 QM00001"})
+    disk(
+        root,
+        "sda",
+        "pci0000:00/ata1/host0/target",
+        2048,
+        {"device/vpd_pg80": b"\x00\x80\x00\x08 QM00001"},
+    )
     assert [found.serial for found in inventory.disks(root)] == ["QM00001"]
 
 
@@ -257,4 +316,6 @@ def test_a_path_with_a_slash_in_it(root: Path) -> None:
 
 def test_a_file_stands_for_a_disk(tmp_path: Path) -> None:
     (tmp_path / "d").write_bytes(bytes(4096))
-    assert inventory.file_disk(tmp_path / "d") == Disk("d", str(tmp_path / "d"), 4096, "file", serial="d")
+    assert inventory.file_disk(tmp_path / "d") == Disk(
+        "d", str(tmp_path / "d"), 4096, "file", serial="d"
+    )

@@ -12,21 +12,34 @@ from trampoline.inventory import Disk
 
 def report(*disks: tuple[str, str, str, str]) -> str:
     """(name, serial, model, local) of each disk."""
-    shown = "".join(f'<disk name="{name}" size="1000" transport="ata" local="{local}" rotational="no" removable="no"'
-                    f'{f" serial={serial!r}" if serial else ""} model="{model}"/>'
-                    for name, serial, model, local in disks)
+    shown = "".join(
+        f'<disk name="{name}" size="1000" transport="ata" local="{local}" rotational="no"'
+        f' removable="no"{f" serial={serial!r}" if serial else ""} model="{model}"/>'
+        for name, serial, model, local in disks
+    )
     return f'<node version="1">{shown}</node>'
 
 
-REPORT = report(("sda", "A1", "INTEL S4500", "yes"), ("sdb", "", "TOSHIBA", "yes"), ("sdc", "U1", "Stick", "no"))
+REPORT = report(
+    ("sda", "A1", "INTEL S4500", "yes"), ("sdb", "", "TOSHIBA", "yes"), ("sdc", "U1", "Stick", "no")
+)
 
 
-@pytest.mark.parametrize(("marks", "kept"), [
-    ((), ()), (("serial:A1",), ("sda (serial A1)",)), (("path:/dev/sdb",), ("sdb",)),
-    (("model:INTEL*",), ("sda (serial A1)",)), (("model:*",), ("sda (serial A1)", "sdb")), (("serial:a1",), ()),
-    (("serial:U1",), ()),  # a USB stick is never written, marked or not
-])
-def test_marked_disks_are_not_local_and_go_back(marks: tuple[str, ...], kept: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("marks", "kept"),
+    [
+        ((), ()),
+        (("serial:A1",), ("sda (serial A1)",)),
+        (("path:/dev/sdb",), ("sdb",)),
+        (("model:INTEL*",), ("sda (serial A1)",)),
+        (("model:*",), ("sda (serial A1)", "sdb")),
+        (("serial:a1",), ()),
+        (("serial:U1",), ()),  # a USB stick is never written, marked or not
+    ],
+)
+def test_marked_disks_are_not_local_and_go_back(
+    marks: tuple[str, ...], kept: tuple[str, ...]
+) -> None:
     marked = keep.marked(REPORT, marks)
     assert keep.kept(marked) == kept
     assert marked.count('local="yes"') == 2 - len(kept)
@@ -38,14 +51,34 @@ def test_marked_disks_are_not_local_and_go_back(marks: tuple[str, ...], kept: tu
 
 
 def test_marks_are_a_nodes_own_and_the_sites() -> None:
-    rules = [KeepRule("rack1-*", "model:INTEL*"), KeepRule("52:54:00:AA:*", "path:/dev/sdz"), KeepRule("x", "serial:9")]
+    rules = [
+        KeepRule("rack1-*", "model:INTEL*"),
+        KeepRule("52:54:00:AA:*", "path:/dev/sdz"),
+        KeepRule("x", "serial:9"),
+    ]
     assert keep.marks("serial:A1\nserial:B2", rules, "rack1-7", "52:54:00:aa:00:01") == (
-        "serial:A1", "serial:B2", "model:INTEL*", "path:/dev/sdz")
+        "serial:A1",
+        "serial:B2",
+        "model:INTEL*",
+        "path:/dev/sdz",
+    )
     assert keep.marks("", rules, "y", "52:54:00:bb:00:01") == ()
 
 
-@pytest.mark.parametrize("mark", ["", "A1", "serial:", "serial: x", "path:sdb", "path:/dev/../sda", "size:5", "model:",
-                                  "serial:a\nserial:b"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "",
+        "A1",
+        "serial:",
+        "serial: x",
+        "path:sdb",
+        "path:/dev/../sda",
+        "size:5",
+        "model:",
+        "serial:a\nserial:b",
+    ],
+)
 def test_what_is_no_mark(mark: str) -> None:
     with pytest.raises(Refused, match="should be serial:SERIAL"):
         keep.check(mark)
@@ -54,18 +87,28 @@ def test_what_is_no_mark(mark: str) -> None:
 def test_the_agent_spares_what_is_meant_and_what_shows_up_late() -> None:
     told = keep.for_order(REPORT, ("serial:LATE", "model:INTEL*", "model:TOSHIBA"))
     assert told == ("serial:LATE", "model:INTEL*", "model:TOSHIBA", "serial:A1", "path:/dev/sdb")
-    found = [Disk(name, f"/dev/{name}", 1000, "ata", serial=serial)
-             for name, serial in (("sda", "A1"), ("sdb", ""), ("sdd", "LATE"), ("sde", "E5"))]
+    found = [
+        Disk(name, f"/dev/{name}", 1000, "ata", serial=serial)
+        for name, serial in (("sda", "A1"), ("sdb", ""), ("sdd", "LATE"), ("sde", "E5"))
+    ]
     assert [disk.name for disk in agent.erasable(found, told)] == ["sde"]
 
 
 def test_a_mark_of_a_model_spares_a_disk_that_shows_up_after_the_report() -> None:
     told = keep.for_order(REPORT, ("model:INTEL*",))
-    found = [Disk(name, f"/dev/{name}", 1000, "ata", serial=serial, model=model)
-             for name, serial, model in (("sda", "A1", "INTEL S4500"), ("sdd", "LATE", "INTEL S4510"),
-                                         ("sde", "E5", "Intel"), ("sdf", "F6", ""))]
+    found = [
+        Disk(name, f"/dev/{name}", 1000, "ata", serial=serial, model=model)
+        for name, serial, model in (
+            ("sda", "A1", "INTEL S4500"),
+            ("sdd", "LATE", "INTEL S4510"),
+            ("sde", "E5", "Intel"),
+            ("sdf", "F6", ""),
+        )
+    ]
     assert [disk.name for disk in agent.erasable(found, told)] == ["sde", "sdf"]
-    assert [disk.name for disk in agent.erasable(found[1:], keep.for_order(None, ("model:INTEL*",)))] == ["sde", "sdf"]
+    assert [
+        disk.name for disk in agent.erasable(found[1:], keep.for_order(None, ("model:INTEL*",)))
+    ] == ["sde", "sdf"]
 
 
 @pytest.mark.parametrize("path", ["path:/dev/cciss!c0d0", "path:/dev/cciss/c0d0"])
@@ -75,16 +118,37 @@ def test_a_path_with_a_folder_may_be_written_as_the_kernels_name(path: str) -> N
     assert keep.in_the_way("path:/dev/cciss/c0d0", keep.marked(there, (path,)))
     for marks in ((path,), ("model:P400",)):
         told = keep.for_order(there, marks)
-        assert [disk.name for disk in agent.erasable([Disk("cciss!c0d0", "/dev/cciss/c0d0", 1000, "scsi"),
-                                                      Disk("sda", "/dev/sda", 1000, "ata")], told)] == ["sda"]
+        assert [
+            disk.name
+            for disk in agent.erasable(
+                [
+                    Disk("cciss!c0d0", "/dev/cciss/c0d0", 1000, "scsi"),
+                    Disk("sda", "/dev/sda", 1000, "ata"),
+                ],
+                told,
+            )
+        ] == ["sda"]
 
 
-@pytest.mark.parametrize(("marks", "select", "words"), [
-    (("serial:A1",), "serial:A1", "the template writes the disk serial:A1, which is marked keep"),
-    (("serial:A1",), "path:/dev/sda", "the template writes the disk path:/dev/sda"),
-    (("model:*",), "first", "every local disk of the node is marked keep: sda (serial A1), sdb"),
-    (("serial:A1",), "first", ""), (("serial:A1",), "path:/dev/sdb", ""), ((), "first", ""),
-])
+@pytest.mark.parametrize(
+    ("marks", "select", "words"),
+    [
+        (
+            ("serial:A1",),
+            "serial:A1",
+            "the template writes the disk serial:A1, which is marked keep",
+        ),
+        (("serial:A1",), "path:/dev/sda", "the template writes the disk path:/dev/sda"),
+        (
+            ("model:*",),
+            "first",
+            "every local disk of the node is marked keep: sda (serial A1), sdb",
+        ),
+        (("serial:A1",), "first", ""),
+        (("serial:A1",), "path:/dev/sdb", ""),
+        ((), "first", ""),
+    ],
+)
 def test_what_is_in_the_way_of_a_template(marks: tuple[str, ...], select: str, words: str) -> None:
     said = keep.in_the_way(select, keep.marked(REPORT, marks))
     assert said.startswith(words)

@@ -50,9 +50,17 @@ address = "10.6.0.1/24"
 
 def test_toml() -> None:
     spec = parse(TEXT)
-    assert (spec.name, spec.address, [node.name for node in spec.nodes]) == ("demo", "10.5.0.1/24", ["n1", "big"])
+    assert (spec.name, spec.address, [node.name for node in spec.nodes]) == (
+        "demo",
+        "10.5.0.1/24",
+        ["n1", "big"],
+    )
     small, big = spec.nodes
-    assert (small.firmware, small.machine, small.disks) == ("bios", "pc", (LabDisk(4 << 30, "virtio"),))
+    assert (small.firmware, small.machine, small.disks) == (
+        "bios",
+        "pc",
+        (LabDisk(4 << 30, "virtio"),),
+    )
     assert (big.machine, big.macs[0]) == ("q35", "52:54:00:aa:bb:cc")
     assert big.mac == big.macs[1], "the MAC of a machine is of the NIC that boots"
     assert (small.boot, big.boot) == (("nic0", "disk0"), ("nic1", "disk1"))
@@ -70,45 +78,67 @@ def test_identities_are_stable_and_differ_by_lab_and_node() -> None:
     assert [node.firmware for node in nodes[:3]] == ["bios", "bios", "uefi"]
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("name = ", "not TOML"),
-    ("nam = 'x'", "unknown key 'nam'"),
-    ("[[nodes]]\nfirmware = 'bios'", "needs a name"),
-    ("[[nodes]]\nname = 'n1'\ncolour = 'red'", "unknown key 'colour'"),
-    ("[[nodes]]\nname = 'n1'\nfirmware = 'arc'", "'arc' is not one of bios, uefi"),
-    ("[[nodes]]\nname = 'n1'\nnics = [{ model = 'ne2000' }]", "'ne2000' is not one of"),
-    ("[[nodes]]\nname = 'n1'\nnics = []", "1 to 10 NICs"),
-    ("[[nodes]]\nname = 'n1'\nnics = [{ network = 'far' }]", "'far' is not one of"),
-    ("[[nodes]]\nname = 'n1'\nnics = [{ colour = 'red' }]", "unknown key 'colour'"),
-    ("[[nodes]]\nname = 'n1'\nboot = ['disk1']", "'disk1' is not one of nic0, disk0"),
-    ("[[nodes]]\nname = 'n1'\nboot = ['nic0', 'nic0']", "listed twice"),
-    ("[[nodes]]\nname = 'n1'\nboot_kept = true", "are for UEFI"),
-    ("[[nodes]]\nname = 'n1'\nfirmware = 'uefi'\nboot = ['nic0']\nboot_kept = true", "imposed or kept"),
-    ("[[nodes]]\nname = 'n1'\nnetboot = 'ftp'", "'ftp' is not one of any, http"),
-    ("[[networks]]\naddress = '10.6.0.1/24'", "a name is missing"),
-    ("[[networks]]\nname = 'a'\naddress = '10.6.0.1/40'", "is not an IPv4 address"),
-    ("[[networks]]\nname = 'a'\n[[networks]]\nname = 'a'", "two networks"),
-    ("[[nodes]]\nname = 'n1'\nmachine = 'isapc'", "'isapc' is not one of"),
-    ("[[nodes]]\nname = 'n1'\nmemory = 16", "16 MiB"),
-    ("[[nodes]]\nname = 'n1'\ncpus = 0", "0 is not between"),
-    ("[[nodes]]\nname = 'n1'\ndisks = [{ size = '4 G' }]", "'4 G' is not a size"),
-    ("[[nodes]]\nname = 'n1'\ndisks = [{ size = 1000 }]", "1000 is no size"),
-    ("[[nodes]]\nname = 'n1'\ndisks = [{ bus = 'scsi' }]", "'scsi' is not one of"),
-    ("[[nodes]]\nname = 'n1'\ndisks = [{ speed = 1 }]", "unknown key 'speed'"),
-    ("[[nodes]]\nname = 'n1'\ndisks = [{ sector = 1024 }]", "1024 is not one of 512, 4096"),
-    ("[[nodes]]\nname = 'n1'\ndisks = [{ sector = 4096, bus = 'ahci' }]", "SATA disks have sectors of 512"),
-    ("[[nodes]]\nname = 'n1'\n[[nodes]]\nname = 'n1'", "same name"),
-    ("[[nodes]]\nname = 'a'\nnics = [{ mac = '52:54:00:00:00:01' }, { mac = '52:54:00:00:00:01' }]", "same MAC"),
-    ("name = 'Not/a/name'", "is not a name"),
-    ("address = '10.77.0.1/99'", "is not an IPv4 address"),
-])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = ", "not TOML"),
+        ("nam = 'x'", "unknown key 'nam'"),
+        ("[[nodes]]\nfirmware = 'bios'", "needs a name"),
+        ("[[nodes]]\nname = 'n1'\ncolour = 'red'", "unknown key 'colour'"),
+        ("[[nodes]]\nname = 'n1'\nfirmware = 'arc'", "'arc' is not one of bios, uefi"),
+        ("[[nodes]]\nname = 'n1'\nnics = [{ model = 'ne2000' }]", "'ne2000' is not one of"),
+        ("[[nodes]]\nname = 'n1'\nnics = []", "1 to 10 NICs"),
+        ("[[nodes]]\nname = 'n1'\nnics = [{ network = 'far' }]", "'far' is not one of"),
+        ("[[nodes]]\nname = 'n1'\nnics = [{ colour = 'red' }]", "unknown key 'colour'"),
+        ("[[nodes]]\nname = 'n1'\nboot = ['disk1']", "'disk1' is not one of nic0, disk0"),
+        ("[[nodes]]\nname = 'n1'\nboot = ['nic0', 'nic0']", "listed twice"),
+        ("[[nodes]]\nname = 'n1'\nboot_kept = true", "are for UEFI"),
+        (
+            "[[nodes]]\nname = 'n1'\nfirmware = 'uefi'\nboot = ['nic0']\nboot_kept = true",
+            "imposed or kept",
+        ),
+        ("[[nodes]]\nname = 'n1'\nnetboot = 'ftp'", "'ftp' is not one of any, http"),
+        ("[[networks]]\naddress = '10.6.0.1/24'", "a name is missing"),
+        ("[[networks]]\nname = 'a'\naddress = '10.6.0.1/40'", "is not an IPv4 address"),
+        ("[[networks]]\nname = 'a'\n[[networks]]\nname = 'a'", "two networks"),
+        ("[[nodes]]\nname = 'n1'\nmachine = 'isapc'", "'isapc' is not one of"),
+        ("[[nodes]]\nname = 'n1'\nmemory = 16", "16 MiB"),
+        ("[[nodes]]\nname = 'n1'\ncpus = 0", "0 is not between"),
+        ("[[nodes]]\nname = 'n1'\ndisks = [{ size = '4 G' }]", "'4 G' is not a size"),
+        ("[[nodes]]\nname = 'n1'\ndisks = [{ size = 1000 }]", "1000 is no size"),
+        ("[[nodes]]\nname = 'n1'\ndisks = [{ bus = 'scsi' }]", "'scsi' is not one of"),
+        ("[[nodes]]\nname = 'n1'\ndisks = [{ speed = 1 }]", "unknown key 'speed'"),
+        ("[[nodes]]\nname = 'n1'\ndisks = [{ sector = 1024 }]", "1024 is not one of 512, 4096"),
+        (
+            "[[nodes]]\nname = 'n1'\ndisks = [{ sector = 4096, bus = 'ahci' }]",
+            "SATA disks have sectors of 512",
+        ),
+        ("[[nodes]]\nname = 'n1'\n[[nodes]]\nname = 'n1'", "same name"),
+        (
+            (
+                "[[nodes]]\nname = 'a'\nnics = [{ mac = '52:54:00:00:00:01' }, { mac ="
+                " '52:54:00:00:00:01' }]"
+            ),
+            "same MAC",
+        ),
+        ("name = 'Not/a/name'", "is not a name"),
+        ("address = '10.77.0.1/99'", "is not an IPv4 address"),
+    ],
+)
 def test_refusals_name_the_trouble(text: str, words: str) -> None:
     with pytest.raises(Refused, match=words):
         parse(text)
 
 
 def test_sizes() -> None:
-    assert [size_of(text) for text in ("512", "4k", "3M", "2G", "1T", 7)] == [512, 4096, 3 << 20, 2 << 30, 1 << 40, 7]
+    assert [size_of(text) for text in ("512", "4k", "3M", "2G", "1T", 7)] == [
+        512,
+        4096,
+        3 << 20,
+        2 << 30,
+        1 << 40,
+        7,
+    ]
 
 
 def device(argv: list[str], start: str) -> str:
@@ -116,8 +146,12 @@ def device(argv: list[str], start: str) -> str:
 
 
 def test_network_first_then_the_disks_in_order() -> None:
-    node = completed(LabSpec("x", (LabNode("n", disks=(LabDisk(), LabDisk(1 << 30, "ahci"), LabDisk(1 << 30, "nvme"))),
-                                   ))).nodes[0]
+    node = completed(
+        LabSpec(
+            "x",
+            (LabNode("n", disks=(LabDisk(), LabDisk(1 << 30, "ahci"), LabDisk(1 << 30, "nvme"))),),
+        )
+    ).nodes[0]
     argv = machine.command(node, 3, Path("/labs/x"), "tcg")
     assert "bootindex=1" in device(argv, "virtio-net-pci")
     assert "ifname=tap3n0" in device(argv, "tap,")
@@ -156,13 +190,20 @@ def test_every_bus_has_one_controller_for_all_its_disks() -> None:
     argv = command(LabNode("n", disks=tuple(LabDisk(bus=bus) for bus in (*BUSES[2:], *BUSES[1:]))))
     for controller in ("ich9-ahci", "virtio-scsi-pci", "megasas", "qemu-xhci"):
         assert sum(word.startswith(controller) for word in argv) == 1
-    assert [word.split(",")[2] for word in argv if word.startswith("scsi-hd,bus=raid")] == ["scsi-id=0", "scsi-id=1"]
+    assert [word.split(",")[2] for word in argv if word.startswith("scsi-hd,bus=raid")] == [
+        "scsi-id=0",
+        "scsi-id=1",
+    ]
 
 
 def test_routers_stand_beside_the_server() -> None:
     spec = LabSpec("x", (), "10.77.0.1/16", (LabNetwork("dark"), LabNetwork("far", "10.78.0.1/24")))
     (router,) = network.routers("cod-lab-x", completed(spec))
-    assert (router.namespace, str(router.near), str(router.far)) == ("cod-lab-x.far", "10.77.0.3/16", "10.78.0.1/24")
+    assert (router.namespace, str(router.near), str(router.far)) == (
+        "cod-lab-x.far",
+        "10.77.0.3/16",
+        "10.78.0.1/24",
+    )
 
 
 @pytest.mark.parametrize("model", NICS)
@@ -173,8 +214,12 @@ def test_a_rom_is_there_or_not_as_the_spec_says(model: str) -> None:
 
 
 def test_only_uefi_with_virtio_goes_without_the_rom() -> None:
-    for firmware, nic, without in (("bios", "virtio-net-pci", False), ("uefi", "virtio-net-pci", True),
-                                   ("uefi", "e1000", False), ("bios", "e1000", False)):
+    for firmware, nic, without in (
+        ("bios", "virtio-net-pci", False),
+        ("uefi", "virtio-net-pci", True),
+        ("uefi", "e1000", False),
+        ("bios", "e1000", False),
+    ):
         node = completed(LabSpec("x", (LabNode("n", firmware, nics=(LabNic(nic),)),))).nodes[0]
         argv = machine.command(node, 0, Path("/labs/x"), "tcg")
         assert device(argv, f"{nic},").endswith(",romfile=") == without
@@ -200,7 +245,10 @@ def test_a_process_is_its_pid_and_its_start() -> None:
 
 
 def test_one_that_ignores_the_polite_signal_is_killed() -> None:
-    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    code = (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True);"
+        " signal.pause()"
+    )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
@@ -228,7 +276,9 @@ def test_the_record_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         record.load("x")
 
 
-def test_the_accelerator_is_asked_once_a_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_accelerator_is_asked_once_a_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("COD_LAB_ACCEL", raising=False)
     asked: list[int] = []
     monkeypatch.setattr(accel, "kvm_works", lambda: bool(asked.append(1)))

@@ -1,4 +1,5 @@
-"""The LDAP server's connections in memory: what is counted, and what is done for a client that has gone."""
+"""The LDAP server's connections in memory: what is counted, and what is done for a client that has
+gone."""
 
 from __future__ import annotations
 
@@ -76,7 +77,11 @@ def test_an_address_that_sends_too_much_waits_and_others_do_not(site: Any) -> No
     bind = pureldap.LDAPMessage(pureldap.LDAPBindRequest(), id=1).toWire()
     greedy, sibling, other = StringTransport(), StringTransport(), StringTransport()
     connections = {}
-    for transport, address in ((greedy, "10.77.128.1"), (sibling, "10.77.128.1"), (other, "10.77.128.2")):
+    for transport, address in (
+        (greedy, "10.77.128.1"),
+        (sibling, "10.77.128.1"),
+        (other, "10.77.128.2"),
+    ):
         connections[transport] = LdapConnection(server, address, secure=False)
         connections[transport].makeConnection(transport)
     connections[other].dataReceived(bind)

@@ -22,7 +22,9 @@ def test_a_thread_that_goes_on_is_named_and_one_that_ends_is_waited_for() -> Non
     assert before.left() == []
 
 
-@pytest.mark.parametrize("name", ["PoolThread-twisted.internet.reactor-3", "Thread-8 (process_request_thread)"])
+@pytest.mark.parametrize(
+    "name", ["PoolThread-twisted.internet.reactor-3", "Thread-8 (process_request_thread)"]
+)
 def test_threads_that_others_go_on_using_are_not_the_tests(name: str) -> None:
     before, go = Before(), threading.Event()
     thread = threading.Thread(target=go.wait, name=name)
@@ -32,7 +34,9 @@ def test_threads_that_others_go_on_using_are_not_the_tests(name: str) -> None:
     thread.join()
 
 
-def test_what_a_test_changes_and_does_not_put_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_test_changes_and_does_not_put_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     before = Before()
     monkeypatch.setenv("COD_NOBODYS", "1")
     monkeypatch.chdir(tmp_path)
@@ -46,7 +50,9 @@ def test_what_a_test_changes_and_does_not_put_back(monkeypatch: pytest.MonkeyPat
     assert before.left() == []
 
 
-def test_what_a_fixture_had_changed_and_puts_back_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_fixture_had_changed_and_puts_back_is_nobodys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COD_NOBODYS", "1")
     before = Before()
     before.ended = process()

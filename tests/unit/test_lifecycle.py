@@ -1,4 +1,5 @@
-"""Where a node goes next: every decision is an arrow of the table, and budgets are what the table says."""
+"""Where a node goes next: every decision is an arrow of the table, and budgets are what the table
+says."""
 
 from __future__ import annotations
 
@@ -10,11 +11,28 @@ from cod.model import Assignment, Node, Policy
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState
 
-BLANK = Node(**{field.name: None for field in fields(Node)} | {  # type: ignore[arg-type]
-    "id": 1, "name": "n", "state": "trampoline", "since": 100.0, "attempts": 0, "disk": Disk.CLEAN})
+BLANK = Node(
+    **{field.name: None for field in fields(Node)}
+    | {  # type: ignore[arg-type]
+        "id": 1,
+        "name": "n",
+        "state": "trampoline",
+        "since": 100.0,
+        "attempts": 0,
+        "disk": Disk.CLEAN,
+    }
+)
 LOCAL = Assignment(7, '<template cache="yes"><image target="disk" name="a"/></template>', 3)
-DISKLESS = Assignment(7, '<template><boot mode="diskless"><kernel url="http://x/k"/></boot></template>', 3)
-TROUBLE = (NodeEvent.FAILED, NodeEvent.LOST, NodeEvent.TIMED_OUT, NodeEvent.ASKED, NodeEvent.BOOT_FAILED)
+DISKLESS = Assignment(
+    7, '<template><boot mode="diskless"><kernel url="http://x/k"/></boot></template>', 3
+)
+TROUBLE = (
+    NodeEvent.FAILED,
+    NodeEvent.LOST,
+    NodeEvent.TIMED_OUT,
+    NodeEvent.ASKED,
+    NodeEvent.BOOT_FAILED,
+)
 
 
 @pytest.mark.parametrize("disk", Disk)
@@ -23,11 +41,13 @@ def test_the_crossroads_always_leads_on(disk: Disk, wanted: Assignment | None) -
     step = lifecycle.settle(replace(BLANK, disk=disk, vcluster_id=5 if wanted else None), wanted)
     assert (NodeState.TRAMPOLINE, step.event) in NODE_TRANSITIONS
     if wanted is not None and disk is Disk.SYSTEM:
-        assert step.event is NodeEvent.BOOT_ORDERED  # whatever it is to run: its owner's data is on that disk
+        # whatever it is to run: its owner's data is on that disk
+        assert step.event is NodeEvent.BOOT_ORDERED
     elif wanted is None:
         assert (step.event is NodeEvent.WIPE_ORDERED) == (disk is Disk.DIRTY)
     elif wanted is DISKLESS:
-        others = disk in (Disk.DIRTY, Disk.CACHED)  # an earlier holder's data, which no prime is going to overwrite
+        # an earlier holder's data, which no prime is going to overwrite
+        others = disk in (Disk.DIRTY, Disk.CACHED)
         assert step.event is (NodeEvent.WIPE_ORDERED if others else NodeEvent.BOOT_ORDERED)
     else:
         assert step.event is NodeEvent.PRIME_ORDERED
@@ -42,28 +62,43 @@ def test_a_capture_comes_before_anything_that_writes(disk: Disk, wanted: Assignm
     assert lifecycle.settle(node, wanted, True).event is NodeEvent.CAPTURE_ORDERED
 
 
-@pytest.mark.parametrize(("template", "group", "disk", "fits"), [
-    (7, 3, Disk.CACHED, True), (8, 3, Disk.CACHED, False), (7, 4, Disk.CACHED, False), (7, 3, Disk.DIRTY, False),
-    (7, 3, Disk.CLEAN, False)])
+@pytest.mark.parametrize(
+    ("template", "group", "disk", "fits"),
+    [
+        (7, 3, Disk.CACHED, True),
+        (8, 3, Disk.CACHED, False),
+        (7, 4, Disk.CACHED, False),
+        (7, 3, Disk.DIRTY, False),
+        (7, 3, Disk.CLEAN, False),
+    ],
+)
 def test_a_kept_disk(template: int, group: int, disk: Disk, fits: bool) -> None:
     node = replace(BLANK, disk=disk, cached_template_id=template, cached_group_id=group)
     assert lifecycle.cached_fits(node, LOCAL) is fits
 
 
-@pytest.mark.parametrize("state", [state for state, rule in NODE_RULES.items() if rule.kind == "motion"])
+@pytest.mark.parametrize(
+    "state", [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
+)
 def test_trouble_is_a_retry_until_the_budget_is_spent(state: NodeState) -> None:
     events = [event for event in TROUBLE if (state, event) in NODE_TRANSITIONS]
     assert NodeEvent.TIMED_OUT in events
     for event in events:
         for attempts in range(NODE_RULES[state].retries + 2):
-            step = lifecycle.on_trouble(replace(BLANK, state=state, attempts=attempts), event, "why", Policy())
+            step = lifecycle.on_trouble(
+                replace(BLANK, state=state, attempts=attempts), event, "why", Policy()
+            )
             spent = attempts >= NODE_RULES[state].retries
             assert step.event is (NodeEvent.EXHAUSTED if spent else event)
             gone_on = spent and state is NodeState.CAPTURE  # the capture has failed, not the node
             assert step.columns["attempts"] == (0 if gone_on else attempts + 1)
             assert str(step.columns["reason"]).endswith("why")
-            assert step.power == ("cycle" if event is NodeEvent.TIMED_OUT and (gone_on or not spent) else None)
-            assert (NODE_TRANSITIONS[state, step.event] is NodeState.QUARANTINED) == (spent and not gone_on)
+            assert step.power == (
+                "cycle" if event is NodeEvent.TIMED_OUT and (gone_on or not spent) else None
+            )
+            assert (NODE_TRANSITIONS[state, step.event] is NodeState.QUARANTINED) == (
+                spent and not gone_on
+            )
             assert (state, step.event) in NODE_TRANSITIONS
 
 
@@ -77,8 +112,15 @@ def test_rests_grow_and_end_before_the_deadline() -> None:
     assert lifecycle.rested(tired, Policy(patience=0.1), 102.0)
 
 
-@pytest.mark.parametrize(("state", "cache", "may"), [
-    ("active", "yes", True), ("active", "no", False), ("boot", "yes", False), ("prime", "yes", False)])
+@pytest.mark.parametrize(
+    ("state", "cache", "may"),
+    [
+        ("active", "yes", True),
+        ("active", "no", False),
+        ("boot", "yes", False),
+        ("prime", "yes", False),
+    ],
+)
 def test_only_a_disk_that_ran_is_kept(state: str, cache: str, may: bool) -> None:
     document = LOCAL.document.replace('"yes"', f'"{cache}"')
     assert lifecycle.may_keep_disk(replace(BLANK, state=state, disk=Disk.DIRTY), document) is may

@@ -1,4 +1,5 @@
-"""What a template wants of a node's disks without saying so: seen by allocation, explanation and priming alike."""
+"""What a template wants of a node's disks without saying so: seen by allocation, explanation and
+priming alike."""
 
 from __future__ import annotations
 
@@ -20,15 +21,23 @@ NEEDS = WHOLE.format(known=KNOWN.format(size=4 * GB, sector=512))
 
 def report(*disks: str) -> str:
     """A hardware report with those disks: the attributes that are not as usual."""
-    usual = {"name": "sda", "size": str(8 * GB), "transport": "ata", "local": "yes", "rotational": "no",
-             "removable": "no"}
+    usual = {
+        "name": "sda",
+        "size": str(8 * GB),
+        "transport": "ata",
+        "local": "yes",
+        "rotational": "no",
+        "removable": "no",
+    }
     elements = ""
     for disk in disks:
         told = usual | dict(word.split("=") for word in disk.split())
         elements += "<disk " + " ".join(f'{name}="{value}"' for name, value in told.items()) + "/>"
-    return (f'<node version="1"><system/><firmware kind="bios"/><memory mib="2048"/><cpu count="1" sockets="1" '
-            f'arch="x86_64"/><nic name="eth0" mac="52:54:00:00:00:01" link="up" boot="yes"/>{elements}'
-            '<kernel release="6"/></node>')
+    return (
+        '<node version="1"><system/><firmware kind="bios"/><memory mib="2048"/><cpu count="1"'
+        ' sockets="1" arch="x86_64"/><nic name="eth0" mac="52:54:00:00:00:01" link="up"'
+        f' boot="yes"/>{elements}<kernel release="6"/></node>'
+    )
 
 
 def why(document: str, *disks: str) -> str:
@@ -36,20 +45,33 @@ def why(document: str, *disks: str) -> str:
 
 
 def image(size: int, sector: int) -> Image:
-    return Image(1, "debian", None, "ready", "raw", size, 1, 1, "", "d" * 64, 0.0, "", "disk", "", sector)
+    return Image(
+        1, "debian", None, "ready", "raw", size, 1, 1, "", "d" * 64, 0.0, "", "disk", "", sector
+    )
 
 
-@pytest.mark.parametrize(("disks", "said"), [
-    (("",), ""),
-    (("local=no transport=usb", ""), ""),
-    ((), "disk: one with local yes, bootable yes, size at least 4 GB, sector 512 B wanted, none found"),
-    (("local=no transport=usb",), "disk/local: yes wanted, no found"),
-    (("bootable=no",), "disk/bootable: yes wanted, no found"),
-    (("sector=4096",), "disk/sector: 512 B wanted, 4096 B found"),
-    ((f"size={GB}",), "disk/size: at least 4 GB wanted, 1 GB found"),
-    (("sector=4096", "local=no", f"size={GB}"), "none like that among 3"),
-])
-def test_a_node_without_a_disk_for_the_image_does_not_match(disks: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(
+    ("disks", "said"),
+    [
+        (("",), ""),
+        (("local=no transport=usb", ""), ""),
+        (
+            (),
+            (
+                "disk: one with local yes, bootable yes, size at least 4 GB, sector 512 B wanted,"
+                " none found"
+            ),
+        ),
+        (("local=no transport=usb",), "disk/local: yes wanted, no found"),
+        (("bootable=no",), "disk/bootable: yes wanted, no found"),
+        (("sector=4096",), "disk/sector: 512 B wanted, 4096 B found"),
+        ((f"size={GB}",), "disk/size: at least 4 GB wanted, 1 GB found"),
+        (("sector=4096", "local=no", f"size={GB}"), "none like that among 3"),
+    ],
+)
+def test_a_node_without_a_disk_for_the_image_does_not_match(
+    disks: tuple[str, ...], said: str
+) -> None:
     found = why(NEEDS, *disks)
     assert said in found
     assert bool(found) == bool(said)
@@ -58,7 +80,9 @@ def test_a_node_without_a_disk_for_the_image_does_not_match(disks: tuple[str, ..
 def test_priming_refuses_what_allocation_does_not_match() -> None:
     configuration = template.parse(WHOLE.format(known=""))
     there = {"debian": image(4 * GB, 4096)}
-    with pytest.raises(Refused, match="lacks what the template requires: disk/sector: 4096 B wanted, 512 B found"):
+    with pytest.raises(
+        Refused, match="lacks what the template requires: disk/sector: 4096 B wanted, 512 B found"
+    ):
         prime.resolve(configuration, report(""), there, "http://x")
     parts = prime.resolve(configuration, report("sector=4096"), there, "http://x")
     assert (parts.sector, parts.images[0].size) == (4096, 4 * GB)
@@ -70,13 +94,17 @@ def test_an_image_for_any_disk_asks_for_no_sector() -> None:
 
 
 def test_what_the_owner_says_of_sectors_counts() -> None:
-    configuration = template.parse(WHOLE.replace("<image ", '<image sector="4096" ').format(known=""))
+    configuration = template.parse(
+        WHOLE.replace("<image ", '<image sector="4096" ').format(known="")
+    )
     assert needs.sector(needs.with_facts(configuration, {"debian": image(GB, 512)}).images) == 4096
 
 
 def test_where_nothing_is_known_nothing_is_asked_for() -> None:
     assert why(WHOLE.format(known="")) == ""
-    diskless = '<template name="x"><boot mode="diskless"><kernel url="http://x/k"/></boot></template>'
+    diskless = (
+        '<template name="x"><boot mode="diskless"><kernel url="http://x/k"/></boot></template>'
+    )
     assert why(diskless) == ""
 
 
@@ -102,29 +130,65 @@ def test_a_site_that_leaves_sizes_out_of_its_types_is_not_asked_for_them() -> No
     assert feasibility.lacking("", NEEDS, without) == ()
 
 
-@pytest.mark.parametrize(("head", "sector"), [
-    (bytes(512) + b"EFI PART", 512),
-    (bytes(4096) + b"EFI PART", 4096),
-    (bytes(446) + b"\x80\0\0\0\x83" + bytes(59) + b"\x55\xaa", 512),
-    (b"\xeb\x58\x90mkfs.fat\0\x02" + bytes(497) + b"\x55\xaa", 512),
-    (b"\xeb\x58\x90mkfs.fat\0\x10" + bytes(497) + b"\x55\xaa", 0),
-    (bytes(8192), 0),
-])
+@pytest.mark.parametrize(
+    ("head", "sector"),
+    [
+        (bytes(512) + b"EFI PART", 512),
+        (bytes(4096) + b"EFI PART", 4096),
+        (bytes(446) + b"\x80\0\0\0\x83" + bytes(59) + b"\x55\xaa", 512),
+        (b"\xeb\x58\x90mkfs.fat\0\x02" + bytes(497) + b"\x55\xaa", 512),
+        (b"\xeb\x58\x90mkfs.fat\0\x10" + bytes(497) + b"\x55\xaa", 0),
+        (bytes(8192), 0),
+    ],
+)
 def test_an_images_sectors_are_told_by_its_table_or_file_system(head: bytes, sector: int) -> None:
     assert sector_of(head.ljust(8192, b"\0")) == sector
 
 
-@pytest.mark.parametrize(("layout", "booting", "fault"), [
-    ('<partition number="1" size="1MiB" type="bios"/><partition number="2" type="linux"/>', [1], ""),
-    ('<partition number="1" size="1MiB" type="linux" boot="yes"/><partition number="2" type="linux"/>', [1], ""),
-    ('<partition number="1" size="1MiB" type="linux"/><partition number="2" type="linux"/>', [], ""),
-    ('<partition number="1" size="1MiB" type="linux" boot="yes"/><partition number="2" type="linux" boot="yes"/>', [],
-     "from one partition only"),
-    ('<partition number="1" size="1MiB" type="linux"/><partition number="2" type="linux" boot="yes"/>', [],
-     "start from partition 2, which gets no image"),
-])
+@pytest.mark.parametrize(
+    ("layout", "booting", "fault"),
+    [
+        (
+            '<partition number="1" size="1MiB" type="bios"/><partition number="2" type="linux"/>',
+            [1],
+            "",
+        ),
+        (
+            (
+                '<partition number="1" size="1MiB" type="linux" boot="yes"/><partition number="2"'
+                ' type="linux"/>'
+            ),
+            [1],
+            "",
+        ),
+        (
+            '<partition number="1" size="1MiB" type="linux"/><partition number="2" type="linux"/>',
+            [],
+            "",
+        ),
+        (
+            (
+                '<partition number="1" size="1MiB" type="linux" boot="yes"/><partition number="2"'
+                ' type="linux" boot="yes"/>'
+            ),
+            [],
+            "from one partition only",
+        ),
+        (
+            (
+                '<partition number="1" size="1MiB" type="linux"/><partition number="2" type="linux"'
+                ' boot="yes"/>'
+            ),
+            [],
+            "start from partition 2, which gets no image",
+        ),
+    ],
+)
 def test_which_partition_of_a_layout_starts(layout: str, booting: list[int], fault: str) -> None:
-    document = f'<template name="x"><layout table="gpt">{layout}</layout><image target="1" name="a"/></template>'
+    document = (
+        f'<template name="x"><layout table="gpt">{layout}</layout><image target="1"'
+        ' name="a"/></template>'
+    )
     xmldoc.parse(document.encode(), "template")
     if fault:
         with pytest.raises(Refused, match=fault):

@@ -1,4 +1,5 @@
-"""Limits for machines never seen before, alone. Floods on a whole site: tests/store/test_dhcp_starvation.py."""
+"""Limits for machines never seen before, alone. Floods on a whole site:
+tests/store/test_dhcp_starvation.py."""
 
 from __future__ import annotations
 
@@ -17,5 +18,6 @@ def test_a_transaction_that_is_run_again_counts_its_machines_once() -> None:
     batch = [ask(number) for number in range(4)]
     for _ in range(3):
         assert all(newcomers.admits(query, "lab", POLICY, 1000.0) for query in batch)
-    assert not newcomers.admits(ask(9), "lab", POLICY, 1000.0)  # the last fifth is kept for machines that ask again
+    # the last fifth is kept for machines that ask again
+    assert not newcomers.admits(ask(9), "lab", POLICY, 1000.0)
     assert newcomers.admits(ask(9), "lab", POLICY, 1001.0)

@@ -1,4 +1,5 @@
-"""docs/nmp.md says what the code does: its messages to the byte, its numbers, its states, its reasons, its diagram."""
+"""docs/nmp.md says what the code does: its messages to the byte, its numbers, its states, its
+reasons, its diagram."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def test_the_page_has_every_verb_and_every_code() -> None:
 
 
 def test_the_page_s_diagram_is_the_tables() -> None:
-    """After a change: `python -c 'from cod.wire.nmp.protocol import dot; print(dot())'`, and paste it."""
+    """After a change: `python -c 'from cod.wire.nmp.protocol import dot; print(dot())'`, and paste
+    it."""
     assert dot() in PAGE
     assert len(TRANSITIONS) == len(set(TRANSITIONS))
 
@@ -46,7 +48,8 @@ def test_every_verb_has_a_message_on_the_page() -> None:
 
 @pytest.mark.parametrize("text", MESSAGES, ids=lambda text: text.split()[1])
 def test_the_page_s_messages_are_what_the_code_reads_to_the_byte(text: str) -> None:
-    """Lines end in LF on the page, which is understood; the length is that of the body, and nothing is left over."""
+    """Lines end in LF on the page, which is understood; the length is that of the body, and nothing
+    is left over."""
     decoder = Decoder()
     (message,) = decoder.feed(text.encode())
     assert not decoder.midway
@@ -54,7 +57,9 @@ def test_the_page_s_messages_are_what_the_code_reads_to_the_byte(text: str) -> N
     assert (message.body, f"Content-Length: {len(message.body)}" in head) == (body.encode(), True)
     assert encode(message) == head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body.encode()
     said = xml.read(message)
-    assert ET.canonicalize(xml.write(said).decode(), strip_text=True) == ET.canonicalize(body, strip_text=True)
+    assert ET.canonicalize(xml.write(said).decode(), strip_text=True) == ET.canonicalize(
+        body, strip_text=True
+    )
     assert bool(message.sequence) == VERBS[message.verb].kept
     assert bool(message.answers) == bool(VERBS[message.verb].answers)
 
@@ -122,7 +127,9 @@ def test_the_sizes_are_those_of_the_schema() -> None:
     assert "| DER in base64 | 40 to 3,000 characters, and its `=` |" in PAGE
     assert grammar("seconds") == {"pattern": r"[0-9]{1,12}(\.[0-9]{1,9})?"}
     assert "up to 12 digits, and up to 9 after a point" in PAGE
-    assert {"maxInclusive": "1000000", "maxLength": "144"}.items() <= grammar("request-nodes").items()
+    assert {"maxInclusive": "1000000", "maxLength": "144"}.items() <= grammar(
+        "request-nodes"
+    ).items()
     assert "| `count` of a `wanted` | 1 to 1,000,000 |" in PAGE
     assert "| `template` | at most 144 characters:" in PAGE
 
@@ -144,8 +151,17 @@ def states(of: str) -> set[str]:
 
 def test_every_state_that_a_vcm_can_be_told_is_on_the_page() -> None:
     assert states("a request") == set(RequestState)
-    assert states("the vcluster") == set(VclusterState) - {VclusterState.ENDED}, "then nobody is connected any more"
-    held = {NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT, NodeState.ACTIVE, NodeState.CAPTURE}
+    assert states("the vcluster") == set(VclusterState) - {VclusterState.ENDED}, (
+        "then nobody is connected any more"
+    )
+    held = {
+        NodeState.TRAMPOLINE,
+        NodeState.WIPE,
+        NodeState.PRIME,
+        NodeState.BOOT,
+        NodeState.ACTIVE,
+        NodeState.CAPTURE,
+    }
     assert states("a node") == held | {"lost"}
 
 
@@ -154,13 +170,23 @@ def reasons() -> set[str]:
     found = set[str]()
     for module in (server, session):
         for call in ast.walk(ast.parse(Path(module.__file__ or "").read_text())):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "leave":
-                found |= {arg.value for arg in call.args if isinstance(arg, ast.Constant) and arg.value}
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and call.func.attr == "leave"
+            ):
+                found |= {
+                    arg.value for arg in call.args if isinstance(arg, ast.Constant) and arg.value
+                }
     tree = ast.walk(ast.parse(Path(vcms.__file__).read_text()))
     why = next(one for one in tree if isinstance(one, ast.FunctionDef) and one.name == "why_over")
     assert why.body[0].value.value  # type: ignore[attr-defined] # its docstring is none of them
-    return found | {one.value for statement in why.body[1:] for one in ast.walk(statement)
-                    if isinstance(one, ast.Constant) and isinstance(one.value, str) and " " in one.value.strip()}
+    return found | {
+        one.value
+        for statement in why.body[1:]
+        for one in ast.walk(statement)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and " " in one.value.strip()
+    }
 
 
 def test_every_reason_for_a_goodbye_is_on_the_page() -> None:

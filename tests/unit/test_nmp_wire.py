@@ -1,4 +1,5 @@
-"""NMP without sockets: frames cut anywhere, bodies against the schema, and who may say what when."""
+"""NMP without sockets: frames cut anywhere, bodies against the schema, and who may say what
+when."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ MESSAGES = st.builds(
 
 
 @given(st.lists(MESSAGES, max_size=4), st.lists(st.integers(1, 60), min_size=1))
-def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(messages: list[Message], cuts: list[int]) -> None:
+def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(
+    messages: list[Message], cuts: list[int]
+) -> None:
     data, decoder, found, n = b"".join(map(encode, messages)), Decoder(), [], 0
     while data:
         size = cuts[n % len(cuts)]
@@ -36,24 +39,47 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(messages: l
     assert not decoder.midway
 
 
-@pytest.mark.parametrize(("data", "code", "says"), [
-    (b"GET / HTTP/1.1\r\n\r\n", "malformed", "start line"),
-    (b"NMP/1.0 HELLO\r\n\r\n", "malformed", "start line"),
-    (b"NMP/1.0  hello\r\n\r\n", "malformed", "start line"),
-    (b"NMP/1.0 ping\r\n\r\n", "malformed", "message-id"),
-    (b"NMP/1.0 ping\r\nMessage-Id: a b\r\n\r\n", "malformed", "message-id"),
-    (b"NMP/1.0 ping\r\nMessage-Id: " + b"x" * 65 + b"\r\n\r\n", "malformed", "message-id"),
-    (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: -1\r\n\r\n", "malformed", "content-length"),
-    (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: 0x10\r\n\r\n", "malformed", "content-length"),
-    (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "malformed", "twice"),
-    (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nSequence: 9999999999999999999\r\n\r\n", "malformed", "sequence"),
-    (b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_TOLD + 1), "too-large", "bytes"),
-    (b"NMP/1.0 ping\r\n folded: line\r\n\r\n", "malformed", "header line"),
-    (b"NMP/1.0 ping\r\nMessage-Id: \xff\r\n\r\n", "malformed", "header line"),
-    (b"NMP/1.0 ping\r\n" + b"X-A: 1\r\n" * 40, "malformed", "more than"),
-    (b"x" * (LONGEST_LINE + 1), "malformed", "longer than"),
-    (b"\r\n" * 3 + b"x\n", "malformed", ""),
-])
+@pytest.mark.parametrize(
+    ("data", "code", "says"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "malformed", "start line"),
+        (b"NMP/1.0 HELLO\r\n\r\n", "malformed", "start line"),
+        (b"NMP/1.0  hello\r\n\r\n", "malformed", "start line"),
+        (b"NMP/1.0 ping\r\n\r\n", "malformed", "message-id"),
+        (b"NMP/1.0 ping\r\nMessage-Id: a b\r\n\r\n", "malformed", "message-id"),
+        (b"NMP/1.0 ping\r\nMessage-Id: " + b"x" * 65 + b"\r\n\r\n", "malformed", "message-id"),
+        (
+            b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: -1\r\n\r\n",
+            "malformed",
+            "content-length",
+        ),
+        (
+            b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: 0x10\r\n\r\n",
+            "malformed",
+            "content-length",
+        ),
+        (
+            b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "malformed",
+            "twice",
+        ),
+        (
+            b"NMP/1.0 ping\r\nMessage-Id: 1\r\nSequence: 9999999999999999999\r\n\r\n",
+            "malformed",
+            "sequence",
+        ),
+        (
+            b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_TOLD + 1),
+            "too-large",
+            "bytes",
+        ),
+        (b"NMP/1.0 ping\r\n folded: line\r\n\r\n", "malformed", "header line"),
+        (b"NMP/1.0 ping\r\nMessage-Id: \xff\r\n\r\n", "malformed", "header line"),
+        (b"NMP/1.0 ping\r\n" + b"X-A: 1\r\n" * 40, "malformed", "more than"),
+        (b"x" * (LONGEST_LINE + 1), "malformed", "longer than"),
+        (b"\r\n" * 3 + b"x\n", "malformed", ""),
+    ],
+)
 def test_a_malformed_frame_ends_the_connection(data: bytes, code: str, says: str) -> None:
     with pytest.raises(Fault) as whole:
         list(Decoder().feed(data + b"\r\n"))
@@ -86,18 +112,38 @@ BODIES: list[b.Body] = [
     b.Enrolled("MIIBxzCCAW6g" * 40),
     b.Renew("MIHm" * 20),
     b.Renewed("MIIB" * 20, "MIIC" * 20),
-    b.RequestNodes("grow-7", (b.Wanted(3, "batch", WANT), b.Wanted(1)), wait=False, spread=True, reason="24 jobs wait"),
+    b.RequestNodes(
+        "grow-7",
+        (b.Wanted(3, "batch", WANT), b.Wanted(1)),
+        wait=False,
+        spread=True,
+        reason="24 jobs wait",
+    ),
     b.RequestStatus(17),
     b.Withdraw(17),
     b.Request(17, "grow-7", "pending", "waits for 2 nodes on their way back"),
-    b.Grant(17, "grow-7", 1763643600.0, (
-        b.Member("a", "b", "10.0.0.9", "prime", "t@1", "x", REPORT), MEMBER,
-        b.Member("node8", "n2", "", "trampoline", "batch@3"))),
+    b.Grant(
+        17,
+        "grow-7",
+        1763643600.0,
+        (
+            b.Member("a", "b", "10.0.0.9", "prime", "t@1", "x", REPORT),
+            MEMBER,
+            b.Member("node8", "n2", "", "trampoline", "batch@3"),
+        ),
+    ),
     b.Refusal(17, "grow-7", "4 nodes wanted, the site has 2 matching"),
     b.NodeState("node7", "n1", "10.0.0.5", "active"),
     b.Progress("node7", "write", 2**31, 2**32),
     b.ReleaseNodes((b.Named("n1"), b.Named("n2")), "idle for 600 s"),
-    b.Reclaim(5, 2, 1763643600.5, "group web (priority 20) needs 2 nodes", WANT, (b.Named("n1"), b.Named("n2"))),
+    b.Reclaim(
+        5,
+        2,
+        1763643600.5,
+        "group web (priority 20) needs 2 nodes",
+        WANT,
+        (b.Named("n1"), b.Named("n2")),
+    ),
     b.ReclaimAnswer(5, (b.Named("n2", 0.0), b.Named("n1", 120.0)), ""),
     b.ReclaimAnswer(5, (), "no such node is here"),
     b.ReclaimOver(5, "cancelled"),
@@ -105,8 +151,16 @@ BODIES: list[b.Body] = [
     b.Extend(3600.0),
     b.Done(),
     b.Status(),
-    b.Vcluster("pool", "active", 3, 1, 1763643600.0, (MEMBER,), (b.Request(17, "k", "pending"),),
-               (b.Reclaim(5, 2, 1.0, "needed", "", (b.Named("n1"),)),)),
+    b.Vcluster(
+        "pool",
+        "active",
+        3,
+        1,
+        1763643600.0,
+        (MEMBER,),
+        (b.Request(17, "k", "pending"),),
+        (b.Reclaim(5, 2, 1.0, "needed", "", (b.Named("n1"),)),),
+    ),
     b.Ack(812),
     b.Ping(),
     b.Pong(),
@@ -127,32 +181,59 @@ def test_bodies_come_out_as_they_went_in(body: b.Body) -> None:
 @pytest.mark.slow
 def test_the_largest_picture_is_read_by_whoever_it_is_sent_to() -> None:
     """Documents of people end at 4 MiB; a vcluster of the largest block has more to tell."""
-    members = tuple(b.Member(f"node-52540000{n:04x}", f"n{n}", "10.150.255.255", "active", "physics/debian@12", "type2")
-                    for n in range(60_000))
+    members = tuple(
+        b.Member(
+            f"node-52540000{n:04x}",
+            f"n{n}",
+            "10.150.255.255",
+            "active",
+            "physics/debian@12",
+            "type2",
+        )
+        for n in range(60_000)
+    )
     body = b.Vcluster("pool", "active", len(members), 3, 1763643600.0, members)
     written = xml.write(body)
     assert 4 * 2**20 < len(written) < LONGEST_TOLD
     assert xml.read(Message("vcluster", "1", written)) == body
 
 
-@pytest.mark.parametrize(("verb", "body", "line", "says"), [
-    ("grant", b"<grant", 1, "not well-formed"),
-    ("grant", b"<!DOCTYPE grant [<!ENTITY a 'b'>]>\n<grant/>", 1, "document type"),
-    ("grant", b"<ping/>", 1, "an element of that name"),
-    ("request-nodes", b'<request-nodes key="a">\n<wanted count="-1"/></request-nodes>', 2, "-1"),
-    ("request-nodes", b'<request-nodes key="a">\n\n<wanted count="9999999999999"/></request-nodes>', 3, ""),
-    ("request-nodes", b'<request-nodes key="a"/>', 1, ""),
-    ("request-nodes", b'<request-nodes key="a"><wanted count="1"><x/></wanted></request-nodes>', 1, ""),
-    ("hello", b'<hello vcluster="../x" vcm="a" seen="0"/>', 1, ""),
-    ("hello", b'<hello vcluster="a" vcm="a" seen="1e3"/>', 1, "1e3"),
-    ("extend", b'<extend seconds="-5"/>', 1, ""),
-    ("extend", b'<extend seconds="nan"/>', 1, ""),
-    ("ack", b"<ack sequence='99999999999999999999'/>", 1, ""),
-    ("ping", b"<ping>\xff</ping>", 1, ""),
-    ("ping", b"<ping>" + b"<a>" * 300 + b"</a>" * 300 + b"</ping>", 1, ""),
-    ("nonsense", b"<nonsense/>", 0, "no verb"),
-    ("ping", b"", 1, "not well-formed"),
-])
+@pytest.mark.parametrize(
+    ("verb", "body", "line", "says"),
+    [
+        ("grant", b"<grant", 1, "not well-formed"),
+        ("grant", b"<!DOCTYPE grant [<!ENTITY a 'b'>]>\n<grant/>", 1, "document type"),
+        ("grant", b"<ping/>", 1, "an element of that name"),
+        (
+            "request-nodes",
+            b'<request-nodes key="a">\n<wanted count="-1"/></request-nodes>',
+            2,
+            "-1",
+        ),
+        (
+            "request-nodes",
+            b'<request-nodes key="a">\n\n<wanted count="9999999999999"/></request-nodes>',
+            3,
+            "",
+        ),
+        ("request-nodes", b'<request-nodes key="a"/>', 1, ""),
+        (
+            "request-nodes",
+            b'<request-nodes key="a"><wanted count="1"><x/></wanted></request-nodes>',
+            1,
+            "",
+        ),
+        ("hello", b'<hello vcluster="../x" vcm="a" seen="0"/>', 1, ""),
+        ("hello", b'<hello vcluster="a" vcm="a" seen="1e3"/>', 1, "1e3"),
+        ("extend", b'<extend seconds="-5"/>', 1, ""),
+        ("extend", b'<extend seconds="nan"/>', 1, ""),
+        ("ack", b"<ack sequence='99999999999999999999'/>", 1, ""),
+        ("ping", b"<ping>\xff</ping>", 1, ""),
+        ("ping", b"<ping>" + b"<a>" * 300 + b"</a>" * 300 + b"</ping>", 1, ""),
+        ("nonsense", b"<nonsense/>", 0, "no verb"),
+        ("ping", b"", 1, "not well-formed"),
+    ],
+)
 def test_a_bad_body_is_refused_with_its_line_and_the_connection_goes_on(
     verb: str, body: bytes, line: int, says: str
 ) -> None:
@@ -197,7 +278,8 @@ def test_a_question_is_answered_once() -> None:
 
 
 def test_an_error_may_name_what_was_no_question() -> None:
-    """Or what the other side does not know as one: the speaker of a newer version has its answer all the same."""
+    """Or what the other side does not know as one: the speaker of a newer version has its answer
+    all the same."""
     vcm, cod = greeted()
     with pytest.raises(Fault, match="there is no verb"):
         cod.hears(Message("dance", "q7"))
@@ -247,7 +329,8 @@ def test_another_version_is_refused_before_its_verb_is_looked_at() -> None:
     with pytest.raises(Fault) as refused:
         Conversation(Side.COD).hears(Message("salve", "1", version="2.0"))
     assert (refused.value.code, refused.value.fatal, refused.value.about) == ("version", True, "1")
-    Conversation(Side.COD).hears(Message("hello", "1", version="1.7"))  # a later minor version is understood
+    # a later minor version is understood
+    Conversation(Side.COD).hears(Message("hello", "1", version="1.7"))
 
 
 def test_questions_without_answers_are_limited_and_named_once() -> None:
@@ -261,7 +344,12 @@ def test_questions_without_answers_are_limited_and_named_once() -> None:
         cod.hears(Message("status", "q1"))
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(VERBS)), st.integers(0, 3), st.integers(-1, 3)), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(VERBS)), st.integers(0, 3), st.integers(-1, 3)),
+        max_size=30,
+    )
+)
 def test_no_sequence_of_messages_breaks_the_other_end(said: list[tuple[str, int, int]]) -> None:
     cod = Conversation(Side.COD)
     for verb, number, answers in said:

@@ -45,7 +45,16 @@ def test_its_shell_verifies(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "body").write_bytes(body)
     headers = webhook.headers(KEY, "lab", NOTICE, 1e9, body)
     done = subprocess.run(
-        ["sh", "-euc", example("sh")], cwd=tmp_path, capture_output=True, check=True, text=True,
-        env={"PATH": "/usr/bin:/bin", "secret": webhook.secret(KEY), "id": headers["webhook-id"],
-             "timestamp": headers["webhook-timestamp"]})
+        ["sh", "-euc", example("sh")],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        text=True,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "secret": webhook.secret(KEY),
+            "id": headers["webhook-id"],
+            "timestamp": headers["webhook-timestamp"],
+        },
+    )
     assert "v1," + done.stdout.strip() == headers["webhook-signature"]

@@ -1,4 +1,5 @@
-"""What groups are told, where it may be sent, which deliveries go now and when a failed one goes again."""
+"""What groups are told, where it may be sent, which deliveries go now and when a failed one goes
+again."""
 
 from __future__ import annotations
 
@@ -15,27 +16,56 @@ from cod.policy.people import delivery
 from cod.policy.people.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
 
 WEB = Vcluster(
-    id=7, name="web", group_id=3, state="active", template_id=1, size=4, creation_size=2, attributes="", subnet="lab",
-    lease_time=86400.0, expires_at=1_000_000_000.0, drain_until=1_000_000_300.0,
-    warned=None, ready_at=None, created_at=0.0, ended_at=None)
+    id=7,
+    name="web",
+    group_id=3,
+    state="active",
+    template_id=1,
+    size=4,
+    creation_size=2,
+    attributes="",
+    subnet="lab",
+    lease_time=86400.0,
+    expires_at=1_000_000_000.0,
+    drain_until=1_000_000_300.0,
+    warned=None,
+    ready_at=None,
+    created_at=0.0,
+    ended_at=None,
+)
 
 
 def every_news() -> list[notices.NoticeText]:
     long = "n" * 63
     return [
-        notices.lease_began(WEB), notices.vcluster_ready(WEB, 4), notices.lease_warning(WEB, 3600.0),
-        notices.extended(WEB), notices.lease_ended(WEB), notices.drained(WEB), notices.deleted(WEB, "user:ann"),
-        notices.reclaim(WEB, ["web-1"], 2, 1e9), notices.reclaim_dropped(WEB, 1),
-        notices.reclaimed(WEB, ["web-1", "web-2"]), notices.request_rejected(WEB, 9, "no such node"),
-        notices.move(WEB, ["web-1"], "batch", "user:ann", 1e9), notices.moved(WEB, ["web-1"]),
+        notices.lease_began(WEB),
+        notices.vcluster_ready(WEB, 4),
+        notices.lease_warning(WEB, 3600.0),
+        notices.extended(WEB),
+        notices.lease_ended(WEB),
+        notices.drained(WEB),
+        notices.deleted(WEB, "user:ann"),
+        notices.reclaim(WEB, ["web-1"], 2, 1e9),
+        notices.reclaim_dropped(WEB, 1),
+        notices.reclaimed(WEB, ["web-1", "web-2"]),
+        notices.request_rejected(WEB, 9, "no such node"),
+        notices.move(WEB, ["web-1"], "batch", "user:ann", 1e9),
+        notices.moved(WEB, ["web-1"]),
         notices.reservation_late(WEB, 9, 1e9, begun=False),
-        notices.node_lost(WEB, "n7", "its fan is loud"), notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
+        notices.node_lost(WEB, "n7", "its fan is loud"),
+        notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
         notices.quarantined(long, "it broke"),
-        notices.port_given_up("leaf", "p1", "n7", 20, "no such port"), notices.captured("n7", long, "mine@2"),
-        notices.capture_failed("n7", long, "no room"), notices.test("physics", "token:ci"),
-        notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False), notices.authority_ends(1e9),
-        notices.new_machines_refused("lab", "new machines on subnet lab are refused: too many asked"),
-        notices.volume_deleted("physics/data", 1e9, "user:ann deleted it"), notices.volume_erased("physics/data"),
+        notices.port_given_up("leaf", "p1", "n7", 20, "no such port"),
+        notices.captured("n7", long, "mine@2"),
+        notices.capture_failed("n7", long, "no room"),
+        notices.test("physics", "token:ci"),
+        notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False),
+        notices.authority_ends(1e9),
+        notices.new_machines_refused(
+            "lab", "new machines on subnet lab are refused: too many asked"
+        ),
+        notices.volume_deleted("physics/data", 1e9, "user:ann deleted it"),
+        notices.volume_erased("physics/data"),
         notices.volume_trouble("physics/data", "nas", "file server nas does not answer: timed out"),
         notices.cannot_boot("52:54:00:00:00:01 is of an architecture without a loader"),
     ]
@@ -57,7 +87,9 @@ def test_a_text_is_one_line_and_sentences(news: notices.NoticeText) -> None:
     assert news["about"].endswith(".")
     assert ".." not in news["about"]
     assert "None" not in news["about"]
-    assert not re.search(r"`|\bcod [a-z]", news["about"]), "a link to the form takes the place of a command"
+    assert not re.search(r"`|\bcod [a-z]", news["about"]), (
+        "a link to the form takes the place of a command"
+    )
     assert len(news["link"]) <= 300
 
 
@@ -69,37 +101,79 @@ def test_the_link_to_a_groups_image_has_no_encoded_slash_which_proxies_refuse() 
 def test_a_notice_leads_to_the_form_that_helps() -> None:
     links = {each["kind"]: each["link"] for each in every_news()}
     assert links["lease-warning"] == links["lease-ended"] == "/vclusters/web#extend"
-    assert (links["reclaim"], links["reclaimed"]) == ("/vclusters/web#reclaims", "/vclusters/web#resize")
+    assert (links["reclaim"], links["reclaimed"]) == (
+        "/vclusters/web#reclaims",
+        "/vclusters/web#resize",
+    )
     assert (links["move"], links["moved"]) == ("/vclusters/web#reclaims", "/vclusters/web#resize")
     assert (links["rejected"], links["quarantined"]) == ("/requests/9", f"/nodes/{'n' * 63}")
     assert {kind for kind, link in links.items() if link} == set(notices.REMEDIES)
 
 
-@pytest.mark.parametrize(("news", "words"), [
-    (notices.lease_warning(WEB, 3600.0), ["in 1 hour", "2001-09-09 01:46 UTC", "Extend the lease to keep the nodes"]),
-    (notices.lease_ended(WEB), ["until 2001-09-09 01:51 UTC", "or extend the lease before then"]),
-    (notices.extended(WEB), ["now ends 2001-09-09 01:46 UTC"]),
-    (notices.reclaim(WEB, ["web-1", "web-2"], 2, 1e9), ["2 nodes", "COD takes these: web-1, web-2.",
-                                                        "by 2001-09-09 01:46 UTC"]),
-    (notices.reclaimed(WEB, ["web-1"]), ["left vcluster web: web-1.", "higher priority needed",
-                                         "now has 4 nodes"]),
-    (notices.move(WEB, ["web-1"], "batch", "user:ann", 1e9), ["gives 1 node to vcluster batch, as user:ann decided.",
-                                                              "by 2001-09-09 01:46 UTC", "takes these: web-1."]),
-    (notices.move(WEB, ["web-1"], "", "user:ann", 1e9), ["to a vcluster of another group,"]),
-    (notices.moved(WEB, ["web-1"]), ["left vcluster web: web-1.", "now has 4 nodes"]),
-    (notices.reservation_late(WEB, 9, 1e9, begun=False), ["begins late", "from 2001-09-09 01:46 UTC on", "Too few"]),
-    (notices.reservation_late(WEB, 9, 1e9, begun=True), ["began late", "have been granted now"]),
-    (notices.request_rejected(WEB, 9, "no type has 9 disks"), ["no type has 9 disks."]),
-    (notices.hardware_changed("n7", "t1", "t2", None), ["of type t1 and is of type t2", "its last report"]),
-    (notices.quarantined("n7", "it broke!"), ["it broke! It", "returns it to service"]),
-    (notices.deleted(WEB, "user:ann"), ["deleted by user:ann"]),
-    (notices.vcluster_ready(WEB, 1), ["1 node run"]),
-    (notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False),
-     ["ends in 9 days", "ends 2001-09-09 01:46 UTC", "read its log", "Enroll the VCM again"]),
-    (notices.vcm_certificate(WEB, 1e9, 1e9, inside=True),
-     ["certificate has ended", "cannot connect any more", "Enroll the VCM again, and have its node installed again"]),
-    (notices.authority_ends(1e9), ["ends 2001-09-09 01:46 UTC", "Restart each server of the site soon"]),
-])
+@pytest.mark.parametrize(
+    ("news", "words"),
+    [
+        (
+            notices.lease_warning(WEB, 3600.0),
+            ["in 1 hour", "2001-09-09 01:46 UTC", "Extend the lease to keep the nodes"],
+        ),
+        (
+            notices.lease_ended(WEB),
+            ["until 2001-09-09 01:51 UTC", "or extend the lease before then"],
+        ),
+        (notices.extended(WEB), ["now ends 2001-09-09 01:46 UTC"]),
+        (
+            notices.reclaim(WEB, ["web-1", "web-2"], 2, 1e9),
+            ["2 nodes", "COD takes these: web-1, web-2.", "by 2001-09-09 01:46 UTC"],
+        ),
+        (
+            notices.reclaimed(WEB, ["web-1"]),
+            ["left vcluster web: web-1.", "higher priority needed", "now has 4 nodes"],
+        ),
+        (
+            notices.move(WEB, ["web-1"], "batch", "user:ann", 1e9),
+            [
+                "gives 1 node to vcluster batch, as user:ann decided.",
+                "by 2001-09-09 01:46 UTC",
+                "takes these: web-1.",
+            ],
+        ),
+        (notices.move(WEB, ["web-1"], "", "user:ann", 1e9), ["to a vcluster of another group,"]),
+        (notices.moved(WEB, ["web-1"]), ["left vcluster web: web-1.", "now has 4 nodes"]),
+        (
+            notices.reservation_late(WEB, 9, 1e9, begun=False),
+            ["begins late", "from 2001-09-09 01:46 UTC on", "Too few"],
+        ),
+        (
+            notices.reservation_late(WEB, 9, 1e9, begun=True),
+            ["began late", "have been granted now"],
+        ),
+        (notices.request_rejected(WEB, 9, "no type has 9 disks"), ["no type has 9 disks."]),
+        (
+            notices.hardware_changed("n7", "t1", "t2", None),
+            ["of type t1 and is of type t2", "its last report"],
+        ),
+        (notices.quarantined("n7", "it broke!"), ["it broke! It", "returns it to service"]),
+        (notices.deleted(WEB, "user:ann"), ["deleted by user:ann"]),
+        (notices.vcluster_ready(WEB, 1), ["1 node run"]),
+        (
+            notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False),
+            ["ends in 9 days", "ends 2001-09-09 01:46 UTC", "read its log", "Enroll the VCM again"],
+        ),
+        (
+            notices.vcm_certificate(WEB, 1e9, 1e9, inside=True),
+            [
+                "certificate has ended",
+                "cannot connect any more",
+                "Enroll the VCM again, and have its node installed again",
+            ],
+        ),
+        (
+            notices.authority_ends(1e9),
+            ["ends 2001-09-09 01:46 UTC", "Restart each server of the site soon"],
+        ),
+    ],
+)
 def test_a_text_says_what_to_do(news: notices.NoticeText, words: list[str]) -> None:
     text = f"{news['subject']}\n{news['about']}"
     assert [word for word in words if word not in text] == []
@@ -117,10 +191,21 @@ def test_many_nodes_are_counted_not_listed() -> None:
     assert "web-20" not in about
 
 
-@pytest.mark.parametrize(("seconds", "words"), [
-    (30.0, "30 seconds"), (1.0, "1 second"), (60.0, "1 minute"), (90.0, "90 seconds"), (3600.0, "1 hour"),
-    (5400.0, "90 minutes"), (86400.0, "1 day"), (172800.0, "2 days"), (100000.0, "28 hours"), (0.2, "0 seconds"),
-])
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (30.0, "30 seconds"),
+        (1.0, "1 second"),
+        (60.0, "1 minute"),
+        (90.0, "90 seconds"),
+        (3600.0, "1 hour"),
+        (5400.0, "90 minutes"),
+        (86400.0, "1 day"),
+        (172800.0, "2 days"),
+        (100000.0, "28 hours"),
+        (0.2, "0 seconds"),
+    ],
+)
 def test_spans(seconds: float, words: str) -> None:
     assert notices.span(seconds) == words
 
@@ -128,21 +213,51 @@ def test_spans(seconds: float, words: str) -> None:
 # ---------------------------------------------------------------- where to
 
 
-@pytest.mark.parametrize(("text", "found"), [
-    ("", ()), ("  ", ()), ("ann@example.org", ("ann@example.org",)),
-    ("a@b , c.d+x@e-f.org", ("a@b", "c.d+x@e-f.org")), ("O'Neil@x.org", ("O'Neil@x.org",)),
-    ("a" * 64 + "@x.org", ("a" * 64 + "@x.org",)),
-])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ()),
+        ("  ", ()),
+        ("ann@example.org", ("ann@example.org",)),
+        ("a@b , c.d+x@e-f.org", ("a@b", "c.d+x@e-f.org")),
+        ("O'Neil@x.org", ("O'Neil@x.org",)),
+        ("a" * 64 + "@x.org", ("a" * 64 + "@x.org",)),
+    ],
+)
 def test_addresses(text: str, found: tuple[str, ...]) -> None:
     assert delivery.addresses(text) == found
 
 
-@pytest.mark.parametrize("text", [
-    "ann", "@x.org", "ann@", "a b@x.org", "a@x.org,", "a@x..org", ".a@x.org", "a.@x.org", "a@-x.org", "a@x.org\n",
-    "a@x.org\nBcc: b@y.org", "a@x.org\r\n", "<a@x.org>", "Ann <a@x.org>", '"a b"@x.org', "ä@x.org", "a@ä.org",
-    "a@[10.0.0.1]", "a" * 65 + "@x.org", "a@" + "x" * 64 + ".org", "a@" + "x." * 126 + "org", "a@b@c.org",
-    "a@x.org;b@y", "a@x.org\x00", "a\t@x.org",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ann",
+        "@x.org",
+        "ann@",
+        "a b@x.org",
+        "a@x.org,",
+        "a@x..org",
+        ".a@x.org",
+        "a.@x.org",
+        "a@-x.org",
+        "a@x.org\n",
+        "a@x.org\nBcc: b@y.org",
+        "a@x.org\r\n",
+        "<a@x.org>",
+        "Ann <a@x.org>",
+        '"a b"@x.org',
+        "ä@x.org",
+        "a@ä.org",
+        "a@[10.0.0.1]",
+        "a" * 65 + "@x.org",
+        "a@" + "x" * 64 + ".org",
+        "a@" + "x." * 126 + "org",
+        "a@b@c.org",
+        "a@x.org;b@y",
+        "a@x.org\x00",
+        "a\t@x.org",
+    ],
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="should be an e-mail address"):
         delivery.addresses(text)
@@ -159,7 +274,10 @@ def test_no_address_can_end_a_header_line(text: str) -> None:
         found = delivery.addresses(text)
     except ValueError:
         return
-    assert all(each.isascii() and each.isprintable() and " " not in each and "," not in each for each in found)
+    assert all(
+        each.isascii() and each.isprintable() and " " not in each and "," not in each
+        for each in found
+    )
 
 
 def test_a_groups_addresses_are_kept_tidy() -> None:
@@ -169,35 +287,71 @@ def test_a_groups_addresses_are_kept_tidy() -> None:
     assert (caught.value.code, caught.value.field) == ("invalid", "email")
 
 
-@pytest.mark.parametrize("url", [
-    "", "https://hooks.example.org/x?y=1", "http://10.0.0.9:8080/", "https://[2001:db8::1]/x", "http://chat/x#y",
-    "https://hooks.example.org./x",
-])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "https://hooks.example.org/x?y=1",
+        "http://10.0.0.9:8080/",
+        "https://[2001:db8::1]/x",
+        "http://chat/x#y",
+        "https://hooks.example.org./x",
+    ],
+)
 def test_good_webhooks(url: str) -> None:
     assert delivery.check_webhook(url, NoticeRules()) == url
 
 
-@pytest.mark.parametrize(("url", "words"), [
-    ("ftp://x.org/", "begins with https"), ("x.org/hook", "begins with https"), ("https://", "begins with https"),
-    ("http:///x", "begins with https"), ("https://u:p@x.org/", "no user or password"),
-    ("https://u@x.org/", "no user or password"), ("https://x.org/a b", "plain ASCII"),
-    ("https://x.org/\r\nHost: y", "plain ASCII"), ("https://ä.org/", "plain ASCII"), ("https://x.org:99999/", "no URL"),
-    ("https://x.org:0/", "port 0"), ("https://[::1/", "no URL"), ("https://" + "x" * 2000, "at most 2000"),
-    ("https://x_y!.org/", "no host name"), ("file:///etc/passwd", "begins with https"),
-    ("http://127.0.0.1/", "may not be at 127.0.0.1"), ("http://[::1]/", "may not be at ::1"),
-    ("http://169.254.169.254/latest", "may not be at 169.254"), ("http://0.0.0.0/", "may not be at 0.0.0.0"),
-    ("http://[::ffff:127.0.0.1]/", "may not be at"),
-])
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ftp://x.org/", "begins with https"),
+        ("x.org/hook", "begins with https"),
+        ("https://", "begins with https"),
+        ("http:///x", "begins with https"),
+        ("https://u:p@x.org/", "no user or password"),
+        ("https://u@x.org/", "no user or password"),
+        ("https://x.org/a b", "plain ASCII"),
+        ("https://x.org/\r\nHost: y", "plain ASCII"),
+        ("https://ä.org/", "plain ASCII"),
+        ("https://x.org:99999/", "no URL"),
+        ("https://x.org:0/", "port 0"),
+        ("https://[::1/", "no URL"),
+        ("https://" + "x" * 2000, "at most 2000"),
+        ("https://x_y!.org/", "no host name"),
+        ("file:///etc/passwd", "begins with https"),
+        ("http://127.0.0.1/", "may not be at 127.0.0.1"),
+        ("http://[::1]/", "may not be at ::1"),
+        ("http://169.254.169.254/latest", "may not be at 169.254"),
+        ("http://0.0.0.0/", "may not be at 0.0.0.0"),
+        ("http://[::ffff:127.0.0.1]/", "may not be at"),
+    ],
+)
 def test_bad_webhooks(url: str, words: str) -> None:
     with pytest.raises(Refused, match=words) as caught:
         delivery.check_webhook(url, NoticeRules())
     assert (caught.value.code, caught.value.field) == ("invalid", "webhook")
 
 
-@pytest.mark.parametrize("address", [
-    "127.0.0.1", "127.8.9.1", "::1", "169.254.169.254", "fe80::1", "fe80::1%eth0", "0.1.2.3", "240.0.0.1",
-    "::ffff:127.0.0.1", "::ffff:169.254.1.1", "64:ff9b::7f00:1", "2002:7f00:1::", "10.77.0.1", "::ffff:10.77.0.1",
-])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "127.8.9.1",
+        "::1",
+        "169.254.169.254",
+        "fe80::1",
+        "fe80::1%eth0",
+        "0.1.2.3",
+        "240.0.0.1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.1.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+        "10.77.0.1",
+        "::ffff:10.77.0.1",
+    ],
+)
 def test_the_server_itself_is_out_of_reach_unless_the_site_says_so(address: str) -> None:
     assert not delivery.may_reach(address, False, ["10.77.0.1"])
     assert delivery.may_reach(address, True, ["10.77.0.1"])
@@ -209,15 +363,24 @@ def test_what_is_no_host_is_never_reached(address: str) -> None:
     assert not delivery.may_reach(address, True)
 
 
-@pytest.mark.parametrize("address", ["10.0.0.9", "192.168.1.1", "8.8.8.8", "2001:db8::1", "fd00::1", "64:ff9b::a00:9"])
+@pytest.mark.parametrize(
+    "address", ["10.0.0.9", "192.168.1.1", "8.8.8.8", "2001:db8::1", "fd00::1", "64:ff9b::a00:9"]
+)
 def test_others_are_reached(address: str) -> None:
     assert delivery.may_reach(address, False, ["10.77.0.1"])
 
 
-@pytest.mark.parametrize(("address", "reached"), [
-    ("10.9.0.1", False), ("10.10.0.1", True), ("::ffff:10.9.3.4", False), ("64:ff9b::a09:1", False), ("fd00::1", False),
-    ("2001:db8::1", True),
-])
+@pytest.mark.parametrize(
+    ("address", "reached"),
+    [
+        ("10.9.0.1", False),
+        ("10.10.0.1", True),
+        ("::ffff:10.9.3.4", False),
+        ("64:ff9b::a09:1", False),
+        ("fd00::1", False),
+        ("2001:db8::1", True),
+    ],
+)
 def test_closed_networks_are_closed_whatever_else_is_open(address: str, reached: bool) -> None:
     closed = ("10.9.0.0/16", "fd00::/8")
     assert delivery.may_reach(address, False, (), closed) == reached
@@ -233,8 +396,12 @@ def test_closed_networks_are_closed_whatever_else_is_open(address: str, reached:
 
 @given(st.ip_addresses(v=4, network="127.0.0.0/8"))
 def test_no_spelling_of_loopback_is_reached(address: ipaddress.IPv4Address) -> None:
-    for spelt in (f"{address}", f"::ffff:{address}", f"64:ff9b::{address}", f"2002:{int(address) >> 16:x}:"
-                  f"{int(address) & 0xFFFF:x}::1"):
+    for spelt in (
+        f"{address}",
+        f"::ffff:{address}",
+        f"64:ff9b::{address}",
+        f"2002:{int(address) >> 16:x}:{int(address) & 0xFFFF:x}::1",
+    ):
         assert not delivery.may_reach(spelt, False)
 
 
@@ -261,9 +428,13 @@ def test_mail_goes_through_one_server() -> None:
     assert delivery.pick(due, []) == due[:OF_ONE_HOST]
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9))), st.sets(st.tuples(st.integers(0, 9),
-                                                                                     st.integers(0, 3)), max_size=4))
-def test_the_limits_hold_whatever_is_due(due: list[tuple[int, int]], running: set[tuple[int, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9))),
+    st.sets(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=4),
+)
+def test_the_limits_hold_whatever_is_due(
+    due: list[tuple[int, int]], running: set[tuple[int, int]]
+) -> None:
     wanted, busy = [hook(f"h{h}", p) for h, p in due], [hook(f"h{h}", p) for h, p in running]
     picked = delivery.pick(wanted, busy)
     together = picked + busy
@@ -273,7 +444,10 @@ def test_the_limits_hold_whatever_is_due(due: list[tuple[int, int]], running: se
         assert len(of_host) <= max(OF_ONE_HOST, sum(host == h for host, _ in running))
     left = [each for each in wanted if each not in together]
     full = len(together) >= AT_ONCE
-    assert all(full or sum(delivery.host(o) == delivery.host(each) for o in together) >= OF_ONE_HOST for each in left)
+    assert all(
+        full or sum(delivery.host(o) == delivery.host(each) for o in together) >= OF_ONE_HOST
+        for each in left
+    )
 
 
 def test_what_was_due_longest_goes_first() -> None:

@@ -1,4 +1,5 @@
-"""How far plans are from the best there are, on a few small sites; docs/allocation.md has the figures of many."""
+"""How far plans are from the best there are, on a few small sites; docs/allocation.md has the
+figures of many."""
 
 from __future__ import annotations
 
@@ -15,12 +16,17 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 
 
 def test_the_optimum_of_a_site_that_one_can_count() -> None:
-    """Three blocks of 4, 3 and 2: of 4, 3, 3 and 2 nodes three can be had, or four if one may be spread."""
-    lots = [FreeNodes(NodeKind(SMALL, block, ""), 0, count) for block, count in ((1, 4), (2, 3), (3, 2))]
+    """Three blocks of 4, 3 and 2: of 4, 3, 3 and 2 nodes three can be had, or four if one may be
+    spread."""
+    lots = [
+        FreeNodes(NodeKind(SMALL, block, ""), 0, count) for block, count in ((1, 4), (2, 3), (3, 2))
+    ]
     wishes = [wish(number, count) for number, count in ((1, 4), (2, 3), (3, 3), (4, 2))]
     seen = site(lots=lots, wishes=wishes, site={SMALL: 12})
     assert (Program(seen).most(), Program(seen).cheapest(3)) == (3, 8.0)
-    spread = [wish(number, count, may_spread=True) for number, count in ((1, 2), (2, 2), (3, 2), (4, 3))]
+    spread = [
+        wish(number, count, may_spread=True) for number, count in ((1, 2), (2, 2), (3, 2), (4, 3))
+    ]
     assert Program(site(lots=lots, wishes=spread)).most() == 4
 
 
@@ -36,5 +42,6 @@ def test_a_plan_satisfies_nearly_as_many_as_could_be(load: Load) -> None:
         before = tally.granted, tally.optimum
         tally.add(random_site(load, dice))
         assert tally.granted - before[0] <= tally.optimum - before[1]
-    assert tally.optimum - tally.granted <= 0.03 * tally.requests  # the docs have 1.3 % of many more
+    # the docs have 1.3 % of many more
+    assert tally.optimum - tally.granted <= 0.03 * tally.requests
     assert tally.least - 1e-6 <= tally.cost <= 1.03 * tally.least  # and 1.1 %

@@ -1,4 +1,5 @@
-"""Parts of lists in memory, and cursors: together they are the list, whatever comes and goes meanwhile."""
+"""Parts of lists in memory, and cursors: together they are the list, whatever comes and goes
+meanwhile."""
 
 from __future__ import annotations
 
@@ -15,8 +16,13 @@ from cod.model import Listed, Page, Refused
 from cod.model.paging import cursor, part, place
 
 KEYS: dict[str, Any] = {"name": itemgetter("name"), "size": itemgetter("size")}
-ROWS = st.lists(st.fixed_dictionaries({"name": st.text("abcÄ", min_size=1, max_size=4), "size": st.integers(0, 3)}),
-                unique_by=itemgetter("name"), max_size=20)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.text("abcÄ", min_size=1, max_size=4), "size": st.integers(0, 3)}
+    ),
+    unique_by=itemgetter("name"),
+    max_size=20,
+)
 SORTS = ["", "name", "-name", "size", "-size"]
 
 
@@ -44,7 +50,9 @@ def test_parts_together_are_the_list(rows: list[Any], sort: str, limit: int) -> 
 
 
 @given(ROWS, st.sampled_from(SORTS), st.data())
-def test_what_stays_is_neither_skipped_nor_repeated(rows: list[Any], sort: str, data: st.DataObject) -> None:
+def test_what_stays_is_neither_skipped_nor_repeated(
+    rows: list[Any], sort: str, data: st.DataObject
+) -> None:
     first = get(rows, Page(3, sort))
     gone = data.draw(st.sets(st.sampled_from([row["name"] for row in rows]))) if rows else set()
     left = [row for row in rows if row["name"] not in gone]
@@ -73,10 +81,24 @@ def encoded(value: object) -> str:
     return urlsafe_b64encode(json.dumps(value).encode()).decode()
 
 
-@pytest.mark.parametrize("after", [
-    "x", "ä", "====", encoded(7), encoded([]), encoded(["name", None, 1]), encoded(["name", [], {}]),
-    encoded(["name", 10**30, 1]), encoded(["name", float("inf"), 1]), encoded(["name", "\x00", "a"]),
-    encoded(["name", "\ud800", "a"]), encoded(["other", "a", "a"]), "W10" * 200])
+@pytest.mark.parametrize(
+    "after",
+    [
+        "x",
+        "ä",
+        "====",
+        encoded(7),
+        encoded([]),
+        encoded(["name", None, 1]),
+        encoded(["name", [], {}]),
+        encoded(["name", 10**30, 1]),
+        encoded(["name", float("inf"), 1]),
+        encoded(["name", "\x00", "a"]),
+        encoded(["name", "\ud800", "a"]),
+        encoded(["other", "a", "a"]),
+        "W10" * 200,
+    ],
+)
 def test_what_is_no_cursor_is_refused(after: str) -> None:
     with pytest.raises(Refused, match="no cursor") as caught:
         place(Page(after=after), "name")

@@ -39,8 +39,12 @@ def blank(path: Path, size: int) -> Path:
 
 def foreign_gpt(path: Path, size: int, *entries: str) -> Path:
     """A disk with a table that sfdisk made."""
-    subprocess.run(["/usr/sbin/sfdisk", "--quiet", blank(path, size)], input="\n".join(["label: gpt", *entries]),
-                   check=True, text=True)
+    subprocess.run(
+        ["/usr/sbin/sfdisk", "--quiet", blank(path, size)],
+        input="\n".join(["label: gpt", *entries]),
+        check=True,
+        text=True,
+    )
     return path
 
 
@@ -69,8 +73,12 @@ def make_gpt(target: Target, spans: list[Span]) -> None:
 # ---------------------------------------------------------------- GPT
 
 
-@given(st.lists(st.integers(1, 5 * MIB), min_size=1, max_size=6), st.booleans(), st.integers(0, 4096), st.sampled_from(
-    sorted(partitions.TYPES)))
+@given(
+    st.lists(st.integers(1, 5 * MIB), min_size=1, max_size=6),
+    st.booleans(),
+    st.integers(0, 4096),
+    st.sampled_from(sorted(partitions.TYPES)),
+)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_layouts_are_good_tables(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], rest: bool, odd: int, kind: str
@@ -86,8 +94,10 @@ def test_layouts_are_good_tables(
     assert sgdisk_finds_no_fault(path)
     assert f"last usable sector is {size // 512 - 34}\n" in tool("/usr/sbin/sgdisk", "-p", path)
     assert dumped(path) == [(span.start // 512, span.size // 512, span.name) for span in spans]
-    assert all(span.start % MIB == 0 and span.size >= max(wanted.size, MIB)
-               for span, wanted in zip(spans, layout, strict=True))
+    assert all(
+        span.start % MIB == 0 and span.size >= max(wanted.size, MIB)
+        for span, wanted in zip(spans, layout, strict=True)
+    )
     assert spans[-1].start + spans[-1].size <= partitions.tail(size, 2 * MIB)
     with pytest.raises(PrimeError, match="too small for the layout"):
         partitions.place(layout, size - MIB - odd, 2 * MIB)
@@ -95,8 +105,16 @@ def test_layouts_are_good_tables(
 
 @pytest.mark.parametrize("more", [512, 4096, 9 * MIB + 1024])
 def test_an_image_s_table_is_fitted_to_a_larger_disk(tmp_path: Path, more: int) -> None:
-    path = foreign_gpt(tmp_path / "disk", 8 * MIB, f'{ENTRY}, name="first", attrs="LegacyBIOSBootable"', "5: size=+")
-    before, id_before = dumped(path), tool("/usr/sbin/sgdisk", "-p", path).split("GUID): ")[1].splitlines()[0]
+    path = foreign_gpt(
+        tmp_path / "disk",
+        8 * MIB,
+        f'{ENTRY}, name="first", attrs="LegacyBIOSBootable"',
+        "5: size=+",
+    )
+    before, id_before = (
+        dumped(path),
+        tool("/usr/sbin/sgdisk", "-p", path).split("GUID): ")[1].splitlines()[0],
+    )
     os.truncate(path, 8 * MIB + more)
     assert not sgdisk_finds_no_fault(path)
     with Target(str(path)) as target:
@@ -106,7 +124,8 @@ def test_an_image_s_table_is_fitted_to_a_larger_disk(tmp_path: Path, more: int) 
     assert sgdisk_finds_no_fault(path)
     assert dumped(path) == before
     assert f"GUID): {id_before}" in tool("/usr/sbin/sgdisk", "-p", path)
-    assert "0000000000000004" in tool("/usr/sbin/sgdisk", "-i", "1", path)  # the attribute that was set
+    # the attribute that was set
+    assert "0000000000000004" in tool("/usr/sbin/sgdisk", "-i", "1", path)
     assert path.read_bytes().count(b"EFI PART") == 2  # the old backup is gone
 
 
@@ -180,7 +199,9 @@ def test_mbr_layouts_and_seed_entries(tmp_path: Path) -> None:
     with Target(str(path)) as target:
         assert not partitions.has_mbr(target)
         partitions.new_mbr(target)
-        for span in partitions.place([Partition(1, 3 * MIB, "linux"), Partition(3, 0, "swap")], target.size, 2 * MIB):
+        for span in partitions.place(
+            [Partition(1, 3 * MIB, "linux"), Partition(3, 0, "swap")], target.size, 2 * MIB
+        ):
             partitions.add_to_mbr(target, span)
         at = partitions.tail(target.size, 2 * MIB)
         assert partitions.add_to_mbr(target, Span(0, at, 2 * MIB, "data", "seed")) == 2
@@ -210,12 +231,17 @@ def test_a_file_system_s_boot_sector_is_no_mbr(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the seed
 
 
-FILES = {"meta-data": "instance-id: 1.2\n", "user-data": "#cloud-config\n" + "x" * 70_000 + "\n",
-         "network-config": "", "a-name-of-26-letters-in-all": "ä\n"}
+FILES = {
+    "meta-data": "instance-id: 1.2\n",
+    "user-data": "#cloud-config\n" + "x" * 70_000 + "\n",
+    "network-config": "",
+    "a-name-of-26-letters-in-all": "ä\n",
+}
 
 
-@pytest.mark.parametrize(("size", "kind"), [
-    (MIB, "FAT12"), (2 * MIB, "FAT12"), (8 * MIB, "FAT16"), (80 * MIB, "FAT16")])
+@pytest.mark.parametrize(
+    ("size", "kind"), [(MIB, "FAT12"), (2 * MIB, "FAT12"), (8 * MIB, "FAT16"), (80 * MIB, "FAT16")]
+)
 def test_a_seed_is_read_by_foreign_programs(tmp_path: Path, size: int, kind: str) -> None:
     path = tmp_path / "seed"
     path.write_bytes(seed.build(FILES, size))
@@ -228,15 +254,24 @@ def test_a_seed_is_read_by_foreign_programs(tmp_path: Path, size: int, kind: str
     tool("/usr/sbin/fsck.vfat", "-n", path)
 
 
-@given(st.dictionaries(st.text("abcdefghijklmnop-.", min_size=1, max_size=40).filter(lambda n: n.strip(". ") == n),
-                       st.text(max_size=3000), max_size=5))
+@given(
+    st.dictionaries(
+        st.text("abcdefghijklmnop-.", min_size=1, max_size=40).filter(lambda n: n.strip(". ") == n),
+        st.text(max_size=3000),
+        max_size=5,
+    )
+)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_files_fit_into_the_size_that_is_asked_for(tmp_path: Path, files: dict[str, str]) -> None:
+def test_any_files_fit_into_the_size_that_is_asked_for(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
     path = tmp_path / "seed"
     path.write_bytes(seed.build(files, seed.least_size(files)))
     tool("/usr/sbin/fsck.vfat", "-n", path)
     for name, text in files.items():
-        found = subprocess.run(["mtype", "-i", path, f"::{name}"], check=True, capture_output=True).stdout
+        found = subprocess.run(
+            ["mtype", "-i", path, f"::{name}"], check=True, capture_output=True
+        ).stdout
         assert found == text.encode()
 
 
@@ -258,45 +293,79 @@ def disk(name: str, size: int, **more: object) -> Disk:
     return Disk(name, f"/dev/{name}", size, "ata", serial=name.upper(), **more)  # type: ignore[arg-type]
 
 
-DISKS = [disk("sda", 50), disk("sdb", 20), disk("sdc", 90), disk("sdd", 10), disk("sde", 99, local=False)]
+DISKS = [
+    disk("sda", 50),
+    disk("sdb", 20),
+    disk("sdc", 90),
+    disk("sdd", 10),
+    disk("sde", 99, local=False),
+]
 
 
-@pytest.mark.parametrize(("rule", "need", "chosen"), [
-    ("first", 10, "sda"), ("first", 60, "sdc"), ("smallest", 5, "sdd"), ("smallest", 15, "sdb"), ("largest", 15, "sdc"),
-    ("serial:SDB", 15, "sdb"), ("path:/dev/sdd", 1, "sdd"),
-])
+@pytest.mark.parametrize(
+    ("rule", "need", "chosen"),
+    [
+        ("first", 10, "sda"),
+        ("first", 60, "sdc"),
+        ("smallest", 5, "sdd"),
+        ("smallest", 15, "sdb"),
+        ("largest", 15, "sdc"),
+        ("serial:SDB", 15, "sdb"),
+        ("path:/dev/sdd", 1, "sdd"),
+    ],
+)
 def test_disk_rules(rule: str, need: int, chosen: str) -> None:
     assert choose(rule, erasable(DISKS, ()), need).name == chosen
 
 
-@pytest.mark.parametrize(("rule", "keep", "need", "words"), [
-    ("first", (), 91, "too small: 91 bytes are needed, /dev/sdc has 90"),
-    ("serial:SDD", (), 11, "too small: 11 bytes are needed, /dev/sdd has 10"),
-    ("serial:SDE", (), 1, "none is serial:SDE"),
-    ("serial:SDB", ("serial:SDB",), 1, "none is serial:SDB"),
-    ("path:/dev/sdb", ("path:/dev/sdb",), 1, "none is path:/dev/sdb"),
-])
+@pytest.mark.parametrize(
+    ("rule", "keep", "need", "words"),
+    [
+        ("first", (), 91, "too small: 91 bytes are needed, /dev/sdc has 90"),
+        ("serial:SDD", (), 11, "too small: 11 bytes are needed, /dev/sdd has 10"),
+        ("serial:SDE", (), 1, "none is serial:SDE"),
+        ("serial:SDB", ("serial:SDB",), 1, "none is serial:SDB"),
+        ("path:/dev/sdb", ("path:/dev/sdb",), 1, "none is path:/dev/sdb"),
+    ],
+)
 def test_disks_that_are_not_there(rule: str, keep: tuple[str, ...], need: int, words: str) -> None:
     with pytest.raises(PrimeError, match=words):
         choose(rule, erasable(DISKS, keep), need)
 
 
-@pytest.mark.parametrize(("rule", "path"), [
-    ("first", "/dev/sdb"), ("largest", "/dev/sdb"), ("smallest", "/dev/sdb"), ("serial:S2", "/dev/sdb")])
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("first", "/dev/sdb"),
+        ("largest", "/dev/sdb"),
+        ("smallest", "/dev/sdb"),
+        ("serial:S2", "/dev/sdb"),
+    ],
+)
 def test_a_disk_that_the_bios_does_not_offer_is_passed_over(rule: str, path: str) -> None:
-    disks = [Disk("sda", "/dev/sda", 90, "sas", serial="S1", bootable=False), Disk("sdb", "/dev/sdb", 50, "ata",
-                                                                                   serial="S2")]
+    disks = [
+        Disk("sda", "/dev/sda", 90, "sas", serial="S1", bootable=False),
+        Disk("sdb", "/dev/sdb", 50, "ata", serial="S2"),
+    ]
     assert choose(rule, disks, 10).path == path
     for named in ("serial:S1", "path:/dev/sda"):
-        with pytest.raises(PrimeError, match="BIOS does not offer /dev/sda to start a system from; enable the contr"):
+        with pytest.raises(
+            PrimeError,
+            match="BIOS does not offer /dev/sda to start a system from; enable the contr",
+        ):
             choose(named, disks, 10)
 
 
 def test_a_disk_of_other_sectors_is_passed_over() -> None:
-    disks = [Disk("nvme0n1", "/dev/nvme0n1", 90, "nvme", sector=4096), Disk("sda", "/dev/sda", 50, "ata")]
+    disks = [
+        Disk("nvme0n1", "/dev/nvme0n1", 90, "nvme", sector=4096),
+        Disk("sda", "/dev/sda", 50, "ata"),
+    ]
     assert choose("first", disks, 10, 512).name == "sda"
     assert choose("first", disks, 10, 4096).name == choose("first", disks, 10).name == "nvme0n1"
-    with pytest.raises(PrimeError, match="for sectors of 512 bytes, /dev/nvme0n1 has sectors of 4096"):
+    with pytest.raises(
+        PrimeError, match="for sectors of 512 bytes, /dev/nvme0n1 has sectors of 4096"
+    ):
         choose("path:/dev/nvme0n1", disks, 10, 512)
 
 
@@ -316,8 +385,12 @@ def test_a_gpt_disk_gets_a_signature_that_no_other_disk_has(tmp_path: Path) -> N
 
 def test_an_mbrs_own_signature_is_kept_or_refused(tmp_path: Path) -> None:
     path = blank(tmp_path / "disk", 8 * MIB)
-    subprocess.run(["/usr/sbin/sfdisk", "--quiet", path], input="label: dos\nlabel-id: 0x12345678\n" + ENTRY,
-                   check=True, text=True)
+    subprocess.run(
+        ["/usr/sbin/sfdisk", "--quiet", path],
+        input="label: dos\nlabel-id: 0x12345678\n" + ENTRY,
+        check=True,
+        text=True,
+    )
     with Target(str(path)) as target:
         assert partitions.sign(target, {7: "/dev/sdb"}) == 0x12345678
         with pytest.raises(PrimeError, match="12345678 is that of /dev/sdb too"):

@@ -23,8 +23,10 @@ def test_a_password_matches_its_own_hash_alone() -> None:
 
 
 def test_accents_are_the_same_however_they_are_typed() -> None:
-    assert passwords.matches(passwords.hashed("caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait"),
-                             "cafe\N{COMBINING ACUTE ACCENT} au lait")
+    assert passwords.matches(
+        passwords.hashed("caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait"),
+        "cafe\N{COMBINING ACUTE ACCENT} au lait",
+    )
 
 
 def test_where_there_is_no_password_nothing_matches_and_it_takes_as_long() -> None:
@@ -39,7 +41,9 @@ def test_where_there_is_no_password_nothing_matches_and_it_takes_as_long() -> No
 
 
 def test_a_hash_of_other_parameters_is_told_and_still_good() -> None:
-    weak = PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash(b"correct horse battery")
+    weak = PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash(
+        b"correct horse battery"
+    )
     assert passwords.matches(weak, "correct horse battery")
     assert passwords.outdated(weak)
     assert not passwords.outdated(passwords.hashed("x"))

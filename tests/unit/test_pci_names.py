@@ -51,10 +51,16 @@ def test_a_list_that_is_replaced_is_read_again(listed: Path) -> None:
 
 def test_the_reply_of_a_node_has_names(listed: Path) -> None:
     pci = '<pci slot="0000:3b:00.0" class="0302" vendor="10de" device="20b0" driver="nvidia"/>'
-    node = model.Node(**{field.name: None for field in dataclasses.fields(model.Node)} | {
-        "attributes": f'<node version="1">{pci}</node>'})  # type: ignore[arg-type]
+    node = model.Node(
+        **{field.name: None for field in dataclasses.fields(model.Node)}
+        | {"attributes": f'<node version="1">{pci}</node>'}
+    )  # type: ignore[arg-type]
     [device] = pci_devices(node)
-    assert (device.slot, device.class_name, device.driver) == ("0000:3b:00.0", "3D controller", "nvidia")
+    assert (device.slot, device.class_name, device.driver) == (
+        "0000:3b:00.0",
+        "3D controller",
+        "nvidia",
+    )
     assert (device.name, device.subvendor) == ("NVIDIA Corporation GA100 [A100 SXM4 40GB]", "")
 
 

@@ -13,11 +13,18 @@ from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.pages import calendar, timeline
 
 
-@pytest.mark.parametrize(("path", "value", "said"), [
-    ("memory/mib", "131072 MiB", "128 GiB"), ("memory/mib", "512 MiB", "0.5 GiB"), ("cpu/mhz", "2400 MHz", "2.4 GHz"),
-    ("nic/speed", "100000 Mb/s", "100 Gb/s"), ("nic/speed", "100 Mb/s", "100 Mb/s"),
-    ("disk/size", "3.84 TB", "3.84 TB"),
-    ("cpu/count", "96", "96")])
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("memory/mib", "131072 MiB", "128 GiB"),
+        ("memory/mib", "512 MiB", "0.5 GiB"),
+        ("cpu/mhz", "2400 MHz", "2.4 GHz"),
+        ("nic/speed", "100000 Mb/s", "100 Gb/s"),
+        ("nic/speed", "100 Mb/s", "100 Mb/s"),
+        ("disk/size", "3.84 TB", "3.84 TB"),
+        ("cpu/count", "96", "96"),
+    ],
+)
 def test_facts_as_people_say_them(path: str, value: str, said: str) -> None:
     assert attributes.spoken(path, value) == said
 
@@ -29,23 +36,47 @@ def test_a_time_as_such_says_that_it_is_utc() -> None:
     assert formatting.clock(None) == formatting.NONE
 
 
-@pytest.mark.parametrize(("name", "value", "text"), [
-    ("default_lease", 259200.0, "3 d"), ("image_quota", 200 * 2**30, "200.0 GiB"), ("expires_at", 1e9,
-     "2001-09-09 01:46:40 UTC"), ("size", 4, "4"), ("admin", True, "true"), ("name", "ann", "ann"), ("group", None, ""),
-    ("events", ["notices"], '["notices"]'), ("lifetime", None, ""),
-    ("delete_after", 2592000.0, "30 d")])
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("default_lease", 259200.0, "3 d"),
+        ("image_quota", 200 * 2**30, "200.0 GiB"),
+        ("expires_at", 1e9, "2001-09-09 01:46:40 UTC"),
+        ("size", 4, "4"),
+        ("admin", True, "true"),
+        ("name", "ann", "ann"),
+        ("group", None, ""),
+        ("events", ["notices"], '["notices"]'),
+        ("lifetime", None, ""),
+        ("delete_after", 2592000.0, "30 d"),
+    ],
+)
 def test_what_the_audit_says(name: str, value: object, text: str) -> None:
     assert formatting.said(name, value) == text
 
 
-@given(st.integers(0, 2**53) | st.builds(lambda number, unit: number * unit // 10, st.integers(0, 9000),
-                                         st.sampled_from(sorted(formatting.UNITS.values()))))
+@given(
+    st.integers(0, 2**53)
+    | st.builds(
+        lambda number, unit: number * unit // 10,
+        st.integers(0, 9000),
+        st.sampled_from(sorted(formatting.UNITS.values())),
+    )
+)
 def test_a_field_sent_as_it_was_shown_changes_no_size(count: int) -> None:
     assert forms.amount(formatting.exact_size(count)) == count
 
 
-@pytest.mark.parametrize(("count", "text"), [
-    (200 * 10**9, "200 GB"), (3 * 2**39, "1.5 TiB"), (2 * 10**12, "2 TB"), (2**30 + 1, "1073741825 B"), (0, "0 B")])
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (200 * 10**9, "200 GB"),
+        (3 * 2**39, "1.5 TiB"),
+        (2 * 10**12, "2 TB"),
+        (2**30 + 1, "1073741825 B"),
+        (0, "0 B"),
+    ],
+)
 def test_a_size_in_a_field_is_short_where_it_can_be(count: int, text: str) -> None:
     assert formatting.exact_size(count) == text
 
@@ -55,30 +86,60 @@ def test_the_size_of_an_image_is_in_bytes_and_of_a_vcluster_in_nodes() -> None:
     assert formatting.said("size", 40) == "40"
 
 
-@pytest.mark.parametrize(("agent", "text"), [
-    ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0 Safari/537.36",
-     "Chrome on Linux"),
-    ("Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126 Safari/537 Edg/126.0",
-     "Edge on Windows"),
-    ("Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605 Version/17.5 Mobile/15E Safari/604.1",
-     "Safari on iPhone"),
-    ("Mozilla/5.0 (X11; Linux x86_64; rv:127.0) Gecko/20100101 Firefox/127.0", "Firefox on Linux"),
-    ("Lynx/2.9", "Lynx/2.9"), ("", "a browser")])
+@pytest.mark.parametrize(
+    ("agent", "text"),
+    [
+        (
+            (
+                "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)"
+                " Chrome/126.0 Safari/537.36"
+            ),
+            "Chrome on Linux",
+        ),
+        (
+            (
+                "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko)"
+                " Chrome/126 Safari/537 Edg/126.0"
+            ),
+            "Edge on Windows",
+        ),
+        (
+            (
+                "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605"
+                " Version/17.5 Mobile/15E Safari/604.1"
+            ),
+            "Safari on iPhone",
+        ),
+        (
+            "Mozilla/5.0 (X11; Linux x86_64; rv:127.0) Gecko/20100101 Firefox/127.0",
+            "Firefox on Linux",
+        ),
+        ("Lynx/2.9", "Lynx/2.9"),
+        ("", "a browser"),
+    ],
+)
 def test_browsers_by_their_names(agent: str, text: str) -> None:
     assert formatting.browser(agent) == text
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=60).map(sorted), st.floats(0, 1e5))
-def test_what_is_written_below_a_chart_does_not_lie_on_each_other(moments: list[float], least: float) -> None:
+def test_what_is_written_below_a_chart_does_not_lie_on_each_other(
+    moments: list[float], least: float
+) -> None:
     kept = timeline.apart(moments, least)
     assert all(later - earlier >= least for earlier, later in pairwise(kept))
     assert kept[:1] == moments[:1]
-    assert all(any(0 <= at - one <= least for one in kept) for at in moments)  # and nothing is left out in vain
+    # and nothing is left out in vain
+    assert all(any(0 <= at - one <= least for one in kept) for at in moments)
 
 
 def test_the_audit_has_times_and_no_epochs() -> None:
     at = 1_763_647_200.0
-    assert formatting.said("deadline", at) == formatting.said("expires_at", at) == "2025-11-20 14:00:00 UTC"
+    assert (
+        formatting.said("deadline", at)
+        == formatting.said("expires_at", at)
+        == "2025-11-20 14:00:00 UTC"
+    )
     nested = formatting.said("lease", {"expires_at": at, "lease_time": 3600.0})
     assert nested == "expires_at 2025-11-20 14:00:00 UTC, lease_time 1 h"
     assert str(int(at)) not in formatting.said("changes", [{"since": at}, {"until": at}])
@@ -86,11 +147,19 @@ def test_the_audit_has_times_and_no_epochs() -> None:
 
 def test_nodes_are_counted_in_peoples_words() -> None:
     assert formatting.by_word({"boot": 1, "trampoline": 2, "active": 3, "odd": 1, "off": 0}) == [
-        ("odd", "busy", 1, ["odd"]), ("in use", "good", 3, ["active"]), ("starting", "busy", 3, ["trampoline", "boot"])]
+        ("odd", "busy", 1, ["odd"]),
+        ("in use", "good", 3, ["active"]),
+        ("starting", "busy", 3, ["trampoline", "boot"]),
+    ]
 
 
 def test_a_length_of_time_without_loss() -> None:
-    assert [formatting.exact(each) for each in (259200.0, 129600.0, 5400.0, 1.5)] == ["3d", "36h", "90min", "1.5s"]
+    assert [formatting.exact(each) for each in (259200.0, 129600.0, 5400.0, 1.5)] == [
+        "3d",
+        "36h",
+        "90min",
+        "1.5s",
+    ]
 
 
 @given(st.integers(0, 4_000_000_000 // 60))
@@ -98,7 +167,9 @@ def test_a_time_in_a_field_is_read_again(minutes: int) -> None:
     assert forms.moment(formatting.typed(60.0 * minutes)) == 60.0 * minutes
 
 
-@pytest.mark.parametrize("text", ["2026-12-01T08:00+01:00", "2026-12-01T07:00Z", "2026-12-01 07:00"])
+@pytest.mark.parametrize(
+    "text", ["2026-12-01T08:00+01:00", "2026-12-01T07:00Z", "2026-12-01 07:00"]
+)
 def test_a_time_is_in_utc_unless_it_names_a_zone(text: str) -> None:
     assert forms.moment(text) == 1_796_108_400.0
 
@@ -111,8 +182,14 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.one_of(st.none(), st.floats(0, 50))), max_size=12))
 def test_no_bar_of_the_calendar_hides_another(spans: list[tuple[float, float | None]]) -> None:
-    bars = [Bar("reserved", 1, start, None if length is None else start + length) for start, length in sorted(
-        spans, key=lambda span: span[0])]
+    bars = [
+        Bar("reserved", 1, start, None if length is None else start + length)
+        for start, length in sorted(spans, key=lambda span: span[0])
+    ]
     lanes = calendar._lanes(bars)
     assert sorted(map(id, bars)) == sorted(id(bar) for lane in lanes for bar in lane)
-    assert all(one.end is not None and one.end <= other.start for lane in lanes for one, other in pairwise(lane))
+    assert all(
+        one.end is not None and one.end <= other.start
+        for lane in lanes
+        for one, other in pairwise(lane)
+    )

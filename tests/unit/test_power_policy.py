@@ -1,4 +1,5 @@
-"""Which command a power wish leads to, at which stage, and how the drivers' addresses and answers are read."""
+"""Which command a power wish leads to, at which stage, and how the drivers' addresses and answers
+are read."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Account, Site
-from cod.policy.nodes.power import ASK_AGENT, ASK_ON, ASK_SYSTEM, BUDGET, LONGEST_PAUSE, command, retry_after
+from cod.policy.nodes.power import (
+    ASK_AGENT,
+    ASK_ON,
+    ASK_SYSTEM,
+    BUDGET,
+    LONGEST_PAUSE,
+    command,
+    retry_after,
+)
 from cod.power import ipmi, pdu, wol
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerError, SignIn, Target
@@ -20,22 +29,27 @@ from cod.power.trust import Trust, trust_of
 FULFILLED = {("on", "on"), ("off", "off"), ("soft", "off")}
 
 
-@pytest.mark.parametrize(("desired", "power", "agent", "expected"), [
-    ("on", "off", False, ["on", "on", "cycle", "cycle"]),
-    ("on", "unknown", False, ["on", "on", "cycle", "cycle"]),
-    ("on", "on", False, [None, None]),
-    ("off", "on", False, ["off", "off", "off"]),
-    ("off", "unknown", False, ["off", "off"]),
-    ("off", "off", True, [None, None]),
-    ("off", "on", True, ["soft", "off", "off"]),
-    ("soft", "on", False, ["soft"] * ASK_SYSTEM + ["off", "off"]),
-    ("soft", "on", True, ["soft"] * ASK_AGENT + ["off"]),
-    ("soft", "off", False, [None]),
-    ("cycle", "on", False, ["cycle", None, None]),
-    ("cycle", "unknown", False, ["cycle", "cycle"]),
-    ("cycle", "off", False, ["on", "on", "cycle"]),
-])
-def test_what_is_asked_stage_by_stage(desired: str, power: str, agent: bool, expected: list[str | None]) -> None:
+@pytest.mark.parametrize(
+    ("desired", "power", "agent", "expected"),
+    [
+        ("on", "off", False, ["on", "on", "cycle", "cycle"]),
+        ("on", "unknown", False, ["on", "on", "cycle", "cycle"]),
+        ("on", "on", False, [None, None]),
+        ("off", "on", False, ["off", "off", "off"]),
+        ("off", "unknown", False, ["off", "off"]),
+        ("off", "off", True, [None, None]),
+        ("off", "on", True, ["soft", "off", "off"]),
+        ("soft", "on", False, ["soft"] * ASK_SYSTEM + ["off", "off"]),
+        ("soft", "on", True, ["soft"] * ASK_AGENT + ["off"]),
+        ("soft", "off", False, [None]),
+        ("cycle", "on", False, ["cycle", None, None]),
+        ("cycle", "unknown", False, ["cycle", "cycle"]),
+        ("cycle", "off", False, ["on", "on", "cycle"]),
+    ],
+)
+def test_what_is_asked_stage_by_stage(
+    desired: str, power: str, agent: bool, expected: list[str | None]
+) -> None:
     assert [command(desired, stage, power, agent) for stage in range(len(expected))] == expected
 
 
@@ -55,7 +69,9 @@ def test_nothing_is_asked_of_what_is_so_and_something_of_what_is_not(
     assert found not in ({"off", "soft"} if desired in ("on", "cycle") else {"on", "cycle"})
 
 
-@pytest.mark.parametrize(("desired", "agent"), list(itertools.product(("off", "soft"), (False, True))))
+@pytest.mark.parametrize(
+    ("desired", "agent"), list(itertools.product(("off", "soft"), (False, True)))
+)
 def test_asking_comes_to_an_end(desired: str, agent: bool) -> None:
     last = max(ASK_SYSTEM, ASK_AGENT, ASK_ON)
     assert command(desired, last, "on", agent) == "off"
@@ -73,7 +89,9 @@ def test_no_wish_is_tried_for_ever(attempts: int, elapsed: float) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    return Site("test", "cod.test", (), accounts=(Account("rack", "admin", str(tmp_path / "password")),))
+    return Site(
+        "test", "cod.test", (), accounts=(Account("rack", "admin", str(tmp_path / "password")),)
+    )
 
 
 def test_an_accounts_password_is_read_each_time(site: Site, tmp_path: Path) -> None:
@@ -84,9 +102,16 @@ def test_an_accounts_password_is_read_each_time(site: Site, tmp_path: Path) -> N
         assert sign_in(site, "rack") == SignIn("admin", word)
 
 
-@pytest.mark.parametrize(("mode", "content", "words"), [
-    (0o640, b"secret\n", "chmod 600"), (0o604, b"secret\n", "chmod 600"), (0o600, b"\n", "first line"),
-    (0o600, b"\xff\n", "UTF-8"), (None, b"", "No such file")])
+@pytest.mark.parametrize(
+    ("mode", "content", "words"),
+    [
+        (0o640, b"secret\n", "chmod 600"),
+        (0o604, b"secret\n", "chmod 600"),
+        (0o600, b"\n", "first line"),
+        (0o600, b"\xff\n", "UTF-8"),
+        (None, b"", "No such file"),
+    ],
+)
 def test_why_a_password_cannot_be_used(
     site: Site, tmp_path: Path, mode: int | None, content: bytes, words: str
 ) -> None:
@@ -116,9 +141,15 @@ def test_no_password_shows_in_what_is_printed() -> None:
 ADMIN = SignIn("admin", "secret")
 
 
-@pytest.mark.parametrize(("address", "host", "port", "suite"), [
-    ("bmc7", "bmc7", "623", None), ("10.0.0.7:6230", "10.0.0.7", "6230", None),
-    ("[fd00::7]:624?suite=17", "fd00::7", "624", "17"), ("bmc7.example.org?suite=3", "bmc7.example.org", "623", "3")])
+@pytest.mark.parametrize(
+    ("address", "host", "port", "suite"),
+    [
+        ("bmc7", "bmc7", "623", None),
+        ("10.0.0.7:6230", "10.0.0.7", "6230", None),
+        ("[fd00::7]:624?suite=17", "fd00::7", "624", "17"),
+        ("bmc7.example.org?suite=3", "bmc7.example.org", "623", "3"),
+    ],
+)
 def test_addresses_of_ipmi(address: str, host: str, port: str, suite: str | None) -> None:
     options, environment = ipmi.call(Target(address, ADMIN))
     assert options[options.index("-H") + 1] == host
@@ -128,9 +159,23 @@ def test_addresses_of_ipmi(address: str, host: str, port: str, suite: str | None
     assert environment["IPMI_PASSWORD"] == "secret"
 
 
-@pytest.mark.parametrize("address", [
-    "", "bmc7:x", "bmc7:99999", "bmc7/1", "bmc7?suite=0", "bmc7?suite=", "bmc7?speed=9", "ipmi://bmc7", "bmc7#1",
-    " bmc7", "admin:secret@bmc7", "bmc7?suite"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "bmc7:x",
+        "bmc7:99999",
+        "bmc7/1",
+        "bmc7?suite=0",
+        "bmc7?suite=",
+        "bmc7?speed=9",
+        "ipmi://bmc7",
+        "bmc7#1",
+        " bmc7",
+        "admin:secret@bmc7",
+        "bmc7?suite",
+    ],
+)
 def test_addresses_that_are_none_of_ipmi(address: str) -> None:
     with pytest.raises(PowerError, match="is not of the form") as raised:
         ipmi.call(Target(address, ADMIN))
@@ -141,17 +186,33 @@ def test_addresses_that_are_none_of_ipmi(address: str) -> None:
 APC = "1.3.6.1.4.1.318.1.1.12.3.3.1.1.4"
 
 
-@pytest.mark.parametrize(("address", "outlet"), [
-    ("pdu1/apc/7", pdu.Outlet("pdu1", 161, f"{APC}.7", 1, 2)),
-    ("pdu1:1161/1.3.6.1.9.8?on=1&off=0", pdu.Outlet("pdu1", 1161, "1.3.6.1.9.8", 1, 0)),
-])
+@pytest.mark.parametrize(
+    ("address", "outlet"),
+    [
+        ("pdu1/apc/7", pdu.Outlet("pdu1", 161, f"{APC}.7", 1, 2)),
+        ("pdu1:1161/1.3.6.1.9.8?on=1&off=0", pdu.Outlet("pdu1", 1161, "1.3.6.1.9.8", 1, 0)),
+    ],
+)
 def test_addresses_of_outlets(address: str, outlet: pdu.Outlet) -> None:
     assert pdu.parse(address) == outlet
 
 
-@pytest.mark.parametrize("address", [
-    "pdu1", "pdu1/7", "pdu1/apc", "pdu1/apc/x", "pdu1/acme/7", "pdu1/apc/7?on=1&off=2", "pdu1/1.3.6.1.9.8",
-    "pdu1/1.3.6.1.9.8?on=1", "pdu1/1.3.6.1.9.8?on=1&off=1", "pdu1/1.3.6.1.9.8?on=a&off=b", "/apc/7"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "pdu1",
+        "pdu1/7",
+        "pdu1/apc",
+        "pdu1/apc/x",
+        "pdu1/acme/7",
+        "pdu1/apc/7?on=1&off=2",
+        "pdu1/1.3.6.1.9.8",
+        "pdu1/1.3.6.1.9.8?on=1",
+        "pdu1/1.3.6.1.9.8?on=1&off=1",
+        "pdu1/1.3.6.1.9.8?on=a&off=b",
+        "/apc/7",
+    ],
+)
 def test_addresses_that_are_none_of_outlets(address: str) -> None:
     with pytest.raises(PowerError, match="is not of the form"):
         pdu.parse(address)
@@ -159,10 +220,20 @@ def test_addresses_that_are_none_of_outlets(address: str) -> None:
 
 def test_addresses_of_sleeping_cards() -> None:
     assert wol.parse("52:54:00:AB:cd:ef@10.77.255.255") == ("52:54:00:ab:cd:ef", "10.77.255.255", 9)
-    assert wol.parse("52:54:00:ab:cd:ef@10.77.255.255:7") == ("52:54:00:ab:cd:ef", "10.77.255.255", 7)
-    for address in ("52:54:00:ab:cd:ef", "52:54:00:ab:cd@10.0.0.255", "52:54:00:ab:cd:ef@net", "x@10.0.0.255",
-                    "52:54:00:ab:cd:ef@10.0.0.256", "52:54:00:ab:cd:ef@10.0.0.255:0",
-                    "52:54:00:ab:cd:ef@10.0.0.255:99999"):
+    assert wol.parse("52:54:00:ab:cd:ef@10.77.255.255:7") == (
+        "52:54:00:ab:cd:ef",
+        "10.77.255.255",
+        7,
+    )
+    for address in (
+        "52:54:00:ab:cd:ef",
+        "52:54:00:ab:cd@10.0.0.255",
+        "52:54:00:ab:cd:ef@net",
+        "x@10.0.0.255",
+        "52:54:00:ab:cd:ef@10.0.0.256",
+        "52:54:00:ab:cd:ef@10.0.0.255:0",
+        "52:54:00:ab:cd:ef@10.0.0.255:99999",
+    ):
         with pytest.raises(PowerError, match="is not of the form"):
             wol.parse(address)
 
@@ -189,11 +260,17 @@ def test_one_kind_of_trust_is_chosen(tmp_path: Path) -> None:
     assert trust_of({"insecure": "yes"}) == Trust(anyone=True)
     assert trust_of({"fingerprint": "AB:" * 31 + "AB"}) == Trust(fingerprint="ab" * 32)
     (tmp_path / "none.pem").write_text("hello")
-    (tmp_path / "bad.pem").write_text("-----BEGIN CERTIFICATE-----\nhello\n-----END CERTIFICATE-----\n")
-    for options, words in [({"insecure": "no"}, "may be 'yes'"), ({"fingerprint": "ab"}, "64 hexadecimal"),
-                           ({"insecure": "yes", "ca": "x"}, "one may be given"), ({"ca": "/no/such"}, "No such file"),
-                           ({"ca": f"{tmp_path}/none.pem"}, "holds none"),
-                           ({"ca": f"{tmp_path}/bad.pem"}, "something else")]:
+    (tmp_path / "bad.pem").write_text(
+        "-----BEGIN CERTIFICATE-----\nhello\n-----END CERTIFICATE-----\n"
+    )
+    for options, words in [
+        ({"insecure": "no"}, "may be 'yes'"),
+        ({"fingerprint": "ab"}, "64 hexadecimal"),
+        ({"insecure": "yes", "ca": "x"}, "one may be given"),
+        ({"ca": "/no/such"}, "No such file"),
+        ({"ca": f"{tmp_path}/none.pem"}, "holds none"),
+        ({"ca": f"{tmp_path}/bad.pem"}, "something else"),
+    ]:
         with pytest.raises(PowerError, match=words):
             trust_of(options)
 
@@ -216,20 +293,51 @@ def test_a_dcmi_power_reading() -> None:
     assert ipmi.reading("") is None
 
 
-@pytest.mark.parametrize(("said", "sentence", "lasting", "kind"), [
-    ("> RAKP 2 HMAC is invalid\nError: Unable to establish IPMI v2 / RMCP+ session", "refuses the password", True,
-     PowerError),
-    ("RAKP 2 message indicates an error : unauthorized name\nError: Unable to establish IPMI v2 / RMCP+ session",
-     "does not know the user", True, PowerError),
-    ("Error: Unable to establish IPMI v2 / RMCP+ session", "does not answer", False, PowerError),
-    ("Set Chassis Power Control to Up/On failed: Insufficient privilege level", "rights of an operator", True,
-     ipmi.IpmiRefusal),
-    ("Invalid completion code received: Insufficient privilege level\nSet Chassis Power Control to Cycle failed: "
-     "Invalid data field in request", "says: Set Chassis Power Control to Cycle failed: Invalid data", False,
-     ipmi.IpmiRefusal),
-    ("", "says: no", False, ipmi.IpmiRefusal),
-])
-def test_what_ipmitools_words_mean(said: str, sentence: str, lasting: bool, kind: type[PowerError]) -> None:
+@pytest.mark.parametrize(
+    ("said", "sentence", "lasting", "kind"),
+    [
+        (
+            "> RAKP 2 HMAC is invalid\nError: Unable to establish IPMI v2 / RMCP+ session",
+            "refuses the password",
+            True,
+            PowerError,
+        ),
+        (
+            (
+                "RAKP 2 message indicates an error : unauthorized name\nError: Unable to establish"
+                " IPMI v2 / RMCP+ session"
+            ),
+            "does not know the user",
+            True,
+            PowerError,
+        ),
+        (
+            "Error: Unable to establish IPMI v2 / RMCP+ session",
+            "does not answer",
+            False,
+            PowerError,
+        ),
+        (
+            "Set Chassis Power Control to Up/On failed: Insufficient privilege level",
+            "rights of an operator",
+            True,
+            ipmi.IpmiRefusal,
+        ),
+        (
+            (
+                "Invalid completion code received: Insufficient privilege level\nSet Chassis Power"
+                " Control to Cycle failed: Invalid data field in request"
+            ),
+            "says: Set Chassis Power Control to Cycle failed: Invalid data",
+            False,
+            ipmi.IpmiRefusal,
+        ),
+        ("", "says: no", False, ipmi.IpmiRefusal),
+    ],
+)
+def test_what_ipmitools_words_mean(
+    said: str, sentence: str, lasting: bool, kind: type[PowerError]
+) -> None:
     error = ipmi.trouble(said)
     assert sentence in error.sentence
     assert error.lasting is lasting

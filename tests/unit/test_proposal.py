@@ -1,4 +1,5 @@
-"""`cod init` on hosts of several kinds: what it proposes, and what it refuses before anything is written."""
+"""`cod init` on hosts of several kinds: what it proposes, and what it refuses before anything is
+written."""
 
 from __future__ import annotations
 
@@ -21,52 +22,144 @@ def interface(name: str, *addresses: str) -> Interface:
     return Interface(name, True, True, tuple(map(IPv4Interface, addresses)))
 
 
-HOST = {each.name: each for each in (
-    interface("eno1", "192.0.2.10/24"), interface("eno2.120", "10.77.0.1/16", "10.9.0.1/24"), interface("eno3"))}
+HOST = {
+    each.name: each
+    for each in (
+        interface("eno1", "192.0.2.10/24"),
+        interface("eno2.120", "10.77.0.1/16", "10.9.0.1/24"),
+        interface("eno3"),
+    )
+}
 
 
-@pytest.mark.parametrize(("said", "wanted"), [
-    ({"interface": "eno2.120"},
-     {"name": "eno2-120", "interface": "eno2.120", "server": "10.77.0.1", "network": "10.77.0.0/16"}),
-    ({"interface": "eno2.120", "network": "10.9.0.0/24"},
-     {"name": "eno2-120", "interface": "eno2.120", "server": "10.9.0.1", "network": "10.9.0.0/24"}),
-    ({"server": "192.0.2.10", "name": "office"},
-     {"name": "office", "interface": "eno1", "server": "192.0.2.10", "network": "192.0.2.0/24"}),
-    ({"network": "10.77.0.0/16"},
-     {"name": "eno2-120", "interface": "eno2.120", "server": "10.77.0.1", "network": "10.77.0.0/16"}),
-    ({"relay": "10.80.0.1", "network": "10.80.0.0/16", "server": "192.0.2.10"},
-     {"name": "net-10-80-0-0", "interface": None, "relay": "10.80.0.1", "router": "10.80.0.1", "server": "192.0.2.10",
-      "network": "10.80.0.0/16"}),
-    ({"relay": "10.80.0.1", "network": "10.80.0.0/16", "server": "192.0.2.10", "router": "10.80.0.254"},
-     {"name": "net-10-80-0-0", "interface": None, "relay": "10.80.0.1", "router": "10.80.0.254",
-      "server": "192.0.2.10", "network": "10.80.0.0/16"}),
-    ({}, {}),
-])
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (
+            {"interface": "eno2.120"},
+            {
+                "name": "eno2-120",
+                "interface": "eno2.120",
+                "server": "10.77.0.1",
+                "network": "10.77.0.0/16",
+            },
+        ),
+        (
+            {"interface": "eno2.120", "network": "10.9.0.0/24"},
+            {
+                "name": "eno2-120",
+                "interface": "eno2.120",
+                "server": "10.9.0.1",
+                "network": "10.9.0.0/24",
+            },
+        ),
+        (
+            {"server": "192.0.2.10", "name": "office"},
+            {
+                "name": "office",
+                "interface": "eno1",
+                "server": "192.0.2.10",
+                "network": "192.0.2.0/24",
+            },
+        ),
+        (
+            {"network": "10.77.0.0/16"},
+            {
+                "name": "eno2-120",
+                "interface": "eno2.120",
+                "server": "10.77.0.1",
+                "network": "10.77.0.0/16",
+            },
+        ),
+        (
+            {"relay": "10.80.0.1", "network": "10.80.0.0/16", "server": "192.0.2.10"},
+            {
+                "name": "net-10-80-0-0",
+                "interface": None,
+                "relay": "10.80.0.1",
+                "router": "10.80.0.1",
+                "server": "192.0.2.10",
+                "network": "10.80.0.0/16",
+            },
+        ),
+        (
+            {
+                "relay": "10.80.0.1",
+                "network": "10.80.0.0/16",
+                "server": "192.0.2.10",
+                "router": "10.80.0.254",
+            },
+            {
+                "name": "net-10-80-0-0",
+                "interface": None,
+                "relay": "10.80.0.1",
+                "router": "10.80.0.254",
+                "server": "192.0.2.10",
+                "network": "10.80.0.0/16",
+            },
+        ),
+        ({}, {}),
+    ],
+)
 def test_what_the_options_leave_open_is_taken_from_the_host(
-    said: dict[str, str], wanted: dict[str, str], tmp_path: Path,
+    said: dict[str, str],
+    wanted: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     found = proposal.subnet(said, HOST)
     assert found == wanted
     init.write_site_file(tmp_path / "site.toml", tmp_path, found)
     subnet = load.load(tmp_path / "site.toml")[0].subnets[0]
     assert (subnet.name, subnet.interface, subnet.relay) == (
-        wanted.get("name", "lab"), wanted.get("interface", "eth1"), wanted.get("relay"))
+        wanted.get("name", "lab"),
+        wanted.get("interface", "eth1"),
+        wanted.get("relay"),
+    )
 
 
-@pytest.mark.parametrize(("said", "sentence"), [
-    ({"interface": "eth1"}, "no interface 'eth1'; it has eno1 (192.0.2.10/24), eno2.120 (10.77.0.1/16, 10.9.0.1/24), "
-                            "eno3 (no IPv4 address)"),
-    ({"interface": "eno3"}, "eno3 has no IPv4 address: ip addr add ADDRESS/BITS dev eno3"),
-    ({"interface": "eno1", "server": "10.77.0.1"}, "eno1 does not have the address 10.77.0.1; this host has eno1 (192"),
-    ({"interface": "eno1", "network": "10.77.0.0/16"}, "eno1 (192.0.2.10/24) has no address on the network 10.77.0.0"),
-    ({"interface": "eno2.120", "network": "10.77.0.0/24"}, "is on the network 10.77.0.0/16, not 10.77.0.0/24"),
-    ({"interface": "eno1", "network": "192.0.2.1/24"}, "--network 192.0.2.1/24: should be a network such as"),
-    ({"server": "10.1.1.1"}, "no interface of this host has an address that fits"),
-    ({"relay": "10.80.0.1"}, "--network is missing"),
-    ({"relay": "10.80.0.1", "network": "10.80.0.0/16"}, "--address is missing: which of this host's"),
-    ({"relay": "10.80.0.1", "network": "10.80.0.0/16", "server": "10.80.0.2"}, "no interface of this host has the add"),
-    ({"relay": "10.80.0.1", "network": "10.80.0.0/16", "interface": "eno1"}, "exclude each other"),
-])
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            {"interface": "eth1"},
+            (
+                "no interface 'eth1'; it has eno1 (192.0.2.10/24), eno2.120 (10.77.0.1/16,"
+                " 10.9.0.1/24), eno3 (no IPv4 address)"
+            ),
+        ),
+        ({"interface": "eno3"}, "eno3 has no IPv4 address: ip addr add ADDRESS/BITS dev eno3"),
+        (
+            {"interface": "eno1", "server": "10.77.0.1"},
+            "eno1 does not have the address 10.77.0.1; this host has eno1 (192",
+        ),
+        (
+            {"interface": "eno1", "network": "10.77.0.0/16"},
+            "eno1 (192.0.2.10/24) has no address on the network 10.77.0.0",
+        ),
+        (
+            {"interface": "eno2.120", "network": "10.77.0.0/24"},
+            "is on the network 10.77.0.0/16, not 10.77.0.0/24",
+        ),
+        (
+            {"interface": "eno1", "network": "192.0.2.1/24"},
+            "--network 192.0.2.1/24: should be a network such as",
+        ),
+        ({"server": "10.1.1.1"}, "no interface of this host has an address that fits"),
+        ({"relay": "10.80.0.1"}, "--network is missing"),
+        (
+            {"relay": "10.80.0.1", "network": "10.80.0.0/16"},
+            "--address is missing: which of this host's",
+        ),
+        (
+            {"relay": "10.80.0.1", "network": "10.80.0.0/16", "server": "10.80.0.2"},
+            "no interface of this host has the add",
+        ),
+        (
+            {"relay": "10.80.0.1", "network": "10.80.0.0/16", "interface": "eno1"},
+            "exclude each other",
+        ),
+    ],
+)
 def test_what_the_host_does_not_have_is_refused(said: dict[str, str], sentence: str) -> None:
     with pytest.raises(Unfit) as refused:
         proposal.subnet(said, HOST)
@@ -74,13 +167,17 @@ def test_what_the_host_does_not_have_is_refused(said: dict[str, str], sentence: 
 
 
 def test_where_the_portal_listens_has_to_be_this_host() -> None:
-    proposal.check_listen(["0.0.0.0:8443", "127.0.0.1:1", "192.0.2.10:443", "[::]:443", "nonsense"], HOST)
+    proposal.check_listen(
+        ["0.0.0.0:8443", "127.0.0.1:1", "192.0.2.10:443", "[::]:443", "nonsense"], HOST
+    )
     with pytest.raises(Unfit, match=r"--listen 192.0.2.11:443: no interface of this host"):
         proposal.check_listen(["192.0.2.11:443"], HOST)
 
 
 def test_the_interfaces_of_this_host_are_those_that_ip_shows() -> None:
-    rows = json.loads(subprocess.run(["ip", "-j", "addr"], check=True, capture_output=True, text=True).stdout)
+    rows = json.loads(
+        subprocess.run(["ip", "-j", "addr"], check=True, capture_output=True, text=True).stdout
+    )
     assert set(host.interfaces()) == {row["ifname"] for row in rows} - {"lo"}
 
 
@@ -94,7 +191,9 @@ def test_init_refuses_and_writes_nothing(tmp_path: Path) -> None:
     assert 'name = "nosuch0"' in (tmp_path / "site/site.toml").read_text()
 
 
-def test_init_never_takes_the_labs_trampoline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_never_takes_the_labs_trampoline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pass over the lab's trampoline, which has drivers for emulated machines alone."""
     for flavour in ("lab", "generic"):
         (tmp_path / flavour).mkdir()
@@ -112,5 +211,7 @@ def test_init_never_takes_the_labs_trampoline(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "boot/ramdisk").read_text() == "generic"
     for path in [*(tmp_path / "boot").iterdir(), *(tmp_path / "generic").iterdir()]:
         path.unlink()
-    assert init.copy_trampoline(tmp_path / "boot")[0].startswith("no trampoline yet: `cod trampoline build` makes it")
+    assert init.copy_trampoline(tmp_path / "boot")[0].startswith(
+        "no trampoline yet: `cod trampoline build` makes it"
+    )
     assert not list((tmp_path / "boot").iterdir())

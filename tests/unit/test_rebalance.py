@@ -1,4 +1,5 @@
-"""Requests are moved so that all of them together cost less: examples, and what must hold of any."""
+"""Requests are moved so that all of them together cost less: examples, and what must hold of
+any."""
 
 from __future__ import annotations
 
@@ -34,10 +35,14 @@ def cost_of(one: NodeKind) -> float:
     return {SMALL: 1.0, BIG: 5.0, UEFI: 1.0}[one.type]
 
 
-def seated(room: Mapping[NodeKind, int], *seats: tuple[int, NodeKind], effort: int = PLENTY, **columns: Any) -> Placed:
+def seated(
+    room: Mapping[NodeKind, int], *seats: tuple[int, NodeKind], effort: int = PLENTY, **columns: Any
+) -> Placed:
     """Requests 1, 2, … of so many nodes each in that kind; `room`: nodes of each kind in all."""
-    asked = wants([lot(count, one) for one, count in room.items()],
-                  *(wish(number, count, **columns) for number, (count, _) in enumerate(seats, 1)))
+    asked = wants(
+        [lot(count, one) for one, count in room.items()],
+        *(wish(number, count, **columns) for number, (count, _) in enumerate(seats, 1)),
+    )
     placed = Placed(room, cost_of, effort)
     for want, (count, where) in zip(asked, seats, strict=True):
         placed.move(want, Found([{where: count}]))
@@ -45,10 +50,14 @@ def seated(room: Mapping[NodeKind, int], *seats: tuple[int, NodeKind], effort: i
 
 
 def where(placed: Placed) -> dict[int, list[dict[NodeKind, int]]]:
-    return {one: [dict(place) for place in found.places] for one, (_, found) in sorted(placed.found.items())}
+    return {
+        one: [dict(place) for place in found.places]
+        for one, (_, found) in sorted(placed.found.items())
+    }
 
 
 # ---------------------------------------------------------------- who is where
+
 
 def test_what_a_request_has_is_gone_until_it_has_it_no_longer() -> None:
     placed = seated({ONE: 3, DEAR: 2}, (2, ONE), (1, DEAR))
@@ -56,7 +65,12 @@ def test_what_a_request_has_is_gone_until_it_has_it_no_longer() -> None:
     assert placed.at == {ONE: {1}, DEAR: {2}}
     want, found = placed.found[1]
     placed.move(want, None)
-    assert (placed.free[ONE], placed.cost, placed.at[ONE], list(placed.found)) == (3, 5.0, set(), [2])
+    assert (placed.free[ONE], placed.cost, placed.at[ONE], list(placed.found)) == (
+        3,
+        5.0,
+        set(),
+        [2],
+    )
     assert placed.put(want)
     assert placed.found[1] == (want, found)
 
@@ -69,7 +83,12 @@ def test_one_that_there_is_no_room_for_is_not_put() -> None:
 
 def test_back_means_as_it_was() -> None:
     placed = seated({ONE: 3, TWO: 3, DEAR: 4}, (2, ONE), (3, TWO), (1, DEAR))
-    before = dict(placed.free), placed.cost, where(placed), {key: set(ids) for key, ids in placed.at.items() if ids}
+    before = (
+        dict(placed.free),
+        placed.cost,
+        where(placed),
+        {key: set(ids) for key, ids in placed.at.items() if ids},
+    )
     mark = placed.mark
     want = placed.found[3][0]
     placed.move(want, None)
@@ -80,14 +99,21 @@ def test_back_means_as_it_was() -> None:
     placed.back(inner)
     assert where(placed)[3] == [{TWO: 1}]
     placed.back(mark)
-    after = dict(placed.free), placed.cost, where(placed), {key: set(ids) for key, ids in placed.at.items() if ids}
+    after = (
+        dict(placed.free),
+        placed.cost,
+        where(placed),
+        {key: set(ids) for key, ids in placed.at.items() if ids},
+    )
     assert after == before
 
 
 # ---------------------------------------------------------------- filling up
 
+
 def test_the_cheaper_kind_is_filled_as_far_as_can_be() -> None:
-    """Move 2 and 3 of the 2, 3 and 4 that lie in a dear kind into the cheap one, which has room for 5."""
+    """Move 2 and 3 of the 2, 3 and 4 that lie in a dear kind into the cheap one, which has room for
+    5."""
     placed = seated({ONE: 5, DEAR: 9}, (2, DEAR), (3, DEAR), (4, DEAR))
     assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{ONE: 2}], 2: [{ONE: 3}], 3: [{DEAR: 4}]}
@@ -103,7 +129,9 @@ def test_two_go_for_one() -> None:
 
 def test_who_cannot_use_the_cheaper_kind_stays() -> None:
     placed = Placed({ONE: 5, DEAR: 9}, cost_of, PLENTY)
-    for want in wants([lot(5, ONE), lot(9, DEAR)], wish(1, RequestTuple(2, BIG_ONLY, 1)), wish(2, 2)):
+    for want in wants(
+        [lot(5, ONE), lot(9, DEAR)], wish(1, RequestTuple(2, BIG_ONLY, 1)), wish(2, 2)
+    ):
         placed.move(want, Found([{DEAR: 2}]))
     assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{DEAR: 2}], 2: [{ONE: 2}]}
@@ -135,10 +163,17 @@ def test_the_fullest_choice_is_found() -> None:
     """Find the choice that trying all of them finds."""
     dice = random.Random(4)
     for _ in range(200):
-        parts = [rebalance.TuplePart(number, 0, ONE, dice.randint(1, 9)) for number in range(dice.randint(0, 7))]
+        parts = [
+            rebalance.TuplePart(number, 0, ONE, dice.randint(1, 9))
+            for number in range(dice.randint(0, 7))
+        ]
         room = dice.randint(0, 30)
-        most = max(total for size in range(len(parts) + 1) for some in itertools.combinations(parts, size)
-                   if (total := sum(part.nodes for part in some)) <= room)
+        most = max(
+            total
+            for size in range(len(parts) + 1)
+            for some in itertools.combinations(parts, size)
+            if (total := sum(part.nodes for part in some)) <= room
+        )
         chosen = rebalance._fullest(parts, room)
         assert sum(part.nodes for part in chosen) == most
         assert len(set(chosen)) == len(chosen)
@@ -146,9 +181,10 @@ def test_the_fullest_choice_is_found() -> None:
 
 # ---------------------------------------------------------------- driving out
 
+
 def test_one_is_driven_out_to_where_it_costs_no_more() -> None:
-    """5 would rather be in the block of 6, where 4 and 2 are; they find room in two others. Between two at a time
-    nothing can be gained: from the dear kind alone nothing would fit."""
+    """5 would rather be in the block of 6, where 4 and 2 are; they find room in two others. Between
+    two at a time nothing can be gained: from the dear kind alone nothing would fit."""
     room = {ONE: 6, TWO: 4, THREE: 2, DEAR: 9}
     placed = seated(room, (4, ONE), (2, ONE), (5, DEAR))
     placed.put(wants([lot(count, one) for one, count in room.items()], wish(4, 1))[0])
@@ -184,8 +220,10 @@ def any_site(dice: random.Random) -> tuple[dict[NodeKind, int], list[Want]]:
     wishes: list[PendingRequest] = []
     wanted = 0
     while wanted < sum(room.values()):
-        tuples = [RequestTuple(dice.randint(1, 6), dice.choice(["", "", "", BIG_ONLY]), 1)
-                  for _ in range(dice.choice([1, 1, 2]))]
+        tuples = [
+            RequestTuple(dice.randint(1, 6), dice.choice(["", "", "", BIG_ONLY]), 1)
+            for _ in range(dice.choice([1, 1, 2]))
+        ]
         wanted += sum(one.count for one in tuples)
         wishes.append(wish(len(wishes) + 1, *tuples, may_spread=dice.random() < 0.2))
     return room, wants([lot(count, one) for one, count in room.items()], *wishes)
@@ -199,7 +237,8 @@ def packed_in_order(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> Plac
 
 
 def nobody_gets_less(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> None:
-    """Each that had a place has one that would do, whole, in one kind for each tuple; nothing is given out twice."""
+    """Each that had a place has one that would do, whole, in one kind for each tuple; nothing is
+    given out twice."""
     placed = packed_in_order(room, asked)
     served = set(placed.found)
     rebalance.save(placed)
@@ -220,30 +259,51 @@ def it_never_costs_more(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> 
     before = placed.cost
     rebalance.save(placed)
     assert placed.cost <= before + 1e-9
-    assert placed.cost == pytest.approx(sum(cost_of(one) * count for _, found in placed.found.values()
-                                            for place in found.places for one, count in place.items()))
+    assert placed.cost == pytest.approx(
+        sum(
+            cost_of(one) * count
+            for _, found in placed.found.values()
+            for place in found.places
+            for one, count in place.items()
+        )
+    )
 
 
 def nothing_is_left_to_move(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> None:
     """No request alone could move to a cheaper kind, and no two could change places for less."""
     placed = packed_in_order(room, asked)
     rebalance.save(placed)
-    alone: list[tuple[Want, NodeKind, int]] = [(want, *next(iter(found.places[0].items())))
-                                               for want, found in placed.found.values() if want.alone]
+    alone: list[tuple[Want, NodeKind, int]] = [
+        (want, *next(iter(found.places[0].items())))
+        for want, found in placed.found.values()
+        if want.alone
+    ]
     for want, have, count in alone:
-        assert not any(cost_of(one) < cost_of(have) and placed.free[one] >= count for one in want.fits[0].kinds)
+        assert not any(
+            cost_of(one) < cost_of(have) and placed.free[one] >= count for one in want.fits[0].kinds
+        )
     for (first, dear, many), (second, cheap, few) in itertools.permutations(alone, 2):
-        if cost_of(cheap) < cost_of(dear) and many > few and cheap in first.fits[0].kinds and (
-                dear in second.fits[0].kinds):
+        if (
+            cost_of(cheap) < cost_of(dear)
+            and many > few
+            and cheap in first.fits[0].kinds
+            and (dear in second.fits[0].kinds)
+        ):
             assert placed.free[cheap] + few < many
 
 
-def packing_serves_as_many_as_one_after_the_other(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> None:
+def packing_serves_as_many_as_one_after_the_other(
+    room: Mapping[NodeKind, int], asked: Sequence[Want]
+) -> None:
     assert len(pack(asked, room, cost_of)) >= len(packed_in_order(room, asked).found)
 
 
-PROPERTIES = [nobody_gets_less, it_never_costs_more, nothing_is_left_to_move,
-              packing_serves_as_many_as_one_after_the_other]
+PROPERTIES = [
+    nobody_gets_less,
+    it_never_costs_more,
+    nothing_is_left_to_move,
+    packing_serves_as_many_as_one_after_the_other,
+]
 
 
 def hold(check: Property, sites: int) -> None:
@@ -259,6 +319,7 @@ def test_it_holds(check: Property) -> None:
 
 # ---------------------------------------------------------------- planted faults
 
+
 def _overfull(parts: Sequence[rebalance.TuplePart], room: int) -> list[rebalance.TuplePart]:
     return list(parts)
 
@@ -268,6 +329,7 @@ def _loses_a_part(shift: Any) -> Any:
         shift(placed, part, new)
         want, found = placed.found[part.request_id]
         placed.move(want, Found([{new: part.nodes} for _ in found.places]))
+
     return shifted
 
 
@@ -285,12 +347,20 @@ FAULTS: list[tuple[Property, object, str, Any]] = [
     (nobody_gets_less, Placed, "back", lambda self, mark: None),
     (it_never_costs_more, rebalance, "LEAST", -1e9),
     (nothing_is_left_to_move, rebalance, "save", lambda placed: None),
-    (packing_serves_as_many_as_one_after_the_other, packing._Packing, "worth", lambda self: -len(self.placed.found)),
+    (
+        packing_serves_as_many_as_one_after_the_other,
+        packing._Packing,
+        "worth",
+        lambda self: -len(self.placed.found),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("check", "owner", "name", "fault"), FAULTS, ids=[
-    f"{number}-{name}" for number, (_, _, name, _) in enumerate(FAULTS)])
+@pytest.mark.parametrize(
+    ("check", "owner", "name", "fault"),
+    FAULTS,
+    ids=[f"{number}-{name}" for number, (_, _, name, _) in enumerate(FAULTS)],
+)
 @pytest.mark.slow
 def test_a_planted_fault_is_caught(
     check: Property, owner: object, name: str, fault: Any, monkeypatch: pytest.MonkeyPatch

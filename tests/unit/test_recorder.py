@@ -1,4 +1,5 @@
-"""The recorder, its clock moved: what it follows, when it tries again, whose it writes down what it hears to be."""
+"""The recorder, its clock moved: what it follows, when it tries again, whose it writes down what it
+hears to be."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ class FakePool:
 
     def run(self, flow: Any, *args: Any) -> Deferred[Any]:
         self.asked += 1
-        return fail(self.answer) if isinstance(self.answer, Exception) else succeed(list(self.answer))
+        return (
+            fail(self.answer) if isinstance(self.answer, Exception) else succeed(list(self.answer))
+        )
 
     def is_away(self, error: Exception) -> bool:
         return True
@@ -72,10 +75,23 @@ class Bench:
     """A recorder with everything around it."""
 
     def __init__(self, folder: Path, site: Site) -> None:
-        self.clock, self.pool, self.consoles, self.folder = Clock(), FakePool(), FakeConsoles(), folder
+        self.clock, self.pool, self.consoles, self.folder = (
+            Clock(),
+            FakePool(),
+            FakeConsoles(),
+            folder,
+        )
         self.site = replace(site, consoles=ConsoleRules(record=True))
-        self.recorder = Recorder(self.clock, self.pool, {"ipmi": self.consoles}, "here",
-                                 lambda: 1e6 + self.clock.seconds(), SiteRef(self.site), folder, maybeDeferred)
+        self.recorder = Recorder(
+            self.clock,
+            self.pool,
+            {"ipmi": self.consoles},
+            "here",
+            lambda: 1e6 + self.clock.seconds(),
+            SiteRef(self.site),
+            folder,
+            maybeDeferred,
+        )
 
     @property
     def lines(self) -> list[FakeLine]:
@@ -141,7 +157,9 @@ def test_what_is_said_belongs_to_whoever_was_known_to_hold_the_node(bench: Bench
     assert bench.read() == b"trampoline first late second"
 
 
-def test_what_was_heard_before_a_change_is_not_written_after_it_as_the_new_holders(bench: Bench) -> None:
+def test_what_was_heard_before_a_change_is_not_written_after_it_as_the_new_holders(
+    bench: Bench,
+) -> None:
     bench.follow(node(tenure="v1-5"))
     bench.lines[0].opened()
     bench.pool.answer = [node(tenure="v2-9")]
@@ -155,7 +173,8 @@ def test_what_was_heard_before_a_change_is_not_written_after_it_as_the_new_holde
 
 
 def test_what_a_bmc_kept_since_before_the_holder_is_not_the_holders(bench: Bench) -> None:
-    """The line was away while the node changed hands, or this server was: what the BMC hands over first is nobody's."""
+    """The line was away while the node changed hands, or this server was: what the BMC hands over
+    first is nobody's."""
     bench.follow(node(tenure="v1-5"))
     bench.lines[0].opened()
     bench.lines[0].heard(b"said while the server was away ")
@@ -257,7 +276,9 @@ def test_what_is_not_to_be_followed_any_more_is_let_go(bench: Bench) -> None:
     asked = bench.pool.asked
     bench.pass_time(r.LOOK)
     assert bench.lines[1].closed
-    assert bench.pool.asked == asked, "nothing is asked, and no claim held, where nothing is recorded"
+    assert bench.pool.asked == asked, (
+        "nothing is asked, and no claim held, where nothing is recorded"
+    )
 
 
 def test_a_database_that_is_away_is_no_reason_to_let_go(bench: Bench) -> None:
@@ -293,7 +314,9 @@ def test_those_that_do_not_answer_do_not_keep_others_out_for_ever(bench: Bench) 
         for line in bench.lines:
             if line.closed and not line.ended.called:
                 line.gone()
-    assert {line.target.address for line in bench.lines} == {f"bmc{number}" for number in range(1, 41)}
+    assert {line.target.address for line in bench.lines} == {
+        f"bmc{number}" for number in range(1, 41)
+    }
     assert bench.state(1) == ("lost", "it was not heard within 60 s")
 
 
@@ -301,7 +324,10 @@ def test_no_more_are_followed_than_the_site_allows(bench: Bench) -> None:
     object.__setattr__(bench.site, "consoles", ConsoleRules(record=True, most=2))
     bench.follow(node(1), node(2), node(3))
     assert len(bench.lines) == 2
-    assert bench.state(3) == ("lost", "this server follows 2 consoles already: [console] most of the site file")
+    assert bench.state(3) == (
+        "lost",
+        "this server follows 2 consoles already: [console] most of the site file",
+    )
     bench.lines[0].opened()
     bench.follow(node(2), node(3))
     assert [line.target.address for line in bench.lines] == ["bmc1", "bmc2", "bmc3"]
@@ -337,7 +363,9 @@ def test_a_driver_that_is_broken_is_not_the_end(bench: Bench) -> None:
     assert len(bench.lines) == 2
 
 
-def test_a_full_disk_is_said_once_and_not_the_end(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_said_once_and_not_the_end(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     bench.folder.write_text("a file where the folder should be")
     bench.follow(node())
     bench.lines[0].opened()

@@ -1,4 +1,5 @@
-"""The example of a job that saves itself, and of the program that has it do so, without a batch system."""
+"""The example of a job that saves itself, and of the program that has it do so, without a batch
+system."""
 
 from __future__ import annotations
 
@@ -17,31 +18,47 @@ EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 
 @pytest.fixture
 def tools(tmp_path: Path) -> dict[str, str]:
-    """Steps that take a fiftieth of a second, and a `scancel` that signals the process of that number."""
+    """Steps that take a fiftieth of a second, and a `scancel` that signals the process of that
+    number."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name, text in (("sleep", 'exec /bin/sleep 0.02'), ("scancel", 'echo "$@" >> scancelled; kill -USR1 "$3"')):
+    for name, text in (
+        ("sleep", "exec /bin/sleep 0.02"),
+        ("scancel", 'echo "$@" >> scancelled; kill -USR1 "$3"'),
+    ):
         (bin_ / name).write_text(f"#!/bin/sh\n{text}\n")
         (bin_ / name).chmod(0o755)
     return {"PATH": f"{bin_}:{os.environ['PATH']}", "SAVED": str(tmp_path / "saved")}
 
 
 def start(folder: Path, tools: dict[str, str], steps: int, **job: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([EXAMPLES / "resumable-job.sh", str(steps)], cwd=folder, env={**tools, **job}, text=True,
-                            stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [EXAMPLES / "resumable-job.sh", str(steps)],
+        cwd=folder,
+        env={**tools, **job},
+        text=True,
+        stdout=subprocess.PIPE,
+    )
 
 
-@pytest.mark.parametrize(("job", "name"), [
-    ({"SLURM_JOB_ID": "12"}, "12"),
-    ({"SLURM_JOB_ID": "15", "SLURM_ARRAY_JOB_ID": "14", "SLURM_ARRAY_TASK_ID": "2"}, "14_2"),
-    ({"JOB_ID": "7", "SGE_TASK_ID": "undefined"}, "7"),
-    ({"JOB_ID": "7", "SGE_TASK_ID": "3"}, "7.3"),
-])
-def test_it_goes_on_where_it_was(tmp_path: Path, tools: dict[str, str], job: dict[str, str], name: str) -> None:
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        ({"SLURM_JOB_ID": "12"}, "12"),
+        ({"SLURM_JOB_ID": "15", "SLURM_ARRAY_JOB_ID": "14", "SLURM_ARRAY_TASK_ID": "2"}, "14_2"),
+        ({"JOB_ID": "7", "SGE_TASK_ID": "undefined"}, "7"),
+        ({"JOB_ID": "7", "SGE_TASK_ID": "3"}, "7.3"),
+    ],
+)
+def test_it_goes_on_where_it_was(
+    tmp_path: Path, tools: dict[str, str], job: dict[str, str], name: str
+) -> None:
     saved = tmp_path / "saved" / name
     running = start(tmp_path, tools, 1000, **job)
     until(lambda: saved.exists() and saved.read_text() == "0\n", "it can save itself", 30)
-    until(lambda: _signalled(running, signal.SIGUSR1, saved) >= 5, "it has saved some steps", 30, 0.1)
+    until(
+        lambda: _signalled(running, signal.SIGUSR1, saved) >= 5, "it has saved some steps", 30, 0.1
+    )
     running.terminate()
     assert running.wait(30) == 143
     done = int(saved.read_text())
@@ -58,18 +75,31 @@ def _signalled(running: subprocess.Popen[str], number: signal.Signals, saved: Pa
     return int(saved.read_text())
 
 
-def test_jobs_that_can_are_saved_and_others_left_alone(tmp_path: Path, tools: dict[str, str]) -> None:
+def test_jobs_that_can_are_saved_and_others_left_alone(
+    tmp_path: Path, tools: dict[str, str]
+) -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as other:
-        shell = subprocess.Popen(["bash", "-c", f"SLURM_JOB_ID=$$ exec {EXAMPLES}/resumable-job.sh 1000"],
-                                 cwd=tmp_path, env=tools, stdout=subprocess.DEVNULL)
+        shell = subprocess.Popen(
+            ["bash", "-c", f"SLURM_JOB_ID=$$ exec {EXAMPLES}/resumable-job.sh 1000"],
+            cwd=tmp_path,
+            env=tools,
+            stdout=subprocess.DEVNULL,
+        )
         saved = tmp_path / f"saved/{shell.pid}"
         until(saved.exists, "it can save itself", 30)
         before = saved.stat().st_ino
         try:
-            done = subprocess.run([EXAMPLES / "save-jobs.sh", tools["SAVED"], f"{shell.pid},{other.pid},999999"],
-                                  cwd=tmp_path, env=tools, timeout=30, check=False)
+            done = subprocess.run(
+                [EXAMPLES / "save-jobs.sh", tools["SAVED"], f"{shell.pid},{other.pid},999999"],
+                cwd=tmp_path,
+                env=tools,
+                timeout=30,
+                check=False,
+            )
             assert done.returncode == 0
-            assert saved.stat().st_ino != before, "it ends when the job has saved itself, not earlier"
+            assert saved.stat().st_ino != before, (
+                "it ends when the job has saved itself, not earlier"
+            )
             assert (tmp_path / "scancelled").read_text() == f"--batch --signal=USR1 {shell.pid}\n"
             assert other.poll() is None
         finally:
@@ -79,15 +109,23 @@ def test_jobs_that_can_are_saved_and_others_left_alone(tmp_path: Path, tools: di
 
 
 def test_a_node_mounts_the_folder_once(tmp_path: Path, tools: dict[str, str]) -> None:
-    """The command that `restore` runs over ssh, with programs of the test's own in place of `ssh` and `mount`."""
+    """The command that `restore` runs over ssh, with programs of the test's own in place of `ssh`
+    and `mount`."""
     folder = tmp_path / "srv/saved"
-    for name, text in (("ssh", 'echo "$1" >> asked; exec sh -c "$2"'), ("mount", 'echo "$@" >> mounted; touch done'),
-                       ("mountpoint", "exec test -e done")):
+    for name, text in (
+        ("ssh", 'echo "$1" >> asked; exec sh -c "$2"'),
+        ("mount", 'echo "$@" >> mounted; touch done'),
+        ("mountpoint", "exec test -e done"),
+    ):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
     for _ in range(2):
-        subprocess.run([EXAMPLES / "restore-node.sh", "10.77.128.4", "files:/srv/saved", folder], cwd=tmp_path,
-                       env={**tools, "SSH": "ssh"}, check=True)
+        subprocess.run(
+            [EXAMPLES / "restore-node.sh", "10.77.128.4", "files:/srv/saved", folder],
+            cwd=tmp_path,
+            env={**tools, "SSH": "ssh"},
+            check=True,
+        )
     assert folder.is_dir()
     assert (tmp_path / "asked").read_text() == "root@10.77.128.4\n" * 2
     assert (tmp_path / "mounted").read_text() == f"files:/srv/saved {folder}\n"

@@ -26,14 +26,38 @@ WHO = {
 RIGHTS = [Right.ANY, Right.SEE, Right.USE, Right.MANAGE, Right.ADMIN]
 
 # who -> what is said for each of RIGHTS: y(es), m(issing), f(orbidden)
-OF_A_GROUP = {"administrator": "yyyyy", "owner": "yyyyf", "member": "yyyff", "viewer": "yyfff",
-              "stranger": "ymmmf", "nobody's": "ymmmf"}
-OF_THE_SITE = {"administrator": "yyyyy", "owner": "ymmmf", "member": "ymmmf", "viewer": "ymmmf",
-               "stranger": "ymmmf", "nobody's": "ymmmf"}
-SHARED_BY_THE_SITE = {"administrator": "yyyyy", "owner": "yyfff", "member": "yyfff", "viewer": "yyfff",
-                      "stranger": "yyfff", "nobody's": "yyfff"}
-NOT_THERE = {"administrator": "yyyyy", "owner": "mmmmm", "member": "mmmmm", "viewer": "mmmmm", "stranger": "mmmmm",
-             "nobody's": "mmmmm"}
+OF_A_GROUP = {
+    "administrator": "yyyyy",
+    "owner": "yyyyf",
+    "member": "yyyff",
+    "viewer": "yyfff",
+    "stranger": "ymmmf",
+    "nobody's": "ymmmf",
+}
+OF_THE_SITE = {
+    "administrator": "yyyyy",
+    "owner": "ymmmf",
+    "member": "ymmmf",
+    "viewer": "ymmmf",
+    "stranger": "ymmmf",
+    "nobody's": "ymmmf",
+}
+SHARED_BY_THE_SITE = {
+    "administrator": "yyyyy",
+    "owner": "yyfff",
+    "member": "yyfff",
+    "viewer": "yyfff",
+    "stranger": "yyfff",
+    "nobody's": "yyfff",
+}
+NOT_THERE = {
+    "administrator": "yyyyy",
+    "owner": "mmmmm",
+    "member": "mmmmm",
+    "viewer": "mmmmm",
+    "stranger": "mmmmm",
+    "nobody's": "mmmmm",
+}
 
 
 def said(who: Who, right: Right, owned: Owned | None) -> str:
@@ -44,10 +68,14 @@ def said(who: Who, right: Right, owned: Owned | None) -> str:
     return "y"
 
 
-@pytest.mark.parametrize(("owned", "table"), [
-    (THEIRS, OF_A_GROUP), (SITES, OF_THE_SITE), (SHARED, SHARED_BY_THE_SITE), (None, NOT_THERE)])
+@pytest.mark.parametrize(
+    ("owned", "table"),
+    [(THEIRS, OF_A_GROUP), (SITES, OF_THE_SITE), (SHARED, SHARED_BY_THE_SITE), (None, NOT_THERE)],
+)
 def test_the_whole_table(owned: Owned | None, table: dict[str, str]) -> None:
-    found = {name: "".join(said(who, right, owned) for right in RIGHTS) for name, who in WHO.items()}
+    found = {
+        name: "".join(said(who, right, owned) for right in RIGHTS) for name, who in WHO.items()
+    }
     assert found == table
 
 

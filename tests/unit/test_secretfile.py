@@ -23,10 +23,17 @@ def test_the_first_line_counts(tmp_path: Path, content: bytes) -> None:
     assert secretfile.first_line(written(tmp_path / "p", content)) == "s3cret"
 
 
-@pytest.mark.parametrize(("content", "mode", "words"), [
-    (b"x\n", 0o640, "mode 0640"), (b"x\n", 0o604, "chmod 600"), (b"", 0o600, "nothing in its first line"),
-    (b"\nx", 0o600, "nothing in"), (b"\xff\n", 0o600, "not UTF-8"), (b"a\0b", 0o600, "nothing in"),
-])
+@pytest.mark.parametrize(
+    ("content", "mode", "words"),
+    [
+        (b"x\n", 0o640, "mode 0640"),
+        (b"x\n", 0o604, "chmod 600"),
+        (b"", 0o600, "nothing in its first line"),
+        (b"\nx", 0o600, "nothing in"),
+        (b"\xff\n", 0o600, "not UTF-8"),
+        (b"a\0b", 0o600, "nothing in"),
+    ],
+)
 def test_what_cannot_be_used_says_why_and_does_not_show_it(
     tmp_path: Path, content: bytes, mode: int, words: str
 ) -> None:
@@ -37,7 +44,11 @@ def test_what_cannot_be_used_says_why_and_does_not_show_it(
 
 def test_no_file_a_folder_and_a_fifo(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo", 0o600)
-    for name, words in (("none", "No such file"), (".", "Is a directory|no regular"), ("fifo", "no regular file")):
+    for name, words in (
+        ("none", "No such file"),
+        (".", "Is a directory|no regular"),
+        ("fifo", "no regular file"),
+    ):
         with pytest.raises(Unreadable, match=words):
             secretfile.first_line(tmp_path / name)
 

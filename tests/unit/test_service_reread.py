@@ -1,4 +1,5 @@
-"""SIGHUP: the services that have something to read again do it, and all see the site's new rules."""
+"""SIGHUP: the services that have something to read again do it, and all see the site's new
+rules."""
 
 from __future__ import annotations
 
@@ -69,27 +70,41 @@ def garbage() -> Iterator[None]:
 def furnished(site: Site, name: str) -> Site:
     """The site with rules and accounts of its own, each an object that is nowhere else."""
     return replace(
-        site, policy=replace(site.policy, heartbeat=float(len(name))), energy=Energy(watts_idle=float(len(name))),
-        mail=replace(site.mail, host=name), notices=replace(site.notices, ca_file=name),
-        types=replace(site.types), images=ImageRules(quota=len(name)), signin=replace(site.signin, url=name),
-        consoles=ConsoleRules(most=len(name)), power=(PowerRule(name, "lab", ""),), keep=(KeepRule(name, "disk"),),
-        accounts=(Account(name, "admin", ""),), posix=PosixRules(home=f"/{name}/{{name}}"),
-        fileservers=(FileServer(name, "kernel", "10.0.0.1", "/srv"),), volumes=VolumeRules(quota=len(name)),
-        switches=(Switch(name, "ovs", ""),))
+        site,
+        policy=replace(site.policy, heartbeat=float(len(name))),
+        energy=Energy(watts_idle=float(len(name))),
+        mail=replace(site.mail, host=name),
+        notices=replace(site.notices, ca_file=name),
+        types=replace(site.types),
+        images=ImageRules(quota=len(name)),
+        signin=replace(site.signin, url=name),
+        consoles=ConsoleRules(most=len(name)),
+        power=(PowerRule(name, "lab", ""),),
+        keep=(KeepRule(name, "disk"),),
+        accounts=(Account(name, "admin", ""),),
+        posix=PosixRules(home=f"/{name}/{{name}}"),
+        fileservers=(FileServer(name, "kernel", "10.0.0.1", "/srv"),),
+        volumes=VolumeRules(quota=len(name)),
+        switches=(Switch(name, "ovs", ""),),
+    )
 
 
 def holders(old: Site, value: object, *known: object) -> list[str]:
     """What holds the value, beside the old site itself and what this test knows of."""
     passed_over = {id(one) for one in (old, *known)}
-    return [f"{type(one).__name__}: {one!r:.200}" for one in gc.get_referrers(value)
-            if id(one) not in passed_over and not isinstance(one, FrameType)]
+    return [
+        f"{type(one).__name__}: {one!r:.200}"
+        for one in gc.get_referrers(value)
+        if id(one) not in passed_over and not isinstance(one, FrameType)
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("garbage")
 @pytest.mark.parametrize("part", sorted(PARTS))
 def test_every_part_sees_each_new_rule(part: str, tmp_path: Path) -> None:
-    """No service keeps a rule, an account or the site of before: whatever it asks for from now on is new."""
+    """No service keeps a rule, an account or the site of before: whatever it asks for from now on
+    is new."""
     path = tmp_path / "site.toml"
     path.write_text(GOOD.replace("/srv/cod", str(tmp_path)))
     site, settings = load.load(path)
@@ -121,7 +136,10 @@ def test_what_services_listen_on_stays() -> None:
     """All other fields are what they were, whatever the new site file says."""
     old = Site("test", "cod.test", ())
     sites = SiteRef(old)
-    take_over(sites, furnished(replace(old, name="other", domain="other.test", http_port=1, nmp_port=2), "new"))
+    take_over(
+        sites,
+        furnished(replace(old, name="other", domain="other.test", http_port=1, nmp_port=2), "new"),
+    )
     for field in fields(Site):
         same = getattr(sites.current, field.name) == getattr(old, field.name)
         assert same == (field.name not in CHANGING or field.name == "types"), field.name

@@ -1,4 +1,5 @@
-"""Fair shares: the worked examples of Slurm's documentation and of others, and properties of the two rules."""
+"""Fair shares: the worked examples of Slurm's documentation and of others, and properties of the
+two rules."""
 
 from __future__ import annotations
 
@@ -58,15 +59,24 @@ def test_who_has_no_shares_comes_last() -> None:
 
 
 def test_subgroups_come_in_the_place_of_their_group() -> None:
-    # a (1) has used little, and its subgroups 11 and 12 go before b (2), in the order of their own ratios
-    found = fair_tree([Account(1, 50, 0), Account(11, 1, 30, 1), Account(12, 1, 10, 1), Account(2, 50, 160)])
+    # a (1) has used little, and its subgroups 11 and 12 go before b (2), in the order of their own
+    # ratios
+    found = fair_tree(
+        [Account(1, 50, 0), Account(11, 1, 30, 1), Account(12, 1, 10, 1), Account(2, 50, 160)]
+    )
     assert sorted(found, key=lambda one: found[one].rank) == [1, 12, 11, 2]
     assert found[2].rank == 4
 
 
 def test_subgroups_of_groups_with_equal_ratios_are_one_family() -> None:
-    tree = [Account(1, 50, 0), Account(11, 1, 30, 1), Account(12, 1, 10, 1),
-            Account(2, 50, 0), Account(21, 1, 25, 2), Account(22, 1, 15, 2)]
+    tree = [
+        Account(1, 50, 0),
+        Account(11, 1, 30, 1),
+        Account(12, 1, 10, 1),
+        Account(2, 50, 0),
+        Account(21, 1, 25, 2),
+        Account(22, 1, 15, 2),
+    ]
     found = fair_tree(tree)
     order = [one for one in sorted(found, key=lambda one: (found[one].rank, one)) if one > 2]
     assert order == [12, 22, 21, 11]
@@ -74,14 +84,21 @@ def test_subgroups_of_groups_with_equal_ratios_are_one_family() -> None:
 
 
 def test_a_subgroups_effective_usage_has_part_of_its_siblings() -> None:
-    found = classic([Account(1, 50, 0), Account(11, 1, 60, parent=1), Account(12, 1, 0, 1), Account(2, 50, 40)])
+    found = classic(
+        [Account(1, 50, 0), Account(11, 1, 60, parent=1), Account(12, 1, 0, 1), Account(2, 50, 40)]
+    )
     assert 0 < found[11].factor < found[12].factor < 1
 
 
 rows_ = st.tuples(st.integers(0, 100), st.integers(0, 1000), st.integers(0, 3))
 accounts = st.lists(rows_, min_size=1, max_size=8).map(
-    lambda rows: [Account(place, shares, usage, parent if 0 < parent < place and rows[parent - 1][2] == 0 else 0)
-                  for place, (shares, usage, parent) in enumerate(rows, start=1)])
+    lambda rows: [
+        Account(
+            place, shares, usage, parent if 0 < parent < place and rows[parent - 1][2] == 0 else 0
+        )
+        for place, (shares, usage, parent) in enumerate(rows, start=1)
+    ]
+)
 
 
 @given(accounts, st.randoms(use_true_random=False))
@@ -98,7 +115,11 @@ def test_whoever_uses_more_is_never_ranked_better(tree: list[Account]) -> None:
     more = [Account(first.id, first.shares, first.usage + 100, first.parent), *tree[1:]]
     for rule in (fair_tree, classic):
         before, after = rule(tree), rule(more)
-        ahead = {one for one in before if before[one].rank < before[first.id].rank and tree[one - 1].parent == 0}
+        ahead = {
+            one
+            for one in before
+            if before[one].rank < before[first.id].rank and tree[one - 1].parent == 0
+        }
         if first.parent == 0 and not any(one.parent for one in tree):
             assert all(after[one].rank < after[first.id].rank for one in ahead)
 

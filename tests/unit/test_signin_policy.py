@@ -25,7 +25,9 @@ class Guard:
 
     def wait(self, name: str, address: str) -> float:
         keys = self.keys(name, address)
-        return signin.wait({key: self.counts[key] for key in keys.all if key in self.counts}, self.now)
+        return signin.wait(
+            {key: self.counts[key] for key in keys.all if key in self.counts}, self.now
+        )
 
     def attempt(self, name: str, address: str, *, right: bool = False) -> None:
         """After the wait that it takes."""
@@ -106,7 +108,7 @@ def test_a_name_from_many_places_and_a_place_with_many_names_are_each_slowed() -
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5), st.booleans()), max_size=40))
 def test_no_wait_is_longer_than_the_longest_and_no_count_falls_below_nothing(
-    tries: list[tuple[str, int, bool]]
+    tries: list[tuple[str, int, bool]],
 ) -> None:
     guard = Guard()
     for name, place, right in tries:
@@ -115,15 +117,23 @@ def test_no_wait_is_longer_than_the_longest_and_no_count_falls_below_nothing(
         assert all(count.failures > 0 for count in guard.counts.values())
 
 
-@pytest.mark.parametrize(("address", "place"), [
-    ("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-    ("fe80::1%eth0", "fe80::/64"), ("", "local")])
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", "local"),
+    ],
+)
 def test_a_place_is_what_one_machine_can_have(address: str, place: str) -> None:
     assert signin.place(address) == place
 
 
 @pytest.mark.parametrize(
-    "written", ["ANN", " ann", "ann ", "a\N{SOFT HYPHEN}nn", "\N{FULLWIDTH LATIN SMALL LETTER A}nn"])
+    "written", ["ANN", " ann", "ann ", "a\N{SOFT HYPHEN}nn", "\N{FULLWIDTH LATIN SMALL LETTER A}nn"]
+)
 def test_a_name_is_counted_once_however_a_directory_lets_it_be_written(written: str) -> None:
     assert signin.keys(written, "192.0.2.1") == signin.keys("ann", "192.0.2.1")
     assert signin.keys("an n", "192.0.2.1") != signin.keys("ann", "192.0.2.1")
@@ -135,9 +145,24 @@ def test_keys_fit_their_column(name: str, address: str) -> None:
     assert all(len(key) <= 80 for key in (*keys.all, keys.known))
 
 
-@pytest.mark.parametrize("password", [
-    "", "short", "elevenchars", "x" * 1001, "aaaaaaaaaaaaaa", "annannannann", "Ann.Ann.Ann.", "abababababab",
-    "abcdefghijkl", "zyxwvutsrqpo", "123456789012", "qwertyuiopas", "ann-ann-ann-12"])
+@pytest.mark.parametrize(
+    "password",
+    [
+        "",
+        "short",
+        "elevenchars",
+        "x" * 1001,
+        "aaaaaaaaaaaaaa",
+        "annannannann",
+        "Ann.Ann.Ann.",
+        "abababababab",
+        "abcdefghijkl",
+        "zyxwvutsrqpo",
+        "123456789012",
+        "qwertyuiopas",
+        "ann-ann-ann-12",
+    ],
+)
 def test_passwords_that_are_guessed_first_are_refused(password: str) -> None:
     with pytest.raises(Refused) as refusal:
         signin.check_password(password, "ann")
@@ -150,7 +175,9 @@ def test_others_are_taken(password: str) -> None:
     signin.check_password(password, "ann")
 
 
-@pytest.mark.parametrize("name", ["", "Ann", "1ann", "a" * 33, "ann@example.org", "a b", "ann:x", "änn", "ann\n"])
+@pytest.mark.parametrize(
+    "name", ["", "Ann", "1ann", "a" * 33, "ann@example.org", "a b", "ann:x", "änn", "ann\n"]
+)
 def test_names_that_nobody_may_have(name: str) -> None:
     with pytest.raises(Refused):
         signin.check_name(name)

@@ -1,4 +1,5 @@
-"""Priming that contends in simulations: turns, a rate that is divided, and what happens when a node goes away."""
+"""Priming that contends in simulations: turns, a rate that is divided, and what happens when a node
+goes away."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, audit, scenario
 class Primed:
     """An image server, and when each node was done."""
 
-    def __init__(self, size: float = 1000.0, at_once: int | None = None, rate: float | None = None) -> None:
+    def __init__(
+        self, size: float = 1000.0, at_once: int | None = None, rate: float | None = None
+    ) -> None:
         self.clock = Clock()
         self.server = ImageServer(self.clock, size, at_once, rate)
         self.ends: dict[Machine, float] = {}
@@ -28,8 +31,13 @@ class Primed:
         """Prime another machine at that time, which would take `seconds` alone."""
         machine = object.__new__(Machine)
         self.machines.append(machine)
-        self.clock.at(at, self.server.prime, machine, seconds,
-                      lambda one: self.ends.__setitem__(one, self.clock.now))
+        self.clock.at(
+            at,
+            self.server.prime,
+            machine,
+            seconds,
+            lambda one: self.ends.__setitem__(one, self.clock.now),
+        )
         return machine
 
     def run(self, until: float = 1e7) -> list[float]:
@@ -58,7 +66,8 @@ def test_a_rate_is_divided_evenly() -> None:
     """100 MB/s for images of 1,000 MB: two nodes that could take 100 MB/s each get half of it."""
     assert primed((0, 10), rate=100) == [10]
     assert primed((0, 10), (0, 10), rate=100) == pytest.approx([20, 20])
-    # The first has half of its image when the second comes; the second has three quarters when the first is done.
+    # The first has half of its image when the second comes; the second has three quarters when the
+    # first is done.
     assert primed((0, 10), (5, 10), rate=100) == pytest.approx([15, 20])
 
 
@@ -83,10 +92,15 @@ def test_a_node_that_goes_away_leaves_its_part_to_the_others(rules: dict[str, An
     assert len(site.server.took) == 1
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.floats(1, 60)), min_size=1, max_size=12),
-       st.none() | st.integers(1, 5), st.none() | st.floats(10, 5000))
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(1, 60)), min_size=1, max_size=12),
+    st.none() | st.integers(1, 5),
+    st.none() | st.floats(10, 5000),
+)
 def test_nothing_is_sent_faster_than_the_server_or_the_node_can(
-    orders: list[tuple[float, float]], at_once: int | None, rate: float | None,
+    orders: list[tuple[float, float]],
+    at_once: int | None,
+    rate: float | None,
 ) -> None:
     site = Primed(at_once=at_once, rate=rate)
     for at, seconds in orders:
@@ -98,15 +112,22 @@ def test_nothing_is_sent_faster_than_the_server_or_the_node_can(
     if rate is not None:
         sent = 1000.0 * len(orders)
         assert max(ends) - min(at for at, _ in orders) >= sent / rate - 1e-3
-    # A server that serves one at a time at its whole rate is never slower than what idles in between.
+    # A server that serves one at a time at its whole rate is never slower than what idles in
+    # between.
     slowest = sum(max(seconds, 1000.0 / rate if rate else 0.0) for _, seconds in orders)
     assert max(ends) <= max(at for at, _ in orders) + slowest + 1e-3
 
 
 def burst(**top: Any) -> dict[str, Any]:
     """Simulate one job of eight nodes, and return the figures."""
-    jobs = {"name": "burst", "group": "low", "model": "jobs", "nodes": [8], "arrivals": {"per_day": 20},
-            "runtime": {"median": 600, "spread": 0}}
+    jobs = {
+        "name": "burst",
+        "group": "low",
+        "model": "jobs",
+        "nodes": [8],
+        "arrivals": {"per_day": 20},
+        "runtime": {"median": 600, "spread": 0},
+    }
     return simulate(scenario(8, demand=[jobs], days=2, **top))
 
 
@@ -124,11 +145,22 @@ def test_a_burst_waits_for_the_server() -> None:
 
 @pytest.mark.slow
 def test_nodes_that_are_taken_or_break_while_they_are_primed_do_no_harm() -> None:
-    types = [{"name": "node", "blocks": [8], "times": {**EXACT, "prime": 900.0}, "mtbf": 5, "repair": 0.1}]
+    types = [
+        {
+            "name": "node",
+            "blocks": [8],
+            "times": {**EXACT, "prime": 900.0},
+            "mtbf": 5,
+            "repair": 0.1,
+        }
+    ]
     demand: list[dict[str, Any]] = [
-              {"name": "low", "group": "low", "model": "queue", "arrivals": {"per_day": 400}},
-              {"name": "high", "group": "high", "model": "farm", "low": 1, "high": 6, "noise": 0.5}]
-    simulation = Simulation(scenario(types=types, demand=demand, days=2, image_at_once=3, image_mb_per_s=3.0))
+        {"name": "low", "group": "low", "model": "queue", "arrivals": {"per_day": 400}},
+        {"name": "high", "group": "high", "model": "farm", "low": 1, "high": 6, "noise": 0.5},
+    ]
+    simulation = Simulation(
+        scenario(types=types, demand=demand, days=2, image_at_once=3, image_mb_per_s=3.0)
+    )
     simulation.advance(simulation.end)
     assert not audit(simulation.world)
     result = simulation.result()

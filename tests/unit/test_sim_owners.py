@@ -1,4 +1,5 @@
-"""Who asks for nodes in simulations: jobs, batch queues and farms; and the numbers that they are made of."""
+"""Who asks for nodes in simulations: jobs, batch queues and farms; and the numbers that they are
+made of."""
 
 from __future__ import annotations
 
@@ -25,10 +26,16 @@ DAY = 86400.0
 START = LOOK + PRIME + BOOT  # from asking for a warm node to its system
 
 
-def ran(demand: dict[str, Any] | list[dict[str, Any]], nodes: int = 4, days: float = 1.0, **more: Any) -> Simulation:
+def ran(
+    demand: dict[str, Any] | list[dict[str, Any]], nodes: int = 4, days: float = 1.0, **more: Any
+) -> Simulation:
     listed = demand if isinstance(demand, list) else [demand]
-    made = scenario(nodes, demand=[{"name": f"d{n}", "group": "low", **one} for n, one in enumerate(listed)],
-                    days=days, **more)
+    made = scenario(
+        nodes,
+        demand=[{"name": f"d{n}", "group": "low", **one} for n, one in enumerate(listed)],
+        days=days,
+        **more,
+    )
     simulation = Simulation(made)
     simulation.advance(simulation.end)
     assert not audit(simulation.world)
@@ -40,8 +47,15 @@ def figures(done: Simulation) -> JobFigures:
     return done.world.stats.jobs.of("priority", 0)
 
 
-def traced(tmp_path: Path, *jobs: str, nodes: int = 4, by: str = "queue", days: float = 1.0, header: str = "",
-           **more: Any) -> Simulation:
+def traced(
+    tmp_path: Path,
+    *jobs: str,
+    nodes: int = 4,
+    by: str = "queue",
+    days: float = 1.0,
+    header: str = "",
+    **more: Any,
+) -> Simulation:
     (tmp_path / "log.swf").write_text(header + "\n".join(jobs) + "\n")
     return ran({"model": "trace", "file": str(tmp_path / "log.swf"), "by": by, **more}, nodes, days)
 
@@ -50,7 +64,11 @@ def traced(tmp_path: Path, *jobs: str, nodes: int = 4, by: str = "queue", days: 
 
 
 def test_streams_are_their_seeds_and_names() -> None:
-    first, again, other = randomness.stream(1, "a"), randomness.stream(1, "a"), randomness.stream(1, "b")
+    first, again, other = (
+        randomness.stream(1, "a"),
+        randomness.stream(1, "a"),
+        randomness.stream(1, "b"),
+    )
     numbers = [first.random() for _ in range(5)]
     assert numbers == [again.random() for _ in range(5)]
     assert numbers != [other.random() for _ in range(5)]
@@ -68,7 +86,9 @@ def test_durations_lie_around_their_median() -> None:
     assert (min(cut), max(cut)) == (50, 200)
 
 
-@pytest.mark.parametrize(("burst", "day", "week"), [(1.0, 0.0, 0.0), (6.0, 0.9, 0.0), (1.0, 0.5, 0.5)])
+@pytest.mark.parametrize(
+    ("burst", "day", "week"), [(1.0, 0.0, 0.0), (6.0, 0.9, 0.0), (1.0, 0.5, 0.5)]
+)
 def test_arrivals_have_their_rate(burst: float, day: float, week: float) -> None:
     rule = Arrivals(per_day=200.0, burst=burst, day_wave=day, week_wave=week, peak_hour=14.0)
     made = list(randomness.arrivals(randomness.stream(3, burst), rule, 70 * DAY))
@@ -77,7 +97,9 @@ def test_arrivals_have_their_rate(burst: float, day: float, week: float) -> None
     assert total == pytest.approx(200 * 70 * (1 - week * 2 / 7), rel=0.1)
     hours = [int(at / 3600) % 24 for at, _ in made]
     if day:
-        assert sum(11 <= hour < 17 for hour in hours) > 2 * sum(hour < 5 or hour >= 23 for hour in hours)
+        assert sum(11 <= hour < 17 for hour in hours) > 2 * sum(
+            hour < 5 or hour >= 23 for hour in hours
+        )
     if burst > 1:
         assert statistics.mean(count for _, count in made) == pytest.approx(burst, rel=0.1)
 
@@ -104,7 +126,13 @@ def test_many_nodes_are_asked_for_in_halves() -> None:
 def test_samples_are_summed_up() -> None:
     assert spread([])["mean"] is None
     assert spread([4.0, 1.0, 3.0, 2.0]) == {
-        "count": 4, "mean": 2.5, "median": 2.0, "p95": 4.0, "p99": 4.0, "max": 4.0}
+        "count": 4,
+        "mean": 2.5,
+        "median": 2.0,
+        "p95": 4.0,
+        "p99": 4.0,
+        "max": 4.0,
+    }
     assert spread(list(map(float, range(1, 101))))["p95"] == 95.0
     assert list(by_priority({0: [1.0], 10: [3.0], 5: []})) == ["10", "5", "0", "all"]
 
@@ -116,12 +144,21 @@ def test_one_job_waits_for_its_node_and_runs(tmp_path: Path) -> None:
     done = traced(tmp_path, line(1, 0, runtime=500, procs=2), by="job")
     result = done.result()
     assert result["waiting"]["jobs"]["0"]["mean"] == START
-    assert result["jobs"]["0"] == {"submitted": 1, "done": 1, "rejected": 0, "cut": 0, "started": 1, "never_started": 0}
+    assert result["jobs"]["0"] == {
+        "submitted": 1,
+        "done": 1,
+        "rejected": 0,
+        "cut": 0,
+        "started": 1,
+        "never_started": 0,
+    }
     assert result["utilisation"]["active"] == pytest.approx(2 * 500 / (4 * DAY), abs=1e-6)
 
 
 def test_jobs_wait_for_each_other(tmp_path: Path) -> None:
-    done = traced(tmp_path, line(1, 0, runtime=500, procs=4), line(2, 100, runtime=50, procs=4), by="job")
+    done = traced(
+        tmp_path, line(1, 0, runtime=500, procs=4), line(2, 100, runtime=50, procs=4), by="job"
+    )
     waits = figures(done).waits
     back = START + 500 + RESET + WIPE
     assert waits == [START, back + START - 100]
@@ -134,7 +171,12 @@ def test_processors_become_nodes(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_lease_ends_is_cut_unless_it_extends() -> None:
-    rule = {"model": "jobs", "arrivals": {"per_day": 15}, "runtime": {"median": 5000, "spread": 0}, "estimate": 0.3}
+    rule = {
+        "model": "jobs",
+        "arrivals": {"per_day": 15},
+        "runtime": {"median": 5000, "spread": 0},
+        "estimate": 0.3,
+    }
     policy = {"lease_warnings": [600]}
     cut = ran({**rule, "extends": False}, policy=policy).result()["jobs"]["0"]
     assert cut["cut"] >= cut["started"] - 1 > 5
@@ -146,8 +188,16 @@ def test_a_job_whose_lease_ends_is_cut_unless_it_extends() -> None:
 
 def test_a_job_begins_anew_when_a_node_breaks() -> None:
     types = [{"name": "node", "blocks": [4], "times": EXACT, "mtbf": 20, "repair": 0.5}]
-    done = ran({"model": "jobs", "nodes": [2], "arrivals": {"per_day": 20}, "runtime": {"median": 6000, "spread": 0}},
-               days=5, types=types)
+    done = ran(
+        {
+            "model": "jobs",
+            "nodes": [2],
+            "arrivals": {"per_day": 20},
+            "runtime": {"median": 6000, "spread": 0},
+        },
+        days=5,
+        types=types,
+    )
     result = done.result()
     assert result["failures"] > 5
     assert 0 < result["jobs"]["restarts"] <= result["failures"]
@@ -166,11 +216,16 @@ def test_a_queue_grows_by_demand_and_shrinks_when_idle(tmp_path: Path) -> None:
     assert len(cluster.held) == cluster.size == 1  # down to its creation size
     waits = sorted(figures(done).waits)
     assert waits[0] == START - LOOK  # on the node that it was founded with, before the first look
-    assert waits[1:] == pytest.approx([START, START], abs=60 + 2 * LOOK)  # a look at the queue later
+    # a look at the queue later
+    assert waits[1:] == pytest.approx([START, START], abs=60 + 2 * LOOK)
 
 
 def test_fewer_nodes_for_each_job() -> None:
-    rule = {"model": "queue", "arrivals": {"per_day": 200, "burst": 10}, "runtime": {"median": 600, "spread": 0}}
+    rule = {
+        "model": "queue",
+        "arrivals": {"per_day": 200, "burst": 10},
+        "runtime": {"median": 600, "spread": 0},
+    }
     most = ran({**rule, "jobs_per_node": 1.0}, nodes=12).result()
     least = ran({**rule, "jobs_per_node": 4.0}, nodes=12).result()
     assert least["reallocation"]["node_hours_held"] < most["reallocation"]["node_hours_held"]
@@ -191,17 +246,29 @@ def test_a_job_wider_than_the_site_is_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("by", "queues"), [("queue", 2), ("user", 3), ("group", 1)])
 def test_traces_are_split(tmp_path: Path, by: str, queues: int) -> None:
-    jobs = [line(1, 0, procs=1, queue=1, user=1), line(2, 5, procs=1, queue=2, user=2),
-            line(3, 9, procs=1, queue=2, user=3)]
+    jobs = [
+        line(1, 0, procs=1, queue=1, user=1),
+        line(2, 5, procs=1, queue=2, user=2),
+        line(3, 9, procs=1, queue=2, user=3),
+    ]
     done = traced(tmp_path, *jobs, by=by)
     assert len(done.world.clusters) == queues
     assert figures(done).counts["done"] == 3
 
 
 def test_who_is_asked_for_nodes_gives_up_what_idles_then_the_youngest_job() -> None:
-    done = ran([
-        {"model": "queue", "arrivals": {"per_day": 300}, "runtime": {"median": 1200, "spread": 0}, "answer": 5},
-        {"model": "farm", "group": "high", "low": 1, "high": 3, "interval": 600, "noise": 0.5}], nodes=4)
+    done = ran(
+        [
+            {
+                "model": "queue",
+                "arrivals": {"per_day": 300},
+                "runtime": {"median": 1200, "spread": 0},
+                "answer": 5,
+            },
+            {"model": "farm", "group": "high", "low": 1, "high": 3, "interval": 600, "noise": 0.5},
+        ],
+        nodes=4,
+    )
     result = done.result()
     assert result["reallocation"]["taken"] > 10
     assert result["reallocation"]["given_back"] == result["reallocation"]["taken"]
@@ -212,21 +279,34 @@ def test_who_is_asked_for_nodes_gives_up_what_idles_then_the_youngest_job() -> N
 
 def test_figures_by_group_queue_and_user(tmp_path: Path) -> None:
     """Two users in two queues; one group for each queue."""
-    jobs = [line(1, 0, runtime=3600, procs=2, queue=1, user=1), line(2, 0, runtime=7200, procs=1, queue=2, user=1),
-            line(3, 0, runtime=1800, procs=1, queue=2, user=2)]
+    jobs = [
+        line(1, 0, runtime=3600, procs=2, queue=1, user=1),
+        line(2, 0, runtime=7200, procs=1, queue=2, user=1),
+        line(3, 0, runtime=1800, procs=1, queue=2, user=2),
+    ]
     done = traced(tmp_path, *jobs, nodes=8)
     made = done.result()["by"]
     assert {kind: list(rows) for kind, rows in made.items()} == {
-        "group": ["low-1", "low-2"], "queue": ["d0-1", "d0-2"], "user": ["d0-1", "d0-2"]}
-    assert {name: row["used_node_hours"] for name, row in made["user"].items()} == {"d0-1": 4.0, "d0-2": 0.5}
-    assert {name: row["used_node_hours"] for name, row in made["queue"].items()} == {"d0-1": 2.0, "d0-2": 2.5}
+        "group": ["low-1", "low-2"],
+        "queue": ["d0-1", "d0-2"],
+        "user": ["d0-1", "d0-2"],
+    }
+    assert {name: row["used_node_hours"] for name, row in made["user"].items()} == {
+        "d0-1": 4.0,
+        "d0-2": 0.5,
+    }
+    assert {name: row["used_node_hours"] for name, row in made["queue"].items()} == {
+        "d0-1": 2.0,
+        "d0-2": 2.5,
+    }
     assert made["queue"]["d0-2"]["share"] == pytest.approx(2.5 / (8 * 24), abs=1e-6)
     assert made["user"]["d0-1"]["jobs"]["done"] == made["user"]["d0-1"]["wait"]["count"] == 2
     low = made["group"]["low-1"]
     assert low["used_node_hours"] == 2.0 < low["held_node_hours"]
     assert low["nodes_held"] == pytest.approx(low["held_node_hours"] / 24, abs=1e-4)
     assert sum(row["held_node_hours"] for row in made["group"].values()) == pytest.approx(
-        done.world.pool.held / 3600, abs=1e-2)
+        done.world.pool.held / 3600, abs=1e-2
+    )
 
 
 def test_jobs_that_never_start_count_with_their_wait_so_far(tmp_path: Path) -> None:
@@ -241,8 +321,16 @@ def test_jobs_that_never_start_count_with_their_wait_so_far(tmp_path: Path) -> N
 
 def test_work_that_was_interrupted_was_used_too(tmp_path: Path) -> None:
     types = [{"name": "node", "blocks": [2], "times": EXACT, "mtbf": 10, "repair": 0.1}]
-    done = ran({"model": "jobs", "nodes": [1], "arrivals": {"per_day": 10}, "runtime": {"median": 6000, "spread": 0}},
-               days=5, types=types)
+    done = ran(
+        {
+            "model": "jobs",
+            "nodes": [1],
+            "arrivals": {"per_day": 10},
+            "runtime": {"median": 6000, "spread": 0},
+        },
+        days=5,
+        types=types,
+    )
     row = done.result()["by"]["queue"]["d0"]
     assert done.result()["jobs"]["restarts"] > 5
     assert row["used_node_hours"] > row["jobs"]["done"] * 6000 / 3600
@@ -252,8 +340,11 @@ def test_work_that_was_interrupted_was_used_too(tmp_path: Path) -> None:
 
 
 def test_a_farm_follows_the_day() -> None:
-    done = ran({"model": "farm", "low": 2, "high": 10, "noise": 0.0, "interval": 300, "peak_hour": 12.0}, nodes=12,
-               days=2)
+    done = ran(
+        {"model": "farm", "low": 2, "high": 10, "noise": 0.0, "interval": 300, "peak_hour": 12.0},
+        nodes=12,
+        days=2,
+    )
     by_hour = {round(one["time"] / 3600): one["active"] for one in done.series}
     assert by_hour[12] == by_hour[36] == 10
     assert by_hour[24] <= 3
@@ -265,7 +356,9 @@ def test_a_farm_follows_the_day() -> None:
 
 
 def test_a_farm_that_cannot_grow_is_served_in_part() -> None:
-    done = ran({"model": "farm", "low": 2, "high": 10, "noise": 0.0, "interval": 300}, nodes=4, days=2)
+    done = ran(
+        {"model": "farm", "low": 2, "high": 10, "noise": 0.0, "interval": 300}, nodes=4, days=2
+    )
     assert done.result()["farms"]["0"]["share"] < 0.8
 
 
@@ -274,7 +367,9 @@ def test_a_farm_that_does_not_answer_is_seized() -> None:
     silent = ran([farm, {**farm, "group": "high"}], nodes=6).result()["reallocation"]
     assert silent["seized"] > 0
     assert silent["given_back"] < silent["taken"]
-    prompt = ran([{**farm, "answer": 1}, {**farm, "group": "high"}], nodes=6).result()["reallocation"]
+    prompt = ran([{**farm, "answer": 1}, {**farm, "group": "high"}], nodes=6).result()[
+        "reallocation"
+    ]
     assert prompt["seized"] == 0
     assert prompt["given_back"] == prompt["taken"] > 0
 
@@ -285,21 +380,30 @@ def test_a_farm_that_does_not_answer_is_seized() -> None:
 def test_nodes_are_held_as_long_as_their_jobs_need_them(tmp_path: Path) -> None:
     """From the grant to the end: priming, booting, running; nothing is lost between."""
     sizes, times = (1, 3, 2), (100.0, 250.0, 4000.0)
-    jobs = [line(n, n * 500, runtime=time, procs=size) for n, (size, time) in enumerate(zip(sizes, times, strict=True))]
+    jobs = [
+        line(n, n * 500, runtime=time, procs=size)
+        for n, (size, time) in enumerate(zip(sizes, times, strict=True))
+    ]
     done = traced(tmp_path, *jobs, nodes=8, by="job")
     done.result()
     held = sum(size * (PRIME + BOOT + time) for size, time in zip(sizes, times, strict=True))
     assert done.world.pool.held == pytest.approx(held)
     back = sum(sizes) * (RESET + WIPE)
     spent = done.world.pool.spent
-    assert spent[NodeState.ACTIVE] == pytest.approx(sum(s * t for s, t in zip(sizes, times, strict=True)))
+    assert spent[NodeState.ACTIVE] == pytest.approx(
+        sum(s * t for s, t in zip(sizes, times, strict=True))
+    )
     assert spent[NodeState.TRAMPOLINE] + spent[NodeState.WIPE] == pytest.approx(back)
 
 
 def test_lots_of_small_jobs_need_little_more_than_their_work() -> None:
-    """Little's law: nodes held on average = jobs that come a second, times how long each holds its node."""
-    done = ran({"model": "jobs", "arrivals": {"per_day": 500}, "runtime": {"median": 1800, "spread": 0}}, nodes=40,
-               days=4)
+    """Little's law: nodes held on average = jobs that come a second, times how long each holds its
+    node."""
+    done = ran(
+        {"model": "jobs", "arrivals": {"per_day": 500}, "runtime": {"median": 1800, "spread": 0}},
+        nodes=40,
+        days=4,
+    )
     result = done.result()
     submitted = result["jobs"]["0"]["submitted"]
     expected = submitted / (4 * DAY) * (1800 + PRIME + BOOT)
@@ -333,14 +437,23 @@ def test_what_is_due_in_the_past_happens_now() -> None:
 
 
 def test_the_figures_add_up() -> None:
-    result = ran([{"model": "jobs", "nodes": [1, 3], "arrivals": {"per_day": 60}},
-                  {"model": "farm", "group": "high", "low": 1, "high": 3}], nodes=6,
-                 energy={"manage": True}).result()
+    result = ran(
+        [
+            {"model": "jobs", "nodes": [1, 3], "arrivals": {"per_day": 60}},
+            {"model": "farm", "group": "high", "low": 1, "high": 3},
+        ],
+        nodes=6,
+        energy={"manage": True},
+    ).result()
     used = result["utilisation"]
-    assert sum(used[one] for one in ("active", "moving", "warm", "cold", "aside")) == pytest.approx(1.0, abs=1e-5)
+    assert sum(used[one] for one in ("active", "moving", "warm", "cold", "aside")) == pytest.approx(
+        1.0, abs=1e-5
+    )
     assert used["active"] <= used["held"]
     for row in result["requests"].values():
-        assert row["submitted"] == row["granted"] + row["rejected"] + row["withdrawn"] + row["waiting"]
+        assert (
+            row["submitted"] == row["granted"] + row["rejected"] + row["withdrawn"] + row["waiting"]
+        )
     power = result["power"]
     assert power["kwh_always_on"] == pytest.approx(power["kwh"] + power["kwh_saved"], abs=0.002)
     assert sum(power["kwh_by_group"].values()) < power["kwh"]
@@ -351,14 +464,20 @@ def test_the_figures_add_up() -> None:
 def test_demand_does_not_depend_on_the_policy() -> None:
     """Runs with other rules are asked for the same jobs at the same times."""
     rule = {"model": "jobs", "nodes": [1, 2, 3], "arrivals": {"per_day": 50}}
-    first, second = (ran(rule, nodes=9, policy={"age_step": step}, energy={"manage": manage})
-                     for step, manage in ((600, False), (1, True)))
+    first, second = (
+        ran(rule, nodes=9, policy={"age_step": step}, energy={"manage": manage})
+        for step, manage in ((600, False), (1, True))
+    )
     assert figures(first).counts["submitted"] == figures(second).counts["submitted"] > 30
     assert first.result()["power"] != second.result()["power"]
 
 
 def test_advancing_in_steps_is_advancing_at_once() -> None:
-    made = scenario(6, demand=[{"name": "d", "group": "low", "model": "jobs", "arrivals": {"per_day": 100}}], days=1)
+    made = scenario(
+        6,
+        demand=[{"name": "d", "group": "low", "model": "jobs", "arrivals": {"per_day": 100}}],
+        days=1,
+    )
     whole = simulate(made)
     stepped = Simulation(made)
     for part in range(1, 98):

@@ -14,14 +14,20 @@ pytestmark = pytest.mark.slow
 
 
 def filled(*, preemptible: bool, hold_after: float = 1.0) -> Any:
-    """The figures of a quarter of a day of the filler's scenario; each plan keeps the policy's promises."""
+    """The figures of a quarter of a day of the filler's scenario; each plan keeps the policy's
+    promises."""
     scenario = tables.load("docs/examples/filler.toml")
-    for key, value in {"days": "0.25", "policy.hold_after": str(hold_after),
-                       "demand.filler.preemptible": "true" if preemptible else "false"}.items():
+    for key, value in {
+        "days": "0.25",
+        "policy.hold_after": str(hold_after),
+        "demand.filler.preemptible": "true" if preemptible else "false",
+    }.items():
         tables.change(scenario, key, value)
     read = tables.read(scenario)
     complaints: list[str] = []
-    run = Simulation(read, lambda seen, planned, now: complaints.extend(broken(seen, planned, read.policy, now)))
+    run = Simulation(
+        read, lambda seen, planned, now: complaints.extend(broken(seen, planned, read.policy, now))
+    )
     run.advance(run.end)
     assert not complaints
     return run.result()
@@ -40,8 +46,11 @@ def test_a_preemptible_filler_uses_all_nodes_and_hardly_delays_others() -> None:
     found = {}
     for per_day in (0, 40000):
         scenario = tables.load("docs/examples/filler.toml")
-        for key, value in {"policy.hold_after": "1", "demand.filler.arrivals.per_day": str(per_day),
-                           "demand.filler.preemptible": "true" if per_day else "false"}.items():
+        for key, value in {
+            "policy.hold_after": "1",
+            "demand.filler.arrivals.per_day": str(per_day),
+            "demand.filler.preemptible": "true" if per_day else "false",
+        }.items():
             tables.change(scenario, key, value)
         found[per_day] = simulate(tables.read(scenario))
     assert found[40000]["utilisation"]["active"] >= 0.985
@@ -53,10 +62,24 @@ def test_jobs_that_lose_nodes_ask_for_others_and_run_in_the_end() -> None:
     scenario = tables.load("docs/examples/filler.toml")
     scenario["type"][0]["blocks"] = [4]
     scenario["demand"] = [
-        {"name": "low", "group": "filler", "model": "jobs", "preemptible": True, "nodes": [2],
-         "arrivals": {"per_day": 24}, "runtime": {"median": 3000, "spread": 0}},
-        {"name": "high", "group": "batch", "model": "jobs", "nodes": [3], "arrivals": {"per_day": 6},
-         "runtime": {"median": 1000, "spread": 0}}]
+        {
+            "name": "low",
+            "group": "filler",
+            "model": "jobs",
+            "preemptible": True,
+            "nodes": [2],
+            "arrivals": {"per_day": 24},
+            "runtime": {"median": 3000, "spread": 0},
+        },
+        {
+            "name": "high",
+            "group": "batch",
+            "model": "jobs",
+            "nodes": [3],
+            "arrivals": {"per_day": 6},
+            "runtime": {"median": 1000, "spread": 0},
+        },
+    ]
     scenario |= {"days": 1, "run_on": 2}
     run = Simulation(tables.read(scenario))
     for _ in run.slices(1):
@@ -64,4 +87,7 @@ def test_jobs_that_lose_nodes_ask_for_others_and_run_in_the_end() -> None:
     result = run.result()
     assert result["reallocation"]["taken"] > 0
     assert result["jobs"]["restarts"] > 0
-    assert result["by"]["group"]["filler"]["jobs"]["done"] == result["by"]["group"]["filler"]["jobs"]["submitted"]
+    assert (
+        result["by"]["group"]["filler"]["jobs"]["done"]
+        == result["by"]["group"]["filler"]["jobs"]["submitted"]
+    )

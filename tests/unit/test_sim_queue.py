@@ -1,4 +1,5 @@
-"""Batch queues in simulations: which job starts next, what the queue asks for, and what it gives back."""
+"""Batch queues in simulations: which job starts next, what the queue asks for, and what it gives
+back."""
 
 from __future__ import annotations
 
@@ -20,16 +21,32 @@ from tests.unit.sim_site import EXACT, audit, scenario
 from tests.unit.swf_lines import line
 
 DAY = 86400.0
-AT_ONCE = dict.fromkeys(EXACT, 0.0)  # machines that take no time: what is left is the manager's look
+# machines that take no time: what is left is the manager's look
+AT_ONCE = dict.fromkeys(EXACT, 0.0)
 
 
-def replayed(folder: Path, *jobs: tuple[float, float, int, int], nodes: int = 4, days: float = 2.0, times: Any = None,
-             policy: dict[str, Any] | None = None, **rule: Any) -> Simulation:
+def replayed(
+    folder: Path,
+    *jobs: tuple[float, float, int, int],
+    nodes: int = 4,
+    days: float = 2.0,
+    times: Any = None,
+    policy: dict[str, Any] | None = None,
+    **rule: Any,
+) -> Simulation:
     """Replay jobs of (submit, run time, nodes, user), exactly estimated."""
-    lines = [line(number, at, runtime=runtime, procs=size, asked=runtime, user=user)
-             for number, (at, runtime, size, user) in enumerate(jobs, 1)]
+    lines = [
+        line(number, at, runtime=runtime, procs=size, asked=runtime, user=user)
+        for number, (at, runtime, size, user) in enumerate(jobs, 1)
+    ]
     (folder / "log.swf").write_text("\n".join(lines) + "\n")
-    demand = {"name": "log", "group": "low", "model": "trace", "file": str(folder / "log.swf"), **rule}
+    demand = {
+        "name": "log",
+        "group": "low",
+        "model": "trace",
+        "file": str(folder / "log.swf"),
+        **rule,
+    }
     kinds = [{"name": "node", "blocks": [nodes], "times": times or AT_ONCE}]
     simulation = Simulation(scenario(types=kinds, demand=[demand], days=days, policy=policy))
     simulation.advance(simulation.end)
@@ -43,9 +60,19 @@ def waits(simulation: Simulation) -> list[float]:
 
 
 def test_short_jobs_do_not_wait_beside_free_nodes(tmp_path: Path) -> None:
-    """Ten jobs of one node wait behind a job of eight, while another user holds three of ten nodes."""
+    """Ten jobs of one node wait behind a job of eight, while another user holds three of ten
+    nodes."""
     short = [(20.0, 500.0, 1, 2)] * 10
-    done = replayed(tmp_path, (0, 40_000, 3, 1), (10, 1000, 8, 2), *short, nodes=10, times=EXACT, by="user", days=1)
+    done = replayed(
+        tmp_path,
+        (0, 40_000, 3, 1),
+        (10, 1000, 8, 2),
+        *short,
+        nodes=10,
+        times=EXACT,
+        by="user",
+        days=1,
+    )
     of_short = sorted(waits(done))[:11][1:]
     assert len(waits(done)) == 12
     assert max(of_short) < 900
@@ -55,18 +82,29 @@ def test_short_jobs_do_not_wait_beside_free_nodes(tmp_path: Path) -> None:
 
 # Five jobs of (submit, run time, nodes) on four nodes, and by hand how long each waits.
 BY_HAND = ((0, 1000, 3), (10, 1000, 4), (20, 500, 1), (30, 3000, 1), (40, 100, 1))
-WAITS = {"fifo": (0, 990, 1980, 1970, 1960), "first-fit": (0, 3510, 0, 490, 960), "easy": (0, 990, 0, 1970, 480)}
+WAITS = {
+    "fifo": (0, 990, 1980, 1970, 1960),
+    "first-fit": (0, 3510, 0, 490, 960),
+    "easy": (0, 990, 0, 1970, 480),
+}
 
 
 @pytest.mark.parametrize("discipline", list(WAITS))
 def test_disciplines_wait_as_by_hand(tmp_path: Path, discipline: str) -> None:
-    done = replayed(tmp_path, *((at, run, size, 1) for at, run, size in BY_HAND), least=4, discipline=discipline)
-    by_start = sorted(zip(WAITS[discipline], BY_HAND, strict=True), key=lambda one: (one[0] + one[1][0], one[1][0]))
+    done = replayed(
+        tmp_path, *((at, run, size, 1) for at, run, size in BY_HAND), least=4, discipline=discipline
+    )
+    by_start = sorted(
+        zip(WAITS[discipline], BY_HAND, strict=True),
+        key=lambda one: (one[0] + one[1][0], one[1][0]),
+    )
     assert waits(done) == pytest.approx([wait for wait, _ in by_start], abs=5)
 
 
 @pytest.mark.parametrize(("hold_after", "discipline"), [(1, "easy"), (0, "first-fit")])
-def test_the_manager_itself_waits_as_by_hand(tmp_path: Path, hold_after: float, discipline: str) -> None:
+def test_the_manager_itself_waits_as_by_hand(
+    tmp_path: Path, hold_after: float, discipline: str
+) -> None:
     """Each job is a virtual cluster, so that the manager's own policy decides which one starts."""
     jobs = [(at, run, size, 1) for at, run, size in BY_HAND]
     done = replayed(tmp_path, *jobs, by="job", policy={"hold_after": hold_after, "age_step": 1})
@@ -74,14 +112,27 @@ def test_the_manager_itself_waits_as_by_hand(tmp_path: Path, hold_after: float, 
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(900, [0, 0, 990]), (2000, [0, 990, 1980])])
-def test_estimates_decide_what_is_backfilled(tmp_path: Path, asked: float, expected: list[float]) -> None:
-    """A job of one node and 500 s fits before the job of four starts, and is passed over if its user asks for more."""
-    made = [line(number, at, runtime=run, procs=size, asked=run if number < 3 else asked)
-            for number, (at, run, size) in enumerate(BY_HAND[:3], 1)]
+def test_estimates_decide_what_is_backfilled(
+    tmp_path: Path, asked: float, expected: list[float]
+) -> None:
+    """A job of one node and 500 s fits before the job of four starts, and is passed over if its
+    user asks for more."""
+    made = [
+        line(number, at, runtime=run, procs=size, asked=run if number < 3 else asked)
+        for number, (at, run, size) in enumerate(BY_HAND[:3], 1)
+    ]
     (tmp_path / "log.swf").write_text("\n".join(made) + "\n")
-    demand = {"name": "log", "group": "low", "model": "trace", "file": str(tmp_path / "log.swf"), "least": 4,
-              "discipline": "easy"}
-    done = Simulation(scenario(types=[{"name": "node", "blocks": [4], "times": AT_ONCE}], days=1, demand=[demand]))
+    demand = {
+        "name": "log",
+        "group": "low",
+        "model": "trace",
+        "file": str(tmp_path / "log.swf"),
+        "least": 4,
+        "discipline": "easy",
+    }
+    done = Simulation(
+        scenario(types=[{"name": "node", "blocks": [4], "times": AT_ONCE}], days=1, demand=[demand])
+    )
     done.advance(done.end)
     assert waits(done) == pytest.approx(expected, abs=5)
 
@@ -100,23 +151,38 @@ def test_two_queues_do_not_keep_what_the_other_waits_for(tmp_path: Path, discipl
 
 
 @pytest.mark.parametrize("discipline", list(WAITS))
-def test_what_idles_is_kept_while_a_job_waits_that_could_use_it(tmp_path: Path, discipline: str) -> None:
-    """Three of four nodes idle for longer than the limit, until the fourth is free for a job of four."""
-    done = replayed(tmp_path, (0, 100, 3, 1), (0, 5000, 1, 1), (10, 100, 4, 1), times=EXACT, idle_limit=300,
-                    discipline=discipline)
+def test_what_idles_is_kept_while_a_job_waits_that_could_use_it(
+    tmp_path: Path, discipline: str
+) -> None:
+    """Three of four nodes idle for longer than the limit, until the fourth is free for a job of
+    four."""
+    done = replayed(
+        tmp_path,
+        (0, 100, 3, 1),
+        (0, 5000, 1, 1),
+        (10, 100, 4, 1),
+        times=EXACT,
+        idle_limit=300,
+        discipline=discipline,
+    )
     assert done.world.stats.assigned == 4
     assert done.result()["jobs"]["0"]["done"] == 3
 
 
-Jobs = st.lists(st.tuples(st.floats(0, 40_000), st.floats(10, 9000), st.integers(1, 9), st.integers(1, 3)),
-                min_size=1, max_size=25)
+Jobs = st.lists(
+    st.tuples(st.floats(0, 40_000), st.floats(10, 9000), st.integers(1, 9), st.integers(1, 3)),
+    min_size=1,
+    max_size=25,
+)
 
 
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(jobs=Jobs, discipline=st.sampled_from(sorted(WAITS)), per_node=st.sampled_from([1.0, 3.0]))
 def test_queues_ask_for_no_more_than_jobs_need_and_keep_what_they_could_use(
-    tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple[float, float, int, int]], discipline: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    jobs: list[tuple[float, float, int, int]],
+    discipline: str,
     per_node: float,
 ) -> None:
     wrong: list[str] = []
@@ -135,7 +201,9 @@ def test_queues_ask_for_no_more_than_jobs_need_and_keep_what_they_could_use(
             own, head = len(cluster.held), self._waiting.next()
             sizes = [one.size for one in self._waiting.in_order()]
             if machines and sizes and discipline != "fifo" and min(sizes) <= own:
-                wrong.append(f"{len(machines)} of {own} nodes given back while jobs of {sizes} wait")
+                wrong.append(
+                    f"{len(machines)} of {own} nodes given back while jobs of {sizes} wait"
+                )
             if machines and head and head.size <= own:
                 wrong.append(f"{len(machines)} of {own} nodes given back before {head.size} start")
             super()._let_go(cluster, machines)
@@ -143,24 +211,42 @@ def test_queues_ask_for_no_more_than_jobs_need_and_keep_what_they_could_use(
     folder = tmp_path_factory.mktemp("log")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cod.sim.run.QueueOwner", Watched)
-        done = replayed(folder, *jobs, nodes=12, times=EXACT, by="user", discipline=discipline, days=20,
-                        jobs_per_node=per_node)
+        done = replayed(
+            folder,
+            *jobs,
+            nodes=12,
+            times=EXACT,
+            by="user",
+            discipline=discipline,
+            days=20,
+            jobs_per_node=per_node,
+        )
     assert not wrong
     assert done.result()["jobs"]["0"]["done"] + done.result()["jobs"]["0"]["rejected"] == len(jobs)
 
 
 def one_node(per_day: float, seconds: float, jobs: int, seed: int) -> Simulation:
     """Run a queue of one node: Poisson arrivals, equal run times."""
-    rule = {"name": "one", "group": "low", "model": "queue", "most": 1, "interval": DAY,
-            "arrivals": {"per_day": per_day}, "runtime": {"median": seconds, "spread": 0}}
+    rule = {
+        "name": "one",
+        "group": "low",
+        "model": "queue",
+        "most": 1,
+        "interval": DAY,
+        "arrivals": {"per_day": per_day},
+        "runtime": {"median": seconds, "spread": 0},
+    }
     types = [{"name": "node", "blocks": [1], "times": AT_ONCE}]
-    simulation = Simulation(scenario(types=types, demand=[rule], days=jobs / per_day, period=DAY, seed=seed))
+    simulation = Simulation(
+        scenario(types=types, demand=[rule], days=jobs / per_day, period=DAY, seed=seed)
+    )
     simulation.advance(simulation.end)
     return simulation
 
 
 def test_one_node_waits_job_by_job_as_in_lindleys_recursion() -> None:
-    """Each job waits as long as the one before it, and its run time, less the time between the two."""
+    """Each job waits as long as the one before it, and its run time, less the time between the
+    two."""
     done = one_node(19.2, 3600.0, 2000, seed=1)
     wait, before, expected = 0.0, 0.0, list[float]()
     for at, _ in arrivals(stream(1, "arrivals", "one"), Arrivals(per_day=19.2), done.end):
@@ -168,13 +254,18 @@ def test_one_node_waits_job_by_job_as_in_lindleys_recursion() -> None:
         before = at
         expected.append(wait)
     assert len(waits(done)) > 1900
-    assert waits(done) == pytest.approx(expected[:len(waits(done))], abs=1e-3)
+    assert waits(done) == pytest.approx(expected[: len(waits(done))], abs=1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("per_day", "seconds", "runs"), [(19.2, 3600.0, 4), (72.0, 600.0, 1)])
 def test_one_node_waits_as_an_m_d_1_queue(per_day: float, seconds: float, runs: int) -> None:
-    """Pollaczek and Khinchine's mean wait, within 3 %; the fuller the node, the more jobs it takes to see it."""
-    waited = [wait for seed in range(1, runs + 1) for wait in waits(one_node(per_day, seconds, 50_000, seed))]
+    """Pollaczek and Khinchine's mean wait, within 3 %; the fuller the node, the more jobs it takes
+    to see it."""
+    waited = [
+        wait
+        for seed in range(1, runs + 1)
+        for wait in waits(one_node(per_day, seconds, 50_000, seed))
+    ]
     load = per_day / DAY * seconds
     assert statistics.mean(waited) == pytest.approx(load * seconds / (2 * (1 - load)), rel=0.03)

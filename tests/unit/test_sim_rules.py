@@ -1,4 +1,5 @@
-"""The policy's promises along whole simulated weeks; and that the rules which look at them see every fault."""
+"""The policy's promises along whole simulated weeks; and that the rules which look at them see
+every fault."""
 
 from __future__ import annotations
 
@@ -33,27 +34,42 @@ from cod.sim.scenario.tables import load, read
 
 NOW = 1000.0
 HERE, THERE, BIG = NodeKind(1, 1, ""), NodeKind(1, 2, ""), NodeKind(2, 3, "")
-FREE, ASLEEP, ROOMY = FreeNodes(HERE, WARM, 3, idle=1), FreeNodes(THERE, COLD, 2), FreeNodes(BIG, WARM, 2)
+FREE, ASLEEP, ROOMY = (
+    FreeNodes(HERE, WARM, 3, idle=1),
+    FreeNodes(THERE, COLD, 2),
+    FreeNodes(BIG, WARM, 2),
+)
 KEPT = FreeNodes(HERE, WARM, 1, reserved=77)
 TAKING = OpenReclaim(1, 5, 1, HERE, 1, 1200.0)
 ROOM = '<requires><memory><mib min="4GiB"/></memory></requires>'
-TYPES = {1: NodeType(1, "small", "1", '<node><memory mib="1024" /></node>', 1.0, 0.0),
-         2: NodeType(2, "big", "2", '<node><memory mib="8192" /></node>', 1.0, 0.0)}
+TYPES = {
+    1: NodeType(1, "small", "1", '<node><memory mib="1024" /></node>', 1.0, 0.0),
+    2: NodeType(2, "big", "2", '<node><memory mib="8192" /></node>', 1.0, 0.0),
+}
 LOW = Holder(5, "low", 0, held=4, floor=2, expires_at=5000.0)
 HIGH = Holder(6, "high", 10, held=2, floor=0, expires_at=900.0)
 DRAINING = Holder(7, "old", 0, held=1, floor=1, expires_at=500.0, drain_until=1100.0)
 
 
 def wish(number: int = 1, count: int = 2, attributes: str = "", **columns: Any) -> PendingRequest:
-    made = PendingRequest(number, number + 100, 10, 10.0, 1, "", (RequestTuple(count, attributes, 4),))
+    made = PendingRequest(
+        number, number + 100, 10, 10.0, 1, "", (RequestTuple(count, attributes, 4),)
+    )
     return replace(made, **columns)
 
 
 def seen(*wishes: PendingRequest, **columns: Any) -> Snapshot:
     made = Snapshot(
-        types=TYPES, lots=(FREE, ASLEEP, ROOMY, KEPT), holders={one.id: one for one in (LOW, HIGH, DRAINING)},
-        holdings=(Allocation(5, HERE, 3, 2, 1500.0), Allocation(5, THERE, 1, 1), Allocation(6, HERE, 2, 2)),
-        wishes=wishes or (wish(),))
+        types=TYPES,
+        lots=(FREE, ASLEEP, ROOMY, KEPT),
+        holders={one.id: one for one in (LOW, HIGH, DRAINING)},
+        holdings=(
+            Allocation(5, HERE, 3, 2, 1500.0),
+            Allocation(5, THERE, 1, 1),
+            Allocation(6, HERE, 2, 2),
+        ),
+        wishes=wishes or (wish(),),
+    )
     return replace(made, **columns)
 
 
@@ -69,70 +85,140 @@ def check(snapshot: Snapshot, planned: Plan) -> list[str]:
     return broken(snapshot, planned, Policy(), NOW)
 
 
-@pytest.mark.parametrize(("snapshot", "planned"), [
-    (seen(), Plan()),
-    (seen(), granted((FREE, 2))),
-    (seen(wish(may_spread=True)), granted((FREE, 1), (ASLEEP, 1))),
-    (seen(wish(attributes=ROOM)), granted((ROOMY, 2))),
-    (seen(wish(77, 1)), granted((KEPT, 1), number=77)),
-    (seen(lots=(ASLEEP,)), taken(5, HERE, 2)),
-    (seen(lots=(KEPT,), reclaims=(TAKING,)), taken(5, HERE, 1)),
-    (seen(wish(1), wish(2), reclaims=(TAKING,)), taken(5, HERE, 1)),
-    (seen(wish(1, 4), reclaims=(TAKING,)), Plan()),
-    (seen(reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 3, 0),))),
-    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 2, 1),))),
-    (seen(), Plan(drains=(6,))),
-    (seen(lots=(), reclaims=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
-    (seen(), Plan(power_changes=(PowerChange(ASLEEP, 2, ""), PowerChange(FREE, 1, "", sleep=True)))),
-    (seen(), Plan(refusals=(Refusal(1, "busy", "waits"),))),
-])
+@pytest.mark.parametrize(
+    ("snapshot", "planned"),
+    [
+        (seen(), Plan()),
+        (seen(), granted((FREE, 2))),
+        (seen(wish(may_spread=True)), granted((FREE, 1), (ASLEEP, 1))),
+        (seen(wish(attributes=ROOM)), granted((ROOMY, 2))),
+        (seen(wish(77, 1)), granted((KEPT, 1), number=77)),
+        (seen(lots=(ASLEEP,)), taken(5, HERE, 2)),
+        (seen(lots=(KEPT,), reclaims=(TAKING,)), taken(5, HERE, 1)),
+        (seen(wish(1), wish(2), reclaims=(TAKING,)), taken(5, HERE, 1)),
+        (seen(wish(1, 4), reclaims=(TAKING,)), Plan()),
+        (seen(reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 3, 0),))),
+        (
+            seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)),
+            Plan(reductions=(PreemptLess(1, 2, 1),)),
+        ),
+        (seen(), Plan(drains=(6,))),
+        (seen(lots=(), reclaims=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
+        (
+            seen(),
+            Plan(power_changes=(PowerChange(ASLEEP, 2, ""), PowerChange(FREE, 1, "", sleep=True))),
+        ),
+        (seen(), Plan(refusals=(Refusal(1, "busy", "waits"),))),
+    ],
+)
 def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     assert check(snapshot, planned) == []
 
 
-@pytest.mark.parametrize(("snapshot", "planned", "words"), [
-    (seen(), granted((FREE, 1)), "1 nodes for tuple 0, which wants 2"),
-    (seen(), granted((FREE, 2), (ASLEEP, 0)), "a share of no nodes"),
-    (seen(wish(count=4)), granted((FREE, 4)), "4 nodes are used of a lot of 3"),
-    (seen(wish(1), wish(2)), Plan(grants=granted((FREE, 2)).grants + granted((FREE, 2), number=2).grants),
-     "4 nodes are used of a lot of 3"),
-    (seen(), granted((FREE, 1), (ASLEEP, 1)), "tuple 0 comes from 2 blocks"),
-    (seen(wish(attributes=ROOM)), granted((FREE, 2)), "which lack what it wants"),
-    (seen(wish(count=1)), granted((KEPT, 1)), "reserved for request 77"),
-    (seen(wish(subnet="a"), lots=(FreeNodes(NodeKind(1, 1, "b"), WARM, 2),)), granted((FreeNodes(NodeKind(1, 1, "b"),
-                                                                                                 WARM, 2),
-                                                                                       2)),
-     "nodes on b, its addresses are on a"),
-    (seen(), Plan(grants=(Grant(1, (Share(0, 9, FREE, 2),)),)), "template 9 in place of 4"),
-    (seen(), Plan(grants=granted((FREE, 2)).grants, refusals=(Refusal(1, "busy", ""),)), "decided about twice"),
-    (seen(), Plan(grants=granted((FREE, 2)).grants, preemptions=taken(5, HERE, 1).preemptions), "is granted and takes"),
-    (seen(), taken(6, HERE, 1), "of priority 10 takes from vcluster 6 of 10"),
-    (seen(wish(count=3)), taken(5, HERE, 3), "3 are taken, 2 are above its creation size"),
-    (seen(holdings=(Allocation(5, HERE, 4, 1, 1500.0),)), taken(5, HERE, 2),
-     "2 are taken, 1 are outside their inertia"),
-    (seen(), taken(5, BIG, 1), "1 are taken, 0 are outside their inertia"),
-    (seen(wish(attributes=ROOM)), taken(5, HERE, 1), "takes nodes of type 1, which lack what it wants"),
-    (seen(), taken(5, HERE, 0), "takes no nodes"),
-    (seen(wish(count=1)), taken(5, HERE, 2), "2 are taken, 3 are there or on their way, 1 wanted"),
-    (seen(lots=(), reclaims=(TAKING,)), taken(5, HERE, 2), "3 are taken, 0 are there or on their way, 2 wanted"),
-    (seen(wish(1), wish(2), coming=(IncomingNodes(HERE, 1, reserved=1),)), taken(5, HERE, 2),
-     "2 are taken, 1 are there or on their way, 2 wanted"),
-    (seen(reclaims=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
-    (seen(wish(1, 3, may_spread=True), lots=(ASLEEP,), reclaims=(replace(TAKING, open=2),)), Plan(),
-     "2 are taken, 2 are there or on their way, 3 wanted"),
-    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 1, 2),)),
-     "2 are taken, 3 are there"),
-    (seen(reclaims=(TAKING,)), Plan(reductions=(PreemptLess(1, 1, 1),)), "1 are open, 1 and 1 are not"),
-    (seen(), Plan(drains=(5,)), "drained before its lease is over"),
-    (seen(), Plan(expired=(7,)), "seized before its grace is over"),
-    (seen(), Plan(expired=(6,)), "seized before its grace is over"),
-    (seen(reclaims=(OpenReclaim(1, 5, 1, HERE, 1, 1200.0),)), Plan(overdue=(1,)), "seized before its deadline"),
-    (seen(), Plan(power_changes=(PowerChange(FREE, 2, "", sleep=True),)), "2 nodes are put to sleep"),
-    (seen(), Plan(power_changes=(PowerChange(KEPT, 1, "", sleep=True),)), "1 nodes are put to sleep"),
-    (seen(), Plan(power_changes=(PowerChange(FREE, 1, ""),)), "woken that are awake"),
-    (seen(), Plan(grants=granted((FREE, 2)).grants, power_changes=(PowerChange(FREE, 2, "", sleep=True),)),
-     "4 nodes are used"),
-])
+@pytest.mark.parametrize(
+    ("snapshot", "planned", "words"),
+    [
+        (seen(), granted((FREE, 1)), "1 nodes for tuple 0, which wants 2"),
+        (seen(), granted((FREE, 2), (ASLEEP, 0)), "a share of no nodes"),
+        (seen(wish(count=4)), granted((FREE, 4)), "4 nodes are used of a lot of 3"),
+        (
+            seen(wish(1), wish(2)),
+            Plan(grants=granted((FREE, 2)).grants + granted((FREE, 2), number=2).grants),
+            "4 nodes are used of a lot of 3",
+        ),
+        (seen(), granted((FREE, 1), (ASLEEP, 1)), "tuple 0 comes from 2 blocks"),
+        (seen(wish(attributes=ROOM)), granted((FREE, 2)), "which lack what it wants"),
+        (seen(wish(count=1)), granted((KEPT, 1)), "reserved for request 77"),
+        (
+            seen(wish(subnet="a"), lots=(FreeNodes(NodeKind(1, 1, "b"), WARM, 2),)),
+            granted((FreeNodes(NodeKind(1, 1, "b"), WARM, 2), 2)),
+            "nodes on b, its addresses are on a",
+        ),
+        (seen(), Plan(grants=(Grant(1, (Share(0, 9, FREE, 2),)),)), "template 9 in place of 4"),
+        (
+            seen(),
+            Plan(grants=granted((FREE, 2)).grants, refusals=(Refusal(1, "busy", ""),)),
+            "decided about twice",
+        ),
+        (
+            seen(),
+            Plan(grants=granted((FREE, 2)).grants, preemptions=taken(5, HERE, 1).preemptions),
+            "is granted and takes",
+        ),
+        (seen(), taken(6, HERE, 1), "of priority 10 takes from vcluster 6 of 10"),
+        (seen(wish(count=3)), taken(5, HERE, 3), "3 are taken, 2 are above its creation size"),
+        (
+            seen(holdings=(Allocation(5, HERE, 4, 1, 1500.0),)),
+            taken(5, HERE, 2),
+            "2 are taken, 1 are outside their inertia",
+        ),
+        (seen(), taken(5, BIG, 1), "1 are taken, 0 are outside their inertia"),
+        (
+            seen(wish(attributes=ROOM)),
+            taken(5, HERE, 1),
+            "takes nodes of type 1, which lack what it wants",
+        ),
+        (seen(), taken(5, HERE, 0), "takes no nodes"),
+        (
+            seen(wish(count=1)),
+            taken(5, HERE, 2),
+            "2 are taken, 3 are there or on their way, 1 wanted",
+        ),
+        (
+            seen(lots=(), reclaims=(TAKING,)),
+            taken(5, HERE, 2),
+            "3 are taken, 0 are there or on their way, 2 wanted",
+        ),
+        (
+            seen(wish(1), wish(2), coming=(IncomingNodes(HERE, 1, reserved=1),)),
+            taken(5, HERE, 2),
+            "2 are taken, 1 are there or on their way, 2 wanted",
+        ),
+        (seen(reclaims=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
+        (
+            seen(wish(1, 3, may_spread=True), lots=(ASLEEP,), reclaims=(replace(TAKING, open=2),)),
+            Plan(),
+            "2 are taken, 2 are there or on their way, 3 wanted",
+        ),
+        (
+            seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)),
+            Plan(reductions=(PreemptLess(1, 1, 2),)),
+            "2 are taken, 3 are there",
+        ),
+        (
+            seen(reclaims=(TAKING,)),
+            Plan(reductions=(PreemptLess(1, 1, 1),)),
+            "1 are open, 1 and 1 are not",
+        ),
+        (seen(), Plan(drains=(5,)), "drained before its lease is over"),
+        (seen(), Plan(expired=(7,)), "seized before its grace is over"),
+        (seen(), Plan(expired=(6,)), "seized before its grace is over"),
+        (
+            seen(reclaims=(OpenReclaim(1, 5, 1, HERE, 1, 1200.0),)),
+            Plan(overdue=(1,)),
+            "seized before its deadline",
+        ),
+        (
+            seen(),
+            Plan(power_changes=(PowerChange(FREE, 2, "", sleep=True),)),
+            "2 nodes are put to sleep",
+        ),
+        (
+            seen(),
+            Plan(power_changes=(PowerChange(KEPT, 1, "", sleep=True),)),
+            "1 nodes are put to sleep",
+        ),
+        (seen(), Plan(power_changes=(PowerChange(FREE, 1, ""),)), "woken that are awake"),
+        (
+            seen(),
+            Plan(
+                grants=granted((FREE, 2)).grants,
+                power_changes=(PowerChange(FREE, 2, "", sleep=True),),
+            ),
+            "4 nodes are used",
+        ),
+    ],
+)
 def test_a_broken_promise_is_seen(snapshot: Snapshot, planned: Plan, words: str) -> None:
     assert any(words in sentence for sentence in check(snapshot, planned)), check(snapshot, planned)
 
@@ -189,11 +275,17 @@ def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPat
         if len(planned.preemptions) != 1:
             return planned
         (take,) = planned.preemptions
-        mobile = sum(one.mobile for one in snapshot.holdings if (one.vcluster_id, one.kind) == (take.vcluster_id,
-                                                                                                 take.kind))
-        holder = snapshot.holders[take.vcluster_id]  # beyond either the simulator itself finds it impossible
+        mobile = sum(
+            one.mobile
+            for one in snapshot.holdings
+            if (one.vcluster_id, one.kind) == (take.vcluster_id, take.kind)
+        )
+        # beyond either the simulator itself finds it impossible
+        holder = snapshot.holders[take.vcluster_id]
         most = min(mobile, holder.held - holder.leaving - holder.floor)
-        return replace(planned, preemptions=(replace(take, count=take.count + (most > take.count)),))
+        return replace(
+            planned, preemptions=(replace(take, count=take.count + (most > take.count)),)
+        )
 
     faulty(monkeypatch, greedy)
     _, wrong, _ = watched("campus", 0.75)
@@ -206,7 +298,9 @@ def test_a_policy_that_forgets_inertia_is_found_out(monkeypatch: pytest.MonkeyPa
     from cod.sim import apply_plan, world
 
     def hasty(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:
-        free = replace(snapshot, holdings=[replace(one, mobile=one.count) for one in snapshot.holdings])
+        free = replace(
+            snapshot, holdings=[replace(one, mobile=one.count) for one in snapshot.holdings]
+        )
         return plan(free, policy, energy, now)
 
     monkeypatch.setattr(world, "plan", hasty)

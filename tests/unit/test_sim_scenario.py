@@ -1,4 +1,5 @@
-"""Scenario files: what they mean, and that what makes no sense is refused, all of it at once, with its key."""
+"""Scenario files: what they mean, and that what makes no sense is refused, all of it at once, with
+its key."""
 
 from __future__ import annotations
 
@@ -55,12 +56,16 @@ def problems(tables: dict[str, Any]) -> list[str]:
 def test_a_scenario_is_read() -> None:
     made = read(small())
     assert (made.name, made.days, made.seed, made.nodes) == ("small", 2.0, 1, 5)
-    assert made.policy == Policy(inertia=60.0, inertia_by_priority={10: 900.0}, lease_warnings=(600.0,))
+    assert made.policy == Policy(
+        inertia=60.0, inertia_by_priority={10: 900.0}, lease_warnings=(600.0,)
+    )
     assert made.energy == Energy(manage=True)
     (kind,) = made.types
     assert (kind.blocks, kind.times.wake, kind.times.boot) == ((2, 3), 10.0, 120.0)
     assert kind.canonical == '<node><memory mib="65536" /></node>'
-    assert made.demands == (Jobs("runs", "lab", nodes=(1, 2), arrivals=Arrivals(per_day=4.0), runtime=Runtime()),)
+    assert made.demands == (
+        Jobs("runs", "lab", nodes=(1, 2), arrivals=Arrivals(per_day=4.0), runtime=Runtime()),
+    )
 
 
 @pytest.mark.parametrize(("model", "cls"), [("jobs", Jobs), ("queue", Queue), ("farm", Farm)])
@@ -76,33 +81,65 @@ def test_a_trace_names_its_file() -> None:
     assert read(tables).demands == (Trace("log.swf", "lab", by="user"),)
 
 
-@pytest.mark.parametrize(("key", "value", "sentence"), [
-    ("days", "0", "days: should be at least 0.001, not 0"),
-    ("days", "many", "days: should be a valid number, not 'many'"),
-    ("seed", "1.5", "seed: should be a valid integer, not 1.5"),
-    ("sede", "1", "sede: no such key; did you mean 'seed'?"),
-    ("policy.inertia", "-1", "policy.inertia: should be at least 0, not -1"),
-    ("policy.inertia", "inf", "policy.inertia: should be a finite number, not inf"),
-    ("policy.inerta", "1", "policy.inerta: no such key; did you mean 'inertia'?"),
-    ("policy.auto_approve", "3", "policy.auto_approve: should be a valid boolean, unable to interpret input, not 3"),
-    ("policy.unknown", "1", "policy.unknown: should be 'discover' or 'known-only', not 1"),
-    ("policy.lease_warnings", "60", "policy.lease_warnings: should be a list, not 60"),
-    ("policy.lease_warnings", "['x']", "policy.lease_warnings.0: should be a valid number, not 'x'"),
-    ("policy.inertia_by_priority", "{ high = 1 }",
-     "policy.inertia_by_priority: its keys should be whole numbers, as in { 10 = 3600 }"),
-    ("policy.inertia_by_priority", "3", "policy.inertia_by_priority: should be a table, not 3"),
-    ("energy.warm_low", "9", "energy: warm_low 9 should not be above warm_high 4"),
-    ("type.thin.warm_low", "9", "type.thin: warm_low 9 should not be above warm_high 4"),
-    ("type.thin.blocks", "[0]", "type.thin.blocks.0: should be at least 1, not 0"),
-    ("type.thin.times", "3", "type.thin.times: should be a table, not 3"),
-    ("type.thin.times.wake", "true", "type.thin.times.wake: should be a valid number, not True"),
-    ("type.thin.wake_fails", "1.5", "type.thin.wake_fails: should be at most 1, not 1.5"),
-    ("demand.runs.group", "nobody", "demand.runs.group: there is no group 'nobody'"),
-    ("demand.runs.model", "magic", "demand.runs.model: should be one of jobs, queue, farm, trace, not 'magic'"),
-    ("demand.runs.arrivals.per_dya", "3", "demand.runs.arrivals.per_dya: no such key; did you mean 'per_day'?"),
-    ("demand.runs.colour", "3", "demand.runs.colour: no such key; this table has name, group, model, needs, cache, "
-     "preemptible, may_spread, may_wait, nodes, arrivals, runtime, estimate, extends"),
-])
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("days", "0", "days: should be at least 0.001, not 0"),
+        ("days", "many", "days: should be a valid number, not 'many'"),
+        ("seed", "1.5", "seed: should be a valid integer, not 1.5"),
+        ("sede", "1", "sede: no such key; did you mean 'seed'?"),
+        ("policy.inertia", "-1", "policy.inertia: should be at least 0, not -1"),
+        ("policy.inertia", "inf", "policy.inertia: should be a finite number, not inf"),
+        ("policy.inerta", "1", "policy.inerta: no such key; did you mean 'inertia'?"),
+        (
+            "policy.auto_approve",
+            "3",
+            "policy.auto_approve: should be a valid boolean, unable to interpret input, not 3",
+        ),
+        ("policy.unknown", "1", "policy.unknown: should be 'discover' or 'known-only', not 1"),
+        ("policy.lease_warnings", "60", "policy.lease_warnings: should be a list, not 60"),
+        (
+            "policy.lease_warnings",
+            "['x']",
+            "policy.lease_warnings.0: should be a valid number, not 'x'",
+        ),
+        (
+            "policy.inertia_by_priority",
+            "{ high = 1 }",
+            "policy.inertia_by_priority: its keys should be whole numbers, as in { 10 = 3600 }",
+        ),
+        ("policy.inertia_by_priority", "3", "policy.inertia_by_priority: should be a table, not 3"),
+        ("energy.warm_low", "9", "energy: warm_low 9 should not be above warm_high 4"),
+        ("type.thin.warm_low", "9", "type.thin: warm_low 9 should not be above warm_high 4"),
+        ("type.thin.blocks", "[0]", "type.thin.blocks.0: should be at least 1, not 0"),
+        ("type.thin.times", "3", "type.thin.times: should be a table, not 3"),
+        (
+            "type.thin.times.wake",
+            "true",
+            "type.thin.times.wake: should be a valid number, not True",
+        ),
+        ("type.thin.wake_fails", "1.5", "type.thin.wake_fails: should be at most 1, not 1.5"),
+        ("demand.runs.group", "nobody", "demand.runs.group: there is no group 'nobody'"),
+        (
+            "demand.runs.model",
+            "magic",
+            "demand.runs.model: should be one of jobs, queue, farm, trace, not 'magic'",
+        ),
+        (
+            "demand.runs.arrivals.per_dya",
+            "3",
+            "demand.runs.arrivals.per_dya: no such key; did you mean 'per_day'?",
+        ),
+        (
+            "demand.runs.colour",
+            "3",
+            (
+                "demand.runs.colour: no such key; this table has name, group, model, needs, cache, "
+                "preemptible, may_spread, may_wait, nodes, arrivals, runtime, estimate, extends"
+            ),
+        ),
+    ],
+)
 def test_a_bad_key_is_named(key: str, value: str, sentence: str) -> None:
     tables = small()
     change(tables, key, value)
@@ -114,7 +151,11 @@ def test_all_problems_are_told_at_once() -> None:
     tables["policy"] = {"inertia": -1, "nonsense": 1}
     del tables["type"][0]["name"]
     assert [one.partition(":")[0] for one in problems(tables)] == [
-        "days", "policy.inertia", "policy.nonsense", "type.0.name"]
+        "days",
+        "policy.inertia",
+        "policy.nonsense",
+        "type.0.name",
+    ]
 
 
 def test_requirements_that_can_mean_nothing_are_refused() -> None:
@@ -147,8 +188,15 @@ def test_a_farm_has_its_low_below_its_high() -> None:
 
 
 def test_a_key_is_changed_wherever_it_is() -> None:
-    tables = small(policy__inertia="7", energy__warm_high="8", type__thin__cost="2.5", demand__runs__nodes="[4]",
-                   demand__runs__runtime__median="90", group__lab__priority="-3", name="other name")
+    tables = small(
+        policy__inertia="7",
+        energy__warm_high="8",
+        type__thin__cost="2.5",
+        demand__runs__nodes="[4]",
+        demand__runs__runtime__median="90",
+        group__lab__priority="-3",
+        name="other name",
+    )
     made = read(tables)
     assert (made.policy.inertia, made.energy.warm_high, made.types[0].cost) == (7.0, 8, 2.5)
     (job,) = made.demands
@@ -157,12 +205,18 @@ def test_a_key_is_changed_wherever_it_is() -> None:
     assert (made.groups[0].priority, made.name) == (-3, "other name")
 
 
-@pytest.mark.parametrize(("key", "sentence"), [
-    ("type.fat.cost", "type.fat: there is no such table"),
-    ("name.x", "name.x: should name a key in a table, such as policy.inertia"),
-    ("type.thin.blocks.x", "type.thin.blocks.x: should name a key in a table, such as policy.inertia"),
-    ("name.x.y", "name.x: there is no such table"),
-])
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("type.fat.cost", "type.fat: there is no such table"),
+        ("name.x", "name.x: should name a key in a table, such as policy.inertia"),
+        (
+            "type.thin.blocks.x",
+            "type.thin.blocks.x: should name a key in a table, such as policy.inertia",
+        ),
+        ("name.x.y", "name.x: there is no such table"),
+    ],
+)
 def test_what_cannot_be_changed(key: str, sentence: str) -> None:
     with pytest.raises(BadScenario, match=sentence):
         change(small(), key, "1")
@@ -205,9 +259,14 @@ def test_examples_are_sound_and_explained(path: Path) -> None:
     assert f"](examples/{path.name})" in (EXAMPLES.parent / "simulator.md").read_text()
 
 
-@pytest.mark.parametrize(("tables", "days"), [
-    ({}, 0.0), ({"run_on": 3}, 3.0),
-    ({"demand": [{"group": "lab", "model": "trace", "file": "log.swf"}]}, 18.0),
-    ({"demand": [{"group": "lab", "model": "trace", "file": "log.swf"}], "run_on": 0}, 0.0)])
+@pytest.mark.parametrize(
+    ("tables", "days"),
+    [
+        ({}, 0.0),
+        ({"run_on": 3}, 3.0),
+        ({"demand": [{"group": "lab", "model": "trace", "file": "log.swf"}]}, 18.0),
+        ({"demand": [{"group": "lab", "model": "trace", "file": "log.swf"}], "run_on": 0}, 0.0),
+    ],
+)
 def test_a_trace_may_run_on(tables: dict[str, Any], days: float) -> None:
     assert read({**small(), **tables}).run_on == days

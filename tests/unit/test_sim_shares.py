@@ -41,7 +41,8 @@ def test_a_limit_bounds_what_a_group_holds() -> None:
 
 
 def test_a_grant_may_use_up_what_a_reclaim_of_the_same_plan_counted_on() -> None:
-    """A later request of the group is granted first: then the reclaim is not carried out, as on the site."""
+    """A later request of the group is granted first: then the reclaim is not carried out, as on the
+    site."""
     run = Simulation(tables.read(tables.load("docs/examples/three-pools.toml")))
     run.advance(run.end)
     by = run.result()["by"]["group"]

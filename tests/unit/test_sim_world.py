@@ -15,7 +15,19 @@ from cod.sim.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.world import World
 from cod.states import NodeState, VclusterState, WrongEvent
-from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, RESET, WAKE, WIPE, Told, audit, scenario, world
+from tests.unit.sim_site import (
+    BOOT,
+    EXACT,
+    LOOK,
+    PRIME,
+    RESET,
+    WAKE,
+    WIPE,
+    Told,
+    audit,
+    scenario,
+    world,
+)
 
 LONG = 1e6
 ASLEEP = {"manage": True, "warm_low": 0, "warm_high": 0, "idle_time": 0}
@@ -134,8 +146,11 @@ def test_what_is_withdrawn_is_not_granted() -> None:
 # ---------------------------------------------------------------- contention
 
 
-def contended(grace: float = 60, inertia: float = 0, by_priority: dict[str, float] | None = None) -> Any:
-    """Two nodes, both held by 'low', which founded with one and grew by one at 200 s; 'high' asks for one at 500 s."""
+def contended(
+    grace: float = 60, inertia: float = 0, by_priority: dict[str, float] | None = None
+) -> Any:
+    """Two nodes, both held by 'low', which founded with one and grew by one at 200 s; 'high' asks
+    for one at 500 s."""
     policy = {"reclaim_grace": grace, "inertia": inertia, "inertia_by_priority": by_priority or {}}
     site = world(scenario(2, policy=policy))
     low, high = Told(site, "low"), Told(site, "high")
@@ -195,7 +210,12 @@ def test_what_comes_free_meanwhile_is_not_taken() -> None:
     site.clock.run(520)
     assert cluster.leaving == 1
     site.clock.run(3000)
-    assert (len(low.times("taken")), site.stats.seized, cluster.size, cluster.leaving) == (1, 1, 2, 0)
+    assert (len(low.times("taken")), site.stats.seized, cluster.size, cluster.leaving) == (
+        1,
+        1,
+        2,
+        0,
+    )
     assert high.times("granted")
 
 
@@ -226,9 +246,13 @@ def test_what_comes_back_for_a_request_that_is_withdrawn_is_anybodys() -> None:
     assert rival.times("granted") == [510 + RESET + WIPE + LOOK]
 
 
-@pytest.mark.parametrize(("inertia", "by_priority", "until"), [
-    (1000, {}, 1000), (0, {"0": 700}, 700), (1000, {"0": 0}, 500 + LOOK)])
-def test_inertia_keeps_young_nodes(inertia: float, by_priority: dict[str, float], until: float) -> None:
+@pytest.mark.parametrize(
+    ("inertia", "by_priority", "until"),
+    [(1000, {}, 1000), (0, {"0": 700}, 700), (1000, {"0": 0}, 500 + LOOK)],
+)
+def test_inertia_keeps_young_nodes(
+    inertia: float, by_priority: dict[str, float], until: float
+) -> None:
     site, low, _, _ = contended(inertia=inertia, by_priority=by_priority)
     site.clock.run(3000)  # the older of its nodes it was granted at 0
     assert low.times("asked back") == [until]
@@ -267,7 +291,9 @@ def test_a_lease_ends_with_a_warning_a_grace_and_a_seizure() -> None:
     site.clock.run(2000)
     end = LOOK + 300
     assert [(at, number) for at, what, number in owner.heard if what == "warned"] == [
-        (pytest.approx(end - 100 + LOOK, abs=LOOK), 100), (pytest.approx(end - 30 + LOOK, abs=LOOK), 30)]
+        (pytest.approx(end - 100 + LOOK, abs=LOOK), 100),
+        (pytest.approx(end - 30 + LOOK, abs=LOOK), 30),
+    ]
     assert owner.times("over") == [pytest.approx(end + 40, abs=3 * LOOK)]
     assert site.stats.expired == 1
     assert owner.times("ended") == [pytest.approx(end + 40 + RESET + WIPE, abs=4 * LOOK)]
@@ -301,7 +327,9 @@ def test_an_extension_never_shortens() -> None:
 
 
 def test_a_node_that_breaks_is_replaced_and_comes_back() -> None:
-    site = world(scenario(2, types=[{"name": "node", "blocks": [2], "times": EXACT, "repair": 1.0}]))
+    site = world(
+        scenario(2, types=[{"name": "node", "blocks": [2], "times": EXACT, "repair": 1.0}])
+    )
     owner = Told(site, "low")
     cluster = founded(site, owner, 1)
     site.clock.run(500)
@@ -328,8 +356,11 @@ def test_a_reclaimed_node_that_breaks_is_not_replaced() -> None:
 
 
 def test_nodes_that_never_wake_are_set_aside_after_their_retries() -> None:
-    made = scenario(1, types=[{"name": "node", "blocks": [1], "times": EXACT, "wake_fails": 1.0, "repair": 100}],
-                    energy={**ASLEEP, "wake_time": 200})
+    made = scenario(
+        1,
+        types=[{"name": "node", "blocks": [1], "times": EXACT, "wake_fails": 1.0, "repair": 100}],
+        energy={**ASLEEP, "wake_time": 200},
+    )
     site = world(made)
     owner = Told(site, "low")
     site.clock.run(500)
@@ -343,7 +374,9 @@ def test_nodes_that_never_wake_are_set_aside_after_their_retries() -> None:
 
 
 def test_failures_come_at_their_rate() -> None:
-    made = scenario(100, types=[{"name": "node", "blocks": [100], "times": EXACT, "mtbf": 100.0, "repair": 0.5}])
+    made = scenario(
+        100, types=[{"name": "node", "blocks": [100], "times": EXACT, "mtbf": 100.0, "repair": 0.5}]
+    )
     site = world(made)
     site.clock.run(50 * 3600)
     assert 35 <= site.lifecycle.failures <= 65  # 50 are expected
@@ -372,7 +405,9 @@ def test_energy_adds_up_by_hand() -> None:
 
 
 def test_the_reserve_keeps_its_marks() -> None:
-    site = world(scenario(10, energy={"manage": True, "warm_low": 2, "warm_high": 3, "idle_time": 60}))
+    site = world(
+        scenario(10, energy={"manage": True, "warm_low": 2, "warm_high": 3, "idle_time": 60})
+    )
     site.clock.run(1000)
     assert states(site).count("inactive") == 3
     founded(site, Told(site, "low"), 2)
@@ -411,26 +446,56 @@ def test_the_lifecycle_is_the_products() -> None:
 # ---------------------------------------------------------------- any site
 
 
-DEMANDS = st.lists(st.one_of(
-    st.fixed_dictionaries({
-        "model": st.just("jobs"), "group": st.sampled_from(["low", "middle", "high"]),
-        "nodes": st.lists(st.integers(1, 4), min_size=1, max_size=3), "may_spread": st.booleans(),
-        "may_wait": st.booleans(), "extends": st.booleans(), "cache": st.booleans(),
-        "estimate": st.sampled_from([1.0, 3.0]),
-        "arrivals": st.fixed_dictionaries({"per_day": st.integers(10, 150), "burst": st.sampled_from([1, 4]),
-                                           "day_wave": st.sampled_from([0.0, 0.9])}),
-        "runtime": st.fixed_dictionaries({"median": st.integers(60, 7200)})}),
-    st.fixed_dictionaries({
-        "model": st.just("queue"), "group": st.sampled_from(["low", "middle"]), "least": st.integers(1, 2),
-        "nodes": st.lists(st.integers(1, 5), min_size=1, max_size=3), "idle_limit": st.sampled_from([60, 600]),
-        "answer": st.sampled_from([5, 300]), "jobs_per_node": st.sampled_from([0.5, 1.0, 2.0]),
-        "arrivals": st.fixed_dictionaries({"per_day": st.integers(10, 200)}),
-        "runtime": st.fixed_dictionaries({"median": st.integers(60, 7200)})}),
-    st.fixed_dictionaries({
-        "model": st.just("farm"), "group": st.sampled_from(["low", "middle", "high"]), "low": st.integers(1, 2),
-        "high": st.integers(2, 6), "noise": st.sampled_from([0.0, 0.4]), "interval": st.sampled_from([120, 900]),
-        "answer": st.sampled_from([5, 300])}),
-), min_size=1, max_size=4)
+DEMANDS = st.lists(
+    st.one_of(
+        st.fixed_dictionaries(
+            {
+                "model": st.just("jobs"),
+                "group": st.sampled_from(["low", "middle", "high"]),
+                "nodes": st.lists(st.integers(1, 4), min_size=1, max_size=3),
+                "may_spread": st.booleans(),
+                "may_wait": st.booleans(),
+                "extends": st.booleans(),
+                "cache": st.booleans(),
+                "estimate": st.sampled_from([1.0, 3.0]),
+                "arrivals": st.fixed_dictionaries(
+                    {
+                        "per_day": st.integers(10, 150),
+                        "burst": st.sampled_from([1, 4]),
+                        "day_wave": st.sampled_from([0.0, 0.9]),
+                    }
+                ),
+                "runtime": st.fixed_dictionaries({"median": st.integers(60, 7200)}),
+            }
+        ),
+        st.fixed_dictionaries(
+            {
+                "model": st.just("queue"),
+                "group": st.sampled_from(["low", "middle"]),
+                "least": st.integers(1, 2),
+                "nodes": st.lists(st.integers(1, 5), min_size=1, max_size=3),
+                "idle_limit": st.sampled_from([60, 600]),
+                "answer": st.sampled_from([5, 300]),
+                "jobs_per_node": st.sampled_from([0.5, 1.0, 2.0]),
+                "arrivals": st.fixed_dictionaries({"per_day": st.integers(10, 200)}),
+                "runtime": st.fixed_dictionaries({"median": st.integers(60, 7200)}),
+            }
+        ),
+        st.fixed_dictionaries(
+            {
+                "model": st.just("farm"),
+                "group": st.sampled_from(["low", "middle", "high"]),
+                "low": st.integers(1, 2),
+                "high": st.integers(2, 6),
+                "noise": st.sampled_from([0.0, 0.4]),
+                "interval": st.sampled_from([120, 900]),
+                "answer": st.sampled_from([5, 300]),
+            }
+        ),
+    ),
+    min_size=1,
+    max_size=4,
+)
 
 
 @pytest.mark.slow
@@ -440,11 +505,16 @@ def test_the_books_balance_and_the_promises_hold(
     demands: list[dict[str, Any]], inertia: float, manage: bool, seed: int
 ) -> None:
     made = scenario(
-        demand=[{"name": f"d{number}", **one} for number, one in enumerate(demands)], days=0.5, seed=seed,
+        demand=[{"name": f"d{number}", **one} for number, one in enumerate(demands)],
+        days=0.5,
+        seed=seed,
         policy={"inertia": inertia, "lease_warnings": [3600, 300], "default_lease": 7200},
         energy={"manage": manage, "warm_low": 1, "warm_high": 2, "idle_time": 300},
-        types=[{"name": "thin", "blocks": [4, 3], "mtbf": 40, "repair": 2, "wake_fails": 0.2},
-               {"name": "fat", "blocks": [3], "cost": 3}])
+        types=[
+            {"name": "thin", "blocks": [4, 3], "mtbf": 40, "repair": 2, "wake_fails": 0.2},
+            {"name": "fat", "blocks": [3], "cost": 3},
+        ],
+    )
 
     def watch(seen: Snapshot, planned: Plan, now: float) -> None:
         assert not broken(seen, planned, made.policy, now)

@@ -1,4 +1,5 @@
-"""`cod simulate`: what it prints and writes, that equal seeds give equal bytes, and what it says to wrong input."""
+"""`cod simulate`: what it prints and writes, that equal seeds give equal bytes, and what it says to
+wrong input."""
 
 from __future__ import annotations
 
@@ -67,7 +68,10 @@ def as_json(*words: str) -> Any:
 
 def svg(path: Path) -> list[str]:
     """The texts in a chart."""
-    return [one.text or "" for one in ElementTree.parse(path).getroot().iter("{http://www.w3.org/2000/svg}text")]
+    return [
+        one.text or ""
+        for one in ElementTree.parse(path).getroot().iter("{http://www.w3.org/2000/svg}text")
+    ]
 
 
 # ---------------------------------------------------------------- one run
@@ -94,20 +98,32 @@ def test_charts_too_are_the_same_and_are_svg(small: str, tmp_path: Path) -> None
     for folder in ("one", "two"):
         run(small, "--out", str(tmp_path / folder))
     names = {path.name for path in (tmp_path / "one").iterdir()}
-    assert names == {"nodes.svg", "power.svg", "waiting.svg", "groups.svg", "jobs_by_group.svg", "jobs_by_queue.svg",
-                     "result.json"}
+    assert names == {
+        "nodes.svg",
+        "power.svg",
+        "waiting.svg",
+        "groups.svg",
+        "jobs_by_group.svg",
+        "jobs_by_queue.svg",
+        "result.json",
+    }
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert "small: nodes by state" in svg(tmp_path / "one/nodes.svg")
     assert {"priority 10", "priority 0"} <= set(svg(tmp_path / "one/waiting.svg"))
-    for chart, labels in (("groups", {"low", "high"}), ("jobs_by_group", {"low", "high"}),
-                          ("jobs_by_queue", {"queue", "jobs"})):
+    for chart, labels in (
+        ("groups", {"low", "high"}),
+        ("jobs_by_group", {"low", "high"}),
+        ("jobs_by_queue", {"queue", "jobs"}),
+    ):
         assert labels <= set(svg(tmp_path / "one" / f"{chart}.svg"))
     assert json.loads((tmp_path / "one/result.json").read_text()) == as_json(small)
 
 
 def test_keys_are_set(small: str) -> None:
-    result = as_json(small, "--set", "policy.inertia=900", "--set", "type.node.blocks=[5]", "--days", "0.25")
+    result = as_json(
+        small, "--set", "policy.inertia=900", "--set", "type.node.blocks=[5]", "--days", "0.25"
+    )
     assert (result["policy"]["inertia"], result["nodes"], result["days"]) == (900, 5, 0.25)
 
 
@@ -178,7 +194,10 @@ def test_all_keys_are_shown() -> None:
 def test_a_sweep_runs_once_for_each_value(small: str, tmp_path: Path) -> None:
     result = as_json(small, "--sweep", "policy.inertia=0,1800", "--out", str(tmp_path / "out"))
     assert result["sweep"] == "policy.inertia"
-    assert [(one["value"], one["policy"]["inertia"]) for one in result["runs"]] == [("0", 0), ("1800", 1800)]
+    assert [(one["value"], one["policy"]["inertia"]) for one in result["runs"]] == [
+        ("0", 0),
+        ("1800", 1800),
+    ]
     texts = svg(tmp_path / "out/sweep.svg")
     assert {"small: policy.inertia", "0", "1800", "reallocations per node-hour"} <= set(texts)
     assert {"0", "1800"} <= set(svg(tmp_path / "out/tradeoff.svg"))
@@ -186,9 +205,15 @@ def test_a_sweep_runs_once_for_each_value(small: str, tmp_path: Path) -> None:
 
 def test_keys_are_swept_together(small: str) -> None:
     result = as_json(small, "--sweep", "energy.warm_low+energy.warm_high=0,3", "--days", "0.1")
-    assert [(one["energy"]["warm_low"], one["energy"]["warm_high"]) for one in result["runs"]] == [(0, 0), (3, 3)]
+    assert [(one["energy"]["warm_low"], one["energy"]["warm_high"]) for one in result["runs"]] == [
+        (0, 0),
+        (3, 3),
+    ]
     apart = as_json(small, "--sweep", "energy.warm_low+energy.warm_high=0+2,1+3", "--days", "0.1")
-    assert [(one["energy"]["warm_low"], one["energy"]["warm_high"]) for one in apart["runs"]] == [(0, 2), (1, 3)]
+    assert [(one["energy"]["warm_low"], one["energy"]["warm_high"]) for one in apart["runs"]] == [
+        (0, 2),
+        (1, 3),
+    ]
 
 
 def test_a_sweep_for_people(small: str) -> None:
@@ -197,8 +222,17 @@ def test_a_sweep_for_people(small: str) -> None:
 
 
 def test_a_curve_is_chosen(small: str, tmp_path: Path) -> None:
-    run(small, "--sweep", "policy.inertia=0,60", "--days", "0.1", "--curve", "events,waiting.ready.top.max",
-        "--out", str(tmp_path))
+    run(
+        small,
+        "--sweep",
+        "policy.inertia=0,60",
+        "--days",
+        "0.1",
+        "--curve",
+        "events,waiting.ready.top.max",
+        "--out",
+        str(tmp_path),
+    )
     assert {"events", "waiting.ready.top.max"} <= set(svg(tmp_path / "sweep.svg"))
 
 
@@ -207,7 +241,11 @@ def test_a_curve_is_chosen(small: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    text = HEADER + "\n".join(line(n, n * 300, runtime=900, procs=8 * (1 + n % 3)) for n in range(1, 40)) + "\n"
+    text = (
+        HEADER
+        + "\n".join(line(n, n * 300, runtime=900, procs=8 * (1 + n % 3)) for n in range(1, 40))
+        + "\n"
+    )
     with gzip.open(tmp_path / "log.swf.gz", "wt") as file:
         file.write(text)
     return str(tmp_path / "log.swf.gz")
@@ -246,17 +284,22 @@ def test_a_trace_is_run_until_its_last_job_has_ended_or_a_limit_that_is_told(tra
 
 
 def test_only_jobs_of_the_days_of_demand_are_submitted(trace: str) -> None:
-    assert as_json("--swf", trace, "--days", "0.05")["jobs"]["0"]["submitted"] == 1 + int(0.05 * 86400 / 300)
+    assert as_json("--swf", trace, "--days", "0.05")["jobs"]["0"]["submitted"] == 1 + int(
+        0.05 * 86400 / 300
+    )
 
 
 def test_tables_by_group_queue_and_user(tmp_path: Path, small: str) -> None:
     jobs = [line(n, n * 60, runtime=600, procs=1, user=n % 15, queue=n % 2) for n in range(60)]
     (tmp_path / "log.swf").write_text(HEADER + "\n".join(jobs) + "\n")
-    rows = [row.split() for row in run("--swf", str(tmp_path / "log.swf"), "--cores", "1").stdout.splitlines()]
+    rows = [
+        row.split()
+        for row in run("--swf", str(tmp_path / "log.swf"), "--cores", "1").stdout.splitlines()
+    ]
     assert ["trace-0", "30", "30"] in [row[:3] for row in rows]
     heads = [place for place, row in enumerate(rows) if row[:1] in (["GROUP"], ["QUEUE"], ["USER"])]
     assert [rows[place][0] for place in heads] == ["GROUP", "QUEUE", "USER"]
-    users = rows[heads[2] + 1:]
+    users = rows[heads[2] + 1 :]
     assert [row[1:3] for row in users[:12]] == [["4", "4"]] * 12
     assert users[12][:3] == ["15", "in", "all,"]
     said = run(small).stdout
@@ -272,7 +315,9 @@ def test_a_trace_that_does_not_tell_its_size(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_of_a_trace_is_told(tmp_path: Path) -> None:
-    (tmp_path / "log.swf").write_text("\n".join((line(1), line(2, runtime=-1), line(3, procs=-1))) + "\n")
+    (tmp_path / "log.swf").write_text(
+        "\n".join((line(1), line(2, runtime=-1), line(3, procs=-1))) + "\n"
+    )
     told = run("--swf", str(tmp_path / "log.swf"), "--nodes", "4", "--json")
     assert "no job that ran: 2" in told.stderr
     assert json.loads(told.stdout)["jobs"]["0"]["submitted"] == 1
@@ -280,9 +325,19 @@ def test_what_is_left_out_of_a_trace_is_told(tmp_path: Path) -> None:
 
 def test_longer_lines_are_told_once(tmp_path: Path) -> None:
     (tmp_path / "log.swf").write_text("\n".join(line(n) + " 4096 -1 -1" for n in range(9)) + "\n")
-    told = run("--swf", str(tmp_path / "log.swf"), "--nodes", "4", "--json", "--sweep", "policy.inertia=0,60")
+    told = run(
+        "--swf",
+        str(tmp_path / "log.swf"),
+        "--nodes",
+        "4",
+        "--json",
+        "--sweep",
+        "policy.inertia=0,60",
+    )
     (said,) = [row for row in told.stderr.splitlines() if "fields" in row]
-    assert said.endswith("log.swf: lines with more than 18 fields, of which the first 18 were read: 9")
+    assert said.endswith(
+        "log.swf: lines with more than 18 fields, of which the first 18 were read: 9"
+    )
 
 
 def test_a_malformed_trace_names_its_line(tmp_path: Path) -> None:
@@ -294,27 +349,51 @@ def test_a_malformed_trace_names_its_line(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- wrong usage
 
 
-@pytest.mark.parametrize(("words", "sentence"), [
-    ((), "name one scenario, or give --swf FILE"),
-    (("{small}", "--set", "policy.inertia"), "should be KEY=VALUE"),
-    (("{small}", "--sweep", "policy.inertia"), "--sweep should be KEY=VALUE,VALUE"),
-    (("{small}", "--sweep", "policy.inertia=0,,5"), "--sweep should be KEY=VALUE,VALUE"),
-    (("{small}", "--sweep", "energy.warm_low+energy.warm_high=1+2+3"), "has 3 values for 2 keys"),
-    (("{small}", "--sweep", "policy.inertia=0", "--curve", "events"), "--curve should name two figures"),
-    (("{small}", "--sweep", "policy.inertia=0", "--curve", "events,nonsense"), "there is no figure 'nonsense'"),
-    (("{small}", "--sweep", "policy.inertia=0", "--curve", "events,power"), "there is no figure 'power'"),
-])
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "name one scenario, or give --swf FILE"),
+        (("{small}", "--set", "policy.inertia"), "should be KEY=VALUE"),
+        (("{small}", "--sweep", "policy.inertia"), "--sweep should be KEY=VALUE,VALUE"),
+        (("{small}", "--sweep", "policy.inertia=0,,5"), "--sweep should be KEY=VALUE,VALUE"),
+        (
+            ("{small}", "--sweep", "energy.warm_low+energy.warm_high=1+2+3"),
+            "has 3 values for 2 keys",
+        ),
+        (
+            ("{small}", "--sweep", "policy.inertia=0", "--curve", "events"),
+            "--curve should name two figures",
+        ),
+        (
+            ("{small}", "--sweep", "policy.inertia=0", "--curve", "events,nonsense"),
+            "there is no figure 'nonsense'",
+        ),
+        (
+            ("{small}", "--sweep", "policy.inertia=0", "--curve", "events,power"),
+            "there is no figure 'power'",
+        ),
+    ],
+)
 def test_wrong_usage(small: str, words: tuple[str, ...], sentence: str) -> None:
     result = run(*(word.format(small=small) for word in words), code=2)
     assert sentence in result.output
 
 
-@pytest.mark.parametrize(("words", "sentence"), [
-    (("nothing",), "scenarios that ship with COD: bursts, campus, web"),
-    (("{small}", "--set", "policy.inerta=1"), "policy.inerta: no such key; did you mean 'inertia'?"),
-    (("{small}", "--set", "type.fat.cost=1"), "type.fat: there is no such table"),
-    (("{small}", "--sweep", "policy.inertia=0,-1", "--days", "0.1"), "policy.inertia: should be at least 0"),
-])
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("nothing",), "scenarios that ship with COD: bursts, campus, web"),
+        (
+            ("{small}", "--set", "policy.inerta=1"),
+            "policy.inerta: no such key; did you mean 'inertia'?",
+        ),
+        (("{small}", "--set", "type.fat.cost=1"), "type.fat: there is no such table"),
+        (
+            ("{small}", "--sweep", "policy.inertia=0,-1", "--days", "0.1"),
+            "policy.inertia: should be at least 0",
+        ),
+    ],
+)
 def test_a_scenario_that_cannot_be_used(small: str, words: tuple[str, ...], sentence: str) -> None:
     assert sentence in run(*(word.format(small=small) for word in words), code=1).output
 
@@ -325,8 +404,14 @@ def test_a_scenario_that_cannot_be_used(small: str, words: tuple[str, ...], sent
 def points(chart: str) -> list[list[tuple[float, float]]]:
     """Where the lines of a chart go."""
     root = ElementTree.fromstring(chart)
-    return [[(float(x), float(y)) for x, y in (pair.split(",") for pair in one.attrib["points"].split())]
-            for one in root if one.tag.endswith(("polyline", "polygon"))]
+    return [
+        [
+            (float(x), float(y))
+            for x, y in (pair.split(",") for pair in one.attrib["points"].split())
+        ]
+        for one in root
+        if one.tag.endswith(("polyline", "polygon"))
+    ]
 
 
 def test_lines_go_where_the_numbers_are() -> None:
@@ -339,24 +424,35 @@ def test_lines_go_where_the_numbers_are() -> None:
 
 
 def test_each_axis_has_its_own_scale() -> None:
-    chart = lines("t", [Line("a", [(0, 0), (1, 1)]), Line("b", [(0, 0), (1, 1000)], right=True)], Axis("x"),
-                  Axis("y"), Axis("z"))
+    chart = lines(
+        "t",
+        [Line("a", [(0, 0), (1, 1)]), Line("b", [(0, 0), (1, 1000)], right=True)],
+        Axis("x"),
+        Axis("y"),
+        Axis("z"),
+    )
     left, right = points(chart)
     assert left == right
     assert "1000" in chart
 
 
 def test_decades_are_equally_wide() -> None:
-    ((a, b, c),) = points(lines("t", [Line("a", [(1, 0), (10, 1), (100, 2)])], Axis("x", log=True), Axis("y")))
+    ((a, b, c),) = points(
+        lines("t", [Line("a", [(1, 0), (10, 1), (100, 2)])], Axis("x", log=True), Axis("y"))
+    )
     assert b[0] - a[0] == pytest.approx(c[0] - b[0])
 
 
 def test_areas_stand_on_each_other() -> None:
-    low, high = points(areas("t", [("a", [(0, 1), (1, 1)]), ("b", [(0, 2), (1, 2)])], Axis("x"), Axis("y")))
+    low, high = points(
+        areas("t", [("a", [(0, 1), (1, 1)]), ("b", [(0, 2), (1, 2)])], Axis("x"), Axis("y"))
+    )
     assert low[:2] == list(reversed(high[2:]))  # the rim of one is the floor of the next
 
 
-@pytest.mark.parametrize("drawn", [[], [Line("a", [])], [Line("a", [(3, 3)])], [Line("a", [(0, 0), (1, 0)])]])
+@pytest.mark.parametrize(
+    "drawn", [[], [Line("a", [])], [Line("a", [(3, 3)])], [Line("a", [(0, 0), (1, 0)])]]
+)
 def test_charts_of_next_to_nothing(drawn: list[Line]) -> None:
     ElementTree.fromstring(lines("t", drawn, Axis("x"), Axis("y")))
 
@@ -368,11 +464,16 @@ def test_texts_are_escaped() -> None:
 
 
 def test_figures_are_found_by_their_path() -> None:
-    result = {"waiting": {"ready": {"10": {"mean": 5.0}, "0": {"mean": 1.0}, "all": {"mean": 2.0}}}, "events": 3}
+    result = {
+        "waiting": {"ready": {"10": {"mean": 5.0}, "0": {"mean": 1.0}, "all": {"mean": 2.0}}},
+        "events": 3,
+    }
     assert metric(result, "waiting.ready.top.mean") == 5.0
     assert metric(result, "waiting.ready.all.mean") == 2.0
     assert metric(result, "events") == 3.0
     with pytest.raises(KeyError):
         metric(result, "waiting.ready")
-    charts = of_sweep("s", "k", [("1", result), ("2", result)], ("events", "waiting.ready.top.mean"))
+    charts = of_sweep(
+        "s", "k", [("1", result), ("2", result)], ("events", "waiting.ready.top.mean")
+    )
     assert set(charts) == {"sweep.svg", "tradeoff.svg"}

@@ -23,8 +23,8 @@ ReservationName=licence StartTime=2026-11-23T14:51:23 Nodes=(null) NodeCnt=0 Sta
 
 @pytest.fixture
 def says(tmp_path: Path) -> Says:
-    """A cluster whose commands write down what they are asked, and answer by the words that they are given: status,
-    standard output, standard error."""
+    """A cluster whose commands write down what they are asked, and answer by the words that they
+    are given: status, standard output, standard error."""
 
     def cluster(**answers: tuple[int, str, str]) -> Slurm:
         for command in ("squeue", "sinfo", "scontrol", "scancel"):
@@ -33,8 +33,10 @@ def says(tmp_path: Path) -> Says:
                 for name, text in (("out", out), ("err", err)):
                     (tmp_path / f"{words}.{name}").write_text(text)
                 pattern = words.replace("_", "*")
-                lines.append(f'case "{command} $*" in *{pattern}*) cat {tmp_path}/{words}.out; '
-                             f"cat {tmp_path}/{words}.err >&2; exit {status};; esac")
+                lines.append(
+                    f'case "{command} $*" in *{pattern}*) cat {tmp_path}/{words}.out; '
+                    f"cat {tmp_path}/{words}.err >&2; exit {status};; esac"
+                )
             (tmp_path / command).write_text("\n".join(lines) + "\n")
             (tmp_path / command).chmod(0o755)
         return Slurm("vc", {}, str(tmp_path))
@@ -47,39 +49,65 @@ def asked(folder: Path) -> list[str]:
 
 
 def test_the_view_has_nodes_jobs_and_reservations(says: Says) -> None:
-    seen = says(squeue=(0, squeue({}).decode(), ""),
-                sinfo=(0, sinfo({}, {"name": "n4"}).decode(), ""),
-                reservation=(0, RESERVATIONS, "")).view()
+    seen = says(
+        squeue=(0, squeue({}).decode(), ""),
+        sinfo=(0, sinfo({}, {"name": "n4"}).decode(), ""),
+        reservation=(0, RESERVATIONS, ""),
+    ).view()
     assert [job.id for job in seen.jobs] == [7]
-    assert {name: node.usable for name, node in seen.nodes.items()} == {"n2": False, "n4": True}  # n2 is reserved
+    # n2 is reserved
+    assert {name: node.usable for name, node in seen.nodes.items()} == {"n2": False, "n4": True}
     assert seen.reservations["cod-51"] == Reservation("cod-51", ("n2", "n3"))
     assert seen.reservations.keys() == {"cod-51", "licence"}
 
 
-@pytest.mark.parametrize(("state", "nodes", "listed", "used"), [
-    ("COMPLETED", "n2", 3, 0),  # it has ended since the nodes were listed
-    ("RUNNING", "n2", 0, 4),  # it has started since
-    ("RUNNING", "n2", 1, 1), ("COMPLETING", "n2", 0, 0), ("PENDING", "", 2, 0)])
+@pytest.mark.parametrize(
+    ("state", "nodes", "listed", "used"),
+    [
+        ("COMPLETED", "n2", 3, 0),  # it has ended since the nodes were listed
+        ("RUNNING", "n2", 0, 4),  # it has started since
+        ("RUNNING", "n2", 1, 1),
+        ("COMPLETING", "n2", 0, 0),
+        ("PENDING", "", 2, 0),
+    ],
+)
 def test_what_changes_between_two_lists_is_no_contradiction(
     says: Says, state: str, nodes: str, listed: int, used: int
 ) -> None:
-    seen = says(squeue=(0, squeue({"job_state": state, "nodes": nodes}).decode(), ""),
-                sinfo=(0, sinfo({"alloc_cpus": listed}).decode(), ""),
-                reservation=(0, "No reservations in the system", "")).view()
+    seen = says(
+        squeue=(0, squeue({"job_state": state, "nodes": nodes}).decode(), ""),
+        sinfo=(0, sinfo({"alloc_cpus": listed}).decode(), ""),
+        reservation=(0, "No reservations in the system", ""),
+    ).view()
     assert seen.nodes["n2"].cpus_used == used
 
 
-@pytest.mark.parametrize(("command", "answer", "error"), [
-    ("squeue", (0, squeue(errors=[{"error": "Unspecified error"}]).decode(), ""), CommandFailed),
-    ("squeue", (1, "", "slurm_load_jobs error"), CommandFailed), ("sinfo", (0, "", ""), NotUnderstood),
-    ("reservation", (1, "", "slurm_load_reservations error: Unable to contact slurm controller"), CommandFailed),
-    ("reservation", (0, "something else", ""), NotUnderstood),
-])
+@pytest.mark.parametrize(
+    ("command", "answer", "error"),
+    [
+        (
+            "squeue",
+            (0, squeue(errors=[{"error": "Unspecified error"}]).decode(), ""),
+            CommandFailed,
+        ),
+        ("squeue", (1, "", "slurm_load_jobs error"), CommandFailed),
+        ("sinfo", (0, "", ""), NotUnderstood),
+        (
+            "reservation",
+            (1, "", "slurm_load_reservations error: Unable to contact slurm controller"),
+            CommandFailed,
+        ),
+        ("reservation", (0, "something else", ""), NotUnderstood),
+    ],
+)
 def test_a_cluster_that_cannot_be_read(
     says: Says, command: str, answer: tuple[int, str, str], error: type[Exception]
 ) -> None:
-    fine = {"squeue": (0, squeue({}).decode(), ""), "sinfo": (0, sinfo({}).decode(), ""),
-            "reservation": (0, "No reservations in the system", "")}
+    fine = {
+        "squeue": (0, squeue({}).decode(), ""),
+        "sinfo": (0, sinfo({}).decode(), ""),
+        "reservation": (0, "No reservations in the system", ""),
+    }
     with pytest.raises(error):
         says(**{**fine, command: answer}).view()
 
@@ -91,66 +119,120 @@ def test_commands_that_are_missing() -> None:
 
 def test_a_job_that_should_not_run_again_runs_again(says: Says, tmp_path: Path) -> None:
     cluster = says()
-    script = (tmp_path / "scontrol").read_text() + (
-        f'case "$*" in "requeue Incomplete 42") [ -e {tmp_path}/may ] || '
-        "{ echo Requested operation is presently disabled for job 42 >&2; exit 1; };;\n"
-        f'"update jobid=42 requeue=1") touch {tmp_path}/may;; esac\n')
+    script = (
+        (tmp_path / "scontrol").read_text()
+        + f'case "$*" in "requeue Incomplete 42") [ -e {tmp_path}/may ] || {{ '
+        "echo Requested operation is presently disabled for job 42 >&2; exit 1; };;\n"
+        f'"update jobid=42 requeue=1") touch {tmp_path}/may;; esac\n'
+    )
     (tmp_path / "scontrol").write_text(script)
     assert cluster.requeue("42")
-    assert asked(tmp_path) == ["scontrol requeue Incomplete 42", "scontrol update jobid=42 requeue=1",
-                               "scontrol requeue Incomplete 42"]
+    assert asked(tmp_path) == [
+        "scontrol requeue Incomplete 42",
+        "scontrol update jobid=42 requeue=1",
+        "scontrol requeue Incomplete 42",
+    ]
 
 
-@pytest.mark.parametrize("text", ["Invalid job id specified for job 9", "Job has already finished for job 9",
-                                  "Job is pending execution for job 9",
-                                  "Job/step already completing or completed for job 9"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Invalid job id specified for job 9",
+        "Job has already finished for job 9",
+        "Job is pending execution for job 9",
+        "Job/step already completing or completed for job 9",
+    ],
+)
 def test_a_job_that_does_not_run_any_more_need_not_be_put_back(says: Says, text: str) -> None:
     assert says(requeue=(1, "", text)).requeue("9")
 
 
 def test_an_interactive_job_cannot_be_put_back(says: Says) -> None:
-    assert not says(requeue=(1, "", "Only batch jobs are accepted or processed for job 44")).requeue("44")
+    assert not says(
+        requeue=(1, "", "Only batch jobs are accepted or processed for job 44")
+    ).requeue("44")
 
 
 def test_what_is_so_already_is_fine(says: Says) -> None:
     says(update=(1, "", "slurm_update error: Invalid node state specified")).resume("n2")
-    gone = says(delete_nodename=(1, "", "scontrol: error: failed to delete nodes n2\n"
-                                        "delete_node nodename=n2: Invalid node name specified"),
-                update=(1, "", "slurm_update error: Invalid node name specified"),
-                reservation=(1, "", "delete_reservation reservation=q: Requested reservation is invalid"))
+    gone = says(
+        delete_nodename=(
+            1,
+            "",
+            (
+                "scontrol: error: failed to delete nodes n2\n"
+                "delete_node nodename=n2: Invalid node name specified"
+            ),
+        ),
+        update=(1, "", "slurm_update error: Invalid node name specified"),
+        reservation=(1, "", "delete_reservation reservation=q: Requested reservation is invalid"),
+    )
     gone.drain("n2", "cod")
     gone.down("n2", "cod")
     gone.delete("n2")
     gone.release("q")
 
 
-@pytest.mark.parametrize("act", [lambda cluster: cluster.resume("n2"), lambda cluster: cluster.drain("n2", "cod"),
-                                 lambda cluster: cluster.delete("n2"), lambda cluster: cluster.requeue("7"),
-                                 lambda cluster: cluster.bind("7", "q"), lambda cluster: cluster.cancel("7"),
-                                 lambda cluster: cluster.set_features("n2", ["cod"])])
-@pytest.mark.parametrize("answer", [(1, "", "Unexpected message received"), (1, "", ""), (0, "", "error: odd")])
-def test_everything_else_fails(says: Says, act: Callable[[Slurm], object], answer: tuple[int, str, str]) -> None:
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda cluster: cluster.resume("n2"),
+        lambda cluster: cluster.drain("n2", "cod"),
+        lambda cluster: cluster.delete("n2"),
+        lambda cluster: cluster.requeue("7"),
+        lambda cluster: cluster.bind("7", "q"),
+        lambda cluster: cluster.cancel("7"),
+        lambda cluster: cluster.set_features("n2", ["cod"]),
+    ],
+)
+@pytest.mark.parametrize(
+    "answer", [(1, "", "Unexpected message received"), (1, "", ""), (0, "", "error: odd")]
+)
+def test_everything_else_fails(
+    says: Says, act: Callable[[Slurm], object], answer: tuple[int, str, str]
+) -> None:
     with pytest.raises(CommandFailed):
         act(says(s=answer))
 
 
 def test_what_is_busy_is_not_yet(says: Says) -> None:
-    busy = says(nodename=(1, "", "delete_node nodename=n2: Requested nodes are busy"),
-                reservation=(1, "", "delete_reservation reservation=q: Requested reservation is in use"))
+    busy = says(
+        nodename=(1, "", "delete_node nodename=n2: Requested nodes are busy"),
+        reservation=(1, "", "delete_reservation reservation=q: Requested reservation is in use"),
+    )
     with pytest.raises(NotYet):
         busy.delete("n2")
     with pytest.raises(NotYet):
         busy.release("q")
 
 
-@pytest.mark.parametrize(("config", "partition", "rules"), [
-    ("SelectType = select/cons_tres\nSelectTypeParameters    = CR_CPU\n", "OverSubscribe=NO", Rules("vc", limit=9)),
-    ("SelectTypeParameters = CR_CORE_MEMORY\n", "OverSubscribe=EXCLUSIVE", Rules("vc", True, "core", True, 9)),
-    ("SelectTypeParameters = CR_Socket,CR_LLN\n", "", Rules("vc", False, "socket", False, 9)),
-    ("SelectType = select/linear\nSelectTypeParameters = CR_MEMORY\n", "", Rules("vc", True, "cpu", True, 9)),
-])
-def test_the_configuration_says_what_jobs_share(says: Says, config: str, partition: str, rules: Rules) -> None:
-    cluster = says(config=(0, config, ""), partition=(0, f"PartitionName=vc {partition} State=UP\n", ""))
+@pytest.mark.parametrize(
+    ("config", "partition", "rules"),
+    [
+        (
+            "SelectType = select/cons_tres\nSelectTypeParameters    = CR_CPU\n",
+            "OverSubscribe=NO",
+            Rules("vc", limit=9),
+        ),
+        (
+            "SelectTypeParameters = CR_CORE_MEMORY\n",
+            "OverSubscribe=EXCLUSIVE",
+            Rules("vc", True, "core", True, 9),
+        ),
+        ("SelectTypeParameters = CR_Socket,CR_LLN\n", "", Rules("vc", False, "socket", False, 9)),
+        (
+            "SelectType = select/linear\nSelectTypeParameters = CR_MEMORY\n",
+            "",
+            Rules("vc", True, "cpu", True, 9),
+        ),
+    ],
+)
+def test_the_configuration_says_what_jobs_share(
+    says: Says, config: str, partition: str, rules: Rules
+) -> None:
+    cluster = says(
+        config=(0, config, ""), partition=(0, f"PartitionName=vc {partition} State=UP\n", "")
+    )
     assert cluster.rules(9) == rules
 
 

@@ -21,20 +21,38 @@ SMALL = NodeKind(Nodeset("small"), 2, 4000, features=frozenset({"cod"}))
 GPU = NodeKind(Nodeset("gpu"), 8, 64000, {"gpu": 4, "gpu:a100": 4}, frozenset({"cod", "gpu"}))
 
 
-def job(number: int = 1, reason: str = "Resources", *, state: str = "PENDING", **fields: Any) -> SlurmJob:
+def job(
+    number: int = 1, reason: str = "Resources", *, state: str = "PENDING", **fields: Any
+) -> SlurmJob:
     known = {name: fields.pop(name) for name in list(fields) if name in SlurmJob.__slots__}
-    return SlurmJob(number, state, reason, **{"name": str(number), "partitions": frozenset({"vc"}), **known},
-                    size=JobSize(**fields))
+    return SlurmJob(
+        number,
+        state,
+        reason,
+        **{"name": str(number), "partitions": frozenset({"vc"}), **known},
+        size=JobSize(**fields),
+    )
 
 
 def node(name: str, cpus: int = 2, used: int = 0, **fields: Any) -> SlurmNode:
-    return SlurmNode(name, "", "idle", partitions=frozenset({"vc"}), cpus=cpus, cpus_used=used,
-                     **{"memory": 1000, "features": frozenset({"cod"}), **fields})
+    return SlurmNode(
+        name,
+        "",
+        "idle",
+        partitions=frozenset({"vc"}),
+        cpus=cpus,
+        cpus_used=used,
+        **{"memory": 1000, "features": frozenset({"cod"}), **fields},
+    )
 
 
 def planned(
-    *jobs: SlurmJob, there: Sequence[SlurmNode] = (), coming: Mapping[str, int] | None = None,
-    kinds: Sequence[NodeKind] = (ALIKE,), rules: Rules = RULES, fixed: Sequence[str] = (),
+    *jobs: SlurmJob,
+    there: Sequence[SlurmNode] = (),
+    coming: Mapping[str, int] | None = None,
+    kinds: Sequence[NodeKind] = (ALIKE,),
+    rules: Rules = RULES,
+    fixed: Sequence[str] = (),
 ) -> Plan:
     return plan(jobs, there, coming or {}, kinds, rules, fixed)
 
@@ -46,24 +64,44 @@ def nodes(*jobs: SlurmJob, **also: Any) -> int:
 # ---------------------------------------------------------------- which count
 
 
-@pytest.mark.parametrize("reason", ["None", "Resources", "Priority", "PartitionConfig", "PartitionNodeLimit",
-                                    "ReqNodeNotAvail"])
+@pytest.mark.parametrize(
+    "reason",
+    ["None", "Resources", "Priority", "PartitionConfig", "PartitionNodeLimit", "ReqNodeNotAvail"],
+)
 def test_jobs_that_wait_for_room_count(reason: str) -> None:
     assert nodes(job(reason=reason)) == 1
 
 
-@pytest.mark.parametrize("reason", [
-    "JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobArrayTaskLimit",
-    "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", "Licenses", "Reservation", "BadConstraints", "PartitionDown",
-    "WhateverIsNew"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "JobHeldUser",
+        "JobHeldAdmin",
+        "Dependency",
+        "DependencyNeverSatisfied",
+        "BeginTime",
+        "JobArrayTaskLimit",
+        "QOSMaxJobsPerUserLimit",
+        "AssocGrpCpuLimit",
+        "Licenses",
+        "Reservation",
+        "BadConstraints",
+        "PartitionDown",
+        "WhateverIsNew",
+    ],
+)
 def test_jobs_that_would_not_start_do_not(reason: str) -> None:
     found = planned(job(reason=reason))
     assert (found.nodes.total(), found.jobs, found.never) == (0, 0, [])
 
 
 def test_other_jobs_that_do_not_count() -> None:
-    assert not nodes(job(state="RUNNING"), job(2, partitions=frozenset({"other"})), job(3, reservation="maintenance"),
-                     job(4, state="REQUEUE_HOLD"))
+    assert not nodes(
+        job(state="RUNNING"),
+        job(2, partitions=frozenset({"other"})),
+        job(3, reservation="maintenance"),
+        job(4, state="REQUEUE_HOLD"),
+    )
 
 
 def test_a_job_that_slurm_has_not_looked_at_yet_counts_only_where_nothing_else_keeps_it() -> None:
@@ -105,7 +143,8 @@ def test_several_cpus_and_tasks() -> None:
     assert nodes(job(tasks=5, cpus=5)) == 3  # wherever they fit
     assert nodes(job(tasks=5, cpus=5), there=[node("n2", used=1)]) == 2
     assert nodes(job(tasks=6, cpus=6, tasks_per_node=1)) == 6
-    assert nodes(job(least=2, tasks=5, cpus=5)) == 3  # `least` is Slurm's guess where the owner does not say
+    # `least` is Slurm's guess where the owner does not say
+    assert nodes(job(least=2, tasks=5, cpus=5)) == 3
 
 
 def test_a_job_on_several_nodes() -> None:
@@ -117,7 +156,8 @@ def test_a_job_on_several_nodes() -> None:
     assert nodes(four, job(2, tasks=4, cpus=4)) == 4  # the other CPU of each
     assert nodes(job(least=2, most=4, tasks=6, cpus=6)) == 3
     assert planned(job(least=2, most=2, tasks=5, cpus=5)).never == [
-        "job 1: wants 5 tasks on 2 nodes at most, a node takes 2"]
+        "job 1: wants 5 tasks on 2 nodes at most, a node takes 2"
+    ]
 
 
 def test_exclusive_jobs_share_nothing() -> None:
@@ -133,8 +173,12 @@ def test_jobs_get_whole_cores_where_slurm_gives_those() -> None:
     kind, cores = NodeKind(ANY, 4, threads=2), Rules("vc", unit="core")
     assert (nodes(*four, kinds=[kind]), nodes(*four, kinds=[kind], rules=cores)) == (1, 2)
     assert nodes(*four, there=[node("n2", 4, threads=2)], kinds=[kind], rules=cores) == 1
-    assert nodes(job(tasks=4, cpus=4), kinds=[kind], rules=cores) == 1  # tasks of one job share a core
-    assert nodes(*four, there=[node("n2", 8, threads=2, cores=2)], rules=Rules("vc", unit="socket")) == 1
+    # tasks of one job share a core
+    assert nodes(job(tasks=4, cpus=4), kinds=[kind], rules=cores) == 1
+    assert (
+        nodes(*four, there=[node("n2", 8, threads=2, cores=2)], rules=Rules("vc", unit="socket"))
+        == 1
+    )
 
 
 def test_memory_is_used_up_where_slurm_counts_it() -> None:
@@ -157,20 +201,33 @@ def test_nodesets() -> None:
     assert planned(job(memory=8000), kinds=two).nodes == {GPU.nodeset: 1}
     gpus = job(node_gres="gres:gpu:3"), job(2, node_gres="gres:gpu:a100:2")
     assert planned(*gpus, kinds=two).nodes == {GPU.nodeset: 2}
-    assert planned(job(tasks=4, cpus=4, task_gres="gres:gpu:2"), kinds=two).nodes == {GPU.nodeset: 2}
+    assert planned(job(tasks=4, cpus=4, task_gres="gres:gpu:2"), kinds=two).nodes == {
+        GPU.nodeset: 2
+    }
     assert planned(job(job_gres="gres:gpu:6"), kinds=two).nodes == {GPU.nodeset: 2}
-    assert planned(job(), job(2, features="gpu"), kinds=two, coming={"gpu": 1}).nodes == {GPU.nodeset: 1}
+    assert planned(job(), job(2, features="gpu"), kinds=two, coming={"gpu": 1}).nodes == {
+        GPU.nodeset: 1
+    }
     assert planned(job(node_gres="gres:fpga:1"), kinds=two).never == [
-        "job 1: nodeset small: wants fpga:1 on a node, a node has 0; nodeset gpu: wants fpga:1 on a node, a node has 0"]
+        "job 1: nodeset small: wants fpga:1 on a node, a node has 0; nodeset gpu: wants fpga:1 on a"
+        " node, a node has 0"
+    ]
 
 
 def test_jobs_that_no_node_could_run_are_named() -> None:
-    assert planned(job(tasks=1, cpus=4, node_cpus=4)).never == ["job 1: wants 4 CPUs on a node, a node has 2"]
+    assert planned(job(tasks=1, cpus=4, node_cpus=4)).never == [
+        "job 1: wants 4 CPUs on a node, a node has 2"
+    ]
     assert planned(job(features="ssd")).never == ["job 1: wants the features ssd, a node has cod"]
-    assert planned(job(cpu_memory=2000)).never == ["job 1: wants 2000 MiB for each CPU, a node has 1000 for 2"]
+    assert planned(job(cpu_memory=2000)).never == [
+        "job 1: wants 2000 MiB for each CPU, a node has 1000 for 2"
+    ]
     assert planned(job(features="cod*2")).never == [
-        "job 1: asks for what this VCM does not read: the constraint 'cod*2'"]
-    assert planned(job(required=("n7",))).never == ["job 1: wants n7 by name, and a new node may be another"]
+        "job 1: asks for what this VCM does not read: the constraint 'cod*2'"
+    ]
+    assert planned(job(required=("n7",))).never == [
+        "job 1: wants n7 by name, and a new node may be another"
+    ]
     busy = planned(job(required=("n2",)), there=[node("n2", used=2)])
     assert (busy.never, busy.nodes.total()) == ([], 0)  # it waits for that one
     large = planned(job(tasks=1, cpus=8, node_cpus=8), there=[node("big", 8, 8)])
@@ -193,15 +250,28 @@ def test_hosts_where_a_job_could_start_some_time() -> None:
 
 def test_a_long_queue_is_counted_quickly_and_up_to_the_limit() -> None:
     queue = [job(number, tasks=1 + number % 2, cpus=1 + number % 2) for number in range(20_000)]
-    found = planned(*queue, there=[node(f"n{number}", used=1) for number in range(200)], rules=Rules("vc", limit=64))
+    found = planned(
+        *queue,
+        there=[node(f"n{number}", used=1) for number in range(200)],
+        rules=Rules("vc", limit=64),
+    )
     assert found.jobs == 20_000
     assert 64 <= found.nodes.total() <= 66
 
 
 @given(
-    st.lists(st.builds(lambda number, tasks, each: job(number, tasks=tasks, cpus=tasks * each, node_cpus=each),
-                       st.integers(1, 10**6), st.integers(1, 6), st.integers(1, 2)), max_size=8),
-    st.lists(st.integers(0, 2), max_size=5), st.integers(0, 5))
+    st.lists(
+        st.builds(
+            lambda number, tasks, each: job(number, tasks=tasks, cpus=tasks * each, node_cpus=each),
+            st.integers(1, 10**6),
+            st.integers(1, 6),
+            st.integers(1, 2),
+        ),
+        max_size=8,
+    ),
+    st.lists(st.integers(0, 2), max_size=5),
+    st.integers(0, 5),
+)
 def test_no_node_is_counted_beyond_what_the_jobs_fill(
     queue: list[SlurmJob], used: list[int], coming: int
 ) -> None:
@@ -211,12 +281,27 @@ def test_no_node_is_counted_beyond_what_the_jobs_fill(
     free = sum(2 - busy for busy in used)
     assert found.nodes.total() >= max(0, -(-(cpus - free) // 2))
     assert found.nodes.total() <= sum(job.size.tasks for job in queue)
-    assert planned(*queue, there=there, coming={"": found.nodes.total()}).nodes == found.nodes  # asked for once
+    # asked for once
+    assert planned(*queue, there=there, coming={"": found.nodes.total()}).nodes == found.nodes
 
 
-@pytest.mark.parametrize(("constraint", "holds"), [
-    ("a", True), ("c", False), ("a&b", True), ("a&c", False), ("a|c", True), ("c|d", False), ("c|a&b", True),
-    ("a|b&c", False), ("a|(b&c)", True), ("[a|c]", True), ("[c|d]&a", False), (" a & b ", True)])
+@pytest.mark.parametrize(
+    ("constraint", "holds"),
+    [
+        ("a", True),
+        ("c", False),
+        ("a&b", True),
+        ("a&c", False),
+        ("a|c", True),
+        ("c|d", False),
+        ("c|a&b", True),
+        ("a|b&c", False),
+        ("a|(b&c)", True),
+        ("[a|c]", True),
+        ("[c|d]&a", False),
+        (" a & b ", True),
+    ],
+)
 def test_constraints(constraint: str, holds: bool) -> None:
     assert matches(constraint, frozenset({"a", "b"})) is holds
 
@@ -239,9 +324,14 @@ def test_a_job_that_the_largest_pool_could_not_run_makes_nothing_grow() -> None:
     most = Rules("vc", limit=4)
     found = planned(job(least=5, most=5, tasks=5, cpus=5), rules=most)
     assert (found.nodes, found.sizes, found.never) == (
-        {}, set(), ["job 1: wants 5 nodes at once, there are 4 such at most"])
+        {},
+        set(),
+        ["job 1: wants 5 nodes at once, there are 4 such at most"],
+    )
     found = planned(job(tasks=9, cpus=9), rules=most)
-    assert found.never == ["job 1: wants 9 tasks at once, the 4 nodes that there are at most take 8"]
+    assert found.never == [
+        "job 1: wants 9 tasks at once, the 4 nodes that there are at most take 8"
+    ]
     assert nodes(job(least=4, most=5, tasks=8, cpus=8), rules=most) == 4
     there = [node("n1"), node("n2")]
     assert nodes(job(least=5, most=5, tasks=5, cpus=5), rules=most, there=there, fixed=["n2"]) == 3
@@ -251,8 +341,13 @@ def test_a_job_that_the_largest_pool_could_not_run_makes_nothing_grow() -> None:
 
 
 def test_jobs_for_nodes_that_wait_are_not_behind_those_for_which_the_pool_is_too_small() -> None:
-    rules, ready = Rules("vc", alone=True, limit=2), node("n1", 8, features=frozenset({"cod", "gpu"}), gres={"gpu": 4})
+    rules, ready = (
+        Rules("vc", alone=True, limit=2),
+        node("n1", 8, features=frozenset({"cod", "gpu"}), gres={"gpu": 4}),
+    )
     many = [job(number, priority=9, features="slow") for number in range(1, 9)]
     slow = NodeKind(Nodeset("slow"), 2, features=frozenset({"cod", "slow"}))
-    found = planned(*many, job(20, node_gres="gpu:1"), kinds=[slow, GPU], there=[ready], rules=rules)
+    found = planned(
+        *many, job(20, node_gres="gpu:1"), kinds=[slow, GPU], there=[ready], rules=rules
+    )
     assert (found.placed, found.nodes) == ({"20": ("n1",)}, {slow.nodeset: 2})

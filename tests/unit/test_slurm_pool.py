@@ -1,4 +1,5 @@
-"""A Slurm partition as a batch system, on a stand-in for Slurm's books; the real ones are in tests/system."""
+"""A Slurm partition as a batch system, on a stand-in for Slurm's books; the real ones are in
+tests/system."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Killed(BaseException):
 
 
 class Books(Slurm):
-    """What Slurm remembers: each command changes it at once. `kill_at`: the command at which the VCM dies."""
+    """What Slurm remembers: each command changes it at once. `kill_at`: the command at which the
+    VCM dies."""
 
     def __init__(self) -> None:
         super().__init__("vc", {})
@@ -48,8 +50,10 @@ class Books(Slurm):
 
     def view(self) -> View:
         kept = {name for one in self.reservations.values() for name in one.nodes}
-        shown = {name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
-                 for name, node in self.nodes.items()}
+        shown = {
+            name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
+            for name, node in self.nodes.items()
+        }
         return View(shown, list(self.jobs.values()), dict(self.reservations))
 
     def node(self, name: str) -> SlurmNode | None:
@@ -60,12 +64,16 @@ class Books(Slurm):
 
     def resume(self, name: str) -> None:
         self._change("resume", name)
-        self.nodes[name] = replace(self.nodes[name], flags=self.nodes[name].flags - {"DRAIN"}, reason="")
+        self.nodes[name] = replace(
+            self.nodes[name], flags=self.nodes[name].flags - {"DRAIN"}, reason=""
+        )
 
     def drain(self, name: str, reason: str) -> None:
         self._change("drain", name, reason)
         if name in self.nodes:
-            self.nodes[name] = replace(self.nodes[name], flags=self.nodes[name].flags | {"DRAIN"}, reason=reason)
+            self.nodes[name] = replace(
+                self.nodes[name], flags=self.nodes[name].flags | {"DRAIN"}, reason=reason
+            )
 
     def down(self, name: str, reason: str) -> None:
         self._change("down", name)
@@ -85,7 +93,9 @@ class Books(Slurm):
         self._change("requeue", job)
         known = self.jobs[job]
         if known.batch:
-            self.jobs[job] = replace(known, state="PENDING", reason="BeginTime", nodes=(), restarts=known.restarts + 1)
+            self.jobs[job] = replace(
+                known, state="PENDING", reason="BeginTime", nodes=(), restarts=known.restarts + 1
+            )
         return known.batch
 
     def cancel(self, job: str) -> None:
@@ -102,13 +112,19 @@ class Books(Slurm):
         array, _, task = job.partition("_")
         if task and job not in self.jobs:  # a task is split off when it is changed
             self.jobs[job] = replace(self.jobs[array], name=job, array_tasks="")
-            rest = [str(each) for each in task_ids(self.jobs[array].array_tasks) if str(each) != task]
+            rest = [
+                str(each) for each in task_ids(self.jobs[array].array_tasks) if str(each) != task
+            ]
             self.jobs[array] = replace(self.jobs[array], array_tasks=",".join(rest))
         self.jobs[job] = replace(self.jobs[job], reservation=reservation)
 
     def release(self, reservation: str) -> None:
         self._change("release", reservation)
-        assert all(self.nodes[name].closed for name in self.reservations[reservation].nodes if name in self.nodes)
+        assert all(
+            self.nodes[name].closed
+            for name in self.reservations[reservation].nodes
+            if name in self.nodes
+        )
         assert not [job for job in self.jobs.values() if job.reservation == reservation]
         self.reservations.pop(reservation, None)
 
@@ -116,25 +132,48 @@ class Books(Slurm):
 
     def registers(self, number: int, **fields: Any) -> None:
         name = f"n{number}"
-        self.nodes[name] = SlurmNode(**{
-            "name": name, "address": f"10.0.0.{number}", "state": "idle", "partitions": VC, "features": COD, "cpus": 2,
-            "flags": frozenset({"DRAIN", "DYNAMIC_NORM"}), "memory": 1000, **fields})
+        self.nodes[name] = SlurmNode(
+            **{
+                "name": name,
+                "address": f"10.0.0.{number}",
+                "state": "idle",
+                "partitions": VC,
+                "features": COD,
+                "cpus": 2,
+                "flags": frozenset({"DRAIN", "DYNAMIC_NORM"}),
+                "memory": 1000,
+                **fields,
+            }
+        )
 
     def submitted(self, number: int, **fields: Any) -> None:
         name = str(number)
-        self.jobs[name] = SlurmJob(number, "PENDING", "Resources", name, partitions=VC, user="ann", **fields)
+        self.jobs[name] = SlurmJob(
+            number, "PENDING", "Resources", name, partitions=VC, user="ann", **fields
+        )
 
     def schedule(self) -> None:
-        """Start what can be started, as Slurm does: only in its reservation a job that asks for one."""
+        """Start what can be started, as Slurm does: only in its reservation a job that asks for
+        one."""
         for name, job in self.jobs.items():
             if job.state != "PENDING":
                 continue
             kept = {each for one in self.reservations.values() for each in one.nodes}
-            held = self.reservations[job.reservation].nodes if job.reservation else set(self.nodes) - kept
-            free = [each for each in sorted(held) if not self.nodes[each].closed and self.nodes[each].cpus_used == 0]
+            held = (
+                self.reservations[job.reservation].nodes
+                if job.reservation
+                else set(self.nodes) - kept
+            )
+            free = [
+                each
+                for each in sorted(held)
+                if not self.nodes[each].closed and self.nodes[each].cpus_used == 0
+            ]
             if len(free) >= job.size.least:
-                on = tuple(free[:job.size.least])
-                self.jobs[name] = replace(job, state="RUNNING", nodes=on, started=float(len(self.said)))
+                on = tuple(free[: job.size.least])
+                self.jobs[name] = replace(
+                    job, state="RUNNING", nodes=on, started=float(len(self.said))
+                )
                 self.nodes.update({each: replace(self.nodes[each], cpus_used=1) for each in on})
 
 
@@ -160,7 +199,8 @@ def test_a_record_with_another_address_is_struck_off_and_the_node_s_own_stays(bo
     books.schedule()
     system(books).begin(member(2))
     assert not books.nodes
-    assert books.said == [("requeue", "7"), ("down", "n2"), ("delete", "n2")]  # one that should not run again, too
+    # one that should not run again, too
+    assert books.said == [("requeue", "7"), ("down", "n2"), ("delete", "n2")]
     books.registers(2)
     books.said.clear()
     system(books).begin(member(2))
@@ -169,13 +209,18 @@ def test_a_record_with_another_address_is_struck_off_and_the_node_s_own_stays(bo
     assert not books.said
 
 
-def test_a_node_that_has_left_is_struck_off_again_when_a_killed_controller_brings_it_back(books: Books) -> None:
+def test_a_node_that_has_left_is_struck_off_again_when_a_killed_controller_brings_it_back(
+    books: Books,
+) -> None:
     pool = system(books)
     books.registers(2, flags=frozenset())
     pool.expel("n2", lost=False)
     pool.look([], Counter())
     books.submitted(7)
-    for coming, flags in ((Counter[str](), frozenset[str]()), (Counter({"": 1}), frozenset({"NOT_RESPONDING"}))):
+    for coming, flags in (
+        (Counter[str](), frozenset[str]()),
+        (Counter({"": 1}), frozenset({"NOT_RESPONDING"})),
+    ):
         books.registers(2, flags=flags)
         books.jobs["7"] = replace(books.jobs["7"], state="RUNNING", nodes=("n2",))
         pool.look([], coming)
@@ -198,11 +243,19 @@ def test_a_node_gets_the_features_of_its_nodeset_and_is_opened(books: Books) -> 
     assert len(books.said) == 2
 
 
-@pytest.mark.parametrize(("has", "says"), [
-    ({"cpus": 4}, "it has 4 CPUs, less than its nodeset large"), ({"memory": 500}, "it has 500 MiB, less"),
-    ({"gres": {"gpu": 1}}, "it has gpu:1, less")])
-def test_a_node_that_is_less_than_its_nodeset_is_given_up(books: Books, has: dict[str, Any], says: str) -> None:
-    """The job that it was asked for would wait on, and the pool would grow by one more at each look."""
+@pytest.mark.parametrize(
+    ("has", "says"),
+    [
+        ({"cpus": 4}, "it has 4 CPUs, less than its nodeset large"),
+        ({"memory": 500}, "it has 500 MiB, less"),
+        ({"gres": {"gpu": 1}}, "it has gpu:1, less"),
+    ],
+)
+def test_a_node_that_is_less_than_its_nodeset_is_given_up(
+    books: Books, has: dict[str, Any], says: str
+) -> None:
+    """The job that it was asked for would wait on, and the pool would grow by one more at each
+    look."""
     pool = system(books, nodesets=[{"name": "large", "cpus": 8, "memory": 1000, "gres": "gpu:2"}])
     books.registers(2, **{"cpus": 8, "gres": {"gpu": 2}, **has})
     with pytest.raises(GivenUp, match=says):
@@ -242,7 +295,10 @@ def test_new_nodes_are_taken_to_be_like_those_that_have_joined(books: Books) -> 
     assert pool.look([], Counter())[1].never == ()
     books.registers(2, flags=frozenset())
     wants = pool.look(["n2"], Counter())[1]
-    assert (wants.nodes, wants.never) == ({ANY: 1}, ("job 4: wants 3 CPUs on a node, a node has 2",))
+    assert (wants.nodes, wants.never) == (
+        {ANY: 1},
+        ("job 4: wants 3 CPUs on a node, a node has 2",),
+    )
     del books.nodes["n2"]
     assert pool.look([], Counter({"": 1}))[1].nodes == {ANY: 2}
 
@@ -388,12 +444,15 @@ def test_a_reclaim_of_a_fresh_node_frees_its_job_for_another(books: Books) -> No
     pool.requeue(pool.hosts()["n2"].jobs[0])
     pool.expel("n2", lost=False)
     wants = pool.look(["n3"], Counter())[1]
-    assert (wants.nodes, wants.spent) == ({ANY: 2}, ("n3",))  # n3 has run it: it is not fresh any more
+    # n3 has run it: it is not fresh any more
+    assert (wants.nodes, wants.spent) == ({ANY: 2}, ("n3",))
     books.schedule()
     assert books.jobs["7"].waits
 
 
-def test_a_fresh_node_whose_job_does_not_end_is_given_back(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fresh_node_whose_job_does_not_end_is_given_back(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slurm does not end a reservation in which a job runs."""
     pool = system(books, fresh=True)
     books.submitted(7)
@@ -428,7 +487,8 @@ def test_the_tasks_of_an_array_have_nodes_each_for_itself(books: Books) -> None:
 
 
 def _story(books: Books, ours: list[str]) -> None:
-    """Two nodes join, and two jobs get one each; what was done before is done again. `ours` is what the VCM remembers.
+    """Two nodes join, and two jobs get one each; what was done before is done again. `ours` is what
+    the VCM remembers.
     """
     pool = system(books, fresh=True)
     for number in (2, 3):
@@ -462,7 +522,9 @@ def test_reservations_of_others_are_theirs(books: Books) -> None:
     books.submitted(51)
     books.registers(2, reason=READY)
     books.registers(3, flags=frozenset())
-    books.reservations = {name: Reservation(name, ("n2", "n3")) for name in ("cod-upgrade", "cod-51", "cod-other-51")}
+    books.reservations = {
+        name: Reservation(name, ("n2", "n3")) for name in ("cod-upgrade", "cod-51", "cod-other-51")
+    }
     wants = system(books, fresh=True).look(["n2"], Counter())[1]
     assert not books.said
     assert (wants.nodes, wants.spent) == ({ANY: 1}, ())
@@ -479,7 +541,9 @@ def test_a_job_that_is_held_gives_its_node_back(books: Books) -> None:
     assert (books.reservations, books.jobs["7"].reservation) == ({}, "")
 
 
-def test_a_job_that_cannot_be_bound_stops_no_other(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_cannot_be_bound_stops_no_other(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = system(books, fresh=True)
     for number in (7, 8):
         books.submitted(number)
@@ -517,15 +581,27 @@ def test_a_job_that_cannot_be_bound_stops_no_other(books: Books, monkeypatch: py
 HEAD = 'vcluster = "batch"\nservers = ["10.77.0.1:8071"]\n'
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("[slurm]\npartitoin = 'x'", "slurm.partitoin: no such key; did you mean 'partition'?"),
-    ("[[slurm.nodesets]]\nname = 'a'\ncpu = 2", "slurm.nodesets.0.cpu: no such key; did you mean 'cpus'?"),
-    ("[[slurm.nodesets]]\nname = 'a'\n[[slurm.nodesets]]\nname = 'a'", "two nodesets have the same name"),
-    ("[[slurm.nodesets]]\nname = 'a'\ngres = 'two gpus'", "'two gpus' is not of the form 'gpu:2'"),
-    ("[[slurm.nodesets]]\nname = 'a'\nrequires = '<requires>'", "requires: is not XML"),
-    ("[[slurm.nodesets]]\ncpus = 2", "slurm.nodesets.0.name: is missing"),
-    ("[slurm]\nfresh = 'maybe'", "slurm.fresh: "),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[slurm]\npartitoin = 'x'", "slurm.partitoin: no such key; did you mean 'partition'?"),
+        (
+            "[[slurm.nodesets]]\nname = 'a'\ncpu = 2",
+            "slurm.nodesets.0.cpu: no such key; did you mean 'cpus'?",
+        ),
+        (
+            "[[slurm.nodesets]]\nname = 'a'\n[[slurm.nodesets]]\nname = 'a'",
+            "two nodesets have the same name",
+        ),
+        (
+            "[[slurm.nodesets]]\nname = 'a'\ngres = 'two gpus'",
+            "'two gpus' is not of the form 'gpu:2'",
+        ),
+        ("[[slurm.nodesets]]\nname = 'a'\nrequires = '<requires>'", "requires: is not XML"),
+        ("[[slurm.nodesets]]\ncpus = 2", "slurm.nodesets.0.name: is missing"),
+        ("[slurm]\nfresh = 'maybe'", "slurm.fresh: "),
+    ],
+)
 def test_settings_that_could_not_work_are_refused(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "vcm.toml").write_text(HEAD + text + "\n")
     with pytest.raises(BadSettings) as refused:

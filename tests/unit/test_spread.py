@@ -14,12 +14,17 @@ from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
 # Every way is tried: at most six seats of five, else some examples take seconds.
 KINDS = ["a", "b", "c", "d"]
 DEMANDS = st.lists(
-    st.builds(Demand, st.integers(1, 2), st.lists(st.sampled_from(KINDS), unique=True).map(tuple)), max_size=3)
+    st.builds(Demand, st.integers(1, 2), st.lists(st.sampled_from(KINDS), unique=True).map(tuple)),
+    max_size=3,
+)
 CAPACITY = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 4))
 
 
 def test_others_are_moved_aside() -> None:
-    shares = spread([Demand(1, ("a", "b")), Demand(1, ("b", "c")), Demand(1, ("a", "b"))], {"a": 1, "b": 1, "c": 1})
+    shares = spread(
+        [Demand(1, ("a", "b")), Demand(1, ("b", "c")), Demand(1, ("a", "b"))],
+        {"a": 1, "b": 1, "c": 1},
+    )
     assert shares is not None
     assert sorted(shares[0] + shares[2]) == ["a", "b"]
     assert +shares[1] == Counter(c=1)
@@ -32,7 +37,9 @@ def test_one_kind_is_enough_where_there_is_one() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(DEMANDS, CAPACITY)
-def test_a_way_is_found_whenever_there_is_one(demands: list[Demand], capacity: dict[str, int]) -> None:
+def test_a_way_is_found_whenever_there_is_one(
+    demands: list[Demand], capacity: dict[str, int]
+) -> None:
     seats = [demand.kinds for demand in demands for _ in range(demand.count)]
     possible = any(not Counter(way) - Counter(capacity) for way in itertools.product(*seats))
     shares = spread(demands, capacity)
@@ -48,8 +55,11 @@ def test_a_way_is_found_whenever_there_is_one(demands: list[Demand], capacity: d
 def test_as_many_as_can_be_had(demands: list[Demand], capacity: dict[str, int]) -> None:
     """Each seat may stay empty; the fullest way has as many as `fill`."""
     seats = [(*demand.kinds, None) for demand in demands for _ in range(demand.count)]
-    most = max(sum(seat is not None for seat in way) for way in itertools.product(*seats)
-               if not Counter(seat for seat in way if seat) - Counter(capacity))
+    most = max(
+        sum(seat is not None for seat in way)
+        for way in itertools.product(*seats)
+        if not Counter(seat for seat in way if seat) - Counter(capacity)
+    )
     assert sum(share.total() for share in fill(demands, capacity)) == most
 
 
@@ -69,7 +79,10 @@ def test_whole_finds_the_first_way_and_borrows_what_is_short(
         purse[kind] += count
 
     both = Counter(capacity) + Counter(lent)
-    possible = any(not _wanted(demands, way) - both for way in itertools.product(*(one.kinds for one in demands)))
+    possible = any(
+        not _wanted(demands, way) - both
+        for way in itertools.product(*(one.kinds for one in demands))
+    )
     kinds = whole(demands, capacity, borrow, give_back)
     assert (kinds is not None) == possible
     short = _wanted(demands, kinds) - Counter(capacity) if kinds is not None else Counter()

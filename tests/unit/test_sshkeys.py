@@ -23,7 +23,10 @@ def line(key: object, name: str = "ann@laptop") -> str:
 
 def made(algorithm: str, *fields: bytes, tail: bytes = b"") -> str:
     """A line with a blob of these strings."""
-    blob = b"".join(struct.pack(">I", len(field)) + field for field in (algorithm.encode(), *fields)) + tail
+    blob = (
+        b"".join(struct.pack(">I", len(field)) + field for field in (algorithm.encode(), *fields))
+        + tail
+    )
     return f"{algorithm} {b64encode(blob).decode()} test"
 
 
@@ -39,8 +42,17 @@ RSA = rsa.generate_private_key(65537, 2048).public_key()
 POINT = b"\4" + bytes(64)
 
 
-@pytest.mark.parametrize("key", [
-    ED, RSA, *(ec.generate_private_key(curve()).public_key() for curve in (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1))])
+@pytest.mark.parametrize(
+    "key",
+    [
+        ED,
+        RSA,
+        *(
+            ec.generate_private_key(curve()).public_key()
+            for curve in (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+        ),
+    ],
+)
 def test_real_keys_are_taken_with_their_fingerprint(key: object) -> None:
     found = sshkeys.parse(line(key))
     assert f"{found.algorithm} {found.key} {found.name}" == line(key)
@@ -50,7 +62,10 @@ def test_real_keys_are_taken_with_their_fingerprint(key: object) -> None:
 
 def test_keys_on_security_tokens_are_taken() -> None:
     assert sshkeys.parse(made("sk-ssh-ed25519@openssh.com", bytes(32), b"ssh:")).name == "test"
-    assert sshkeys.parse(made("sk-ecdsa-sha2-nistp256@openssh.com", b"nistp256", POINT, b"ssh:")).name == "test"
+    assert (
+        sshkeys.parse(made("sk-ecdsa-sha2-nistp256@openssh.com", b"nistp256", POINT, b"ssh:")).name
+        == "test"
+    )
 
 
 def test_space_around_a_line_and_no_comment_do_no_harm() -> None:
@@ -58,27 +73,52 @@ def test_space_around_a_line_and_no_comment_do_no_harm() -> None:
     assert sshkeys.parse(line(ED, "x" * 500)).name == "x" * 200
 
 
-@pytest.mark.parametrize("text", [
-    "", "ssh-ed25519", "ssh-ed25519 ", "hello world",
-    f'command="rm -rf /" {line(ED)}', f"no-pty {line(ED)}", f"# {line(ED)}",
-    f"{line(ED)}\nssh-ed25519 AAAA", line(ED).replace(" ", "\0", 1), line(ED) + "\x1b[2J", line(ED).replace(" ", "\t"),
-    line(ED)[:40], line(ED).replace("AAAA", "AAA", 1), line(ED).replace("ssh-ed25519 ", "ssh-rsa "),
-    "-----BEGIN OPENSSH PRIVATE KEY-----", "x" * 9000,
-    made("ssh-ed25519", bytes(31)), made("ssh-ed25519", bytes(32), b"more"), made("ssh-ed25519", bytes(32), tail=b"\0"),
-    made("ssh-ed25519", tail=struct.pack(">I", 2**31)), made("ssh-ed25519"),
-    made("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 256, b"\1"), made("ssh-rsa", b"\1", b"\0" + b"\xff" * 256),
-    made("ssh-rsa", b"\1\0\1", b"\xff" * 256), made("ssh-rsa", b"\1\0\1", b"\0\0" + b"\xff" * 256),
-    made("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 255 + b"\xfe"), made("ssh-rsa", b"\1\0\1", b""),
-    made("ecdsa-sha2-nistp256", b"nistp384", POINT), made("ecdsa-sha2-nistp256", b"nistp256", b"\2" + bytes(64)),
-    made("ecdsa-sha2-nistp256", b"nistp256", POINT[:-1]),
-    made("sk-ssh-ed25519@openssh.com", bytes(32)), made("sk-ssh-ed25519@openssh.com", bytes(32), b""),
-    made("ssh-dss", b"\1", b"\1", b"\1", b"\1"), made("ssh-ed25519-cert-v01@openssh.com", bytes(32))])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ssh-ed25519",
+        "ssh-ed25519 ",
+        "hello world",
+        f'command="rm -rf /" {line(ED)}',
+        f"no-pty {line(ED)}",
+        f"# {line(ED)}",
+        f"{line(ED)}\nssh-ed25519 AAAA",
+        line(ED).replace(" ", "\0", 1),
+        line(ED) + "\x1b[2J",
+        line(ED).replace(" ", "\t"),
+        line(ED)[:40],
+        line(ED).replace("AAAA", "AAA", 1),
+        line(ED).replace("ssh-ed25519 ", "ssh-rsa "),
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "x" * 9000,
+        made("ssh-ed25519", bytes(31)),
+        made("ssh-ed25519", bytes(32), b"more"),
+        made("ssh-ed25519", bytes(32), tail=b"\0"),
+        made("ssh-ed25519", tail=struct.pack(">I", 2**31)),
+        made("ssh-ed25519"),
+        made("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 256, b"\1"),
+        made("ssh-rsa", b"\1", b"\0" + b"\xff" * 256),
+        made("ssh-rsa", b"\1\0\1", b"\xff" * 256),
+        made("ssh-rsa", b"\1\0\1", b"\0\0" + b"\xff" * 256),
+        made("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 255 + b"\xfe"),
+        made("ssh-rsa", b"\1\0\1", b""),
+        made("ecdsa-sha2-nistp256", b"nistp384", POINT),
+        made("ecdsa-sha2-nistp256", b"nistp256", b"\2" + bytes(64)),
+        made("ecdsa-sha2-nistp256", b"nistp256", POINT[:-1]),
+        made("sk-ssh-ed25519@openssh.com", bytes(32)),
+        made("sk-ssh-ed25519@openssh.com", bytes(32), b""),
+        made("ssh-dss", b"\1", b"\1", b"\1", b"\1"),
+        made("ssh-ed25519-cert-v01@openssh.com", bytes(32)),
+    ],
+)
 def test_what_is_almost_a_key_is_refused(text: str) -> None:
     assert refused(text)
 
 
 def test_one_key_has_one_spelling() -> None:
-    """Else the same key could be added again and again: base64 ignores the last bits before its padding."""
+    """Else the same key could be added again and again: base64 ignores the last bits before its
+    padding."""
     algorithm, key, name = made("sk-ssh-ed25519@openssh.com", bytes(32), b"ssh:").split()
     assert key.endswith("o=")
     assert refused(f"{algorithm} {key.replace('o=', 'p=')} {name}")

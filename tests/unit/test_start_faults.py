@@ -40,20 +40,42 @@ def test_a_port_that_somebody_has() -> None:
             Bound(port).startService()
     said = why(refused.value)
     assert f"dns 127.0.0.1 port {port}" in said
-    assert said.endswith("another program has that port, or `cod serve` runs here already: `ss -lnp` shows who")
+    assert said.endswith(
+        "another program has that port, or `cod serve` runs here already: `ss -lnp` shows who"
+    )
 
 
-@pytest.mark.parametrize(("error", "said"), [
-    (CannotListenError("10.7.0.1", 8069, OSError(errno.EADDRNOTAVAIL, "x")), "10.7.0.1:8069: Cannot assign requested "
-     "address; this host has no such address: see [[subnet]] and [api] in the site file"),
-    (CannotListenError("any", b"/run/api.sock", OSError(errno.EADDRINUSE, "x")), "/run/api.sock: Address already "
-     "in use; another program has that port, or `cod serve` runs here already: `ss -lnp` shows who"),
-    (CannotListenError("::", 1, ValueError("odd")), ":::1: odd"),
-    (OSError(errno.ENODEV, "No such device", "dhcp lab"), "[Errno 19] No such device: 'dhcp lab'; this host has no "
-     "such interface: see [[subnet]] in the site file"),
-    (PermissionError(errno.EPERM, "No"), "[Errno 1] No; it wants root, or the capabilities that "
-     "docs/systemd/cod.service gives"),
-    (RuntimeError("a bug"), "a bug"),
-])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            CannotListenError("10.7.0.1", 8069, OSError(errno.EADDRNOTAVAIL, "x")),
+            (
+                "10.7.0.1:8069: Cannot assign requested "
+                "address; this host has no such address: see [[subnet]] and [api] in the site file"
+            ),
+        ),
+        (
+            CannotListenError("any", b"/run/api.sock", OSError(errno.EADDRINUSE, "x")),
+            (
+                "/run/api.sock: Address already in use; another program has that port, or `cod"
+                " serve` runs here already: `ss -lnp` shows who"
+            ),
+        ),
+        (CannotListenError("::", 1, ValueError("odd")), ":::1: odd"),
+        (
+            OSError(errno.ENODEV, "No such device", "dhcp lab"),
+            (
+                "[Errno 19] No such device: 'dhcp lab'; this host has no "
+                "such interface: see [[subnet]] in the site file"
+            ),
+        ),
+        (
+            PermissionError(errno.EPERM, "No"),
+            "[Errno 1] No; it wants root, or the capabilities that docs/systemd/cod.service gives",
+        ),
+        (RuntimeError("a bug"), "a bug"),
+    ],
+)
 def test_what_is_said(error: Any, said: str) -> None:
     assert why(error) == said

@@ -19,7 +19,9 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 
 def test_only_the_crossroads_leads_to_the_reserve() -> None:
-    into = {state for (state, _), target in NODE_TRANSITIONS.items() if target is NodeState.INACTIVE}
+    into = {
+        state for (state, _), target in NODE_TRANSITIONS.items() if target is NodeState.INACTIVE
+    }
     assert into == {NodeState.TRAMPOLINE}
 
 

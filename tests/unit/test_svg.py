@@ -14,22 +14,43 @@ OPEN = Span(20.0, math.inf, "reserved", "beyond the window")
 
 
 def test_spans_end_at_the_window() -> None:
-    """A span that goes on ends in a point, one from before begins at the edge, and nothing is drawn outside."""
-    drawn = etree.fromstring(spans("", [("group", None), ("x" * 40, [BAR, OPEN])], Axis("UTC", [(50.0, "noon")]),
-                                   window=(0.0, 100.0), mark=(10.0, "now"), sorts=["held", "reserved"]))
+    """A span that goes on ends in a point, one from before begins at the edge, and nothing is drawn
+    outside."""
+    drawn = etree.fromstring(
+        spans(
+            "",
+            [("group", None), ("x" * 40, [BAR, OPEN])],
+            Axis("UTC", [(50.0, "noon")]),
+            window=(0.0, 100.0),
+            mark=(10.0, "now"),
+            sorts=["held", "reserved"],
+        )
+    )
     (bar,) = drawn.xpath("//s:rect[s:title='from before the window']", namespaces=NAMES)
     assert float(bar.get("x")) == WIDE_LEFT
     (tip,) = drawn.xpath("//s:path[s:title='beyond the window']", namespaces=NAMES)
     assert "H740.0l6 8" in tip.get("d")
     texts = drawn.xpath("//s:text/text()", namespaces=NAMES)
     assert {"group", "now", "noon", "7", "x" * (LABEL - 1) + "…"} <= set(texts)
-    assert max(float(one.get("x")) for one in drawn.xpath("//s:line|//s:rect[@x]", namespaces=NAMES)
-               if one.get("x")) < WIDTH
+    assert (
+        max(
+            float(one.get("x"))
+            for one in drawn.xpath("//s:line|//s:rect[@x]", namespaces=NAMES)
+            if one.get("x")
+        )
+        < WIDTH
+    )
 
 
 def test_a_span_that_is_short_has_no_text_and_is_seen() -> None:
-    drawn = etree.fromstring(spans("", [("", [Span(10.0, 10.0, "leaving", "a moment", "12")])], Axis(""),
-                                   window=(0.0, 1000.0)))
+    drawn = etree.fromstring(
+        spans(
+            "",
+            [("", [Span(10.0, 10.0, "leaving", "a moment", "12")])],
+            Axis(""),
+            window=(0.0, 1000.0),
+        )
+    )
     (bar,) = drawn.xpath("//s:rect[s:title='a moment']", namespaces=NAMES)
     assert float(bar.get("width")) == 3.0
     assert "12" not in drawn.xpath("//s:text/text()", namespaces=NAMES)

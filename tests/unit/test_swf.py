@@ -1,4 +1,5 @@
-"""Traces in Standard Workload Format: what is read of them, what is passed over, what is refused with its line."""
+"""Traces in Standard Workload Format: what is read of them, what is passed over, what is refused
+with its line."""
 
 from __future__ import annotations
 
@@ -38,10 +39,18 @@ def test_a_time_limit_may_be_missing() -> None:
     assert parse([line(asked=0)]).jobs[0].asked is None
 
 
-@pytest.mark.parametrize("passed", [
-    line(status=2), line(status=3), line(status=4),  # parts of a job that has its own line
-    line(status=5, runtime=-1), line(runtime=-1), line(procs=-1), line(procs=0, asked_procs=0),
-])
+@pytest.mark.parametrize(
+    "passed",
+    [
+        line(status=2),
+        line(status=3),
+        line(status=4),  # parts of a job that has its own line
+        line(status=5, runtime=-1),
+        line(runtime=-1),
+        line(procs=-1),
+        line(procs=0, asked_procs=0),
+    ],
+)
 def test_what_is_no_job_that_ran_is_passed_over(passed: str) -> None:
     log = parse([line(1), passed])
     assert len(log.jobs) == 1
@@ -64,14 +73,17 @@ def test_an_empty_trace() -> None:
     assert log.days == 0
 
 
-@pytest.mark.parametrize(("bad", "sentence"), [
-    ("1 2 3", "a job has 18 fields, this line has 3"),
-    (line().replace("60", "x60"), "field 4 should be a number, not 'x60'"),
-    (line().replace("60", "nan"), "field 4 should be a number, not 'nan'"),
-    (line().replace("60", "inf"), "field 4 should be a number, not 'inf'"),
-    (line(submit=-5), "field 2, the submit time, should not be negative: -5"),
-    ("\x00\x01\x02", "a job has 18 fields, this line has 1"),
-])
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        ("1 2 3", "a job has 18 fields, this line has 3"),
+        (line().replace("60", "x60"), "field 4 should be a number, not 'x60'"),
+        (line().replace("60", "nan"), "field 4 should be a number, not 'nan'"),
+        (line().replace("60", "inf"), "field 4 should be a number, not 'inf'"),
+        (line(submit=-5), "field 2, the submit time, should not be negative: -5"),
+        ("\x00\x01\x02", "a job has 18 fields, this line has 1"),
+    ],
+)
 def test_a_malformed_line_is_named(bad: str, sentence: str) -> None:
     with pytest.raises(Malformed) as error:
         parse([line(1), "; a comment", "", bad], "log.swf")
@@ -81,7 +93,9 @@ def test_a_malformed_line_is_named(bad: str, sentence: str) -> None:
 def test_fields_beyond_the_formats_are_ignored() -> None:
     log = parse([line(1), line(2, procs=8) + " 4096 -1 cl_zewura", line(3) + " 5"])
     assert log.jobs == parse([line(1), line(2, procs=8), line(3)]).jobs
-    assert log.remarks("log.swf") == ["log.swf: lines with more than 18 fields, of which the first 18 were read: 2"]
+    assert log.remarks("log.swf") == [
+        "log.swf: lines with more than 18 fields, of which the first 18 were read: 2"
+    ]
     assert parse([line(1)]).remarks("log.swf") == []
 
 

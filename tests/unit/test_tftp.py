@@ -27,7 +27,9 @@ from cod.wire.tftp import (
 CONTENT = random.Random(7).randbytes(70_001)
 
 
-def rrq(name: str, options: dict[str, object] | None = None, mode: str = "octet", opcode: int = 1) -> bytes:
+def rrq(
+    name: str, options: dict[str, object] | None = None, mode: str = "octet", opcode: int = 1
+) -> bytes:
     words = [name, mode, *itertools.chain.from_iterable((options or {}).items())]
     return struct.pack("!H", opcode) + b"".join(str(word).encode() + b"\0" for word in words)
 
@@ -36,7 +38,9 @@ def ack(block: int) -> bytes:
     return struct.pack("!HH", 4, block & 0xFFFF)
 
 
-def opened(content: bytes = CONTENT, limits: Limits = tftp.DEFAULTS, **options: object) -> TftpSession:
+def opened(
+    content: bytes = CONTENT, limits: Limits = tftp.DEFAULTS, **options: object
+) -> TftpSession:
     return TftpSession(decode_request(rrq("f", dict(options))), content, limits)
 
 
@@ -57,11 +61,25 @@ def test_write_request_is_told_apart() -> None:
     assert decode_request(rrq("x", opcode=2)).kind == "write"
 
 
-@pytest.mark.parametrize("datagram", [
-    b"", b"\0", b"\0\1", b"\0\1name", b"\0\1name\0octet", b"\0\1n\0octet\0blksize\0", b"\0\1n\0octet\0blksize\0" + b"9",
-    b"\0\1\xff\xfe\0octet\0", b"\0\3\0\1data", b"\0\4\0\1", b"\0\5\0\1x\0", b"\0\6a\0b\0", b"\0\7",
-    b"\0\1" + b"a" * 2000,
-])
+@pytest.mark.parametrize(
+    "datagram",
+    [
+        b"",
+        b"\0",
+        b"\0\1",
+        b"\0\1name",
+        b"\0\1name\0octet",
+        b"\0\1n\0octet\0blksize\0",
+        b"\0\1n\0octet\0blksize\0" + b"9",
+        b"\0\1\xff\xfe\0octet\0",
+        b"\0\3\0\1data",
+        b"\0\4\0\1",
+        b"\0\5\0\1x\0",
+        b"\0\6a\0b\0",
+        b"\0\7",
+        b"\0\1" + b"a" * 2000,
+    ],
+)
 def test_what_is_no_request_is_malformed(datagram: bytes) -> None:
     with pytest.raises(Malformed):
         decode_request(datagram)
@@ -76,21 +94,24 @@ def test_netascii_line_ends() -> None:
     assert netascii(b"a\nb\rc\r\n") == b"a\r\nb\r\0c\r\0\r\n"
 
 
-@pytest.mark.parametrize(("asked", "granted"), [
-    ({}, {}),
-    ({"blksize": "1428", "tsize": "0"}, {"blksize": 1428, "tsize": 99}),
-    ({"blksize": "7"}, {}),
-    ({"blksize": "65465"}, {"blksize": 65464}),
-    ({"blksize": "-1", "timeout": "x", "tsize": "", "windowsize": "1e3"}, {}),
-    ({"timeout": "0"}, {}),
-    ({"timeout": "255"}, {"timeout": 255}),
-    ({"timeout": "256"}, {}),
-    ({"windowsize": "0"}, {}),
-    ({"windowsize": "65535"}, {"windowsize": 64}),
-    ({"windowsize": "64", "blksize": "32768"}, {"blksize": 32768, "windowsize": 4}),
-    ({"multicast": "", "utimeout": "5"}, {}),
-    ({"blksize": "9" * 400}, {}),
-])
+@pytest.mark.parametrize(
+    ("asked", "granted"),
+    [
+        ({}, {}),
+        ({"blksize": "1428", "tsize": "0"}, {"blksize": 1428, "tsize": 99}),
+        ({"blksize": "7"}, {}),
+        ({"blksize": "65465"}, {"blksize": 65464}),
+        ({"blksize": "-1", "timeout": "x", "tsize": "", "windowsize": "1e3"}, {}),
+        ({"timeout": "0"}, {}),
+        ({"timeout": "255"}, {"timeout": 255}),
+        ({"timeout": "256"}, {}),
+        ({"windowsize": "0"}, {}),
+        ({"windowsize": "65535"}, {"windowsize": 64}),
+        ({"windowsize": "64", "blksize": "32768"}, {"blksize": 32768, "windowsize": 4}),
+        ({"multicast": "", "utimeout": "5"}, {}),
+        ({"blksize": "9" * 400}, {}),
+    ],
+)
 def test_negotiation(asked: dict[str, str], granted: dict[str, int]) -> None:
     assert negotiate(asked, 99) == granted
 
@@ -127,7 +148,7 @@ def test_a_file_of_whole_blocks_ends_with_an_empty_one(length: int, count: int) 
 def test_options_are_acknowledged_before_data() -> None:
     session = opened(b"x" * 3000, blksize=1000, tsize=0, windowsize=2)
     (oack,) = session.start(0)[0].datagrams()
-    assert oack == b"\0\6blksize\0" b"1000\0tsize\0" b"3000\0windowsize\0" b"2\0"
+    assert oack == b"\0\6blksize\x001000\0tsize\x003000\0windowsize\x002\0"
     assert blocks(session.receive(ack(0), 0)) == [1, 2]
     assert blocks(session.receive(ack(2), 0)) == [3, 4]
 
@@ -221,7 +242,8 @@ def test_block_numbers_wrap() -> None:
 
 
 class Client:
-    """A receiver after RFC 1350 and 7440, written apart from the server: acknowledges the last block in order."""
+    """A receiver after RFC 1350 and 7440, written apart from the server: acknowledges the last
+    block in order."""
 
     def __init__(self, options: bool, blksize: int, window: int) -> None:
         self.received = bytearray()
@@ -254,8 +276,9 @@ class Client:
 
 
 def deliver(session: TftpSession, fates: str) -> tuple[str, bytes]:
-    """Run `session` against a `Client`; each letter of `fates` is what happens to the next datagram: (d)ropped,
-    (t)wice, (l)ate, anything else well; after the last letter all is well. Gives the outcome and what was received."""
+    """Run `session` against a `Client`; each letter of `fates` is what happens to the next
+    datagram: (d)ropped, (t)wice, (l)ate, anything else well; after the last letter all is well.
+    Gives the outcome and what was received."""
     client = Client(session._acked < 0, session._blksize, session._window)
     fate = iter(fates)
     wire: list[tuple[float, int, str, bytes]] = []
@@ -268,7 +291,8 @@ def deliver(session: TftpSession, fates: str) -> tuple[str, bytes]:
             delays = {"d": [], "t": [0.001, 0.002], "l": [0.5]}.get(happens, [0.001])
             for delay in delays:
                 heapq.heappush(wire, (now + delay, next(order), to, datagram))
-        assert len(wire) < 2000  # in flight: a session that answers each duplicate would fill the network
+        # in flight: a session that answers each duplicate would fill the network
+        assert len(wire) < 2000
 
     carry("client", [d for b in session.start(0) for d in b.datagrams()])
     heard = 0.0
@@ -290,12 +314,16 @@ def deliver(session: TftpSession, fates: str) -> tuple[str, bytes]:
     return session.outcome, bytes(client.received) if client.complete else b""
 
 
-OPTIONS = st.sampled_from([{}, {"blksize": 1428}, {"windowsize": 4}, {"blksize": 1428, "windowsize": 16}, {"tsize": 0}])
+OPTIONS = st.sampled_from(
+    [{}, {"blksize": 1428}, {"windowsize": 4}, {"blksize": 1428, "windowsize": 16}, {"tsize": 0}]
+)
 
 
 @settings(max_examples=300, deadline=None)
 @given(OPTIONS, st.integers(0, 30_000), st.text("dtl...", max_size=60))
-def test_any_loss_delivers_the_file_whole_or_ends_in_a_timeout(options: dict[str, int], size: int, fates: str) -> None:
+def test_any_loss_delivers_the_file_whole_or_ends_in_a_timeout(
+    options: dict[str, int], size: int, fates: str
+) -> None:
     content = CONTENT[:size]
     outcome, received = deliver(opened(content, **options), fates)
     assert outcome in ("done", "timeout")
@@ -305,8 +333,15 @@ def test_any_loss_delivers_the_file_whole_or_ends_in_a_timeout(options: dict[str
 
 
 @settings(max_examples=100, deadline=None)
-@given(OPTIONS, st.integers(0, 30_000), st.text("tl.", max_size=100), st.lists(st.integers(0, 100), max_size=3))
-def test_few_losses_never_cost_the_transfer(options: dict[str, int], size: int, fates: str, lost: list[int]) -> None:
+@given(
+    OPTIONS,
+    st.integers(0, 30_000),
+    st.text("tl.", max_size=100),
+    st.lists(st.integers(0, 100), max_size=3),
+)
+def test_few_losses_never_cost_the_transfer(
+    options: dict[str, int], size: int, fates: str, lost: list[int]
+) -> None:
     pattern = "".join("d" if at in lost else kind for at, kind in enumerate(fates.ljust(101, ".")))
     assert deliver(opened(CONTENT[:size], **options), pattern) == ("done", CONTENT[:size])
 
@@ -341,7 +376,7 @@ def mutated(rng: random.Random, seed: bytes) -> bytes:
         if datagram and rng.random() < 0.7:
             datagram[rng.randrange(len(datagram))] = rng.randrange(256)
         elif rng.random() < 0.5:
-            del datagram[rng.randrange(len(datagram) + 1):]
+            del datagram[rng.randrange(len(datagram) + 1) :]
         else:
             datagram += rng.randbytes(rng.randrange(20))
     return bytes(datagram)
@@ -349,8 +384,14 @@ def mutated(rng: random.Random, seed: bytes) -> bytes:
 
 def test_ten_thousand_mutated_datagrams_do_no_harm() -> None:
     rng = random.Random(42)
-    seeds = [rrq("a", {"blksize": 1428, "tsize": 0, "timeout": 5}), rrq("b", opcode=2), ack(1), encode_error(1, "x"),
-             b"\0\3\0\1data", b"\0\6blksize\0" b"9\0"]
+    seeds = [
+        rrq("a", {"blksize": 1428, "tsize": 0, "timeout": 5}),
+        rrq("b", opcode=2),
+        ack(1),
+        encode_error(1, "x"),
+        b"\0\3\0\1data",
+        b"\0\6blksize\x009\0",
+    ]
     session = opened(windowsize=4)
     session.start(0)
     for _ in range(10_000):

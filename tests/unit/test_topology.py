@@ -1,4 +1,5 @@
-"""Which nodes are near each other: what switches write into option 82, and what is proposed from all that is known."""
+"""Which nodes are near each other: what switches write into option 82, and what is proposed from
+all that is known."""
 
 from __future__ import annotations
 
@@ -15,17 +16,25 @@ from tests.unit.dhcp_captures import OVMF_DISCOVER
 
 # Option 82 as switches put it in: (its bytes, circuit without port, port, remote id).
 SWITCHES = {
-    "cisco, binary": ("520e" "0106" "0004000a0107" "0204" "0002abcd", "module 1", "7", "0xabcd"),
-    "cisco, with its MAC": ("5212" "0106" "000400640218" "0208" "0006001b54aabbcc", "module 2", "24",
-                            "00:1b:54:aa:bb:cc"),
-    "cisco, text": ("521a" "0109" "0107" + b"Gi1/0/7".hex() + "020d" "010b" + b"leaf-3.rack".hex(), "Gi1/0", "7",
-                    "leaf-3.rack"),
-    "juniper": ("5214" "0112" + b"ge-0/0/3.0:vlan100".hex(), "ge-0/0", "3", None),
-    "arista": ("520c" "010a" + b"Ethernet17".hex(), "Ethernet", "17", None),
-    "cumulus": ("520e" "0104" + b"swp7".hex() + "0206" "443839000001", "swp", "7", "44:38:39:00:00:01"),
-    "aruba": ("5207" "0105" + b"1/1/7".hex(), "1/1", "7", None),
-    "words": ("520b" "0109" + b"the attic".hex(), "the attic", "", None),
-    "bytes": ("5205" "0103" "ff0080", "0xff0080", "", None),
+    "cisco, binary": ("520e01060004000a010702040002abcd", "module 1", "7", "0xabcd"),
+    "cisco, with its MAC": (
+        "5212010600040064021802080006001b54aabbcc",
+        "module 2",
+        "24",
+        "00:1b:54:aa:bb:cc",
+    ),
+    "cisco, text": (
+        "521a01090107" + b"Gi1/0/7".hex() + "020d010b" + b"leaf-3.rack".hex(),
+        "Gi1/0",
+        "7",
+        "leaf-3.rack",
+    ),
+    "juniper": ("52140112" + b"ge-0/0/3.0:vlan100".hex(), "ge-0/0", "3", None),
+    "arista": ("520c010a" + b"Ethernet17".hex(), "Ethernet", "17", None),
+    "cumulus": ("520e0104" + b"swp7".hex() + "0206443839000001", "swp", "7", "44:38:39:00:00:01"),
+    "aruba": ("52070105" + b"1/1/7".hex(), "1/1", "7", None),
+    "words": ("520b0109" + b"the attic".hex(), "the attic", "", None),
+    "bytes": ("52050103ff0080", "0xff0080", "", None),
 }
 
 
@@ -47,17 +56,25 @@ def test_what_switches_write_is_understood(name: str) -> None:
     assert (remote_id(query.remote) if query.remote else None) == remote
 
 
-@pytest.mark.parametrize("option", [
-    "5200", "520101", "52020105", "52030105ff", "520401050001", "52020100", "52020300"])
+@pytest.mark.parametrize(
+    "option", ["5200", "520101", "52020105", "52030105ff", "520401050001", "52020100", "52020300"]
+)
 def test_what_is_malformed_tells_nothing_and_stops_nothing(option: str) -> None:
     query = dhcp.query(dhcp.decode(captured(option)), "lab")
     assert (query.kind, query.circuit, query.remote) == ("DISCOVER", None, None)
 
 
 def test_the_first_of_two_counts_and_long_ones_are_cut() -> None:
-    option = "0102aaaa" "0102bbbb" "02ff" + "cc" * 255
-    query = dhcp.query(dhcp.decode(captured(
-        f"52ff{option[:510]}" + f"52{len(option[510:]) // 2:02x}{option[510:]}")), "lab")  # RFC 3396: in two parts
+    option = "0102aaaa0102bbbb02ff" + "cc" * 255
+    query = dhcp.query(
+        dhcp.decode(
+            captured(
+                # RFC 3396: in two parts
+                f"52ff{option[:510]}" + f"52{len(option[510:]) // 2:02x}{option[510:]}"
+            )
+        ),
+        "lab",
+    )
     assert (query.circuit, query.remote) == ("aaaa", "cc" * 80)
 
 
@@ -84,24 +101,39 @@ def why(proposal: Proposal) -> dict[str, str]:
 
 
 def test_nodes_of_a_switch_are_proposed_together_and_say_why() -> None:
-    found = propose([
-        Sighting("n1", switch="Leaf-3.Rack A", port="Eth1"), Sighting("n2", switch="Leaf-3.Rack A", port="Eth2"),
-        Sighting("n3", relay="10.1.0.1", circuit=GI[3], remote=b"leaf4".hex()),
-        Sighting("n4", relay="10.1.0.1", circuit=GI[4]), Sighting("n5", relay="10.1.0.1", circuit=GI[5]),
-        Sighting("n6", relay="10.1.0.1", circuit=OTHER_CARD), Sighting("n7", relay="10.2.0.1"), Sighting("n8"),
-    ], [])
+    found = propose(
+        [
+            Sighting("n1", switch="Leaf-3.Rack A", port="Eth1"),
+            Sighting("n2", switch="Leaf-3.Rack A", port="Eth2"),
+            Sighting("n3", relay="10.1.0.1", circuit=GI[3], remote=b"leaf4".hex()),
+            Sighting("n4", relay="10.1.0.1", circuit=GI[4]),
+            Sighting("n5", relay="10.1.0.1", circuit=GI[5]),
+            Sighting("n6", relay="10.1.0.1", circuit=OTHER_CARD),
+            Sighting("n7", relay="10.2.0.1"),
+            Sighting("n8"),
+        ],
+        [],
+    )
     assert blocks(found) == {
-        "leaf-3-rack-a": ["n1", "n2"], "leaf4": ["n3"], "10-1-0-1-gi1-0": ["n4", "n5"], "10-1-0-1-gi2-0": ["n6"],
-        "10-2-0-1": ["n7"]}
+        "leaf-3-rack-a": ["n1", "n2"],
+        "leaf4": ["n3"],
+        "10-1-0-1-gi1-0": ["n4", "n5"],
+        "10-1-0-1-gi2-0": ["n6"],
+        "10-2-0-1": ["n7"],
+    }
     assert found.unknown == ("n8",)
     assert why(found) == {
-        "n1": "sees switch Leaf-3.Rack A, port Eth1", "n2": "sees switch Leaf-3.Rack A, port Eth2",
+        "n1": "sees switch Leaf-3.Rack A, port Eth1",
+        "n2": "sees switch Leaf-3.Rack A, port Eth2",
         "n3": "asked through switch leaf4, relay 10.1.0.1, circuit Gi1/0, port 3",
         "n4": "asked through relay 10.1.0.1, circuit Gi1/0, port 4",
         "n5": "asked through relay 10.1.0.1, circuit Gi1/0, port 5",
         "n6": "asked through relay 10.1.0.1, circuit Gi2/0, port 1",
-        "n7": "asked through relay 10.2.0.1"}
-    assert {each.name: each.about for each in found.blocks}["10-1-0-1-gi1-0"] == "relay 10.1.0.1 Gi1/0"
+        "n7": "asked through relay 10.2.0.1",
+    }
+    assert {each.name: each.about for each in found.blocks}[
+        "10-1-0-1-gi1-0"
+    ] == "relay 10.1.0.1 Gi1/0"
     assert not any(each.exists for each in found.blocks)
 
 
@@ -110,13 +142,21 @@ def test_a_remote_id_stands_for_the_switch_that_its_nodes_see() -> None:
     seen = [Sighting("n1", remote=mac, switch="leaf3", port="1"), Sighting("n2", remote=mac)]
     assert blocks(propose(seen, [])) == {"leaf3": ["n1", "n2"]}
     doubtful = [*seen, Sighting("n3", remote=mac, switch="leaf4", port="1")]
-    assert blocks(propose(doubtful, [])) == {"leaf3": ["n1"], "leaf4": ["n3"], "00-1b-54-aa-bb-cc": ["n2"]}
+    assert blocks(propose(doubtful, [])) == {
+        "leaf3": ["n1"],
+        "leaf4": ["n3"],
+        "00-1b-54-aa-bb-cc": ["n2"],
+    }
 
 
 def test_who_is_in_a_block_stays_and_draws_the_others() -> None:
-    seen = [Sighting("n1", "attic", switch="leaf3", port="1"), Sighting("n2", "cellar", switch="leaf3", port="2"),
-            Sighting("n3", "attic", switch="leaf3", port="3"), Sighting("n4", switch="leaf3", port="4"),
-            Sighting("n5", "attic")]
+    seen = [
+        Sighting("n1", "attic", switch="leaf3", port="1"),
+        Sighting("n2", "cellar", switch="leaf3", port="2"),
+        Sighting("n3", "attic", switch="leaf3", port="3"),
+        Sighting("n4", switch="leaf3", port="4"),
+        Sighting("n5", "attic"),
+    ]
     found = propose(seen, ["attic", "cellar"])
     assert blocks(found) == {"attic": ["n4"]}
     assert found.blocks[0].exists
@@ -125,24 +165,39 @@ def test_who_is_in_a_block_stays_and_draws_the_others() -> None:
 
 def test_names_are_free_and_labels() -> None:
     long = "X" * 80
-    seen = [Sighting("n1", switch="leaf3", port="1"), Sighting("n2", switch="leaf3.", port="1"),
-            Sighting("n3", switch="...", port="1"), Sighting("n4", switch=long, port="1"),
-            Sighting("n5", switch=long + "Y", port="1")]
+    seen = [
+        Sighting("n1", switch="leaf3", port="1"),
+        Sighting("n2", switch="leaf3.", port="1"),
+        Sighting("n3", switch="...", port="1"),
+        Sighting("n4", switch=long, port="1"),
+        Sighting("n5", switch=long + "Y", port="1"),
+    ]
     found = propose(seen, ["leaf3"])
     assert sorted(blocks(found)) == ["block", "leaf3-2", "leaf3-3", "x" * 61 + "-2", "x" * 63]
 
 
 SIGHTINGS = st.builds(
-    Sighting, st.uuids().map(str), st.sampled_from([None, None, "attic", "cellar"]),
-    st.sampled_from([None, "10.1.0.1", "10.2.0.1"]), st.sampled_from([None, *list(GI.values())[:4], OTHER_CARD]),
-    st.sampled_from([None, "6c65616634", "001b54aabbcc"]), st.sampled_from([None, "leaf3", "leaf4"]), st.just("1"))
+    Sighting,
+    st.uuids().map(str),
+    st.sampled_from([None, None, "attic", "cellar"]),
+    st.sampled_from([None, "10.1.0.1", "10.2.0.1"]),
+    st.sampled_from([None, *list(GI.values())[:4], OTHER_CARD]),
+    st.sampled_from([None, "6c65616634", "001b54aabbcc"]),
+    st.sampled_from([None, "leaf3", "leaf4"]),
+    st.just("1"),
+)
 
 
 @given(st.lists(SIGHTINGS, max_size=12, unique_by=lambda each: each.node), st.randoms())
-def test_every_node_without_a_block_is_in_the_proposal_once(seen: list[Sighting], random: object) -> None:
+def test_every_node_without_a_block_is_in_the_proposal_once(
+    seen: list[Sighting], random: object
+) -> None:
     found = propose(seen, ["attic", "cellar"])
     homeless = sorted(each.node for each in seen if each.block is None)
-    assert sorted([*found.unknown, *(node for nodes in blocks(found).values() for node in nodes)]) == homeless
+    assert (
+        sorted([*found.unknown, *(node for nodes in blocks(found).values() for node in nodes)])
+        == homeless
+    )
     assert len(blocks(found)) == len(found.blocks)
     for each in found.blocks:
         check_label(each.name)

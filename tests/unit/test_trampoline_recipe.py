@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def unpack(archive: bytes) -> dict[str, tuple[int, bytes]]:
-    """A newc archive's modes and contents by name, read by the letter of the kernel's description."""
+    """A newc archive's modes and contents by name, read by the letter of the kernel's
+    description."""
     found, at = {}, 0
     while True:
         assert archive[at : at + 6] == b"070701"
@@ -38,13 +39,20 @@ def unpack(archive: bytes) -> dict[str, tuple[int, bytes]]:
         at = -(-(at + fields[6]) // 4) * 4
 
 
-names = st.lists(st.text("abc.-", min_size=1, max_size=5).filter(lambda part: part not in (".", "..")),
-                 min_size=1, max_size=3).map("/".join)
+names = st.lists(
+    st.text("abc.-", min_size=1, max_size=5).filter(lambda part: part not in (".", "..")),
+    min_size=1,
+    max_size=3,
+).map("/".join)
 
 
 @given(st.dictionaries(names, st.binary(max_size=9), max_size=6))
 def test_an_archive_holds_what_was_put_in(contents: dict[str, bytes]) -> None:
-    files = {name: data for name, data in contents.items() if not any(o.startswith(f"{name}/") for o in contents)}
+    files = {
+        name: data
+        for name, data in contents.items()
+        if not any(o.startswith(f"{name}/") for o in contents)
+    }
     archive = cpio.archive({name: cpio.file(data) for name, data in files.items()})
     found = unpack(archive)
     assert len(archive) % 4 == 0, "another archive cannot follow"
@@ -52,12 +60,20 @@ def test_an_archive_holds_what_was_put_in(contents: dict[str, bytes]) -> None:
     folders = {name for name, (mode, _) in found.items() if mode == 0o040755}
     assert folders == {name[:at] for name in files for at in range(len(name)) if name[at] == "/"}
     assert list(found) == sorted(found), "a folder must come before what is in it"
-    assert archive == cpio.archive(dict(reversed({name: cpio.file(data) for name, data in files.items()}.items())))
+    assert archive == cpio.archive(
+        dict(reversed({name: cpio.file(data) for name, data in files.items()}.items()))
+    )
 
 
 def test_the_cpio_program_reads_it(tmp_path: Path) -> None:
-    entries = {"bin/sh": cpio.link("busybox"), "bin/busybox": cpio.file(b"\x7fELF", 0o755), "cod": cpio.folder(0o700)}
-    subprocess.run(["cpio", "-id", "--quiet"], input=cpio.archive(entries), cwd=tmp_path, check=True)
+    entries = {
+        "bin/sh": cpio.link("busybox"),
+        "bin/busybox": cpio.file(b"\x7fELF", 0o755),
+        "cod": cpio.folder(0o700),
+    }
+    subprocess.run(
+        ["cpio", "-id", "--quiet"], input=cpio.archive(entries), cwd=tmp_path, check=True
+    )
     assert (tmp_path / "bin/busybox").read_bytes() == b"\x7fELF"
     assert (tmp_path / "bin/sh").readlink() == Path("busybox")
     assert (tmp_path / "cod").stat().st_mode & 0o777 == 0o700
@@ -87,9 +103,14 @@ def kernel_module(*facts: str) -> bytes:
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An unpacked kernel package with a diamond of dependencies, and a flavour that wants its tip."""
+    """An unpacked kernel package with a diamond of dependencies, and a flavour that wants its
+    tip."""
     for path, facts in {
-        "drivers/net/tip-one.ko": ("depends=base_bus,left,right", "alias=pci:v00008086d*", "license=GPL"),
+        "drivers/net/tip-one.ko": (
+            "depends=base_bus,left,right",
+            "alias=pci:v00008086d*",
+            "license=GPL",
+        ),
         "drivers/net/left.ko": ("depends=base_bus",),
         "drivers/net/right.ko": ("depends=base_bus", "alias=right-alias"),
         "lib/base-bus.ko": ("depends=",),
@@ -105,26 +126,41 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_module_brings_what_it_needs_and_no_more(kernel: Path) -> None:
     tree = modules.tree(kernel, "lab")
     assert {name.removeprefix("lib/modules/6.1.0/") for name in tree} == {
-        "kernel/drivers/net/tip-one.ko.xz", "kernel/drivers/net/left.ko.xz", "kernel/drivers/net/right.ko.xz",
-        "kernel/lib/base-bus.ko.xz", "modules.dep", "modules.alias"}
+        "kernel/drivers/net/tip-one.ko.xz",
+        "kernel/drivers/net/left.ko.xz",
+        "kernel/drivers/net/right.ko.xz",
+        "kernel/lib/base-bus.ko.xz",
+        "modules.dep",
+        "modules.alias",
+    }
     packed = tree["lib/modules/6.1.0/kernel/lib/base-bus.ko.xz"].content
     assert lzma.decompress(packed) == kernel_module("depends=")
 
 
 def test_modprobe_is_told_the_order(kernel: Path) -> None:
     """modprobe loads a line from its end: what is needed by others must stand behind them."""
-    lines = modules.tree(kernel, "lab")["lib/modules/6.1.0/modules.dep"].content.decode().splitlines()
+    lines = (
+        modules.tree(kernel, "lab")["lib/modules/6.1.0/modules.dep"].content.decode().splitlines()
+    )
     needs = {line.split(":")[0].split("/")[-1]: line.split(":")[1].split() for line in lines}
-    assert [path.split("/")[-1] for path in needs["tip-one.ko.xz"]] == ["left.ko.xz", "right.ko.xz", "base-bus.ko.xz"]
+    assert [path.split("/")[-1] for path in needs["tip-one.ko.xz"]] == [
+        "left.ko.xz",
+        "right.ko.xz",
+        "base-bus.ko.xz",
+    ]
     assert needs["base-bus.ko.xz"] == []
 
 
 def test_aliases_name_modules_as_the_kernel_does(kernel: Path) -> None:
-    assert modules.tree(kernel, "lab")["lib/modules/6.1.0/modules.alias"].content.decode() == (
-        "alias right-alias right\nalias pci:v00008086d* tip_one\n")
+    assert (
+        modules.tree(kernel, "lab")["lib/modules/6.1.0/modules.alias"].content.decode()
+        == "alias right-alias right\nalias pci:v00008086d* tip_one\n"
+    )
 
 
-def test_the_generic_flavour_takes_whole_folders(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_generic_flavour_takes_whole_folders(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(modules, "GENERIC", ("drivers/sound",))
     monkeypatch.setattr(modules, "GENERIC_EXTRA", ("not-in-this-kernel",))
     names = [name for name in modules.tree(kernel, "generic") if name.endswith(".xz")]
@@ -135,12 +171,17 @@ def test_the_generic_flavour_takes_whole_folders(kernel: Path, monkeypatch: pyte
 
 
 def test_drivers_files_are_carried_as_their_modules_name_them(
-    kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    kernel: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(modules, "GENERIC", ("drivers/wired",))
     monkeypatch.setattr(modules, "GENERIC_EXTRA", ())
-    for name, facts in {"card": ("firmware=card/two.fw", "firmware=card/one.fw"), "old": ("firmware=old.bin",),
-                        "plain": ()}.items():
+    for name, facts in {
+        "card": ("firmware=card/two.fw", "firmware=card/one.fw"),
+        "old": ("firmware=old.bin",),
+        "plain": (),
+    }.items():
         file = kernel / f"lib/modules/6.1.0/kernel/drivers/wired/{name}.ko"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(kernel_module(*facts))
@@ -152,19 +193,38 @@ def test_drivers_files_are_carried_as_their_modules_name_them(
     (folder / "one.fw").symlink_to("one-7.fw")
     (folder / "unasked.fw").write_bytes(b"three")
     carried = firmware.tree(tmp_path / "blobs", needs)
-    assert carried == {"lib/firmware/card/one.fw": cpio.file(b"one")}, "a link's content, and nothing that nobody wants"
+    assert carried == {"lib/firmware/card/one.fw": cpio.file(b"one")}, (
+        "a link's content, and nothing that nobody wants"
+    )
     assert firmware.lacking(carried, needs) == {"card": ["card/two.fw"], "old": ["old.bin"]}
 
 
-@pytest.mark.parametrize(("known", "missing", "told"), [
-    (firmware.PACKAGES, {"aic94xx": ["a"], "acenic": ["b"]},
-     ("firmware for all drivers but acenic, aic94xx, whose files Debian does not have", "")),
-    (tuple(set(firmware.PACKAGES) - {"firmware-bnx2"}), {"bnx2": ["a"], "acenic": ["b"]},
-     ("no firmware for the drivers bnx2: apt does not know firmware-bnx2", "add the component non-free-firmware to "
-      "Debian's entry in /etc/apt, run apt-get update, and build again")),
-])
+@pytest.mark.parametrize(
+    ("known", "missing", "told"),
+    [
+        (
+            firmware.PACKAGES,
+            {"aic94xx": ["a"], "acenic": ["b"]},
+            ("firmware for all drivers but acenic, aic94xx, whose files Debian does not have", ""),
+        ),
+        (
+            tuple(set(firmware.PACKAGES) - {"firmware-bnx2"}),
+            {"bnx2": ["a"], "acenic": ["b"]},
+            (
+                "no firmware for the drivers bnx2: apt does not know firmware-bnx2",
+                (
+                    "add the component non-free-firmware to "
+                    "Debian's entry in /etc/apt, run apt-get update, and build again"
+                ),
+            ),
+        ),
+    ],
+)
 def test_what_is_missing_is_told_with_the_remedy(
-    known: tuple[str, ...], missing: dict[str, list[str]], told: tuple[str, str], monkeypatch: pytest.MonkeyPatch,
+    known: tuple[str, ...],
+    missing: dict[str, list[str]],
+    told: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(firmware, "available", lambda: list(known))
     assert firmware.note(missing) == told
@@ -172,13 +232,31 @@ def test_what_is_missing_is_told_with_the_remedy(
 
 def test_cod_shows_what_machines_boot(tmp_path: Path) -> None:
     words = ["--site", str(tmp_path / "site.toml"), "trampoline", "show"]
-    assert CliRunner().invoke(cod, ["--site", str(tmp_path / "site.toml"), "init", "--dir", str(tmp_path), "--no-check"]
-                              ).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(
+            cod,
+            ["--site", str(tmp_path / "site.toml"), "init", "--dir", str(tmp_path), "--no-check"],
+        )
+        .exit_code
+        == 0
+    )
     (tmp_path / "boot/trampoline/facts.json").unlink(missing_ok=True)
     assert "there is no trampoline" in CliRunner().invoke(cod, words).stderr
-    facts = {"flavour": "generic", "release": "6.1.0", "kernel": 8_000_000, "packed": 28_000_000, "unpacked": 7,
-             "firmware": {"files": 3, "bytes": 1234, "missing": {"bnx2": ["a"]}, "note": "no firmware for bnx2",
-                          "remedy": "buy"}}
+    facts = {
+        "flavour": "generic",
+        "release": "6.1.0",
+        "kernel": 8_000_000,
+        "packed": 28_000_000,
+        "unpacked": 7,
+        "firmware": {
+            "files": 3,
+            "bytes": 1234,
+            "missing": {"bnx2": ["a"]},
+            "note": "no firmware for bnx2",
+            "remedy": "buy",
+        },
+    }
     (tmp_path / "boot/trampoline/facts.json").write_text(json.dumps(facts))
     shown = CliRunner().invoke(cod, words).stdout
     assert "ramdisk 28,000,000 bytes" in shown
@@ -197,7 +275,8 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
         "from typing import TYPE_CHECKING\nfrom . import b\n"
         "if TYPE_CHECKING:\n    import decimal\n"
         "def late():\n    import zlib\n    from xml.etree import ElementTree\n"
-        "if __name__ == '__main__':\n    import argparse\n")
+        "if __name__ == '__main__':\n    import argparse\n"
+    )
     (tmp_path / "trampoline/b.py").write_text("import os.path\nfrom trampoline.c import name\n")
     (tmp_path / "trampoline/c.py").write_text("name = 1\n")
     mine, others = python.reachable(("trampoline.a",), tmp_path)
@@ -207,23 +286,42 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
 
 def test_only_what_belongs_on_a_node_travels() -> None:
     mine, others = python.reachable(python.AGENT, ROOT)
-    assert {"trampoline.agent", "trampoline.cprime", "trampoline.inventory", "cod.orders"} <= set(mine)
+    assert {"trampoline.agent", "trampoline.cprime", "trampoline.inventory", "cod.orders"} <= set(
+        mine
+    )
     assert not {"trampoline.recipe", "trampoline.build", "trampoline.options"} & set(mine)
-    assert [name for name in mine if name.startswith("cod.") and not name.startswith("cod.wire")] == ["cod.orders"]
-    assert not {"lxml", "twisted", "sqlalchemy", "zstandard"} & {name.partition(".")[0] for name in others}
+    assert [
+        name for name in mine if name.startswith("cod.") and not name.startswith("cod.wire")
+    ] == ["cod.orders"]
+    assert not {"lxml", "twisted", "sqlalchemy", "zstandard"} & {
+        name.partition(".")[0] for name in others
+    }
 
 
 # ---------------------------------------------------------------- what is up to date
 
 
-def test_a_change_of_the_agent_or_the_recipe_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("trampoline/ctramp.py", "trampoline/cprime.py", "trampoline/init", "cod/__init__.py", "cod/orders.py",
-                 "cod/service.py", "trampoline/__init__.py"):
+def test_a_change_of_the_agent_or_the_recipe_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "trampoline/ctramp.py",
+        "trampoline/cprime.py",
+        "trampoline/init",
+        "cod/__init__.py",
+        "cod/orders.py",
+        "cod/service.py",
+        "trampoline/__init__.py",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("import cod.orders\n" if name.endswith("ctramp.py") else "")
     monkeypatch.setattr(build, "CHECKOUT", tmp_path)
     stamps = [build._stamp("lab", [])]
-    for name, counts in (("cod/service.py", False), ("cod/orders.py", True), ("trampoline/init", True)):
+    for name, counts in (
+        ("cod/service.py", False),
+        ("cod/orders.py", True),
+        ("trampoline/init", True),
+    ):
         (tmp_path / name).write_text("# changed\n")
         stamps.append(build._stamp("lab", []))
         assert (stamps[-1] != stamps[-2]) is counts, name

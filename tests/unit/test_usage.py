@@ -1,4 +1,5 @@
-"""What of a disk is captured: its partitions without the seed, what is in use in them, a map that fits the copy."""
+"""What of a disk is captured: its partitions without the seed, what is in use in them, a map that
+fits the copy."""
 
 from __future__ import annotations
 
@@ -44,15 +45,19 @@ def test_a_whole_node(tmp_path: Path, table: str) -> None:
     disk = full_disk.make(tmp_path / "disk", table=table)
     image = captured(disk)
     (tmp_path / "copy").write_bytes(image)
-    assert full_disk.files(tmp_path / "copy", tmp_path / "a") == full_disk.files(disk, tmp_path / "b")
+    assert full_disk.files(tmp_path / "copy", tmp_path / "a") == full_disk.files(
+        disk, tmp_path / "b"
+    )
     assert image[:9] == b"boot code"
     assert image[MIB : MIB + 9] == b"stage two"
     assert SECRET in disk.read_bytes()
     assert SECRET not in image
     swap = SPANS[3].start
     assert image[swap + 4086 : swap + 4096] == b"SWAPSPACE2"
-    kept = image.replace(image[MIB : 2 * MIB], b"")  # of the boot partition nobody knows what is in use
-    assert kept.count(OLD) * len(OLD) < 300_000  # in parts of the file systems' own tables that were never written
+    # of the boot partition nobody knows what is in use
+    kept = image.replace(image[MIB : 2 * MIB], b"")
+    # in parts of the file systems' own tables that were never written
+    assert kept.count(OLD) * len(OLD) < 300_000
     assert not any(image[10 * MIB : 12 * MIB])
     end = SPANS[3].start + SPANS[3].size
     assert len(image) == end + (MIB if table == "gpt" else 0)
@@ -68,7 +73,9 @@ def test_the_copys_map_is_good_and_has_no_seed(tmp_path: Path) -> None:
     assert before is not None
     assert after is not None
     assert set(before.entries) == {1, 2, 3, 4, 5}
-    assert after.entries == {number: entry for number, entry in before.entries.items() if number != 5}
+    assert after.entries == {
+        number: entry for number, entry in before.entries.items() if number != 5
+    }
     assert after.guid == before.guid
 
 
@@ -78,8 +85,9 @@ def test_the_map_of_an_mbr_disk(tmp_path: Path) -> None:
     dump = full_disk.tool("sfdisk", "--dump", str(tmp_path / "copy"))
     assert dump.count("type=") == 3
     with Source(str(disk)) as source:
-        assert [(part.number, part.type, part.content.kind) for part in usage.look(source).parts] == [
-            (1, "esp", "fat"), (2, "linux", "ext"), (3, "swap", "swap")]
+        assert [
+            (part.number, part.type, part.content.kind) for part in usage.look(source).parts
+        ] == [(1, "esp", "fat"), (2, "linux", "ext"), (3, "swap", "swap")]
 
 
 def test_the_same_disk_gives_the_same_copy_whatever_lies_in_its_free_space(tmp_path: Path) -> None:
@@ -95,8 +103,17 @@ def test_the_same_disk_gives_the_same_copy_whatever_lies_in_its_free_space(tmp_p
 def test_a_disk_without_a_map_is_one_file_system(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.write_bytes(OLD * (16 * MIB // len(OLD)))
-    full_disk.tool("mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
-                   str(disk), "12M")
+    full_disk.tool(
+        "mke2fs",
+        "-q",
+        "-F",
+        "-t",
+        "ext4",
+        "-E",
+        "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+        str(disk),
+        "12M",
+    )
     image = captured(disk)
     assert len(image) == 16 * MIB
     (tmp_path / "copy").write_bytes(image)

@@ -1,4 +1,5 @@
-"""What a VCM shows of itself: its certificate and key, if they can be used; how long the certificate holds."""
+"""What a VCM shows of itself: its certificate and key, if they can be used; how long the
+certificate holds."""
 
 from __future__ import annotations
 
@@ -32,10 +33,12 @@ def test_a_certificate_with_its_key(ca: Ca) -> None:
 
 def test_what_does_not_belong_together_is_said_before_anything_is_connected(ca: Ca) -> None:
     one, other = (ca.server(["192.0.2.1"], NOW) for _ in range(2))
-    for pems, why in (((one.certificate, other.key, ca.certificate), "the key is of another certificate"),
-                      ((one.certificate, b"", ca.certificate), "cannot be used"),
-                      ((one.key, one.key, ca.certificate), "cannot be used"),
-                      ((one.certificate, one.key, b"nothing"), "cannot be used")):
+    for pems, why in (
+        ((one.certificate, other.key, ca.certificate), "the key is of another certificate"),
+        ((one.certificate, b"", ca.certificate), "cannot be used"),
+        ((one.key, one.key, ca.certificate), "cannot be used"),
+        ((one.certificate, one.key, b"nothing"), "cannot be used"),
+    ):
         with pytest.raises(ValueError, match=why):
             reached(*pems)
 

@@ -1,4 +1,5 @@
-"""Which of a VCM's files count: those that it was enrolled with, or the one of its renewed certificate."""
+"""Which of a VCM's files count: those that it was enrolled with, or the one of its renewed
+certificate."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ def folder(tmp_path: Path, ca: Ca) -> Path:
 
 
 def put(folder: Path, ca: Ca, issued: Issued) -> None:
-    for name, content in (("vcm.crt", issued.certificate), ("vcm.key", issued.key), ("ca.crt", ca.certificate)):
+    for name, content in (
+        ("vcm.crt", issued.certificate),
+        ("vcm.key", issued.key),
+        ("ca.crt", ca.certificate),
+    ):
         (folder / name).write_bytes(content)
 
 
@@ -55,11 +60,17 @@ def test_it_can_be_connected_with(folder: Path, ca: Ca) -> None:
     got = renew(folder, ca, NOW + timedelta(days=300))
     over_tls(None, [("127.0.0.1", 1)], got.certificate, got.key, got.authority)
     with pytest.raises(ValueError, match="another certificate"):
-        over_tls(None, [("127.0.0.1", 1)], (folder / "vcm.crt").read_bytes(), got.key, got.authority)
+        over_tls(
+            None, [("127.0.0.1", 1)], (folder / "vcm.crt").read_bytes(), got.key, got.authority
+        )
 
 
-@pytest.mark.parametrize("content", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"])
-def test_a_file_that_is_of_no_use_is_left_alone(folder: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"]
+)
+def test_a_file_that_is_of_no_use_is_left_alone(
+    folder: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     (folder / "vcm.crt.renewed").write_bytes(content)
     assert credentials.load(SETTINGS, folder).certificate == (folder / "vcm.crt").read_bytes()
     assert "vcm.crt.renewed is of no use" in caplog.text
@@ -97,7 +108,10 @@ def test_what_was_not_asked_for_is_not_kept(folder: Path, ca: Ca, tmp_path: Path
 def test_its_life(folder: Path) -> None:
     begin, end = credentials.load(SETTINGS, folder).life()
     certificate = x509.load_pem_x509_certificate((folder / "vcm.crt").read_bytes())
-    assert (begin, end) == (certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
+    assert (begin, end) == (
+        certificate.not_valid_before_utc.timestamp(),
+        certificate.not_valid_after_utc.timestamp(),
+    )
     (folder / "vcm.crt").write_text("x")
     with pytest.raises(ValueError, match="the certificate cannot be read"):
         credentials.load(SETTINGS, folder).life()

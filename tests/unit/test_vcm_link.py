@@ -36,10 +36,18 @@ class Line:
 
     def __init__(self, *, welcome: bool = True) -> None:
         self.clock, self.transport = Clock(), self._transport()
-        self.welcomes, self.told, self.losses = list[b.Welcome](), list[tuple[int, b.Body | None]](), list[str]()
+        self.welcomes, self.told, self.losses = (
+            list[b.Welcome](),
+            list[tuple[int, b.Body | None]](),
+            list[str](),
+        )
         self.link = Link(
-            self.clock, HELLO, welcomed=self.welcomes.append, told=lambda *what: self.told.append(what),
-            lost=self.losses.append)
+            self.clock,
+            HELLO,
+            welcomed=self.welcomes.append,
+            told=lambda *what: self.told.append(what),
+            lost=self.losses.append,
+        )
         self.link.makeConnection(self.transport)  # type: ignore[no-untyped-call]
         self.asked = [message.id for message, _ in self.said()]
         if welcome:
@@ -64,7 +72,9 @@ class Line:
         """The question's id, and what came of it."""
         ended: list[Any] = []
         answer: Deferred[b.Body] = self.link.ask(body)
-        answer.addBoth(lambda result: ended.append(result.value if isinstance(result, Failure) else result))
+        answer.addBoth(
+            lambda result: ended.append(result.value if isinstance(result, Failure) else result)
+        )
         return self.said()[-1][0].id, ended
 
 
@@ -76,7 +86,8 @@ def test_hello_and_welcome() -> None:
 
 
 def test_a_question_after_the_end_fails_at_once() -> None:
-    """Who hears of the end by the failure of one question asks the next: it must not wait for ever."""
+    """Who hears of the end by the failure of one question asks the next: it must not wait for
+    ever."""
     line = Line()
     failed: list[Any] = []
 
@@ -112,7 +123,11 @@ def test_a_hello_that_is_refused_ends_it() -> None:
 
 def test_questions_are_answered_in_any_order_or_lost() -> None:
     line = Line()
-    (one, first), (two, second), (_, third) = line.ask(b.Status()), line.ask(b.Extend(9.0)), line.ask(b.Status())
+    (one, first), (two, second), (_, third) = (
+        line.ask(b.Status()),
+        line.ask(b.Extend(9.0)),
+        line.ask(b.Status()),
+    )
     line.hear(b.Error("refused", "no"), answers=two)
     line.hear(b.Vcluster("pool", "active", 1, 1, 0.0), answers=one)
     assert isinstance(first[0], b.Vcluster)
@@ -123,10 +138,13 @@ def test_questions_are_answered_in_any_order_or_lost() -> None:
     assert line.losses == ["closed by COD"]
 
 
-@pytest.mark.parametrize("message", [
-    Message("lease", "c9", b"<lease event='sung' expires='1'/>", sequence=5),
-    Message("aria", "c9", b"<aria/>", sequence=5),
-])
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("lease", "c9", b"<lease event='sung' expires='1'/>", sequence=5),
+        Message("aria", "c9", b"<aria/>", sequence=5),
+    ],
+)
 def test_what_a_newer_cod_owes_is_passed_over_once(message: Message) -> None:
     line = Line()
     line.raw(message)
@@ -161,7 +179,7 @@ def test_pings_both_ways_and_silence() -> None:
     line.hear(b.Ping())
     assert [body for _, body in line.said()] == [b.Pong()]
     line.clock.advance(30.0)
-    (asked, ping), = line.said()
+    ((asked, ping),) = line.said()
     assert ping == b.Ping()
     line.hear(b.Pong(), answers=asked.id)
     line.clock.advance(30.0)
@@ -216,8 +234,14 @@ def test_a_service_asks_not_too_much_at_once(tmp_path: Path) -> None:
         asked.append(Deferred())
         return asked[-1]
 
-    service: Any = VcmService(Clock(), None, Options("pool", "t", tmp_path / "s"), None, lambda link: Deferred(),
-                              lambda: 0.0)  # type: ignore[arg-type]
+    service: Any = VcmService(
+        Clock(),
+        None,
+        Options("pool", "t", tmp_path / "s"),
+        None,
+        lambda link: Deferred(),
+        lambda: 0.0,
+    )  # type: ignore[arg-type]
     service._link, service._open = SimpleNamespace(ask=ask), True
     ended = [ensureDeferred(service._ask(b.Status())) for _ in range(100)]
     assert len(asked) == MOST_ASKED < MOST_OPEN

@@ -48,8 +48,13 @@ class Slow(Clock):
     def callFromThread(self, function: Callable[..., Any], *args: Any) -> None:
         function(*args)
 
-    def callInThreadWithCallback(self, done: Callable[[bool, Any], None], function: Callable[..., Any], *args: Any,
-                                 **kwargs: Any) -> None:
+    def callInThreadWithCallback(
+        self,
+        done: Callable[[bool, Any], None],
+        function: Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         def call() -> None:
             try:
                 value = function(*args, **kwargs)
@@ -77,8 +82,10 @@ class Farm:
     def add(self, member: Member) -> None:
         pass
 
-    def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
-        return [Named(name) for name in sorted(members)[:reclaim.count]]
+    def choose(
+        self, reclaim: Reclaim, members: Mapping[str, Member], now: float
+    ) -> Sequence[Named]:
+        return [Named(name) for name in sorted(members)[: reclaim.count]]
 
     def remove(self, member: Member, lost: bool) -> None:
         raise NotYet("its jobs are still there")
@@ -93,16 +100,32 @@ def test_two_reclaims_at_once_are_answered_with_different_nodes(tmp_path: Path) 
         asked.append(body)
         return succeed(Pong())
 
-    members = [Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1", "type-1")
-               for number in (2, 3, 4)]
-    state = VcmState("pool", sure=True, nodes={one.node: OwnNode(one, added=True) for one in members},
-                     reclaims={number: Reclaim(number, 1, 100.0, "for others") for number in (1, 2)})
-    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "state.json"), Farm(),
-                            reactor.seconds, ask,
-                            lambda: None)
+    members = [
+        Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1", "type-1")
+        for number in (2, 3, 4)
+    ]
+    state = VcmState(
+        "pool",
+        sure=True,
+        nodes={one.node: OwnNode(one, added=True) for one in members},
+        reclaims={number: Reclaim(number, 1, 100.0, "for others") for number in (1, 2)},
+    )
+    reconciler = Reconciler(
+        reactor,
+        reactor,
+        Options("pool", "test 1", tmp_path / "state.json"),
+        Farm(),
+        reactor.seconds,
+        ask,
+        lambda: None,
+    )
     ensureDeferred(reconciler.run(state, True))
     reactor.work()
-    answers = {body.reclaim: [one.node for one in body.nodes] for body in asked if isinstance(body, ReclaimAnswer)}
+    answers = {
+        body.reclaim: [one.node for one in body.nodes]
+        for body in asked
+        if isinstance(body, ReclaimAnswer)
+    }
     assert answers == {1: ["n2"], 2: ["n3"]}
     assert [ours.reclaim for ours in state.nodes.values()] == [1, 2, 0]
 
@@ -121,12 +144,26 @@ def test_a_nodeset_that_cod_refuses_keeps_no_other_from_being_asked_for(tmp_path
     def ask(body: Body) -> Deferred[Body]:
         assert isinstance(body, RequestNodes)
         asked.append(state.requests[body.key].nodeset.name)
-        return fail(NmpError(Error("refused", "no such nodes"))) if asked[-1] == "gpu" else succeed(
-            Request(3, body.key, "waiting"))
+        return (
+            fail(NmpError(Error("refused", "no such nodes")))
+            if asked[-1] == "gpu"
+            else succeed(Request(3, body.key, "waiting"))
+        )
 
-    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "s", interval=1.0), Mixed(),
-                            reactor.seconds, ask, lambda: None)
-    for seconds, said in ((0.0, ["gpu", "small"]), (10.0, ["gpu", "small"]), (60.0, ["gpu", "small", "gpu"])):
+    reconciler = Reconciler(
+        reactor,
+        reactor,
+        Options("pool", "test 1", tmp_path / "s", interval=1.0),
+        Mixed(),
+        reactor.seconds,
+        ask,
+        lambda: None,
+    )
+    for seconds, said in (
+        (0.0, ["gpu", "small"]),
+        (10.0, ["gpu", "small"]),
+        (60.0, ["gpu", "small", "gpu"]),
+    ):
         reactor.advance(seconds)
         ensureDeferred(reconciler.run(state, True))
         reactor.work()
@@ -159,8 +196,15 @@ def test_nodes_of_no_use_are_asked_for_more_and_more_seldom(tmp_path: Path) -> N
         state.hear(Grant(len(asked), body.key, inf, (one,)))
         return succeed(Request(len(asked), body.key, "granted"))
 
-    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "s", interval=1.0), Useless(),
-                            reactor.seconds, ask, lambda: None)
+    reconciler = Reconciler(
+        reactor,
+        reactor,
+        Options("pool", "test 1", tmp_path / "s", interval=1.0),
+        Useless(),
+        reactor.seconds,
+        ask,
+        lambda: None,
+    )
 
     def turns(count: int) -> None:
         for _ in range(count):
@@ -198,9 +242,15 @@ def test_what_fails_again_and_again_is_said_once_and_what_is_well_again_when_it_
 ) -> None:
     caplog.set_level("INFO", "cod.vcm")
     reactor, pool = Slow(), Blind()
-    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "s", interval=15.0), pool,
-                            reactor.seconds,
-                            lambda body: succeed(Pong()), lambda: None)
+    reconciler = Reconciler(
+        reactor,
+        reactor,
+        Options("pool", "test 1", tmp_path / "s", interval=15.0),
+        pool,
+        reactor.seconds,
+        lambda body: succeed(Pong()),
+        lambda: None,
+    )
 
     def turn(seconds: float) -> None:
         reactor.advance(seconds)
@@ -211,7 +261,8 @@ def test_what_fails_again_and_again_is_said_once_and_what_is_well_again_when_it_
         turn(5.0)  # a round's pause after trouble, shorter than `interval`
     assert pool.looks == 5
     assert [line for line in caplog.messages if "looked at" in line] == [
-        "not so: the pool is looked at: OSError: no load; this is tried again"]
+        "not so: the pool is looked at: OSError: no load; this is tried again"
+    ]
     pool.blind = False
     turn(5.0)
     turn(5.0)
@@ -231,21 +282,37 @@ class Leased(Farm):
         self.told.append((left, sorted(members)))
 
 
-def test_a_pool_is_told_in_time_that_the_lease_ends_and_not_any_more_when_it_is_extended(tmp_path: Path) -> None:
+def test_a_pool_is_told_in_time_that_the_lease_ends_and_not_any_more_when_it_is_extended(
+    tmp_path: Path,
+) -> None:
     """Say what is left at the next look: after that it would be too late."""
     reactor, pool = Slow(), Leased()
     member = Member("m2", "n2", "10.0.0.2", "active", "exec@1", "type-1")
     state = VcmState("pool", sure=True, nodes={"m2": OwnNode(member, added=True)})
-    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "s", interval=15.0), pool,
-                            reactor.seconds, lambda body: succeed(Pong()), lambda: None)
-    for lease in (None, Lease("warning", 100.0), Lease("draining", 100.0), Lease("extended", 900.0)):
+    reconciler = Reconciler(
+        reactor,
+        reactor,
+        Options("pool", "test 1", tmp_path / "s", interval=15.0),
+        pool,
+        reactor.seconds,
+        lambda body: succeed(Pong()),
+        lambda: None,
+    )
+    for lease in (
+        None,
+        Lease("warning", 100.0),
+        Lease("draining", 100.0),
+        Lease("extended", 900.0),
+    ):
         if lease is not None:
             state.hear(lease)
         for _ in range(2):
             reactor.advance(15.0)
             ensureDeferred(reconciler.run(state, True))
             reactor.work()
-    assert pool.told == [(100.0 - now - 15.0, ["n2"]) for now in (45.0, 60.0, 75.0)] + [(0.0, ["n2"])]
+    assert pool.told == [(100.0 - now - 15.0, ["n2"]) for now in (45.0, 60.0, 75.0)] + [
+        (0.0, ["n2"])
+    ]
     assert isinstance(pool, Ending)
 
 
@@ -258,8 +325,10 @@ class Books(Farm):
     def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
         return self.demand
 
-    def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
-        return [Named(name, 20.0) for name in sorted(members)[:reclaim.count]]
+    def choose(
+        self, reclaim: Reclaim, members: Mapping[str, Member], now: float
+    ) -> Sequence[Named]:
+        return [Named(name, 20.0) for name in sorted(members)[: reclaim.count]]
 
 
 def turned(tmp_path: Path, state: VcmState, demand: Demand) -> list[Body]:
@@ -269,51 +338,88 @@ def turned(tmp_path: Path, state: VcmState, demand: Demand) -> list[Body]:
 
     def ask(body: Body) -> Deferred[Body]:
         asked.append(body)
-        return succeed(Request("key", 10 + len(asked), "pending") if isinstance(body, RequestNodes) else Pong())
+        return succeed(
+            Request("key", 10 + len(asked), "pending") if isinstance(body, RequestNodes) else Pong()
+        )
 
     options = Options("pool", "test 1", tmp_path / "s", template="web@1", requires="<own/>")
-    ensureDeferred(Reconciler(reactor, reactor, options, Books(demand), reactor.seconds, ask, lambda: None).run(
-        state, True))
+    ensureDeferred(
+        Reconciler(
+            reactor, reactor, options, Books(demand), reactor.seconds, ask, lambda: None
+        ).run(state, True)
+    )
     reactor.work()
     return asked
 
 
-def test_each_nodeset_is_asked_for_by_its_own_requirements_and_withdrawn_by_its_name(tmp_path: Path) -> None:
+def test_each_nodeset_is_asked_for_by_its_own_requirements_and_withdrawn_by_its_name(
+    tmp_path: Path,
+) -> None:
     gpu = Nodeset("gpu", requires="<gpu/>")
-    state = VcmState("pool", sure=True, requests={
-        "old": OpenRequest(1, 4, gpu), "plain": OpenRequest(1, 5), "new": OpenRequest(1, 6, gpu)})
+    state = VcmState(
+        "pool",
+        sure=True,
+        requests={
+            "old": OpenRequest(1, 4, gpu),
+            "plain": OpenRequest(1, 5),
+            "new": OpenRequest(1, 6, gpu),
+        },
+    )
     asked = turned(tmp_path, state, Demand({ANY: 1, gpu: 1}, withdraw={"gpu": 1}))
     assert asked[0] == Withdraw(6)
     assert [body.wanted for body in asked[1:] if isinstance(body, RequestNodes)] == [
-        (Wanted(1, "web@1", "<own/>"),), (Wanted(1, "web@1", "<gpu/>"),)]
+        (Wanted(1, "web@1", "<own/>"),),
+        (Wanted(1, "web@1", "<gpu/>"),),
+    ]
     assert state.coming() == {"gpu": 2, "": 2}
 
 
-def test_a_node_that_drains_may_be_chosen_for_a_reclaim_and_then_goes_by_its_time(tmp_path: Path) -> None:
+def test_a_node_that_drains_may_be_chosen_for_a_reclaim_and_then_goes_by_its_time(
+    tmp_path: Path,
+) -> None:
     """Nothing promises when its work ends: a reclaim is not answered with it unasked."""
-    members = [Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1") for number in (2, 3)]
-    state = VcmState("pool", sure=True, nodes={one.node: OwnNode(one, added=True) for one in members})
+    members = [
+        Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1")
+        for number in (2, 3)
+    ]
+    state = VcmState(
+        "pool", sure=True, nodes={one.node: OwnNode(one, added=True) for one in members}
+    )
     turned(tmp_path, state, Demand(drain=("n2",), why="old"))
     assert state.promised() == {"n2": inf}
     state.hear(ReclaimOver(9, "cancelled"))  # another's
     assert state.nodes["m2"].draining
     state.hear(Reclaim(5, 1, 400.0, "for others"))
     asked = turned(tmp_path, state, Demand())
-    assert [body.nodes for body in asked if isinstance(body, ReclaimAnswer)] == [(Named("n2", 20.0),)]
+    assert [body.nodes for body in asked if isinstance(body, ReclaimAnswer)] == [
+        (Named("n2", 20.0),)
+    ]
     assert state.promised() == {"n2": 120.0}
 
 
 def test_a_reclaim_is_answered_while_a_node_still_joins(tmp_path: Path) -> None:
-    """The command that starts a daemon may take two minutes, and COD waits no longer than its grace."""
+    """The command that starts a daemon may take two minutes, and COD waits no longer than its
+    grace."""
     reactor = Slow()
-    service = VcmService(reactor, reactor, Options("pool", "test 1", tmp_path / "s"), Farm(), lambda link: Deferred(),
-                         reactor.seconds)
-    members = [Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1") for number in (2, 3)]
-    service.state = VcmState("pool", sure=True, nodes={one.node: OwnNode(one, one.node == "m2") for one in members})
+    service = VcmService(
+        reactor,
+        reactor,
+        Options("pool", "test 1", tmp_path / "s"),
+        Farm(),
+        lambda link: Deferred(),
+        reactor.seconds,
+    )
+    members = [
+        Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1")
+        for number in (2, 3)
+    ]
+    service.state = VcmState(
+        "pool", sure=True, nodes={one.node: OwnNode(one, one.node == "m2") for one in members}
+    )
     service.startService()
     service._link = None
     reactor.advance(0.0)
-    joining, = reactor.jobs
+    (joining,) = reactor.jobs
     service._told(7, Reclaim(5, 1, 400.0, "for others"))
     reactor.advance(0.0)
     assert reactor.jobs[0] is joining

@@ -1,4 +1,5 @@
-"""A VCM's configuration file: what cannot work is refused when it is read, with the key and a sentence."""
+"""A VCM's configuration file: what cannot work is refused when it is read, with the key and a
+sentence."""
 
 from __future__ import annotations
 
@@ -31,22 +32,29 @@ def test_what_is_right_is_read_as_it_stands(tmp_path: Path) -> None:
     assert found.gridengine.start.endswith("{{1}}'")
 
 
-@pytest.mark.parametrize(("change", "into", "says"), [
-    ("10.78.0.1:8071", "10.78.0.1", "servers.1: '10.78.0.1' is not ADDRESS:PORT"),
-    ("10.78.0.1:8071", "10.78.0.256:8071", "servers.1: '10.78.0.256:8071' is not ADDRESS:PORT"),
-    ("10.78.0.1:8071", "10.78.0.1:80710", "servers.1: '80710' is no port"),
-    ("127.0.0.1:9471", "127.0.0.1:0", "metrics: '0' is no port"),
-    ("</requires>", "", "requires: is not XML"),
-    ("<mib min", "<mib least", "requires: "),
-    ("{hostname}", "{host}", "gridengine.start: "),
-    ("{{1}}", "{1}", "gridengine.start: "),
-    ("1}}'", "1}}", "gridengine.start: "),
-    ("[gridengine]", "[sge]", "sge: no such key"),
-    ("[gridengine]", "[gridengin]", "gridengin: no such key; did you mean 'gridengine'?"),
-    ("[gridengine]", "[gridengine]\nquue = 'all.q'", "gridengine.quue: no such key; did you mean 'queue'?"),
-    ("vcluster", "#", "vcluster: is missing"),
-    ("=", "", "is not TOML"),
-])
+@pytest.mark.parametrize(
+    ("change", "into", "says"),
+    [
+        ("10.78.0.1:8071", "10.78.0.1", "servers.1: '10.78.0.1' is not ADDRESS:PORT"),
+        ("10.78.0.1:8071", "10.78.0.256:8071", "servers.1: '10.78.0.256:8071' is not ADDRESS:PORT"),
+        ("10.78.0.1:8071", "10.78.0.1:80710", "servers.1: '80710' is no port"),
+        ("127.0.0.1:9471", "127.0.0.1:0", "metrics: '0' is no port"),
+        ("</requires>", "", "requires: is not XML"),
+        ("<mib min", "<mib least", "requires: "),
+        ("{hostname}", "{host}", "gridengine.start: "),
+        ("{{1}}", "{1}", "gridengine.start: "),
+        ("1}}'", "1}}", "gridengine.start: "),
+        ("[gridengine]", "[sge]", "sge: no such key"),
+        ("[gridengine]", "[gridengin]", "gridengin: no such key; did you mean 'gridengine'?"),
+        (
+            "[gridengine]",
+            "[gridengine]\nquue = 'all.q'",
+            "gridengine.quue: no such key; did you mean 'queue'?",
+        ),
+        ("vcluster", "#", "vcluster: is missing"),
+        ("=", "", "is not TOML"),
+    ],
+)
 def test_what_could_not_work_is_refused(tmp_path: Path, change: str, into: str, says: str) -> None:
     assert change in FILE
     with pytest.raises(BadSettings) as refused:

@@ -1,4 +1,5 @@
-"""What a VCM makes of reclaims that ask for fewer than before, and of nodes that go and come again."""
+"""What a VCM makes of reclaims that ask for fewer than before, and of nodes that go and come
+again."""
 
 from __future__ import annotations
 
@@ -15,10 +16,17 @@ from cod.wire.nmp.bodies import Grant, Named, NodeState, Reclaim, ReclaimOver, V
 
 
 def remembered() -> VcmState:
-    """Reclaim 5 has been answered: n1 by 100, n2 by 300, n3 by 200; n4 is lost, n5 was promised to reclaim 6."""
+    """Reclaim 5 has been answered: n1 by 100, n2 by 300, n3 by 200; n4 is lost, n5 was promised to
+    reclaim 6."""
     state = VcmState()
-    for name, reclaim, by, was in (("n1", 5, 100.0, "active"), ("n2", 5, 300.0, "active"), ("n3", 5, 200.0, "active"),
-                                   ("n4", 5, 400.0, "lost"), ("n5", 6, 400.0, "active"), ("n6", 0, 0.0, "active")):
+    for name, reclaim, by, was in (
+        ("n1", 5, 100.0, "active"),
+        ("n2", 5, 300.0, "active"),
+        ("n3", 5, 200.0, "active"),
+        ("n4", 5, 400.0, "lost"),
+        ("n5", 6, 400.0, "active"),
+        ("n6", 0, 0.0, "active"),
+    ):
         member = Member(name, name, "10.0.0.1", was, "web@1", "small")
         state.nodes[name] = OwnNode(member, True, "reclaimed" if reclaim else "", reclaim, by)
     return state
@@ -29,7 +37,9 @@ def leaving(state: VcmState) -> list[str]:
 
 
 def asked(count: int) -> Reclaim:
-    return Reclaim(5, count, 500.0, "request 9 is short of fewer", "", tuple(map(Named, ("n1", "n2", "n3"))))
+    return Reclaim(
+        5, count, 500.0, "request 9 is short of fewer", "", tuple(map(Named, ("n1", "n2", "n3")))
+    )
 
 
 def test_of_those_that_were_promised_the_ones_that_take_longest_stay() -> None:
@@ -68,12 +78,18 @@ def granted(hostname: str) -> Grant:
 
 def has(state: VcmState) -> dict[str, tuple[str, str, bool]]:
     """Key -> its hostname, state, and whether it is in the pool."""
-    return {key: (ours.member.hostname, ours.member.state, ours.added) for key, ours in state.nodes.items()}
+    return {
+        key: (ours.member.hostname, ours.member.state, ours.added)
+        for key, ours in state.nodes.items()
+    }
 
 
 @pytest.mark.parametrize("hostname", ["n4", "n9"])
-def test_a_node_that_is_lost_and_comes_anew_is_struck_off_all_the_same(hostname: str, tmp_path: Path) -> None:
-    """Strike a lost node off: its jobs would count as running for ever, on a host that is not there."""
+def test_a_node_that_is_lost_and_comes_anew_is_struck_off_all_the_same(
+    hostname: str, tmp_path: Path
+) -> None:
+    """Strike a lost node off: its jobs would count as running for ever, on a host that is not
+    there."""
     state = VcmState("pool", nodes={"node7": OwnNode(member("n4"), added=True)})
     state.hear(NodeState("node7", "n4", "", "lost"))
     state.hear(granted(hostname))
@@ -89,12 +105,21 @@ def test_a_node_that_is_lost_and_comes_anew_is_struck_off_all_the_same(hostname:
 
 
 def test_the_whole_picture_shows_a_node_under_another_name() -> None:
-    """Show a node under another name that was given away and came again while its manager was away."""
-    state = VcmState("pool", nodes={"node7": OwnNode(member("n4"), True), "node8": OwnNode(member("n5", node="node8"),
-                                                                                           True)})
+    """Show a node under another name that was given away and came again while its manager was
+    away."""
+    state = VcmState(
+        "pool",
+        nodes={
+            "node7": OwnNode(member("n4"), True),
+            "node8": OwnNode(member("n5", node="node8"), True),
+        },
+    )
     state.learn(Vcluster("pool", "active", 2, 1, 0.0, (member("n9"), member("n5", node="node8"))))
-    assert has(state) == {"node7": ("n9", "active", False), "node7/n4": ("n4", "lost", True),
-                          "node8": ("n5", "active", True)}
+    assert has(state) == {
+        "node7": ("n9", "active", False),
+        "node7/n4": ("n4", "lost", True),
+        "node8": ("n5", "active", True),
+    }
 
 
 def test_the_whole_picture_shows_a_node_that_was_lost() -> None:
@@ -113,9 +138,13 @@ def test_a_grant_that_the_picture_had_already_strikes_nobody_off() -> None:
 # ---------------------------------------------------------------- nodesets
 
 
-def test_what_was_asked_for_as_what_is_remembered_from_the_request_to_the_node(tmp_path: Path) -> None:
+def test_what_was_asked_for_as_what_is_remembered_from_the_request_to_the_node(
+    tmp_path: Path,
+) -> None:
     gpu = Nodeset("gpu", requires="<requires/>")
-    state = VcmState("pool", sure=True, requests={"k1": OpenRequest(1, 7, gpu), "k2": OpenRequest(1)})
+    state = VcmState(
+        "pool", sure=True, requests={"k1": OpenRequest(1, 7, gpu), "k2": OpenRequest(1)}
+    )
     save(state, tmp_path / "state.json")
     read = load(tmp_path / "state.json", "pool")
     assert read is not None
@@ -130,7 +159,9 @@ def test_what_was_asked_for_as_what_is_remembered_from_the_request_to_the_node(t
 
 
 def test_a_file_of_before_there_were_nodesets_is_read(tmp_path: Path) -> None:
-    state = VcmState("pool", requests={"k1": OpenRequest(1, 7)}, nodes={"node7": OwnNode(member("n4"), True)})
+    state = VcmState(
+        "pool", requests={"k1": OpenRequest(1, 7)}, nodes={"node7": OwnNode(member("n4"), True)}
+    )
     known = dataclasses.asdict(state)
     del known["requests"]["k1"]["nodeset"], known["nodes"]["node7"]["member"]["nodeset"]
     del known["nodes"]["node7"]["member"]["since"]

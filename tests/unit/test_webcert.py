@@ -23,8 +23,11 @@ def shown(files: WebCertificate) -> x509.Certificate:
 
 
 def public(files: WebCertificate) -> bytes:
-    return shown(files).public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return (
+        shown(files)
+        .public_key()
+        .public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
 
 
 def test_it_names_the_server_and_its_key_is_its_owners_alone(tmp_path: Path) -> None:
@@ -32,12 +35,17 @@ def test_it_names_the_server_and_its_key_is_its_owners_alone(tmp_path: Path) -> 
     webcert.loaded(files)
     own = shown(files).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert own.get_values_for_type(x509.DNSName) == ["portal.example"]
-    assert own.get_values_for_type(x509.IPAddress) == [ip_address("10.77.0.1"), ip_address("fd00::1")]
+    assert own.get_values_for_type(x509.IPAddress) == [
+        ip_address("10.77.0.1"),
+        ip_address("fd00::1"),
+    ]
     assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "web").stat().st_mode) == 0o700
 
 
-def test_it_is_kept_until_shortly_before_its_end_and_then_renewed_with_the_same_key(tmp_path: Path) -> None:
+def test_it_is_kept_until_shortly_before_its_end_and_then_renewed_with_the_same_key(
+    tmp_path: Path,
+) -> None:
     first = shown(webcert.self_signed(tmp_path, NAMES, NOW))
     key = public(webcert.self_signed(tmp_path, NAMES, NOW))
     assert shown(webcert.self_signed(tmp_path, NAMES, NOW + timedelta(days=300))) == first

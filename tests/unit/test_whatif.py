@@ -14,7 +14,9 @@ from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, POLICY, holder, kind, lo
 
 
 def asked(count: int, attributes: str = "", template: int = 1, priority: int = 0) -> PendingRequest:
-    return PendingRequest(NOBODYS, NOBODYS, priority, NOW, 1, "", (RequestTuple(count, attributes, template),))
+    return PendingRequest(
+        NOBODYS, NOBODYS, priority, NOW, 1, "", (RequestTuple(count, attributes, template),)
+    )
 
 
 def ask(seen: Snapshot, wanted: PendingRequest) -> Explanation:
@@ -56,34 +58,49 @@ def test_a_vcluster_that_is_there_keeps_its_holder() -> None:
 
 
 def test_leases_tell_when_there_will_be_enough() -> None:
-    seen = site(lots=[lot(1)], holders=[holder(1, 2, priority=3, expires_at=NOW + 600)],
-                holdings=[Allocation(1, kind(), 2, 2)])
+    seen = site(
+        lots=[lot(1)],
+        holders=[holder(1, 2, priority=3, expires_at=NOW + 600)],
+        holdings=[Allocation(1, kind(), 2, 2)],
+    )
     found = ask(seen, asked(3))
     assert found.code == "busy"
     assert expected(found, NOW) == NOW + 600 + POLICY.drain_grace
 
 
-@pytest.mark.parametrize(("free", "chances", "at"), [
-    (0, [Chance(NOW + 5, 1, ""), Chance(NOW + 9, 1, "")], NOW + 9),
-    (1, [Chance(NOW + 5, 1, ""), Chance(NOW + 9, 1, "")], NOW + 5),
-    (1, [Chance(NOW - 5, 1, "")], NOW),
-    (0, [Chance(NOW + 5, 1, "")], None),
-    (0, [Chance(None, 2, "")], None),
-    (0, [], None),
-])
+@pytest.mark.parametrize(
+    ("free", "chances", "at"),
+    [
+        (0, [Chance(NOW + 5, 1, ""), Chance(NOW + 9, 1, "")], NOW + 9),
+        (1, [Chance(NOW + 5, 1, ""), Chance(NOW + 9, 1, "")], NOW + 5),
+        (1, [Chance(NOW - 5, 1, "")], NOW),
+        (0, [Chance(NOW + 5, 1, "")], None),
+        (0, [Chance(None, 2, "")], None),
+        (0, [], None),
+    ],
+)
 def test_chances_add_up(free: int, chances: list[Chance], at: float | None) -> None:
     found = Explanation(1, "busy", "", 2, 9, free, 0, 1, chances=tuple(chances))
     assert expected(found, NOW) == at
 
 
 def test_nodes_on_their_way_count() -> None:
-    assert expected(Explanation(1, "busy", "", 3, 9, 1, 1, 1, chances=(Chance(NOW + 5, 1, ""),)), NOW) == NOW + 5
+    assert (
+        expected(Explanation(1, "busy", "", 3, 9, 1, 1, 1, chances=(Chance(NOW + 5, 1, ""),)), NOW)
+        == NOW + 5
+    )
 
 
 def test_names_that_may_not_be_seen_are_nowhere() -> None:
-    seen = site(lots=[lot(1)], site={1: 9, 2: 9, 3: 9}, holders=[
-        holder(1, 2, priority=3, expires_at=NOW + 600), holder(2, 1, expires_at=NOW + 700, drain_until=NOW + 800)],
-        holdings=[Allocation(1, kind(), 2, 2), Allocation(2, kind(BIG), 1, 1)])
+    seen = site(
+        lots=[lot(1)],
+        site={1: 9, 2: 9, 3: 9},
+        holders=[
+            holder(1, 2, priority=3, expires_at=NOW + 600),
+            holder(2, 1, expires_at=NOW + 700, drain_until=NOW + 800),
+        ],
+        holdings=[Allocation(1, kind(), 2, 2), Allocation(2, kind(BIG), 1, 1)],
+    )
     shown = repr(ask(masked(seen, {1}), asked(5)))
     assert "v1" not in shown
     assert "v2" in shown

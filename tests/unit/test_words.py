@@ -1,6 +1,7 @@
 """Words: the field's terms in names, and one noun for a virtual cluster.
 
-'vcluster' is the noun of the API and of what flows say; pages call it a virtual cluster (docs/architecture.md).
+'vcluster' is the noun of the API and of what flows say; pages call it a virtual cluster
+(docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -17,35 +18,55 @@ from tests.sources import statements
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "web/templates").glob("*.html"))
-SAYING = [ROOT / "cod/notice_texts.py", *sorted(
-    path for folder in ("flows", "policy") for path in (ROOT / "cod" / folder).rglob("*.py"))]
+SAYING = [
+    ROOT / "cod/notice_texts.py",
+    *sorted(
+        path for folder in ("flows", "policy") for path in (ROOT / "cod" / folder).rglob("*.py")
+    ),
+]
 
 
 def prose(template: str) -> Iterator[str]:
-    """What a template says itself: text between tags, and texts of several words that it hands to macros."""
+    """What a template says itself: text between tags, and texts of several words that it hands to
+    macros."""
     template = re.sub(r"\{#.*?#\}", "", template, flags=re.DOTALL)
     for inside in re.findall(r"\{\{.*?\}\}|\{%.*?%\}", template, flags=re.DOTALL):
         yield from (text for text in re.findall(r'"([^"]*)"', inside) if " " in text.strip())
-    yield from re.findall(r">([^<]*)", re.sub(r"\{\{.*?\}\}|\{%.*?%\}", "", template, flags=re.DOTALL))
+    yield from re.findall(
+        r">([^<]*)", re.sub(r"\{\{.*?\}\}|\{%.*?%\}", "", template, flags=re.DOTALL)
+    )
 
 
 def sentences(path: Path) -> Iterator[str]:
     """Texts in a module that are no docstrings."""
     parts = list(ast.walk(ast.parse(path.read_text())))
-    about = {id(node.value) for node in parts if isinstance(node, ast.Expr)}  # of modules, functions and attributes
-    yield from (node.value for node in parts
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in about)
+    # of modules, functions and attributes
+    about = {id(node.value) for node in parts if isinstance(node, ast.Expr)}
+    yield from (
+        node.value
+        for node in parts
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in about
+    )
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_pages_say_virtual_cluster(path: Path) -> None:
-    assert not [text for text in prose(path.read_text()) if re.search(r"\bvclusters?\b(?![./=-])", text, re.IGNORECASE)]
+    assert not [
+        text
+        for text in prose(path.read_text())
+        if re.search(r"\bvclusters?\b(?![./=-])", text, re.IGNORECASE)
+    ]
 
 
 def test_flows_say_vcluster() -> None:
     managers = re.compile("virtual cluster(?!s? manager)", re.IGNORECASE)
-    found = [(path.name, text) for path in SAYING if "virtual" in path.read_text().lower()
-             for text in sentences(path) if managers.search(text)]
+    found = [
+        (path.name, text)
+        for path in SAYING
+        if "virtual" in path.read_text().lower()
+        for text in sentences(path)
+        if managers.search(text)
+    ]
     assert not found
 
 
@@ -55,53 +76,134 @@ def test_pages_of_the_manual_begin_with_what_one_can_do(page: Path) -> None:
     assert re.match(r"(With|After) (reading )?this page (you|a server)", first), first
 
 
-# Names that were private metaphors, or meant several things; the rooms in docs/architecture.md have the present ones.
+# Names that were private metaphors, or meant several things; the rooms in docs/architecture.md have
+# the present ones.
 OLD_MODULES = {
-    "acts", "apibody", "apicondition", "apirequest", "apirun", "apithing", "census", "departures", "draws", "dues",
-    "farm", "fitting", "happenings", "holdback", "inside", "invited", "keeper", "ledger", "letters", "marks", "news",
-    "nmpline", "nmptalk", "pace", "papers", "places", "rations", "reach", "scene", "shown", "stock", "tally", "thrift",
-    "unsent", "vicinity", "visits", "wants", "world"}
+    "acts",
+    "apibody",
+    "apicondition",
+    "apirequest",
+    "apirun",
+    "apithing",
+    "census",
+    "departures",
+    "draws",
+    "dues",
+    "farm",
+    "fitting",
+    "happenings",
+    "holdback",
+    "inside",
+    "invited",
+    "keeper",
+    "ledger",
+    "letters",
+    "marks",
+    "news",
+    "nmpline",
+    "nmptalk",
+    "pace",
+    "papers",
+    "places",
+    "rations",
+    "reach",
+    "scene",
+    "shown",
+    "stock",
+    "tally",
+    "thrift",
+    "unsent",
+    "vicinity",
+    "visits",
+    "wants",
+    "world",
+}
 OLD_CLASSES = {
-    "Arriving", "Crowd", "Departures", "Door", "Ease", "Fitting", "Forgetful", "Ground", "Hall", "Happening",
-    "Holdback", "Keeper", "Lenders", "Life", "Memory", "News", "Papers", "Part", "Ration", "Rations", "Rounds", "Scene",
-    "Session", "Speaker", "Stock", "Talk", "Tally", "Terms", "Unsent", "Visit", "Wrong"}
+    "Arriving",
+    "Crowd",
+    "Departures",
+    "Door",
+    "Ease",
+    "Fitting",
+    "Forgetful",
+    "Ground",
+    "Hall",
+    "Happening",
+    "Holdback",
+    "Keeper",
+    "Lenders",
+    "Life",
+    "Memory",
+    "News",
+    "Papers",
+    "Part",
+    "Ration",
+    "Rations",
+    "Rounds",
+    "Scene",
+    "Session",
+    "Speaker",
+    "Stock",
+    "Talk",
+    "Tally",
+    "Terms",
+    "Unsent",
+    "Visit",
+    "Wrong",
+}
 GENERIC = ("Claim", "Kind", "Refused", "Request", "Unusable")  # names for one thing each
 QUESTIONS = re.compile(r"(?:Is|Are|Was|Were|Has|Have|May|Can|Does|Do|Did|Would)\b[^.]*\?")
 FRAGMENTS = re.compile(
     r"(As|Whose|That|Who|Nobody|Whether|Until|Something|Those|For|No|How|Without|Nothing|This|When|Somebody|Everything|"
     r"From|What|Whatever|Unless|Whichever|If|These|Why|Between|Both|Perhaps|Where|Meanwhile|Back|Off|Several|We|Called|"
-    r"It|Its|They|The same|Of)\b")
+    r"It|Its|They|The same|Of)\b"
+)
 PRONOUNS = re.compile(r"(?:It|Its|They|The same|Of|As|This|These|Those|That)\b")
 CODE = ("cod", "trampoline", "images")
 
 
 @cache
 def definitions(folder: str) -> list[tuple[Path, str, str, bool | None]]:
-    """Return the classes and functions of a folder: the module, name, docstring, and whether a function returns a value
-    (None: a class). Several tests ask, and parsing is what costs."""
+    """Return the classes and functions of a folder: the module, name, docstring, and whether a
+    function returns a value (None: a class). Several tests ask, and parsing is what costs."""
     found: list[tuple[Path, str, str, bool | None]] = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in statements(path.read_text()):
             if isinstance(node, ast.ClassDef):
                 found.append((path, node.name, "", None))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                values = node.returns is not None and ast.unparse(node.returns) != "None" and not any(
-                    word in ast.unparse(each) for word in ("property", "command", "group")
-                    for each in node.decorator_list)
+                values = (
+                    node.returns is not None
+                    and ast.unparse(node.returns) != "None"
+                    and not any(
+                        word in ast.unparse(each)
+                        for word in ("property", "command", "group")
+                        for each in node.decorator_list
+                    )
+                )
                 found.append((path, node.name, ast.get_docstring(node) or "", values))
     return found
 
 
 def test_old_names_stay_away() -> None:
-    there = [path for path in sorted((ROOT / "cod").rglob("*.py")) if path != ROOT / "cod/sim/world.py"]
+    there = [
+        path for path in sorted((ROOT / "cod").rglob("*.py")) if path != ROOT / "cod/sim/world.py"
+    ]
     assert len(there) > 300
     assert not [path for path in there if path.stem in OLD_MODULES]
-    assert not {name: path for path, name, _, values in definitions("cod") if values is None and name in OLD_CLASSES
-                and path in there}
+    assert not {
+        name: path
+        for path, name, _, values in definitions("cod")
+        if values is None and name in OLD_CLASSES and path in there
+    }
 
 
 def test_a_generic_name_is_given_once() -> None:
-    given = [name for path, name, _, values in definitions("cod") if values is None and "wire/nmp" not in str(path)]
+    given = [
+        name
+        for path, name, _, values in definitions("cod")
+        if values is None and "wire/nmp" not in str(path)
+    ]
     assert {name: given.count(name) for name in GENERIC if given.count(name) > 1} == {}
 
 
@@ -109,21 +211,29 @@ def test_a_generic_name_is_given_once() -> None:
 def test_docstrings_of_functions_begin_with_a_verb(folder: str) -> None:
     """A docstring says what the function does: no question, and no noun that names a value."""
     nouns = re.compile(r"(The|A|An|What|How|Why|Who|Whose|Where|Which|It|Its|They|Of|As)\b")
-    assert not [f"{path.relative_to(ROOT)}: {name}: {text.splitlines()[0]}"
-                for path, name, text, values in definitions(folder) if values is not None and (
-                    QUESTIONS.match(text) or FRAGMENTS.match(text) or (values and nouns.match(text)))]
+    assert not [
+        f"{path.relative_to(ROOT)}: {name}: {text.splitlines()[0]}"
+        for path, name, text, values in definitions(folder)
+        if values is not None
+        and (QUESTIONS.match(text) or FRAGMENTS.match(text) or (values and nouns.match(text)))
+    ]
 
 
 def test_docstrings_of_tests_stand_alone() -> None:
-    """A docstring of the tests is read without the function's name: no question, no pronoun, no fragment."""
+    """A docstring of the tests is read without the function's name: no question, no pronoun, no
+    fragment."""
     first = re.compile(rf':\n +"""((?:{PRONOUNS.pattern}|{QUESTIONS.pattern}).*)')
     assert first.search('def x() -> bool:\n    """Is it?"""')
-    assert not [f"{path.relative_to(ROOT)}: {text}" for path in sorted((ROOT / "tests").rglob("*.py"))
-                for text in first.findall(path.read_text())]
+    assert not [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for text in first.findall(path.read_text())
+    ]
 
 
 def test_the_eyes_are_open() -> None:
     """Else nothing would be found in what is there."""
-    assert list(prose('<p>A {{ m.x(f, help="of the vcluster") }}<b>vcluster {# vcluster #}</b>')) == [
-        "of the vcluster", "A ", "vcluster ", ""]
+    assert list(
+        prose('<p>A {{ m.x(f, help="of the vcluster") }}<b>vcluster {# vcluster #}</b>')
+    ) == ["of the vcluster", "A ", "vcluster ", ""]
     assert any("vcluster" in text for path in SAYING for text in sentences(path))

@@ -1,8 +1,10 @@
-"""What a disk says of its own health (SMART), asked by the kernel's pass-through: no program is needed for it.
+"""What a disk says of its own health (SMART), asked by the kernel's pass-through: no program is
+needed for it.
 
-NVMe disks are asked for the SMART log page (NVM Express Base Specification 2.0, 5.16.1.3), ATA disks for SMART RETURN
-STATUS and SMART READ DATA (ACS-3) by ATA PASS-THROUGH (SAT-3), and where that is not understood, SCSI disks for the
-informational exceptions log page (SPC-4 7.3.8). A disk that answers to none of them tells nothing: {}.
+NVMe disks are asked for the SMART log page (NVM Express Base Specification 2.0, 5.16.1.3), ATA
+disks for SMART RETURN STATUS and SMART READ DATA (ACS-3) by ATA PASS-THROUGH (SAT-3), and where
+that is not understood, SCSI disks for the informational exceptions log page (SPC-4 7.3.8). A disk
+that answers to none of them tells nothing: {}.
 """
 
 from __future__ import annotations
@@ -18,9 +20,21 @@ _NVME_ADMIN = 0xC0484E41  # linux/nvme_ioctl.h: NVME_IOCTL_ADMIN_CMD
 _SG_IO, _NO_DATA, _FROM_DEVICE = 0x2285, -1, -3  # scsi/sg.h
 _TIMEOUT = 20_000  # milliseconds
 # ATA attributes whose raw values count defects, by their ids.
-_ATTRIBUTES = {5: "reallocated_sectors", 9: "power_on_hours", 187: "uncorrectable_errors", 197: "pending_sectors",
-               198: "offline_uncorrectable", 199: "interface_errors"}
-DEFECTS = ("media_errors", "reallocated_sectors", "uncorrectable_errors", "pending_sectors", "offline_uncorrectable")
+_ATTRIBUTES = {
+    5: "reallocated_sectors",
+    9: "power_on_hours",
+    187: "uncorrectable_errors",
+    197: "pending_sectors",
+    198: "offline_uncorrectable",
+    199: "interface_errors",
+}
+DEFECTS = (
+    "media_errors",
+    "reallocated_sectors",
+    "uncorrectable_errors",
+    "pending_sectors",
+    "offline_uncorrectable",
+)
 
 
 def read(path: str, transport: str) -> dict[str, float]:
@@ -43,15 +57,39 @@ def read(path: str, transport: str) -> dict[str, float]:
 def complaints(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
     """Return what is wrong by the disk's own words before and after a test, as phrases."""
     found = ["the disk says that it is failing (SMART)"] if after.get("failing") else []
-    return found + [f"{after[name] - before[name]:.0f} more {name.replace('_', ' ')} than before the test (SMART)"
-                    for name in DEFECTS if after.get(name, 0.0) > before.get(name, after.get(name, 0.0))]
+    return found + [
+        f"{after[name] - before[name]:.0f} more {name.replace('_', ' ')} than before the test"
+        " (SMART)"
+        for name in DEFECTS
+        if after.get(name, 0.0) > before.get(name, after.get(name, 0.0))
+    ]
 
 
 def _nvme(descriptor: int) -> dict[str, float]:
     page = ctypes.create_string_buffer(512)
-    # struct nvme_passthru_cmd: opcode 2 (Get Log Page), all namespaces, page 2 (SMART), 128 words of four bytes
-    command = struct.pack("<BBHIIIQQIIIIIIIIII", 2, 0, 0, 0xFFFFFFFF, 0, 0, 0, ctypes.addressof(page), 0, len(page),
-                          2 | 127 << 16, 0, 0, 0, 0, 0, _TIMEOUT, 0)
+    # struct nvme_passthru_cmd: opcode 2 (Get Log Page), all namespaces, page 2 (SMART), 128 words
+    # of four bytes
+    command = struct.pack(
+        "<BBHIIIQQIIIIIIIIII",
+        2,
+        0,
+        0,
+        0xFFFFFFFF,
+        0,
+        0,
+        0,
+        ctypes.addressof(page),
+        0,
+        len(page),
+        2 | 127 << 16,
+        0,
+        0,
+        0,
+        0,
+        0,
+        _TIMEOUT,
+        0,
+    )
     fcntl.ioctl(descriptor, _NVME_ADMIN, command)
     raw = page.raw
 
@@ -60,9 +98,14 @@ def _nvme(descriptor: int) -> dict[str, float]:
 
     # The temperature's warning (bit 1) is the room's doing; the other bits are the disk's.
     celsius = max(int.from_bytes(raw[1:3], "little") - 273, 0)
-    return {"failing": float(bool(raw[0] & ~0x02)), "temperature_c": float(celsius),
-            "spare_percent": float(raw[3]), "used_percent": float(raw[5]), "power_on_hours": counter(128),
-            "media_errors": counter(160)}
+    return {
+        "failing": float(bool(raw[0] & ~0x02)),
+        "temperature_c": float(celsius),
+        "spare_percent": float(raw[3]),
+        "used_percent": float(raw[5]),
+        "power_on_hours": counter(128),
+        "media_errors": counter(160),
+    }
 
 
 def _ata(descriptor: int) -> dict[str, float]:
@@ -82,9 +125,12 @@ def _ata(descriptor: int) -> dict[str, float]:
 
 
 def _pass_through(feature: int, protocol: int, flags: int) -> bytes:
-    """Return ATA PASS-THROUGH (16) with the SMART command; `flags`: 0x20 wants the registers back, 0x0E reads data."""
+    """Return ATA PASS-THROUGH (16) with the SMART command; `flags`: 0x20 wants the registers back,
+    0x0E reads data."""
     blocks = 1 if flags & 0x02 else 0
-    return bytes([0x85, protocol << 1, flags, 0, feature, 0, blocks, 0, 0, 0, 0x4F, 0, 0xC2, 0, 0xB0, 0])
+    return bytes(
+        [0x85, protocol << 1, flags, 0, feature, 0, blocks, 0, 0, 0, 0x4F, 0, 0xC2, 0, 0xB0, 0]
+    )
 
 
 def _descriptor(sense: bytes) -> bytes | None:
@@ -105,13 +151,27 @@ def _scsi(descriptor: int) -> dict[str, float]:
 
 
 def _sg(descriptor: int, command: bytes, length: int) -> tuple[bytes, bytes]:
-    """Return the sense data and the data of a SCSI command. Raises OSError where the disk does not carry it out."""
+    """Return the sense data and the data of a SCSI command. Raises OSError where the disk does not
+    carry it out."""
     data, sense = ctypes.create_string_buffer(max(length, 1)), ctypes.create_string_buffer(64)
     cdb = ctypes.create_string_buffer(command, len(command))
     # struct sg_io_hdr of a 64-bit kernel
-    header = bytearray(struct.pack(
-        "<iiBBHIQQQIIi4xQBBBBHHiII4x", ord("S"), _FROM_DEVICE if length else _NO_DATA, len(command), len(sense), 0,
-        length, ctypes.addressof(data), ctypes.addressof(cdb), ctypes.addressof(sense), _TIMEOUT, *[0] * 12))
+    header = bytearray(
+        struct.pack(
+            "<iiBBHIQQQIIi4xQBBBBHHiII4x",
+            ord("S"),
+            _FROM_DEVICE if length else _NO_DATA,
+            len(command),
+            len(sense),
+            0,
+            length,
+            ctypes.addressof(data),
+            ctypes.addressof(cdb),
+            ctypes.addressof(sense),
+            _TIMEOUT,
+            *[0] * 12,
+        )
+    )
     fcntl.ioctl(descriptor, _SG_IO, header)
     host, driver = struct.unpack_from("<HH", header, 68)
     status = header[64]

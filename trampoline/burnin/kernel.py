@@ -52,16 +52,23 @@ def about(lines: list[str], name: str) -> list[str]:
 
 def hardware_errors(lines: list[str]) -> list[str]:
     """Return the lines that tell of machine checks and memory errors."""
-    return [line for line in lines if re.search(r"Hardware Error|\bmce:|Machine check|EDAC .*(CE|UE)\b", line)]
+    return [
+        line
+        for line in lines
+        if re.search(r"Hardware Error|\bmce:|Machine check|EDAC .*(CE|UE)\b", line)
+    ]
 
 
 def memory_errors(root: Path) -> Mapping[str, int]:
-    """Return counts since boot: memory errors that were corrected and not, by EDAC, and machine-check exceptions. What
-    this machine does not count is left out."""
+    """Return counts since boot: memory errors that were corrected and not, by EDAC, and
+    machine-check exceptions. What this machine does not count is left out."""
     counts: dict[str, int] = {}
     for file, name in (("ce_count", "corrected"), ("ue_count", "uncorrected")):
-        numbers = [int(text) for path in sorted((root / "sys/devices/system/edac/mc").glob(f"mc*/{file}"))
-                   if (text := _read(path)).isdecimal()]
+        numbers = [
+            int(text)
+            for path in sorted((root / "sys/devices/system/edac/mc").glob(f"mc*/{file}"))
+            if (text := _read(path)).isdecimal()
+        ]
         if numbers:
             counts[name] = sum(numbers)
     if found := re.search(r"^\s*MCE:((?:\s+\d+)+)", _read(root / "proc/interrupts"), re.M):

@@ -1,9 +1,10 @@
-"""Tests memory: nearly all that is free is filled with patterns and compared, again and again until the time is over.
+"""Tests memory: nearly all that is free is filled with patterns and compared, again and again until
+the time is over.
 
-What is written at a place depends on the place, so that a fault of address lines shows as well as one of a cell. In
-each round all is written before anything is compared, so that cells have to hold what they were given. ctypes calls
-memmove and memcmp without the interpreter's lock: each CPU tests its part at the memory's own speed. Memory that the
-kernel and this program use is not tested.
+What is written at a place depends on the place, so that a fault of address lines shows as well as
+one of a cell. In each round all is written before anything is compared, so that cells have to hold
+what they were given. ctypes calls memmove and memcmp without the interpreter's lock: each CPU tests
+its part at the memory's own speed. Memory that the kernel and this program use is not tested.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _CHUNK = 32 * MIB
 _RESERVE, _SHARE = 96 * MIB, 0.04  # left for the kernel and the agent: the larger of the two
 _MOST_THREADS = 32
 _MOST_FAULTS = 4  # that a thread tells
-_STRIDE = 4160  # bytes by which the pattern of each MiB is shifted against the one before: 65 lines of a cache
+# bytes by which the pattern of each MiB is shifted against the one before: 65 lines of a cache
+_STRIDE = 4160
 _COMPLEMENT = bytes(range(255, -1, -1))
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
@@ -37,18 +39,25 @@ _libc.memmove.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A byte that did not hold what was written. `physical`: its address in the machine, None if that is not known."""
+    """A byte that did not hold what was written. `physical`: its address in the machine, None if
+    that is not known."""
 
     wrote: int
     read: int
     physical: int | None
 
     def __str__(self) -> str:
-        place = "at an unknown address" if self.physical is None else f"at physical address {self.physical:#x}"
+        place = (
+            "at an unknown address"
+            if self.physical is None
+            else f"at physical address {self.physical:#x}"
+        )
         return f"{place}: wrote {self.wrote:#04x}, read {self.read:#04x}"
 
 
-def run(seconds: float, root: Path, progress: Progress, log: kernel.Log, most: int | None = None) -> TestResult:
+def run(
+    seconds: float, root: Path, progress: Progress, log: kernel.Log, most: int | None = None
+) -> TestResult:
     """Test the free memory for so many seconds, `most` bytes of it at most."""
     before = kernel.memory_errors(root)
     size = _available(root)
@@ -56,23 +65,45 @@ def run(seconds: float, root: Path, progress: Progress, log: kernel.Log, most: i
     pace = Pace("memory", ENDLESS, seconds)
     count = min(os.cpu_count() or 1, _MOST_THREADS, chunks)
     parts = [_Part(chunks // count + (number < chunks % count), pace) for number in range(count)]
-    watch([Worker(f"memory {number}", part.run) for number, part in enumerate(parts)], pace, progress)
+    watch(
+        [Worker(f"memory {number}", part.run) for number, part in enumerate(parts)], pace, progress
+    )
     faults = [fault for part in parts for fault in part.faults]
     after = kernel.memory_errors(root)
     grown = {name: value - before.get(name, 0) for name, value in after.items()}
-    said = [f"{sum(part.count for part in parts)} bytes differed, the first {faults[0]}"] if faults else []
-    said += [f"{count} {_COUNTED[name]} during the test" for name, count in grown.items() if count > 0]
+    said = (
+        [f"{sum(part.count for part in parts)} bytes differed, the first {faults[0]}"]
+        if faults
+        else []
+    )
+    said += [
+        f"{count} {_COUNTED[name]} during the test" for name, count in grown.items() if count > 0
+    ]
     said += kernel.hardware_errors(log.warnings())[:2]
     tested = sum(part.tested for part in parts)
     if not tested and not said:
         return TestResult("memory", "", "", "skipped", "there was no time to test any of it")
-    figures = {"tested_mib": tested / MIB, "rounds": float(min(part.rounds for part in parts)),
-               "faults": float(len(faults)), "seconds": pace.elapsed()} | {key: float(n) for key, n in after.items()}
-    return TestResult("memory", f"{tested // MIB} MiB", "", "failed" if said else "passed", "; ".join(said), figures)
+    figures = {
+        "tested_mib": tested / MIB,
+        "rounds": float(min(part.rounds for part in parts)),
+        "faults": float(len(faults)),
+        "seconds": pace.elapsed(),
+    } | {key: float(n) for key, n in after.items()}
+    return TestResult(
+        "memory",
+        f"{tested // MIB} MiB",
+        "",
+        "failed" if said else "passed",
+        "; ".join(said),
+        figures,
+    )
 
 
-_COUNTED = {"corrected": "corrected memory errors", "uncorrected": "memory errors that could not be corrected",
-            "machine_checks": "machine checks"}
+_COUNTED = {
+    "corrected": "corrected memory errors",
+    "uncorrected": "memory errors that could not be corrected",
+    "machine_checks": "machine checks",
+}
 
 
 def _available(root: Path) -> int:
@@ -99,7 +130,8 @@ class _Part:
         unit = b""
         try:
             while not self._pace.over() and self.count < _MOST_FAULTS:
-                unit = unit.translate(_COMPLEMENT) if self.rounds % 2 else os.urandom(MIB)  # each bit is 0 and 1
+                # each bit is 0 and 1
+                unit = unit.translate(_COMPLEMENT) if self.rounds % 2 else os.urandom(MIB)
                 pattern = _Pattern(unit)
                 written = 0
                 for number in range(self._chunks):
@@ -155,7 +187,9 @@ class _Chunk:
     def fill(self, pattern: _Pattern, number: int) -> None:
         """Write the pattern of the chunk `number`."""
         for unit in range(_CHUNK // MIB):
-            _libc.memmove(self._address + unit * MIB, pattern.address + pattern.at(number, unit), MIB)
+            _libc.memmove(
+                self._address + unit * MIB, pattern.address + pattern.at(number, unit), MIB
+            )
 
     def compare(self, pattern: _Pattern, number: int) -> list[Fault]:
         """Return the first few bytes that differ from the pattern of the chunk `number`."""
@@ -167,14 +201,17 @@ class _Chunk:
                 wrote = pattern.bytes[start : start + MIB]
                 for at in range(MIB):
                     if read[at] != wrote[at]:
-                        found.append(Fault(wrote[at], read[at], _physical(self._address + unit * MIB + at)))
+                        found.append(
+                            Fault(wrote[at], read[at], _physical(self._address + unit * MIB + at))
+                        )
                     if len(found) >= _MOST_FAULTS:
                         return found
         return found
 
 
 def _physical(address: int) -> int | None:
-    """Return the physical address behind one of this process: Documentation/admin-guide/mm/pagemap.rst of Linux."""
+    """Return the physical address behind one of this process:
+    Documentation/admin-guide/mm/pagemap.rst of Linux."""
     with suppress(OSError), open("/proc/self/pagemap", "rb") as pages:
         pages.seek(address // mmap.PAGESIZE * 8)
         (entry,) = struct.unpack("<Q", pages.read(8))

@@ -1,5 +1,5 @@
-"""Tests the network: each link's speed, duplex and error counters, and the throughput to a neighbour that is tested at
-the same time, or from the server."""
+"""Tests the network: each link's speed, duplex and error counters, and the throughput to a
+neighbour that is tested at the same time, or from the server."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _DROPS = ("rx_dropped", "tx_dropped")
 
 
 class Listener:
-    """The port by which a neighbour measures the throughput to this machine: what it sends after the secret is counted
-    and thrown away, and the count is the answer. One neighbour at a time."""
+    """The port by which a neighbour measures the throughput to this machine: what it sends after
+    the secret is counted and thrown away, and the count is the answer. One neighbour at a time."""
 
     def __init__(self, secret: str, address: str = "", port: int = PORT) -> None:
         self._secret, self._socket = secret.encode(), None
@@ -37,7 +37,9 @@ class Listener:
         with suppress(OSError):  # somebody else has the port: this machine is measured by nobody
             self._socket = socket.create_server((address, port))
             self.port = self._socket.getsockname()[1]
-            threading.Thread(target=self._serve, args=(self._socket,), name="listener", daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(self._socket,), name="listener", daemon=True
+            ).start()
 
     def close(self) -> None:
         """Listen no more."""
@@ -69,7 +71,11 @@ class Listener:
 
 
 def run(
-    plan: BurninPlan, nics: Callable[[], Sequence[Nic]], seconds: float, root: Path, progress: Progress,
+    plan: BurninPlan,
+    nics: Callable[[], Sequence[Nic]],
+    seconds: float,
+    root: Path,
+    progress: Progress,
     port: int = PORT,
 ) -> list[TestResult]:
     """Test the links that are up, and the throughput for so many seconds."""
@@ -82,14 +88,22 @@ def run(
 def _link(nic: Nic, root: Path, before: dict[str, int]) -> TestResult:
     after = _counters(root, nic.name)
     grown = {name: after[name] - before.get(name, 0) for name in after}
-    said = [f"{grown[name]} {name.replace('_', ' ')} during the test" for name in ERRORS if grown.get(name, 0) > 0]
+    said = [
+        f"{grown[name]} {name.replace('_', ' ')} during the test"
+        for name in ERRORS
+        if grown.get(name, 0) > 0
+    ]
     if _text(root, nic.name, "duplex") == "half":
         said.append("the link is half duplex: see the switch port's settings and the cable")
-    figures = {"errors": float(sum(max(grown.get(name, 0), 0) for name in ERRORS)),
-               "drops": float(sum(max(grown.get(name, 0), 0) for name in _DROPS))}
+    figures = {
+        "errors": float(sum(max(grown.get(name, 0), 0) for name in ERRORS)),
+        "drops": float(sum(max(grown.get(name, 0), 0) for name in _DROPS)),
+    }
     if nic.speed:
         figures["link_mbit_s"] = float(nic.speed)
-    return TestResult("network", nic.name, "", "failed" if said else "passed", "; ".join(said), figures)
+    return TestResult(
+        "network", nic.name, "", "failed" if said else "passed", "; ".join(said), figures
+    )
 
 
 def _counters(root: Path, nic: str) -> dict[str, int]:
@@ -113,20 +127,32 @@ def _throughput(plan: BurninPlan, seconds: float, progress: Progress, port: int)
         watch([worker], pace, progress)
         if not worker.error and sending.count:
             return _measured(f"to the neighbour {plan.peer}", "", sending.count, sending.seconds)
-        said = f"the neighbour {plan.peer} could not be measured ({worker.error or 'it took nothing'}); "
+        said = (
+            f"the neighbour {plan.peer} could not be measured"
+            f" ({worker.error or 'it took nothing'}); "
+        )
         pace = Pace("network", ENDLESS, seconds)
     if not plan.url:
-        return TestResult("network", "throughput", "", "skipped", said + "there is nobody to measure it with")
+        return TestResult(
+            "network", "throughput", "", "skipped", said + "there is nobody to measure it with"
+        )
     fetching = _Fetching(plan.url, pace)
     worker = Worker("throughput", fetching.run)
     watch([worker], pace, progress)
-    if worker.error or not fetching.count:  # the server's fault, most likely: the result itself has to reach it
-        return TestResult("network", "from the server", "", "skipped", said + (worker.error or "nothing came"))
+    # the server's fault, most likely: the result itself has to reach it
+    if worker.error or not fetching.count:
+        return TestResult(
+            "network", "from the server", "", "skipped", said + (worker.error or "nothing came")
+        )
     return _measured("from the server", said.rstrip("; "), fetching.count, fetching.seconds)
 
 
 def _measured(part: str, about: str, count: int, seconds: float) -> TestResult:
-    figures = {"throughput_mbit_s": count * 8 / 1e6 / max(seconds, 1e-3), "bytes": float(count), "seconds": seconds}
+    figures = {
+        "throughput_mbit_s": count * 8 / 1e6 / max(seconds, 1e-3),
+        "bytes": float(count),
+        "seconds": seconds,
+    }
     return TestResult("network", part, "", "passed", about, figures)
 
 

@@ -1,4 +1,5 @@
-"""The time of a test and how far it is; the threads that carry it out, and the one that watches over them."""
+"""The time of a test and how far it is; the threads that carry it out, and the one that watches
+over them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from trampoline.crew import Progress
 
 ENDLESS = 1 << 60  # bytes of a test that goes on until its time is over
 _TICK = 0.5  # seconds between signs of progress
-_STUCK = 120.0  # seconds without a step after which a thread is given up: a disk may hang in the kernel for ever
+# seconds without a step after which a thread is given up: a disk may hang in the kernel for ever
+_STUCK = 120.0
 _LAST = 10.0  # seconds that threads have to end when the order is replaced
 
 
@@ -44,14 +46,21 @@ class Pace:
         return self.stopped or self.elapsed() >= self.seconds
 
     def tell(self, progress: Progress) -> None:
-        """Say how far the test is: of what it is going to reach in its time, should that not be all."""
+        """Say how far the test is: of what it is going to reach in its time, should that not be
+        all."""
         elapsed = max(self.elapsed(), 1e-3)
         reached = int(self._done * max(self.seconds / elapsed, 1.0))
-        progress(self.phase, self._done, max(min(self.total, reached), self._done, 1), self._done / elapsed)
+        progress(
+            self.phase,
+            self._done,
+            max(min(self.total, reached), self._done, 1),
+            self._done / elapsed,
+        )
 
 
 class Worker:
-    """A thread of a test. `work(step)` is to call `step` whenever something was done. An OSError becomes `error`."""
+    """A thread of a test. `work(step)` is to call `step` whenever something was done. An OSError
+    becomes `error`."""
 
     def __init__(self, name: str, work: Callable[[Callable[[], None]], None]) -> None:
         self.name, self.error, self.stuck = name, "", False
@@ -62,7 +71,9 @@ class Worker:
     def _run(self) -> None:
         try:
             self._work(self._step)
-        except Exception as error:  # one part that cannot be tested must not end the tests of others
+        except (
+            Exception
+        ) as error:  # one part that cannot be tested must not end the tests of others
             self.error = f"{type(error).__name__}: {error}"
 
     def _step(self) -> None:
@@ -70,12 +81,15 @@ class Worker:
 
 
 def watch(workers: Sequence[Worker], pace: Pace, progress: Progress, stuck: float = _STUCK) -> None:
-    """Run the workers until all have ended or are stuck. An exception of `progress` ends them and is passed on."""
+    """Run the workers until all have ended or are stuck. An exception of `progress` ends them and
+    is passed on."""
     try:
         for worker in workers:
             worker.thread.start()
         told = 0.0
-        while waiting := [worker for worker in workers if worker.thread.is_alive() and not worker.stuck]:
+        while waiting := [
+            worker for worker in workers if worker.thread.is_alive() and not worker.stuck
+        ]:
             waiting[0].thread.join(0.05)
             now = time.monotonic()
             for worker in waiting:

@@ -17,7 +17,11 @@ _NETWORK_MOST = 20.0  # seconds: a link shows what it can soon
 
 
 def burnin(
-    order: Order, disks: Sequence[Disk], nics: Callable[[], Sequence[Nic]], root: Path, progress: Progress,
+    order: Order,
+    disks: Sequence[Disk],
+    nics: Callable[[], Sequence[Nic]],
+    root: Path,
+    progress: Progress,
     most_memory: int | None = None,
 ) -> tuple[TestResult, ...]:
     """Test this machine; the results. Raises PrimeError where the order says nothing to test.
@@ -44,7 +48,8 @@ def burnin(
 
 
 def chosen(order: Order, disks: Sequence[Disk], write: bool) -> list[tuple[Disk, bool]]:
-    """Return the local disks, and whether each may be written: those that a mark keeps are only read."""
+    """Return the local disks, and whether each may be written: those that a mark keeps are only
+    read."""
     mine = erasable(disks, order.keep)
     return [(disk, write and disk in mine) for disk in disks if disk.local]
 
@@ -57,5 +62,7 @@ def seconds(plan: BurninPlan) -> dict[str, float]:
     if "network" in spans and len(tests) > 1 and spans["network"] > _NETWORK_MOST:
         rest = plan.seconds - _NETWORK_MOST
         whole -= _SHARES["network"]
-        spans = {name: rest * _SHARES[name] / whole for name in tests if name != "network"} | {"network": _NETWORK_MOST}
+        spans = {name: rest * _SHARES[name] / whole for name in tests if name != "network"} | {
+            "network": _NETWORK_MOST
+        }
     return spans

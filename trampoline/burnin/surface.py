@@ -1,11 +1,12 @@
-"""Tests disks: their surface, in stretches that are evenly spread however short the time is, and what they say of their
-health (`health`).
+"""Tests disks: their surface, in stretches that are evenly spread however short the time is, and
+what they say of their health (`health`).
 
-The stretches' order is that of van der Corput's sequence: whenever the test ends, those that were tested lie evenly
-over the disk, and the result says which share they are. A disk that may be written is written stretch by stretch in
-groups, flushed, read back, compared and left as zeros. In each page stands where it belongs, so that a write that went
-elsewhere shows as one that was lost. Other disks are read. Reads and writes go past the kernel's cache, and a group is
-as large as the caches of common drives. All disks are tested at the same time.
+The stretches' order is that of van der Corput's sequence: whenever the test ends, those that were
+tested lie evenly over the disk, and the result says which share they are. A disk that may be
+written is written stretch by stretch in groups, flushed, read back, compared and left as zeros. In
+each page stands where it belongs, so that a write that went elsewhere shows as one that was lost.
+Other disks are read. Reads and writes go past the kernel's cache, and a group is as large as the
+caches of common drives. All disks are tested at the same time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 def run(
-    disks: Sequence[tuple[Disk, bool]], seconds: float, progress: Progress, log: kernel.Log,
+    disks: Sequence[tuple[Disk, bool]],
+    seconds: float,
+    progress: Progress,
+    log: kernel.Log,
 ) -> list[TestResult]:
     """Test disks for so many seconds. `disks`: each, and whether it may be written."""
     if not disks:
@@ -48,11 +52,15 @@ def run(
     workers = [Worker(f"disk {surface.disk.name}", surface.run) for surface in surfaces]
     watch(workers, pace, progress)
     lines = log.warnings()
-    return [_result(surface, worker, before[surface.disk.name], lines)
-            for surface, worker in zip(surfaces, workers, strict=True)]
+    return [
+        _result(surface, worker, before[surface.disk.name], lines)
+        for surface, worker in zip(surfaces, workers, strict=True)
+    ]
 
 
-def _result(surface: Surface, worker: Worker, before: dict[str, float], lines: Sequence[str]) -> TestResult:
+def _result(
+    surface: Surface, worker: Worker, before: dict[str, float], lines: Sequence[str]
+) -> TestResult:
     disk = surface.disk
     after = {} if worker.stuck else health.read(disk.path, disk.transport)
     said = [*surface.errors[:2]]
@@ -66,8 +74,12 @@ def _result(surface: Surface, worker: Worker, before: dict[str, float], lines: S
     part = f"{disk.name} (serial {disk.serial})" if disk.serial else disk.name
     figures = surface.figures() | {f"smart_{name}": value for name, value in after.items()}
     if not surface.tested and not said:
-        return TestResult("disk", part, kind, "skipped", "there was no time to test any of it", figures)
-    about = "; ".join(said) or ("" if surface.write else "read only: its disks hold data, or are marked keep")
+        return TestResult(
+            "disk", part, kind, "skipped", "there was no time to test any of it", figures
+        )
+    about = "; ".join(said) or (
+        "" if surface.write else "read only: its disks hold data, or are marked keep"
+    )
     return TestResult("disk", part, kind, "failed" if said else "passed", about, figures)
 
 
@@ -88,7 +100,8 @@ class Surface:
         self.errors: list[str] = []
         self.tested = 0
         self._pace = pace
-        self._spent = {way: {zone: [0.0, 0.0] for zone in _ZONES} for way in ("read", "write")}  # bytes, seconds
+        # bytes, seconds
+        self._spent = {way: {zone: [0.0, 0.0] for zone in _ZONES} for way in ("read", "write")}
 
     def run(self, step: Callable[[], None]) -> None:
         """Test until the time is over, all is tested, or there have been too many errors."""
@@ -102,9 +115,14 @@ class Surface:
             self.errors.append(str(error))
 
     def figures(self) -> dict[str, float]:
-        """Return what was measured: MB/s on the whole and in each third of the disk, and the share that was tested."""
-        found = {"tested_percent": 100.0 * self.tested / max(self.disk.size, 1), "tested_bytes": float(self.tested),
-                 "errors": float(len(self.errors)), "written": float(self.write)}
+        """Return what was measured: MB/s on the whole and in each third of the disk, and the share
+        that was tested."""
+        found = {
+            "tested_percent": 100.0 * self.tested / max(self.disk.size, 1),
+            "tested_bytes": float(self.tested),
+            "errors": float(len(self.errors)),
+            "written": float(self.write),
+        }
         for way, zones in self._spent.items():
             whole = [sum(values) for values in zip(*zones.values(), strict=True)]
             if whole[1]:
@@ -140,10 +158,16 @@ class Surface:
                 self._count(at, step)
 
     def _write_all(self, stretches: Iterator[int], step: Callable[[], None]) -> None:
-        with Target(self.disk.path) as target, mmap.mmap(-1, STRETCH) as pattern, mmap.mmap(-1, STRETCH) as back:
+        with (
+            Target(self.disk.path) as target,
+            mmap.mmap(-1, STRETCH) as pattern,
+            mmap.mmap(-1, STRETCH) as back,
+        ):
             pattern[:] = os.urandom(1 << 20) * (STRETCH >> 20)
             while not self._over() and (group := list(islice(stretches, _GROUP))):
-                written = [at for at in group if not self._over() and self._put(target, pattern, at, step)]
+                written = [
+                    at for at in group if not self._over() and self._put(target, pattern, at, step)
+                ]
                 try:
                     target.flush()
                 except PrimeError as error:
@@ -185,7 +209,9 @@ class Surface:
         wrong = _first_difference(pattern, back, count)
         if count < length or wrong is not None:
             place = at + (count if wrong is None else wrong)
-            self.errors.append(f"the disk {self.disk.path} does not hold what was written at byte {place}")
+            self.errors.append(
+                f"the disk {self.disk.path} does not hold what was written at byte {place}"
+            )
 
     def _count(self, at: int, step: Callable[[], None]) -> None:
         self.tested += self._length(at)
@@ -202,7 +228,9 @@ def _address_pages(pattern: mmap.mmap, at: int, length: int) -> None:
 def _first_difference(one: mmap.mmap, other: mmap.mmap, length: int) -> int | None:
     """Return where the first `length` bytes differ first; None if nowhere."""
     with memoryview(one) as left, memoryview(other) as right:
-        first, second = (ctypes.addressof(ctypes.c_char.from_buffer(view)) for view in (left, right))
+        first, second = (
+            ctypes.addressof(ctypes.c_char.from_buffer(view)) for view in (left, right)
+        )
         if not _libc.memcmp(first, second, length):
             return None
         for page in range(0, length, PAGE):

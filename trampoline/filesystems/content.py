@@ -31,8 +31,8 @@ class Content:
 
 
 def joined(extents: Iterable[Extent], end: int, size: int) -> tuple[Extent, ...]:
-    """Return extents of a file system that ends at `end`, sorted, united where they touch, clipped; with the tail of
-    its partition of `size` bytes, if that is larger."""
+    """Return extents of a file system that ends at `end`, sorted, united where they touch, clipped;
+    with the tail of its partition of `size` bytes, if that is larger."""
     tail = [(max(end, size - _TAIL), size)] if end < size else []
     united: list[Extent] = []
     for start, stop in sorted((start, min(stop, end)) for start, stop in extents):

@@ -1,7 +1,7 @@
 """What is in a partition, and which of its bytes are in use.
 
-Known are ext2, ext3 and ext4, FAT, and swap. Of everything else (and of a file system that is not quite what its reader
-knows) all is in use: what is empty there is found out by reading it.
+Known are ext2, ext3 and ext4, FAT, and swap. Of everything else (and of a file system that is not
+quite what its reader knows) all is in use: what is empty there is found out by reading it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,15 @@ from trampoline.filesystems.content import Content, Read
 _PAGE = 4096
 _SWAP = (b"SWAPSPACE2", b"SWAP-SPACE")
 _SUSPENDED = (b"S1SUSPEND\0", b"S2SUSPEND\0", b"ULSUSPEND\0", b"LINHIB0001")
-_NAMES = (("xfs", 0, b"XFSB"), ("ntfs", 3, b"NTFS    "), ("btrfs", 0x10040, b"_BHRfS_M"), ("lvm", 512, b"LABELONE"),
-          ("luks", 0, b"LUKS\xba\xbe"), ("exfat", 3, b"EXFAT   "), ("iso9660", 0x8001, b"CD001"))
+_NAMES = (
+    ("xfs", 0, b"XFSB"),
+    ("ntfs", 3, b"NTFS    "),
+    ("btrfs", 0x10040, b"_BHRfS_M"),
+    ("lvm", 512, b"LABELONE"),
+    ("luks", 0, b"LUKS\xba\xbe"),
+    ("exfat", 3, b"EXFAT   "),
+    ("iso9660", 0x8001, b"CD001"),
+)
 
 
 def look(read: Read, size: int) -> Content:
@@ -28,8 +35,9 @@ def look(read: Read, size: int) -> Content:
 
 
 def _swap(read: Read, size: int) -> Content | None:
-    """Read a swap area: its first page says that it is one, and how it is called. What was swapped out died with the
-    machine; so did what a suspended machine left there, for which nobody must look."""
+    """Read a swap area: its first page says that it is one, and how it is called. What was swapped
+    out died with the machine; so did what a suspended machine left there, for which nobody must
+    look."""
     magic = read(10, _PAGE - 10)
     if magic in _SWAP:
         return Content("swap", ((0, _PAGE),))

@@ -1,10 +1,11 @@
 """ext2, ext3 and ext4: the blocks in use, by the groups' bitmaps.
 
-Format: the Linux kernel's Documentation/filesystems/ext4. A machine that was switched off while the file system was
-mounted leaves its newest changes in the journal alone (Documentation/filesystems/ext4/journal.rst): the bitmaps on the
-disk may call a block free that a file uses after the next mount. So the journal is read, too, and every bitmap in it
-counts as well as that in its place. What is captured is the disk as it is, the journal included: whoever mounts the
-copy replays it, as they would have on the original.
+Format: the Linux kernel's Documentation/filesystems/ext4. A machine that was switched off while the
+file system was mounted leaves its newest changes in the journal alone
+(Documentation/filesystems/ext4/journal.rst): the bitmaps on the disk may call a block free that a
+file uses after the next mount. So the journal is read, too, and every bitmap in it counts as well
+as that in its place. What is captured is the disk as it is, the journal included: whoever mounts
+the copy replays it, as they would have on the original.
 """
 
 from __future__ import annotations
@@ -19,8 +20,23 @@ from trampoline.filesystems.content import Content, Extent, Read, joined
 
 _SUPER = 1024  # where it is, and how long
 _RECOVER, _META_BG, _64BIT = 0x4, 0x10, 0x80
-# filetype, extents, mmp, flex_bg, ea_inode, dirdata, csum_seed, largedir, inline_data, encrypt, casefold
-_KNOWN = 0x2 | _RECOVER | 0x40 | _64BIT | 0x100 | 0x200 | 0x400 | 0x1000 | 0x2000 | 0x4000 | 0x8000 | 0x10000 | 0x20000
+# filetype, extents, mmp, flex_bg, ea_inode, dirdata, csum_seed, largedir, inline_data, encrypt,
+# casefold
+_KNOWN = (
+    0x2
+    | _RECOVER
+    | 0x40
+    | _64BIT
+    | 0x100
+    | 0x200
+    | 0x400
+    | 0x1000
+    | 0x2000
+    | 0x4000
+    | 0x8000
+    | 0x10000
+    | 0x20000
+)
 _SPARSE, _BIGALLOC, _CHECKSUMS = 0x1, 0x200, 0x10 | 0x400
 _SPARSE2 = 0x200
 _UNINITIALISED = 2
@@ -30,7 +46,8 @@ _MOST_GROUPS = 1 << 22  # 512 TiB at 128 MiB each
 
 @dataclass(frozen=True, slots=True)
 class Super:
-    """The superblock's part that says where things are. Sizes in blocks but for `block` and the two that say bytes."""
+    """The superblock's part that says where things are. Sizes in blocks but for `block` and the two
+    that say bytes."""
 
     block: int
     blocks: int
@@ -65,7 +82,11 @@ class Super:
         """Return whether the group begins with a superblock."""
         if self.compat & _SPARSE2:
             return group == 0 or group in self.backups
-        return not self.ro_compat & _SPARSE or group <= 1 or any(_is_power(group, base) for base in (3, 5, 7))
+        return (
+            not self.ro_compat & _SPARSE
+            or group <= 1
+            or any(_is_power(group, base) for base in (3, 5, 7))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +119,35 @@ class Unknown(Exception):
 def _super(data: bytes, size: int) -> Super:
     wide = bool(_u32(data, 0x60) & _64BIT)
     found = Super(
-        block=1024 << min(_u32(data, 0x18), 16), blocks=_u32(data, 4) | (_u32(data, 0x150) << 32 if wide else 0),
-        first=_u32(data, 0x14), per_group=_u32(data, 0x20), inodes_per_group=_u32(data, 0x28),
-        inode_bytes=_u16(data, 0x58) if _u32(data, 0x4C) else 128, descriptor_bytes=_u16(data, 0xFE) if wide else 32,
-        reserved=_u16(data, 0xCE), journal=_u32(data, 0xE0), compat=_u32(data, 0x5C), incompat=_u32(data, 0x60),
-        ro_compat=_u32(data, 0x64), backups=(_u32(data, 0x24C), _u32(data, 0x250)))
-    sane = (found.block <= 65536 and 0 < found.per_group <= 8 * found.block and found.first < found.blocks
-            and found.blocks * found.block <= size and 32 <= found.descriptor_bytes <= 1024
-            and 128 <= found.inode_bytes <= found.block and found.inodes_per_group <= 8 * found.block)
-    if not sane or found.incompat & ~_KNOWN or found.ro_compat & _BIGALLOC or found.groups > _MOST_GROUPS:
+        block=1024 << min(_u32(data, 0x18), 16),
+        blocks=_u32(data, 4) | (_u32(data, 0x150) << 32 if wide else 0),
+        first=_u32(data, 0x14),
+        per_group=_u32(data, 0x20),
+        inodes_per_group=_u32(data, 0x28),
+        inode_bytes=_u16(data, 0x58) if _u32(data, 0x4C) else 128,
+        descriptor_bytes=_u16(data, 0xFE) if wide else 32,
+        reserved=_u16(data, 0xCE),
+        journal=_u32(data, 0xE0),
+        compat=_u32(data, 0x5C),
+        incompat=_u32(data, 0x60),
+        ro_compat=_u32(data, 0x64),
+        backups=(_u32(data, 0x24C), _u32(data, 0x250)),
+    )
+    sane = (
+        found.block <= 65536
+        and 0 < found.per_group <= 8 * found.block
+        and found.first < found.blocks
+        and found.blocks * found.block <= size
+        and 32 <= found.descriptor_bytes <= 1024
+        and 128 <= found.inode_bytes <= found.block
+        and found.inodes_per_group <= 8 * found.block
+    )
+    if (
+        not sane
+        or found.incompat & ~_KNOWN
+        or found.ro_compat & _BIGALLOC
+        or found.groups > _MOST_GROUPS
+    ):
         raise Unknown
     return found
 
@@ -127,17 +168,27 @@ def _used(read: Read, about: Super) -> Iterator[Extent]:
     for at in range(0, about.groups * length, length):
         bitmap, inodes, nodes, flags = struct.unpack_from("<III6xH", table, at)
         high = struct.unpack_from("<III", table, at + 32) if wide else (0, 0, 0)
-        groups.append(Group(bitmap | high[0] << 32, inodes | high[1] << 32, nodes | high[2] << 32, flags))
+        groups.append(
+            Group(bitmap | high[0] << 32, inodes | high[1] << 32, nodes | high[2] << 32, flags)
+        )
     logged = _logged(read, about, groups)
     yield 0, (about.first + 1) * block
     for number, group in enumerate(groups):
         first = about.first + number * about.per_group
-        yield from ((at * block, (at + count) * block) for at, count in (
-            (group.bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, about.inode_blocks)))
+        yield from (
+            (at * block, (at + count) * block)
+            for at, count in (
+                (group.bitmap, 1),
+                (group.inode_bitmap, 1),
+                (group.inode_table, about.inode_blocks),
+            )
+        )
         if about.has_backup(number):
             yield first * block, (first + 1 + about.descriptors + about.reserved) * block
         made = not (group.flags & _UNINITIALISED and about.ro_compat & _CHECKSUMS)
-        bitmaps = ([_block(read, block, group.bitmap)] if made else []) + logged.get(group.bitmap, [])
+        bitmaps = ([_block(read, block, group.bitmap)] if made else []) + logged.get(
+            group.bitmap, []
+        )
         for start, stop in runs(bitmaps, min(about.per_group, about.blocks - first)):
             yield (first + start) * block, (first + stop) * block
 
@@ -169,7 +220,8 @@ def _is_power(number: int, base: int) -> bool:
 
 
 def _logged(read: Read, about: Super, groups: list[Group]) -> dict[int, list[bytes]]:
-    """Bitmaps that are in the journal and may not have reached their places yet, by their block numbers."""
+    """Bitmaps that are in the journal and may not have reached their places yet, by their block
+    numbers."""
     if not about.incompat & _RECOVER:
         return {}
     if not about.journal:
@@ -177,12 +229,16 @@ def _logged(read: Read, about: Super, groups: list[Group]) -> dict[int, list[byt
     places = list(_file(read, about, groups, about.journal))
     wanted = {group.bitmap for group in groups} | {about.first}
     logged: dict[int, list[bytes]] = {}
-    for number, data in jbd2.logged(lambda at: _block(read, about.block, places[at]), len(places), about.block, wanted):
+    for number, data in jbd2.logged(
+        lambda at: _block(read, about.block, places[at]), len(places), about.block, wanted
+    ):
         logged.setdefault(number, []).append(data)
     for data in logged.pop(about.first, []):
         # It may have been grown just before; then the groups that are new are not known here.
         super_ = data[_SUPER if about.block > _SUPER else 0 :]
-        if (_u32(super_, 4) | (_u32(super_, 0x150) << 32 if about.incompat & _64BIT else 0)) != about.blocks:
+        if (
+            _u32(super_, 4) | (_u32(super_, 0x150) << 32 if about.incompat & _64BIT else 0)
+        ) != about.blocks:
             raise Unknown
     return logged
 

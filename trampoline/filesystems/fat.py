@@ -1,7 +1,7 @@
 """FAT12, FAT16 and FAT32: the clusters in use, by the allocation table.
 
-Format: Microsoft's FAT specification, 2005. FAT has no journal: after a power cut it is what its table says, here as
-there.
+Format: Microsoft's FAT specification, 2005. FAT has no journal: after a power cut it is what its
+table says, here as there.
 """
 
 from __future__ import annotations
@@ -22,9 +22,19 @@ def look(read: Read, size: int) -> Content | None:
     boot = read(512, 0)
     if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
         return None
-    sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from("<HBHBHHxH", boot, 11)
-    total, table = small or struct.unpack_from("<I", boot, 32)[0], small_table or struct.unpack_from("<I", boot, 36)[0]
-    if sector not in (512, 1024, 2048, 4096) or not _is_power_of_two(per_cluster) or not reserved or not table:
+    sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from(
+        "<HBHBHHxH", boot, 11
+    )
+    total, table = (
+        small or struct.unpack_from("<I", boot, 32)[0],
+        small_table or struct.unpack_from("<I", boot, 36)[0],
+    )
+    if (
+        sector not in (512, 1024, 2048, 4096)
+        or not _is_power_of_two(per_cluster)
+        or not reserved
+        or not table
+    ):
         return None
     data = reserved + tables * table + -(-root * 32 // sector)
     if tables not in (1, 2) or not data < total or total * sector > size:
@@ -36,7 +46,9 @@ def look(read: Read, size: int) -> Content | None:
     bad = 0xFF7 if clusters <= _FAT12_MOST else 0xFFF7 if clusters <= _FAT16_MOST else 0x0FFFFFF7
     used = joined(_used(entries, bad, data * sector, per_cluster * sector), total * sector, size)
     start = (reserved + tables * table) * sector if clusters <= _FAT16_MOST else data * sector
-    return Content("fat", used, _label(boot, read(max(root * 32, per_cluster * sector), start), clusters))
+    return Content(
+        "fat", used, _label(boot, read(max(root * 32, per_cluster * sector), start), clusters)
+    )
 
 
 def _is_power_of_two(number: int) -> bool:
@@ -44,23 +56,35 @@ def _is_power_of_two(number: int) -> bool:
 
 
 def _entries(table: bytes, clusters: int) -> Sequence[int] | None:
-    """Return the table's entries, the two that are no clusters left out; None where it is too short."""
+    """Return the table's entries, the two that are no clusters left out; None where it is too
+    short."""
     count = clusters + 2
     if clusters <= _FAT12_MOST:
         needed = -(-count * 3 // 2)
         pairs = (table[at : at + 3] for at in range(0, needed, 3))
-        values = [half for pair in pairs for half in (int.from_bytes(pair, "little") & 0xFFF,
-                                                       int.from_bytes(pair, "little") >> 12)]
+        values = [
+            half
+            for pair in pairs
+            for half in (
+                int.from_bytes(pair, "little") & 0xFFF,
+                int.from_bytes(pair, "little") >> 12,
+            )
+        ]
         return values[2:count] if len(table) >= needed else None
     kind, mask = ("H", 0xFFFF) if clusters <= _FAT16_MOST else ("I", 0x0FFFFFFF)
     numbers = array(kind, table[: len(table) // array(kind).itemsize * array(kind).itemsize])
     if len(numbers) < count:
         return None
-    return numbers[2:count] if mask == 0xFFFF else array("I", (number & mask for number in numbers[2:count]))
+    return (
+        numbers[2:count]
+        if mask == 0xFFFF
+        else array("I", (number & mask for number in numbers[2:count]))
+    )
 
 
 def _used(entries: Sequence[int], bad: int, data: int, cluster: int) -> Iterator[Extent]:
-    """Yield everything before the clusters, and runs of clusters that are in a chain; not those that cannot be read."""
+    """Yield everything before the clusters, and runs of clusters that are in a chain; not those
+    that cannot be read."""
     yield 0, data
     start = -1
     for number, entry in enumerate(entries):

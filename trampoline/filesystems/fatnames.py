@@ -1,4 +1,5 @@
-"""The names of files on a FAT file system, for finding a boot loader. Format: Microsoft's FAT specification, 2005."""
+"""The names of files on a FAT file system, for finding a boot loader. Format: Microsoft's FAT
+specification, 2005."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ _FAT12_MOST, _FAT16_MOST = 4084, 65524  # clusters
 _FOLDER, _LONG_NAME, _LABEL = 0x10, 0x0F, 0x08
 _LARGEST = 1 << 20  # bytes of a folder that are looked at
 _MOST = 4096  # files and folders that are looked at
-_CLUSTERS, _BYTES = 8192, 1 << 24  # that are read of all folders together: each cluster is two waits for the disk
+# that are read of all folders together: each cluster is two waits for the disk
+_CLUSTERS, _BYTES = 8192, 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class _Fat:
     left: Iterator[int]  # an item for each cluster that may still be read
 
     def chain(self, first: int) -> bytes:
-        """Return what a chain of clusters holds, `_LARGEST` bytes at most, as long as anything is `left`."""
+        """Return what a chain of clusters holds, `_LARGEST` bytes at most, as long as anything is
+        `left`."""
         content, seen, number = bytearray(), set[int](), first
         end = {12: 0xFF7, 16: 0xFFF7, 32: 0x0FFFFFF7}[self.bits]
         while 2 <= number < end and number not in seen and next(self.left, None) is not None:
@@ -46,7 +49,8 @@ class _Fat:
 
 
 def below(read: Read, folder: str, depth: int) -> list[str]:
-    """Return the paths of the files below a folder of the root, `depth` folders deep; [] where there is no such thing.
+    """Return the paths of the files below a folder of the root, `depth` folders deep; [] where
+    there is no such thing.
 
     read  gives so many bytes at an offset of the file system
     """
@@ -56,8 +60,12 @@ def below(read: Read, folder: str, depth: int) -> list[str]:
     offset, length = fat.root
     root = fat.chain(length) if not offset else read(length, offset)
     left = iter(range(_MOST))
-    return [path for name, first, is_folder in _entries(root) if is_folder and name.lower() == folder.lower()
-            for path in _walk(fat, name, first, depth, left)]
+    return [
+        path
+        for name, first, is_folder in _entries(root)
+        if is_folder and name.lower() == folder.lower()
+        for path in _walk(fat, name, first, depth, left)
+    ]
 
 
 def _walk(fat: _Fat, path: str, first: int, depth: int, left: Iterator[int]) -> Iterator[str]:
@@ -73,9 +81,19 @@ def _open(read: Read) -> _Fat | None:
     boot = read(512, 0)
     if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
         return None
-    sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from("<HBHBHHxH", boot, 11)
-    total, table = small or struct.unpack_from("<I", boot, 32)[0], small_table or struct.unpack_from("<I", boot, 36)[0]
-    if sector not in (512, 1024, 2048, 4096) or not per_cluster or not table or tables not in (1, 2):
+    sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from(
+        "<HBHBHHxH", boot, 11
+    )
+    total, table = (
+        small or struct.unpack_from("<I", boot, 32)[0],
+        small_table or struct.unpack_from("<I", boot, 36)[0],
+    )
+    if (
+        sector not in (512, 1024, 2048, 4096)
+        or not per_cluster
+        or not table
+        or tables not in (1, 2)
+    ):
         return None
     data = reserved + tables * table + -(-root * 32 // sector)
     clusters = (total - data) // per_cluster
@@ -83,8 +101,15 @@ def _open(read: Read) -> _Fat | None:
     first = struct.unpack_from("<I", boot, 44)[0]
     place = ((reserved + tables * table) * sector, root * 32) if bits < 32 else (0, first)
     cluster = per_cluster * sector
-    return _Fat(read, reserved * sector, bits, data * sector, cluster, place,
-                iter(range(min(_CLUSTERS, _BYTES // cluster))))
+    return _Fat(
+        read,
+        reserved * sector,
+        bits,
+        data * sector,
+        cluster,
+        place,
+        iter(range(min(_CLUSTERS, _BYTES // cluster))),
+    )
 
 
 def _entries(folder: bytes) -> Iterator[tuple[str, int, bool]]:
@@ -100,10 +125,16 @@ def _entries(folder: bytes) -> Iterator[tuple[str, int, bool]]:
             text = (entry[1:11] + entry[14:26] + entry[28:32]).decode("utf-16-le", "replace")
             long[entry[0] & 0x3F] = text.partition("\0")[0].rstrip("\uffff")
         elif not entry[11] & _LABEL:
-            base, extension = (part.decode("ascii", "replace").rstrip() for part in (entry[:8], entry[8:11]))
+            base, extension = (
+                part.decode("ascii", "replace").rstrip() for part in (entry[:8], entry[8:11])
+            )
             short = f"{base}.{extension}" if extension else base
             high, low = struct.unpack_from("<HxxxxH", entry, 20)
-            yield "".join(long[n] for n in sorted(long)) or short, high << 16 | low, bool(entry[11] & _FOLDER)
+            yield (
+                "".join(long[n] for n in sorted(long)) or short,
+                high << 16 | low,
+                bool(entry[11] & _FOLDER),
+            )
             long.clear()
         else:
             long.clear()

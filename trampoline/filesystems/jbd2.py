@@ -1,7 +1,9 @@
-"""The journal of ext3 and ext4 (jbd2): which blocks are in it that have not been brought to their places yet.
+"""The journal of ext3 and ext4 (jbd2): which blocks are in it that have not been brought to their
+places yet.
 
-Format: the Linux kernel's Documentation/filesystems/ext4/journal.rst; all of it is big-endian. Nothing is replayed.
-Transactions that were never committed are not told apart: a block too many does no harm here.
+Format: the Linux kernel's Documentation/filesystems/ext4/journal.rst; all of it is big-endian.
+Nothing is replayed. Transactions that were never committed are not told apart: a block too many
+does no harm here.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Unknown(Exception):
 def logged(
     block: Callable[[int], bytes], count: int, size: int, wanted: Collection[int]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield those of the blocks numbered `wanted` that are in the journal: (number, content), oldest first.
+    """Yield those of the blocks numbered `wanted` that are in the journal: (number, content),
+    oldest first.
 
     block   reads the journal's block of that number, of `count` that have `size` bytes each
     """
@@ -46,7 +49,11 @@ def logged(
             for number, escaped in _tags(data, features):
                 place = next(way, 0)
                 if place and number in wanted:
-                    yield number, (struct.pack(">I", _MAGIC) if escaped else b"") + block(place)[4 if escaped else 0 :]
+                    yield (
+                        number,
+                        (struct.pack(">I", _MAGIC) if escaped else b"")
+                        + block(place)[4 if escaped else 0 :],
+                    )
         elif kind == _COMMIT:
             sequence += 1
         elif kind != _REVOKE:
@@ -54,7 +61,8 @@ def logged(
 
 
 def _tags(data: bytes, features: int) -> Iterator[tuple[int, bool]]:
-    """Yield the blocks that follow a descriptor: their numbers, and whether their first word is not their own."""
+    """Yield the blocks that follow a descriptor: their numbers, and whether their first word is not
+    their own."""
     at = 12
     while at + 8 <= len(data):
         if features & _CHECKSUM3:

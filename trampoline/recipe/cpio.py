@@ -1,7 +1,8 @@
-"""The newc cpio format, as the kernel reads it (Documentation/driver-api/early-userspace/buffer-format.rst).
+"""The newc cpio format, as the kernel reads it
+(Documentation/driver-api/early-userspace/buffer-format.rst).
 
-Written here, not by the cpio program, so that the same files always give the same bytes: names sorted, times, owners
-and inode numbers all fixed.
+Written here, not by the cpio program, so that the same files always give the same bytes: names
+sorted, times, owners and inode numbers all fixed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from stat import S_IFDIR, S_IFLNK, S_IFREG
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, folder or symbolic link: its mode with the type in it, and its content (a link's is its target)."""
+    """A file, folder or symbolic link: its mode with the type in it, and its content (a link's is
+    its target)."""
 
     mode: int
     content: bytes = b""
@@ -46,7 +48,8 @@ def archive(entries: Mapping[str, Entry]) -> bytes:
 
 
 def _record(path: str, entry: Entry, inode: int) -> bytes:
-    """Header (hexadecimal: inode, mode, uid, gid, links, mtime, size, four device numbers, name size, sum) and data."""
+    """Header (hexadecimal: inode, mode, uid, gid, links, mtime, size, four device numbers, name
+    size, sum) and data."""
     name = path.encode() + b"\0"
     links = 2 if entry.mode & S_IFDIR == S_IFDIR else 1
     fields = (inode, entry.mode, 0, 0, links, 0, len(entry.content), 0, 0, 0, 0, len(name), 0)
@@ -55,5 +58,6 @@ def _record(path: str, entry: Entry, inode: int) -> bytes:
 
 
 def padded(data: bytes) -> bytes:
-    """Return `data` with zeros up to a multiple of four bytes, as everything in an initrd must be."""
+    """Return `data` with zeros up to a multiple of four bytes, as everything in an initrd must
+    be."""
     return data + bytes(-len(data) % 4)

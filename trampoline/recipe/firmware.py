@@ -1,8 +1,9 @@
-"""Firmware files: what drivers load into their hardware before it works, from the distribution's packages.
+"""Firmware files: what drivers load into their hardware before it works, from the distribution's
+packages.
 
-Which files a driver may ask for stands in its module (`modules.firmware`). Most are not free software: Debian has them
-in the component `non-free-firmware`, which a site enables or not. They are fetched where the ramdisk is built, and are
-never shipped with COD.
+Which files a driver may ask for stands in its module (`modules.firmware`). Most are not free
+software: Debian has them in the component `non-free-firmware`, which a site enables or not. They
+are fetched where the ramdisk is built, and are never shipped with COD.
 """
 
 from __future__ import annotations
@@ -13,8 +14,18 @@ from pathlib import Path
 from trampoline.recipe import cpio, packages
 
 COMPONENT = "non-free-firmware"
-PACKAGES = ("firmware-linux-free", "firmware-bnx2", "firmware-bnx2x", "firmware-cavium", "firmware-misc-nonfree",
-            "firmware-myricom", "firmware-netronome", "firmware-netxen", "firmware-qlogic", "firmware-realtek")
+PACKAGES = (
+    "firmware-linux-free",
+    "firmware-bnx2",
+    "firmware-bnx2x",
+    "firmware-cavium",
+    "firmware-misc-nonfree",
+    "firmware-myricom",
+    "firmware-netronome",
+    "firmware-netxen",
+    "firmware-qlogic",
+    "firmware-realtek",
+)
 # Files that no package of Debian 12 has, by driver, and whose hardware does not work because of it.
 UNPACKAGED = {
     "acenic": "Alteon AceNIC, gigabit cards of the 1990s",
@@ -35,16 +46,24 @@ def available() -> list[str]:
 
 
 def tree(root: Path, needs: Mapping[str, Sequence[str]]) -> dict[str, cpio.Entry]:
-    """Return the ramdisk's `lib/firmware`: the files that drivers name in `needs`, of the packages unpacked in
-    `root`."""
+    """Return the ramdisk's `lib/firmware`: the files that drivers name in `needs`, of the packages
+    unpacked in `root`."""
     files = {file: root / "lib/firmware" / file for named in needs.values() for file in named}
-    return {f"lib/firmware/{file}": cpio.file(path.read_bytes()) for file, path in files.items() if path.is_file()}
+    return {
+        f"lib/firmware/{file}": cpio.file(path.read_bytes())
+        for file, path in files.items()
+        if path.is_file()
+    }
 
 
-def lacking(entries: Mapping[str, cpio.Entry], needs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def lacking(
+    entries: Mapping[str, cpio.Entry], needs: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
     """Return the files that drivers name and a ramdisk does not have, by driver."""
-    found = {driver: [file for file in files if f"lib/firmware/{file}" not in entries]
-             for driver, files in needs.items()}
+    found = {
+        driver: [file for file in files if f"lib/firmware/{file}" not in entries]
+        for driver, files in needs.items()
+    }
     return {driver: files for driver, files in found.items() if files}
 
 
@@ -53,6 +72,17 @@ def note(missing: Mapping[str, Sequence[str]]) -> tuple[str, str]:
     rest = sorted(set(missing) - set(UNPACKAGED))
     absent = sorted(set(PACKAGES) - set(available()))
     if rest:
-        return (f"no firmware for the drivers {', '.join(rest)}: apt does not know {', '.join(absent)}",
-                f"add the component {COMPONENT} to Debian's entry in /etc/apt, run apt-get update, and build again")
-    return f"firmware for all drivers but {', '.join(sorted(missing))}, whose files Debian does not have", ""
+        return (
+            f"no firmware for the drivers {', '.join(rest)}: apt does not know {', '.join(absent)}",
+            (
+                f"add the component {COMPONENT} to Debian's entry in /etc/apt, run apt-get update,"
+                " and build again"
+            ),
+        )
+    return (
+        (
+            f"firmware for all drivers but {', '.join(sorted(missing))}, whose files Debian does"
+            " not have"
+        ),
+        "",
+    )

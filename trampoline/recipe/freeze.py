@@ -1,9 +1,11 @@
-"""Run by the ramdisk's own interpreter, on the build machine: the agent and all it imports, compiled into one zip.
+"""Run by the ramdisk's own interpreter, on the build machine: the agent and all it imports,
+compiled into one zip.
 
     python3.11 -S freeze.py CHECKOUT ZIP MODULE... -- STANDARD_MODULE...
 
-Which of the standard library's modules are needed is found out by doing: the named ones are imported, and what has then
-been loaded goes in. Prints a JSON object: `modules`, the names that went in; `dynamic`, files of extension modules.
+Which of the standard library's modules are needed is found out by doing: the named ones are
+imported, and what has then been loaded goes in. Prints a JSON object: `modules`, the names that
+went in; `dynamic`, files of extension modules.
 """
 
 from __future__ import annotations
@@ -14,14 +16,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Never loaded, though the standard library tries to and goes on without: they would bring OpenSSL, bzip2 and xz along.
+# Never loaded, though the standard library tries to and goes on without: they would bring OpenSSL,
+# bzip2 and xz along.
 ABSENT = ("_bz2", "_hashlib", "_lzma", "_ssl", "ssl")
 # Loaded late, by name: codecs, and what shows a traceback.
-LATE = ("encodings.ascii", "encodings.latin_1", "encodings.utf_8", "encodings.utf_16_le", "linecache", "traceback")
+LATE = (
+    "encodings.ascii",
+    "encodings.latin_1",
+    "encodings.utf_8",
+    "encodings.utf_16_le",
+    "linecache",
+    "traceback",
+)
 
 
 def loaded(names: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Standard modules loaded once `names` are (module -> source file), and files of extension modules.
+    """Standard modules loaded once `names` are (module -> source file), and files of extension
+    modules.
 
     To be called before anything else is imported. What is frozen into the interpreter is left out.
     """
@@ -40,17 +51,21 @@ def loaded(names: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def bytecode(name: str, path: Path, level: int) -> tuple[str, bytes]:
-    """Return a module's place in the zip, and its bytecode as an unchecked hash-based pyc (PEP 552: no times in it)."""
+    """Return a module's place in the zip, and its bytecode as an unchecked hash-based pyc (PEP 552:
+    no times in it)."""
     import importlib.util
     import marshal
 
     place = name.replace(".", "/") + ("/__init__" if path.name == "__init__.py" else "")
     compiled = compile(path.read_bytes(), f"{place}.py", "exec", dont_inherit=True, optimize=level)
-    return f"{place}.pyc", importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(compiled)
+    return f"{place}.pyc", importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(
+        8
+    ) + marshal.dumps(compiled)
 
 
 def main(checkout: str, target: str, *names: str) -> None:
-    """Write the zip: stored, not deflated, because the ramdisk is compressed as a whole and starts quicker so."""
+    """Write the zip: stored, not deflated, because the ramdisk is compressed as a whole and starts
+    quicker so."""
     middle = names.index("--")
     sources, dynamic = loaded(list(names[middle + 1 :]))
     import json
@@ -61,7 +76,8 @@ def main(checkout: str, target: str, *names: str) -> None:
     for name in names[:middle]:
         base = Path(checkout, *name.split("."))
         path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-        # Docstrings stay in these: without, dataclasses write one for each record at every start, which takes longer.
+        # Docstrings stay in these: without, dataclasses write one for each record at every start,
+        # which takes longer.
         files.update([bytecode(name, path, 1)])
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for place in sorted(files):

@@ -1,4 +1,5 @@
-"""The distribution's packages as a folder of files. Nothing is installed: packages are fetched and unpacked."""
+"""The distribution's packages as a folder of files. Nothing is installed: packages are fetched and
+unpacked."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-KERNEL = "linux-image-amd64"  # the cloud kernel (linux-image-cloud-amd64) has neither e1000 nor AHCI
+# the cloud kernel (linux-image-cloud-amd64) has neither e1000 nor AHCI
+KERNEL = "linux-image-amd64"
 PACKAGES = (
     "busybox",  # linked with the libc that Python needs anyway: a third of busybox-static's size
     "libc6",
@@ -49,25 +51,31 @@ def alone(cache: Path) -> Iterator[None]:
 
 
 def wanted(packages: Sequence[str] = PACKAGES) -> list[Package]:
-    """Return the kernel and `packages` at the versions that apt would install today. Reads apt's lists only."""
+    """Return the kernel and `packages` at the versions that apt would install today. Reads apt's
+    lists only."""
     words = run("apt-cache", "depends", "--important", KERNEL).split()
     return exactly((words[words.index("Depends:") + 1], *packages))
 
 
 def exactly(packages: Sequence[str]) -> list[Package]:
-    """Return `packages`, and nothing that they depend on, at the versions that apt would install today."""
+    """Return `packages`, and nothing that they depend on, at the versions that apt would install
+    today."""
     return _listed(run("apt-get", "download", "--print-uris", *packages))
 
 
 def closure(packages: Sequence[str]) -> list[Package]:
-    """Return `packages` (names, or apt's patterns) with all that they depend on, as apt would install them on an empty
-    disk.
+    """Return `packages` (names, or apt's patterns) with all that they depend on, as apt would
+    install them on an empty disk.
 
     Recommended packages are left out. Reads apt's lists only.
     """
     with TemporaryDirectory() as empty:
-        options = {"Dir::State::status": "/dev/null", "Dir::Cache::archives": empty, "Acquire::ForceHash": "SHA256",
-                   "APT::Install-Recommends": "false"}
+        options = {
+            "Dir::State::status": "/dev/null",
+            "Dir::Cache::archives": empty,
+            "Acquire::ForceHash": "SHA256",
+            "APT::Install-Recommends": "false",
+        }
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         return _listed(run("apt-get", *words, "--print-uris", "install", *packages))
 
@@ -78,7 +86,8 @@ def _listed(uris: str) -> list[Package]:
 
 
 def unpacked(packages: list[Package], cache: Path) -> Path:
-    """Return a folder with the files of all `packages`, made under `cache` unless it is there already."""
+    """Return a folder with the files of all `packages`, made under `cache` unless it is there
+    already."""
     folder = cache / f"root-{hashlib.sha256(repr(packages).encode()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
@@ -94,7 +103,8 @@ def unpacked(packages: list[Package], cache: Path) -> Path:
 
 
 def fetched(packages: list[Package], folder: Path) -> list[Path]:
-    """Return the packages' files in `folder`, fetched where they are not there yet. Raises PackagesMissing."""
+    """Return the packages' files in `folder`, fetched where they are not there yet. Raises
+    PackagesMissing."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [p for p in packages if not _is_whole(folder / p.file, p.sha256)]
     if missing:
@@ -102,7 +112,9 @@ def fetched(packages: list[Package], folder: Path) -> list[Path]:
         run("apt-get", "download", *[_name_and_version(p.file) for p in missing], cwd=folder)
     for package in missing:
         if not _is_whole(folder / package.file, package.sha256):
-            raise PackagesMissing(f"{package.file} came with another digest than the package lists say")
+            raise PackagesMissing(
+                f"{package.file} came with another digest than the package lists say"
+            )
     return [folder / p.file for p in packages]
 
 
@@ -116,8 +128,8 @@ def _name_and_version(file: str) -> str:
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
-    """Return what one of apt's programs prints; its lists are fetched where they are missing. Raises
-    PackagesMissing."""
+    """Return what one of apt's programs prints; its lists are fetched where they are missing.
+    Raises PackagesMissing."""
     # apt's own download user cannot write into a private folder, and would only warn about it
     options = ("-q", "-o", "APT::Sandbox::User=root") if command[0] == "apt-get" else ()
     whole = [command[0], *options, *command[1:]]
@@ -126,5 +138,7 @@ def run(*command: str, cwd: Path | None = None) -> str:
         subprocess.run(["apt-get", "update", "-q", "-q"], capture_output=True)
         done = subprocess.run(whole, cwd=cwd, capture_output=True, text=True)
     if done.returncode:
-        raise PackagesMissing(f"{' '.join(command)}: {done.stderr.strip()} (as root: apt-get update)")
+        raise PackagesMissing(
+            f"{' '.join(command)}: {done.stderr.strip()} (as root: apt-get update)"
+        )
     return done.stdout

@@ -1,4 +1,5 @@
-"""Python for the ramdisk: the distribution's interpreter, its libraries, and one zip of what the agent imports."""
+"""Python for the ramdisk: the distribution's interpreter, its libraries, and one zip of what the
+agent imports."""
 
 from __future__ import annotations
 
@@ -22,38 +23,51 @@ PROJECT = ("trampoline", "cod")
 
 
 def tree(root: Path, checkout: Path, scratch: Path) -> dict[str, cpio.Entry]:
-    """Return everything that `python3 -m trampoline.ctramp` needs. `root` has the unpacked packages."""
+    """Return everything that `python3 -m trampoline.ctramp` needs. `root` has the unpacked
+    packages."""
     mine, others = reachable(AGENT, checkout)
     archive = scratch / "python311.zip"
     script = Path(freeze.__file__)
-    said = run(root, root / PROGRAM, "-S", "-s", "-B", script, checkout, archive, *mine, "--", *others)
+    said = run(
+        root, root / PROGRAM, "-S", "-s", "-B", script, checkout, archive, *mine, "--", *others
+    )
     dynamic = [Path(name).relative_to(root) for name in json.loads(said)["dynamic"]]
     entries = {
         "bin/python3": cpio.file((root / PROGRAM).read_bytes(), 0o755),
         "lib/python311.zip": cpio.file(archive.read_bytes()),
         "lib/python3.11/lib-dynload": cpio.folder(),
     }
-    entries |= {f"lib/python3.11/lib-dynload/{path.name}": cpio.file((root / path).read_bytes()) for path in dynamic}
+    entries |= {
+        f"lib/python3.11/lib-dynload/{path.name}": cpio.file((root / path).read_bytes())
+        for path in dynamic
+    }
     programs = [PROGRAM, "bin/busybox", *OPENED_LATE, *map(str, dynamic)]
     return entries | libraries(root, [root / path for path in programs], late=OPENED_LATE)
 
 
-def libraries(root: Path, programs: list[Path], late: tuple[str, ...] = ()) -> dict[str, cpio.Entry]:
-    """Return the shared libraries that `programs` are linked with, those that they open `late`, and the loader, where
-    the loader looks for them."""
+def libraries(
+    root: Path, programs: list[Path], late: tuple[str, ...] = ()
+) -> dict[str, cpio.Entry]:
+    """Return the shared libraries that `programs` are linked with, those that they open `late`, and
+    the loader, where the loader looks for them."""
     found = {root / name for name in late}
     for program in programs:
-        said = subprocess.run([*_loader(root), "--list", program], capture_output=True, text=True).stdout
+        said = subprocess.run(
+            [*_loader(root), "--list", program], capture_output=True, text=True
+        ).stdout
         found |= {Path(path) for path in re.findall(r"=> (\S+) \(", said)}
     if strangers := [path for path in found if not path.is_relative_to(root)]:
-        raise RuntimeError(f"libraries that no package of the recipe holds: {sorted(map(str, strangers))}")
+        raise RuntimeError(
+            f"libraries that no package of the recipe holds: {sorted(map(str, strangers))}"
+        )
     entries = {f"{LIBRARIES}/{path.name}": cpio.file(path.read_bytes(), 0o755) for path in found}
     entries[LOADER] = cpio.file((root / LOADER).read_bytes(), 0o755)
     return {**entries, "lib64/ld-linux-x86-64.so.2": cpio.link(f"../{LOADER}")}
 
 
 def reachable(names: tuple[str, ...], checkout: Path) -> tuple[list[str], list[str]]:
-    """Return the project's modules that `names` lead to, and the other modules that those import."""
+    """Return the project's modules that `names` lead to, and the other modules that those
+    import."""
     mine: set[str] = set()
     others: set[str] = set()
     waiting = list(names)
@@ -69,14 +83,15 @@ def reachable(names: tuple[str, ...], checkout: Path) -> tuple[list[str], list[s
 
 
 def source(name: str, checkout: Path) -> Path | None:
-    """Return a project's module's file; None when `name` is a name inside a module, not a module."""
+    """Return a project's module's file; None when `name` is a name inside a module, not a
+    module."""
     base = checkout.joinpath(*name.split("."))
     return next((p for p in (base / "__init__.py", base.with_suffix(".py")) if p.is_file()), None)
 
 
 def imports(path: Path, package: str) -> Iterator[str]:
-    """Yield names of the modules that the source in `path` imports, also inside functions; not those for typing
-    alone."""
+    """Yield names of the modules that the source in `path` imports, also inside functions; not
+    those for typing alone."""
     for node in _running(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -88,9 +103,12 @@ def imports(path: Path, package: str) -> Iterator[str]:
 
 
 def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield all nodes but those under `if TYPE_CHECKING` and `if __name__ == "__main__"`: a node does not run them."""
+    """Yield all nodes but those under `if TYPE_CHECKING` and `if __name__ == "__main__"`: a node
+    does not run them."""
     for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and re.search("TYPE_CHECKING|__main__", ast.unparse(node.test))):
+        if not (
+            isinstance(node, ast.If) and re.search("TYPE_CHECKING|__main__", ast.unparse(node.test))
+        ):
             yield node
             yield from _running(node)
 
@@ -101,8 +119,15 @@ def _loader(root: Path) -> list[str]:
 
 
 def run(root: Path, program: Path, *arguments: str | Path) -> str:
-    """Return what an unpacked program prints, run with its own libraries and nothing that could vary from run to
-    run."""
-    variables = {"PATH": os.defpath, "PYTHONHOME": str(root / "usr"), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+    """Return what an unpacked program prints, run with its own libraries and nothing that could
+    vary from run to run."""
+    variables = {
+        "PATH": os.defpath,
+        "PYTHONHOME": str(root / "usr"),
+        "PYTHONHASHSEED": "0",
+        "LC_ALL": "C.UTF-8",
+    }
     command = [*_loader(root), program, *arguments]
-    return subprocess.run(command, env=variables, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        command, env=variables, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout

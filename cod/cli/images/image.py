@@ -10,7 +10,18 @@ import click
 
 from cod.cli.owner import group_option, owner
 from cod.cli.server.recipe import make
-from cod.cli.show import SPAN, as_json, client, print_json, progress_bar, said, shown, size, table, when
+from cod.cli.show import (
+    SPAN,
+    as_json,
+    client,
+    print_json,
+    progress_bar,
+    said,
+    shown,
+    size,
+    table,
+    when,
+)
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, Unreachable, path, path_of
 from cod.uploads import Sender
@@ -34,9 +45,34 @@ image.add_command(make)
 def image_table(values: list[Any]) -> Any:
     """Return images for people."""
     return table(
-        ("IMAGE", "GROUP", "STATE", "FORMAT", "SIZE", "USED", "STORED", "ADDED", "USED BY", "REASON"),
-        [(v["name"], v["group"], v["state"], v["format"], size(v["size"]), size(v["used"]), size(v["stored"]),
-          when(v["created_at"]), ", ".join(v["used_by"]), v["reason"]) for v in values])
+        (
+            "IMAGE",
+            "GROUP",
+            "STATE",
+            "FORMAT",
+            "SIZE",
+            "USED",
+            "STORED",
+            "ADDED",
+            "USED BY",
+            "REASON",
+        ),
+        [
+            (
+                v["name"],
+                v["group"],
+                v["state"],
+                v["format"],
+                size(v["size"]),
+                size(v["used"]),
+                size(v["stored"]),
+                when(v["created_at"]),
+                ", ".join(v["used_by"]),
+                v["reason"],
+            )
+            for v in values
+        ],
+    )
 
 
 @image.command("list")
@@ -72,21 +108,46 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @name_argument
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--sha256", help="Expected SHA-256 of the file.")
-@click.option("--upload/--no-upload", default=None, help="Send the file, or let a server on this host read it. "
-              "[default: send it, unless over the UNIX socket]")
+@click.option(
+    "--upload/--no-upload",
+    default=None,
+    help=(
+        "Send the file, or let a server on this host read it. "
+        "[default: send it, unless over the UNIX socket]"
+    ),
+)
 @group_option
-@click.option("--plain", is_flag=True, help="Serve the file unchanged: for kernels and ramdisks of diskless templates.")
-@click.option("--raw", is_flag=True, help="Accept a file with neither a partition table nor a known file system.")
-@click.option("--wait", is_flag=True, help="Wait until the image is ready. Exit code 1 if it is refused.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Serve the file unchanged: for kernels and ramdisks of diskless templates.",
+)
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Accept a file with neither a partition table nor a known file system.",
+)
+@click.option(
+    "--wait", is_flag=True, help="Wait until the image is ready. Exit code 1 if it is refused."
+)
 @click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
 @as_json
 @click.pass_context
 def add(
-    ctx: click.Context, name: str, file: Path, sha256: str | None, upload: bool | None, group: str | None, plain: bool,
-    raw: bool, wait: bool, timeout: float, as_json: bool,
+    ctx: click.Context,
+    name: str,
+    file: Path,
+    sha256: str | None,
+    upload: bool | None,
+    group: str | None,
+    plain: bool,
+    raw: bool,
+    wait: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
-    """Add FILE as the image NAME (a group's image: GROUP/NAME). Repeat the command to resume an upload that was
-    interrupted.
+    """Add FILE as the image NAME (a group's image: GROUP/NAME). Repeat the command to resume an
+    upload that was interrupted.
 
     \b
     Example:
@@ -97,8 +158,17 @@ def add(
     if upload if upload is not None else api.server.startswith("http"):
         value = _send(api, file, name=name, group=group, sha256=sha256, plain=plain, raw=raw)
     else:
-        value = api.post("/images", {"name": name, "path": str(file.absolute()), "sha256": sha256, "plain": plain,
-                                     "raw": raw, "group": group})
+        value = api.post(
+            "/images",
+            {
+                "name": name,
+                "path": str(file.absolute()),
+                "sha256": sha256,
+                "plain": plain,
+                "raw": raw,
+                "group": group,
+            },
+        )
     if wait:
         value = _taken_in(api, value["name"], timeout)
     shown(ctx, value, lambda v: image_table([v]), as_json)
@@ -109,7 +179,9 @@ def _send(api: Client, file: Path, **said: Any) -> Any:
         try:
             return Sender(api, progress).add(file=content, **said)
         except KeyboardInterrupt:
-            raise click.ClickException("broken off; the same command goes on where it was") from None
+            raise click.ClickException(
+                "broken off; the same command goes on where it was"
+            ) from None
         except Unreachable as error:
             raise click.ClickException(f"{error}\nThe same command goes on where it was.") from None
 
@@ -129,8 +201,20 @@ def upload_table(values: list[Any]) -> Any:
     """Return uploads for people."""
     return table(
         ("IMAGE", "GROUP", "THERE", "OF", "BY", "BEGUN", "GIVEN UP", "UPLOAD"),
-        [(v["name"], v["group"], size(v["offset"]), size(v["size"]), v["actor"], when(v["created_at"]),
-          when(v["expires_at"]), v["id"]) for v in values])
+        [
+            (
+                v["name"],
+                v["group"],
+                size(v["offset"]),
+                size(v["size"]),
+                v["actor"],
+                when(v["created_at"]),
+                when(v["expires_at"]),
+                v["id"],
+            )
+            for v in values
+        ],
+    )
 
 
 @image.command()

@@ -27,9 +27,19 @@ def template() -> None:
 
 def template_table(values: list[Any]) -> Any:
     """Return templates for people."""
-    return table(("TEMPLATE", "REVISION", "ADDED", "RETIRED", "DIGEST"),
-                 [(v["name"], v["revision"], when(v["created_at"]), when(v["retired_at"]), v["digest"][:16])
-                  for v in values])
+    return table(
+        ("TEMPLATE", "REVISION", "ADDED", "RETIRED", "DIGEST"),
+        [
+            (
+                v["name"],
+                v["revision"],
+                when(v["created_at"]),
+                when(v["retired_at"]),
+                v["digest"][:16],
+            )
+            for v in values
+        ],
+    )
 
 
 @template.command("list")
@@ -69,7 +79,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def add(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
-    """Add the template in FILE. The document holds its name; a changed document becomes a new revision.
+    """Add the template in FILE. The document holds its name; a changed document becomes a new
+    revision.
 
     \b
     Example:
@@ -86,7 +97,8 @@ def add(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> Non
 @as_json
 @click.pass_context
 def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
-    """Check the template in FILE, and list its errors by line. Exit code 1 if there are any. Nothing is stored.
+    """Check the template in FILE, and list its errors by line. Exit code 1 if there are any.
+    Nothing is stored.
 
     \b
     Example:
@@ -99,7 +111,8 @@ def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> N
     elif value["ok"]:
         click.echo(f"{file}: good")
     for fault in () if as_json else value["faults"]:
-        click.echo(f"{file}:{fault['line'] or 1}: {fault['sentence']}", err=True)  # 0: of no line of its own
+        # 0: of no line of its own
+        click.echo(f"{file}:{fault['line'] or 1}: {fault['sentence']}", err=True)
     sys.exit(0 if value["ok"] else 1)
 
 

@@ -12,7 +12,8 @@ from cod.client import path
 
 @click.group()
 def block() -> None:
-    """Blocks: nodes that share a rack or a switch. A request is granted from one block where possible.
+    """Blocks: nodes that share a rack or a switch. A request is granted from one block where
+    possible.
 
     \b
     Example:
@@ -22,9 +23,20 @@ def block() -> None:
 
 def block_table(values: list[Any]) -> Any:
     """Return blocks for people."""
-    return table(("BLOCK", "NODES", "TYPES"), [
-        (v["name"], str(v["nodes"]), ", ".join(f"{count} {name or 'not reported'}"
-                                               for name, count in sorted(v["types"].items()))) for v in values])
+    return table(
+        ("BLOCK", "NODES", "TYPES"),
+        [
+            (
+                v["name"],
+                str(v["nodes"]),
+                ", ".join(
+                    f"{count} {name or 'not reported'}"
+                    for name, count in sorted(v["types"].items())
+                ),
+            )
+            for v in values
+        ],
+    )
 
 
 @block.command("list")
@@ -65,7 +77,12 @@ def create(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod block create rack1
     """
-    shown(ctx, client(ctx).post("/blocks", {"name": name}), lambda value: block_table([value]), as_json)
+    shown(
+        ctx,
+        client(ctx).post("/blocks", {"name": name}),
+        lambda value: block_table([value]),
+        as_json,
+    )
 
 
 @block.command()
@@ -83,7 +100,9 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     said(None, f"{name}: deleted", as_json)
 
 
-def _change(ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...], as_json: bool) -> None:
+def _change(
+    ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...], as_json: bool
+) -> None:
     value = client(ctx).post(path("blocks", name, verb), {"nodes": list(nodes)})
     shown(ctx, value, lambda value: block_table([value]), as_json)
 
@@ -124,7 +143,8 @@ def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool)
 @as_json
 @click.pass_context
 def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...], as_json: bool) -> None:
-    """Propose blocks for nodes without one, from what their switches report (LLDP). With --apply, create them.
+    """Propose blocks for nodes without one, from what their switches report (LLDP). With --apply,
+    create them.
 
     \b
     Example:
@@ -134,12 +154,23 @@ def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...], as_json: b
     api = client(ctx)
     if names and not apply_:
         raise click.UsageError("blocks are named to say which to --apply")
-    value = api.post("/blocks/proposal", {"blocks": list(names) or None}) if apply_ else api.get("/blocks/proposal")
+    value = (
+        api.post("/blocks/proposal", {"blocks": list(names) or None})
+        if apply_
+        else api.get("/blocks/proposal")
+    )
     if as_json:
         print_json(value)
         return
-    console().print(table(("BLOCK", "NODE", "WHY"), [
-        (f"{each['name']}{'' if each['exists'] else ' (new)'}", place["node"], place["why"])
-        for each in value["blocks"] for place in each["places"]]))
+    console().print(
+        table(
+            ("BLOCK", "NODE", "WHY"),
+            [
+                (f"{each['name']}{'' if each['exists'] else ' (new)'}", place["node"], place["why"])
+                for each in value["blocks"]
+                for place in each["places"]
+            ],
+        )
+    )
     if value["unknown"]:
         click.echo(f"nothing is known of: {', '.join(value['unknown'])}")

@@ -13,10 +13,16 @@ from cod.client import path
 
 OVER = ("passed", "failed", "cancelled")
 # Figures that people look at first, by test: (name, text after it).
-_TOLD = {"memory": (("rounds", " rounds"), ("tested_mib", " MiB")),
-         "disk": (("tested_percent", " % tested"), ("read_mb_s", " MB/s read"), ("write_mb_s", " MB/s written"),
-                  ("smart_power_on_hours", " h powered on")),
-         "network": (("link_mbit_s", " Mb/s link"), ("throughput_mbit_s", " Mb/s"), ("drops", " drops"))}
+_TOLD = {
+    "memory": (("rounds", " rounds"), ("tested_mib", " MiB")),
+    "disk": (
+        ("tested_percent", " % tested"),
+        ("read_mb_s", " MB/s read"),
+        ("write_mb_s", " MB/s written"),
+        ("smart_power_on_hours", " h powered on"),
+    ),
+    "network": (("link_mbit_s", " Mb/s link"), ("throughput_mbit_s", " Mb/s"), ("drops", " drops")),
+}
 
 
 class NotPassed(click.ClickException):
@@ -25,9 +31,19 @@ class NotPassed(click.ClickException):
 
 @click.command()
 @click.argument("name")
-@click.option("--tests", metavar="TEST,...", help="Of memory, disk and network. [default: the site's]")
-@click.option("--seconds", type=click.IntRange(10, 864_000), help="For all tests together. [default: the site's]")
-@click.option("--erase", is_flag=True, help="Erase disks that are not clean first, to test them by writing, too.")
+@click.option(
+    "--tests", metavar="TEST,...", help="Of memory, disk and network. [default: the site's]"
+)
+@click.option(
+    "--seconds",
+    type=click.IntRange(10, 864_000),
+    help="For all tests together. [default: the site's]",
+)
+@click.option(
+    "--erase",
+    is_flag=True,
+    help="Erase disks that are not clean first, to test them by writing, too.",
+)
 @click.option("--show", is_flag=True, help="Show the newest burn-in; start none.")
 @click.option("--history", is_flag=True, help="List the burn-ins of the node; start none.")
 @click.option("--cancel", is_flag=True, help="Cancel the burn-in.")
@@ -35,12 +51,22 @@ class NotPassed(click.ClickException):
 @as_json
 @click.pass_context
 def burnin(
-    ctx: click.Context, name: str, tests: str | None, seconds: int | None, erase: bool, show: bool, history: bool,
-    cancel: bool, wait: bool, timeout: float, as_json: bool,
+    ctx: click.Context,
+    name: str,
+    tests: str | None,
+    seconds: int | None,
+    erase: bool,
+    show: bool,
+    history: bool,
+    cancel: bool,
+    wait: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
     """Test a free node's memory, disks and network. A node that fails is taken out of service.
 
-    Clean disks are written, read back and left empty. Disks that hold anything, or are marked keep, are only read.
+    Clean disks are written, read back and left empty. Disks that hold anything, or are marked keep,
+    are only read.
 
     \b
     Example:
@@ -57,7 +83,11 @@ def burnin(
     elif show:
         value = api.get(place)
     else:
-        asked = {"tests": tests.split(",") if tests is not None else None, "seconds": seconds, "erase": erase or None}
+        asked = {
+            "tests": tests.split(",") if tests is not None else None,
+            "seconds": seconds,
+            "erase": erase or None,
+        }
         value = api.post(place, {key: said for key, said in asked.items() if said is not None})
     if wait and not cancel:
         value = follow(api, place, "burn-in", OVER, timeout, quiet=as_json)
@@ -69,30 +99,65 @@ def burnin(
 def _facts(value: Any) -> Any:
     from rich.console import Group
 
-    facts = [(key, said) for key, said in (
-        ("node", f"{value['node']} ({value['node_state']})"), ("state", _state(value)), ("cause", value["cause"]),
-        ("tests", ", ".join(value["tests"])), ("seconds", value["seconds"]),
-        ("asked", f"{when(value['asked_at'])} by {value['actor']}"), ("ended", when(value["ended_at"])),
-        ("reason", value["reason"])) if said]
-    return Group(table(("", ""), facts), table(("TEST", "PART", "RESULT", "MEASURED", "ABOUT"), [
-        (each["test"], each["part"], each["outcome"], measured(each), each["about"]) for each in value["results"]]))
+    facts = [
+        (key, said)
+        for key, said in (
+            ("node", f"{value['node']} ({value['node_state']})"),
+            ("state", _state(value)),
+            ("cause", value["cause"]),
+            ("tests", ", ".join(value["tests"])),
+            ("seconds", value["seconds"]),
+            ("asked", f"{when(value['asked_at'])} by {value['actor']}"),
+            ("ended", when(value["ended_at"])),
+            ("reason", value["reason"]),
+        )
+        if said
+    ]
+    return Group(
+        table(("", ""), facts),
+        table(
+            ("TEST", "PART", "RESULT", "MEASURED", "ABOUT"),
+            [
+                (each["test"], each["part"], each["outcome"], measured(each), each["about"])
+                for each in value["results"]
+            ],
+        ),
+    )
 
 
 def _history(values: list[Any]) -> Any:
-    return table(("ASKED", "CAUSE", "TESTS", "STATE", "ENDED", "MEASURED", "REASON"), [
-        (when(v["asked_at"]), v["cause"], ", ".join(v["tests"]), _state(v), when(v["ended_at"]),
-         "; ".join(f"{each['part']}: {said}" for each in v["results"] if (said := measured(each))), v["reason"])
-        for v in values])
+    return table(
+        ("ASKED", "CAUSE", "TESTS", "STATE", "ENDED", "MEASURED", "REASON"),
+        [
+            (
+                when(v["asked_at"]),
+                v["cause"],
+                ", ".join(v["tests"]),
+                _state(v),
+                when(v["ended_at"]),
+                "; ".join(
+                    f"{each['part']}: {said}" for each in v["results"] if (said := measured(each))
+                ),
+                v["reason"],
+            )
+            for v in values
+        ],
+    )
 
 
 def _state(value: Any) -> str:
     """'running: disk 41 % 120.0 MiB/s'."""
     if value["state"] != "running" or not value["total"]:
         return str(value["state"])
-    return f"running: {value['phase']} {100 * value['done'] // value['total']} % {size(value['rate'])}/s"
+    return (
+        f"running: {value['phase']} {100 * value['done'] // value['total']} %"
+        f" {size(value['rate'])}/s"
+    )
 
 
 def measured(result: Any) -> str:
     """Return the figures of a test that people look at first: '100 % tested, 512 MB/s read'."""
     figures = result["figures"]
-    return ", ".join(f"{figures[name]:.0f}{text}" for name, text in _TOLD[result["test"]] if name in figures)
+    return ", ".join(
+        f"{figures[name]:.0f}{text}" for name, text in _TOLD[result["test"]] if name in figures
+    )

@@ -22,21 +22,32 @@ class NotCaptured(click.ClickException):
 @click.argument("name")
 @click.option("--image", help="Name of the image; a group's is GROUP/NAME.")
 @click.option("--template", help="Name of the template; '' for none. [default: the image's name]")
-@click.option("--group", help="Owner of both; '' for the site. [default: the group that holds the node]")
-@click.option("--cancel", is_flag=True, help="Cancel the capture; the node returns to its previous state.")
+@click.option(
+    "--group", help="Owner of both; '' for the site. [default: the group that holds the node]"
+)
+@click.option(
+    "--cancel", is_flag=True, help="Cancel the capture; the node returns to its previous state."
+)
 @wait_option
 @as_json
 @click.pass_context
 def capture(
-    ctx: click.Context, name: str, image: str | None, template: str | None, group: str | None, cancel: bool, wait: bool,
-    timeout: float, as_json: bool,
+    ctx: click.Context,
+    name: str,
+    image: str | None,
+    template: str | None,
+    group: str | None,
+    cancel: bool,
+    wait: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
-    """Save a node's disk as an image, and make a template that writes it to other nodes. Without --image: show
-    progress.
+    """Save a node's disk as an image, and make a template that writes it to other nodes. Without
+    --image: show progress.
 
-    An active node reboots for the capture, and then continues as before. A node without a power driver waits until
-    somebody reboots it. The capture changes nothing on the disk, and leaves out the node's seed (its name, keys and
-    passwords).
+    An active node reboots for the capture, and then continues as before. A node without a power
+    driver waits until somebody reboots it. The capture changes nothing on the disk, and leaves out
+    the node's seed (its name, keys and passwords).
 
     \b
     Example:
@@ -68,21 +79,49 @@ def captures(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod node captures
     """
-    shown(ctx, client(ctx).every("/captures"), lambda values: table(
-        ("NODE", "IMAGE", "TEMPLATE", "GROUP", "STATE", "ASKED", "ENDED", "REASON"),
-        [(v["node"], v["image"], v["template"], v["group"], about(v), when(v["asked_at"]), when(v["ended_at"]),
-          v["reason"]) for v in values]), as_json)
+    shown(
+        ctx,
+        client(ctx).every("/captures"),
+        lambda values: table(
+            ("NODE", "IMAGE", "TEMPLATE", "GROUP", "STATE", "ASKED", "ENDED", "REASON"),
+            [
+                (
+                    v["node"],
+                    v["image"],
+                    v["template"],
+                    v["group"],
+                    about(v),
+                    when(v["asked_at"]),
+                    when(v["ended_at"]),
+                    v["reason"],
+                )
+                for v in values
+            ],
+        ),
+        as_json,
+    )
 
 
 def facts(value: Any) -> Any:
     """Return a capture for people."""
     from rich.text import Text
 
-    return Text("\n".join(f"{key:<9} {said}" for key, said in (
-        ("node", f"{value['node']} ({value['node_state']})"), ("image", value["image"]),
-        ("template", value["template"] or "none"), ("group", value["group"] or "site"), ("state", about(value)),
-        ("asked", f"{when(value['asked_at'])} by {value['actor']}"), ("ended", when(value["ended_at"])),
-        ("reason", value["reason"])) if said))
+    return Text(
+        "\n".join(
+            f"{key:<9} {said}"
+            for key, said in (
+                ("node", f"{value['node']} ({value['node_state']})"),
+                ("image", value["image"]),
+                ("template", value["template"] or "none"),
+                ("group", value["group"] or "site"),
+                ("state", about(value)),
+                ("asked", f"{when(value['asked_at'])} by {value['actor']}"),
+                ("ended", when(value["ended_at"])),
+                ("reason", value["reason"]),
+            )
+            if said
+        )
+    )
 
 
 def about(value: Any) -> str:

@@ -11,7 +11,8 @@ from cod.cli.show import as_json, client, shown, table, when
 
 @click.group()
 def conflict() -> None:
-    """Conflicts: declined addresses, exhausted pools, machines with another's identity or that cannot be booted.
+    """Conflicts: declined addresses, exhausted pools, machines with another's identity or that
+    cannot be booted.
 
     \b
     Example:
@@ -21,13 +22,23 @@ def conflict() -> None:
 
 def conflict_table(values: list[Any]) -> Any:
     """Return conflicts for people."""
-    return table(("AT", "KIND", "SUBNET", "ADDRESS", "MAC", "ABOUT"),
-                 [(when(v["at"]), v["kind"], v["subnet"], v["address"], v["mac"], v["about"]) for v in values])
+    return table(
+        ("AT", "KIND", "SUBNET", "ADDRESS", "MAC", "ABOUT"),
+        [
+            (when(v["at"]), v["kind"], v["subnet"], v["address"], v["mac"], v["about"])
+            for v in values
+        ],
+    )
 
 
 @conflict.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True,
-              help="Number of newest entries.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=200,
+    show_default=True,
+    help="Number of newest entries.",
+)
 @as_json
 @click.pass_context
 def list_(ctx: click.Context, limit: int, as_json: bool) -> None:

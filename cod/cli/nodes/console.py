@@ -18,15 +18,22 @@ NEXT = 2**20  # bytes that are asked for at a time while it is followed
 
 @click.command()
 @click.argument("name")
-@click.option("--bytes", "count", type=SIZE, default="64K", show_default=True, help="Length of the end to show, 1K "
-              "to 4M.")
+@click.option(
+    "--bytes",
+    "count",
+    type=SIZE,
+    default="64K",
+    show_default=True,
+    help="Length of the end to show, 1K to 4M.",
+)
 @click.option("--follow", is_flag=True, help="Follow new output until Ctrl-C.")
 @as_json
 @click.pass_context
 def console(ctx: click.Context, name: str, count: int, follow: bool, as_json: bool) -> None:
     """Show a node's serial console, without control sequences.
 
-    Holders of a node see what was recorded since they got the node; administrators see all that is kept.
+    Holders of a node see what was recorded since they got the node; administrators see all that is
+    kept.
 
     \b
     Example:
@@ -49,12 +56,18 @@ def first(api: Client, name: str, count: int) -> Any:
     return api.get(path("nodes", name, "console"), bytes=count)
 
 
-def pieces(api: Client, name: str, count: int, sleep: Callable[[float], None] = time.sleep) -> Iterator[Any]:
-    """Yield the end of the console's text, and then what comes, or how its recording goes where that changes."""
+def pieces(
+    api: Client, name: str, count: int, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Any]:
+    """Yield the end of the console's text, and then what comes, or how its recording goes where
+    that changes."""
     value = first(api, name, count)
     yield value
     while True:
-        before, value = value, api.get(path("nodes", name, "console"), bytes=NEXT, since=value["end"])
+        before, value = (
+            value,
+            api.get(path("nodes", name, "console"), bytes=NEXT, since=value["end"]),
+        )
         if value["text"] or value["about"] != before["about"]:
             yield value
         if value["end"] == before["end"]:

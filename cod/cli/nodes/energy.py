@@ -15,22 +15,35 @@ WIDTH = 40  # columns of the picture
 
 
 @click.command()
-@click.option("--by", type=click.Choice(("group", "type", "day")), default="group", show_default=True,
-              help="Sum by group, by node type or by day.")
-@click.option("--since", type=SPAN, default="30d", show_default=True, help="Start of the report, such as 7d ago; "
-              "whole days, UTC.")
+@click.option(
+    "--by",
+    type=click.Choice(("group", "type", "day")),
+    default="group",
+    show_default=True,
+    help="Sum by group, by node type or by day.",
+)
+@click.option(
+    "--since",
+    type=SPAN,
+    default="30d",
+    show_default=True,
+    help="Start of the report, such as 7d ago; whole days, UTC.",
+)
 @click.option("--group", help="Only this group.")
 @as_json
 @click.pass_context
 def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json: bool) -> None:
-    """Show the energy that nodes used, and the energy saved by sleep: of your groups; for administrators, of all.
+    """Show the energy that nodes used, and the energy saved by sleep: of your groups; for
+    administrators, of all.
 
     \b
     Example:
       cod energy --by day --since 7d
     """
     now = time.time()
-    report = client(ctx).get("/energy", **{"from": max(0.0, now - since), "to": now, "by": by, "group": group})
+    report = client(ctx).get(
+        "/energy", **{"from": max(0.0, now - since), "to": now, "by": by, "group": group}
+    )
     shown(ctx, report, picture, as_json)
 
 
@@ -40,13 +53,18 @@ def picture(report: Mapping[str, Any]) -> Any:
     from rich.text import Text
 
     longest = max((line["kwh"] + line["kwh_saved"] for line in report["items"]), default=0.0)
-    lines = [(name(report["by"], line), *figures(line), bar(line, longest)) for line in report["items"]]
+    lines = [
+        (name(report["by"], line), *figures(line), bar(line, longest)) for line in report["items"]
+    ]
     if lines:
         lines.append(("total", *figures(report["total"]), Text()))
     columns = (report["by"].upper(), "NODE-HOURS", "KWH", "SAVED", "SAVED %", "USED █ SAVED ░")
     counted = report["counted_until"]
     until = "nothing is counted yet" if counted is None else f"counted until {when(counted)}"
-    return Group(table(columns, lines), Text(f"{day(report['since'])} to {day(report['until'] - 1)}, {until}"))
+    return Group(
+        table(columns, lines),
+        Text(f"{day(report['since'])} to {day(report['until'] - 1)}, {until}"),
+    )
 
 
 def name(by: str, line: Mapping[str, Any]) -> str:
@@ -63,7 +81,12 @@ def figures(line: Mapping[str, Any]) -> tuple[str, ...]:
     """Node-hours, kWh used, kWh saved, and the saved share of what would have been used."""
     always_on = line["kwh"] + line["kwh_saved"]
     share = 100 * line["kwh_saved"] / always_on if always_on else 0.0
-    return f"{line['node_hours']:.1f}", f"{line['kwh']:.2f}", f"{line['kwh_saved']:.2f}", f"{share:.0f}"
+    return (
+        f"{line['node_hours']:.1f}",
+        f"{line['kwh']:.2f}",
+        f"{line['kwh_saved']:.2f}",
+        f"{share:.0f}",
+    )
 
 
 def bar(line: Mapping[str, Any], longest: float) -> Any:

@@ -15,8 +15,15 @@ from cod.client import Client
 
 
 def follow(
-    api: Client, place: str, noun: str, over: Container[str], timeout: float, *, quiet: bool = False,
-    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+    api: Client,
+    place: str,
+    noun: str,
+    over: Container[str],
+    timeout: float,
+    *,
+    quiet: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
     """Ask for what is at `place`, a `noun`, until its state is one of `over`; its last value."""
     until = clock() + timeout
@@ -24,8 +31,10 @@ def follow(
         while (value := api.get(place))["state"] not in over:
             view.show(value)
             if clock() > until:
-                raise TimedOut(f"the {noun} of {value['node']} is not over after {duration(timeout)}; it goes on "
-                               "without being watched")
+                raise TimedOut(
+                    f"the {noun} of {value['node']} is not over after {duration(timeout)}; it goes"
+                    " on without being watched"
+                )
             sleep(POLL)
         view.show(value)
     return value
@@ -47,7 +56,9 @@ class _Lines:
         """Print what changed."""
         now = (value["state"], value["node_state"])
         if now != self._last and not self._quiet:
-            click.echo(f"{value['node']}: {self._noun} {value['state']}, node {value['node_state']}")
+            click.echo(
+                f"{value['node']}: {self._noun} {value['state']}, node {value['node_state']}"
+            )
         self._last = now
 
 
@@ -65,8 +76,14 @@ class _Bar(_Lines):
         )
 
         super().__init__(noun, quiet=True)
-        self._progress = Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True),
-                                  TransferSpeedColumn(), TimeElapsedColumn(), console=console())
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeElapsedColumn(),
+            console=console(),
+        )
         self._task = self._progress.add_task(noun, total=None)
 
     def __enter__(self) -> _Bar:
@@ -79,5 +96,9 @@ class _Bar(_Lines):
     def show(self, value: Any) -> None:
         """Move the bar."""
         at = value["node_state"] if value["state"] == "wanted" else value["state"]
-        self._progress.update(self._task, description=f"{value['node']} {at}", total=value["total"] or None,
-                              completed=value["done"])
+        self._progress.update(
+            self._task,
+            description=f"{value['node']} {at}",
+            total=value["total"] or None,
+            completed=value["done"],
+        )

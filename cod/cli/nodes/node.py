@@ -26,8 +26,17 @@ from cod.cli.show import (
 )
 from cod.client import ApiError, path
 
-COLORS = {"active": "green", "inactive": "cyan", "quarantined": "red", "prime": "yellow", "boot": "yellow",
-          "wipe": "yellow", "trampoline": "yellow", "retired": "dim", "off": "dim"}
+COLORS = {
+    "active": "green",
+    "inactive": "cyan",
+    "quarantined": "red",
+    "prime": "yellow",
+    "boot": "yellow",
+    "wipe": "yellow",
+    "trampoline": "yellow",
+    "retired": "dim",
+    "off": "dim",
+}
 ATTEMPTS = 8  # reads of a node before a change bound to its tag is given up
 name_argument = click.argument("name")
 names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")
@@ -50,7 +59,9 @@ node.add_command(console)
 
 
 @node.command("list")
-@click.option("--state", help="Only nodes in this state, or in these with commas between (`cod states`).")
+@click.option(
+    "--state", help="Only nodes in this state, or in these with commas between (`cod states`)."
+)
 @click.option("--vcluster", help="Only nodes of this vcluster.")
 @click.option("--type", help="Only nodes of this type.")
 @click.option("--block", help="Only nodes in this block.")
@@ -74,15 +85,43 @@ def node_table(nodes: list[Any]) -> Any:
     from rich.text import Text
 
     return table(
-        ("NODE", "STATE", "FOR", "VCLUSTER", "HOST", "ADDRESS", "MAC", "FIRMWARE", "POWER", "IMMUNE", "PROGRESS",
-         "REASON"),
-        [(n["name"], Text(n["state"], COLORS.get(n["state"], "")), ago(n["since"]), n["vcluster"], n["hostname"],
-          n["address"], n["boot_mac"], n["firmware"], n["power"]["state"], immunity(n["immune_until"]),
-          progress(n["progress"]), n["reason"]) for n in nodes])
+        (
+            "NODE",
+            "STATE",
+            "FOR",
+            "VCLUSTER",
+            "HOST",
+            "ADDRESS",
+            "MAC",
+            "FIRMWARE",
+            "POWER",
+            "IMMUNE",
+            "PROGRESS",
+            "REASON",
+        ),
+        [
+            (
+                n["name"],
+                Text(n["state"], COLORS.get(n["state"], "")),
+                ago(n["since"]),
+                n["vcluster"],
+                n["hostname"],
+                n["address"],
+                n["boot_mac"],
+                n["firmware"],
+                n["power"]["state"],
+                immunity(n["immune_until"]),
+                progress(n["progress"]),
+                n["reason"],
+            )
+            for n in nodes
+        ],
+    )
 
 
 def immunity(until: float | None, now: float | None = None) -> str | None:
-    """Return how long a node may not be taken for others yet: '4 min'; None once it may, and where nobody holds it."""
+    """Return how long a node may not be taken for others yet: '4 min'; None once it may, and where
+    nobody holds it."""
     left = (until or 0.0) - (time.time() if now is None else now)
     return duration(left) if left > 0 else None
 
@@ -110,32 +149,79 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json(value)
         return
-    facts = [(key, value[key]) for key in ("name", "state", "reason", "firmware", "type", "block", "subnet", "relay",
-                                           "vcluster", "hostname", "template", "address", "uuid", "disk")]
+    facts = [
+        (key, value[key])
+        for key in (
+            "name",
+            "state",
+            "reason",
+            "firmware",
+            "type",
+            "block",
+            "subnet",
+            "relay",
+            "vcluster",
+            "hostname",
+            "template",
+            "address",
+            "uuid",
+            "disk",
+        )
+    ]
     power = value["power"]
-    facts += [("since", when(value["since"])), ("deadline", when(value["deadline"])),
-              ("macs", ", ".join(value["macs"])), ("last seen", when(value["last_seen"])),
-              ("marked keep", ", ".join(value["keep"])), ("disks kept", ", ".join(value["kept"])),
-              ("immune until", when(value["immune_until"]) if immunity(value["immune_until"]) else None),
-              ("progress", progress(value["progress"])),
-              ("power", f"{power['state']} ({power['driver']} {power['address'] or ''}".rstrip() + ")"),
-              ("account", power["account"]), ("watts", power["watts"]),
-              *(("host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"])]
+    facts += [
+        ("since", when(value["since"])),
+        ("deadline", when(value["deadline"])),
+        ("macs", ", ".join(value["macs"])),
+        ("last seen", when(value["last_seen"])),
+        ("marked keep", ", ".join(value["keep"])),
+        ("disks kept", ", ".join(value["kept"])),
+        ("immune until", when(value["immune_until"]) if immunity(value["immune_until"]) else None),
+        ("progress", progress(value["progress"])),
+        ("power", f"{power['state']} ({power['driver']} {power['address'] or ''}".rstrip() + ")"),
+        ("account", power["account"]),
+        ("watts", power["watts"]),
+        *(("host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]),
+    ]
     print_table(("", ""), facts)
-    print_table(("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
-                [(b["address"], b["mac"], b["kind"], b["state"], b["hostname"], when(b["expires_at"]))
-                 for b in value["bindings"]])
+    print_table(
+        ("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
+        [
+            (b["address"], b["mac"], b["kind"], b["state"], b["hostname"], when(b["expires_at"]))
+            for b in value["bindings"]
+        ],
+    )
     if value["pci"]:
-        print_table(("SLOT", "CLASS", "PCI DEVICE", "IDS", "DRIVER"),
-                    [(d["slot"], d["class_name"] or d["class_id"], d["name"], f"{d['vendor']}:{d['device']}",
-                      d["driver"]) for d in value["pci"]])
+        print_table(
+            ("SLOT", "CLASS", "PCI DEVICE", "IDS", "DRIVER"),
+            [
+                (
+                    d["slot"],
+                    d["class_name"] or d["class_id"],
+                    d["name"],
+                    f"{d['vendor']}:{d['device']}",
+                    d["driver"],
+                )
+                for d in value["pci"]
+            ],
+        )
     if value["conflicts"]:
-        print_table(("AT", "CONFLICT", "ABOUT"), [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]])
-    print_table(("AT", "EVENT", "STATE", "CAUSE", "BY"),
-                [(when(h["at"]), h["event"], h["to_state"], h["cause"], h["actor"]) for h in value["history"]])
+        print_table(
+            ("AT", "CONFLICT", "ABOUT"),
+            [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]],
+        )
+    print_table(
+        ("AT", "EVENT", "STATE", "CAUSE", "BY"),
+        [
+            (when(h["at"]), h["event"], h["to_state"], h["cause"], h["actor"])
+            for h in value["history"]
+        ],
+    )
 
 
-def _each(ctx: click.Context, names: tuple[str, ...], verb: str, as_json: bool, body: Any = None) -> None:
+def _each(
+    ctx: click.Context, names: tuple[str, ...], verb: str, as_json: bool, body: Any = None
+) -> None:
     """POST `verb` for each name; the first refusal ends it."""
     api = client(ctx)
     values = []
@@ -167,7 +253,8 @@ def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @as_json
 @click.pass_context
 def power(ctx: click.Context, desired: str, names: tuple[str, ...], as_json: bool) -> None:
-    """Power nodes on, off, soft (their systems shut down first), or cycle them. The server carries it out.
+    """Power nodes on, off, soft (their systems shut down first), or cycle them. The server carries
+    it out.
 
     \b
     Example:
@@ -222,14 +309,20 @@ def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @node.command()
 @name_argument
 @click.argument("marks", nargs=-1, metavar="[MARK...]")
-@click.option("--remove", is_flag=True, help="Remove these marks. The disks are erased before another group gets the "
-              "node.")
+@click.option(
+    "--remove",
+    is_flag=True,
+    help="Remove these marks. The disks are erased before another group gets the node.",
+)
 @as_json
 @click.pass_context
-def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as_json: bool) -> None:
+def keep(
+    ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as_json: bool
+) -> None:
     """Mark disks of a node as kept, or list the marks. Kept disks are never written nor erased.
 
-    MARK is serial:SERIAL, path:/dev/NAME or model:PATTERN. Marks of the site file ([[keep]]) count as well.
+    MARK is serial:SERIAL, path:/dev/NAME or model:PATTERN. Marks of the site file ([[keep]]) count
+    as well.
 
     \b
     Example:
@@ -239,19 +332,32 @@ def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as
     for attempt in range(ATTEMPTS):
         value, seen = api.seen(path("nodes", name))
         if unknown := [mark for mark in marks if remove and mark not in value["keep"]]:
-            raise click.ClickException(f"{name} has no mark {unknown[0]}; see `cod node keep {name}`")
+            raise click.ClickException(
+                f"{name} has no mark {unknown[0]}; see `cod node keep {name}`"
+            )
         if not marks:
             break
-        own = [mark for mark in value["keep"] if mark not in marks] + ([] if remove else list(marks))
+        own = [mark for mark in value["keep"] if mark not in marks] + (
+            [] if remove else list(marks)
+        )
         try:
             value = api.patch(path("nodes", name), {"keep": own}, match=seen)
             break
-        except ApiError as error:  # the node changed between the two requests, perhaps in other respects
+        except (
+            ApiError
+        ) as error:  # the node changed between the two requests, perhaps in other respects
             if error.status != 412 or attempt == ATTEMPTS - 1:
                 raise
     said = {"name": name, "keep": value["keep"], "kept": value["kept"]}
-    shown(ctx, said, lambda v: table(("NODE", "MARKED KEEP", "DISKS KEPT"),
-                                     [(name, ", ".join(v["keep"]), ", ".join(v["kept"]))]), as_json)
+    shown(
+        ctx,
+        said,
+        lambda v: table(
+            ("NODE", "MARKED KEEP", "DISKS KEPT"),
+            [(name, ", ".join(v["keep"]), ", ".join(v["kept"]))],
+        ),
+        as_json,
+    )
 
 
 @node.command("set")
@@ -263,15 +369,24 @@ def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as
 @click.option("--power-account", help="The site file's [[account]] to sign in with; '' for none.")
 @as_json
 @click.pass_context
-def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: str | None) -> None:
+def set_(
+    ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: str | None
+) -> None:
     """Change a node's name, block or power driver.
 
     \b
     Example:
-      cod node set node-525400000001 --name rack1-07 --power-driver lab --power-address "/run/lab.sock#n7"
+      cod node set node-525400000001 --name rack1-07 --power-driver lab --power-address
+      "/run/lab.sock#n7"
     """
     body = {key: value for key, value in {"name": new_name, **more}.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set: --name, --block, --power-driver, --power-address or "
-                               "--power-account")
-    shown(ctx, client(ctx).patch(path("nodes", name), body), lambda value: node_table([value]), as_json)
+        raise click.UsageError(
+            "say what to set: --name, --block, --power-driver, --power-address or --power-account"
+        )
+    shown(
+        ctx,
+        client(ctx).patch(path("nodes", name), body),
+        lambda value: node_table([value]),
+        as_json,
+    )

@@ -26,10 +26,22 @@ def switch() -> None:
 
 def switch_table(values: list[Any]) -> Any:
     """Return switches for people."""
-    return table(("SWITCH", "DRIVER", "ADDRESS", "PORTS", "PENDING", "GIVEN UP", "ANSWERED", "TROUBLE"), [
-        (v["name"], " ".join(filter(None, (v["driver"], v["platform"]))), v["address"], str(v["ports"]),
-         str(v["pending"]), str(v["given_up"]), when(v["answered_at"]) if v["answered_at"] else "never", v["reason"])
-        for v in values])
+    return table(
+        ("SWITCH", "DRIVER", "ADDRESS", "PORTS", "PENDING", "GIVEN UP", "ANSWERED", "TROUBLE"),
+        [
+            (
+                v["name"],
+                " ".join(filter(None, (v["driver"], v["platform"]))),
+                v["address"],
+                str(v["ports"]),
+                str(v["pending"]),
+                str(v["given_up"]),
+                when(v["answered_at"]) if v["answered_at"] else "never",
+                v["reason"],
+            )
+            for v in values
+        ],
+    )
 
 
 @switch.command("list")
@@ -78,18 +90,30 @@ def check(ctx: click.Context, name: str, as_json: bool) -> None:
         time.sleep(CHECK_EVERY)
         value = api.get(path("switches", name))
     if value["tried_at"] == before:
-        value = value | {"reason": f"no server asked it within {CHECK_FOR:.0f} s: is `cod serve` running?"}
+        value = value | {
+            "reason": f"no server asked it within {CHECK_FOR:.0f} s: is `cod serve` running?"
+        }
     shown(ctx, value, _in_full, as_json)
     ctx.exit(1 if value["reason"] else 0)
 
 
 def _in_full(value: Any) -> Any:
-    return table(("SWITCH", value["name"]), [
-        ("driver", " ".join(filter(None, (value["driver"], value["platform"])))), ("address", value["address"]),
-        ("account", value["account"] or "none"), ("provisioning VLAN", str(value["provisioning_vlan"])),
-        ("ports", f"{value['ports']}, {value['pending']} pending, {value['given_up']} given up"),
-        ("answered", when(value["answered_at"]) if value["answered_at"] else "never"),
-        ("trouble", value["reason"] or "none"), ("says of itself", value["about"])])
+    return table(
+        ("SWITCH", value["name"]),
+        [
+            ("driver", " ".join(filter(None, (value["driver"], value["platform"])))),
+            ("address", value["address"]),
+            ("account", value["account"] or "none"),
+            ("provisioning VLAN", str(value["provisioning_vlan"])),
+            (
+                "ports",
+                f"{value['ports']}, {value['pending']} pending, {value['given_up']} given up",
+            ),
+            ("answered", when(value["answered_at"]) if value["answered_at"] else "never"),
+            ("trouble", value["reason"] or "none"),
+            ("says of itself", value["about"]),
+        ],
+    )
 
 
 @click.group()
@@ -104,9 +128,23 @@ def port() -> None:
 
 def port_table(values: list[Any]) -> Any:
     """Return switch ports for people."""
-    return table(("SWITCH", "PORT", "NODE", "MAC", "SOURCE", "WANTED", "APPLIED", "STATE", "REASON"), [
-        (v["switch"], v["port"], v["node"] or "", v["mac"] or "", v["source"], _wanted(v),
-         "" if v["applied_vlan"] is None else str(v["applied_vlan"]), v["state"], v["reason"]) for v in values])
+    return table(
+        ("SWITCH", "PORT", "NODE", "MAC", "SOURCE", "WANTED", "APPLIED", "STATE", "REASON"),
+        [
+            (
+                v["switch"],
+                v["port"],
+                v["node"] or "",
+                v["mac"] or "",
+                v["source"],
+                _wanted(v),
+                "" if v["applied_vlan"] is None else str(v["applied_vlan"]),
+                v["state"],
+                v["reason"],
+            )
+            for v in values
+        ],
+    )
 
 
 def _wanted(value: Any) -> str:
@@ -137,7 +175,9 @@ def list_ports(ctx: click.Context, switch: str | None, node: str | None, as_json
 @click.option("--mac", help="The NIC; without it the one that the node boots from.")
 @as_json
 @click.pass_context
-def set_port(ctx: click.Context, node: str, switch: str, port: str, mac: str | None, as_json: bool) -> None:
+def set_port(
+    ctx: click.Context, node: str, switch: str, port: str, mac: str | None, as_json: bool
+) -> None:
     """Enter which PORT of a SWITCH a NODE is on. The entry stays, whatever LLDP says.
 
     \b
@@ -169,10 +209,16 @@ def unset(ctx: click.Context, node: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def retry(ctx: click.Context, node: str, as_json: bool) -> None:
-    """Try at once to change a node's ports that are pending or were given up; read the others again.
+    """Try at once to change a node's ports that are pending or were given up; read the others
+    again.
 
     \b
     Example:
       cod port retry node7
     """
-    shown(ctx, client(ctx).post(path("nodes", node, "port", "retry"), {})["items"], port_table, as_json)
+    shown(
+        ctx,
+        client(ctx).post(path("nodes", node, "port", "retry"), {})["items"],
+        port_table,
+        as_json,
+    )

@@ -15,7 +15,8 @@ MARKS = ("warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
 
 @click.group("type")
 def type_() -> None:
-    """Node types: groups of equal machines. COD discovers them; name them, and set their costs and power settings.
+    """Node types: groups of equal machines. COD discovers them; name them, and set their costs and
+    power settings.
 
     \b
     Example:
@@ -27,8 +28,18 @@ def type_table(values: list[Any]) -> Any:
     """Return types for people."""
     return table(
         ("TYPE", "COST", "NODES", "STATES", "WARM", "HARDWARE"),
-        [(v["name"], f"{v['cost']:g}", str(v["nodes"]), _counts(v["states"]),
-          f"{_mark(v['warm_low'])} to {_mark(v['warm_high'])}", _hardware(v["facts"])) for v in values])
+        [
+            (
+                v["name"],
+                f"{v['cost']:g}",
+                str(v["nodes"]),
+                _counts(v["states"]),
+                f"{_mark(v['warm_low'])} to {_mark(v['warm_high'])}",
+                _hardware(v["facts"]),
+            )
+            for v in values
+        ],
+    )
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -79,12 +90,21 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json(value)
         return
-    facts = [("name", value["name"]), ("cost", f"{value['cost']:g}"), ("first seen", when(value["created_at"])),
-             *((key.replace("_", " "), _mark(value[key])) for key in MARKS), ("nodes", _counts(value["states"]))]
+    facts = [
+        ("name", value["name"]),
+        ("cost", f"{value['cost']:g}"),
+        ("first seen", when(value["created_at"])),
+        *((key.replace("_", " "), _mark(value[key])) for key in MARKS),
+        ("nodes", _counts(value["states"])),
+    ]
     print_table(("", ""), facts)
-    print_table(("ATTRIBUTE", "VALUE"), [(fact["attribute"], fact["value"]) for fact in value["facts"]])
-    print_table(("NODE", "STATE", "BLOCK", "VCLUSTER"),
-                [(n["name"], n["state"], n["block"], n["vcluster"]) for n in value["members"]])
+    print_table(
+        ("ATTRIBUTE", "VALUE"), [(fact["attribute"], fact["value"]) for fact in value["facts"]]
+    )
+    print_table(
+        ("NODE", "STATE", "BLOCK", "VCLUSTER"),
+        [(n["name"], n["state"], n["block"], n["vcluster"]) for n in value["members"]],
+    )
 
 
 class _OrSites(click.ParamType[float]):
@@ -106,15 +126,24 @@ class _OrSites(click.ParamType[float]):
 @click.argument("name")
 @click.option("--name", "new_name", help="Its new name.")
 @click.option("--cost", type=float, help="Cost of a node; cheaper types are granted first.")
-@click.option("--warm-low", type=_OrSites(), help="Wake nodes while fewer free nodes than this are awake. 'site': "
-              "the site's value.")
-@click.option("--warm-high", type=_OrSites(), help="Put idle nodes to sleep while more free nodes than this are awake.")
+@click.option(
+    "--warm-low",
+    type=_OrSites(),
+    help="Wake nodes while fewer free nodes than this are awake. 'site': the site's value.",
+)
+@click.option(
+    "--warm-high",
+    type=_OrSites(),
+    help="Put idle nodes to sleep while more free nodes than this are awake.",
+)
 @click.option("--watts-off", type=_OrSites(), help="Watts of one node that sleeps.")
 @click.option("--watts-idle", type=_OrSites(), help="Watts of one node that idles, awake.")
 @click.option("--watts-busy", type=_OrSites(), help="In use.")
 @as_json
 @click.pass_context
-def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: Any) -> None:
+def set_(
+    ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: Any
+) -> None:
     """Change a node type's name, cost, power settings or watts.
 
     \b
@@ -123,9 +152,18 @@ def set_(ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, 
     """
     said_ = {key: value for key, value in {"name": new_name, **more}.items() if value is not None}
     if not said_:
-        raise click.UsageError("say what to set: --name, --cost, --warm-low, --warm-high or --watts-...")
-    body = {key: None if value == "site" and key in MARKS else value for key, value in said_.items()}
-    shown(ctx, client(ctx).patch(path("types", name), body), lambda value: type_table([value]), as_json)
+        raise click.UsageError(
+            "say what to set: --name, --cost, --warm-low, --warm-high or --watts-..."
+        )
+    body = {
+        key: None if value == "site" and key in MARKS else value for key, value in said_.items()
+    }
+    shown(
+        ctx,
+        client(ctx).patch(path("types", name), body),
+        lambda value: type_table([value]),
+        as_json,
+    )
 
 
 @type_.command()
@@ -158,4 +196,8 @@ def refresh(ctx: click.Context, as_json: bool) -> None:
     while after is not None:
         done = api.post("/types/refresh", {"after": after})
         looked, changed, after = looked + done["looked"], changed + done["changed"], done["next"]
-    said({"looked": looked, "changed": changed}, f"{looked} nodes looked at, {changed} of another type now", as_json)
+    said(
+        {"looked": looked, "changed": changed},
+        f"{looked} nodes looked at, {changed} of another type now",
+        as_json,
+    )

@@ -30,7 +30,8 @@ from cod.client import path
 
 @click.group()
 def key() -> None:
-    """Your SSH keys. Nodes of your groups' vclusters let them in as root from their next installation on.
+    """Your SSH keys. Nodes of your groups' vclusters let them in as root from their next
+    installation on.
 
     \b
     Example:
@@ -39,8 +40,13 @@ def key() -> None:
 
 
 def _keys(values: list[Any]) -> Any:
-    return table(("KEY", "NAME", "ALGORITHM", "FINGERPRINT", "SINCE"), [
-        (v["id"], v["name"], v["algorithm"], v["fingerprint"], when(v["created_at"])) for v in values])
+    return table(
+        ("KEY", "NAME", "ALGORITHM", "FINGERPRINT", "SINCE"),
+        [
+            (v["id"], v["name"], v["algorithm"], v["fingerprint"], when(v["created_at"]))
+            for v in values
+        ],
+    )
 
 
 @key.command("list")
@@ -113,17 +119,29 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
     value = client(ctx).get("/me")
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
     rights = "administrator" if value["admin"] else groups or "no group"
-    said(value, f"{value['name']}: {rights}" + ("" if value["writes"] else "; may only look"), as_json)
+    said(
+        value,
+        f"{value['name']}: {rights}" + ("" if value["writes"] else "; may only look"),
+        as_json,
+    )
 
 
 @session.command()
 @click.argument("name")
 @click.option("--token", "token", default="cli", show_default=True, help="Name of the token.")
-@click.option("--expires", type=SPAN, default=43_200.0, metavar="TIME", help="Such as 8h or 90d.  [default: 12h]")
+@click.option(
+    "--expires",
+    type=SPAN,
+    default=43_200.0,
+    metavar="TIME",
+    help="Such as 8h or 90d.  [default: 12h]",
+)
 @password_option()
 @as_json
 @click.pass_context
-def start(ctx: click.Context, name: str, token: str, expires: float, password: str, as_json: bool) -> None:
+def start(
+    ctx: click.Context, name: str, token: str, expires: float, password: str, as_json: bool
+) -> None:
     """Sign in with name and password, and print a token for $COD_TOKEN.
 
     \b
@@ -145,10 +163,25 @@ def list_sessions(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod session list
     """
-    shown(ctx, client(ctx).get("/me/sessions")["items"], lambda values: table(
-        ("SESSION", "FROM", "BROWSER", "SINCE", "LAST SEEN", "UNTIL"),
-        [(v["id"], v["address"], v["browser"], when(v["created_at"]), ago(v["last_seen"]), when(v["expires_at"]))
-         for v in values]), as_json)
+    shown(
+        ctx,
+        client(ctx).get("/me/sessions")["items"],
+        lambda values: table(
+            ("SESSION", "FROM", "BROWSER", "SINCE", "LAST SEEN", "UNTIL"),
+            [
+                (
+                    v["id"],
+                    v["address"],
+                    v["browser"],
+                    when(v["created_at"]),
+                    ago(v["last_seen"]),
+                    when(v["expires_at"]),
+                )
+                for v in values
+            ],
+        ),
+        as_json,
+    )
 
 
 @session.command()
@@ -178,7 +211,9 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
 @click.command()
 @click.option("--group", help="Only changes of this group's things.")
 @click.option("--actor", help="Only changes by this actor: user:ann, token:ci.")
-@click.option("--action", help="Only actions that begin with this text: vcluster, 'sign-in failed'.")
+@click.option(
+    "--action", help="Only actions that begin with this text: vcluster, 'sign-in failed'."
+)
 @click.option("--thing", help="Only changes of this thing.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows.")
 @as_json
@@ -193,25 +228,52 @@ def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: str | Non
     values = client(ctx).get("/audit", limit=limit, **filters)["items"]
     if as_json:
         return print_json(values)
-    return shown(ctx, values[::-1], lambda rows: table(
-        ("AT", "WHO", "FROM", "DID", "TO", "GROUP", "CHANGE"),
-        [(when(v["at"]), v["actor"], v["address"], v["action"], v["thing"], v["group"], _change(v)) for v in rows]),
-        False)
+    return shown(
+        ctx,
+        values[::-1],
+        lambda rows: table(
+            ("AT", "WHO", "FROM", "DID", "TO", "GROUP", "CHANGE"),
+            [
+                (
+                    when(v["at"]),
+                    v["actor"],
+                    v["address"],
+                    v["action"],
+                    v["thing"],
+                    v["group"],
+                    _change(v),
+                )
+                for v in rows
+            ],
+        ),
+        False,
+    )
 
 
 def _change(row: Any) -> str:
     """'size 2 -> 4'; what is new or gone, shortly."""
     before, after = row["before"] or {}, row["after"] or {}
     if before and after:
-        return ", ".join(f"{name} {_brief(name, before.get(name))} -> {_brief(name, after.get(name))}"
-                         for name in {**before, **after})
+        return ", ".join(
+            f"{name} {_brief(name, before.get(name))} -> {_brief(name, after.get(name))}"
+            for name in {**before, **after}
+        )
     return ", ".join(
-        f"{name} {_brief(name, value)}" for name, value in (after or before).items() if value not in (None, ""))
+        f"{name} {_brief(name, value)}"
+        for name, value in (after or before).items()
+        if value not in (None, "")
+    )
 
 
 def _brief(name: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if name.endswith(("_at", "_until")) or name in ("deadline", "since", "until", "last_seen", "at"):
+        if name.endswith(("_at", "_until")) or name in (
+            "deadline",
+            "since",
+            "until",
+            "last_seen",
+            "at",
+        ):
             return when(value)
         if name in ("default_lease", "max_lease", "lease_time", "lease", "lifetime", "grace"):
             return duration(value)

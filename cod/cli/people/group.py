@@ -8,7 +8,21 @@ import click
 
 from cod.cli.people.member import group as invite
 from cod.cli.scheduler.shares import share_table
-from cod.cli.show import SIZE, SPAN, Span, ago, as_json, client, duration, print_json, said, shown, size, table, when
+from cod.cli.show import (
+    SIZE,
+    SPAN,
+    Span,
+    ago,
+    as_json,
+    client,
+    duration,
+    print_json,
+    said,
+    shown,
+    size,
+    table,
+    when,
+)
 from cod.client import path
 
 
@@ -25,13 +39,34 @@ def group() -> None:
 def group_table(values: list[Any]) -> Any:
     """Return groups for people."""
     return table(
-        ("GROUP", "GID", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "GRACE", "IMAGE QUOTA", "VOLUME QUOTA", "E-MAIL",
-         "WEBHOOK"),
-        [(v["name"], v["gid"], str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
-          v["max_lease"] and duration(v["max_lease"]),
-          None if v["grace"] is None else duration(v["grace"]), size(v["image_quota"]), size(v["volume_quota"]),
-          v["email"], v["webhook"])
-         for v in values])
+        (
+            "GROUP",
+            "GID",
+            "PRIORITY",
+            "DEFAULT LEASE",
+            "LONGEST LEASE",
+            "GRACE",
+            "IMAGE QUOTA",
+            "VOLUME QUOTA",
+            "E-MAIL",
+            "WEBHOOK",
+        ),
+        [
+            (
+                v["name"],
+                v["gid"],
+                str(v["priority"]),
+                v["default_lease"] and duration(v["default_lease"]),
+                v["max_lease"] and duration(v["max_lease"]),
+                None if v["grace"] is None else duration(v["grace"]),
+                size(v["image_quota"]),
+                size(v["volume_quota"]),
+                v["email"],
+                v["webhook"],
+            )
+            for v in values
+        ],
+    )
 
 
 def _one(value: Any) -> Any:
@@ -56,7 +91,11 @@ class Words(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """'a,b' as ['a', 'b']."""
-        return value if isinstance(value, list) else [word.strip() for word in value.split(",") if word.strip()]
+        return (
+            value
+            if isinstance(value, list)
+            else [word.strip() for word in value.split(",") if word.strip()]
+        )
 
 
 WORDS = Words()
@@ -92,14 +131,29 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @group.command()
 @click.argument("name")
-@click.option("--priority", type=int, default=0, show_default=True, help="Priority of its requests; a higher one "
-              "goes first.")
+@click.option(
+    "--priority",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Priority of its requests; a higher one goes first.",
+)
 @click.option("--default-lease", type=SPAN, help="Length, such as 8h or 7d. [default: the site's]")
 @click.option("--max-lease", type=SPAN, help="Length, such as 14d. [default: no limit]")
-@click.option("--grace", type=Span(zero=True), help="Time to give nodes back after a reclaim, such as 2h, as far as "
-              "the site allows. [default: the site's]")
-@click.option("--image-quota", type=SIZE, help="Space for its images, such as 200G. [default: the site's]")
-@click.option("--volume-quota", type=SIZE, help="Space for its volumes, such as 2T. [default: the site's]")
+@click.option(
+    "--grace",
+    type=Span(zero=True),
+    help=(
+        "Time to give nodes back after a reclaim, such as 2h, as far as "
+        "the site allows. [default: the site's]"
+    ),
+)
+@click.option(
+    "--image-quota", type=SIZE, help="Space for its images, such as 200G. [default: the site's]"
+)
+@click.option(
+    "--volume-quota", type=SIZE, help="Space for its volumes, such as 2T. [default: the site's]"
+)
 @click.option("--email", default="", help="Addresses for notices, separated by commas.")
 @click.option("--webhook", default="", metavar="URL", help="URL that notices are posted to.")
 @click.option("--events", type=WORDS, default="notices", show_default=True, help=POSTED)
@@ -117,15 +171,18 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 
 
 def limited(words: tuple[str, ...]) -> dict[str, Any]:
-    """Return the limits that `--limit` names; where it names types, others lose theirs. Raises UsageError."""
+    """Return the limits that `--limit` names; where it names types, others lose theirs. Raises
+    UsageError."""
     if words == ("none",):
         return {"node_limit": None, "type_limits": {}}
     found: dict[str, Any] = {}
     for word in words:
         name, equals, number = word.rpartition("=")
         if not (number.isascii() and number.isdigit()) or (equals and not name):
-            raise click.UsageError("--limit takes a number such as 20, or a type and one such as gpu=4; or only none; "
-                                   f"not {word}")
+            raise click.UsageError(
+                "--limit takes a number such as 20, or a type and one such as gpu=4; or only none; "
+                f"not {word}"
+            )
         if name:
             found.setdefault("type_limits", {})[name] = int(number)
         else:
@@ -138,27 +195,57 @@ def limited(words: tuple[str, ...]) -> dict[str, Any]:
 @click.option("--priority", type=int, help="Priority of its requests; a higher one goes first.")
 @click.option("--default-lease", type=OrNone(SPAN), help="Such as 8h or 7d; none: the site's.")
 @click.option("--max-lease", type=OrNone(SPAN), help="Such as 14d; none: no limit.")
-@click.option("--grace", type=OrNone(Span(zero=True)), help="Time to give nodes back after a reclaim, such as 2h, as "
-              "far as the site allows; none: the site's.")
+@click.option(
+    "--grace",
+    type=OrNone(Span(zero=True)),
+    help=(
+        "Time to give nodes back after a reclaim, such as 2h, as "
+        "far as the site allows; none: the site's."
+    ),
+)
 @click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")
 @click.option("--volume-quota", type=OrNone(SIZE), help="Such as 2T; none: the site's.")
 @click.option("--email", help="Addresses for notices, separated by commas; '' for none.")
 @click.option("--webhook", metavar="URL", help="URL that notices are posted to; '' for none.")
 @click.option("--events", type=WORDS, help=POSTED)
 @click.option("--gid", type=int, help="Number on nodes.")
-@click.option("--shares", type=click.FloatRange(0), help="What it is to have of the site, in proportion to the other "
-              "groups'.")
-@click.option("--guarantee", type=click.IntRange(0), help="Nodes that are not taken from it for others.")
-@click.option("--limit", "limits", multiple=True, metavar="N|TYPE=N|none", help="Nodes that it may hold at once, of "
-              "all types or of one; give it again for more types. none: the site's limit, and none by type.")
-@click.option("--hours", type=OrNone(click.FloatRange(0)), help="Node-hours that it may use in a month; none: no "
-              "limit.")
+@click.option(
+    "--shares",
+    type=click.FloatRange(0),
+    help="What it is to have of the site, in proportion to the other groups'.",
+)
+@click.option(
+    "--guarantee", type=click.IntRange(0), help="Nodes that are not taken from it for others."
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="N|TYPE=N|none",
+    help=(
+        "Nodes that it may hold at once, of all types or of one; give it again for more types."
+        " none: the site's limit, and none by type."
+    ),
+)
+@click.option(
+    "--hours",
+    type=OrNone(click.FloatRange(0)),
+    help="Node-hours that it may use in a month; none: no limit.",
+)
 @click.option("--parent", metavar="GROUP", help="Group that it is a subgroup of; none: of none.")
 @as_json
 @click.pass_context
 def set_(
-    ctx: click.Context, /, name: str, as_json: bool, shares: float | None, guarantee: int | None,
-    limits: tuple[str, ...], hours: float | str | None, parent: str | None, **asked: Any,
+    ctx: click.Context,
+    /,
+    name: str,
+    as_json: bool,
+    shares: float | None,
+    guarantee: int | None,
+    limits: tuple[str, ...],
+    hours: float | str | None,
+    parent: str | None,
+    **asked: Any,
 ) -> None:
     """Change a group. Existing vclusters and requests keep their leases and priorities.
 
@@ -167,17 +254,32 @@ def set_(
       cod group set physics --priority 20 --email "ann@example.org, bob@example.org" --webhook ""
       cod group set physics --shares 40 --guarantee 8 --limit 20 --limit gpu=4
     """
-    said_of_shares = {"shares": shares, "guarantee": guarantee, "hours_limit": hours, "parent": parent}
-    entitled = limited(limits) | {key: None if value == "none" else value
-                                  for key, value in said_of_shares.items() if value is not None}
-    body = {key: None if value == "none" and key.endswith(("lease", "quota", "grace")) else value
-            for key, value in asked.items() if value is not None}
+    said_of_shares = {
+        "shares": shares,
+        "guarantee": guarantee,
+        "hours_limit": hours,
+        "parent": parent,
+    }
+    entitled = limited(limits) | {
+        key: None if value == "none" else value
+        for key, value in said_of_shares.items()
+        if value is not None
+    }
+    body = {
+        key: None if value == "none" and key.endswith(("lease", "quota", "grace")) else value
+        for key, value in asked.items()
+        if value is not None
+    }
     if not body and not entitled:
-        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --grace, --image-quota, "
-                               "--volume-quota, --shares, --guarantee, --limit, --hours, --parent, --email, "
-                               "--webhook, --events or --gid")
+        raise click.UsageError(
+            "say what to set: --priority, --default-lease, --max-lease, --grace, --image-quota, "
+            "--volume-quota, --shares, --guarantee, --limit, --hours, --parent, --email, "
+            "--webhook, --events or --gid"
+        )
     if body and entitled:  # two changes, of which the second could be refused
-        raise click.UsageError("--shares, --guarantee, --limit, --hours and --parent are set by a command of their own")
+        raise click.UsageError(
+            "--shares, --guarantee, --limit, --hours and --parent are set by a command of their own"
+        )
     if entitled:
         value = client(ctx).patch(path("shares", name), entitled)
         shown(ctx, value, lambda one: share_table([one]), as_json)
@@ -202,7 +304,9 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @group.command("webhook-secret")
 @click.argument("name")
-@click.option("--new", is_flag=True, help="Create a new secret first; later deliveries are signed with it.")
+@click.option(
+    "--new", is_flag=True, help="Create a new secret first; later deliveries are signed with it."
+)
 @as_json
 @click.pass_context
 def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> None:
@@ -222,9 +326,18 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
 
 @group.command()
 @click.argument("name")
-@click.option("--state", type=click.Choice(["waiting", "delivered", "given up"]), help="Only deliveries in this state.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True,
-              help="Number of newest entries.")
+@click.option(
+    "--state",
+    type=click.Choice(["waiting", "delivered", "given up"]),
+    help="Only deliveries in this state.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="Number of newest entries.",
+)
 @as_json
 @click.pass_context
 def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_json: bool) -> None:
@@ -240,9 +353,24 @@ def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_
 
 def delivery_table(values: list[Any]) -> Any:
     """Return deliveries for people."""
-    return table(("ID", "AT", "KIND", "SUBJECT", "CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
-                 [(v["id"], when(v["at"]), v["kind"], v["subject"], v["channel"], v["to"], v["state"],
-                   str(v["attempts"]), ago(v["next_at"]), v["error"]) for v in values])
+    return table(
+        ("ID", "AT", "KIND", "SUBJECT", "CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
+        [
+            (
+                v["id"],
+                when(v["at"]),
+                v["kind"],
+                v["subject"],
+                v["channel"],
+                v["to"],
+                v["state"],
+                str(v["attempts"]),
+                ago(v["next_at"]),
+                v["error"],
+            )
+            for v in values
+        ],
+    )
 
 
 @group.command()

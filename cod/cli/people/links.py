@@ -16,10 +16,18 @@ def print_link(value: Any, flag_json: bool) -> None:
         return
     click.echo(value["link"])
     if not value["link"].startswith("http"):
-        click.echo("(nobody can open it yet: the portal is closed. Set `listen` in [api] of the site file, start the "
-                   "server anew, and put https://SERVER:PORT in front)", err=True)
+        click.echo(
+            "(nobody can open it yet: the portal is closed. Set `listen` in [api] of the site file,"
+            " start the server anew, and put https://SERVER:PORT in front)",
+            err=True,
+        )
     if value.get("fingerprint"):
-        click.echo(f"(the site's certificate has the SHA-256 fingerprint {value['fingerprint']})", err=True)
+        click.echo(
+            f"(the site's certificate has the SHA-256 fingerprint {value['fingerprint']})", err=True
+        )
     until = f"works once, until {when(value['expires_at'])}"
     sent = f"sent to {value['email']}; " if value["mailed"] else ""
-    click.echo(f"({sent}{until})" if not value["unsent"] else f"(not sent: {value['unsent']}; {until})", err=True)
+    click.echo(
+        f"({sent}{until})" if not value["unsent"] else f"(not sent: {value['unsent']}; {until})",
+        err=True,
+    )

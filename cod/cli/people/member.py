@@ -12,8 +12,12 @@ from cod.client import path
 
 ROLES = click.Choice(["owner", "member", "viewer"])
 _MAIL = click.option("--mail", is_flag=True, help="Send the link to --email.")
-_EXPIRES = click.option("--expires", type=SPAN, metavar="TIME", help="Lifetime of the link, such as 8h or 3d. "
-                        "[default: the site's]")
+_EXPIRES = click.option(
+    "--expires",
+    type=SPAN,
+    metavar="TIME",
+    help="Lifetime of the link, such as 8h or 3d. [default: the site's]",
+)
 
 
 @click.group()
@@ -27,8 +31,10 @@ def member() -> None:
 
 
 def _members(values: list[Any]) -> Any:
-    return table(("USER", "NAME", "E-MAIL", "ROLE"), [
-        (v["user"], v["full_name"], v["email"], v["role"]) for v in values])
+    return table(
+        ("USER", "NAME", "E-MAIL", "ROLE"),
+        [(v["user"], v["full_name"], v["email"], v["role"]) for v in values],
+    )
 
 
 @member.command("list")
@@ -53,8 +59,8 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, group: str, user: str, role: str, force: bool, as_json: bool) -> None:
-    """Set a member's role: owner, member or viewer. Invite other people with `cod invite group`; administrators can add
-    any user.
+    """Set a member's role: owner, member or viewer. Invite other people with `cod invite group`;
+    administrators can add any user.
 
     \b
     Example:
@@ -71,15 +77,20 @@ def set_(ctx: click.Context, group: str, user: str, role: str, force: bool, as_j
 @as_json
 @click.pass_context
 def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
-    """Remove a person from a group. New logins to its nodes end within a minute; the command names the nodes on which
-    sessions may still be open. Nodes without SSSD keep that person's SSH keys until they are installed again.
+    """Remove a person from a group. New logins to its nodes end within a minute; the command names
+    the nodes on which sessions may still be open. Nodes without SSSD keep that person's SSH keys
+    until they are installed again.
 
     \b
     Example:
       cod member remove physics bob
     """
     value = client(ctx).delete(path("groups", group, "members", user))
-    still = f"; to end open sessions, run `{value['command']}` on {', '.join(value['nodes'])}" if value["nodes"] else ""
+    still = (
+        f"; to end open sessions, run `{value['command']}` on {', '.join(value['nodes'])}"
+        if value["nodes"]
+        else ""
+    )
     said({**value, "state": "removed"}, f"{user}: not in {group} any more{still}", as_json)
 
 
@@ -89,21 +100,27 @@ def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
-    """List the SSH keys that nodes of the group's vclusters let in. A node has the keys of the time when it was
-    installed; the second example updates a node that runs.
+    """List the SSH keys that nodes of the group's vclusters let in. A node has the keys of the time
+    when it was installed; the second example updates a node that runs.
 
     \b
     Example:
-      cod member keys physics
-      cod member keys physics --lines >keys && ssh root@n1.farm.cod.example.org 'cat >~/.ssh/authorized_keys' <keys
+      cod member keys physics cod member keys physics --lines >keys && ssh
+      root@n1.farm.cod.example.org 'cat >~/.ssh/authorized_keys' <keys
     """
     if lines and not as_json:
         for value in client(ctx).get(path("groups", group, "keys"))["items"]:
             click.echo(value["line"])
         return
-    shown(ctx, client(ctx).get(path("groups", group, "keys"))["items"],
-          lambda values: table(("USER", "KEY", "ALGORITHM", "FINGERPRINT"),
-                               [(v["user"], v["name"], v["algorithm"], v["fingerprint"]) for v in values]), as_json)
+    shown(
+        ctx,
+        client(ctx).get(path("groups", group, "keys"))["items"],
+        lambda values: table(
+            ("USER", "KEY", "ALGORITHM", "FINGERPRINT"),
+            [(v["user"], v["name"], v["algorithm"], v["fingerprint"]) for v in values],
+        ),
+        as_json,
+    )
 
 
 # ---------------------------------------------------------------- links
@@ -127,8 +144,15 @@ def invite() -> None:
 @_MAIL
 @as_json
 @click.pass_context
-def group(ctx: click.Context, name: str, role: str, email: str, expires: float | None, mail: bool, as_json: bool
-          ) -> None:
+def group(
+    ctx: click.Context,
+    name: str,
+    role: str,
+    email: str,
+    expires: float | None,
+    mail: bool,
+    as_json: bool,
+) -> None:
     """Invite a person into a group.
 
     \b
@@ -152,7 +176,10 @@ def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_j
     Example:
       cod invite site --email bob@example.org --mail
     """
-    print_link(client(ctx).post("/invitations", {"email": email, "lifetime": expires, "mail": mail}), as_json)
+    print_link(
+        client(ctx).post("/invitations", {"email": email, "lifetime": expires, "mail": mail}),
+        as_json,
+    )
 
 
 @invite.command("list")
@@ -165,10 +192,26 @@ def list_links(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod invite list
     """
-    shown(ctx, client(ctx).get("/invitations")["items"], lambda values: table(
-        ("LINK", "GROUP", "ROLE", "PASSWORD OF", "FOR", "BY", "UNTIL"),
-        [(v["id"], v["group"], v["role"], v["user"], v["email"], v["invited_by"], when(v["expires_at"]))
-         for v in values]), as_json)
+    shown(
+        ctx,
+        client(ctx).get("/invitations")["items"],
+        lambda values: table(
+            ("LINK", "GROUP", "ROLE", "PASSWORD OF", "FOR", "BY", "UNTIL"),
+            [
+                (
+                    v["id"],
+                    v["group"],
+                    v["role"],
+                    v["user"],
+                    v["email"],
+                    v["invited_by"],
+                    when(v["expires_at"]),
+                )
+                for v in values
+            ],
+        ),
+        as_json,
+    )
 
 
 @invite.command()
@@ -193,13 +236,20 @@ def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
 @password_option(confirm=True)
 @as_json
 @click.pass_context
-def accept(ctx: click.Context, link: str, name: str, full_name: str, password: str, as_json: bool) -> None:
+def accept(
+    ctx: click.Context, link: str, name: str, full_name: str, password: str, as_json: bool
+) -> None:
     """Use a link: create the account, or set the new password.
 
     \b
     Example:
       cod --server https://cod.example.org invite accept LINK --name ann
     """
-    body = {"secret": link.rpartition("#")[2], "name": name, "full_name": full_name, "password": password}
+    body = {
+        "secret": link.rpartition("#")[2],
+        "name": name,
+        "full_name": full_name,
+        "password": password,
+    }
     value = client(ctx).post("/invitations/accept", body)
     said(value, f"{value['user']}: you can sign in now", as_json)

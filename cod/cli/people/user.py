@@ -23,10 +23,21 @@ def user() -> None:
 
 
 def _users(values: list[Any]) -> Any:
-    return table(("USER", "UID", "NAME", "E-MAIL", "IS", "SIGNS IN", "SINCE"), [
-        (v["name"], v["uid"], v["full_name"], v["email"], ", ".join(_marks(v)), v["directory"] or "here",
-         when(v["created_at"]))
-        for v in values])
+    return table(
+        ("USER", "UID", "NAME", "E-MAIL", "IS", "SIGNS IN", "SINCE"),
+        [
+            (
+                v["name"],
+                v["uid"],
+                v["full_name"],
+                v["email"],
+                ", ".join(_marks(v)),
+                v["directory"] or "here",
+                when(v["created_at"]),
+            )
+            for v in values
+        ],
+    )
 
 
 def _marks(value: Any) -> list[str]:
@@ -35,13 +46,26 @@ def _marks(value: Any) -> list[str]:
 
 def _one(value: Any) -> Any:
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
-    return table(("USER", "UID", "GID", "NAME", "E-MAIL", "IS", "GROUPS"), [
-        (value["name"], value["uid"], value["gid"], value["full_name"], value["email"],
-         ", ".join(_marks(value)), groups)])
+    return table(
+        ("USER", "UID", "GID", "NAME", "E-MAIL", "IS", "GROUPS"),
+        [
+            (
+                value["name"],
+                value["uid"],
+                value["gid"],
+                value["full_name"],
+                value["email"],
+                ", ".join(_marks(value)),
+                groups,
+            )
+        ],
+    )
 
 
 @user.command("list")
-@click.option("--search", metavar="TEXT", help="Only users with this text in their name or address.")
+@click.option(
+    "--search", metavar="TEXT", help="Only users with this text in their name or address."
+)
 @as_json
 @click.pass_context
 def list_(ctx: click.Context, search: str | None, as_json: bool) -> None:
@@ -78,8 +102,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def add(ctx: click.Context, /, name: str, as_json: bool, **told: Any) -> None:
-    """Create a user, and print the link for setting a password. On the server itself the command needs no token, so it
-    creates a site's first administrator.
+    """Create a user, and print the link for setting a password. On the server itself the command
+    needs no token, so it creates a site's first administrator.
 
     \b
     Example:
@@ -92,7 +116,9 @@ def add(ctx: click.Context, /, name: str, as_json: bool, **told: Any) -> None:
 @click.argument("name")
 @click.option("--full-name", help="Full name.")
 @click.option("--email", help="E-mail address; '' for none.")
-@click.option("--admin/--no-admin", default=None, help="Make the user a site administrator, or not.")
+@click.option(
+    "--admin/--no-admin", default=None, help="Make the user a site administrator, or not."
+)
 @click.option("--uid", type=int, help="Number on nodes; the user's own primary group follows.")
 @click.option("--gid", type=int, help="Number of the user's primary group.")
 @as_json
@@ -106,7 +132,9 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """
     body = {key: value for key, value in asked.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set: --full-name, --email, --uid, --gid, --admin or --no-admin")
+        raise click.UsageError(
+            "say what to set: --full-name, --email, --uid, --gid, --admin or --no-admin"
+        )
     shown(ctx, client(ctx).patch(path("users", name), body), _one, as_json)
 
 
@@ -115,7 +143,8 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
 @as_json
 @click.pass_context
 def disable(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Disable a user: end all sessions at once, and refuse sign-in and tokens until `cod user enable`.
+    """Disable a user: end all sessions at once, and refuse sign-in and tokens until `cod user
+    enable`.
 
     \b
     Example:
@@ -143,8 +172,8 @@ def enable(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and histories keep the name.
-    To bar a person for a while, use `cod user disable`.
+    """Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and
+    histories keep the name. To bar a person for a while, use `cod user disable`.
 
     \b
     Example:
@@ -156,19 +185,28 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @user.command("password-link")
 @click.argument("name")
-@click.option("--expires", type=SPAN, metavar="TIME", help="Lifetime of the link, such as 8h or 3d. [default: the "
-              "site's]")
+@click.option(
+    "--expires",
+    type=SPAN,
+    metavar="TIME",
+    help="Lifetime of the link, such as 8h or 3d. [default: the site's]",
+)
 @click.option("--mail", is_flag=True, help="Send the link to the user's address.")
 @as_json
 @click.pass_context
-def password_link(ctx: click.Context, name: str, expires: float | None, mail: bool, as_json: bool) -> None:
+def password_link(
+    ctx: click.Context, name: str, expires: float | None, mail: bool, as_json: bool
+) -> None:
     """Create a link for setting a new password. Earlier links stop working.
 
     \b
     Example:
       cod user password-link ann --mail
     """
-    print_link(client(ctx).post(path("users", name, "password-link"), {"lifetime": expires, "mail": mail}), as_json)
+    print_link(
+        client(ctx).post(path("users", name, "password-link"), {"lifetime": expires, "mail": mail}),
+        as_json,
+    )
 
 
 @user.command("sign-out")

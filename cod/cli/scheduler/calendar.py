@@ -1,4 +1,5 @@
-"""`cod calendar`: vclusters that hold nodes, until when, and nodes that change hands at a known time."""
+"""`cod calendar`: vclusters that hold nodes, until when, and nodes that change hands at a known
+time."""
 
 from __future__ import annotations
 
@@ -10,16 +11,28 @@ import click
 
 from cod.cli.show import SPAN, as_json, client, shown, table, when
 
-KINDS = {"held": "held", "draining": "draining", "reserved": "reserved", "moving": "arriving by a move",
-         "leaving": "leaving"}
+KINDS = {
+    "held": "held",
+    "draining": "draining",
+    "reserved": "reserved",
+    "moving": "arriving by a move",
+    "leaving": "leaving",
+}
 
 
 @click.command()
-@click.option("--ahead", type=SPAN, default="7d", show_default=True, help="Length of the calendar from now on.")
+@click.option(
+    "--ahead",
+    type=SPAN,
+    default="7d",
+    show_default=True,
+    help="Length of the calendar from now on.",
+)
 @as_json
 @click.pass_context
 def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
-    """Show the vclusters that hold nodes, until when, and the nodes that come: reservations in advance and moves.
+    """Show the vclusters that hold nodes, until when, and the nodes that come: reservations in
+    advance and moves.
 
     Vclusters of groups that you may not see have no names.
 
@@ -34,15 +47,23 @@ def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
 def bars(found: Mapping[str, Any]) -> Any:
     """Return a line for each bar."""
     lines: list[tuple[str, ...]] = [
-        (row["group"] or "(another)", row["vcluster"] or "(another group's)",
-         KINDS[bar["kind"]] + (", preemptible" if row["preemptible"] else ""),
-         str(bar["nodes"]),
-         ", ".join(f"{name or 'no type'}={count}" for name, count in row["types"].items())
-         if bar["kind"] in ("held", "draining") else "",
-         "" if bar["kind"] == "leaving" else when(bar["start"]),
-         "open" if bar["end"] is None else when(bar["end"]),
-         "" if bar["request"] is None else str(bar["request"]))
-        for row in found["rows"] for bar in row["bars"]]
+        (
+            row["group"] or "(another)",
+            row["vcluster"] or "(another group's)",
+            KINDS[bar["kind"]] + (", preemptible" if row["preemptible"] else ""),
+            str(bar["nodes"]),
+            (
+                ", ".join(f"{name or 'no type'}={count}" for name, count in row["types"].items())
+                if bar["kind"] in ("held", "draining")
+                else ""
+            ),
+            "" if bar["kind"] == "leaving" else when(bar["start"]),
+            "open" if bar["end"] is None else when(bar["end"]),
+            "" if bar["request"] is None else str(bar["request"]),
+        )
+        for row in found["rows"]
+        for bar in row["bars"]
+    ]
     if found["omitted"]:
         lines.append((f"and {found['omitted']} more", *[""] * 7))
     return table(("GROUP", "VCLUSTER", "WHAT", "NODES", "TYPES", "FROM", "UNTIL", "REQUEST"), lines)

@@ -9,7 +9,9 @@ import click
 from cod.cli.show import as_json, client, said, shown, table
 from cod.client import path
 
-vcluster_option = click.option("--vcluster", required=True, help="The vcluster that the name is in.")
+vcluster_option = click.option(
+    "--vcluster", required=True, help="The vcluster that the name is in."
+)
 
 
 @click.group()
@@ -23,9 +25,19 @@ def name() -> None:
 
 
 def _names(values: list[Any]) -> Any:
-    return table(("NAME", "TARGET", "ADDRESS", "IN DNS", "BY"), [
-        (v["name"], v["target"], "no such node" if v["dangling"] else v["address"], v["full"], v["actor"])
-        for v in values])
+    return table(
+        ("NAME", "TARGET", "ADDRESS", "IN DNS", "BY"),
+        [
+            (
+                v["name"],
+                v["target"],
+                "no such node" if v["dangling"] else v["address"],
+                v["full"],
+                v["actor"],
+            )
+            for v in values
+        ],
+    )
 
 
 @name.command("list")
@@ -49,8 +61,8 @@ def list_(ctx: click.Context, vcluster: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: bool) -> None:
-    """Add a name that leads to TARGET, or point it at another TARGET: a node's host name, another name of the vcluster,
-    or, where the site allows that, a full name elsewhere.
+    """Add a name that leads to TARGET, or point it at another TARGET: a node's host name, another
+    name of the vcluster, or, where the site allows that, a full name elsewhere.
 
     \b
     Example:
@@ -73,4 +85,8 @@ def remove(ctx: click.Context, label: str, vcluster: str, as_json: bool) -> None
       cod name remove www --vcluster web
     """
     client(ctx).delete(path("vclusters", vcluster, "names", label))
-    said({"vcluster": vcluster, "name": label, "state": "removed"}, f"{label}: removed from {vcluster}", as_json)
+    said(
+        {"vcluster": vcluster, "name": label, "state": "removed"},
+        f"{label}: removed from {vcluster}",
+        as_json,
+    )

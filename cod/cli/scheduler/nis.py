@@ -13,16 +13,22 @@ from cod.client import path
 
 @click.command()
 @click.argument("name")
-@click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
-              help="Where the files go: a new or empty directory, or one that this command has written to.")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Where the files go: a new or empty directory, or one that this command has written to.",
+)
 @as_json
 @click.pass_context
 def nis(ctx: click.Context, name: str, folder: Path, as_json: bool) -> None:
     """Write the accounts of the nodes as source files of NIS maps.
 
-    DIR/maps/ holds a file for each map, the input of makedbm. DIR/domain holds the name of the NIS domain;
-    DIR/securenets and DIR/ypserv.conf hold lines for ypserv that admit the vcluster's addresses. Files of maps that
-    no longer exist are removed.
+    DIR/maps/ holds a file for each map, the input of makedbm. DIR/domain holds the name of the NIS
+    domain; DIR/securenets and DIR/ypserv.conf hold lines for ypserv that admit the vcluster's
+    addresses. Files of maps that no longer exist are removed.
 
     \b
     Example:
@@ -36,9 +42,12 @@ def nis(ctx: click.Context, name: str, folder: Path, as_json: bool) -> None:
         maps.mkdir(parents=True, exist_ok=True)
         for file in set(os.listdir(maps)) - set(value["maps"]):
             (maps / file).unlink()
-        for file, lines in {**{f"maps/{each}": lines for each, lines in value["maps"].items()},
-                            "domain": [value["domain"]], "securenets": value["securenets"],
-                            "ypserv.conf": value["access_rules"]}.items():
+        for file, lines in {
+            **{f"maps/{each}": lines for each, lines in value["maps"].items()},
+            "domain": [value["domain"]],
+            "securenets": value["securenets"],
+            "ypserv.conf": value["access_rules"],
+        }.items():
             written = folder / "new"
             written.write_text("".join(f"{line}\n" for line in lines))
             written.replace(folder / file)
@@ -48,5 +57,7 @@ def nis(ctx: click.Context, name: str, folder: Path, as_json: bool) -> None:
         print_json(value)
     else:
         people = len(value["maps"]["passwd.byname"])
-        click.echo(f"{folder}: {len(value['maps'])} maps of the NIS domain {value['domain']}, {people} "
-                   f"account{'' if people == 1 else 's'}")
+        click.echo(
+            f"{folder}: {len(value['maps'])} maps of the NIS domain {value['domain']}, {people} "
+            f"account{'' if people == 1 else 's'}"
+        )

@@ -1,4 +1,5 @@
-"""`cod plan`: what the resource manager's next pass would do; and how `cod request explain` is laid out."""
+"""`cod plan`: what the resource manager's next pass would do; and how `cod request explain` is laid
+out."""
 
 from __future__ import annotations
 
@@ -9,8 +10,20 @@ import click
 
 from cod.cli.show import ago, as_json, client, console, print_json, print_table, table, when
 
-COLORS = {"grant": "green", "take": "yellow", "seize": "yellow", "expire": "yellow", "drain": "yellow", "reject": "red",
-          "wait": "dim", "hold": "dim", "reserve": "dim", "ease": "green", "wake": "cyan", "sleep": "cyan"}
+COLORS = {
+    "grant": "green",
+    "take": "yellow",
+    "seize": "yellow",
+    "expire": "yellow",
+    "drain": "yellow",
+    "reject": "red",
+    "wait": "dim",
+    "hold": "dim",
+    "reserve": "dim",
+    "ease": "green",
+    "wake": "cyan",
+    "sleep": "cyan",
+}
 
 
 @click.command()
@@ -42,36 +55,95 @@ def plan_table(items: Sequence[Mapping[str, Any]]) -> Any:
 
     return table(
         ("WHAT", "NODES", "TYPE", "BLOCK", "SUBNET", "VCLUSTER", "REQUEST", "WHY"),
-        [(Text(one["kind"], COLORS.get(one["kind"], "")), one["nodes"], one["type"], one["block"], one["subnet"],
-          one["vcluster"], one["request"], one["about"]) for one in items])
+        [
+            (
+                Text(one["kind"], COLORS.get(one["kind"], "")),
+                one["nodes"],
+                one["type"],
+                one["block"],
+                one["subnet"],
+                one["vcluster"],
+                one["request"],
+                one["about"],
+            )
+            for one in items
+        ],
+    )
 
 
 # ---------------------------------------------------------------- why a request waits
 
 
 def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
-    """A request's explanation for people: the sentence first, then what it rests on, at most `most` lines of each kind
-    (None: all); empty parts are left out.
+    """A request's explanation for people: the sentence first, then what it rests on, at most `most`
+    lines of each kind (None: all); empty parts are left out.
     """
-    click.echo(f"request {why['request']} of vcluster {why['vcluster']}, {why['state']}: {why['sentence']}")
+    click.echo(
+        f"request {why['request']} of vcluster {why['vcluster']}, {why['state']}: {why['sentence']}"
+    )
     if not why["position"]:
         return
     besides = (("own", "its own"), ("aside", "out of service"))
     more = "".join(f", {why[key]} {words}" for key, words in besides if why[key])
-    click.echo(f"{why['wanted']} wanted, {why['fitting']} of the site match: {why['free']} free, {why['coming']} "
-               f"coming{more}; place {why['position']} in the queue for these types")
+    click.echo(
+        f"{why['wanted']} wanted, {why['fitting']} of the site match: {why['free']} free,"
+        f" {why['coming']} coming{more}; place {why['position']} in the queue for these types"
+    )
     _ports(why)
-    _part("ahead of it", ("REQUEST", "VCLUSTER", "PRIORITY", "NODES"),
-          [(one["request"], one["vcluster"], _priority(one), one["wanted"]) for one in why["ahead"]], most)
-    _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
-          [(one["name"], f"{one['cost']:g}", str(one["site"]), str(one["free"]), str(one["coming"]), str(one["held"]),
-            _lacks(one)) for one in why["types"]], most)
-    _part("who holds what matches", ("VCLUSTER", "PRIORITY", "NODES", "MAY BE TAKEN", "KEPT BY", "UNTIL", "WHY"),
-          [(one["vcluster"], _priority(one), one["count"], str(one["takeable"]), one["protected"],
-            when(one["until"]), one["sentence"]) for one in why["holders"]], most)
-    _part("what would free it", ("WHEN", "", "NODES", "HOW"),
-          [(when(one["at"]), "" if one["at"] is None else ago(one["at"]), one["count"], one["sentence"])
-           for one in why["chances"]], most)
+    _part(
+        "ahead of it",
+        ("REQUEST", "VCLUSTER", "PRIORITY", "NODES"),
+        [(one["request"], one["vcluster"], _priority(one), one["wanted"]) for one in why["ahead"]],
+        most,
+    )
+    _part(
+        "types of nodes",
+        ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
+        [
+            (
+                one["name"],
+                f"{one['cost']:g}",
+                str(one["site"]),
+                str(one["free"]),
+                str(one["coming"]),
+                str(one["held"]),
+                _lacks(one),
+            )
+            for one in why["types"]
+        ],
+        most,
+    )
+    _part(
+        "who holds what matches",
+        ("VCLUSTER", "PRIORITY", "NODES", "MAY BE TAKEN", "KEPT BY", "UNTIL", "WHY"),
+        [
+            (
+                one["vcluster"],
+                _priority(one),
+                one["count"],
+                str(one["takeable"]),
+                one["protected"],
+                when(one["until"]),
+                one["sentence"],
+            )
+            for one in why["holders"]
+        ],
+        most,
+    )
+    _part(
+        "what would free it",
+        ("WHEN", "", "NODES", "HOW"),
+        [
+            (
+                when(one["at"]),
+                "" if one["at"] is None else ago(one["at"]),
+                one["count"],
+                one["sentence"],
+            )
+            for one in why["chances"]
+        ],
+        most,
+    )
 
 
 def _priority(one: Mapping[str, Any]) -> str:
@@ -81,23 +153,43 @@ def _priority(one: Mapping[str, Any]) -> str:
 def print_match(found: Mapping[str, Any]) -> None:
     """Print what would come of a request."""
     click.echo(found["sentence"])
-    click.echo(f"{found['wanted']} wanted, {found['matching']} of the site match: {found['free']} free, "
-               f"{found['coming']} coming; its vcluster has addresses for {found['room']}")
+    click.echo(
+        f"{found['wanted']} wanted, {found['matching']} of the site match: {found['free']} free, "
+        f"{found['coming']} coming; its vcluster has addresses for {found['room']}"
+    )
     _ports(found)
     if not found["granted"] and found["expected_at"] is not None:
         click.echo(f"as far as leases tell there are enough {when(found['expected_at'])}")
-    _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
-          [(one["name"], f"{one['cost']:g}", str(one["site"]), str(one["free"]), str(one["coming"]), str(one["held"]),
-            _lacks(one)) for one in found["types"]], None)
+    _part(
+        "types of nodes",
+        ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
+        [
+            (
+                one["name"],
+                f"{one['cost']:g}",
+                str(one["site"]),
+                str(one["free"]),
+                str(one["coming"]),
+                str(one["held"]),
+                _lacks(one),
+            )
+            for one in found["types"]
+        ],
+        None,
+    )
 
 
 def _ports(found: Mapping[str, Any]) -> None:
     if found["portless"]:
-        click.echo(f"{found['portless']} that match cannot be in an isolated vcluster, because COD cannot change their "
-                   "switch ports: see cod port list, and cod port set")
+        click.echo(
+            f"{found['portless']} that match cannot be in an isolated vcluster, because COD cannot"
+            " change their switch ports: see cod port list, and cod port set"
+        )
 
 
-def _part(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], most: int | None) -> None:
+def _part(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], most: int | None
+) -> None:
     if rows:
         click.echo(f"\n{title}")
         print_table(columns, rows[:most])
@@ -106,8 +198,11 @@ def _part(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], 
 
 
 def _lacks(fit: Mapping[str, Any]) -> str:
-    """'tuple 2: memory/mib: …; tuple 3: …'; without the numbers where there is only one to speak of."""
+    """'tuple 2: memory/mib: …; tuple 3: …'; without the numbers where there is only one to speak
+    of."""
     lacks = {one["position"]: "; ".join(one["phrases"]) for one in fit["lacks"]}
     if list(lacks) == [0]:
         return lacks[0]
-    return "; ".join(f"tuple {position + 1}: {phrases}" for position, phrases in sorted(lacks.items()))
+    return "; ".join(
+        f"tuple {position + 1}: {phrases}" for position, phrases in sorted(lacks.items())
+    )

@@ -26,10 +26,36 @@ def reclaim() -> None:
 def reclaim_table(values: list[Any]) -> Any:
     """Return reclaims for people."""
     return table(
-        ("ID", "VCLUSTER", "FOR", "REQUEST", "TYPE", "BLOCK", "NODES", "GIVEN", "STATE", "DEADLINE", "CHOSEN"),
-        [(v["id"], v["vcluster"], v["wanted_by"], v["request"], v["type"], v["block"], v["count"], str(v["given"]),
-          v["state"], ago(v["deadline"]) if v["state"] == "open" else "-",
-          " ".join(_chosen(name, v["promised"].get(name)) for name in v["chosen"])) for v in values])
+        (
+            "ID",
+            "VCLUSTER",
+            "FOR",
+            "REQUEST",
+            "TYPE",
+            "BLOCK",
+            "NODES",
+            "GIVEN",
+            "STATE",
+            "DEADLINE",
+            "CHOSEN",
+        ),
+        [
+            (
+                v["id"],
+                v["vcluster"],
+                v["wanted_by"],
+                v["request"],
+                v["type"],
+                v["block"],
+                v["count"],
+                str(v["given"]),
+                v["state"],
+                ago(v["deadline"]) if v["state"] == "open" else "-",
+                " ".join(_chosen(name, v["promised"].get(name)) for name in v["chosen"]),
+            )
+            for v in values
+        ],
+    )
 
 
 def _chosen(name: str, promised: float | None) -> str:
@@ -42,13 +68,23 @@ def _chosen(name: str, promised: float | None) -> str:
 @reclaim.command("list")
 @click.option("--vcluster", help="Only reclaims from this vcluster.")
 @click.option("--state", help="open, done or cancelled.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True,
-              help="Number of newest entries.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Number of newest entries.",
+)
 @as_json
 @watching
 @click.pass_context
 def list_(
-    ctx: click.Context, vcluster: str | None, state: str | None, limit: int, as_json: bool, watch: bool
+    ctx: click.Context,
+    vcluster: str | None,
+    state: str | None,
+    limit: int,
+    as_json: bool,
+    watch: bool,
 ) -> None:
     """List the newest reclaims, oldest first.
 
@@ -57,7 +93,12 @@ def list_(
       cod reclaim list --state open --watch
     """
     api = client(ctx)
-    watched(lambda: api.newest("/reclaims", limit, vcluster=vcluster, state=state), reclaim_table, as_json, watch)
+    watched(
+        lambda: api.newest("/reclaims", limit, vcluster=vcluster, state=state),
+        reclaim_table,
+        as_json,
+        watch,
+    )
 
 
 @reclaim.command()

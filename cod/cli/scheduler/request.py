@@ -9,7 +9,20 @@ import click
 
 from cod.cli.owner import owner
 from cod.cli.scheduler.plan import print_explanation, print_match
-from cod.cli.show import KIND, MOMENT, SPAN, as_json, client, print_json, said, shown, table, watched, watching, when
+from cod.cli.show import (
+    KIND,
+    MOMENT,
+    SPAN,
+    as_json,
+    client,
+    print_json,
+    said,
+    shown,
+    table,
+    watched,
+    watching,
+    when,
+)
 from cod.client import path
 
 
@@ -26,23 +39,58 @@ def request() -> None:
 def request_table(values: list[Any]) -> Any:
     """Return requests for people."""
     return table(
-        ("ID", "VCLUSTER", "KIND", "STATE", "NODES", "TEMPLATE", "PRIORITY", "SUBMITTED", "STARTS", "DECIDED",
-         "REASON"),
-        [(v["id"], v["vcluster"], v["kind"], v["state"], sum(t["count"] for t in v["tuples"]),
-          ", ".join(t["template"] for t in v["tuples"]), str(v["priority"]), when(v["submitted_at"]),
-          when(v["starts_at"]), when(v["decided_at"]), v["reason"]) for v in values])
+        (
+            "ID",
+            "VCLUSTER",
+            "KIND",
+            "STATE",
+            "NODES",
+            "TEMPLATE",
+            "PRIORITY",
+            "SUBMITTED",
+            "STARTS",
+            "DECIDED",
+            "REASON",
+        ),
+        [
+            (
+                v["id"],
+                v["vcluster"],
+                v["kind"],
+                v["state"],
+                sum(t["count"] for t in v["tuples"]),
+                ", ".join(t["template"] for t in v["tuples"]),
+                str(v["priority"]),
+                when(v["submitted_at"]),
+                when(v["starts_at"]),
+                when(v["decided_at"]),
+                v["reason"],
+            )
+            for v in values
+        ],
+    )
 
 
 @request.command("list")
 @click.option("--vcluster", help="Only this vcluster's.")
 @click.option("--state", help="pending, granted, rejected or withdrawn.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True,
-              help="Number of newest entries.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Number of newest entries.",
+)
 @as_json
 @watching
 @click.pass_context
 def list_(
-    ctx: click.Context, vcluster: str | None, state: str | None, limit: int, as_json: bool, watch: bool
+    ctx: click.Context,
+    vcluster: str | None,
+    state: str | None,
+    limit: int,
+    as_json: bool,
+    watch: bool,
 ) -> None:
     """List the newest requests, oldest first.
 
@@ -51,7 +99,12 @@ def list_(
       cod request list --state pending --watch
     """
     api = client(ctx)
-    watched(lambda: api.newest("/requests", limit, vcluster=vcluster, state=state), request_table, as_json, watch)
+    watched(
+        lambda: api.newest("/requests", limit, vcluster=vcluster, state=state),
+        request_table,
+        as_json,
+        watch,
+    )
 
 
 @request.command()
@@ -70,11 +123,14 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
-@click.option("--all", "everything", is_flag=True, help="Print all lines of each part, not only the first 20.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Print all lines of each part, not only the first 20."
+)
 @as_json
 @click.pass_context
 def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) -> None:
-    """Explain why a request waits: mismatches by type, requests ahead, holders of matching nodes, remedies.
+    """Explain why a request waits: mismatches by type, requests ahead, holders of matching nodes,
+    remedies.
 
     \b
     Example:
@@ -90,21 +146,46 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
 @request.command()
 @click.argument("vcluster")
 @click.argument("nodes", type=KIND, nargs=-1, required=True, metavar="COUNT[:TEMPLATE[:FILE]]...")
-@click.option("--spread", is_flag=True, help="Allow nodes of one kind to be of several types and blocks.")
-@click.option("--no-wait", "now", is_flag=True, help="Reject the request unless it can be granted now.")
-@click.option("--at", "starts_at", type=MOMENT, metavar="TIME", help="Reserve the nodes in advance, from this time on: "
-              "2026-12-01T08:00 in this computer's time zone, or with one, as in 2026-12-01T08:00Z.")
-@click.option("--for", "duration", type=SPAN, metavar="LENGTH", help="With --at: how long, such as 8h or 2d. The lease "
-              "of VCLUSTER is extended to that.")
+@click.option(
+    "--spread", is_flag=True, help="Allow nodes of one kind to be of several types and blocks."
+)
+@click.option(
+    "--no-wait", "now", is_flag=True, help="Reject the request unless it can be granted now."
+)
+@click.option(
+    "--at",
+    "starts_at",
+    type=MOMENT,
+    metavar="TIME",
+    help=(
+        "Reserve the nodes in advance, from this time on: "
+        "2026-12-01T08:00 in this computer's time zone, or with one, as in 2026-12-01T08:00Z."
+    ),
+)
+@click.option(
+    "--for",
+    "duration",
+    type=SPAN,
+    metavar="LENGTH",
+    help="With --at: how long, such as 8h or 2d. The lease of VCLUSTER is extended to that.",
+)
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @as_json
 @click.pass_context
 def submit(
-    ctx: click.Context, vcluster: str, nodes: tuple[Any, ...], spread: bool, now: bool, starts_at: float | None,
-    duration: float | None, key: str | None, as_json: bool
+    ctx: click.Context,
+    vcluster: str,
+    nodes: tuple[Any, ...],
+    spread: bool,
+    now: bool,
+    starts_at: float | None,
+    duration: float | None,
+    key: str | None,
+    as_json: bool,
 ) -> None:
-    """Request more nodes for VCLUSTER, of one kind or of several: all of them, or none. A kind is a count, a template
-    and a file of requirements (XML). Parts left out are those that the vcluster was created with.
+    """Request more nodes for VCLUSTER, of one kind or of several: all of them, or none. A kind is a
+    count, a template and a file of requirements (XML). Parts left out are those that the vcluster
+    was created with.
 
     \b
     Example:
@@ -116,8 +197,12 @@ def submit(
     body = {"tuples": list(nodes), "spread": spread, "wait": not now}
     if starts_at is not None:
         body |= {"starts_at": starts_at, "duration": duration}
-    shown(ctx, client(ctx).post(path("vclusters", vcluster, "requests"), body, key), lambda v: request_table([v]),
-          as_json)
+    shown(
+        ctx,
+        client(ctx).post(path("vclusters", vcluster, "requests"), body, key),
+        lambda v: request_table([v]),
+        as_json,
+    )
 
 
 @request.command()
@@ -136,16 +221,26 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.option("--count", type=click.IntRange(1, 100_000), required=True, help="How many nodes.")
-@click.option("--group", help="For a new vcluster of this group. [default: as for `cod vcluster create`]")
+@click.option(
+    "--group", help="For a new vcluster of this group. [default: as for `cod vcluster create`]"
+)
 @click.option("--vcluster", help="For this vcluster, in addition to its nodes.")
 @click.option("--template", help="NAME or NAME@REVISION. [default: any]")
-@click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Requirements (XML).")
+@click.option(
+    "--attributes",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Requirements (XML).",
+)
 @click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
-@click.option("--isolated", is_flag=True, help="For a new vcluster with a VLAN and a subnet of its own.")
+@click.option(
+    "--isolated", is_flag=True, help="For a new vcluster with a VLAN and a subnet of its own."
+)
 @as_json
 @click.pass_context
-def match(ctx: click.Context, /, group: str | None, attributes: Path | None, as_json: bool, **asked: Any) -> None:
+def match(
+    ctx: click.Context, /, group: str | None, attributes: Path | None, as_json: bool, **asked: Any
+) -> None:
     """Forecast a request without making it. Exit code 1 unless the nodes are available now.
 
     \b
@@ -156,7 +251,9 @@ def match(ctx: click.Context, /, group: str | None, attributes: Path | None, as_
     api = client(ctx)
     if "vcluster" not in body:
         body["group"] = owner(api, group, "site")
-    found = api.post("/match", body | ({"attributes": attributes.read_text()} if attributes else {}))
+    found = api.post(
+        "/match", body | ({"attributes": attributes.read_text()} if attributes else {})
+    )
     if as_json:
         print_json(found)
     else:

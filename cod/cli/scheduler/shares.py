@@ -15,7 +15,8 @@ from cod.client import path
 @as_json
 @click.pass_context
 def shares(ctx: click.Context, group: str | None, as_json: bool) -> None:
-    """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all that you may see.
+    """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all
+    that you may see.
 
     \b
     Example:
@@ -29,14 +30,37 @@ def shares(ctx: click.Context, group: str | None, as_json: bool) -> None:
 def share_table(values: list[Any]) -> Any:
     """Return shares for people."""
     return table(
-        ("GROUP", "PRIORITY", "SHARES", "OF SITE", "USAGE", "RATIO", "RANK", "GUARANTEE", "LIMIT", "HELD", "HOURS"),
-        [(v["group"] if v["parent"] is None else f"{v['parent']} / {v['group']}", str(v["priority"]),
-          f"{v['shares']:g}",
-          "" if v["share"] is None else f"{100 * v['share']:.1f} %, {v['share_nodes']} nodes",
-          "" if v["usage"] is None else f"{v['usage']:,.1f} h", _ratio(v),
-          "" if v["rank"] is None else f"{v['rank']} of {v['ranked']}", str(v["guarantee"]), _limit(v), str(v["held"]),
-          f"{v['hours_used']:,.1f}" + ("" if v["hours_limit"] is None else f" of {v['hours_limit']:,.0f}"))
-         for v in values])
+        (
+            "GROUP",
+            "PRIORITY",
+            "SHARES",
+            "OF SITE",
+            "USAGE",
+            "RATIO",
+            "RANK",
+            "GUARANTEE",
+            "LIMIT",
+            "HELD",
+            "HOURS",
+        ),
+        [
+            (
+                v["group"] if v["parent"] is None else f"{v['parent']} / {v['group']}",
+                str(v["priority"]),
+                f"{v['shares']:g}",
+                "" if v["share"] is None else f"{100 * v['share']:.1f} %, {v['share_nodes']} nodes",
+                "" if v["usage"] is None else f"{v['usage']:,.1f} h",
+                _ratio(v),
+                "" if v["rank"] is None else f"{v['rank']} of {v['ranked']}",
+                str(v["guarantee"]),
+                _limit(v),
+                str(v["held"]),
+                f"{v['hours_used']:,.1f}"
+                + ("" if v["hours_limit"] is None else f" of {v['hours_limit']:,.0f}"),
+            )
+            for v in values
+        ],
+    )
 
 
 def _ratio(value: Any) -> str:

@@ -14,15 +14,31 @@ SHOWN = 8  # columns; what else there is comes together
 
 
 @click.command()
-@click.option("--by", type=click.Choice(("vcluster", "group", "type", "state")), default="vcluster", show_default=True,
-              help="Count nodes by holder, by type, or by state.")
-@click.option("--since", type=SPAN, default="1d", show_default=True, help="Start of the chart, such as 12h or 30d ago.")
+@click.option(
+    "--by",
+    type=click.Choice(("vcluster", "group", "type", "state")),
+    default="vcluster",
+    show_default=True,
+    help="Count nodes by holder, by type, or by state.",
+)
+@click.option(
+    "--since",
+    type=SPAN,
+    default="1d",
+    show_default=True,
+    help="Start of the chart, such as 12h or 30d ago.",
+)
 @click.option("--group", help="Only this group.")
 @click.option("--vcluster", help="Only this vcluster.")
 @as_json
 @click.pass_context
 def timeline(
-    ctx: click.Context, by: str, since: float, group: str | None, vcluster: str | None, as_json: bool,
+    ctx: click.Context,
+    by: str,
+    since: float,
+    group: str | None,
+    vcluster: str | None,
+    as_json: bool,
 ) -> None:
     """Show how many nodes were held over time, averaged over five minutes, an hour or a day.
 
@@ -43,6 +59,8 @@ def timeline(
 def columns(chart: Mapping[str, Any]) -> Any:
     """Return a line for each span; the largest come first."""
     names = [one["name"] or "(others)" for one in chart["series"]]
-    rows = [(when(start), *(f"{one['nodes'][place]:.1f}" for one in chart["series"]))
-            for place, start in enumerate(chart["starts"])]
+    rows = [
+        (when(start), *(f"{one['nodes'][place]:.1f}" for one in chart["series"]))
+        for place, start in enumerate(chart["starts"])
+    ]
     return table(("FROM", *names), rows)

@@ -32,8 +32,12 @@ from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
 
 name_argument = click.argument("name")
-spread_option = click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
-now_option = click.option("--no-wait", "now", is_flag=True, help="Reject the request unless it can be granted now.")
+spread_option = click.option(
+    "--spread", is_flag=True, help="Allow nodes of several types and blocks."
+)
+now_option = click.option(
+    "--no-wait", "now", is_flag=True, help="Reject the request unless it can be granted now."
+)
 
 
 @click.group()
@@ -53,10 +57,20 @@ def vcluster_table(values: list[Any]) -> Any:
     """Return vclusters for people."""
     return table(
         ("VCLUSTER", "STATE", "GROUP", "TEMPLATE", "NODES", "ACTIVE", "ADDRESSES", "EXPIRES"),
-        [(v["name"], "draining" if v["drain_until"] and v["state"] == "active" else v["state"], v["group"],
-          v["template"], v["size"], str(v["states"].get("active", 0)),
-          ", ".join(f"{one['first']} - {one['last']}" for one in v["addresses"]) or None,
-          f"ended {ago(v['ended_at'])}" if v["ended_at"] else ago(v["expires_at"])) for v in values])
+        [
+            (
+                v["name"],
+                "draining" if v["drain_until"] and v["state"] == "active" else v["state"],
+                v["group"],
+                v["template"],
+                v["size"],
+                str(v["states"].get("active", 0)),
+                ", ".join(f"{one['first']} - {one['last']}" for one in v["addresses"]) or None,
+                f"ended {ago(v['ended_at'])}" if v["ended_at"] else ago(v["expires_at"]),
+            )
+            for v in values
+        ],
+    )
 
 
 def in_full(value: Any) -> Any:
@@ -66,8 +80,10 @@ def in_full(value: Any) -> Any:
     parts = [vcluster_table([value])]
     if value["network"]:
         net = value["network"]
-        parts.append(f"Isolated: VLAN {net['vlan']}, subnet {net['subnet']}, server {net['server']}, "
-                     + (f"router {net['router']}" if net["router"] else "no router"))
+        parts.append(
+            f"Isolated: VLAN {net['vlan']}, subnet {net['subnet']}, server {net['server']}, "
+            + (f"router {net['router']}" if net["router"] else "no router")
+        )
     return Group(*parts, "", node_table(value["nodes"])) if value["nodes"] else Group(*parts)
 
 
@@ -128,35 +144,87 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
 @vcluster.command()
 @name_argument
 @click.option("--size", type=click.IntRange(1), required=True, help="Nodes.")
-@click.option("--template", required=True, help="NAME or NAME@REVISION: the group's own, or else the site's; site/NAME "
-              "is the site's.")
+@click.option(
+    "--template",
+    required=True,
+    help="NAME or NAME@REVISION: the group's own, or else the site's; site/NAME is the site's.",
+)
 @group_option
-@click.option("--lease", type=SPAN, help="Length of the lease, such as 8h or 7d. [default: the group's]")
-@click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Requirements of its nodes (XML).")
-@click.option("--also", type=KIND, multiple=True, help="Nodes of another kind, granted together with the others. "
-              "Parts left out are as for the others. May be repeated.")
-@click.option("--preemptible", is_flag=True, help="Let any other request take its nodes, down to none; it may use "
-              "nodes that are held for others.")
-@click.option("--isolated", is_flag=True, help="Put its nodes into a VLAN and a subnet of their own.")
-@click.option("--network-size", type=PREFIX, metavar="BITS", help="Size of that subnet, such as 26 or /26. [default: "
-              "the site's]")
+@click.option(
+    "--lease", type=SPAN, help="Length of the lease, such as 8h or 7d. [default: the group's]"
+)
+@click.option(
+    "--attributes",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Requirements of its nodes (XML).",
+)
+@click.option(
+    "--also",
+    type=KIND,
+    multiple=True,
+    help=(
+        "Nodes of another kind, granted together with the others. "
+        "Parts left out are as for the others. May be repeated."
+    ),
+)
+@click.option(
+    "--preemptible",
+    is_flag=True,
+    help=(
+        "Let any other request take its nodes, down to none; it may use "
+        "nodes that are held for others."
+    ),
+)
+@click.option(
+    "--isolated", is_flag=True, help="Put its nodes into a VLAN and a subnet of their own."
+)
+@click.option(
+    "--network-size",
+    type=PREFIX,
+    metavar="BITS",
+    help="Size of that subnet, such as 26 or /26. [default: the site's]",
+)
 @spread_option
 @now_option
-@click.option("--volume", "mounts", type=MOUNT, multiple=True, help="Volume that the nodes mount; at /NAME unless a "
-              "directory is named. May be repeated.")
-@click.option("--homes/--no-homes", default=None, help="Mount home directories. [default: as the site's rules say]")
-@click.option("--vcm-inside", is_flag=True, help="Run the autoscaler (VCM) on the first node, as `cod vcm enroll "
-              "--inside` does.")
+@click.option(
+    "--volume",
+    "mounts",
+    type=MOUNT,
+    multiple=True,
+    help="Volume that the nodes mount; at /NAME unless a directory is named. May be repeated.",
+)
+@click.option(
+    "--homes/--no-homes",
+    default=None,
+    help="Mount home directories. [default: as the site's rules say]",
+)
+@click.option(
+    "--vcm-inside",
+    is_flag=True,
+    help="Run the autoscaler (VCM) on the first node, as `cod vcm enroll --inside` does.",
+)
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @wait_option
 @as_json
 @click.pass_context
 def create(
-    ctx: click.Context, /, name: str, group: str | None, attributes: Path | None, also: tuple[Any, ...], now: bool,
-    key: str | None, mounts: tuple[Any, ...], wait: bool, timeout: float, as_json: bool, **asked: Any,
+    ctx: click.Context,
+    /,
+    name: str,
+    group: str | None,
+    attributes: Path | None,
+    also: tuple[Any, ...],
+    now: bool,
+    key: str | None,
+    mounts: tuple[Any, ...],
+    wait: bool,
+    timeout: float,
+    as_json: bool,
+    **asked: Any,
 ) -> None:
-    """Create a virtual cluster (vcluster). Its nodes are granted, installed and booted; --wait shows progress.
+    """Create a virtual cluster (vcluster). Its nodes are granted, installed and booted; --wait
+    shows progress.
 
     \b
     Example:
@@ -167,8 +235,13 @@ def create(
       cod vcluster create sim --size 4 --template debian --volume data --volume input:/in:ro
     """
     api = client(ctx)
-    body = {"name": name, "group": owner(api, group, "site"), "wait": not now,
-            "attributes": attributes.read_text() if attributes else "", **asked}
+    body = {
+        "name": name,
+        "group": owner(api, group, "site"),
+        "wait": not now,
+        "attributes": attributes.read_text() if attributes else "",
+        **asked,
+    }
     if also:
         body["also"] = list(also)
     if mounts:
@@ -189,7 +262,14 @@ def create(
 @as_json
 @click.pass_context
 def resize(
-    ctx: click.Context, name: str, size: int, spread: bool, now: bool, key: str | None, wait: bool, timeout: float,
+    ctx: click.Context,
+    name: str,
+    size: int,
+    spread: bool,
+    now: bool,
+    key: str | None,
+    wait: bool,
+    timeout: float,
     as_json: bool,
 ) -> None:
     """Request more nodes, or release some.
@@ -199,9 +279,13 @@ def resize(
       cod vcluster resize web 8 --wait
     """
     api = client(ctx)
-    value = api.post(path("vclusters", name, "resize"), {"size": size, "spread": spread, "wait": not now}, key)
+    value = api.post(
+        path("vclusters", name, "resize"), {"size": size, "spread": spread, "wait": not now}, key
+    )
     if wait:
-        value = wait_until(api, name, lambda v: len(v["nodes"]) == size and _all_active(v), timeout, quiet=as_json)
+        value = wait_until(
+            api, name, lambda v: len(v["nodes"]) == size and _all_active(v), timeout, quiet=as_json
+        )
     shown(ctx, value, in_full, as_json)
 
 
@@ -241,7 +325,13 @@ def release(
     leaving = {n["name"] for n in before if n["name"] in nodes or n["hostname"] in nodes}
     value = api.post(path("vclusters", name, "release"), {"nodes": list(nodes)})
     if wait:
-        value = wait_until(api, name, lambda v: not leaving & {n["name"] for n in v["nodes"]}, timeout, quiet=as_json)
+        value = wait_until(
+            api,
+            name,
+            lambda v: not leaving & {n["name"] for n in v["nodes"]},
+            timeout,
+            quiet=as_json,
+        )
     shown(ctx, value, in_full, as_json)
 
 
@@ -249,47 +339,100 @@ def release(
 @click.argument("source")
 @click.argument("target")
 @click.argument("nodes", type=click.IntRange(1))
-@click.option("--within", type=Span(zero=True), help="Time after which nodes still held are taken, such as 6h; "
-              "0: at once. [default: the grace of its group]")
-@click.option("--type", "types", multiple=True, help="Move only nodes of this type. May be repeated.")
+@click.option(
+    "--within",
+    type=Span(zero=True),
+    help=(
+        "Time after which nodes still held are taken, such as 6h; "
+        "0: at once. [default: the grace of its group]"
+    ),
+)
+@click.option(
+    "--type", "types", multiple=True, help="Move only nodes of this type. May be repeated."
+)
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @as_json
 @click.pass_context
 def move(
-    ctx: click.Context, source: str, target: str, nodes: int, within: float | None, types: tuple[str, ...],
-    key: str | None, as_json: bool,
+    ctx: click.Context,
+    source: str,
+    target: str,
+    nodes: int,
+    within: float | None,
+    types: tuple[str, ...],
+    key: str | None,
+    as_json: bool,
 ) -> None:
-    """Move nodes from SOURCE to TARGET. They are reserved for TARGET, drained in SOURCE, taken when they are released
-    or at the deadline, erased, and installed with TARGET's template. `cod request withdraw` ends a move.
+    """Move nodes from SOURCE to TARGET. They are reserved for TARGET, drained in SOURCE, taken when
+    they are released or at the deadline, erased, and installed with TARGET's template. `cod request
+    withdraw` ends a move.
 
     \b
     Example:
       cod vcluster move batch web 4 --within 6h
     """
     body = {"to": target, "nodes": nodes, "within": within, "types": list(types)}
-    shown(ctx, client(ctx).post(path("vclusters", source, "moves"), body, key), lambda v: move_table([v]), as_json)
+    shown(
+        ctx,
+        client(ctx).post(path("vclusters", source, "moves"), body, key),
+        lambda v: move_table([v]),
+        as_json,
+    )
 
 
 def move_table(values: list[Any]) -> Any:
     """Return moves for people."""
     return table(
-        ("REQUEST", "FROM", "TO", "NODES", "HELD", "ON THE WAY", "MOVED", "STATE", "DEADLINE", "REASON"),
-        [(v["id"], v["move"]["source"], v["vcluster"], (wanted := sum(t["count"] for t in v["tuples"])),
-          str(v["move"]["leaving"]),
-          str(max(0, wanted - v["move"]["leaving"] - v["move"]["granted"])) if v["state"] == "pending" else "-",
-          str(v["move"]["granted"]), v["state"], ago(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
-          v["reason"]) for v in values])
+        (
+            "REQUEST",
+            "FROM",
+            "TO",
+            "NODES",
+            "HELD",
+            "ON THE WAY",
+            "MOVED",
+            "STATE",
+            "DEADLINE",
+            "REASON",
+        ),
+        [
+            (
+                v["id"],
+                v["move"]["source"],
+                v["vcluster"],
+                (wanted := sum(t["count"] for t in v["tuples"])),
+                str(v["move"]["leaving"]),
+                (
+                    str(max(0, wanted - v["move"]["leaving"] - v["move"]["granted"]))
+                    if v["state"] == "pending"
+                    else "-"
+                ),
+                str(v["move"]["granted"]),
+                v["state"],
+                ago(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
+                v["reason"],
+            )
+            for v in values
+        ],
+    )
 
 
 @vcluster.command()
 @click.option("--to", "target", help="Only moves to this vcluster.")
 @click.option("--all", "ended", is_flag=True, help="Include moves that are over.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True,
-              help="Number of newest entries.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Number of newest entries.",
+)
 @as_json
 @watching
 @click.pass_context
-def moves(ctx: click.Context, target: str | None, ended: bool, limit: int, as_json: bool, watch: bool) -> None:
+def moves(
+    ctx: click.Context, target: str | None, ended: bool, limit: int, as_json: bool, watch: bool
+) -> None:
     """List moves of nodes between vclusters, oldest first. HELD nodes are still in the source.
 
     \b
@@ -297,8 +440,14 @@ def moves(ctx: click.Context, target: str | None, ended: bool, limit: int, as_js
       cod vcluster moves --watch
     """
     api = client(ctx)
-    watched(lambda: api.newest("/requests", limit, kind="move", vcluster=target, state=None if ended else "pending"),
-            move_table, as_json, watch)
+    watched(
+        lambda: api.newest(
+            "/requests", limit, kind="move", vcluster=target, state=None if ended else "pending"
+        ),
+        move_table,
+        as_json,
+        watch,
+    )
 
 
 @vcluster.command()
@@ -323,4 +472,8 @@ def delete(ctx: click.Context, name: str, wait: bool, timeout: float, as_json: b
 
 def _all_active(value: Any) -> bool:
     nodes = value["nodes"]
-    return value["state"] == "active" and len(nodes) == value["size"] and all(n["state"] == "active" for n in nodes)
+    return (
+        value["state"] == "active"
+        and len(nodes) == value["size"]
+        and all(n["state"] == "active" for n in nodes)
+    )

@@ -18,16 +18,20 @@ FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Pat
 
 @click.command()
 @FOLDER
-@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the N newest sets and remove older ones. "
-              "[default: all are kept]")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Keep the N newest sets and remove older ones. [default: all are kept]",
+)
 @as_json
 @click.pass_context
 def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) -> None:
     """Add a set to the backups in FOLDER: database, site file, keys, certificates, loaders, images.
 
-    The backup is consistent while the server runs. Each image is copied once, so later sets need room only for new
-    images. FOLDER holds secrets, and only its owner can read it. Exit code 1 if an image of the site is lost or
-    damaged; everything else is saved.
+    The backup is consistent while the server runs. Each image is copied once, so later sets need
+    room only for new images. FOLDER holds secrets, and only its owner can read it. Exit code 1 if
+    an image of the site is lost or damaged; everything else is saved.
 
     \b
     Example:
@@ -36,13 +40,19 @@ def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) ->
     from cod import backup as site
 
     with _refusals():
-        done = site.backup(Path(ctx.find_root().obj["site"] or SITE_FILE), folder, time.time(), keep or 0)
+        done = site.backup(
+            Path(ctx.find_root().obj["site"] or SITE_FILE), folder, time.time(), keep or 0
+        )
     if as_json:
-        print_json({**site.described(done.set), "copied_images": done.images, "copied_bytes": done.bytes})
+        print_json(
+            {**site.described(done.set), "copied_images": done.images, "copied_bytes": done.bytes}
+        )
     else:
         made = done.set
-        click.echo(f"{folder}: set {made.name}, {made.rows} rows, {len(made.files)} files, {len(made.images)} images; "
-                   f"{done.images} images copied, {size(done.bytes)}")
+        click.echo(
+            f"{folder}: set {made.name}, {made.rows} rows, {len(made.files)} files,"
+            f" {len(made.images)} images; {done.images} images copied, {size(done.bytes)}"
+        )
     for note in done.notes:
         click.echo(f"Error: {note}; `cod image list` names it: add it anew or delete it", err=True)
     sys.exit(1 if done.notes else 0)
@@ -50,20 +60,31 @@ def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) ->
 
 @click.command()
 @FOLDER
-@click.option("--set", "name", metavar="NAME", default="", help="Set to restore. [default: the newest]")
+@click.option(
+    "--set", "name", metavar="NAME", default="", help="Set to restore. [default: the newest]"
+)
 @click.option("--replace", is_flag=True, help="Replace what the database and the data folder hold.")
-@click.option("--check", "check_only", is_flag=True, help="Compare the set with its digests; write nothing.")
+@click.option(
+    "--check", "check_only", is_flag=True, help="Compare the set with its digests; write nothing."
+)
 @click.option("--list", "list_only", is_flag=True, help="List the sets.")
 @as_json
 @click.pass_context
 def restore(
-    ctx: click.Context, folder: Path, name: str, replace: bool, check_only: bool, list_only: bool, as_json: bool
+    ctx: click.Context,
+    folder: Path,
+    name: str,
+    replace: bool,
+    check_only: bool,
+    list_only: bool,
+    as_json: bool,
 ) -> None:
     """Restore a site from the backups in FOLDER; stop the server first.
 
-    An existing site file is kept, and names the data folder and the database. Otherwise the backup's site file is
-    written to its old place, or to --site. Every digest is checked before anything is written. After a restore every
-    node counts as dirty until it reports; active nodes stay active.
+    An existing site file is kept, and names the data folder and the database. Otherwise the
+    backup's site file is written to its old place, or to --site. Every digest is checked before
+    anything is written. After a restore every node counts as dirty until it reports; active nodes
+    stay active.
 
     \b
     Example:
@@ -78,23 +99,40 @@ def restore(
             if as_json:
                 print_json(found)
                 return
-            print_table(("SET", "SITE", "SCHEMA", "ROWS", "FILES", "IMAGES"), [
-                (f["name"], f["site"], f["schema"], f["rows"], f["files"], f["images"]) for f in found])
+            print_table(
+                ("SET", "SITE", "SCHEMA", "ROWS", "FILES", "IMAGES"),
+                [
+                    (f["name"], f["site"], f["schema"], f["rows"], f["files"], f["images"])
+                    for f in found
+                ],
+            )
             return
         wanted = site.chosen(folder, name)
         if check_only:
             if faults := site.check(folder, wanted):
-                raise site.BackupRefused(f"the backup {wanted.name} is damaged: {'; '.join(faults)}")
+                raise site.BackupRefused(
+                    f"the backup {wanted.name} is damaged: {'; '.join(faults)}"
+                )
             click.echo(f"{folder}: set {wanted.name} is good")
             return
         said = ctx.find_root().obj["site"]
-        done = site.restore(folder, wanted, Path(said or wanted.site_file), time.time(), replace=replace,
-                            say=lambda line: click.echo(line, err=True))
+        done = site.restore(
+            folder,
+            wanted,
+            Path(said or wanted.site_file),
+            time.time(),
+            replace=replace,
+            say=lambda line: click.echo(line, err=True),
+        )
     if as_json:
-        print_json({**site.described(done.set), "copied_images": done.images, "copied_bytes": done.bytes})
+        print_json(
+            {**site.described(done.set), "copied_images": done.images, "copied_bytes": done.bytes}
+        )
         return
-    click.echo(f"restored set {wanted.name}: {wanted.rows} rows, {len(wanted.files)} files, "
-               f"{len(wanted.images)} images")
+    click.echo(
+        f"restored set {wanted.name}: {wanted.rows} rows, {len(wanted.files)} files, "
+        f"{len(wanted.images)} images"
+    )
     for note in done.notes:
         click.echo(note, err=True)
 

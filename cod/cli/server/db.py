@@ -82,7 +82,8 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def restore(ctx: click.Context, file: Path, replace: bool, as_json: bool) -> None:
-    """Read a backup into the database; stop all servers first. Every node then counts as dirty until it reports.
+    """Read a backup into the database; stop all servers first. Every node then counts as dirty
+    until it reports.
 
     \b
     Example:

@@ -16,16 +16,20 @@ STYLES = {"good": "green", "warning": "yellow", "bad": "bold red", "not seen": "
 
 
 @click.command()
-@click.option("--only", metavar="CHECK[,CHECK]", default="", help="Run only these checks, named as in the second "
-              "column.")
+@click.option(
+    "--only",
+    metavar="CHECK[,CHECK]",
+    default="",
+    help="Run only these checks, named as in the second column.",
+)
 @as_json
 @click.pass_context
 def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
     """Check this server, and say how to fix what is wrong. Exit code 1 if a check fails.
 
-    The server may be up or down. The checks change nothing: they look for other DHCP servers by DISCOVERs that no
-    request follows, and ask each BMC once whether its machine is on. Run the command as root: checks that need more
-    rights are reported as not seen.
+    The server may be up or down. The checks change nothing: they look for other DHCP servers by
+    DISCOVERs that no request follows, and ask each BMC once whether its machine is on. Run the
+    command as root: checks that need more rights are reported as not seen.
 
     \b
     Example:
@@ -39,13 +43,20 @@ def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
 
     names = [name.strip() for name in only.split(",") if name.strip()]
     if unknown := [name for name in names if name not in CHECKS]:
-        raise click.BadParameter(f"there is no check {unknown[0]!r}, only {', '.join(CHECKS)}", param_hint="--only")
+        raise click.BadParameter(
+            f"there is no check {unknown[0]!r}, only {', '.join(CHECKS)}", param_hint="--only"
+        )
     found = list(examine(Path(ctx.find_root().obj["site"] or SITE_FILE), time.time(), names))
     bad, warnings = ([each for each in found if each.state == state] for state in (BAD, WARNING))
     if as_json:
         print_json({"good": not bad, "findings": [asdict(each) for each in found]})
     else:
-        print_table(("STATE", "CHECK", "FOUND", "WHAT TO DO"), [
-            (Text(each.state, STYLES[each.state]), each.check, each.found, each.remedy) for each in found])
+        print_table(
+            ("STATE", "CHECK", "FOUND", "WHAT TO DO"),
+            [
+                (Text(each.state, STYLES[each.state]), each.check, each.found, each.remedy)
+                for each in found
+            ],
+        )
         click.echo(f"\n{count(len(bad), 'problem')}, {count(len(warnings), 'warning')}")
     sys.exit(1 if bad else 0)

@@ -16,17 +16,22 @@ NAMES = ("debian", "debian-members", "execd", "hello-a", "hello-b", "opaque", "s
 
 @click.command()
 @click.argument("name", type=click.Choice(NAMES))
-@click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path("."), show_default=True,
-              help="Folder for NAME.img, NAME.json (facts), NAME.xml (a template) and downloads.")
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("."),
+    show_default=True,
+    help="Folder for NAME.img, NAME.json (facts), NAME.xml (a template) and downloads.",
+)
 @as_json
 def make(name: str, into: Path, as_json: bool) -> None:
     """Build an image from the distribution's packages, on this computer.
 
-    NAME is debian (a stock Debian 12; takes root and the package mmdebstrap), debian-members (the same with SSSD,
-    autofs and NFS, for accounts and volumes of the group's members), hello-a or hello-b (small systems with a page on
-    port 80), opaque (no system, to try COD with), execd (an execution host of Grid Engine) or slurmd (a compute node
-    of Slurm). Images that are up to date are not built again. The command sends nothing to the server: `cod image
-    add` does.
+    NAME is debian (a stock Debian 12; takes root and the package mmdebstrap), debian-members (the
+    same with SSSD, autofs and NFS, for accounts and volumes of the group's members), hello-a or
+    hello-b (small systems with a page on port 80), opaque (no system, to try COD with), execd (an
+    execution host of Grid Engine) or slurmd (a compute node of Slurm). Images that are up to date
+    are not built again. The command sends nothing to the server: `cod image add` does.
 
     \b
     Example:
@@ -36,12 +41,21 @@ def make(name: str, into: Path, as_json: bool) -> None:
 
     into.mkdir(parents=True, exist_ok=True)
     folder = into.resolve()
-    done = recipes.image(name, "--out", str(folder), "--cache", str(folder / "cache"),
-                         stdout=sys.stderr if as_json else None)
+    done = recipes.image(
+        name,
+        "--out",
+        str(folder),
+        "--cache",
+        str(folder / "cache"),
+        stdout=sys.stderr if as_json else None,
+    )
     if done.returncode:
         raise click.ClickException("the image could not be made; the reason is above")
     shutil.copy(data.path(f"images/{name}.xml"), folder / f"{name}.xml")
     if as_json:
         print_json(json.loads((folder / f"{name}.json").read_text()))
     else:
-        click.echo(f"next: cod image add {name} {into / name}.img --wait; cod template add {into / name}.xml")
+        click.echo(
+            f"next: cod image add {name} {into / name}.img --wait; cod template add"
+            f" {into / name}.xml"
+        )

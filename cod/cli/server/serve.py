@@ -17,37 +17,82 @@ PARTS = ("edge", "images", "manager", "web")
 
 
 @click.command()
-@click.option("--dir", "folder", metavar="DIR", help=f"Keep everything, the site file too, in DIR. "
-              f"[default: {SITE_FILE} and {DATA}]")
+@click.option(
+    "--dir",
+    "folder",
+    metavar="DIR",
+    help=f"Keep everything, the site file too, in DIR. [default: {SITE_FILE} and {DATA}]",
+)
 @click.option("--interface", help="The server's interface on the nodes' network.")
 @click.option("--network", help="Network of the nodes, ADDRESS/BITS. [default: the interface's]")
-@click.option("--address", "server", help="Address of the server on that network. [default: the interface's]")
-@click.option("--relay", metavar="ADDRESS", help="Network behind a DHCP relay, in place of --interface: the address "
-              "that the relay sends as giaddr, usually the router's.")
-@click.option("--router", metavar="ADDRESS", help="Default router of the nodes. [default behind a relay: the relay]")
+@click.option(
+    "--address", "server", help="Address of the server on that network. [default: the interface's]"
+)
+@click.option(
+    "--relay",
+    metavar="ADDRESS",
+    help=(
+        "Network behind a DHCP relay, in place of --interface: the address "
+        "that the relay sends as giaddr, usually the router's."
+    ),
+)
+@click.option(
+    "--router",
+    metavar="ADDRESS",
+    help="Default router of the nodes. [default behind a relay: the relay]",
+)
 @click.option("--name", help="Name of the network in listings. [default: the interface's]")
-@click.option("--boot-pool", nargs=2, metavar="FIRST LAST", help="Addresses for firmware and trampoline. [default: "
-              "chosen]")
-@click.option("--block-pool", nargs=2, metavar="FIRST LAST", help="Addresses for vclusters. [default: the upper half]")
-@click.option("--listen", multiple=True, metavar="ADDRESS:PORT", help="Address of the portal and the REST API, over "
-              "TLS; may be repeated. Without it only this host can use them.")
-@click.option("--no-check", is_flag=True, help="Skip the checks of interface and addresses: for another host, or for "
-              "a network that is not set up yet.")
+@click.option(
+    "--boot-pool",
+    nargs=2,
+    metavar="FIRST LAST",
+    help="Addresses for firmware and trampoline. [default: chosen]",
+)
+@click.option(
+    "--block-pool",
+    nargs=2,
+    metavar="FIRST LAST",
+    help="Addresses for vclusters. [default: the upper half]",
+)
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="ADDRESS:PORT",
+    help=(
+        "Address of the portal and the REST API, over "
+        "TLS; may be repeated. Without it only this host can use them."
+    ),
+)
+@click.option(
+    "--no-check",
+    is_flag=True,
+    help=(
+        "Skip the checks of interface and addresses: for another host, or for "
+        "a network that is not set up yet."
+    ),
+)
 @as_json
 @click.pass_context
 def init(
-    ctx: click.Context, /, folder: str | None, listen: tuple[str, ...], no_check: bool, as_json: bool, **subnet: Any,
+    ctx: click.Context,
+    /,
+    folder: str | None,
+    listen: tuple[str, ...],
+    no_check: bool,
+    as_json: bool,
+    **subnet: Any,
 ) -> None:
     """Create a new site: annotated site file, folders, boot loaders, database.
 
 
-    Interface and addresses must be this host's. Existing files are kept, so the command can be repeated.
+    Interface and addresses must be this host's. Existing files are kept, so the command can be
+    repeated.
 
     \b
     Example:
-      cod init --interface eth1 --listen 0.0.0.0:8443
-      cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1
-      cod init --relay 10.80.0.1 --network 10.80.0.0/16 --address 192.0.2.10    # a rack behind a router
+      cod init --interface eth1 --listen 0.0.0.0:8443 cod init --dir /srv/cod --interface eth1
+      --network 10.77.0.0/16 --address 10.77.0.1 cod init --relay 10.80.0.1 --network 10.80.0.0/16
+      --address 192.0.2.10    # a rack behind a router
     """
     from cod import host, proposal
     from cod.init import found
@@ -63,7 +108,9 @@ def init(
             there = host.interfaces()
             if not options:
                 has = host.listed(list(there.values()))
-                click.echo(f"[[subnet]] is an example, to be edited: this host has {has}", err=as_json)
+                click.echo(
+                    f"[[subnet]] is an example, to be edited: this host has {has}", err=as_json
+                )
             options = proposal.subnet(options, there)
             proposal.check_listen(listen, there)
         done = []
@@ -91,7 +138,9 @@ def serve(ctx: click.Context, only: str | None) -> None:
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     for name in names:
         if name not in PARTS:
-            raise click.BadParameter(f"there is no part {name!r}, only {', '.join(PARTS)}", param_hint="--only")
+            raise click.BadParameter(
+                f"there is no part {name!r}, only {', '.join(PARTS)}", param_hint="--only"
+            )
     from cod.service import serve as run
 
     sys.exit(run(Path(ctx.find_root().obj["site"] or SITE_FILE), list(dict.fromkeys(names))))
@@ -112,13 +161,25 @@ def states(dot: bool, as_json: bool) -> None:
     if dot:
         click.echo(s.dot())
         return
-    arrows = [{"state": str(a), "event": str(e), "to": str(b)} for (a, e), b in s.NODE_TRANSITIONS.items()]
+    arrows = [
+        {"state": str(a), "event": str(e), "to": str(b)} for (a, e), b in s.NODE_TRANSITIONS.items()
+    ]
     if as_json:
-        rules = {str(n): {"kind": r.kind, "about": r.about, "deadline": r.deadline, "retries": r.retries}
-                 for n, r in s.NODE_RULES.items()}
+        rules = {
+            str(n): {"kind": r.kind, "about": r.about, "deadline": r.deadline, "retries": r.retries}
+            for n, r in s.NODE_RULES.items()
+        }
         print_json({"states": rules, "arrows": arrows})
         return
-    rows = [(n, r.kind, r.deadline and f"{r.deadline:.0f} s", r.retries or None,
-             ", ".join(sorted({a["to"] for a in arrows if a["state"] == n and a["to"] != n})), r.about)
-            for n, r in s.NODE_RULES.items()]
+    rows = [
+        (
+            n,
+            r.kind,
+            r.deadline and f"{r.deadline:.0f} s",
+            r.retries or None,
+            ", ".join(sorted({a["to"] for a in arrows if a["state"] == n and a["to"] != n})),
+            r.about,
+        )
+        for n, r in s.NODE_RULES.items()
+    ]
     print_table(("STATE", "KIND", "DEADLINE", "RETRIES", "LEADS TO", "ABOUT"), rows)

@@ -26,36 +26,90 @@ LISTED = 12  # groups, queues or users in a table; --json has all
 
 @click.command()
 @click.argument("scenario", required=False)
-@click.option("--swf", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
-              help="Replay a trace in Standard Workload Format (plain or gzip) instead of a scenario.")
-@click.option("--nodes", metavar="N", type=click.IntRange(1), help="With --swf: nodes of the site. [default: the "
-              "trace's MaxNodes]")
-@click.option("--cores", metavar="N", type=click.IntRange(1), help="With --swf: processors of a node. [default: "
-              "MaxProcs / MaxNodes of the trace]")
-@click.option("--by", type=click.Choice(["queue", "user", "group", "job"]), default="queue", show_default=True,
-              help="With --swf: a batch queue in one growing and shrinking vcluster for each queue, user or group of "
-              "the trace, or a vcluster for each job.")
-@click.option("--seed", metavar="N", type=int, help="Seed of all random numbers. [default: the scenario's]")
-@click.option("--days", metavar="D", type=click.FloatRange(0.001), help="Days in which jobs are submitted. "
-              "[default: the scenario's, or the trace's]")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a key of the scenario: "
-              "policy.inertia=600, energy.warm_low=4, type.thin.cost=2, demand.web.high=40.")
-@click.option("--rules", metavar="SITEFILE", type=click.Path(exists=True, dir_okay=False),
-              help="Take policy and energy from this site file.")
-@click.option("--sweep", metavar="KEY=V,V,...", help="Run once for each value. KEY+KEY=V,V sets both, "
-              "KEY+KEY=V+W,V+W each its own.")
-@click.option("--curve", metavar="FIGURE,FIGURE", help="With --sweep: what to draw, such as "
-              "reallocation.taken,waiting.ready.top.p95 (names as in --json; top: the highest priority).")
-@click.option("--out", metavar="DIR", type=click.Path(file_okay=False), help="Write charts (SVG) and result.json.")
-@click.option("--check", is_flag=True, help="Check every plan against the policy's rules. Exit code 1 if a plan "
-              "breaks one.")
+@click.option(
+    "--swf",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Replay a trace in Standard Workload Format (plain or gzip) instead of a scenario.",
+)
+@click.option(
+    "--nodes",
+    metavar="N",
+    type=click.IntRange(1),
+    help="With --swf: nodes of the site. [default: the trace's MaxNodes]",
+)
+@click.option(
+    "--cores",
+    metavar="N",
+    type=click.IntRange(1),
+    help="With --swf: processors of a node. [default: MaxProcs / MaxNodes of the trace]",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["queue", "user", "group", "job"]),
+    default="queue",
+    show_default=True,
+    help=(
+        "With --swf: a batch queue in one growing and shrinking vcluster for each queue, user or"
+        " group of the trace, or a vcluster for each job."
+    ),
+)
+@click.option(
+    "--seed", metavar="N", type=int, help="Seed of all random numbers. [default: the scenario's]"
+)
+@click.option(
+    "--days",
+    metavar="D",
+    type=click.FloatRange(0.001),
+    help="Days in which jobs are submitted. [default: the scenario's, or the trace's]",
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help=(
+        "Set a key of the scenario: "
+        "policy.inertia=600, energy.warm_low=4, type.thin.cost=2, demand.web.high=40."
+    ),
+)
+@click.option(
+    "--rules",
+    metavar="SITEFILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Take policy and energy from this site file.",
+)
+@click.option(
+    "--sweep",
+    metavar="KEY=V,V,...",
+    help="Run once for each value. KEY+KEY=V,V sets both, KEY+KEY=V+W,V+W each its own.",
+)
+@click.option(
+    "--curve",
+    metavar="FIGURE,FIGURE",
+    help=(
+        "With --sweep: what to draw, such as "
+        "reallocation.taken,waiting.ready.top.p95 (names as in --json; top: the highest priority)."
+    ),
+)
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Write charts (SVG) and result.json.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Check every plan against the policy's rules. Exit code 1 if a plan breaks one.",
+)
 @click.option("--keys", is_flag=True, help="List all keys of a scenario file.")
 @as_json
 def simulate(*, keys: bool, **options: Any) -> None:
     """Replay a year of a site's demand in minutes, with the resource manager's own policy.
 
-    SCENARIO is a TOML file, or the name of one that ships with COD: bursts, campus, web, year. Equal seeds give equal
-    results.
+    SCENARIO is a TOML file, or the name of one that ships with COD: bursts, campus, web, year.
+    Equal seeds give equal results.
 
     \b
     Example:
@@ -79,8 +133,18 @@ def simulate(*, keys: bool, **options: Any) -> None:
 
 
 def _simulate(
-    *, scenario: str | None, sweep: str | None, curve: str | None, out: str | None, check: bool, as_json: bool,
-    settings: tuple[str, ...], rules: str | None, seed: int | None, days: float | None, **trace: Any,
+    *,
+    scenario: str | None,
+    sweep: str | None,
+    curve: str | None,
+    out: str | None,
+    check: bool,
+    as_json: bool,
+    settings: tuple[str, ...],
+    rules: str | None,
+    seed: int | None,
+    days: float | None,
+    **trace: Any,
 ) -> None:
     from cod.sim.results.plots import curve_of, of_run, of_sweep
     from cod.sim.scenario import tables as files
@@ -109,9 +173,16 @@ def _simulate(
             told.add(remark)
         runs.append((value, simulation, simulation.result()))
     results = [(value, result) for value, _, result in runs]
-    charts = of_sweep(runs[0][1].scenario.name, key, results, _known(results[0][1], figures)) if sweep else of_run(
-        runs[0][1])
-    answer = {"sweep": key, "runs": [{"value": value, **result} for value, result in results]} if sweep else runs[0][2]
+    charts = (
+        of_sweep(runs[0][1].scenario.name, key, results, _known(results[0][1], figures))
+        if sweep
+        else of_run(runs[0][1])
+    )
+    answer = (
+        {"sweep": key, "runs": [{"value": value, **result} for value, result in results]}
+        if sweep
+        else runs[0][2]
+    )
     if out:
         _write(Path(out), charts, answer)
     if as_json:
@@ -134,26 +205,48 @@ def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dic
     if nodes is None and not most:
         raise click.UsageError("the trace does not say how many nodes its system has: give --nodes")
     if cores is None:
-        cores = max(1, (log.number("MaxProcs") or 1) // (log.number("MaxNodes") or log.number("MaxProcs") or 1))
-    demand = {"name": "trace", "model": "trace", "group": "trace", "file": str(Path(swf).absolute()), "cores": cores,
-              "by": by}
-    return {"name": Path(swf).name, "days": math.ceil(max(log.days, 0.001) * 1000) / 1000, "type": [
-        {"name": "node", "blocks": [nodes or most]}], "group": [{"name": "trace"}], "demand": [demand]}
+        cores = max(
+            1,
+            (log.number("MaxProcs") or 1)
+            // (log.number("MaxNodes") or log.number("MaxProcs") or 1),
+        )
+    demand = {
+        "name": "trace",
+        "model": "trace",
+        "group": "trace",
+        "file": str(Path(swf).absolute()),
+        "cores": cores,
+        "by": by,
+    }
+    return {
+        "name": Path(swf).name,
+        "days": math.ceil(max(log.days, 0.001) * 1000) / 1000,
+        "type": [{"name": "node", "blocks": [nodes or most]}],
+        "group": [{"name": "trace"}],
+        "demand": [demand],
+    }
 
 
-def _change(tables: dict[str, Any], settings: tuple[str, ...], seed: int | None, days: float | None) -> None:
+def _change(
+    tables: dict[str, Any], settings: tuple[str, ...], seed: int | None, days: float | None
+) -> None:
     from cod.sim.scenario.tables import change
 
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not key or not equals:
-            raise click.UsageError(f"--set {setting!r} should be KEY=VALUE, such as policy.inertia=600")
+            raise click.UsageError(
+                f"--set {setting!r} should be KEY=VALUE, such as policy.inertia=600"
+            )
         change(tables, key.strip(), value.strip())
-    tables.update({key: value for key, value in (("seed", seed), ("days", days)) if value is not None})
+    tables.update(
+        {key: value for key, value in (("seed", seed), ("days", days)) if value is not None}
+    )
 
 
 def _pairs(key: str, value: str) -> list[tuple[str, str]]:
-    """Return the keys of a sweep with their values: 'a+b' and '3' set both to 3, 'a+b' and '3+4' each to its own."""
+    """Return the keys of a sweep with their values: 'a+b' and '3' set both to 3, 'a+b' and '3+4'
+    each to its own."""
     keys, own = list(filter(None, key.split("+"))), value.split("+")
     if len(own) == 1:
         own *= len(keys)
@@ -170,7 +263,10 @@ def _rules_of(site_file: str) -> dict[str, Any]:
         file = read(Path(site_file))
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    return {"policy": file.policy.model_dump(mode="json"), "energy": file.energy.model_dump(mode="json")}
+    return {
+        "policy": file.policy.model_dump(mode="json"),
+        "energy": file.energy.model_dump(mode="json"),
+    }
 
 
 def _curve(said: str | None, default: tuple[str, str]) -> tuple[str, str]:
@@ -189,7 +285,9 @@ def _known(result: dict[str, Any], curve: tuple[str, str]) -> tuple[str, str]:
         try:
             metric(result, path)
         except (KeyError, TypeError, ValueError):
-            raise click.UsageError(f"--curve: there is no figure {path!r}; --json shows all") from None
+            raise click.UsageError(
+                f"--curve: there is no figure {path!r}; --json shows all"
+            ) from None
     return curve
 
 
@@ -219,7 +317,12 @@ class _Progress:
     def __enter__(self) -> _Progress:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -245,7 +348,9 @@ def _write(folder: Path, charts: dict[str, str], answer: dict[str, Any]) -> None
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in charts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    (folder / "result.json").write_text(json.dumps(answer, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "result.json").write_text(
+        json.dumps(answer, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _seconds(value: float | None) -> str:
@@ -261,46 +366,109 @@ def _show(result: dict[str, Any]) -> None:
     moved, power, used = result["reallocation"], result["power"], result["utilisation"]
     rows = []
     for priority, asked in result["requests"].items():
-        ready, jobs = result["waiting"]["ready"].get(priority, {}), result["waiting"]["jobs"].get(priority, {})
+        ready, jobs = (
+            result["waiting"]["ready"].get(priority, {}),
+            result["waiting"]["jobs"].get(priority, {}),
+        )
         farm = result["farms"].get(priority, {})
-        rows.append((priority, asked["submitted"], _share(result["satisfied"][priority]), asked["rejected"],
-                     _seconds(ready.get("mean")), _seconds(ready.get("median")), _seconds(ready.get("p95")),
-                     _seconds(jobs.get("mean")), _share(farm.get("share"))))
+        rows.append(
+            (
+                priority,
+                asked["submitted"],
+                _share(result["satisfied"][priority]),
+                asked["rejected"],
+                _seconds(ready.get("mean")),
+                _seconds(ready.get("median")),
+                _seconds(ready.get("p95")),
+                _seconds(jobs.get("mean")),
+                _share(farm.get("share")),
+            )
+        )
     out = console()
-    out.print(f"{result['scenario']}: {result['nodes']} nodes, {result['days']:g} days, seed {result['seed']}")
+    out.print(
+        f"{result['scenario']}: {result['nodes']} nodes, {result['days']:g} days, seed"
+        f" {result['seed']}"
+    )
     if result["limit_days"] > result["days_of_demand"]:
         left = result["unfinished_jobs"]
         limit = f"{result['limit_days']:g} days (run_on)"
-        out.print(f"jobs that had not ended at the limit of {limit}: {left}" if left else
-                  f"all jobs of {result['days_of_demand']:g} days have ended; the limit is {limit}")
-    out.print(table(("PRIORITY", "REQUESTS", "GRANTED", "REJECTED", "WAIT MEAN", "MEDIAN", "P95", "JOBS' WAIT",
-                     "FARM SERVED"), rows))
+        out.print(
+            f"jobs that had not ended at the limit of {limit}: {left}"
+            if left
+            else f"all jobs of {result['days_of_demand']:g} days have ended; the limit is {limit}"
+        )
+    out.print(
+        table(
+            (
+                "PRIORITY",
+                "REQUESTS",
+                "GRANTED",
+                "REJECTED",
+                "WAIT MEAN",
+                "MEDIAN",
+                "P95",
+                "JOBS' WAIT",
+                "FARM SERVED",
+            ),
+            rows,
+        )
+    )
     for kind, rows_of_kind in result["by"].items():
         if len(rows_of_kind) > (kind == "queue"):
             out.print(_labelled(kind, rows_of_kind))
             if len(rows_of_kind) > LISTED:
                 out.print(f"{len(rows_of_kind)} in all, those that used most; --json has all")
-    shares = ", ".join(f"{name} {_share(used[name])}" for name in ("active", "moving", "warm", "cold", "aside"))
+    shares = ", ".join(
+        f"{name} {_share(used[name])}" for name in ("active", "moving", "warm", "cold", "aside")
+    )
     per_hour = moved["reallocations_per_node_hour"] or 0.0
     out.print(f"nodes: {shares}")
-    out.print(f"taken: {moved['taken']} nodes in {moved['reclaims']} reclaims ({per_hour:.4f} per node-hour), "
-              f"{moved['given_back']} given back, {moved['seized']} seized; {moved['leases_expired']} leases ran out")
-    out.print(f"energy: {power['kwh']:,.0f} kWh, {power['kwh_saved']:,.0f} saved; {power['wakes']} wakes "
-              f"({power['wakes_failed']} failed), {result['failures']} failures")
+    out.print(
+        f"taken: {moved['taken']} nodes in {moved['reclaims']} reclaims ({per_hour:.4f} per"
+        f" node-hour), {moved['given_back']} given back, {moved['seized']} seized;"
+        f" {moved['leases_expired']} leases ran out"
+    )
+    out.print(
+        f"energy: {power['kwh']:,.0f} kWh, {power['kwh_saved']:,.0f} saved; {power['wakes']} wakes "
+        f"({power['wakes_failed']} failed), {result['failures']} failures"
+    )
 
 
 def _labelled(kind: str, rows: dict[str, Any]) -> Any:
-    """Return a line for each group, queue or user: for those that used most, in the order of their names."""
+    """Return a line for each group, queue or user: for those that used most, in the order of their
+    names."""
     most = sorted(rows, key=lambda name: -rows[name]["used_node_hours"])[:LISTED]
     held = kind == "group"
     cells = []
     for name in (one for one in rows if one in most):
         row, jobs, wait = rows[name], rows[name]["jobs"], rows[name]["wait"]
-        cells.append((name, jobs["submitted"], jobs["done"], jobs["never_started"],
-                      *(_seconds(wait[one]) for one in ("mean", "median", "p99")), f"{row['used_node_hours']:,.0f}",
-                      _share(row["share"]), *([f"{row['nodes_held'] or 0:.2f}"] if held else [])))
-    return table((kind.upper(), "JOBS", "DONE", "NEVER STARTED", "WAIT MEAN", "MEDIAN", "P99", "NODE-HOURS USED",
-                  "OF THE POOL", *(["NODES HELD"] if held else [])), cells)
+        cells.append(
+            (
+                name,
+                jobs["submitted"],
+                jobs["done"],
+                jobs["never_started"],
+                *(_seconds(wait[one]) for one in ("mean", "median", "p99")),
+                f"{row['used_node_hours']:,.0f}",
+                _share(row["share"]),
+                *([f"{row['nodes_held'] or 0:.2f}"] if held else []),
+            )
+        )
+    return table(
+        (
+            kind.upper(),
+            "JOBS",
+            "DONE",
+            "NEVER STARTED",
+            "WAIT MEAN",
+            "MEDIAN",
+            "P99",
+            "NODE-HOURS USED",
+            "OF THE POOL",
+            *(["NODES HELD"] if held else []),
+        ),
+        cells,
+    )
 
 
 def _swept(key: str, runs: list[tuple[str, dict[str, Any]]]) -> Any:
@@ -311,8 +479,31 @@ def _swept(key: str, runs: list[tuple[str, dict[str, Any]]]) -> Any:
     for value, result in runs:
         moved, power = result["reallocation"], result["power"]
         top = metric(result, "waiting.ready.top.mean"), metric(result, "waiting.ready.top.p95")
-        rows.append((value, moved["taken"], f"{moved['reallocations_per_node_hour'] or 0:.4f}", *map(_seconds, top),
-                     _seconds(result["waiting"]["ready"]["all"]["mean"]), f"{power['kwh']:,.0f}",
-                     f"{power['kwh_saved']:,.0f}", str(power["wakes"]), _share(result["utilisation"]["active"])))
-    return table((key.upper(), "TAKEN", "PER NODE-HOUR", "WAIT OF TOP", "P95 OF TOP", "WAIT", "KWH", "SAVED", "WAKES",
-                  "ACTIVE"), rows)
+        rows.append(
+            (
+                value,
+                moved["taken"],
+                f"{moved['reallocations_per_node_hour'] or 0:.4f}",
+                *map(_seconds, top),
+                _seconds(result["waiting"]["ready"]["all"]["mean"]),
+                f"{power['kwh']:,.0f}",
+                f"{power['kwh_saved']:,.0f}",
+                str(power["wakes"]),
+                _share(result["utilisation"]["active"]),
+            )
+        )
+    return table(
+        (
+            key.upper(),
+            "TAKEN",
+            "PER NODE-HOUR",
+            "WAIT OF TOP",
+            "P95 OF TOP",
+            "WAIT",
+            "KWH",
+            "SAVED",
+            "WAKES",
+            "ACTIVE",
+        ),
+        rows,
+    )

@@ -1,5 +1,5 @@
-"""`cod token`: tokens for the REST API. The site's are made in the database, so that the first one needs no token; with
-`--mine` one's own, over the API."""
+"""`cod token`: tokens for the REST API. The site's are made in the database, so that the first one
+needs no token; with `--mine` one's own, over the API."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from cod.cli.server.local import local_user, run
 from cod.cli.show import SPAN, as_json, client, print_json, print_table, said, when
 from cod.client import path
 
-mine_ = click.option("--mine", is_flag=True, help="Your own tokens, over the API, in place of the site's.")
+mine_ = click.option(
+    "--mine", is_flag=True, help="Your own tokens, over the API, in place of the site's."
+)
 
 
 @click.group()
 def token() -> None:
-    """Tokens for the REST API over TCP. Site tokens need the site file but no server; your own (--mine) need the
-    server.
+    """Tokens for the REST API over TCP. Site tokens need the site file but no server; your own
+    (--mine) need the server.
 
     \b
     Example:
@@ -30,13 +32,21 @@ def token() -> None:
 @token.command()
 @click.argument("name")
 @click.option("--read-only", is_flag=True, help="Allow reading only: for monitoring.")
-@click.option("--expires", type=SPAN, metavar="TIME", help="Lifetime, such as 8h or 90d. [default: unlimited]")
+@click.option(
+    "--expires", type=SPAN, metavar="TIME", help="Lifetime, such as 8h or 90d. [default: unlimited]"
+)
 @mine_
 @click.option("--group", default="", help="With --mine: limit the token to this group.")
 @as_json
 @click.pass_context
 def create(
-    ctx: click.Context, name: str, read_only: bool, expires: float | None, mine: bool, group: str, as_json: bool
+    ctx: click.Context,
+    name: str,
+    read_only: bool,
+    expires: float | None,
+    mine: bool,
+    group: str,
+    as_json: bool,
 ) -> None:
     """Create a token and print it. The token is shown only once.
 
@@ -45,13 +55,27 @@ def create(
       cod token create monitoring --read-only --expires 90d
     """
     if mine:
-        body = {"name": name, "scope": "read" if read_only else "write", "group": group, "lifetime": expires}
+        body = {
+            "name": name,
+            "scope": "read" if read_only else "write",
+            "group": group,
+            "lifetime": expires,
+        }
         value = client(ctx).post("/me/tokens", body)
         return said(value, value["token"], as_json)
     from cod.flows.people import tokens
 
     made = f"cod_{secrets.token_urlsafe(32)}"
-    run(ctx, tokens.create, name, made, "read" if read_only else "admin", expires, time.time(), local_user())
+    run(
+        ctx,
+        tokens.create,
+        name,
+        made,
+        "read" if read_only else "admin",
+        expires,
+        time.time(),
+        local_user(),
+    )
     return said({"name": name, "token": made}, made, as_json)
 
 
@@ -70,16 +94,27 @@ def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
     if as_json:
         print_json(values)
         return
-    print_table(("TOKEN", "MAY", "CREATED", "EXPIRES"), [
-        (v["name"], v["scope"] + (f" in {v['group']}" if v.get("group") else ""), when(v["created_at"]),
-         "never" if v["expires_at"] is None else when(v["expires_at"])) for v in values])
+    print_table(
+        ("TOKEN", "MAY", "CREATED", "EXPIRES"),
+        [
+            (
+                v["name"],
+                v["scope"] + (f" in {v['group']}" if v.get("group") else ""),
+                when(v["created_at"]),
+                "never" if v["expires_at"] is None else when(v["expires_at"]),
+            )
+            for v in values
+        ],
+    )
 
 
 def _of_site(ctx: click.Context) -> list[dict[str, Any]]:
     from cod.flows.people import tokens
 
-    return [{"name": t.name, "scope": t.scope, "created_at": t.created_at, "expires_at": t.expires_at}
-            for t in run(ctx, tokens.every)]
+    return [
+        {"name": t.name, "scope": t.scope, "created_at": t.created_at, "expires_at": t.expires_at}
+        for t in run(ctx, tokens.every)
+    ]
 
 
 @token.command()

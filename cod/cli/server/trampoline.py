@@ -31,11 +31,12 @@ def trampoline() -> None:
 @as_json
 @click.pass_context
 def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
-    """Build the trampoline from the distribution's packages, and install it in the site's boot folder.
+    """Build the trampoline from the distribution's packages, and install it in the site's boot
+    folder.
 
-    FLAVOUR is generic (drivers for servers; the default) or lab (small, for QEMU machines). The build installs no
-    packages on this host and needs root only to write into the site's folder. Parts that are up to date are not built
-    again.
+    FLAVOUR is generic (drivers for servers; the default) or lab (small, for QEMU machines). The
+    build installs no packages on this host and needs root only to write into the site's folder.
+    Parts that are up to date are not built again.
 
     \b
     Example:
@@ -52,7 +53,11 @@ def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
     except (load.ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
     folder = settings.boot / "trampoline"
-    said({"flavour": flavour, "folder": str(folder)}, f"{folder}: machines boot this from now on", as_json)
+    said(
+        {"flavour": flavour, "folder": str(folder)},
+        f"{folder}: machines boot this from now on",
+        as_json,
+    )
 
 
 @trampoline.command()
@@ -71,7 +76,9 @@ def show(ctx: click.Context, as_json: bool) -> None:
         _, settings = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
         facts = json.loads((settings.boot / "trampoline/facts.json").read_text())
     except FileNotFoundError:
-        raise click.ClickException("there is no trampoline, or none that `cod trampoline build` made") from None
+        raise click.ClickException(
+            "there is no trampoline, or none that `cod trampoline build` made"
+        ) from None
     except (load.ConfigError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     shown(ctx, facts, _told, as_json)
@@ -79,19 +86,24 @@ def show(ctx: click.Context, as_json: bool) -> None:
 
 def _told(facts: dict[str, Any]) -> str:
     carried = facts.get("firmware", {})
-    lines = [f"{facts['flavour']}: Linux {facts['release']}, kernel {facts['kernel']:,} bytes, ramdisk "
-             f"{facts['packed']:,} bytes ({facts['unpacked']:,} unpacked)",
-             f"firmware: {carried.get('files', 0)} files, {carried.get('bytes', 0):,} bytes"]
+    lines = [
+        (
+            f"{facts['flavour']}: Linux {facts['release']}, kernel {facts['kernel']:,} bytes,"
+            f" ramdisk {facts['packed']:,} bytes ({facts['unpacked']:,} unpacked)"
+        ),
+        f"firmware: {carried.get('files', 0)} files, {carried.get('bytes', 0):,} bytes",
+    ]
     return "\n".join(filter(None, [*lines, carried.get("note"), carried.get("remedy")]))
 
 
 def made(flavour: str, folder: Path, output: TextIO | None = None) -> None:
-    """Run the recipe that ships with this program; the result is in `folder`/<flavour>. `output`: where the recipe's
-    own lines go; None: to standard output."""
+    """Run the recipe that ships with this program; the result is in `folder`/<flavour>. `output`:
+    where the recipe's own lines go; None: to standard output."""
     from cod import recipes
 
-    if recipes.trampoline(flavour, "--out", str(folder), "--cache", str(folder / "packages"),
-                          stdout=output).returncode:
+    if recipes.trampoline(
+        flavour, "--out", str(folder), "--cache", str(folder / "packages"), stdout=output
+    ).returncode:
         raise click.ClickException("the trampoline could not be made; the reason is above")
 
 

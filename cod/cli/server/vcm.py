@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from cod.vcm.settings import Settings
 
 S = TypeVar("S", bound="Settings")
-NEAR = 30 * 86400.0  # seconds before its end in which a certificate should have been renewed long ago
+# seconds before its end in which a certificate should have been renewed long ago
+NEAR = 30 * 86400.0
 
 name_argument = click.argument("vcluster")
 
@@ -38,21 +39,44 @@ def vcm() -> None:
 
 @vcm.command()
 @name_argument
-@click.option("--into", type=click.Path(path_type=Path, file_okay=False), default=None,
-              help="Folder for vcm.toml, vcm.key, vcm.crt and ca.crt. [default: the vcluster's name]")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="Folder for vcm.toml, vcm.key, vcm.crt and ca.crt. [default: the vcluster's name]",
+)
 @click.option("--address", help="Only address that the VCM may connect from.")
-@click.option("--plain", is_flag=True, help="Identify the VCM by --address alone, without TLS: for closed networks, "
-              "where the site file has [nmp] plain_port.")
-@click.option("--inside", is_flag=True, help="Run the VCM on a node of the vcluster. The node finds configuration "
-              "and invitation in its seed; nothing is written here.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help=(
+        "Identify the VCM by --address alone, without TLS: for closed networks, "
+        "where the site file has [nmp] plain_port."
+    ),
+)
+@click.option(
+    "--inside",
+    is_flag=True,
+    help=(
+        "Run the VCM on a node of the vcluster. The node finds configuration "
+        "and invitation in its seed; nothing is written here."
+    ),
+)
 @click.option("--head", help="Host name of that node. [default: the vcluster's first]")
 @as_json
 @click.pass_context
 def enroll(
-    ctx: click.Context, vcluster: str, into: Path | None, address: str | None, plain: bool, inside: bool,
-    head: str | None, as_json: bool,
+    ctx: click.Context,
+    vcluster: str,
+    into: Path | None,
+    address: str | None,
+    plain: bool,
+    inside: bool,
+    head: str | None,
+    as_json: bool,
 ) -> None:
-    """Create key, certificate and configuration of a vcluster's VCM. An earlier VCM loses its access.
+    """Create key, certificate and configuration of a vcluster's VCM. An earlier VCM loses its
+    access.
 
     \b
     Example:
@@ -60,21 +84,38 @@ def enroll(
       cod vcm enroll batch --inside
     """
     if (inside and (into or address or plain)) or (head and not inside):
-        raise click.UsageError("--head goes with --inside, which goes with none of --into, --address and --plain")
+        raise click.UsageError(
+            "--head goes with --inside, which goes with none of --into, --address and --plain"
+        )
     body = {"address": address, "plain": plain, "inside": inside, "head": head}
     enrolled = client(ctx).post(path("vclusters", vcluster, "vcm"), body)
     if inside:
         value = {"vcluster": vcluster, "head": enrolled["head"], "primed": enrolled["primed"]}
-        said(value, f"{enrolled['head']} of {vcluster} finds configuration and invitation in its seed when it is primed"
-             + ("; it was primed before: they come when it is primed anew" if enrolled["primed"] else ""), as_json)
+        said(
+            value,
+            f"{enrolled['head']} of {vcluster} finds configuration and invitation in its seed when"
+            " it is primed"
+            + (
+                "; it was primed before: they come when it is primed anew"
+                if enrolled["primed"]
+                else ""
+            ),
+            as_json,
+        )
         return
     folder = into or Path(vcluster)
     _written(folder, enrolled, [] if plain else ["vcm.key", "vcm.crt", "ca.crt"], as_json)
 
 
 def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> None:
-    """The files, and what to do with them. A configuration that is there already stays: it may have the pool's keys."""
-    fields = {"vcm.key": "key", "vcm.crt": "certificate", "ca.crt": "authority", "vcm.toml": "configuration"}
+    """The files, and what to do with them. A configuration that is there already stays: it may have
+    the pool's keys."""
+    fields = {
+        "vcm.key": "key",
+        "vcm.crt": "certificate",
+        "ca.crt": "authority",
+        "vcm.toml": "configuration",
+    }
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = (folder / "vcm.toml").exists()
     for name in [*names, *["vcm.toml"] * (not kept)]:
@@ -82,45 +123,78 @@ def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> No
     (folder / "vcm.crt.renewed").unlink(missing_ok=True)  # of the one that is shut out now
     written = [*names, *["vcm.toml"] * (not kept)]
     if as_json:
-        print_json({"vcluster": enrolled["vcluster"], "folder": str(folder), "written": written, "kept": kept,
-                    "serial": enrolled["serial"], "servers": enrolled["servers"]})
+        print_json(
+            {
+                "vcluster": enrolled["vcluster"],
+                "folder": str(folder),
+                "written": written,
+                "kept": kept,
+                "serial": enrolled["serial"],
+                "servers": enrolled["servers"],
+            }
+        )
         return
-    click.echo(f"wrote {', '.join(written) or 'nothing'} to {folder}; start it with: cod vcm sge {folder}/vcm.toml "
-               "(Slurm: cod vcm slurm)")
+    click.echo(
+        f"wrote {', '.join(written) or 'nothing'} to {folder}; start it with: cod vcm sge"
+        f" {folder}/vcm.toml (Slurm: cod vcm slurm)"
+    )
     if kept:
-        click.echo(f"left {folder}/vcm.toml as it was; it should say servers = {json.dumps(enrolled['servers'])}"
-                   + (" and tls = false" if not names else ""))
+        click.echo(
+            f"left {folder}/vcm.toml as it was; it should say servers ="
+            f" {json.dumps(enrolled['servers'])}" + (" and tls = false" if not names else "")
+        )
 
 
 def _write(file: Path, text: str) -> None:
     """Write the file for its owner alone; whole or not at all, because a VCM may be reading it."""
     new = file.with_name(file.name + ".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+    with open(
+        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+    ) as out:
         out.write(text)
     new.replace(file)
 
 
 def vcm_table(values: list[Any]) -> Any:
     """Return VCMs for people."""
-    return table(("VCLUSTER", "VCM", "SERVER", "SINCE", "OWED", "ADDRESS", "CERTIFICATE"),
-                 [(v["vcluster"], v["about"], v["server"] or "away", ago(v["since"]), str(v["owed"]),
-                   _from(v), _end(v)) for v in values])
+    return table(
+        ("VCLUSTER", "VCM", "SERVER", "SINCE", "OWED", "ADDRESS", "CERTIFICATE"),
+        [
+            (
+                v["vcluster"],
+                v["about"],
+                v["server"] or "away",
+                ago(v["since"]),
+                str(v["owed"]),
+                _from(v),
+                _end(v),
+            )
+            for v in values
+        ],
+    )
 
 
 def _end(vcm: Any) -> str:
     """Return when the VCM's certificate ends or ended, for people."""
     if vcm["ends_at"] is None:
         return "-"
-    return f"ends {ago(vcm['ends_at'])}" if vcm["ends_at"] > time.time() else f"ENDED {ago(vcm['ends_at'])} ago"
+    return (
+        f"ends {ago(vcm['ends_at'])}"
+        if vcm["ends_at"] > time.time()
+        else f"ENDED {ago(vcm['ends_at'])} ago"
+    )
 
 
 def _warn(values: list[Any]) -> None:
     """Warn on standard error of certificates that end soon and were not renewed."""
     for vcm in values:
         if vcm["ends_at"] is not None and vcm["ends_at"] < time.time() + NEAR:
-            click.echo(f"warning: the certificate of {vcm['vcluster']}'s VCM {_end(vcm)} and was not renewed; see that "
-                       f"the VCM runs and can write its folder, or enrol it anew: cod vcm enroll {vcm['vcluster']}",
-                       err=True)
+            click.echo(
+                f"warning: the certificate of {vcm['vcluster']}'s VCM {_end(vcm)} and was not"
+                " renewed; see that the VCM runs and can write its folder, or enrol it anew: cod"
+                f" vcm enroll {vcm['vcluster']}",
+                err=True,
+            )
 
 
 def _from(vcm: Any) -> str:
@@ -177,12 +251,18 @@ def revoke(ctx: click.Context, vcluster: str, as_json: bool) -> None:
       cod vcm revoke batch
     """
     client(ctx).delete(path("vclusters", vcluster, "vcm"))
-    said({"vcluster": vcluster, "revoked": True}, f"nobody speaks for vcluster {vcluster} any more", as_json)
+    said(
+        {"vcluster": vcluster, "revoked": True},
+        f"nobody speaks for vcluster {vcluster} any more",
+        as_json,
+    )
 
 
 @vcm.command()
 @click.argument("config", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="Log what the VCM would request and release, and do neither.")
+@click.option(
+    "--dry-run", is_flag=True, help="Log what the VCM would request and release, and do neither."
+)
 def sge(config: Path, dry_run: bool) -> None:
     """Run the VCM of a Grid Engine pool until SIGTERM or SIGINT.
 
@@ -194,12 +274,21 @@ def sge(config: Path, dry_run: bool) -> None:
     from cod.vcm.gridengine.system import GridEngineSystem
 
     read = _settings(config, GridEngineSettings)
-    _run("sge", config, read, read.gridengine, GridEngineSystem(read.gridengine, prepare=not dry_run), dry_run)
+    _run(
+        "sge",
+        config,
+        read,
+        read.gridengine,
+        GridEngineSystem(read.gridengine, prepare=not dry_run),
+        dry_run,
+    )
 
 
 @vcm.command()
 @click.argument("config", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="Log what the VCM would request and release, and do neither.")
+@click.option(
+    "--dry-run", is_flag=True, help="Log what the VCM would request and release, and do neither."
+)
 def slurm(config: Path, dry_run: bool) -> None:
     """Run the VCM of a Slurm pool until SIGTERM or SIGINT.
 
@@ -223,10 +312,14 @@ def _settings(config: Path, kind: type[S]) -> S:
         raise click.ClickException(str(error)) from None
 
 
-def _run(name: str, config: Path, read: Settings, table: BatchTable, system: BatchSystem, dry_run: bool) -> None:
+def _run(
+    name: str, config: Path, read: Settings, table: BatchTable, system: BatchSystem, dry_run: bool
+) -> None:
     """Run the VCM of a batch system's pool; end with its exit status."""
     from cod.vcm import daemon
     from cod.vcm.batch.pool import BatchPool
 
     pool = BatchPool(table, system)
-    raise SystemExit(daemon.run(read, config.parent, f"cod-vcm-{name} {version('cod')}", pool, dry_run=dry_run))
+    raise SystemExit(
+        daemon.run(read, config.parent, f"cod-vcm-{name} {version('cod')}", pool, dry_run=dry_run)
+    )

@@ -29,8 +29,20 @@ def volume_table(values: list[Any]) -> Any:
     """Return volumes for people."""
     return table(
         ("VOLUME", "KIND", "STATE", "SIZE", "HELD TO IT BY", "FILE SERVER", "MOUNTED BY", "REASON"),
-        [(v["name"], v["kind"], _state(v), size(v["size"]), v["enforced"], v["fileserver"],
-          ", ".join(_mounted(one) for one in v["attachments"]), v["reason"]) for v in values])
+        [
+            (
+                v["name"],
+                v["kind"],
+                _state(v),
+                size(v["size"]),
+                v["enforced"],
+                v["fileserver"],
+                ", ".join(_mounted(one) for one in v["attachments"]),
+                v["reason"],
+            )
+            for v in values
+        ],
+    )
 
 
 def in_full(value: Any) -> Any:
@@ -39,19 +51,38 @@ def in_full(value: Any) -> Any:
 
     parts = [volume_table([value])]
     if value["snapshots"]:
-        parts += ["", table(("SNAPSHOT", "STATE", "TAKEN"), [(one["name"], one["state"], when(one["created_at"]))
-                                                             for one in value["snapshots"]])]
+        parts += [
+            "",
+            table(
+                ("SNAPSHOT", "STATE", "TAKEN"),
+                [
+                    (one["name"], one["state"], when(one["created_at"]))
+                    for one in value["snapshots"]
+                ],
+            ),
+        ]
     return Group(*parts)
 
 
 def _state(value: Any) -> str:
-    return f"deleted, erased {ago(value['purge_at'])}" if value["state"] == "deleted" else str(value["state"])
+    return (
+        f"deleted, erased {ago(value['purge_at'])}"
+        if value["state"] == "deleted"
+        else str(value["state"])
+    )
 
 
 def _mounted(one: Any) -> str:
     """'web:/data (read-only, waiting)'."""
-    notes = [*(["read-only"] if one["read_only"] else []), *([one["state"]] if one["state"] != "exported" else []),
-             *([f"deleted {duration(one['delete_after'])} after its end"] if one["delete_after"] else [])]
+    notes = [
+        *(["read-only"] if one["read_only"] else []),
+        *([one["state"]] if one["state"] != "exported" else []),
+        *(
+            [f"deleted {duration(one['delete_after'])} after its end"]
+            if one["delete_after"]
+            else []
+        ),
+    ]
     return f"{one['vcluster']}:{one['mount']}" + (f" ({', '.join(notes)})" if notes else "")
 
 
@@ -84,17 +115,22 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @volume.command()
 @click.argument("name")
-@click.option("--size", "bytes_", type=SIZE, required=True, help="Bytes that it may hold, such as 200G or 2T.")
+@click.option(
+    "--size", "bytes_", type=SIZE, required=True, help="Bytes that it may hold, such as 200G or 2T."
+)
 @group_option
 @click.option("--fileserver", default="", help="File server of the site file. [default: the first]")
-@click.option("--from", "source", metavar="VOLUME", default="", help="Begin with the data of this volume.")
+@click.option(
+    "--from", "source", metavar="VOLUME", default="", help="Begin with the data of this volume."
+)
 @click.option("--snapshot", default="", help="The snapshot of --from that is copied.")
 @as_json
 @click.pass_context
 def create(
     ctx: click.Context, /, name: str, bytes_: int, group: str | None, as_json: bool, **asked: Any
 ) -> None:
-    """Create a volume. With --from and --snapshot it is a copy of a snapshot, on the same file server.
+    """Create a volume. With --from and --snapshot it is a copy of a snapshot, on the same file
+    server.
 
     \b
     Example:
@@ -124,10 +160,15 @@ def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
 @volume.command()
 @name_argument
 @click.argument("vcluster")
-@click.option("--mount", default="", metavar="DIRECTORY", help="Where the nodes mount it. [default: /NAME]")
+@click.option(
+    "--mount", default="", metavar="DIRECTORY", help="Where the nodes mount it. [default: /NAME]"
+)
 @click.option("--read-only", is_flag=True, help="The nodes cannot write to it.")
-@click.option("--delete-after", type=SPAN, help="Delete the volume so long after the vcluster's end, such as 30d. "
-              "[default: keep it]")
+@click.option(
+    "--delete-after",
+    type=SPAN,
+    help="Delete the volume so long after the vcluster's end, such as 30d. [default: keep it]",
+)
 @as_json
 @click.pass_context
 def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -146,14 +187,19 @@ def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @as_json
 @click.pass_context
 def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
-    """Withdraw a volume from the nodes of a virtual cluster. Unmount it on the nodes first: programs that have files
-    of it open get errors.
+    """Withdraw a volume from the nodes of a virtual cluster. Unmount it on the nodes first:
+    programs that have files of it open get errors.
 
     \b
     Example:
       cod volume detach physics/data web
     """
-    shown(ctx, client(ctx).post(path("volumes", name, "detach"), {"vcluster": vcluster}), in_full, as_json)
+    shown(
+        ctx,
+        client(ctx).post(path("volumes", name, "detach"), {"vcluster": vcluster}),
+        in_full,
+        as_json,
+    )
 
 
 @volume.command()
@@ -183,7 +229,8 @@ def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
-    """Delete a volume. It is kept for the site's grace, in which `cod volume restore` undoes the deletion.
+    """Delete a volume. It is kept for the site's grace, in which `cod volume restore` undoes the
+    deletion.
 
     \b
     Example:
@@ -222,7 +269,9 @@ def remake(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
       cod volume remake physics/data
     """
     if not yes:
-        click.confirm(f"Begin volume {name} anew, empty, if its data is not there?", abort=True, err=True)
+        click.confirm(
+            f"Begin volume {name} anew, empty, if its data is not there?", abort=True, err=True
+        )
     shown(ctx, client(ctx).post(path("volumes", name, "remake"), {}), in_full, as_json)
 
 
@@ -232,7 +281,8 @@ def remake(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def forget(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
-    """Forget a volume whose file server is gone for good and is no longer in the site file (administrators).
+    """Forget a volume whose file server is gone for good and is no longer in the site file
+    (administrators).
 
     \b
     Example:
@@ -254,7 +304,24 @@ def servers(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod volume servers
     """
-    shown(ctx, client(ctx).get("/fileservers")["items"], lambda values: table(
-        ("FILE SERVER", "DRIVER", "ADDRESS", "ROOT", "SQUASH", "VOLUMES", "SIZE", "REASON"),
-        [(v["name"], v["driver"], v["address"], v["root"], v["squash"], str(v["volumes"]), size(v["size"]), v["reason"])
-         for v in values]), as_json)
+    shown(
+        ctx,
+        client(ctx).get("/fileservers")["items"],
+        lambda values: table(
+            ("FILE SERVER", "DRIVER", "ADDRESS", "ROOT", "SQUASH", "VOLUMES", "SIZE", "REASON"),
+            [
+                (
+                    v["name"],
+                    v["driver"],
+                    v["address"],
+                    v["root"],
+                    v["squash"],
+                    str(v["volumes"]),
+                    size(v["size"]),
+                    v["reason"],
+                )
+                for v in values
+            ],
+        ),
+        as_json,
+    )

@@ -1,17 +1,22 @@
-"""Which order a node has now. Derived from its row each time, so nothing is queued, lost or out of date.
+"""Which order a node has now. Derived from its row each time, so nothing is queued, lost or out of
+date.
 
-=============  ========  =====================================================================================
+=============  ========
+               =====================================================================================
 state          action    why
-=============  ========  =====================================================================================
+=============  ========
+               =====================================================================================
 wipe           wipe
 prime          prime     from its template, the images of that, and its place in its vcluster
 capture        capture   of the disk that its template was written to, to the image server
 burnin         burnin    its memory, disks and network; disks are written only while they are clean
 boot           reboot    into its vcluster's system
-active         reboot    its system is said to run, but its agent is here: the boot decision sends it home
+active         reboot    its system is said to run, but its agent is here: the boot decision sends
+               it home
 off            off       was told to power down
 all others     wait      nothing is wanted, or nothing is decided yet
-=============  ========  =====================================================================================
+=============  ========
+               =====================================================================================
 """
 
 from __future__ import annotations
@@ -58,23 +63,37 @@ _ACTIONS = {
 
 
 def current(
-    tx: Tx, node: Node, site: Site, address: str = "", *, inviter: Inviter | None = None,
-    maker: HostKeyMaker | None = None, now: float = 0.0,
+    tx: Tx,
+    node: Node,
+    site: Site,
+    address: str = "",
+    *,
+    inviter: Inviter | None = None,
+    maker: HostKeyMaker | None = None,
+    now: float = 0.0,
 ) -> Order:
-    """Return the node's order. `address`: where its agent is, which decides by which of COD's addresses it fetches
-    images. `inviter`: what its vcluster's VCM begins with, should that run on this node; `maker`: what its SSH
-    host key is made with; `now`: when the node is invited and its key is made.
+    """Return the node's order. `address`: where its agent is, which decides by which of COD's
+    addresses it fetches images. `inviter`: what its vcluster's VCM begins with, should that run on
+    this node; `maker`: what its SSH host key is made with; `now`: when the node is invited and its
+    key is made.
 
-    Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of priming.
+    Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of
+    priming.
     """
     order_id = f"{node.id}.{node.generation}"
-    spared = keep.for_order(node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac))
+    spared = keep.for_order(
+        node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac)
+    )
     action = _ACTIONS.get(NodeState(node.state), "wait")
     if action == "capture":
-        order = _capture(tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures")
+        order = _capture(
+            tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures"
+        )
         return replace(order, keep=spared)
     if action == "burnin":
-        plan = _burnin(tx, node, f"http://{_server(site, address)}:{site.http_port}/files/trampoline/ramdisk")
+        plan = _burnin(
+            tx, node, f"http://{_server(site, address)}:{site.http_port}/files/trampoline/ramdisk"
+        )
         return Order(order_id, action, wipe=False, keep=spared, burnin=plan)
     if action != "prime":
         return Order(order_id, action, keep=spared)
@@ -83,7 +102,9 @@ def current(
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)
     configuration = template.parse(wanted.document)
-    order = _prime(tx, node, order_id, wanted, configuration, site, f"http://{server}:{site.http_port}/images")
+    order = _prime(
+        tx, node, order_id, wanted, configuration, site, f"http://{server}:{site.http_port}/images"
+    )
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     # With `seedfrom`, cloud-init reads no vendor data of the seed, and makes its host keys itself.
     brings = configuration.seed and not configuration.own_host_keys and not configuration.seedfrom
@@ -94,31 +115,59 @@ def current(
     if inviter is not None:
         parts += _vcm_inside(tx, node, order_id, site, server, inviter, now)
     domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
-    files = seed.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
-                            mac=node.boot_mac, parts=parts,
-                            url=seed_parts.metadata_url(seed_parts.system_subnet(tx, vcluster, site), site))
+    files = seed.seed_files(
+        configuration,
+        instance=order_id,
+        fqdn=f"{node.hostname or node.name}.{domain}",
+        mac=node.boot_mac,
+        parts=parts,
+        url=seed_parts.metadata_url(seed_parts.system_subnet(tx, vcluster, site), site),
+    )
     return replace(order, keep=spared, seed=files)
 
 
 def _prime(
-    tx: Tx, node: Node, order_id: str, wanted: Assignment, configuration: template.Configuration, site: Site, base: str
+    tx: Tx,
+    node: Node,
+    order_id: str,
+    wanted: Assignment,
+    configuration: template.Configuration,
+    site: Site,
+    base: str,
 ) -> Order:
     there = images.meant(tx, template.image_names(configuration), owner_of(wanted.name))
-    report = keep.marked(node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac))
+    report = keep.marked(
+        node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac)
+    )
     if report and (why := keep.in_the_way(configuration.disk, report)):
         raise Refused("conflict", why)
     parts = prime.resolve(configuration, report, there, base, site.types)
-    # A disk that was wiped and not written since needs no second wipe; anything else does, such as one that was kept.
+    # A disk that was wiped and not written since needs no second wipe; anything else does, such as
+    # one that was kept.
     clean = node.disk == Disk.CLEAN and not keep.unkept(node.attributes, report)
-    return Order(order_id, "prime", disk=parts.disk, wipe=not clean, verify=parts.verify,
-                 table=parts.table, partitions=parts.partitions, images=parts.images, sector=parts.sector)
+    return Order(
+        order_id,
+        "prime",
+        disk=parts.disk,
+        wipe=not clean,
+        verify=parts.verify,
+        table=parts.table,
+        partitions=parts.partitions,
+        images=parts.images,
+        sector=parts.sector,
+    )
 
 
 def _host_key(
-    tx: Tx, node: Node, order_id: str, maker: HostKeyMaker | None, vcluster: Vcluster | None, now: float
+    tx: Tx,
+    node: Node,
+    order_id: str,
+    maker: HostKeyMaker | None,
+    vcluster: Vcluster | None,
+    now: float,
 ) -> list[seed.SeedPart]:
-    """Return the part with the node's SSH host key, whose public half is noted; without a `maker` there is none. The
-    same order has the same key."""
+    """Return the part with the node's SSH host key, whose public half is noted; without a `maker`
+    there is none. The same order has the same key."""
     parts: list[seed.SeedPart] = []
     if maker is None:
         changed = host_keys.forget(tx, node.id)
@@ -135,7 +184,8 @@ def _host_key(
 def _vcm_inside(
     tx: Tx, node: Node, order_id: str, site: Site, server: str, inviter: Inviter, now: float
 ) -> list[seed.SeedPart]:
-    """Return what its vcluster's VCM finds in the seed, where that runs on this node. The same order invites once."""
+    """Return what its vcluster's VCM finds in the seed, where that runs on this node. The same
+    order invites once."""
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     if vcluster is None or not site.nmp_port or not vcms.runs_on(tx, vcluster.id, node.hostname):
         return []
@@ -143,8 +193,13 @@ def _vcm_inside(
     if vcm is None or vcm.head != node.hostname:
         return []
     secret = inviter.invitation(inner_vcm.words(vcluster.id, vcm.enrolled_at, order_id))
-    vcms.invite(tx, vcm, node_id=node.id, digest=hashlib.sha256(secret.encode()).hexdigest(),
-                expires_at=now + inner_vcm.LASTS)
+    vcms.invite(
+        tx,
+        vcm,
+        node_id=node.id,
+        digest=hashlib.sha256(secret.encode()).hexdigest(),
+        expires_at=now + inner_vcm.LASTS,
+    )
     others = sorted({subnet.server for subnet in site.subnets} - {server})
     servers = [f"{each}:{site.nmp_port}" for each in (server, *others)]
     return [inner_vcm.seed_part(vcluster.name, servers, inviter.authority, secret)]
@@ -160,31 +215,58 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
         configuration = template.parse(source.document)
         there = images.meant(tx, template.image_names(configuration), owner_of(source.name))
         disk = capture.where(configuration, there)
-    return Order(order_id, "capture", disk=disk.rule, wipe=False, sector=disk.sector,
-                 deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least))
+    return Order(
+        order_id,
+        "capture",
+        disk=disk.rule,
+        wipe=False,
+        sector=disk.sector,
+        deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least),
+    )
 
 
 def _burnin(tx: Tx, node: Node, url: str) -> BurninPlan:
-    """Return the tests of a node. Its neighbour is the one of its subnet whose burn-in began last before its own, and
-    whose agent therefore listens by now."""
+    """Return the tests of a node. Its neighbour is the one of its subnet whose burn-in began last
+    before its own, and whose agent therefore listens by now."""
     row = burnins.open_of(tx, node.id)
     if row is None or row.generation != node.generation:
         raise Refused("conflict", "nobody wants its burn-in any more")
     others = burnins.running(tx, node.id)
-    reached = {each.node_id: session.address for each in others if (session := sessions.get(tx, each.node_id))}
-    near = (each for each in others if each.node_id in reached and "network" in each.tests and each.secret
-            and (other := nodes.get(tx, each.node_id)) is not None and other.subnet == node.subnet)
+    reached = {
+        each.node_id: session.address
+        for each in others
+        if (session := sessions.get(tx, each.node_id))
+    }
+    near = (
+        each
+        for each in others
+        if each.node_id in reached
+        and "network" in each.tests
+        and each.secret
+        and (other := nodes.get(tx, each.node_id)) is not None
+        and other.subnet == node.subnet
+    )
     peer = next(near, None)
     tests = row.tests.split(",")
     return BurninPlan(
-        "memory" in tests, "disk" in tests, "network" in tests, row.seconds, node.disk == Disk.CLEAN, url, row.secret,
-        reached[peer.node_id] if peer else "", peer.secret if peer else "")
+        "memory" in tests,
+        "disk" in tests,
+        "network" in tests,
+        row.seconds,
+        node.disk == Disk.CLEAN,
+        url,
+        row.secret,
+        reached[peer.node_id] if peer else "",
+        peer.secret if peer else "",
+    )
 
 
 def _server(site: Site, address: str) -> str:
     """Return the address by which the agent at `address` reaches COD."""
     nets = map(numbers, site.subnets)
-    return next((net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0]).server
+    return next(
+        (net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0]
+    ).server
 
 
 def any_waiting(tx: Tx, server: str) -> bool:
@@ -193,11 +275,17 @@ def any_waiting(tx: Tx, server: str) -> bool:
 
 
 def waiting(
-    tx: Tx, server: str, site: Site, now: float, inviter: Inviter | None = None, maker: HostKeyMaker | None = None
+    tx: Tx,
+    server: str,
+    site: Site,
+    now: float,
+    inviter: Inviter | None = None,
+    maker: HostKeyMaker | None = None,
 ) -> Result[list[tuple[int, int, Order]]]:
-    """Return the orders to be sent now: (node id, epoch of its connection, order) for each of `server`'s connections
-    whose node has another order than the one last sent. Whoever has sent them says so by `sent`; an order that is sent
-    twice is the same order to its agent, and one that is not sent would be missed until a deadline.
+    """Return the orders to be sent now: (node id, epoch of its connection, order) for each of
+    `server`'s connections whose node has another order than the one last sent. Whoever has sent
+    them says so by `sent`; an order that is sent twice is the same order to its agent, and one that
+    is not sent would be missed until a deadline.
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
@@ -215,6 +303,7 @@ def waiting(
 
 
 def sent(tx: Tx, orders: Sequence[tuple[int, int, str]]) -> None:
-    """(node id, epoch of its connection, order's id): those orders were written to their connections."""
+    """(node id, epoch of its connection, order's id): those orders were written to their
+    connections."""
     for node_id, epoch, order_id in orders:
         sessions.set_sent(tx, node_id, epoch, order_id)

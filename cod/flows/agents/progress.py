@@ -1,8 +1,9 @@
 """What an agent says about an order: how far it is, that it is done, that it cannot be done.
 
-An order's id is '<node id>.<generation>'. The generation grows with each transition, so an order that is not the
-current one any more is recognised by its id: whatever is said about it changes nothing and is answered like the first
-time. That makes every message here safe to repeat, after a lost answer, a reconnect or a restart.
+An order's id is '<node id>.<generation>'. The generation grows with each transition, so an order
+that is not the current one any more is recognised by its id: whatever is said about it changes
+nothing and is answered like the first time. That makes every message here safe to repeat, after a
+lost answer, a reconnect or a restart.
 """
 
 from __future__ import annotations
@@ -19,38 +20,68 @@ from cod.store.engine import Tx
 from cod.store.nodes import captures, nodes, sessions
 
 _DONE = {
-    NodeState.WIPE: Step(NodeEvent.WIPED, "its disks are erased",
-                         {"disk": Disk.CLEAN, "cached_template_id": None, "cached_group_id": None,
-                          "disk_signature": None}),
-    NodeState.PRIME: Step(NodeEvent.PRIMED, "its template's images are written", {"disk": Disk.DIRTY}),
+    NodeState.WIPE: Step(
+        NodeEvent.WIPED,
+        "its disks are erased",
+        {
+            "disk": Disk.CLEAN,
+            "cached_template_id": None,
+            "cached_group_id": None,
+            "disk_signature": None,
+        },
+    ),
+    NodeState.PRIME: Step(
+        NodeEvent.PRIMED, "its template's images are written", {"disk": Disk.DIRTY}
+    ),
     NodeState.CAPTURE: Step(NodeEvent.CAPTURED, "its disk is saved as an image", {"reason": ""}),
 }
 _AT_WORK = (*_DONE, NodeState.BURNIN)
 
 
 def progress(
-    tx: Tx, peer: Peer, order_id: str, phase: str, done: int, total: int, rate: float, site: Site, now: float
+    tx: Tx,
+    peer: Peer,
+    order_id: str,
+    phase: str,
+    done: int,
+    total: int,
+    rate: float,
+    site: Site,
+    now: float,
 ) -> Result[None]:
-    """Note `done` of `total` bytes of a phase (wipe, write, verify …) at `rate` bytes/s. The state's deadline moves on
-    if, and only if, something was done."""
+    """Note `done` of `total` bytes of a phase (wipe, write, verify …) at `rate` bytes/s. The
+    state's deadline moves on if, and only if, something was done."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _AT_WORK:
         return Result(None)
     if (phase, done, total) != (node.progress_phase, node.progress_done, node.progress_total):
         deadline = NODE_RULES[NodeState(node.state)].deadline or 0.0
         nodes.extend_deadline(tx, node, now + deadline * site.policy.patience)
-    nodes.change(tx, node, progress_done=done, progress_total=total, progress_rate=rate, progress_phase=phase[:16],
-                 last_seen=now)
+    nodes.change(
+        tx,
+        node,
+        progress_done=done,
+        progress_total=total,
+        progress_rate=rate,
+        progress_phase=phase[:16],
+        last_seen=now,
+    )
     return Result(None)
 
 
 def done(
-    tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float,
+    tx: Tx,
+    peer: Peer,
+    order_id: str,
+    figures: Mapping[str, float],
+    site: Site,
+    now: float,
     results: Sequence[TestResult] = (),
 ) -> Result[None]:
-    """Note that the order is carried out. Of the figures, bytes_written goes into the history, with the rate of the
-    writing alone where its seconds are told (write_seconds); of a capture, what was read. A primed disk's signature is
-    kept: the next boots of a BIOS machine find the disk by it. By the `results` of a burn-in it passes or not."""
+    """Note that the order is carried out. Of the figures, bytes_written goes into the history, with
+    the rate of the writing alone where its seconds are told (write_seconds); of a capture, what was
+    read. A primed disk's signature is kept: the next boots of a BIOS machine find the disk by it.
+    By the `results` of a burn-in it passes or not."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _AT_WORK:
         return Result(None)
@@ -59,10 +90,14 @@ def done(
         settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
         return Result(None, transitions.wakes(node, settled))
     if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
-        return failed(tx, peer, order_id, "its agent says that it is done, but no image has come", site, now)
+        return failed(
+            tx, peer, order_id, "its agent says that it is done, but no image has come", site, now
+        )
     count = int(figures.get("bytes_written", node.progress_done))
     seconds = figures.get("write_seconds", 0.0) if node.state == NodeState.PRIME else 0.0
-    written = replace(node, progress_done=count, progress_rate=count / seconds if seconds > 0 else 0.0)
+    written = replace(
+        node, progress_done=count, progress_rate=count / seconds if seconds > 0 else 0.0
+    )
     step = _DONE[NodeState(node.state)]
     if node.state == NodeState.PRIME:
         signature = int(figures.get("disk_signature", 0))
@@ -73,7 +108,8 @@ def done(
 
 
 def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result[None]:
-    """Note that the order cannot be carried out. The node rests in the trampoline, or is set aside."""
+    """Note that the order cannot be carried out. The node rests in the trampoline, or is set
+    aside."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _AT_WORK:
         return Result(None)
@@ -83,7 +119,8 @@ def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: floa
 
 
 def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
-    """Return the node, locked, if that is its order now. Raises `Refused` for an order that is another node's."""
+    """Return the node, locked, if that is its order now. Raises `Refused` for an order that is
+    another node's."""
     node = sessions.node_of(tx, peer)
     owner, _, generation = order_id.partition(".")
     if owner != str(node.id):

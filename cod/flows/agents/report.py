@@ -14,16 +14,19 @@ from cod.store.nodes import conflicts, holding, nodes, sessions, types
 from cod.store.scheduler import reservations, vclusters
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
-DOUBT = ("a machine with its UUID, but with none of its network cards, has reported: restore the node if it is the "
-         "same machine, which wipes its disks")
+DOUBT = (
+    "a machine with its UUID, but with none of its network cards, has reported: restore the node if"
+    " it is the same machine, which wipes its disks"
+)
 
 
 def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[Peer | str]:
-    """Take in a report. `document` is checked against its schema. The value is the peer (its node may be another now),
-    or, as a string, the sentence with which the report is refused.
+    """Take in a report. `document` is checked against its schema. The value is the peer (its node
+    may be another now), or, as a string, the sentence with which the report is refused.
 
-    A report is stored in every state. It moves a node only where something waits for it: a new machine is registered, a
-    node in the trampoline is settled. Repeated, it stores the same again and moves nothing.
+    A report is stored in every state. It moves a node only where something waits for it: a new
+    machine is registered, a node in the trampoline is settled. Repeated, it stores the same again
+    and moves nothing.
     """
     node = sessions.node_of(tx, peer)
     hardware = identity.read(document)
@@ -35,7 +38,11 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
         conflicts.add_once(tx, "identity", joining.refused, now, within=AGAIN, mac=peer.mac)
         return Result(joining.refused)
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
-    shadows = [shadow for shadow in (nodes.get(tx, node_id) for node_id in joining.absorb) if shadow is not None]
+    shadows = [
+        shadow
+        for shadow in (nodes.get(tx, node_id) for node_id in joining.absorb)
+        if shadow is not None
+    ]
     own = keep.together((owner.keep, *(shadow.keep for shadow in shadows)))
     marks = keep.marks(own, site.keep, owner.name, owner.boot_mac)
     document = keep.marked(equal.steady(document, node.attributes), marks)
@@ -47,9 +54,19 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     session = sessions.get(tx, node.id)
     here = at(site.subnets, session.address) if session else None
     stored = nodes.change(
-        tx, node, **lifecycle.marks_changed(node, document), attributes=document, reported_at=now, last_seen=now,
-        uuid=joining.uuid, firmware=hardware.firmware, type_id=kind.id, subnet=here.name if here else node.subnet,
-        keep=own, boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
+        tx,
+        node,
+        **lifecycle.marks_changed(node, document),
+        attributes=document,
+        reported_at=now,
+        last_seen=now,
+        uuid=joining.uuid,
+        firmware=hardware.firmware,
+        type_id=kind.id,
+        subnet=here.name if here else node.subnet,
+        keep=own,
+        boot_mac=node.boot_mac if node.vcluster_id else peer.mac,
+    )
     if kind.id != node.type_id:  # whom it was kept for may have no use for it now
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
@@ -64,8 +81,9 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
 
 
 def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeType:
-    """Return the type of the node by its new marked report. A type that is new only because trampolines report more
-    than they did takes over the cost and marks of the node's former type."""
+    """Return the type of the node by its new marked report. A type that is new only because
+    trampolines report more than they did takes over the cost and marks of the node's former
+    type."""
     canonical = equal.canonical(document, site.types)
     before = types.get(tx, node.type_id) if node.type_id is not None else None
     like = before if before is not None and equal.tells_more(before.attributes, canonical) else None
@@ -73,9 +91,11 @@ def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeT
 
 
 def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, now: float) -> None:
-    """Tell that a node's hardware has changed: a conflict, and a notice to administrators and to who holds it.
+    """Tell that a node's hardware has changed: a conflict, and a notice to administrators and to
+    who holds it.
 
-    Where only the site's rules of what makes a type have changed, the reports are equal by them, and nothing is told.
+    Where only the site's rules of what makes a type have changed, the reports are equal by them,
+    and nothing is told.
     """
     if before.type_id is None or before.attributes is None:
         return
@@ -83,16 +103,31 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
     was = equal.canonical(keep.marked(before.attributes, marks), site.types)
     changes = equal.differences(was, kind.attributes)
     about = f"{after.name}: {equal.sentence(changes)}"
-    if not changes or not conflicts.add_once(tx, "hardware", about, now, within=AGAIN, same=("mac", "about"),
-                                             subnet=after.subnet, mac=after.boot_mac):
+    if not changes or not conflicts.add_once(
+        tx,
+        "hardware",
+        about,
+        now,
+        within=AGAIN,
+        same=("mac", "about"),
+        subnet=after.subnet,
+        mac=after.boot_mac,
+    ):
         return
     holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
     wanted = holding.assignment(tx, after)
     told = notice_texts.hardware_changed(
-        after.name, types.get(tx, before.type_id).name, kind.name, holder.name if holder else None,
-        lifecycle.lacks(wanted) if wanted else "", equal.sentence(changes))
+        after.name,
+        types.get(tx, before.type_id).name,
+        kind.name,
+        holder.name if holder else None,
+        lifecycle.lacks(wanted) if wanted else "",
+        equal.sentence(changes),
+    )
     for group_id in (None, holder.group_id) if holder else (None,):
-        notices.add(tx, **told, group_id=group_id, vcluster_id=holder.id if holder else None, now=now)
+        notices.add(
+            tx, **told, group_id=group_id, vcluster_id=holder.id if holder else None, now=now
+        )
 
 
 def _unite(
@@ -103,7 +138,9 @@ def _unite(
         heir = nodes.get(tx, joining.heir, lock=True)
         assert heir is not None
         if heir.state == NodeState.OFF:
-            heir = _apply(tx, heir, Step(NodeEvent.ASKED, "it came up by a NIC not known before"), site, now)
+            heir = _apply(
+                tx, heir, Step(NodeEvent.ASKED, "it came up by a NIC not known before"), site, now
+            )
         node, peer = heir, sessions.hand_over(tx, peer, heir.id)
     for shadow in joining.absorb:
         nodes.absorb(tx, shadow, node.id)
@@ -118,7 +155,15 @@ def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
     if node.state == NodeState.NEW:
         node = _apply(tx, node, Step(NodeEvent.REGISTERED, "its first hardware report"), site, now)
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
-        node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
+        node = _apply(
+            tx,
+            node,
+            Step(NodeEvent.APPROVED, "the site approves new machines by itself"),
+            site,
+            now,
+        )
         if site.burnin.at_registration:
-            burnins.ask(tx, node, site, now, cause=burnins.NEW, actor="agent", erase=site.burnin.erase_new)
+            burnins.ask(
+                tx, node, site, now, cause=burnins.NEW, actor="agent", erase=site.burnin.erase_new
+            )
     return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)

@@ -1,7 +1,8 @@
 """An agent's connection: looked up, opened, seen alive, gone.
 
-A connection opened with a *boot's* secret means that the machine has just booted the trampoline: whatever it was doing
-in a state of motion is lost. One opened with the *session's* secret is the same agent again, still at its work.
+A connection opened with a *boot's* secret means that the machine has just booted the trampoline:
+whatever it was doing in a state of motion is lost. One opened with the *session's* secret is the
+same agent again, still at its work.
 """
 
 from __future__ import annotations
@@ -29,20 +30,23 @@ class Opened:
 
 
 def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSecret | None:
-    """Return the verifier of that secret, if it is alive, was minted for `mac` and is used from the address it is bound
-    to."""
+    """Return the verifier of that secret, if it is alive, was minted for `mac` and is used from the
+    address it is bound to."""
     found = secrets.get(tx, secret_id)
     if found is None or found.expires_at <= now or (found.mac, found.address) != (mac, address):
         return None
     return found
 
 
-def open(tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, now: float) -> Result[Opened]:
-    """Open the session of an agent that has proven `secret_id`; `session` is the verifier of the secret that both sides
-    derived.
+def open(
+    tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, now: float
+) -> Result[Opened]:
+    """Open the session of an agent that has proven `secret_id`; `session` is the verifier of the
+    secret that both sides derived.
 
-    A boot's secret is spent, and with it every older one of the machine; a session's stays. The value is an `Opened`.
-    Raises `Refused` when the secret is gone (somebody was quicker) or the machine is not known.
+    A boot's secret is spent, and with it every older one of the machine; a session's stays. The
+    value is an `Opened`. Raises `Refused` when the secret is gone (somebody was quicker) or the
+    machine is not known.
     """
     node = nodes.by_mac(tx, session.mac)
     node = node and nodes.get(tx, node.id, lock=True)
@@ -53,12 +57,14 @@ def open(tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, n
         moved = _rebooted(tx, node, site, now)
     epoch = sessions.open(tx, node.id, server, session.address, now)
     sessions.seen(tx, [(node.id, now)])
-    return Result(Opened(Peer(node.id, server, epoch, session.mac), node.name), transitions.wakes(node, moved))
+    return Result(
+        Opened(Peer(node.id, server, epoch, session.mac), node.name), transitions.wakes(node, moved)
+    )
 
 
 def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:
-    """Return whether this opened a first connection after a boot. False: the session's own secret was used, or this is
-    a re-run."""
+    """Return whether this opened a first connection after a boot. False: the session's own secret
+    was used, or this is a re-run."""
     used = secrets.get(tx, secret_id)
     if used is None and secrets.get(tx, session.id) is None:
         raise Refused("conflict", "the secret has been used")
@@ -72,13 +78,17 @@ def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:
 
 
 def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
-    """Return what a fresh boot of the trampoline means. DHCP has usually noticed before; this is for when it has
-    not."""
+    """Return what a fresh boot of the trampoline means. DHCP has usually noticed before; this is
+    for when it has not."""
     cause = "its agent connected after a new boot"
     if node.state in WORKING:
-        step = lifecycle.on_trouble(node, NodeEvent.ASKED, f"rebooted in state {node.state}", site.policy)
+        step = lifecycle.on_trouble(
+            node, NodeEvent.ASKED, f"rebooted in state {node.state}", site.policy
+        )
     elif node.state == NodeState.BOOT:
-        step = lifecycle.on_trouble(node, NodeEvent.BOOT_FAILED, "came up in the trampoline again", site.policy)
+        step = lifecycle.on_trouble(
+            node, NodeEvent.BOOT_FAILED, "came up in the trampoline again", site.policy
+        )
     elif node.state in (NodeState.OFF, NodeState.INACTIVE):
         step = Step(NodeEvent.ASKED, cause)
     else:
@@ -87,17 +97,20 @@ def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
 
 
 def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
-    """Note a connection that has been gone for longer than an agent needs to come back; return whether it was still the
-    newest.
+    """Note a connection that has been gone for longer than an agent needs to come back; return
+    whether it was still the newest.
 
-    In the states in which the agent has left on purpose, or has nothing to do, only the session ends.
+    In the states in which the agent has left on purpose, or has nothing to do, only the session
+    ends.
     """
     if not sessions.close(tx, peer):
         return Result(False)
     node = nodes.get(tx, peer.node_id, lock=True)
     assert node is not None
     if node.state in WORKING:
-        step = lifecycle.on_trouble(node, NodeEvent.LOST, f"its agent was lost in state {node.state}", site.policy)
+        step = lifecycle.on_trouble(
+            node, NodeEvent.LOST, f"its agent was lost in state {node.state}", site.policy
+        )
     elif node.state == NodeState.INACTIVE:
         step = Step(NodeEvent.LOST, "its agent was lost", {"reason": "its agent was lost"})
     else:
@@ -107,7 +120,7 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
 
 
 def held(tx: Tx, server: str, now: float) -> dict[int, int]:
-    """Note that this server still holds its connections. Return which these are, epochs by node: others are
-    replaced."""
+    """Note that this server still holds its connections. Return which these are, epochs by node:
+    others are replaced."""
     sessions.touch(tx, server, now)
     return sessions.of_server(tx, server)

@@ -1,17 +1,19 @@
 """A batch of DHCP messages is answered in one transaction.
 
-Everything that waits in the socket is one batch: its clients and their bindings are read with a few statements, each
-message is decided in order on what has been read (and on what earlier messages of the batch changed), and the bindings
-are written with a few statements. The replies are sent after the commit, so no client is told what a crash could undo.
+Everything that waits in the socket is one batch: its clients and their bindings are read with a few
+statements, each message is decided in order on what has been read (and on what earlier messages of
+the batch changed), and the bindings are written with a few statements. The replies are sent after
+the commit, so no client is told what a crash could undo.
 
-Which address: firmware and trampoline get one of the subnet's boot pool, offered for a minute and bound for
-`policy.boot_time` when it is requested; an operating system gets the one that was reserved for its node. A message that
-RFC 2131 leaves open (§4.3, table 4) is answered in favour of silence: there may be another DHCP server on the wire. A
-NAK goes only to a machine that COD knows, about an address that is COD's to give.
+Which address: firmware and trampoline get one of the subnet's boot pool, offered for a minute and
+bound for `policy.boot_time` when it is requested; an operating system gets the one that was
+reserved for its node. A message that RFC 2131 leaves open (§4.3, table 4) is answered in favour of
+silence: there may be another DHCP server on the wire. A NAK goes only to a machine that COD knows,
+about an address that is COD's to give.
 
-Anybody on the wire can invent MACs. What that can cost is limited: approved machines have a part of each pool for
-themselves; new ones are registered at a limited rate (`policy.nodes.newcomers`) and in a limited number; the address of
-a machine that never reported gives way to one that needs it.
+Anybody on the wire can invent MACs. What that can cost is limited: approved machines have a part of
+each pool for themselves; new ones are registered at a limited rate (`policy.nodes.newcomers`) and
+in a limited number; the address of a machine that never reported gives way to one that needs it.
 """
 
 from __future__ import annotations
@@ -38,9 +40,11 @@ DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody 
 DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
 AGAIN = 60.0  # seconds between two records of the same trouble
 LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
-GIVES_WAY = 120.0  # seconds that a machine which never reported keeps an address that another new one needs
+# seconds that a machine which never reported keeps an address that another new one needs
+GIVES_WAY = 120.0
 MOST_NICS = 16  # of a machine that has not reported
-UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200  # seconds between two records of a machine without a loader; for all of them
+# seconds between two records of a machine without a loader; for all of them
+UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200
 
 
 @dataclass(slots=True)
@@ -61,7 +65,9 @@ def answer(
     """Return the answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
     clients = dhcp_batch.clients(tx, macs)
-    subnets = Subnets(site.subnets, isolation.subnets_of(tx, queries, site) if site.isolation else ())
+    subnets = Subnets(
+        site.subnets, isolation.subnets_of(tx, queries, site) if site.isolation else ()
+    )
     batch = _Batch(tx, site, now, subnets, clients, BindingBatch(tx, macs), newcomers, {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
     _read_ahead(batch, asked)
@@ -76,9 +82,15 @@ def _read_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> Non
     """Read at once the addresses that the batch's new clients may get."""
     ahead: set[int] = set()
     for query, net in asked:
-        if net and query.kind == "DISCOVER" and query.stage != "os" \
-                and batch.bindings.get(query.mac, "boot", net.subnet.name) is None:
-            ahead.update(probes(query.mac, _boot_range(batch, net, batch.clients.get(query.mac)), FIRST_LOOK))
+        if (
+            net
+            and query.kind == "DISCOVER"
+            and query.stage != "os"
+            and batch.bindings.get(query.mac, "boot", net.subnet.name) is None
+        ):
+            ahead.update(
+                probes(query.mac, _boot_range(batch, net, batch.clients.get(query.mac)), FIRST_LOOK)
+            )
     batch.bindings.look(ahead)
 
 
@@ -100,7 +112,11 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     client = _with_sent_to_disk(batch, query, batch.clients.get(query.mac))
     if net.isolated:
         return _answer_isolated(batch, query, net, client)
-    if client and client.vlan is not None and isolation.is_on_its_way(batch.tx, query, client, client.vlan, batch.now):
+    if (
+        client
+        and client.vlan is not None
+        and isolation.is_on_its_way(batch.tx, query, client, client.vlan, batch.now)
+    ):
         return None
     held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
@@ -111,14 +127,18 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     if client is None:
         return None
     if query.kind == "DISCOVER":
-        # Proposals of blocks are made of where on the network the machine is, which is written once a batch, on change.
-        # Only a broadcast tells it, and of its boot NIC: a system that renews its binding speaks past the relay.
+        # Proposals of blocks are made of where on the network the machine is, which is written once
+        # a batch, on change. Only a broadcast tells it, and of its boot NIC: a system that renews
+        # its binding speaks past the relay.
         relay = None if query.giaddr == "0.0.0.0" else query.giaddr
         way = relay, query.circuit, query.remote
         if query.mac == client.boot_mac and way != (client.relay, client.circuit, client.remote):
-            batch.heard[client.id] = replace(client, relay=relay, circuit=query.circuit, remote=query.remote)
+            batch.heard[client.id] = replace(
+                client, relay=relay, circuit=query.circuit, remote=query.remote
+            )
         else:
-            batch.heard.pop(client.id, None)  # of two relays that pass on one packet the last counts
+            # of two relays that pass on one packet the last counts
+            batch.heard.pop(client.id, None)
     if verdict.event is not None:
         client = _apply_event(batch, client, verdict.event, verdict.why)
     if verdict.binding == "none":
@@ -128,7 +148,11 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         if query.server_id is not None and query.server_id not in batch.subnets.servers:
             return None
         return _nak(batch, query, net, None)
-    row = held if verdict.binding == "boot" else batch.bindings.get(query.mac, "vcluster", net.subnet.name)
+    row = (
+        held
+        if verdict.binding == "boot"
+        else batch.bindings.get(query.mac, "vcluster", net.subnet.name)
+    )
     if row is not None and row.kind == "boot" and row.address not in net.pool:
         row = None  # the pool has been moved since
     if row is None and verdict.binding == "vcluster" and query.kind == "DISCOVER":
@@ -139,8 +163,8 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
 def _answer_isolated(
     batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None
 ) -> DhcpAnswer | None:
-    """Return the answer to a client on the network of an isolated vcluster: to nobody but the vcluster's nodes, whose
-    firmware and systems get the one address that is reserved for each."""
+    """Return the answer to a client on the network of an isolated vcluster: to nobody but the
+    vcluster's nodes, whose firmware and systems get the one address that is reserved for each."""
     row = batch.bindings.get(query.mac, "vcluster", net.subnet.name)
     if client is None or row is None or query.stage == "trampoline":
         return None
@@ -161,14 +185,25 @@ def _discover(
 ) -> DhcpAnswer | None:
     until = batch.now + OFFER_TIME
     if row is not None and (row.kind == "vcluster" or row.expires_at >= until):
-        return _lend(batch, "OFFER", query, net, client, row)  # nothing to write: it is kept for longer already
+        # nothing to write: it is kept for longer already
+        return _lend(batch, "OFFER", query, net, client, row)
     address = row.address if row else _free(batch, query, net, client)
     if address is None:
         _record_exhausted(batch, query, net, client)
         return None
     xid = row.xid if row else 0  # of the last exchange that was completed; see policy.boot
-    row = Binding(address, query.mac, "boot", client.id, net.subnet.name, hostname=None, state="offered",
-                  expires_at=until, client_id=None, xid=xid)
+    row = Binding(
+        address,
+        query.mac,
+        "boot",
+        client.id,
+        net.subnet.name,
+        hostname=None,
+        state="offered",
+        expires_at=until,
+        client_id=None,
+        xid=xid,
+    )
     batch.bindings.put(row)
     return _lend(batch, "OFFER", query, net, client, row)
 
@@ -186,8 +221,20 @@ def _request(
     client_id = query.client_id.hex()[:160] if query.client_id else None
     if row.kind == "boot":
         until = batch.now + batch.site.policy.boot_time
-        batch.bindings.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, hostname=None, state="bound",
-                                   expires_at=until, client_id=client_id, xid=query.xid))
+        batch.bindings.put(
+            Binding(
+                row.address,
+                row.mac,
+                "boot",
+                client.id,
+                row.subnet,
+                hostname=None,
+                state="bound",
+                expires_at=until,
+                client_id=client_id,
+                xid=query.xid,
+            )
+        )
     elif query.stage != "os":  # firmware in its vcluster's own network: its system is yet to ask
         batch.bindings.put(replace(row, xid=query.xid))
     elif row.state != "bound" or row.client_id != client_id:
@@ -200,15 +247,34 @@ def _request(
 def _decline(
     batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
-    """RFC 2131 §4.3.3: somebody else uses the address. It is set aside, and the client gets another when it asks."""
+    """RFC 2131 §4.3.3: somebody else uses the address. It is set aside, and the client gets another
+    when it asks."""
     if row is None or query.requested != dotted(row.address):
         return
     about = f"{client.name} found that another machine uses {query.requested}"
-    conflicts.add_once(batch.tx, "declined", about, batch.now, within=AGAIN, subnet=net.subnet.name,
-                       address=row.address, mac=query.mac)
+    conflicts.add_once(
+        batch.tx,
+        "declined",
+        about,
+        batch.now,
+        within=AGAIN,
+        subnet=net.subnet.name,
+        address=row.address,
+        mac=query.mac,
+    )
     until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
-    batch.bindings.put(Binding(row.address, None, row.kind, None, row.subnet, hostname=None, state="declined",
-                               expires_at=until))
+    batch.bindings.put(
+        Binding(
+            row.address,
+            None,
+            row.kind,
+            None,
+            row.subnet,
+            hostname=None,
+            state="declined",
+            expires_at=until,
+        )
+    )
     if row.kind == "vcluster":
         batch.bindings.write()
         node = nodes.get(batch.tx, client.id)
@@ -216,9 +282,18 @@ def _decline(
         if node is None or vcluster is None:
             return
         try:
-            bindings.reserve(batch.tx, node, query.mac, vcluster, node.hostname or node.name, batch.now)
+            bindings.reserve(
+                batch.tx, node, query.mac, vcluster, node.hostname or node.name, batch.now
+            )
         except Refused as refused:
-            conflicts.add(batch.tx, "exhausted", refused.sentence, batch.now, subnet=vcluster.subnet, mac=query.mac)
+            conflicts.add(
+                batch.tx,
+                "exhausted",
+                refused.sentence,
+                batch.now,
+                subnet=vcluster.subnet,
+                mac=query.mac,
+            )
         batch.bindings.reread([query.mac])
 
 
@@ -245,7 +320,12 @@ def _inform(
 
 _Answer = Callable[[_Batch, DhcpQuery, Net, DhcpClient, Binding | None], DhcpAnswer | None]
 _ANSWERS: dict[str, _Answer] = {
-    "DISCOVER": _discover, "REQUEST": _request, "DECLINE": _decline, "RELEASE": _release, "INFORM": _inform}
+    "DISCOVER": _discover,
+    "REQUEST": _request,
+    "DECLINE": _decline,
+    "RELEASE": _release,
+    "INFORM": _inform,
+}
 
 
 # ---------------------------------------------------------------- what is said
@@ -257,9 +337,18 @@ def _lend(
     policy, subnet = batch.site.policy, net.subnet
     if row.kind == "vcluster" and query.stage == "os":
         domain = f"{client.vcluster}.{batch.site.domain}" if client.vcluster else batch.site.domain
-        return DhcpAnswer(kind, dotted(row.address), subnet.name, policy.binding_time, row.hostname, domain)
-    return DhcpAnswer(kind, dotted(row.address), subnet.name, policy.boot_time, client.name, batch.site.domain,
-                      boot.bootfile(query, client, subnet, batch.site, batch.now))
+        return DhcpAnswer(
+            kind, dotted(row.address), subnet.name, policy.binding_time, row.hostname, domain
+        )
+    return DhcpAnswer(
+        kind,
+        dotted(row.address),
+        subnet.name,
+        policy.boot_time,
+        client.name,
+        batch.site.domain,
+        boot.bootfile(query, client, subnet, batch.site, batch.now),
+    )
 
 
 def _nak(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpAnswer | None:
@@ -273,20 +362,37 @@ def _record_exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpCli
     name, pool = net.subnet.name, _boot_range(batch, net, client)
     part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
     about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
-    conflicts.add_once(batch.tx, "exhausted", about, batch.now, within=AGAIN, same=("subnet",), subnet=name,
-                       mac=query.mac)
+    conflicts.add_once(
+        batch.tx,
+        "exhausted",
+        about,
+        batch.now,
+        within=AGAIN,
+        same=("subnet",),
+        subnet=name,
+        mac=query.mac,
+    )
 
 
 def _record_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
-    """Tell the administrator of a machine that COD has no loader for: a conflict once a day, a notice of the first.
+    """Tell the administrator of a machine that COD has no loader for: a conflict once a day, a
+    notice of the first.
 
     Made-up machines cannot fill the database: there is a limit for all together.
     """
     about = f"{query.mac} asked to network-boot: {why}"
     recorded = conflicts.count_since(batch.tx, "architecture", batch.now - UNFIT_EVERY)
     if recorded < UNFIT_AT_MOST:
-        conflicts.add_once(batch.tx, "architecture", about, batch.now, within=UNFIT_EVERY, same=("mac", "about"),
-                           subnet=net.subnet.name, mac=query.mac)
+        conflicts.add_once(
+            batch.tx,
+            "architecture",
+            about,
+            batch.now,
+            within=UNFIT_EVERY,
+            same=("mac", "about"),
+            subnet=net.subnet.name,
+            mac=query.mac,
+        )
     if not recorded:
         notices.add(batch.tx, **notice_texts.cannot_boot(about), group_id=None, now=batch.now)
 
@@ -294,9 +400,12 @@ def _record_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
 # ---------------------------------------------------------------- what it means for the node
 
 
-def _with_sent_to_disk(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
-    """Look up whether the disk is what the client was served, where the answer depends on it. Nothing of a diskless
-    system leads back to the firmware; and a node that waits to be captured needs its boot script."""
+def _with_sent_to_disk(
+    batch: _Batch, query: DhcpQuery, client: DhcpClient | None
+) -> DhcpClient | None:
+    """Look up whether the disk is what the client was served, where the answer depends on it.
+    Nothing of a diskless system leads back to the firmware; and a node that waits to be captured
+    needs its boot script."""
     if client is None or client.template_id is None:
         return client
     if not boot.may_be_next_option(query, client, batch.site.policy, batch.now):
@@ -307,14 +416,18 @@ def _with_sent_to_disk(batch: _Batch, query: DhcpQuery, client: DhcpClient | Non
 
 
 def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
-    """Make room for a machine never seen before: one that never reported may give way to it. Return whether there is
-    room; where there is none, the machine leaves no row, and the administrator is told."""
+    """Make room for a machine never seen before: one that never reported may give way to it. Return
+    whether there is room; where there is none, the machine leaves no row, and the administrator is
+    told."""
     policy, name = batch.site.policy, net.subnet.name
     if not batch.newcomers.admits(query, name, policy, batch.now):
         _record_limited(
-            batch, name, f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual "
-            f"(policy.new_rate, new_burst). If nobody switched that many on, a machine there invents MAC addresses. "
-            f"True ones are registered when they ask again")
+            batch,
+            name,
+            f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual"
+            " (policy.new_rate, new_burst). If nobody switched that many on, a machine there"
+            " invents MAC addresses. True ones are registered when they ask again",
+        )
         return False
     if _free(batch, query, net, None) is None:
         _record_exhausted(batch, query, net, None)
@@ -329,8 +442,11 @@ def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
             nodes.forget(batch.tx, [node_id])
             return True
     _record_limited(
-        batch, name, f"{policy.new_machines} machines are not approved yet, which is the limit (policy.new_machines). "
-        f"Approve or retire those that wait, or raise the limit")
+        batch,
+        name,
+        f"{policy.new_machines} machines are not approved yet, which is the limit"
+        " (policy.new_machines). Approve or retire those that wait, or raise the limit",
+    )
     batch.newcomers.refuse(query.mac, batch.now)
     return False
 
@@ -338,15 +454,20 @@ def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
 def _record_limited(batch: _Batch, name: str, why: str) -> None:
     """Tell the administrators once that new machines are refused."""
     about = f"new machines on subnet {name} are refused: {why}"
-    if conflicts.add_once(batch.tx, "limited", about, batch.now, within=LIMITED_AGAIN, same=("subnet",), subnet=name):
-        notices.add(batch.tx, **notice_texts.new_machines_refused(name, about), group_id=None, now=batch.now)
+    if conflicts.add_once(
+        batch.tx, "limited", about, batch.now, within=LIMITED_AGAIN, same=("subnet",), subnet=name
+    ):
+        notices.add(
+            batch.tx, **notice_texts.new_machines_refused(name, about), group_id=None, now=batch.now
+        )
 
 
 def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
-    """Enrol a machine: one never seen before becomes a node; a further NIC of one that has not reported yet joins it.
+    """Enrol a machine: one never seen before becomes a node; a further NIC of one that has not
+    reported yet joins it.
 
-    Once a machine has reported, its NICs are known, so another MAC with its UUID is another machine whose maker gave
-    both the same one: it becomes a node of its own, without UUID.
+    Once a machine has reported, its NICs are known, so another MAC with its UUID is another machine
+    whose maker gave both the same one: it becomes a node of its own, without UUID.
     """
     uuid = query.uuid if identity.is_unique(query.uuid) else None
     known = nodes.by_uuid(batch.tx, uuid) if uuid else None
@@ -355,14 +476,35 @@ def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
         nodes.add_mac(batch.tx, known.id, query.mac)
         return _client(batch, query.mac)
     if known is not None:
-        about = f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network cards"
-        conflicts.add_once(batch.tx, "identity", about, batch.now, within=AGAIN, same=("subnet",),
-                           subnet=net.subnet.name, mac=query.mac)
+        about = (
+            f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network"
+            " cards"
+        )
+        conflicts.add_once(
+            batch.tx,
+            "identity",
+            about,
+            batch.now,
+            within=AGAIN,
+            same=("subnet",),
+            subnet=net.subnet.name,
+            mac=query.mac,
+        )
         uuid = None
     name = f"node-{query.mac.replace(':', '')}"
     driver, address, account = power.rule_for(batch.site.power, name, query.mac)
-    nodes.add(batch.tx, name=name, boot_mac=query.mac, now=batch.now, cause=f"asked to network-boot ({query.stage})",
-              actor="dhcp", uuid=uuid, power_driver=driver, power_address=address, power_account=account)
+    nodes.add(
+        batch.tx,
+        name=name,
+        boot_mac=query.mac,
+        now=batch.now,
+        cause=f"asked to network-boot ({query.stage})",
+        actor="dhcp",
+        uuid=uuid,
+        power_driver=driver,
+        power_address=address,
+        power_account=account,
+    )
     return _client(batch, query.mac)
 
 
@@ -375,12 +517,20 @@ def _apply_event(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) 
     node = nodes.get(batch.tx, client.id)
     assert node is not None
     in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
-    step = lifecycle.on_trouble(node, event, why, batch.site.policy) if in_motion else Step(event, why)
-    return _moved(batch, transitions.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy))
+    step = (
+        lifecycle.on_trouble(node, event, why, batch.site.policy) if in_motion else Step(event, why)
+    )
+    return _moved(
+        batch,
+        transitions.apply(
+            batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy
+        ),
+    )
 
 
 def _note_booted(batch: _Batch, client: DhcpClient) -> None:
-    """Note that a node's own system has its address: the node is active, unless its template has a readiness check.
+    """Note that a node's own system has its address: the node is active, unless its template has a
+    readiness check.
 
     That check decides then; the binding's state says that it is time to look.
     """
@@ -390,7 +540,12 @@ def _note_booted(batch: _Batch, client: DhcpClient) -> None:
     node = nodes.get(batch.tx, client.id)
     assert node is not None
     cause = "its system got its address by DHCP"
-    _moved(batch, transitions.booted(batch.tx, node, cause, now=batch.now, actor="dhcp", policy=batch.site.policy))
+    _moved(
+        batch,
+        transitions.booted(
+            batch.tx, node, cause, now=batch.now, actor="dhcp", policy=batch.site.policy
+        ),
+    )
 
 
 def _moved(batch: _Batch, moved: Node) -> DhcpClient:

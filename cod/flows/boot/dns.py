@@ -22,12 +22,23 @@ def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnsw
     """Return the answers, in the order of the questions; None where the name is not the site's."""
     subnets = _subnets(tx, questions, site)
     places = [dns.place(question.name, site, subnets) for question in questions]
-    rows = _looked_up(tx, [place for place in places if place is not None],
-                      keys=any(question.type in ("SSHFP", "ANY") for question in questions))
-    answers = [None if place is None else _one(question, place, rows, site)
-               for question, place in zip(questions, places, strict=True)]
-    return _with_serials(tx, answers, [None if place is None else _zone(question, place, rows, site)
-                                       for question, place in zip(questions, places, strict=True)])
+    rows = _looked_up(
+        tx,
+        [place for place in places if place is not None],
+        keys=any(question.type in ("SSHFP", "ANY") for question in questions),
+    )
+    answers = [
+        None if place is None else _one(question, place, rows, site)
+        for question, place in zip(questions, places, strict=True)
+    ]
+    return _with_serials(
+        tx,
+        answers,
+        [
+            None if place is None else _zone(question, place, rows, site)
+            for question, place in zip(questions, places, strict=True)
+        ],
+    )
 
 
 def primary(site: Site) -> str:
@@ -37,9 +48,9 @@ def primary(site: Site) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What the database has of the names that are asked for. `hosts`: by host name and vcluster, with those that the
-    `names` of a vcluster lead to; `keys`: by node; `vclusters`: of those asked for without a host, or whose host is not
-    there."""
+    """What the database has of the names that are asked for. `hosts`: by host name and vcluster,
+    with those that the `names` of a vcluster lead to; `keys`: by node; `vclusters`: of those asked
+    for without a host, or whose host is not there."""
 
     hosts: dict[tuple[str, str], Host]
     names: dict[str, dict[str, VclusterName]]
@@ -49,11 +60,20 @@ class _Rows:
 
 
 def _subnets(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[Subnet]:
-    """Return the subnets that the reverse names among the questions may be of: the site's, and those of isolated
-    vclusters."""
-    first = {address for question in questions if (address := dns.first_address(question.name)) is not None}
-    outside = {one for one in first
-               if not any(ipv4(each.block_pool[0]) <= one <= ipv4(each.block_pool[1]) for each in site.subnets)}
+    """Return the subnets that the reverse names among the questions may be of: the site's, and
+    those of isolated vclusters."""
+    first = {
+        address
+        for question in questions
+        if (address := dns.first_address(question.name)) is not None
+    }
+    outside = {
+        one
+        for one in first
+        if not any(
+            ipv4(each.block_pool[0]) <= one <= ipv4(each.block_pool[1]) for each in site.subnets
+        )
+    }
     if not outside or site.isolation is None:
         return list(site.subnets)
     found = networks.of_subnets(tx, (), outside)
@@ -65,19 +85,38 @@ def _looked_up(tx: Tx, places: Sequence[Place], *, keys: bool) -> _Rows:
     hosts = dns_names.hosts(tx, asked)
     missing = {vcluster for host, vcluster in asked if (host, vcluster) not in hosts}
     names = name_rows.of_live(tx, missing)
-    hosts |= dns_names.hosts(tx, {(one.target, vcluster) for vcluster, known in names.items() for one in known.values()
-                                  if not one.external})
+    hosts |= dns_names.hosts(
+        tx,
+        {
+            (one.target, vcluster)
+            for vcluster, known in names.items()
+            for one in known.values()
+            if not one.external
+        },
+    )
     return _Rows(
-        hosts, names, host_keys.of_nodes(tx, {host.node_id for host in hosts.values()}) if keys else {},
-        dns_names.vclusters(tx, missing | {each.vcluster for each in places if each.what in ("vcluster", "nothing")}),
-        dns_names.named(tx, {place.address for place in places if place.what == "address"}))
+        hosts,
+        names,
+        host_keys.of_nodes(tx, {host.node_id for host in hosts.values()}) if keys else {},
+        dns_names.vclusters(
+            tx, missing | {each.vcluster for each in places if each.what in ("vcluster", "nothing")}
+        ),
+        dns_names.named(tx, {place.address for place in places if place.what == "address"}),
+    )
 
 
 def _one(question: DnsQuestion, place: Place, rows: _Rows, site: Site) -> DnsAnswer:
     def there(*records: DnsRecord, code: str = "ok") -> DnsAnswer:
-        """Return those of the records that are asked for; the name is there, whether it has any or not."""
-        return DnsAnswer(code, tuple(each for each in records
-                                     if question.type in (each.type, "ANY") or each.type == "CNAME"))
+        """Return those of the records that are asked for; the name is there, whether it has any or
+        not."""
+        return DnsAnswer(
+            code,
+            tuple(
+                each
+                for each in records
+                if question.type in (each.type, "ANY") or each.type == "CNAME"
+            ),
+        )
 
     match place.what:
         case "apex":
@@ -87,14 +126,22 @@ def _one(question: DnsQuestion, place: Place, rows: _Rows, site: Site) -> DnsAns
                 return replace(there(), server=question.type in ("A", "ANY"))
             return there(*zone_records.addresses(question.name, site))
         case "vcluster" if place.vcluster in rows.vclusters:
-            return there() if question.type == "DS" else there(*zone_records.apex(question.name, 0, site))
+            return (
+                there()
+                if question.type == "DS"
+                else there(*zone_records.apex(question.name, 0, site))
+            )
         case "between":
             return there()
         case "address" if place.address in rows.addresses:
-            return there(DnsRecord(question.name, "PTR", full_name(*rows.addresses[place.address], site)))
+            return there(
+                DnsRecord(question.name, "PTR", full_name(*rows.addresses[place.address], site))
+            )
         case "node" if host := rows.hosts.get((place.host, place.vcluster)):
             return there(*zone_records.of_host(question.name, host, rows.keys))
-        case "node" if steps := vcluster_names.follow(place.host, rows.names.get(place.vcluster, {})):
+        case "node" if steps := vcluster_names.follow(
+            place.host, rows.names.get(place.vcluster, {})
+        ):
             aliases = [zone_records.alias(one, place.vcluster, site) for one in steps]
             last = steps[-1]
             if question.type in ("CNAME", "ANY"):
@@ -104,13 +151,21 @@ def _one(question: DnsQuestion, place: Place, rows: _Rows, site: Site) -> DnsAns
             end = rows.hosts.get((last.target, place.vcluster))
             if end is None:  # its node has left: the code is of the last name (RFC 6604)
                 return there(*aliases, code="nxdomain")
-            return there(*aliases, *zone_records.of_host(full_name(last.target, place.vcluster, site), end, rows.keys))
+            return there(
+                *aliases,
+                *zone_records.of_host(full_name(last.target, place.vcluster, site), end, rows.keys),
+            )
     return there(code="nxdomain")
 
 
 def _zone(question: DnsQuestion, place: Place, rows: _Rows, site: Site) -> Zone | None:
-    """Return the zone that the name is in. A vcluster that is not there has none, and its parent says about it."""
-    if place.zone is None or place.zone.kind != "vcluster" or (place.host, place.vcluster) in rows.hosts:
+    """Return the zone that the name is in. A vcluster that is not there has none, and its parent
+    says about it."""
+    if (
+        place.zone is None
+        or place.zone.kind != "vcluster"
+        or (place.host, place.vcluster) in rows.hosts
+    ):
         return place.zone
     parents = question.type == "DS" and place.what == "vcluster"
     return place.zone if place.vcluster in rows.vclusters and not parents else dns.site_zone(site)
@@ -120,11 +175,19 @@ def _with_serials(
     tx: Tx, answers: Sequence[DnsAnswer | None], zones: Sequence[Zone | None]
 ) -> list[DnsAnswer | None]:
     """Return the answers with their zones' serials where these are told."""
-    def tells(answer: DnsAnswer | None) -> bool:
-        return answer is not None and (answer.code == "nxdomain" or not answer.records or any(
-            record.type == "SOA" for record in answer.records))
 
-    asked = {(zone.kind, zone.key) for answer, zone in zip(answers, zones, strict=True) if zone and tells(answer)}
+    def tells(answer: DnsAnswer | None) -> bool:
+        return answer is not None and (
+            answer.code == "nxdomain"
+            or not answer.records
+            or any(record.type == "SOA" for record in answer.records)
+        )
+
+    asked = {
+        (zone.kind, zone.key)
+        for answer, zone in zip(answers, zones, strict=True)
+        if zone and tells(answer)
+    }
     serials = dns_zones.serials(tx, asked)
     found: list[DnsAnswer | None] = []
     for answer, zone in zip(answers, zones, strict=True):
@@ -132,6 +195,10 @@ def _with_serials(
             found.append(answer)
             continue
         serial = serials.get((zone.kind, zone.key), 1) if zone else 1
-        records = tuple(replace(each, data=serial) if each.type == "SOA" else each for each in answer.records)
-        found.append(replace(answer, records=records, zone=zone.name if zone else "", serial=serial))
+        records = tuple(
+            replace(each, data=serial) if each.type == "SOA" else each for each in answer.records
+        )
+        found.append(
+            replace(answer, records=records, zone=zone.name if zone else "", serial=serial)
+        )
     return found

@@ -1,9 +1,9 @@
 """May whoever asks from an address have an image? The image server's question about rights.
 
-A node may have the images that the template names which it runs or is to run for its holder: those of its order, and
-those that it boots from without a disk. It is known by the address that DHCP has given to one of its NICs, for its
-firmware, its trampoline or its system. There is no such thing as a secret here: a digest that somebody has heard of
-opens nothing.
+A node may have the images that the template names which it runs or is to run for its holder: those
+of its order, and those that it boots from without a disk. It is known by the address that DHCP has
+given to one of its NICs, for its firmware, its trampoline or its system. There is no such thing as
+a secret here: a digest that somebody has heard of opens nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from cod.store.nodes import bindings, nodes
 
 
 def may_fetch(tx: Tx, *, address: str, digest: str) -> bool:
-    """Return whether the node at that address runs, or is to run, a template that names the image with that digest."""
+    """Return whether the node at that address runs, or is to run, a template that names the image
+    with that digest."""
     mac = bindings.mac_at(tx, address)
     node = nodes.by_mac(tx, mac) if mac else None
     if node is None or node.vcluster_id is None or node.template_id is None:
@@ -26,6 +27,10 @@ def may_fetch(tx: Tx, *, address: str, digest: str) -> bool:
         names = template.image_names(template.parse(row.document)) if row else ()
     except Refused:  # it cannot be carried out, either
         return False
-    # All that a bare name may stand for: another image may come to be meant while an order's is being written.
+    # All that a bare name may stand for: another image may come to be meant while an order's is
+    # being written.
     wanted = {full for name in names for full in meant(name, owner_of(row.name))} if row else set()
-    return any(image.digest == digest and image.state == "ready" for image in images.named(tx, wanted).values())
+    return any(
+        image.digest == digest and image.state == "ready"
+        for image in images.named(tx, wanted).values()
+    )

@@ -1,8 +1,10 @@
-"""A node asks who it is. The metadata service's questions: about the node at an address, and about its peers.
+"""A node asks who it is. The metadata service's questions: about the node at an address, and about
+its peers.
 
-The address that asks opens the answer, and only its own: that of the node which DHCP has reserved the address for,
-while that node is in its own system. A machine in its firmware or in the trampoline has an address of a boot pool, and
-is told nothing. The answer is as of now: a key that was added since the node was primed is among the keys.
+The address that asks opens the answer, and only its own: that of the node which DHCP has reserved
+the address for, while that node is in its own system. A machine in its firmware or in the
+trampoline has an address of a boot pool, and is told nothing. The answer is as of now: a key that
+was added since the node was primed is among the keys.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from cod.store.scheduler import vclusters
 
 
 def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
-    """Return what the node whose system has that address may know; None: it is no such node's. Reads only."""
+    """Return what the node whose system has that address may know; None: it is no such node's.
+    Reads only."""
     found = rows.at(tx, address)
     if found is None:
         return None
@@ -31,27 +34,50 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         return None
     if configuration.secret:
         configuration = replace(configuration, user_data="")
-    instance, fqdn = f"{node.id}.{found.primed or node.generation}", f"{node.hostname or node.name}.{domain}"
+    instance, fqdn = (
+        f"{node.id}.{found.primed or node.generation}",
+        f"{node.hostname or node.name}.{domain}",
+    )
     parts = [part for part in seed_parts.parts(tx, node, wanted, site) if not part.secret]
     subnet = seed_parts.system_subnet(tx, vclusters.get(tx, node.vcluster_id or 0), site)
     times = [at for at in (found.drain_until or found.expires_at, found.taken_at) if at is not None]
     report = ElementTree.fromstring(node.attributes) if node.attributes else None
     return Metadata(
-        instance=instance, name=node.name, hostname=node.hostname or node.name, fqdn=fqdn, mac=found.mac,
-        address=address, network=subnet.network if subnet.name == found.subnet else "", server=subnet.server,
-        site=site.name, node_type=found.node_type, block=found.block, vcluster=found.vcluster,
-        vcluster_id=node.vcluster_id or 0, domain=domain, group=found.group,
-        template=f"{wanted.name}@{found.revision}", started=node.assigned_at, ends=min(times, default=None),
+        instance=instance,
+        name=node.name,
+        hostname=node.hostname or node.name,
+        fqdn=fqdn,
+        mac=found.mac,
+        address=address,
+        network=subnet.network if subnet.name == found.subnet else "",
+        server=subnet.server,
+        site=site.name,
+        node_type=found.node_type,
+        block=found.block,
+        vcluster=found.vcluster,
+        vcluster_id=node.vcluster_id or 0,
+        domain=domain,
+        group=found.group,
+        template=f"{wanted.name}@{found.revision}",
+        started=node.assigned_at,
+        ends=min(times, default=None),
         leaving=found.drain_until is not None or found.taken_at is not None,
-        cpus=_number(report, "cpu", "count"), memory=_number(report, "memory", "mib"),
+        cpus=_number(report, "cpu", "count"),
+        memory=_number(report, "memory", "mib"),
         user_data=configuration.user_data,
         keys=tuple(LoginKey(user, key.line) for user, key in sshkeys.of_group(tx, wanted.group_id)),
-        documents=seed.documents(configuration, instance=instance, fqdn=fqdn, mac=found.mac, parts=parts))
+        documents=seed.documents(
+            configuration, instance=instance, fqdn=fqdn, mac=found.mac, parts=parts
+        ),
+    )
 
 
 def peers(tx: Tx, *, vcluster_id: int) -> list[PeerNode]:
     """Return the nodes of the vcluster, the one that asks among them, by address. Reads only."""
-    return [PeerNode(hostname, dotted(address), state) for hostname, address, state in rows.peers(tx, vcluster_id)]
+    return [
+        PeerNode(hostname, dotted(address), state)
+        for hostname, address, state in rows.peers(tx, vcluster_id)
+    ]
 
 
 def _number(report: ElementTree.Element | None, part: str, attribute: str) -> int:

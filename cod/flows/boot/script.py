@@ -1,7 +1,8 @@
 """A machine fetches its boot script, or its boot's secret.
 
-Both are told only to the address that DHCP has bound to that MAC: a machine cannot ask in another's name, and one that
-spoofs an address on its own wire gains a token that is worthless from anywhere else.
+Both are told only to the address that DHCP has bound to that MAC: a machine cannot ask in another's
+name, and one that spoofs an address on its own wire gains a token that is worthless from anywhere
+else.
 """
 
 from __future__ import annotations
@@ -22,59 +23,93 @@ LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secr
 def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     """Return what the machine with that MAC, asking from that address, is to boot now.
 
-    Serving a node's own system is the last word of its boot: from now on (`nodes.boot_served_at`) asking DHCP again
-    means that the boot has failed. An active node that waits to be captured, and that no power driver could reboot,
-    does not go home but to the trampoline: this is the boot that was waited for. Raises `Refused` ('forbidden') when
-    the address is not bound to that MAC: a loader that has just asked DHCP for it never sees that.
+    Serving a node's own system is the last word of its boot: from now on (`nodes.boot_served_at`)
+    asking DHCP again means that the boot has failed. An active node that waits to be captured, and
+    that no power driver could reboot, does not go home but to the trampoline: this is the boot that
+    was waited for. Raises `Refused` ('forbidden') when the address is not bound to that MAC: a
+    loader that has just asked DHCP for it never sees that.
     """
     node, subnet = _who(tx, mac, address, site, now)
     if node.state == NodeState.ACTIVE and captures.is_wanted(tx, node.id):
         step = capture.leave("rebooted while it waited to be captured")
         node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
-    if (reason := isolation.elsewhere(tx, node, subnet)):
+    if reason := isolation.elsewhere(tx, node, subnet):
         return BootPlan("none", reason)
-    row = templates.get(tx, node.template_id) if node.template_id is not None and node.state in OWN_SYSTEM else None
+    row = (
+        templates.get(tx, node.template_id)
+        if node.template_id is not None and node.state in OWN_SYSTEM
+        else None
+    )
     configuration = template.parse(row.document) if row else None
-    named = images.meant(tx, template.image_names(configuration), owner_of(row.name)) if row and configuration else {}
-    plan = boot.plan(node.state, configuration, named, mac, subnet, site,
-                     boot.OwnDisk(node.disk_signature, node.disk in (Disk.DIRTY, Disk.FOREIGN)))
+    named = (
+        images.meant(tx, template.image_names(configuration), owner_of(row.name))
+        if row and configuration
+        else {}
+    )
+    plan = boot.plan(
+        node.state,
+        configuration,
+        named,
+        mac,
+        subnet,
+        site,
+        boot.OwnDisk(node.disk_signature, node.disk in (Disk.DIRTY, Disk.FOREIGN)),
+    )
     if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, configuration, site, now)
     return plan
 
 
-def _served(tx: Tx, node: Node, configuration: Configuration | None, site: Site, now: float) -> None:
+def _served(
+    tx: Tx, node: Node, configuration: Configuration | None, site: Site, now: float
+) -> None:
     node = nodes.change(tx, node, boot_served_at=now)
     if node.state != NodeState.BOOT:
         return
     bindings.unbind(tx, node.id)
     ready = configuration.ready if configuration else Ready()
     if ready.by == "none":
-        transitions.booted(tx, node, "its boot was served, and its template wants nothing more", now=now, actor="boot",
-                           policy=site.policy, unseen=True)
+        transitions.booted(
+            tx,
+            node,
+            "its boot was served, and its template wants nothing more",
+            now=now,
+            actor="boot",
+            policy=site.policy,
+            unseen=True,
+        )
     elif ready.by == "time":  # its deadline does not come before its time has
         due = now + ready.seconds + GRACE * site.policy.patience
         nodes.extend_deadline(tx, node, max(node.deadline or 0.0, due))
 
 
 def mint(
-    tx: Tx, mac: str, address: str, secret_id: str, salt: bytes, stored_key: bytes, server_key: bytes, site: Site,
+    tx: Tx,
+    mac: str,
+    address: str,
+    secret_id: str,
+    salt: bytes,
+    stored_key: bytes,
+    server_key: bytes,
+    site: Site,
     now: float,
 ) -> None:
     """Keep the verifier of a boot's secret for a machine that is to boot the trampoline.
 
-    At most `LIVE_SECRETS` are live for a machine at once. Raises `Refused` ('forbidden') when the address is not
-    bound to that MAC, or when the node boots its vcluster's system, which gets none.
+    At most `LIVE_SECRETS` are live for a machine at once. Raises `Refused` ('forbidden') when the
+    address is not bound to that MAC, or when the node boots its vcluster's system, which gets none.
     """
     node, _subnet = _who(tx, mac, address, site, now)
     if node.state in OWN_SYSTEM:
         raise Refused("forbidden", f"{node.name} boots its vcluster's system, not the trampoline")
     secrets.purge(tx, now)
     live = [secret for secret in secrets.of_mac(tx, mac) if secret.kind == "boot"]
-    for oldest in live[LIVE_SECRETS - 1:]:
+    for oldest in live[LIVE_SECRETS - 1 :]:
         secrets.spend(tx, oldest.id)
     expires_at = now + site.policy.secret_time
-    secrets.add(tx, BootSecret(secret_id, mac, "boot", address, salt, stored_key, server_key, expires_at))
+    secrets.add(
+        tx, BootSecret(secret_id, mac, "boot", address, salt, stored_key, server_key, expires_at)
+    )
 
 
 def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet]:

@@ -19,8 +19,8 @@ from cod.store.scheduler import networks, vcluster_names, vclusters
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A zone as it is now. `records`: its own name's first, the SOA before all others; `primary`: the name server that
-    the SOA names."""
+    """A zone as it is now. `records`: its own name's first, the SOA before all others; `primary`:
+    the name server that the SOA names."""
 
     serial: int
     primary: str
@@ -32,8 +32,12 @@ def every(tx: Tx, site: Site) -> list[tuple[Zone, int]]:
     subnets = list(site.subnets)
     if site.isolation is not None:
         subnets += [isolation.subnet(each, site.isolation) for each in networks.every(tx)]
-    found = [dns.site_zone(site), *(dns.vcluster_zone(one.name, site) for one in vclusters.live(tx)),
-             *(zone for subnet in subnets for zone in dns.reverse_zones(subnet)), dns.catalog_zone(site)]
+    found = [
+        dns.site_zone(site),
+        *(dns.vcluster_zone(one.name, site) for one in vclusters.live(tx)),
+        *(zone for subnet in subnets for zone in dns.reverse_zones(subnet)),
+        dns.catalog_zone(site),
+    ]
     serials = dns_zones.serials(tx)
     return [(zone, serials.get((zone.kind, zone.key), 1)) for zone in dict.fromkeys(found)]
 
@@ -52,12 +56,20 @@ def transfer(tx: Tx, name: str, site: Site) -> Transfer | None:
         records = _vcluster(tx, zone.key, site)
     else:
         records = _reverse(tx, zone, site)
-    return Transfer(serial, dns.name_servers(site)[0][0], (*zone_records.apex(name, serial, site), *records))
+    return Transfer(
+        serial, dns.name_servers(site)[0][0], (*zone_records.apex(name, serial, site), *records)
+    )
 
 
 def configured(tx: Tx, site: Site, now: float) -> None:
     """Raise the serials if the site file says something else about the zones than it did before."""
-    said = repr((site.domain, site.dns.name_servers, [(one.name, one.network, one.server) for one in site.subnets]))
+    said = repr(
+        (
+            site.domain,
+            site.dns.name_servers,
+            [(one.name, one.network, one.server) for one in site.subnets],
+        )
+    )
     dns_zones.configure(tx, hashlib.sha256(said.encode()).hexdigest(), now)
 
 
@@ -83,7 +95,9 @@ def _vcluster(tx: Tx, name: str, site: Site) -> Iterator[DnsRecord]:
 
 
 def _reverse(tx: Tx, zone: Zone, site: Site) -> Iterator[DnsRecord]:
-    for address, (hostname, vcluster) in dns_names.named_between(tx, zone.span[0], zone.span[-1]).items():
+    for address, (hostname, vcluster) in dns_names.named_between(
+        tx, zone.span[0], zone.span[-1]
+    ).items():
         yield DnsRecord(dns.reverse_name(address, zone), "PTR", full_name(hostname, vcluster, site))
 
 

@@ -1,9 +1,9 @@
 """Images: asked for, taken in, listed, deleted.
 
-Adding writes a row in state *ingesting* that names a file on the server. One ingester at a time across all servers (a
-claim) takes such rows, the oldest of each group in turn, turns the files into their served form and reports. If it
-dies on the way, the rows and the files are still there and the next one begins anew; folders that no row names are
-removed by it too.
+Adding writes a row in state *ingesting* that names a file on the server. One ingester at a time
+across all servers (a claim) takes such rows, the oldest of each group in turn, turns the files into
+their served form and reports. If it dies on the way, the rows and the files are still there and the
+next one begins anew; folders that no row names are removed by it too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from cod.core import quota
-from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result, meant, owner_of
+from cod.model import (
+    Effect,
+    Image,
+    ImageRules,
+    ImageView,
+    Ingested,
+    Refused,
+    Result,
+    meant,
+    owner_of,
+)
 from cod.policy.nodes import prime, template
 from cod.policy.people import names
 from cod.policy.people import uploads as policy
@@ -29,10 +39,18 @@ _SERVES, _SERVED_SECONDS = "image server", 60.0  # somebody looks for images tha
 
 
 def add(
-    tx: Tx, *, name: str, source: str, sha256: str = "", plain: bool = False, raw: bool = False, group: str = "",
+    tx: Tx,
+    *,
+    name: str,
+    source: str,
+    sha256: str = "",
+    plain: bool = False,
+    raw: bool = False,
+    group: str = "",
     now: float,
 ) -> Result[ImageView]:
-    """Have the file `source` (a path on the server) taken in as the image `name`. The value is the image, ingesting.
+    """Have the file `source` (a path on the server) taken in as the image `name`. The value is the
+    image, ingesting.
 
     name    as `names.full` takes it
     sha256  what the file's must be, '' if nobody said
@@ -44,18 +62,32 @@ def add(
     owner = groups.owner_id(tx, group)
     name = names.full(groups.prefix(tx, owner), name)
     images.make_room(tx, name, owner)
-    image = images.add(tx, name=name, group_id=owner, state="ingesting", format="", sha256=sha256, source=source,
-                       content=policy.wanted_content(plain, raw), created_at=now)
+    image = images.add(
+        tx,
+        name=name,
+        group_id=owner,
+        state="ingesting",
+        format="",
+        sha256=sha256,
+        source=source,
+        content=policy.wanted_content(plain, raw),
+        created_at=now,
+    )
     return Result(_view(image, groups.names(tx)), (Effect("wake", "images"),))
 
 
 def take(
-    tx: Tx, *, owner: str, now: float, busy: Collection[int | None] = (),
+    tx: Tx,
+    *,
+    owner: str,
+    now: float,
+    busy: Collection[int | None] = (),
     served: Mapping[int | None, float] | None = None,
 ) -> Image | None:
-    """Return the image that `owner` takes in now, or goes on with: renews its claim for 30 s. None: nothing to do, or
-    another server is at it. `busy` and `served`: groups, as for `policy.people.uploads.next_turn`.
-    Whoever asks shows that an image server runs (`is_served`)."""
+    """Return the image that `owner` takes in now, or goes on with: renews its claim for 30 s. None:
+    nothing to do, or another server is at it. `busy` and `served`: groups, as for
+    `policy.people.uploads.next_turn`. Whoever asks shows that an image server runs
+    (`is_served`)."""
     _runs(tx, owner, now)
     image = policy.next_turn(images.waiting(tx), busy, served or {})
     return image if image and renew(tx, owner=owner, now=now) else None
@@ -68,7 +100,8 @@ def renew(tx: Tx, *, owner: str, now: float) -> bool:
 
 
 def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
-    """Return the bytes that the served form of an image may take by its group's quota; None: any number."""
+    """Return the bytes that the served form of an image may take by its group's quota; None: any
+    number."""
     return quota.left(tx, image.group_id, rules, image.stored)
 
 
@@ -84,15 +117,22 @@ def is_served(tx: Tx, now: float) -> bool:
 
 
 def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str]:
-    """Return those of the folders `present` that no image names and that may be removed now; `owner` as for `take`."""
-    return set(present) - images.digests(tx) if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS) else set()
+    """Return those of the folders `present` that no image names and that may be removed now;
+    `owner` as for `take`."""
+    return (
+        set(present) - images.digests(tx)
+        if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS)
+        else set()
+    )
 
 
 def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RULES) -> None:
-    """The image is in its served form. Repeating it does no harm, nor does an image that was deleted meanwhile.
+    """The image is in its served form. Repeating it does no harm, nor does an image that was
+    deleted meanwhile.
 
-    Raises `Refused` when what is stored does not fit into the quota of its group, and when templates of the group,
-    which have meant the site's image of that name, could not be installed with this one.
+    Raises `Refused` when what is stored does not fit into the quota of its group, and when
+    templates of the group, which have meant the site's image of that name, could not be installed
+    with this one.
     """
     image = images.get(tx, image_id)
     if image is not None and image.state == "ingesting" and image.group_id is not None:
@@ -102,8 +142,8 @@ def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RUL
 
 
 def _check_users(tx: Tx, image: Image) -> None:
-    """Raise `Refused` if a live template could be installed until now, and could not with this image in place of the
-    site's: nodes would fail on it until they are out of service."""
+    """Raise `Refused` if a live template could be installed until now, and could not with this
+    image in place of the site's: nodes would fail on it until they are out of service."""
     group = owner_of(image.name)
     for row in templates.live(tx, frozenset({image.group_id or 0})):
         if owner_of(row.name) != group:
@@ -112,10 +152,18 @@ def _check_users(tx: Tx, image: Image) -> None:
         named = template.image_names(configuration)
         there = images.meant(tx, named, group)
         then = there | {name: image for name in named if image.name in meant(name, group)}
-        why = _fault(configuration, then) if then != there and not _fault(configuration, there) else ""
+        why = (
+            _fault(configuration, then)
+            if then != there and not _fault(configuration, there)
+            else ""
+        )
         if why:
-            raise Refused("conflict", f"template {row.name}@{row.revision} names it, and could not be installed with "
-                          f"it: {why}", "name")
+            raise Refused(
+                "conflict",
+                f"template {row.name}@{row.revision} names it, and could not be installed with "
+                f"it: {why}",
+                "name",
+            )
 
 
 def _fault(configuration: template.Configuration, there: Mapping[str, Image]) -> str:
@@ -132,14 +180,14 @@ def fail(tx: Tx, *, image_id: int, reason: str) -> None:
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[ImageView]:
-    """Return images by name, of these groups and the site's (None: all), with the templates of the same that name
-    them."""
+    """Return images by name, of these groups and the site's (None: all), with the templates of the
+    same that name them."""
     return _views(tx, images.every(tx, groups), groups)
 
 
 def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> ImageView:
-    """Return the image of that name; of the templates that name it, those of these groups and the site's. Raises
-    `Refused`."""
+    """Return the image of that name; of the templates that name it, those of these groups and the
+    site's. Raises `Refused`."""
     found = images.named(tx, [name]).get(name)
     if found is None:
         raise Refused("not_found", f"there is no image {name!r}", "name")
@@ -152,7 +200,8 @@ def _views(tx: Tx, found: Sequence[Image], seen: frozenset[int] | None) -> list[
 
 
 def _users(tx: Tx, seen: frozenset[int] | None = None) -> dict[str, list[str]]:
-    """Return the live templates, as 'name@revision', that write or boot each image, by the images' full names."""
+    """Return the live templates, as 'name@revision', that write or boot each image, by the images'
+    full names."""
     rows, users = templates.live(tx, seen), dict[str, list[str]]()
     full_names = templates.image_names(tx, rows)
     for row in rows:
@@ -166,7 +215,8 @@ def _view(image: Image, owners: Mapping[int | None, str], users: Sequence[str] =
 
 
 def delete(tx: Tx, *, name: str) -> Result[None]:
-    """Delete an image that no live template names; its folder goes when the ingester comes by. Raises `Refused`."""
+    """Delete an image that no live template names; its folder goes when the ingester comes by.
+    Raises `Refused`."""
     image = images.named(tx, [name], lock=True).get(name)
     if image is None:
         raise Refused("not_found", f"there is no image {name!r}", "name")

@@ -16,15 +16,16 @@ image_names = templates.image_names
 
 
 def read(document: str) -> template.Configuration:
-    """Return what a document says, as far as that can be checked without the database, whose threads it would keep
-    busy. Raises `Refused`."""
+    """Return what a document says, as far as that can be checked without the database, whose
+    threads it would keep busy. Raises `Refused`."""
     configuration = template.parse(document)
     template.check_hardware(configuration)
     return configuration
 
 
 def check(tx: Tx, *, configuration: template.Configuration, group: str = "") -> None:
-    """See that a document that was read can be added for the group: its name, and its images. Raises `Refused`."""
+    """See that a document that was read can be added for the group: its name, and its images.
+    Raises `Refused`."""
     owner = groups.prefix(tx, groups.owner_id(tx, group))
     names.full(owner, configuration.name)
     _check_images(tx, configuration, owner)
@@ -32,10 +33,15 @@ def check(tx: Tx, *, configuration: template.Configuration, group: str = "") -> 
 
 
 def add(
-    tx: Tx, *, document: str, configuration: template.Configuration | None = None, group: str = "", now: float
+    tx: Tx,
+    *,
+    document: str,
+    configuration: template.Configuration | None = None,
+    group: str = "",
+    now: float,
 ) -> Template:
-    """Add a document as the next revision of the template that it names, as `names.full` takes names. The newest
-    one repeated changes nothing.
+    """Add a document as the next revision of the template that it names, as `names.full` takes
+    names. The newest one repeated changes nothing.
 
     configuration  what `read` made of the document; None: it is read now
     group          whose it is; '' or 'site': the site's
@@ -51,24 +57,30 @@ def add(
 
 
 def _check_images(tx: Tx, configuration: template.Configuration, owner: str) -> None:
-    prime.check_images(configuration, images.meant(tx, template.image_names(configuration), owner, lock=True))
+    prime.check_images(
+        configuration, images.meant(tx, template.image_names(configuration), owner, lock=True)
+    )
 
 
 def _check_secret(configuration: template.Configuration, owner: str) -> None:
     """Raise `Refused` for a secret that every user of the site could read."""
     if configuration.secret and not owner:
-        raise Refused("invalid", "every user reads the site's templates: add one with secret user data for a group",
-                      "user-data")
+        raise Refused(
+            "invalid",
+            "every user reads the site's templates: add one with secret user data for a group",
+            "user-data",
+        )
 
 
 def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:
-    """Return the newest live revision of every template of these groups and of the site (None: of all); with a `name`,
-    all revisions of that one."""
+    """Return the newest live revision of every template of these groups and of the site (None: of
+    all); with a `name`, all revisions of that one."""
     return templates.revisions(tx, name) if name else templates.newest(tx, groups)
 
 
 def resolve(tx: Tx, *, name: str) -> Template:
-    """Return the template that 'name' (its newest live revision) or 'name@revision' names. Raises `Refused`."""
+    """Return the template that 'name' (its newest live revision) or 'name@revision' names. Raises
+    `Refused`."""
     found = templates.find(tx, name)
     if found is None:
         raise Refused("not_found", f"there is no template {name!r}", "template")
@@ -76,7 +88,8 @@ def resolve(tx: Tx, *, name: str) -> Template:
 
 
 def retire(tx: Tx, *, name: str, now: float) -> list[Template]:
-    """Retire 'name@revision', or with a bare 'name' all its revisions; returns those that were retired.
+    """Retire 'name@revision', or with a bare 'name' all its revisions; returns those that were
+    retired.
 
     Raises `Refused` while a vcluster, a node or a waiting request uses one of them.
     """

@@ -1,9 +1,9 @@
 """Uploads: created, grown, complete, given up.
 
-The row is what was promised: a name, a length, bytes that are known to be on disk. The bytes are in a file of the
-upload's name in the folder of incoming files, and `web.uploads.intake` writes them. When all are there the row becomes
-an image in state *ingesting*, in one transaction: nobody ever sees half of a file as an image, or an image without its
-file.
+The row is what was promised: a name, a length, bytes that are known to be on disk. The bytes are in
+a file of the upload's name in the folder of incoming files, and `web.uploads.intake` writes them.
+When all are there the row becomes an image in state *ingesting*, in one transaction: nobody ever
+sees half of a file as an image, or an image without its file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,21 @@ every = uploads.every
 
 
 def create(
-    tx: Tx, *, upload_id: str, name: str, group: str, size: int, sha256: str = "", plain: bool = False,
-    raw: bool = False, actor: str, rules: ImageRules, now: float,
+    tx: Tx,
+    *,
+    upload_id: str,
+    name: str,
+    group: str,
+    size: int,
+    sha256: str = "",
+    plain: bool = False,
+    raw: bool = False,
+    actor: str,
+    rules: ImageRules,
+    now: float,
 ) -> Upload:
-    """Return an upload of `size` bytes that shall become the image `name` of that group. Raises `Refused`.
+    """Return an upload of `size` bytes that shall become the image `name` of that group. Raises
+    `Refused`.
 
     name       as `names.full` takes it
     upload_id  random, so that running it again does no harm
@@ -40,8 +51,20 @@ def create(
     name = names.full(groups.prefix(tx, owner), name)
     images.check_free(tx, name, owner)
     quota.check(tx, owner, size, rules)
-    uploads.add(tx, id=upload_id, name=name, group_id=owner, size=size, offset=0, sha256=sha256, plain=plain, raw=raw,
-                actor=actor, created_at=now, expires_at=now + rules.keep_uploads)
+    uploads.add(
+        tx,
+        id=upload_id,
+        name=name,
+        group_id=owner,
+        size=size,
+        offset=0,
+        sha256=sha256,
+        plain=plain,
+        raw=raw,
+        actor=actor,
+        created_at=now,
+        expires_at=now + rules.keep_uploads,
+    )
     return one(tx, upload_id, now=now)
 
 
@@ -50,9 +73,11 @@ def one(tx: Tx, upload_id: str, *, now: float) -> Upload:
     return _live(uploads.get(tx, upload_id), now)
 
 
-def begin(tx: Tx, *, upload_id: str, length: int, boot: str, checked: bool = False, now: float) -> Upload:
-    """Begin a piece: somebody holds the file, flushed to the disk, and will write to it. Return the offset. Raises
-    `Refused`.
+def begin(
+    tx: Tx, *, upload_id: str, length: int, boot: str, checked: bool = False, now: float
+) -> Upload:
+    """Begin a piece: somebody holds the file, flushed to the disk, and will write to it. Return the
+    offset. Raises `Refused`.
 
     length   of the file now
     boot     of the host that writes
@@ -67,14 +92,25 @@ def begin(tx: Tx, *, upload_id: str, length: int, boot: str, checked: bool = Fal
 
 
 def grown(tx: Tx, *, upload_id: str, offset: int, rules: ImageRules, now: float) -> Upload:
-    """Note that the first `offset` bytes are on disk. Raises `Refused` if the upload was given up meanwhile."""
+    """Note that the first `offset` bytes are on disk. Raises `Refused` if the upload was given up
+    meanwhile."""
     upload = _live(uploads.get(tx, upload_id, lock=True), now)
-    uploads.change(tx, upload_id, offset=min(offset, upload.size), expires_at=now + rules.keep_uploads)
+    uploads.change(
+        tx, upload_id, offset=min(offset, upload.size), expires_at=now + rules.keep_uploads
+    )
     return one(tx, upload_id, now=now)
 
 
 def complete(
-    tx: Tx, *, upload_id: str, name: str, source: str, sha256: str, format: str, size: int, now: float
+    tx: Tx,
+    *,
+    upload_id: str,
+    name: str,
+    source: str,
+    sha256: str,
+    format: str,
+    size: int,
+    now: float,
 ) -> Result[Image]:
     """Make the complete file the image `name`, to be taken in; return the image. Raises `Refused`.
 
@@ -84,7 +120,8 @@ def complete(
     """
     upload = uploads.get(tx, upload_id, lock=True)
     if upload is None:
-        # What the same upload became when this flow was run before, and its commit's outcome remained unknown.
+        # What the same upload became when this flow was run before, and its commit's outcome
+        # remained unknown.
         became = images.named(tx, [name]).get(name)
         if became is None or (became.source != source and became.sha256 != sha256):
             raise _gone()
@@ -94,9 +131,18 @@ def complete(
     uploads.remove(tx, upload_id)
     images.make_room(tx, name, upload.group_id)
     image = images.add(
-        tx, name=name, group_id=upload.group_id, state="ingesting", format=format, size=size, stored=upload.size,
-        sha256=sha256, source=source, content=wanted_content(upload.plain, upload.raw),
-        created_at=now)
+        tx,
+        name=name,
+        group_id=upload.group_id,
+        state="ingesting",
+        format=format,
+        size=size,
+        stored=upload.size,
+        sha256=sha256,
+        source=source,
+        content=wanted_content(upload.plain, upload.raw),
+        created_at=now,
+    )
     return Result(image, (Effect("wake", "images"),))
 
 
@@ -118,8 +164,8 @@ def sweep(tx: Tx, *, now: float) -> list[Upload]:
 
 
 def files(tx: Tx) -> frozenset[str]:
-    """Return what rows name of the files that came in: uploads' ids, and paths of images that are yet to be taken
-    in."""
+    """Return what rows name of the files that came in: uploads' ids, and paths of images that are
+    yet to be taken in."""
     return frozenset([*(upload.id for upload in uploads.every(tx)), *images.sources(tx)])
 
 
@@ -130,4 +176,6 @@ def _live(upload: Upload | None, now: float) -> Upload:
 
 
 def _gone() -> Refused:
-    return Refused("not_found", "there is no such upload: it is complete, was given up, or never was", "id")
+    return Refused(
+        "not_found", "there is no such upload: it is complete, was given up, or never was", "id"
+    )

@@ -1,4 +1,5 @@
-"""Blocks of nodes, as the site's administrator makes them, or takes them over from what the network says."""
+"""Blocks of nodes, as the site's administrator makes them, or takes them over from what the network
+says."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def delete(tx: Tx, *, name: str) -> None:
 
 
 def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
-    """Put nodes, by names or patterns, into a block, out of whichever they are in. All of them, or none."""
+    """Put nodes, by names or patterns, into a block, out of whichever they are in. All of them, or
+    none."""
     block_id = _block(tx, name, lock=True)
     found = _nodes(blocks.members(tx), nodes)
     blocks.put(tx, [node.id for node in found if node.block_id != block_id], block_id)
@@ -64,7 +66,8 @@ def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
 
 
 def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
-    """Take nodes, by names or patterns, out of a block. All of them, or none; a pattern means those that are in it."""
+    """Take nodes, by names or patterns, out of a block. All of them, or none; a pattern means those
+    that are in it."""
     block_id = _block(tx, name, lock=True)
     inside = [node for node in blocks.members(tx) if node.block_id == block_id]
     blocks.put(tx, [node.id for node in _nodes(inside, nodes, f" in block {name}")], None)
@@ -74,11 +77,14 @@ def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
 def proposal(tx: Tx) -> topology.Proposal:
     """Return what blocks the network suggests for nodes that are in none, and why."""
     names_ = blocks.names(tx)
-    return topology.propose((_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED})
+    return topology.propose(
+        (_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED}
+    )
 
 
 def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result[topology.Proposal]:
-    """Carry out the proposal as it is now, or the blocks of it that are named; the value is what was carried out."""
+    """Carry out the proposal as it is now, or the blocks of it that are named; the value is what
+    was carried out."""
     whole = proposal(tx)
     missing = set(only or ()) - {each.name for each in whole.blocks}
     if missing:
@@ -94,11 +100,20 @@ def _sighting(seen: blocks.Seen, names_: dict[int, str]) -> topology.Sighting:
     nics = ElementTree.fromstring(seen.attributes).findall("nic") if seen.attributes else []
     nics.sort(key=lambda each: each.get("mac") != seen.boot_mac)  # the one that it boots from first
     near = next((neighbour.attrib for nic in nics for neighbour in nic.findall("neighbour")), {})
-    return topology.Sighting(seen.name, names_.get(seen.block_id or 0), seen.relay, seen.circuit, seen.remote,
-                             near.get("switch"), near.get("port"))
+    return topology.Sighting(
+        seen.name,
+        names_.get(seen.block_id or 0),
+        seen.relay,
+        seen.circuit,
+        seen.remote,
+        near.get("switch"),
+        near.get("port"),
+    )
 
 
-def _nodes(among: Sequence[blocks.Member], wanted: Sequence[str], where: str = "") -> list[blocks.Member]:
+def _nodes(
+    among: Sequence[blocks.Member], wanted: Sequence[str], where: str = ""
+) -> list[blocks.Member]:
     by_name = {node.name: node for node in among}
     found: dict[int, blocks.Member] = {}
     for pattern in wanted:

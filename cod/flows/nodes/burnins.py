@@ -1,7 +1,8 @@
 """A node is burnt in: asked for, cancelled, and what came of it over time.
 
-A free node is tested where it is, once its disks are erased where that is wanted; one that is off is woken first. The
-agent's order (`flows.agents.orders`) says what to test, and the end (`core.burnins.finish`) whether it passed.
+A free node is tested where it is, once its disks are erased where that is wanted; one that is off
+is woken first. The agent's order (`flows.agents.orders`) says what to test, and the end
+(`core.burnins.finish`) whether it passed.
 """
 
 from __future__ import annotations
@@ -23,22 +24,39 @@ ON_DEMAND = "on demand"
 
 
 def want(
-    tx: Tx, *, name: str, tests: Sequence[str] | None = None, seconds: int | None = None, erase: bool = False,
-    site: Site, now: float, actor: str,
+    tx: Tx,
+    *,
+    name: str,
+    tests: Sequence[str] | None = None,
+    seconds: int | None = None,
+    erase: bool = False,
+    site: Site,
+    now: float,
+    actor: str,
 ) -> Result[BurninView]:
     """Have the node `name` tested. Raises `Refused`, also where it is being tested already.
 
     tests, seconds  None: as the site file says
-    erase           disks that are not clean are erased first, and so tested by writing; else those are read only
+    erase           disks that are not clean are erased first, and so tested by writing; else those
+                    are read only
     """
     node = nodes.named(tx, name, lock=True)
     if burnins.open_of(tx, node.id) is not None:
         raise Refused("conflict", f"node {name} is being burnt in already", "name")
     burnin.check(node)
-    core.ask(tx, node, site, now, cause=ON_DEMAND, actor=actor, tests=tests, seconds=seconds, erase=erase)
+    core.ask(
+        tx, node, site, now, cause=ON_DEMAND, actor=actor, tests=tests, seconds=seconds, erase=erase
+    )
     moved = node
     if node.state == NodeState.OFF:
-        moved = _apply(tx, node, Step(NodeEvent.WOKEN, f"{actor} wants its burn-in", power="on"), site, now, actor)
+        moved = _apply(
+            tx,
+            node,
+            Step(NodeEvent.WOKEN, f"{actor} wants its burn-in", power="on"),
+            site,
+            now,
+            actor,
+        )
     elif node.state == NodeState.INACTIVE:
         row = burnins.open_of(tx, node.id)
         assert row is not None
@@ -48,7 +66,8 @@ def want(
 
 
 def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[BurninView]:
-    """Test the node no more: it goes back to the reserve, after a wipe if it was written to. Raises `Refused`."""
+    """Test the node no more: it goes back to the reserve, after a wipe if it was written to. Raises
+    `Refused`."""
     node = nodes.named(tx, name, lock=True)
     row = burnins.open_of(tx, node.id)
     if row is None:
@@ -56,11 +75,19 @@ def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[B
     if node.state != NodeState.BURNIN:  # on its way: it is settled without it when it reports
         burnins.end(tx, row.id, BurninState.CANCELLED, f"cancelled by {actor}", now)
         return Result(show(tx, name=name))
-    moved = _apply(tx, node, Step(NodeEvent.CANCELLED, f"cancelled by {actor}", {"reason": "", "attempts": 0}), site,
-                   now, actor)
+    moved = _apply(
+        tx,
+        node,
+        Step(NodeEvent.CANCELLED, f"cancelled by {actor}", {"reason": "", "attempts": 0}),
+        site,
+        now,
+        actor,
+    )
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
-        moved = _apply(tx, moved, lifecycle.settle(moved, holding.assignment(tx, moved)), site, now, actor)
+        moved = _apply(
+            tx, moved, lifecycle.settle(moved, holding.assignment(tx, moved)), site, now, actor
+        )
     return Result(show(tx, name=name), transitions.wakes(node, moved))
 
 
@@ -73,18 +100,37 @@ def show(tx: Tx, *, name: str) -> BurninView:
 
 
 def history(tx: Tx, *, name: str, limit: int = SHOWN) -> list[BurninView]:
-    """Return the node's burn-ins, the newest first. Raises `Refused` for a node that is not known."""
+    """Return the node's burn-ins, the newest first. Raises `Refused` for a node that is not
+    known."""
     node = nodes.named(tx, name)
     return [_view(node, row) for row in burnins.of_node(tx, node.id, limit)]
 
 
 def _view(node: Node, row: Burnin) -> BurninView:
     runs = row.state == BurninState.RUNNING and node.generation == row.generation
-    done, total, rate = (node.progress_done, node.progress_total, node.progress_rate) if runs else (0, 0, 0.0)
+    done, total, rate = (
+        (node.progress_done, node.progress_total, node.progress_rate) if runs else (0, 0, 0.0)
+    )
     return BurninView(
-        row.id, node.name, row.state, row.cause, tuple(row.tests.split(",")), row.seconds, row.erase, row.actor,
-        row.asked_at, row.started_at, row.ended_at, row.reason, tuple(json.loads(row.results)), node.state, done, total,
-        rate, node.progress_phase if runs else "")
+        row.id,
+        node.name,
+        row.state,
+        row.cause,
+        tuple(row.tests.split(",")),
+        row.seconds,
+        row.erase,
+        row.actor,
+        row.asked_at,
+        row.started_at,
+        row.ended_at,
+        row.reason,
+        tuple(json.loads(row.results)),
+        node.state,
+        done,
+        total,
+        rate,
+        node.progress_phase if runs else "",
+    )
 
 
 def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Node:

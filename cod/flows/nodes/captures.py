@@ -1,10 +1,11 @@
 """A node's disk becomes an image: asked for, received, kept, cancelled.
 
-An active node leaves its vcluster's system by a power cycle and is captured in the trampoline; one that no power driver
-can switch waits until somebody reboots it (`flows.boot.script`). A node of the reserve is captured where it is. The
-agent's order (`flows.agents.orders`) has a secret, and by it the agent sends what it reads to the image server, which
-asks here whether it still may. Nothing of an image can be seen until `keep`, which makes image, template and the
-capture's end in one transaction.
+An active node leaves its vcluster's system by a power cycle and is captured in the trampoline; one
+that no power driver can switch waits until somebody reboots it (`flows.boot.script`). A node of the
+reserve is captured where it is. The agent's order (`flows.agents.orders`) has a secret, and by it
+the agent sends what it reads to the image server, which asks here whether it still may. Nothing of
+an image can be seen until `keep`, which makes image, template and the capture's end in one
+transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from dataclasses import asdict
 
 from cod import notice_texts
 from cod.core import notices, quota, transitions
-from cod.model import Capture, CapturedPartition, CaptureView, Effect, ImageRules, Ingested, Node, Refused, Result, Site
+from cod.model import (
+    Capture,
+    CapturedPartition,
+    CaptureView,
+    Effect,
+    ImageRules,
+    Ingested,
+    Node,
+    Refused,
+    Result,
+    Site,
+)
 from cod.policy.nodes import capture, lifecycle
 from cod.policy.nodes.template import parse
 from cod.policy.people import names
@@ -30,20 +42,32 @@ orders = captures.orders
 
 
 def want(
-    tx: Tx, *, name: str, image: str, template: str | None = None, group: str | None = None, secret: str, site: Site,
-    now: float, actor: str,
+    tx: Tx,
+    *,
+    name: str,
+    image: str,
+    template: str | None = None,
+    group: str | None = None,
+    secret: str,
+    site: Site,
+    now: float,
+    actor: str,
 ) -> Result[CaptureView]:
-    """Have the disk of the node `name` saved as `image`. The value is a `CaptureView`. Raises `Refused`.
+    """Have the disk of the node `name` saved as `image`. The value is a `CaptureView`. Raises
+    `Refused`.
 
     image     what it shall be called, as `names.full` takes it
-    template  what the template that writes the image shall be called; None: as the image, '': make none
+    template  what the template that writes the image shall be called; None: as the image, '': make
+              none
     group     whose both shall be; None: the group's that holds the node, '' or 'site': the site's
     secret    32 random bytes, hex: for the stream
     """
     node = nodes.named(tx, name, lock=True)
     before = captures.get(tx, node.id)
     if before and before.state in captures.OPEN:
-        raise Refused("conflict", f"node {name} is being captured as {before.image!r} already", "name")
+        raise Refused(
+            "conflict", f"node {name} is being captured as {before.image!r} already", "name"
+        )
     source = node.template_id if node.vcluster_id is not None else node.cached_template_id
     runs = templates.get(tx, node.template_id) if node.template_id is not None else None
     capture.check(node, parse(runs.document) if runs else None)
@@ -54,8 +78,18 @@ def want(
     wanted = names.full(prefix, wanted, "template") if wanted else ""
     images.check_free(tx, image, owner)
     quota.check(tx, owner, 1, site.images)
-    captures.put(tx, node.id, image=image, template=wanted, group_id=owner, source_id=source,
-                 state=CaptureState.WANTED, secret=secret, actor=actor, asked_at=now)
+    captures.put(
+        tx,
+        node.id,
+        image=image,
+        template=wanted,
+        group_id=owner,
+        source_id=source,
+        state=CaptureState.WANTED,
+        secret=secret,
+        actor=actor,
+        asked_at=now,
+    )
     moved = _set_out(tx, node, site, now, actor)
     return Result(show(tx, name=name), transitions.wakes(node, moved))
 
@@ -82,7 +116,8 @@ def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
 
 
 def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[CaptureView]:
-    """Capture the node no more: it goes back to where it was. The value is a `CaptureView`. Raises `Refused`."""
+    """Capture the node no more: it goes back to where it was. The value is a `CaptureView`. Raises
+    `Refused`."""
     node = nodes.named(tx, name, lock=True)
     row = captures.get(tx, node.id)
     if row is None or row.state not in captures.OPEN:
@@ -103,7 +138,8 @@ def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[C
 
 
 def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureView:
-    """Return the newest capture of a node, if it was for one of `groups` (None: for anybody). Raises `Refused`."""
+    """Return the newest capture of a node, if it was for one of `groups` (None: for anybody).
+    Raises `Refused`."""
     node = nodes.by_name(tx, name)
     row = captures.get(tx, node.id) if node else None
     if node is None or row is None or (groups is not None and row.group_id not in groups):
@@ -112,34 +148,59 @@ def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureV
 
 
 def every(tx: Tx, *, groups: frozenset[int] | None = None) -> list[CaptureView]:
-    """Return the newest capture of each node, by the nodes' names; those of `groups` only (None: all)."""
+    """Return the newest capture of each node, by the nodes' names; those of `groups` only (None:
+    all)."""
     return [_view(tx, node, row) for node, row in captures.every(tx, groups)]
 
 
 def _view(tx: Tx, node: Node, row: Capture) -> CaptureView:
     runs = row.state == CaptureState.RUNNING and node.generation == row.generation
     owner = groups.get(tx, row.group_id).name if row.group_id is not None else ""
-    done, total, rate = (node.progress_done, node.progress_total, node.progress_rate) if runs else (0, 0, 0.0)
-    return CaptureView(node.name, row.image, row.template, owner, row.state, row.actor, row.asked_at, row.ended_at,
-                       row.reason, node.state, done, total, rate)
+    done, total, rate = (
+        (node.progress_done, node.progress_total, node.progress_rate) if runs else (0, 0, 0.0)
+    )
+    return CaptureView(
+        node.name,
+        row.image,
+        row.template,
+        owner,
+        row.state,
+        row.actor,
+        row.asked_at,
+        row.ended_at,
+        row.reason,
+        node.state,
+        done,
+        total,
+        rate,
+    )
 
 
 # ---------------------------------------------------------------- what the image server asks
 
 
 def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
-    """Return the capture that whoever knows `secret` may send from `address`: that of the node's order `order`. Raises
-    `Refused`, in the same words whatever is wrong."""
+    """Return the capture that whoever knows `secret` may send from `address`: that of the node's
+    order `order`. Raises `Refused`, in the same words whatever is wrong."""
     node_id, _, generation = order.partition(".")
     node = nodes.get(tx, int(node_id)) if node_id.isdecimal() and len(node_id) < 19 else None
     row = captures.get(tx, node.id) if node else None
     session = sessions.get(tx, node.id) if node else None
-    good = (node is not None and row is not None and session is not None and node.state == NodeState.CAPTURE
-            and generation == str(node.generation) == str(row.generation) and session.address == address
-            and row.state in (CaptureState.RUNNING, CaptureState.DONE) and row.secret
-            and hmac.compare_digest(row.secret, secret))
+    good = (
+        node is not None
+        and row is not None
+        and session is not None
+        and node.state == NodeState.CAPTURE
+        and generation == str(node.generation) == str(row.generation)
+        and session.address == address
+        and row.state in (CaptureState.RUNNING, CaptureState.DONE)
+        and row.secret
+        and hmac.compare_digest(row.secret, secret)
+    )
     if not good or row is None:
-        raise Refused("forbidden", "no capture is under way by that order and that secret from there")
+        raise Refused(
+            "forbidden", "no capture is under way by that order and that secret from there"
+        )
     return row
 
 
@@ -150,16 +211,25 @@ def room(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) ->
 
 
 def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -> None:
-    """The image is about to be published under that digest: its folder is not to be swept away. Raises `Refused`."""
+    """The image is about to be published under that digest: its folder is not to be swept away.
+    Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
     captures.change(tx, row.node_id, digest=digest)
 
 
 def keep(
-    tx: Tx, *, order: str, address: str, secret: str, ingested: Ingested, partitions: Sequence[CapturedPartition],
-    rules: ImageRules, now: float,
+    tx: Tx,
+    *,
+    order: str,
+    address: str,
+    secret: str,
+    ingested: Ingested,
+    partitions: Sequence[CapturedPartition],
+    rules: ImageRules,
+    now: float,
 ) -> Result[None]:
-    """Publish the image: from now on it and its template can be seen. Repeating it does no harm. Raises `Refused`."""
+    """Publish the image: from now on it and its template can be seen. Repeating it does no harm.
+    Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
     if row.state == CaptureState.DONE:
         return Result(None)
@@ -168,12 +238,20 @@ def keep(
     quota.check(tx, row.group_id, ingested.stored, rules)
     captures.end(tx, node.id, CaptureState.DONE, "", now)
     images.make_room(tx, row.image, row.group_id)
-    images.add(tx, name=row.image, group_id=row.group_id, state="ready", created_at=now, **asdict(ingested))
+    images.add(
+        tx, name=row.image, group_id=row.group_id, state="ready", created_at=now, **asdict(ingested)
+    )
     name = ""
     if row.template:
         source = templates.get(tx, row.source_id) if row.source_id is not None else None
-        document = capture.document(row.template.rpartition("/")[2], row.image, ingested.size, partitions, node,
-                                    source.document if source else None)
+        document = capture.document(
+            row.template.rpartition("/")[2],
+            row.image,
+            ingested.size,
+            partitions,
+            node,
+            source.document if source else None,
+        )
         made = templates.append(tx, row.template, document, row.group_id, now)
         name = f"{made.name}@{made.revision}"
     said = notice_texts.captured(node.name, row.image, name)

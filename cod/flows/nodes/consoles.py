@@ -1,6 +1,7 @@
 """Consoles: which are to be recorded, and who may read what of them.
 
-What is recorded is in files, which the edges write and read (`cod.consolefiles`); here it is decided which.
+What is recorded is in files, which the edges write and read (`cod.consolefiles`); here it is
+decided which.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ CLAIM = "consoles"
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A console that is to be followed. `tenure`: whose what it says now is, see `policy.nodes.console`."""
+    """A console that is to be followed. `tenure`: whose what it says now is, see
+    `policy.nodes.console`."""
 
     node_id: int
     node: str
@@ -45,13 +47,16 @@ class Readable:
 
 
 def followed(tx: Tx, server: str, rules: ConsoleRules, now: float, lease: float) -> list[Followed]:
-    """Return the consoles to follow, by their nodes' ids; nothing while another server does it: the claim is this
-    server's for `lease` seconds."""
+    """Return the consoles to follow, by their nodes' ids; nothing while another server does it: the
+    claim is this server's for `lease` seconds."""
     if claims.hold(tx, CLAIM, server, now, lease) is None:
         return []
-    found = [Followed(node_id, name, driver, address, account, console.tenure(vcluster_id, assigned_at))
-             for node_id, name, driver, address, account, vcluster_id, assigned_at
-             in consoles.of_drivers(tx, console.FOLLOWED)]
+    found = [
+        Followed(node_id, name, driver, address, account, console.tenure(vcluster_id, assigned_at))
+        for node_id, name, driver, address, account, vcluster_id, assigned_at in (
+            consoles.of_drivers(tx, console.FOLLOWED)
+        )
+    ]
     return [each for each in found if not console.unrecorded(rules, each.node, each.driver)]
 
 
@@ -62,8 +67,8 @@ pause = console.pause
 
 
 def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: float) -> Readable:
-    """Return what may be read of a node's console: everything, or what was recorded since its holder got it. Raises
-    `Refused`."""
+    """Return what may be read of a node's console: everything, or what was recorded since its
+    holder got it. Raises `Refused`."""
     node = nodes.named(tx, name)
     if node.vcluster_id is None and not everything:  # given back since the question was let in
         raise Refused("not_found", f"there is no node {name!r}", "name")

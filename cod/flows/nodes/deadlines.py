@@ -1,4 +1,5 @@
-"""What happens when something does not happen. Run every second or so by one server, or by several: no harm."""
+"""What happens when something does not happen. Run every second or so by one server, or by several:
+no harm."""
 
 from __future__ import annotations
 
@@ -17,16 +18,18 @@ from cod.store.nodes import burnins, captures, holding, nodes, power, sessions
 from cod.store.scheduler import reservations
 
 MOST = 50  # nodes moved by one transaction: tens of milliseconds
-SILENCE = 12  # heartbeats after which a warm node without a connection is lost, whoever held the connection
+# heartbeats after which a warm node without a connection is lost, whoever held the connection
+SILENCE = 12
 
 
 def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
-    """Examine every node that owes something: rested in the trampoline, overdue, or silent in the warm reserve.
+    """Examine every node that owes something: rested in the trampoline, overdue, or silent in the
+    warm reserve.
 
-    started  when this server began to listen: until agents have had time to come back to it, no silence is held against
-             them, for it was COD that did not hear
-    At most `MOST` nodes are moved, so that nobody waits long for the database when a hall full of them is overdue; the
-    others' turn comes with the next run.
+    started  when this server began to listen: until agents have had time to come back to it, no
+             silence is held against them, for it was COD that did not hear
+    At most `MOST` nodes are moved, so that nobody waits long for the database when a hall full of
+    them is overdue; the others' turn comes with the next run.
     """
     effects: list[Effect] = []
     for node, step in islice(_due(tx, site, now, started), MOST):
@@ -37,7 +40,8 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
 
 
 def _test_again(tx: Tx, site: Site, now: float) -> tuple[Effect, ...]:
-    """Begin the burn-in of one node that the site wants tested again; one at a time, so that the others can be had."""
+    """Begin the burn-in of one node that the site wants tested again; one at a time, so that the
+    others can be had."""
     due = burnins.stale(tx, now - site.burnin.every) if site.burnin.every else None
     node = nodes.get(tx, due, lock=True) if due is not None else None
     if node is None or node.state != NodeState.INACTIVE or node.vcluster_id is not None:
@@ -46,7 +50,9 @@ def _test_again(tx: Tx, site: Site, now: float) -> tuple[Effect, ...]:
     row = burnins.wanted(tx, node.id)
     assert row is not None
     reservations.drop(tx, [node.id])
-    moved = transitions.apply(tx, node, burnin.begin(node, row), now=now, actor="deadline", policy=site.policy)
+    moved = transitions.apply(
+        tx, node, burnin.begin(node, row), now=now, actor="deadline", policy=site.policy
+    )
     return transitions.wakes(node, moved)
 
 
@@ -55,11 +61,21 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
     for node in sessions.to_settle(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
             core.ask_after_failures(tx, node, site, now)
-            yield node, lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id),
-                                         burnins.wanted(tx, node.id))
+            yield (
+                node,
+                lifecycle.settle(
+                    node,
+                    holding.assignment(tx, node),
+                    captures.is_wanted(tx, node.id),
+                    burnins.wanted(tx, node.id),
+                ),
+            )
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
-            yield node, _overdue(node, site, power.trouble(tx, node), isolation.trouble(tx, node), now)
+            yield (
+                node,
+                _overdue(node, site, power.trouble(tx, node), isolation.trouble(tx, node), now),
+            )
         for node in sessions.silent(tx, now - patience):
             sessions.forget(tx, node.id)
             yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
@@ -67,7 +83,8 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
 
 def _overdue(node: Node, site: Site, power_trouble: str, port_trouble: str, now: float) -> Step:
     rule = NODE_RULES[NodeState(node.state)]
-    if node.state in WORKING or node.deadline is None:  # where it works, each sign of progress moves the deadline on
+    # where it works, each sign of progress moves the deadline on
+    if node.state in WORKING or node.deadline is None:
         waited = (rule.deadline or 0.0) * site.policy.patience
     else:
         waited = node.deadline - node.since
@@ -79,6 +96,7 @@ def _overdue(node: Node, site: Site, power_trouble: str, port_trouble: str, now:
     step = lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, reason, site.policy)
     if node.state != NodeState.TRAMPOLINE or step.event is not NodeEvent.TIMED_OUT:
         return step
-    # It is switched on once more: it has as long as one that is woken alone, and longer than it will have to rest.
+    # It is switched on once more: it has as long as one that is woken alone, and longer than it
+    # will have to rest.
     again = max(energy.wake_deadline(site.energy, 1), 2 * lifecycle.rest(node.attempts + 1))
     return replace(step, columns={**step.columns, "deadline": now + again * site.policy.patience})

@@ -1,8 +1,8 @@
 """Energy accounts: counting once a minute, and what is told of them.
 
-`count` reads and reckons, `note` writes; between them no transaction is open. `note` moves the mark that `count` has
-seen, in the transaction that writes what was counted: of several servers that count at once one does it, and a minute
-is put down once, however often it is tried.
+`count` reads and reckons, `note` writes; between them no transaction is open. `note` moves the mark
+that `count` has seen, in the transaction that writes what was counted: of several servers that
+count at once one does it, and a minute is put down once, however often it is tried.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from cod.store.nodes import energy, types
 from cod.store.people import groups as group_rows
 
 STEADY = 600.0
-"""Seconds after which what a BMC last measured is of the state that its node is in: twice a round of measuring."""
+"""Seconds after which what a BMC last measured is of the state that its node is in: twice a round
+of measuring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What has been used since `before` (None: nobody has ever counted), until `now`. `anew`: the clock was wrong."""
+    """What has been used since `before` (None: nobody has ever counted), until `now`. `anew`: the
+    clock was wrong."""
 
     before: float | None
     now: float
@@ -35,7 +37,8 @@ class Reading:
 
 
 def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
-    """Return what was used since the last time, if nodes have been all that time as they are; None: nothing is due."""
+    """Return what was used since the last time, if nodes have been all that time as they are; None:
+    nothing is due."""
     before = watermarks.at(tx, watermarks.ENERGY)
     if before is None or energy_accounting.anew(before, now):
         return Reading(before, now, anew=before is not None)
@@ -45,8 +48,9 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
 
 
 def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
-    """Put it down, also as usage that fades; False when somebody else has. What a group used that was deleted since
-    `count` is the site's, as all that it used before; a new group may have its id."""
+    """Put it down, also as usage that fades; False when somebody else has. What a group used that
+    was deleted since `count` is the site's, as all that it used before; a new group may have its
+    id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
         return False
     there = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)
@@ -59,19 +63,23 @@ def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
 
 
 def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float) -> None:
-    """Let what groups have used fade until now. Of a group whose usage was not followed until the last count, it is
-    made anew out of the accounts: each day counts as used at its middle."""
+    """Let what groups have used fade until now. Of a group whose usage was not followed until the
+    last count, it is made anew out of the accounts: each day counts as used at its middle."""
     seconds = 0.0 if reading.before is None or reading.anew else reading.now - reading.before
     if seconds:
-        group_rows.fade(tx, reading.before or 0.0, shares.faded(1.0, seconds, half_life), reading.now)
+        group_rows.fade(
+            tx, reading.before or 0.0, shares.faded(1.0, seconds, half_life), reading.now
+        )
         costs = {each.id: each.cost for each in types.every(tx)}
         rates: dict[int, float] = defaultdict(float)
         for use in uses:
             rates[use.group_id] += use.seconds * costs.get(use.type_id, 1.0) / seconds
     for group in group_rows.every(tx):
         if group.faded_at != reading.now:
-            usage = sum(shares.faded(used, reading.now - (day + 0.5) * DAY, half_life)
-                        for day, used in energy.by_day(tx, group.id))
+            usage = sum(
+                shares.faded(used, reading.now - (day + 0.5) * DAY, half_life)
+                for day, used in energy.by_day(tx, group.id)
+            )
             group_rows.change(tx, group.id, faded_usage=usage, faded_at=reading.now)
         elif seconds and group.id in rates:
             group_rows.use(tx, group.id, shares.faded(0.0, seconds, half_life, rates[group.id]))
@@ -80,7 +88,9 @@ def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float)
 def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:
     nodes = [energy_accounting.Nodes(*row) for row in energy.nodes(tx)]
     measured = [energy_accounting.Measured(*row) for row in energy.measured(tx, now - STEADY)]
-    return list(energy_accounting.draws(nodes, {each.id: each for each in types.every(tx)}, measured, rules))
+    return list(
+        energy_accounting.draws(nodes, {each.id: each for each in types.every(tx)}, measured, rules)
+    )
 
 
 # ---------------------------------------------------------------- for people
@@ -103,7 +113,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The accounts of whole days (UTC), from the first second of the first until the last of the last.
+    """The accounts of whole days (UTC), from the first second of the first until the last of the
+    last.
 
     counted_until  how far the accounts go; None: nothing has been counted
     """
@@ -116,10 +127,17 @@ class Report:
 
 
 def report(
-    tx: Tx, *, since: float | None, until: float | None, by: str, group: str = "", groups: frozenset[int] | None = None,
+    tx: Tx,
+    *,
+    since: float | None,
+    until: float | None,
+    by: str,
+    group: str = "",
+    groups: frozenset[int] | None = None,
     now: float,
 ) -> Report:
-    """Return the accounts of the days between two moments, as far as they are touched; without: the last thirty days.
+    """Return the accounts of the days between two moments, as far as they are touched; without: the
+    last thirty days.
 
     group  of that one alone; else of these groups (None: of all and the reserve). Raises `Refused`.
     """
@@ -133,11 +151,14 @@ def report(
     last = max(first, -int(-until // DAY) - 1)
     sums = energy.sums(tx, first, last, by, groups)
     lines = (Line(key * DAY if by == "day" else key, *values) for key, *values in sums)
-    return Report(first * DAY, (last + 1) * DAY, by, watermarks.at(tx, watermarks.ENERGY), tuple(lines))
+    return Report(
+        first * DAY, (last + 1) * DAY, by, watermarks.at(tx, watermarks.ENERGY), tuple(lines)
+    )
 
 
 def gauges(tx: Tx, rules: Energy, now: float) -> list[tuple[str, str, float]]:
-    """(what, group or type, value) for the metrics: joules used and spared by group, watts now and reserve by type."""
+    """(what, group or type, value) for the metrics: joules used and spared by group, watts now and
+    reserve by type."""
     found: list[tuple[str, str, float]] = []
     for group, _seconds, joules, always_on in energy.sums(tx, 0, int(now // DAY) + 1, "group"):
         found += [("used", group or "", joules), ("saved", group or "", always_on - joules)]
@@ -147,5 +168,8 @@ def gauges(tx: Tx, rules: Energy, now: float) -> list[tuple[str, str, float]]:
         watts[names[draw.nodes.type_id]] += draw.watts
     found += [("watts", name, value) for name, value in sorted(watts.items())]
     counts = energy.reserve(tx)
-    return found + [(what, name, float(counts.get((type_id, what), 0)))
-                    for type_id, name in sorted(names.items()) for what in ("warm", "cold", "waking")]
+    return found + [
+        (what, name, float(counts.get((type_id, what), 0)))
+        for type_id, name in sorted(names.items())
+        for what in ("warm", "cold", "waking")
+    ]

@@ -13,8 +13,8 @@ from cod.store.scheduler import vcluster_names
 
 
 def known_hosts(tx: Tx, *, name: str, site: Site) -> list[str]:
-    """Return lines of a known_hosts file with the nodes of a vcluster, by their full names, the names that
-    lead to them, and their addresses. A vcluster that has ended has none."""
+    """Return lines of a known_hosts file with the nodes of a vcluster, by their full names, the
+    names that lead to them, and their addresses. A vcluster that has ended has none."""
     vcluster = views.vcluster(tx, name).vcluster
     hosts = dns_names.of_vcluster(tx, vcluster.id)
     keys = host_keys.of_nodes(tx, [host.node_id for host in hosts.values()])
@@ -24,7 +24,14 @@ def known_hosts(tx: Tx, *, name: str, site: Site) -> list[str]:
         last = names_policy.follow(name, known)[-1]
         if not last.external and last.target in hosts:
             names[last.target].append(name)
-    return [line for hostname, host in hosts.items()
-            for line in policy.known_hosts(
-                [*(full_name(one, vcluster.name, site) for one in names[hostname]), dotted(host.address)],
-                keys.get(host.node_id, ()))]
+    return [
+        line
+        for hostname, host in hosts.items()
+        for line in policy.known_hosts(
+            [
+                *(full_name(one, vcluster.name, site) for one in names[hostname]),
+                dotted(host.address),
+            ],
+            keys.get(host.node_id, ()),
+        )
+    ]

@@ -1,4 +1,5 @@
-"""What an administrator does to a node. A flow's value is the node as `flows.views.node` shows it (a NodeView)."""
+"""What an administrator does to a node. A flow's value is the node as `flows.views.node` shows it
+(a NodeView)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ SHOWN = 20  # power wishes of a node that are shown
 
 
 def hardware(node: Node) -> list[tuple[str, str]]:
-    """Return what the node last reported of itself, for people: ('memory/mib', '4096 MiB'); [] before that."""
+    """Return what the node last reported of itself, for people: ('memory/mib', '4096 MiB'); []
+    before that."""
     return equal.facts(node.attributes) if node.attributes else []
 
 
@@ -39,7 +41,8 @@ def kept(node: Node) -> tuple[str, ...]:
 
 
 def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
-    """Return what was wished of the node's power lately, the newest first, and what came of it. Raises `Refused`."""
+    """Return what was wished of the node's power lately, the newest first, and what came of it.
+    Raises `Refused`."""
     return wishes.of_node(tx, nodes.named(tx, name).id, SHOWN)
 
 
@@ -47,13 +50,23 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     """Accept a new machine into the site: from now on its disks are COD's to write."""
     node = nodes.named(tx, name, lock=True)
     if node.state == NodeState.NEW:
-        raise Refused("conflict", f"node {name} has not reported yet: let it boot from the network", "name")
+        raise Refused(
+            "conflict", f"node {name} has not reported yet: let it boot from the network", "name"
+        )
     if node.state != NodeState.REGISTERING:
         raise Refused("conflict", f"node {name} needs no approval: it is {node.state}", "name")
-    approved = transitions.apply(tx, node, Step(NodeEvent.APPROVED, f"approved by {actor}"), now=now, actor=actor,
-                                 policy=site.policy)
+    approved = transitions.apply(
+        tx,
+        node,
+        Step(NodeEvent.APPROVED, f"approved by {actor}"),
+        now=now,
+        actor=actor,
+        policy=site.policy,
+    )
     if site.burnin.at_registration:
-        burnins.ask(tx, node, site, now, cause=burnins.NEW, actor=actor, erase=site.burnin.erase_new)
+        burnins.ask(
+            tx, node, site, now, cause=burnins.NEW, actor=actor, erase=site.burnin.erase_new
+        )
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
         step = lifecycle.settle(approved, None, burnin=burnin_rows.wanted(tx, node.id))
@@ -61,14 +74,20 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     return _done(tx, node, approved, site.policy)
 
 
-def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result[NodeView]:
-    """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free node that is switched
-    off joins the cold reserve; on, it leaves."""
+def power(
+    tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str
+) -> Result[NodeView]:
+    """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free
+    node that is switched off joins the cold reserve; on, it leaves."""
     node = nodes.named(tx, name, lock=True)
     if desired not in ("on", "off", "soft", "cycle"):
         raise Refused("invalid", f"power is on, off, soft or cycle, not {desired!r}", "desired")
     if node.power_driver == "none":
-        raise Refused("conflict", f"node {name} has no power driver: set power_driver and power_address first", "name")
+        raise Refused(
+            "conflict",
+            f"node {name} has no power driver: set power_driver and power_address first",
+            "name",
+        )
     if node.state == NodeState.INACTIVE and desired in ("off", "soft"):
         step = Step(NodeEvent.POWERED_DOWN, f"switched off by {actor}", power=desired)
     elif node.state == NodeState.OFF and desired in ("on", "cycle"):
@@ -80,8 +99,11 @@ def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str
     return _done(tx, node, moved, site.policy)
 
 
-def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str) -> Result[NodeView]:
-    """Set the node aside. If a vcluster holds it, it is switched off, and a request for another takes its place."""
+def quarantine(
+    tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str
+) -> Result[NodeView]:
+    """Set the node aside. If a vcluster holds it, it is switched off, and a request for another
+    takes its place."""
     node = nodes.named(tx, name, lock=True)
     power_ = "off" if node.vcluster_id is not None else None
     step = Step(NodeEvent.QUARANTINED, f"{actor}: {reason}", {"reason": reason}, power_)
@@ -89,35 +111,63 @@ def quarantine(tx: Tx, *, name: str, reason: str, site: Site, now: float, actor:
 
 
 def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
-    """Give a node that was taken out of service or retired another chance: it boots into the trampoline.
+    """Give a node that was taken out of service or retired another chance: it boots into the
+    trampoline.
 
-    Nobody knows what was done to it meanwhile: its disks count as dirty, unless COD never wrote them.
+    Nobody knows what was done to it meanwhile: its disks count as dirty, unless COD never wrote
+    them.
     """
     node = nodes.named(tx, name, lock=True)
     disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
-    step = Step(NodeEvent.RESTORED, f"restored by {actor}", {"reason": "", "attempts": 0, "disk": disk}, "cycle")
+    step = Step(
+        NodeEvent.RESTORED,
+        f"restored by {actor}",
+        {"reason": "", "attempts": 0, "disk": disk},
+        "cycle",
+    )
     if site.burnin.after_trouble:
-        burnins.ask(tx, node, site, now, cause=burnins.RESTORED, actor=actor, erase=site.burnin.erase_new)
+        burnins.ask(
+            tx, node, site, now, cause=burnins.RESTORED, actor=actor, erase=site.burnin.erase_new
+        )
     return _move(tx, node, step, site, now, actor)
 
 
-def retire(tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str) -> Result[NodeView]:
+def retire(
+    tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str
+) -> Result[NodeView]:
     """Take the node out of the site for good. Not while somebody holds it."""
     node = nodes.named(tx, name, lock=True)
     if node.vcluster_id is not None:
-        raise Refused("conflict", f"node {name} is held by a vcluster: release or quarantine it first", "name")
-    step = Step(NodeEvent.RETIRED, f"retired by {actor}" + (f": {reason}" if reason else ""), {"reason": reason})
+        raise Refused(
+            "conflict", f"node {name} is held by a vcluster: release or quarantine it first", "name"
+        )
+    step = Step(
+        NodeEvent.RETIRED,
+        f"retired by {actor}" + (f": {reason}" if reason else ""),
+        {"reason": reason},
+    )
     return _move(tx, node, step, site, now, actor)
 
 
 def change(
-    tx: Tx, *, name: str, new_name: str | None = None, block: str | None = None, power_driver: str | None = None,
-    power_address: str | None = None, power_account: str | None = None, keep: Sequence[str] | None = None,
-    keep_was: Sequence[str] | None = None, site: Site, now: float, actor: str,
+    tx: Tx,
+    *,
+    name: str,
+    new_name: str | None = None,
+    block: str | None = None,
+    power_driver: str | None = None,
+    power_address: str | None = None,
+    power_account: str | None = None,
+    keep: Sequence[str] | None = None,
+    keep_was: Sequence[str] | None = None,
+    site: Site,
+    now: float,
+    actor: str,
 ) -> Result[NodeView]:
-    """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the node out of its,
-    and `power_account` '' takes its account away. `keep`: all marks of disks that are never written; `keep_was`: the
-    marks that `keep` replaces. Raises `Refused`, also where the marks are others by now."""
+    """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the
+    node out of its, and `power_account` '' takes its account away. `keep`: all marks of disks that
+    are never written; `keep_was`: the marks that `keep` replaces. Raises `Refused`, also where the
+    marks are others by now."""
     node = nodes.named(tx, name, lock=True)
     columns: dict[str, Any] = {}
     if new_name is not None and new_name != name:
@@ -134,8 +184,12 @@ def change(
     if power_account is not None:
         known = [account.name for account in site.accounts]
         if power_account and power_account not in known:
-            raise Refused("invalid", f"the site file has no [[account]] named {power_account!r}; it has "
-                          f"{', '.join(known) or 'none'}", "power_account")
+            raise Refused(
+                "invalid",
+                f"the site file has no [[account]] named {power_account!r}; it has "
+                f"{', '.join(known) or 'none'}",
+                "power_account",
+            )
         columns["power_account"] = power_account or None
     if columns:
         node = nodes.change(tx, node, **columns)
@@ -144,26 +198,47 @@ def change(
 
 
 def _keep(
-    tx: Tx, node: Node, marks: Sequence[str], was: Sequence[str] | None, site: Site, now: float, actor: str,
+    tx: Tx,
+    node: Node,
+    marks: Sequence[str],
+    was: Sequence[str] | None,
+    site: Site,
+    now: float,
+    actor: str,
 ) -> tuple[Effect, ...]:
     if node.state in WORKING:
-        raise Refused("conflict", f"node {node.name} is in state {node.state}: its disks are at work, by the marks "
-                      "that they had; change them when that is over", "keep")
+        raise Refused(
+            "conflict",
+            f"node {node.name} is in state {node.state}: its disks are at work, by the marks "
+            "that they had; change them when that is over",
+            "keep",
+        )
     own = "\n".join(dict.fromkeys(map(policy.check, marks)))
     if len(own) > policy.MOST:
-        raise Refused("invalid", f"the marks have {len(own)} characters; at most {policy.MOST} are kept", "keep")
+        raise Refused(
+            "invalid",
+            f"the marks have {len(own)} characters; at most {policy.MOST} are kept",
+            "keep",
+        )
     if was is not None and node.keep not in ("\n".join(was), own):
         present = ", ".join(node.keep.split("\n")) if node.keep else "none"
-        raise Refused("conflict", f"somebody changed the marks of {node.name} meanwhile; the present marks are: "
-                      f"{present}. Send the list again to replace the present marks with it", "keep")
+        raise Refused(
+            "conflict",
+            f"somebody changed the marks of {node.name} meanwhile; the present marks are: "
+            f"{present}. Send the list again to replace the present marks with it",
+            "keep",
+        )
     return _look_again(tx, nodes.change(tx, node, keep=own), site, now, actor)
 
 
 def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple[Effect, ...]:
-    """See what marks mean for a node that has reported: another type, and a wipe of what is no longer kept."""
+    """See what marks mean for a node that has reported: another type, and a wipe of what is no
+    longer kept."""
     if not node.attributes:
         return ()
-    report = policy.marked(node.attributes, policy.marks(node.keep, site.keep, node.name, node.boot_mac))
+    report = policy.marked(
+        node.attributes, policy.marks(node.keep, site.keep, node.name, node.boot_mac)
+    )
     if report == node.attributes:
         return ()
     changed = lifecycle.marks_changed(node, report)
@@ -173,24 +248,31 @@ def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple
     node = nodes.change(tx, node, attributes=report, type_id=kind.id, **changed)
     if not changed or node.state != NodeState.INACTIVE:
         return ()
-    step = Step(NodeEvent.WIPE_ORDERED, "a disk of it is kept no longer: it may hold anybody's data")
-    return transitions.wakes(node, transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy))
+    step = Step(
+        NodeEvent.WIPE_ORDERED, "a disk of it is kept no longer: it may hold anybody's data"
+    )
+    return transitions.wakes(
+        node, transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    )
 
 
 def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | None]:
-    """See what the site's rules for kept disks mean for the next nodes with an id above `after`. The value is the last
-    one's id, None after the end."""
+    """See what the site's rules for kept disks mean for the next nodes with an id above `after`.
+    The value is the last one's id, None after the end."""
     batch = nodes.reported_after(tx, after, BATCH, holding="" if site.keep else policy.KEPT)
     effects: list[Effect] = []
     for node in batch:
-        if node.state not in WORKING:  # what is at work now has its order; its report comes after it
+        # what is at work now has its order; its report comes after it
+        if node.state not in WORKING:
             effects += _look_again(tx, node, site, now, "site file")
     return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
 
 
 def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result[NodeView]:
     if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
-        raise Refused("conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name")
+        raise Refused(
+            "conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name"
+        )
     moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
     return _done(tx, node, moved, site.policy)
 

@@ -1,10 +1,11 @@
 """Power wishes: which to carry out now, and what came of it.
 
-A wish (`store.nodes.nodes.wish_power`) belongs to one generation of its node. It is claimed, carried out at least once,
-verified and closed, within `policy.nodes.power.BUDGET`. Claiming locks the node's row and looks at its generation in
-the same transaction: a power-off that is late never reaches a machine that has got a new holder since. While a wish of
-a node is being carried out no other of that node is claimed, and a claim outlives the longest attempt, so the newest
-wish has the last word.
+A wish (`store.nodes.nodes.wish_power`) belongs to one generation of its node. It is claimed,
+carried out at least once, verified and closed, within `policy.nodes.power.BUDGET`. Claiming locks
+the node's row and looks at its generation in the same transaction: a power-off that is late never
+reaches a machine that has got a new holder since. While a wish of a node is being carried out no
+other of that node is claimed, and a claim outlives the longest attempt, so the newest wish has the
+last word.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ LINGERS = 5.0  # seconds that a command of a server that died may still take
 
 @dataclass(frozen=True, slots=True)
 class PowerTask:
-    """A claimed wish and whom to ask: the driver's name, its address of the node, the account's name.
+    """A claimed wish and whom to ask: the driver's name, its address of the node, the account's
+    name.
 
     agent     an agent runs on the node that has been told to power down
     firmware  'bios' or 'uefi', None where that is not known
@@ -45,22 +47,24 @@ class PowerTask:
 
 
 def command(task: PowerTask, power: str) -> str | None:
-    """Return what to ask of the task's machine, which is `power` now: 'on', 'off', 'soft', 'cycle', or None:
-    nothing."""
+    """Return what to ask of the task's machine, which is `power` now: 'on', 'off', 'soft', 'cycle',
+    or None: nothing."""
     return policy.command(task.action.desired, task.action.stage, power, task.agent)
 
 
 def began(tx: Tx, server: str, now: float) -> None:
-    """The server has only begun: what it claimed before it died nobody carries out. A command that it had started may
-    still be on its way for a moment."""
+    """The server has only begun: what it claimed before it died nobody carries out. A command that
+    it had started may still be on its way for a moment."""
     store.shorten(tx, server, now + LINGERS)
 
 
-def claim(tx: Tx, server: str, room: Mapping[str, int], now: float, lease: float) -> list[PowerTask]:
+def claim(
+    tx: Tx, server: str, room: Mapping[str, int], now: float, lease: float
+) -> list[PowerTask]:
     """Claim what is due for `lease` seconds: for each driver at most `room[driver]`.
 
-    Closes, instead of claiming, wishes that a newer one of the same node replaces, wishes of a generation that is
-    past, and wishes for a driver that is not in `room` at all.
+    Closes, instead of claiming, wishes that a newer one of the same node replaces, wishes of a
+    generation that is past, and wishes for a driver that is not in `room` at all.
     """
     left = dict(room)
     full = [driver for driver, count in left.items() if count <= 0]
@@ -83,20 +87,32 @@ def _claim(
     elif store.newest(tx, node.id) != action.id:
         store.close(tx, action, now, "dropped: a newer wish replaces it")
     elif node.power_driver not in left:
-        store.close(tx, action, now, error := f"this site has no power driver {node.power_driver!r}")
+        store.close(
+            tx, action, now, error := f"this site has no power driver {node.power_driver!r}"
+        )
         nodes.change(tx, node, reason=f"power: {error}")
     elif isolation.delays_power(tx, node, action.desired):
-        store.again(tx, action, now + PORT_PAUSE, "waits until the switch port is in its VLAN", action.stage)
+        store.again(
+            tx, action, now + PORT_PAUSE, "waits until the switch port is in its VLAN", action.stage
+        )
     elif left[node.power_driver] > 0:
         claimed = store.claim(tx, action, server, now, now + lease)
         if claimed is not None:
-            return PowerTask(claimed, node.name, node.power_driver, node.power_address, node.power_account,
-                             agent=node.state == NodeState.OFF, firmware=node.firmware)
+            return PowerTask(
+                claimed,
+                node.name,
+                node.power_driver,
+                node.power_address,
+                node.power_account,
+                agent=node.state == NodeState.OFF,
+                firmware=node.firmware,
+            )
     return None
 
 
 def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:
-    """The driver did it, and saw `power` ('on', 'off', or 'unknown' from a driver that cannot tell) afterwards."""
+    """The driver did it, and saw `power` ('on', 'off', or 'unknown' from a driver that cannot tell)
+    afterwards."""
     node = nodes.get(tx, task.action.node_id, lock=True)
     if node is not None and store.close(tx, task.action, now):
         nodes.change(tx, node, power=power)
@@ -109,7 +125,8 @@ def failed(
 
     lasting  trying again is useless
     ignored  the command was accepted and did not show: the next one is stronger
-    It is given up when the error is lasting, or the budget is spent; then the node's `reason` shows it, too.
+    It is given up when the error is lasting, or the budget is spent; then the node's `reason` shows
+    it, too.
     """
     action = task.action
     node = nodes.get(tx, action.node_id, lock=True)
@@ -138,17 +155,27 @@ class Meter:
 
 
 def meters(
-    tx: Tx, server: str, drivers: Collection[str], after: int, share: float, most: int, now: float, lease: float
+    tx: Tx,
+    server: str,
+    drivers: Collection[str],
+    after: int,
+    share: float,
+    most: int,
+    now: float,
+    lease: float,
 ) -> list[Meter]:
-    """Return the next nodes to measure, by id from `after` on: `share` of all, but no more than `most`.
+    """Return the next nodes to measure, by id from `after` on: `share` of all, but no more than
+    `most`.
 
     Nothing while another server does it: the claim "meter" is this server's for `lease` seconds.
     """
     if claims.hold(tx, "meter", server, now, lease) is None:
         return []
     count = math.ceil(store.count_measured(tx, drivers) * share)
-    return [Meter(node.id, node.name, node.power_driver, node.power_address, node.power_account)
-            for node in store.measured(tx, drivers, after, min(count, most))]
+    return [
+        Meter(node.id, node.name, node.power_driver, node.power_address, node.power_account)
+        for node in store.measured(tx, drivers, after, min(count, most))
+    ]
 
 
 def measured(tx: Tx, meter: Meter, watts: float | None) -> None:

@@ -1,5 +1,5 @@
-"""Booting nodes whose template says what else makes them active than an address by DHCP: an answer on a port, or time
-that passes."""
+"""Booting nodes whose template says what else makes them active than an address by DHCP: an answer
+on a port, or time that passes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cod.store.nodes import bindings, nodes
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One node to look at: TCP `port` of `address` accepts, and answers GET `path` unless that is ''. Port 0: its time
-    has come, and there is nothing to ask."""
+    """One node to look at: TCP `port` of `address` accepts, and answers GET `path` unless that is
+    ''. Port 0: its time has come, and there is nothing to ask."""
 
     node_id: int
     generation: int
@@ -28,28 +28,48 @@ class Check:
 
 
 def waiting(tx: Tx, now: float) -> list[Check]:
-    """Return the checks that are due: nodes in state boot whose system was given its address, or whose boot was served
-    if their template does not wait for that."""
+    """Return the checks that are due: nodes in state boot whose system was given its address, or
+    whose boot was served if their template does not wait for that."""
     found = []
     booting = {node.id: node for node in nodes.every(tx, [NodeState.BOOT])}
-    documents = templates.documents(tx, {node.template_id for node in booting.values() if node.template_id})
-    read = {template_id: template.parse(document).ready for template_id, document in documents.items()}
-    wanted = {node.id: read[node.template_id] for node in booting.values() if node.template_id in read}
-    for binding in bindings.of_systems(tx, [node_id for node_id, ready in wanted.items() if ready.port]):
+    documents = templates.documents(
+        tx, {node.template_id for node in booting.values() if node.template_id}
+    )
+    read = {
+        template_id: template.parse(document).ready for template_id, document in documents.items()
+    }
+    wanted = {
+        node.id: read[node.template_id] for node in booting.values() if node.template_id in read
+    }
+    for binding in bindings.of_systems(
+        tx, [node_id for node_id, ready in wanted.items() if ready.port]
+    ):
         node, ready = booting[binding.node_id or 0], wanted[binding.node_id or 0]
         if binding.state == "bound" or (ready.by == "port" and node.boot_served_at is not None):
-            found.append(Check(
-                node.id, node.generation, node.name, dotted(binding.address), ready.port, ready.path))
+            found.append(
+                Check(
+                    node.id,
+                    node.generation,
+                    node.name,
+                    dotted(binding.address),
+                    ready.port,
+                    ready.path,
+                )
+            )
     for node_id, ready in wanted.items():
         node = booting[node_id]
-        if ready.by == "time" and node.boot_served_at is not None and now >= node.boot_served_at + ready.seconds:
+        if (
+            ready.by == "time"
+            and node.boot_served_at is not None
+            and now >= node.boot_served_at + ready.seconds
+        ):
             found.append(Check(node.id, node.generation, node.name, "", 0, ""))
     return found
 
 
 def answered(tx: Tx, check: Check, policy: Policy, now: float) -> tuple[Effect, ...]:
-    """Note that the node's system answered, or that its time has come: the node is active. A node that has moved on
-    since the check began is left alone."""
+    """Note that the node's system answered, or that its time has come: the node is active. A node
+    that has moved on since the check began is left alone."""
     node = nodes.get(tx, check.node_id)
     if node is None or node.generation != check.generation:
         return ()
@@ -57,5 +77,7 @@ def answered(tx: Tx, check: Check, policy: Policy, now: float) -> tuple[Effect, 
     if not check.port:
         since = now - (node.boot_served_at or now)
         cause = f"{since:.0f} s have passed since its boot was served, as its template wants"
-    moved = transitions.booted(tx, node, cause, now=now, actor="readiness", policy=policy, unseen=not check.port)
+    moved = transitions.booted(
+        tx, node, cause, now=now, actor="readiness", policy=policy, unseen=not check.port
+    )
     return transitions.wakes(node, moved)

@@ -12,7 +12,8 @@ from cod.store.nodes import nodes
 from cod.store.nodes import switch_ports as store
 from cod.store.nodes import switches as sessions
 
-_CHANGED = (switch_ports.WAKE, Effect("wake", "manager"))  # a request may wait for nodes with usable ports
+# a request may wait for nodes with usable ports
+_CHANGED = (switch_ports.WAKE, Effect("wake", "manager"))
 LONGEST = 200  # characters of a port's name
 
 
@@ -20,7 +21,10 @@ def switches(tx: Tx, *, site: Site) -> list[SwitchView]:
     """Return the site's switches, in the site file's order."""
     known = {row.name: row for row in sessions.every(tx)}
     counts = store.counts(tx)
-    return [SwitchView(each, known.get(each.name), **counts.get(each.name, {})) for each in site.switches]
+    return [
+        SwitchView(each, known.get(each.name), **counts.get(each.name, {}))
+        for each in site.switches
+    ]
 
 
 def switch(tx: Tx, *, name: str, site: Site) -> SwitchView:
@@ -40,7 +44,8 @@ def check(tx: Tx, *, name: str, site: Site) -> Result[SwitchView]:
 
 
 def ports(tx: Tx, *, switch: str | None = None, node: str | None = None) -> list[SwitchPortView]:
-    """Return the ports that are known, by switch and port: all, those of a switch, or those of a node's NICs."""
+    """Return the ports that are known, by switch and port: all, those of a switch, or those of a
+    node's NICs."""
     return store.listed(tx, switch, node)
 
 
@@ -52,8 +57,8 @@ def of_node(tx: Tx, *, name: str) -> list[SwitchPortView]:
 def enter(
     tx: Tx, *, name: str, switch: str, port: str, mac: str | None, site: Site, now: float
 ) -> Result[Sequence[SwitchPortView]]:
-    """Enter by hand which port a node's NIC is on; `mac` None: the NIC that the node boots from. It stays, whatever
-    LLDP says."""
+    """Enter by hand which port a node's NIC is on; `mac` None: the NIC that the node boots from. It
+    stays, whatever LLDP says."""
     node = nodes.named(tx, name, lock=True)
     if policy.named(site.switches, switch) is None:
         raise Refused("invalid", f"there is no switch {switch!r} in the site file", "switch")
@@ -63,15 +68,19 @@ def enter(
         raise Refused("invalid", f"node {name} has no NIC {nic}", "mac")
     there = store.at(tx, switch, port)
     if there is not None and there.wanted_vlan is not None and there.mac not in (None, nic):
-        raise Refused("conflict", f"port {port} of switch {switch} holds {there.mac} in VLAN {there.wanted_vlan}: "
-                      "release that node first", "port")
+        raise Refused(
+            "conflict",
+            f"port {port} of switch {switch} holds {there.mac} in VLAN {there.wanted_vlan}: "
+            "release that node first",
+            "port",
+        )
     switch_ports.connect(tx, node, nic, switch, port, source="manual", now=now)
     return Result(store.listed(tx, node=name), _CHANGED)
 
 
 def forget(tx: Tx, *, name: str) -> Result[None]:
-    """Forget which ports a node's NICs are on, until LLDP says so again. Refused while the node is in an isolated
-    network."""
+    """Forget which ports a node's NICs are on, until LLDP says so again. Refused while the node is
+    in an isolated network."""
     node = nodes.named(tx, name, lock=True)
     found = store.of_node(tx, node.id)
     for port in found:
@@ -86,8 +95,12 @@ def retry(tx: Tx, *, name: str, now: float) -> Result[Sequence[SwitchPortView]]:
     node = nodes.named(tx, name, lock=True)
     found = store.of_node(tx, node.id)
     if not found:
-        raise Refused("conflict", f"no switch port of node {name} is known: enter it, or let the node boot from the "
-                      "network beside a switch that sends LLDP", "name")
+        raise Refused(
+            "conflict",
+            f"no switch port of node {name} is known: enter it, or let the node boot from the "
+            "network beside a switch that sends LLDP",
+            "name",
+        )
     for port in found:
         if port.pending:
             store.wish(tx, port, port.wanted_vlan, now)
@@ -98,5 +111,9 @@ def retry(tx: Tx, *, name: str, now: float) -> Result[Sequence[SwitchPortView]]:
 
 def _settled(port: SwitchPort) -> None:
     if port.wanted_vlan is not None or port.pending:
-        raise Refused("conflict", f"port {port.port} of switch {port.switch} is not in the provisioning VLAN yet: "
-                      "release the node first", "name")
+        raise Refused(
+            "conflict",
+            f"port {port.port} of switch {port.switch} is not in the provisioning VLAN yet: "
+            "release the node first",
+            "name",
+        )

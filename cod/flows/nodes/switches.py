@@ -1,8 +1,8 @@
 """Sessions with switches: which ports to change or to verify now, and what came of it.
 
-One server at a time has a session with a switch: a claim, which outlives the longest session. The ports that are due
-are changed in one session, and read back. What a server whose claim has run out did meanwhile nobody knows: its ports
-are read again.
+One server at a time has a session with a switch: a claim, which outlives the longest session. The
+ports that are due are changed in one session, and read back. What a server whose claim has run out
+did meanwhile nobody knows: its ports are read again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NEIGHBOUR = "<neighbour "
 
 @dataclass(frozen=True, slots=True)
 class SwitchTask:
-    """A claimed switch, and the ports to change or to verify in this session: each with the VLAN that it should be
-    in."""
+    """A claimed switch, and the ports to change or to verify in this session: each with the VLAN
+    that it should be in."""
 
     switch: Switch
     epoch: int
@@ -52,16 +52,17 @@ class PortOutcome:
 
 
 def began(tx: Tx, server: str, names: Sequence[str], now: float) -> None:
-    """Take in that the server has only begun: it has no session, though one that it had may last for a moment. `names`
-    are the site's switches."""
+    """Take in that the server has only begun: it has no session, though one that it had may last
+    for a moment. `names` are the site's switches."""
     store.keep(tx, names)
     store.shorten(tx, server, now + LINGERS)
     ports.forget_unused(tx, names)
 
 
 def place_reported(tx: Tx, site: Site, after: int, limit: int, now: float) -> int | None:
-    """Read the stored hardware reports of `limit` nodes with larger ids for the ports that they name, as the site file
-    has switches now. Returns the last node's id; None when there are no more."""
+    """Read the stored hardware reports of `limit` nodes with larger ids for the ports that they
+    name, as the site file has switches now. Returns the last node's id; None when there are no
+    more."""
     found = nodes.reported_after(tx, after, limit, holding=NEIGHBOUR)
     for node in found:
         assert node.attributes is not None
@@ -71,7 +72,9 @@ def place_reported(tx: Tx, site: Site, after: int, limit: int, now: float) -> in
         for seen in policy.neighbours(node.attributes):
             place = policy.place(site.switches, seen.switch, seen.port)
             if place is not None and seen.mac in own:
-                switch_ports.connect(tx, node, seen.mac, *place, source="lldp", now=node.reported_at or now)
+                switch_ports.connect(
+                    tx, node, seen.mac, *place, source="lldp", now=node.reported_at or now
+                )
     return found[-1].id if found else None
 
 
@@ -81,9 +84,16 @@ def is_due(tx: Tx, now: float) -> bool:
 
 
 def claim(
-    tx: Tx, server: str, switches: Sequence[Switch], busy: Sequence[str], room: int, now: float, lease: float
+    tx: Tx,
+    server: str,
+    switches: Sequence[Switch],
+    busy: Sequence[str],
+    room: int,
+    now: float,
+    lease: float,
 ) -> list[SwitchTask]:
-    """Claim at most `room` switches that have something due, without those in `busy`, for `lease` seconds."""
+    """Claim at most `room` switches that have something due, without those in `busy`, for `lease`
+    seconds."""
     due = ports.switches_due(tx, now)
     tasks: list[SwitchTask] = []
     for row in store.every(tx):
@@ -93,8 +103,10 @@ def claim(
             continue
         claimed = store.claim(tx, row, server, now, now + lease)
         if claimed is not None:
-            batch = tuple((port, switch.provisioning_vlan if port.wanted_vlan is None else port.wanted_vlan)
-                          for port in ports.due(tx, row.name, now, BATCH))
+            batch = tuple(
+                (port, switch.provisioning_vlan if port.wanted_vlan is None else port.wanted_vlan)
+                for port in ports.due(tx, row.name, now, BATCH)
+            )
             tasks.append(SwitchTask(switch, claimed.epoch, batch))
     return tasks
 
@@ -104,8 +116,17 @@ def ended(
 ) -> tuple[Effect, ...]:
     """Write what came of a session, by the ports' ids; returns who should look at once."""
     name = task.switch.name
-    if not store.ended(tx, name, task.epoch, failures=0, reason="", next_at=0.0, about=about[:200], tried_at=now,
-                       answered_at=now):
+    if not store.ended(
+        tx,
+        name,
+        task.epoch,
+        failures=0,
+        reason="",
+        next_at=0.0,
+        about=about[:200],
+        tried_at=now,
+        answered_at=now,
+    ):
         ports.verify_soon(tx, list(outcomes), now)
         return (switch_ports.WAKE,)
     more = len(task.ports) == BATCH
@@ -115,11 +136,19 @@ def ended(
 
 
 def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ...]:
-    """Write that the session failed as a whole: the switch did not answer, or refused the account."""
+    """Write that the session failed as a whole: the switch did not answer, or refused the
+    account."""
     row = store.get(tx, task.switch.name)
     failures = 1 if row is None else row.failures + 1
-    if not store.ended(tx, task.switch.name, task.epoch, failures=failures, reason=error, tried_at=now,
-                       next_at=now + policy.pause(failures)):
+    if not store.ended(
+        tx,
+        task.switch.name,
+        task.epoch,
+        failures=failures,
+        reason=error,
+        tried_at=now,
+        next_at=now + policy.pause(failures),
+    ):
         ports.verify_soon(tx, [port.id for port, _ in task.ports], now)
         return ()
     for port, vlan in task.ports:
@@ -127,34 +156,68 @@ def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ..
     return MOVED
 
 
-def _note(tx: Tx, switch: Switch, port: SwitchPort, vlan: int, outcome: PortOutcome, now: float) -> None:
+def _note(
+    tx: Tx, switch: Switch, port: SwitchPort, vlan: int, outcome: PortOutcome, now: float
+) -> None:
     """Write what came of a port, unless a newer wish has been made."""
     again = now + switch.verify if port.wanted_vlan is not None else None
     strayed = not port.pending and outcome.found is not None and outcome.found != vlan
     if strayed:
-        about = (f"port {port.port} of switch {switch.name} was in VLAN {outcome.found} where COD had put it in VLAN "
-                 f"{vlan}; " + ("it was put back" if not outcome.error else outcome.error))
-        conflicts.add_once(tx, "switch", about, now, within=switch_ports.AGAIN, same=("about",), mac=port.mac)
+        about = (
+            f"port {port.port} of switch {switch.name} was in VLAN {outcome.found} where COD had"
+            f" put it in VLAN {vlan}; "
+            + ("it was put back" if not outcome.error else outcome.error)
+        )
+        conflicts.add_once(
+            tx, "switch", about, now, within=switch_ports.AGAIN, same=("about",), mac=port.mac
+        )
     seen = {"applied_vlan": outcome.vlan, "verified_at": now} if outcome.vlan is not None else {}
     if not outcome.error:
         corrected = {"corrected_at": now} if strayed else {}
-        ports.outcome(tx, port, applied_seq=port.seq, attempts=0, reason="", given_up=False, next_at=again, **seen,
-                      **corrected)
+        ports.outcome(
+            tx,
+            port,
+            applied_seq=port.seq,
+            attempts=0,
+            reason="",
+            given_up=False,
+            next_at=again,
+            **seen,
+            **corrected,
+        )
         return
     attempts = port.attempts + 1
-    if strayed:  # the node is not where it should be: a wish like any other, with a budget of its own
+    # the node is not where it should be: a wish like any other, with a budget of its own
+    if strayed:
         held = ports.get(tx, port.id, lock=True)
         if held is not None and held.seq == port.seq:
-            ports.change(tx, ports.wish(tx, held, port.wanted_vlan, now), attempts=1, reason=outcome.error,
-                         next_at=now + policy.pause(1), **seen)
+            ports.change(
+                tx,
+                ports.wish(tx, held, port.wanted_vlan, now),
+                attempts=1,
+                reason=outcome.error,
+                next_at=now + policy.pause(1),
+                **seen,
+            )
         return
     if not port.pending:  # it could not be read: where it was put it counts as being
-        ports.outcome(tx, port, attempts=attempts, reason=outcome.error, next_at=now + max(
-            policy.pause(attempts), min(switch.verify, policy.LONGEST_PAUSE)), **seen)
+        ports.outcome(
+            tx,
+            port,
+            attempts=attempts,
+            reason=outcome.error,
+            next_at=now + max(policy.pause(attempts), min(switch.verify, policy.LONGEST_PAUSE)),
+            **seen,
+        )
         return
     pause = None if outcome.lasting else policy.retry_after(attempts, now - port.wished_at)
     columns = {"given_up": True, "next_at": None} if pause is None else {"next_at": now + pause}
-    if ports.outcome(tx, port, attempts=attempts, reason=outcome.error, **columns, **seen) and pause is None:
+    if (
+        ports.outcome(tx, port, attempts=attempts, reason=outcome.error, **columns, **seen)
+        and pause is None
+    ):
         node: Node | None = None if port.node_id is None else nodes.get(tx, port.node_id)
-        told = notice_texts.port_given_up(switch.name, port.port, node.name if node else "", vlan, outcome.error)
+        told = notice_texts.port_given_up(
+            switch.name, port.port, node.name if node else "", vlan, outcome.error
+        )
         notices.add(tx, **told, group_id=None, now=now)

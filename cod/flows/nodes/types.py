@@ -1,4 +1,5 @@
-"""Node types, as the site's administrator sees them: discovered, then named, priced and given marks."""
+"""Node types, as the site's administrator sees them: discovered, then named, priced and given
+marks."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ SHOWN = 1000  # nodes of a type that are shown with it
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """A batch of nodes that were looked at: how many, how many of them changed their type; `next` is the `after` of the
-    next batch, None after the last."""
+    """A batch of nodes that were looked at: how many, how many of them changed their type; `next`
+    is the `after` of the next batch, None after the last."""
 
     looked: int
     changed: int
@@ -31,7 +32,10 @@ def every(tx: Tx) -> list[TypeView]:
     """Return all types, by name."""
     states = types.states(tx)
     found = sorted(types.every(tx), key=lambda each: each.name)
-    return [TypeView(each, states.get(each.id, {}), tuple(equal.facts(each.attributes))) for each in found]
+    return [
+        TypeView(each, states.get(each.id, {}), tuple(equal.facts(each.attributes)))
+        for each in found
+    ]
 
 
 def names_of(tx: Tx) -> list[str]:
@@ -45,12 +49,15 @@ def show(
     """Return one type, with the first of its nodes that these groups hold (None: of all)."""
     found = _type(tx, name)
     return _view(tx, found), preemption.protected(
-        views.nodes(tx, type=name, limit=SHOWN, groups=groups), site.policy)
+        views.nodes(tx, type=name, limit=SHOWN, groups=groups), site.policy
+    )
 
 
-def change(tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any) -> Result[TypeView]:
-    """Change a type's name, `cost`, marks (`warm_low`, `warm_high`) or watts. What is not named stays; marks and watts
-    that are None are the site's."""
+def change(
+    tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any
+) -> Result[TypeView]:
+    """Change a type's name, `cost`, marks (`warm_low`, `warm_high`) or watts. What is not named
+    stays; marks and watts that are None are the site's."""
     found = _type(tx, name, lock=True)
     if new_name is not None and new_name != name:
         names.check_label(new_name)
@@ -64,19 +71,28 @@ def change(tx: Tx, *, name: str, site: Site, new_name: str | None = None, **colu
 
 
 def delete(tx: Tx, *, name: str) -> None:
-    """Forget a type that no node is of any more. It comes back under a new name if such a node reports."""
+    """Forget a type that no node is of any more. It comes back under a new name if such a node
+    reports."""
     found = _type(tx, name, lock=True)
     count = sum(types.states(tx, found.id).get(found.id, {}).values())
     if count:
-        raise Refused("conflict", f"type {name} has {count} node{'' if count == 1 else 's'}", "name")
+        raise Refused(
+            "conflict", f"type {name} has {count} node{'' if count == 1 else 's'}", "name"
+        )
     if not types.delete_unused(tx, found.id):
-        raise Refused("conflict", f"type {name} is named in the records of reclaims, or has a node just now", "name")
+        raise Refused(
+            "conflict",
+            f"type {name} is named in the records of reclaims, or has a node just now",
+            "name",
+        )
 
 
 def refresh(tx: Tx, *, after: int, limit: int, site: Site, now: float) -> Result[Refreshed]:
-    """Work out anew the types of the next `limit` nodes with an id above `after`, by the site's rules as they are now.
+    """Work out anew the types of the next `limit` nodes with an id above `after`, by the site's
+    rules as they are now.
 
-    The value is a `Refreshed`. A node that another type is made of is kept for nobody: it may not do any more.
+    The value is a `Refreshed`. A node that another type is made of is kept for nobody: it may not
+    do any more.
     """
     batch = types.reported(tx, after, limit)
     moved = [node.id for node in batch if _refresh(tx, node, site, now)]
@@ -98,9 +114,14 @@ def _check_marks(type_: NodeType, energy: Energy) -> None:
     low = energy.warm_low if type_.warm_low is None else type_.warm_low
     high = energy.warm_high if type_.warm_high is None else type_.warm_high
     if low > high:
-        whose = ["the site's " if mark is None else "" for mark in (type_.warm_low, type_.warm_high)]
-        raise Refused("invalid", f"{whose[0]}warm_low {low} should not be above {whose[1]}warm_high {high}",
-                      "warm_high" if type_.warm_low is None else "warm_low")
+        whose = [
+            "the site's " if mark is None else "" for mark in (type_.warm_low, type_.warm_high)
+        ]
+        raise Refused(
+            "invalid",
+            f"{whose[0]}warm_low {low} should not be above {whose[1]}warm_high {high}",
+            "warm_high" if type_.warm_low is None else "warm_low",
+        )
 
 
 def _type(tx: Tx, name: str, *, lock: bool = False) -> NodeType:
@@ -111,4 +132,6 @@ def _type(tx: Tx, name: str, *, lock: bool = False) -> NodeType:
 
 
 def _view(tx: Tx, type_: NodeType) -> TypeView:
-    return TypeView(type_, types.states(tx, type_.id).get(type_.id, {}), tuple(equal.facts(type_.attributes)))
+    return TypeView(
+        type_, types.states(tx, type_.id).get(type_.id, {}), tuple(equal.facts(type_.attributes))
+    )

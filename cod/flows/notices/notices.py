@@ -1,8 +1,8 @@
 """Notices: their deliveries, and reading them.
 
-A delivery is claimed, tried, and closed or put off; a server that dies in between leaves a claim that runs out, and the
-delivery is tried again: at least once. A target that does not answer rests as a whole, so a dead webhook costs one
-attempt at a time, however much waits for it.
+A delivery is claimed, tried, and closed or put off; a server that dies in between leaves a claim
+that runs out, and the delivery is tried again: at least once. A target that does not answer rests
+as a whole, so a dead webhook costs one attempt at a time, however much waits for it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,25 @@ from cod.store.engine import Tx
 from cod.store.notices import notices as store
 from cod.store.people import groups
 
-__all__ = ["Delivery", "Target", "addresses", "claim", "every", "failed", "host", "may_reach", "one", "succeeded",
-           "test"]  # decisions of policy that edges ask for pass through here
+__all__ = [
+    "Delivery",
+    "Target",
+    "addresses",
+    "claim",
+    "every",
+    "failed",
+    "host",
+    "may_reach",
+    "one",
+    "succeeded",
+    "test",
+]  # decisions of policy that edges ask for pass through here
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A claimed delivery with what it delivers; `group` is None for the site's administrators; `turn`: how often the
-    group's webhook's secret was changed."""
+    """A claimed delivery with what it delivers; `group` is None for the site's administrators;
+    `turn`: how often the group's webhook's secret was changed."""
 
     send: Send
     notice: Notice
@@ -45,9 +56,15 @@ class Delivery:
 # ---------------------------------------------------------------- delivering
 
 
-def claim(tx: Tx, server: str, running: Collection[Target], now: float, lease: float) -> list[Delivery]:
-    """Claim for `lease` seconds what is to be sent now, while deliveries to `running` are under way in this server."""
-    due = {(channel, target): send_id for channel, target, send_id in store.due(tx, now, 10 * policy.AT_ONCE)}
+def claim(
+    tx: Tx, server: str, running: Collection[Target], now: float, lease: float
+) -> list[Delivery]:
+    """Claim for `lease` seconds what is to be sent now, while deliveries to `running` are under way
+    in this server."""
+    due = {
+        (channel, target): send_id
+        for channel, target, send_id in store.due(tx, now, 10 * policy.AT_ONCE)
+    }
     claimed = []
     for target in policy.pick(due, running):
         send = store.claim(tx, due[target], server, now, now + lease)
@@ -64,11 +81,14 @@ def succeeded(tx: Tx, delivery: Delivery, remark: str, now: float) -> None:
     store.close(tx, delivery.send, now, True, remark)
 
 
-def failed(tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, now: float) -> float | None:
+def failed(
+    tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, now: float
+) -> float | None:
     """Record a failed delivery; return when the next try is, or None when the notice is given up.
 
     lasting   trying again is of no use
-    dead      nobody answers there: whatever else goes to the webhook (or through the mail server) rests as long
+    dead      nobody answers there: whatever else goes to the webhook (or through the mail server)
+              rests as long
     """
     send, channel = delivery.send, delivery.send.channel
     whole = send.target if channel == store.WEBHOOK else None
@@ -89,7 +109,8 @@ def failed(tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, no
 def every(
     tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: Any
 ) -> Listed[NoticeView]:
-    """Return notices to these groups (None: all), the newest first. For filters see `store.lists.notices`."""
+    """Return notices to these groups (None: all), the newest first. For filters see
+    `store.lists.notices`."""
     return lists.notices(tx, page, groups, **filters)
 
 
@@ -105,12 +126,14 @@ def deliveries(
     tx: Tx, *, group: str, page: Page = ALL, state: str | None = None, channel: str | None = None
 ) -> Listed[tuple[Send, Notice]]:
     """Return what was, or is to be, delivered to a group, the newest first. Raises `Refused`."""
-    return lists.deliveries(tx, page, groups.named(tx, group, "group").id, state=state, channel=channel)
+    return lists.deliveries(
+        tx, page, groups.named(tx, group, "group").id, state=state, channel=channel
+    )
 
 
 def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result[tuple[Send, Notice]]:
-    """Deliver something once more, by the same channel to where it leads now. The value is (delivery, notice), the new
-    delivery's. Raises `Refused`."""
+    """Deliver something once more, by the same channel to where it leads now. The value is
+    (delivery, notice), the new delivery's. Raises `Refused`."""
     found = groups.named(tx, group, "group")
     before = store.sent(tx, send_id, found.id)
     if before is None:
@@ -126,10 +149,15 @@ def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result[tuple[Send,
 
 
 def test(tx: Tx, group: str, actor: str, now: float) -> Result[NoticeView]:
-    """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has no channel."""
+    """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has
+    no channel."""
     found = groups.named(tx, group, "group")
     if not (found.email or found.webhook):
-        raise Refused("conflict", f"group {group} has neither e-mail addresses nor a webhook: say in its settings "
-                      "how it is told things", "group")
+        raise Refused(
+            "conflict",
+            f"group {group} has neither e-mail addresses nor a webhook: say in its settings "
+            "how it is told things",
+            "group",
+        )
     notice = notices.add(tx, **notice_texts.test(group, actor), group_id=found.id, now=now)
     return Result(one(tx, notice.id), (Effect("wake", "notices"),))

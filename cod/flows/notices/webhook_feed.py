@@ -1,6 +1,8 @@
-"""What happened to nodes and vclusters, put together into posts for the webhooks of the groups that want it so.
+"""What happened to nodes and vclusters, put together into posts for the webhooks of the groups that
+want it so.
 
-`due` only looks; `gather` writes. What a post has in it is delivered, tried again and shown like a notice.
+`due` only looks; `gather` writes. What a post has in it is delivered, tried again and shown like a
+notice.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def _gather(tx: Tx, kind: str, readers: Sequence[Group], now: float) -> int:
     return _post(tx, kind, readers, rows, now)
 
 
-def _post(tx: Tx, kind: str, readers: Sequence[Group], rows: Sequence[webhook_feed.Happened], now: float) -> int:
+def _post(
+    tx: Tx, kind: str, readers: Sequence[Group], rows: Sequence[webhook_feed.Happened], now: float
+) -> int:
     wanted: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         for group_id, event in row.told.items():

@@ -1,5 +1,5 @@
-"""Any flow behind the question whether who asks may, decided in the flow's own transaction; and any change, put down in
-the audit in the same transaction.
+"""Any flow behind the question whether who asks may, decided in the flow's own transaction; and any
+change, put down in the audit in the same transaction.
 
 The flows that run others: they are handed them.
 """
@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RequiredRight:
-    """A right that a question wants, on the thing of that kind and name (see `store.people.access.owned`)."""
+    """A right that a question wants, on the thing of that kind and name (see
+    `store.people.access.owned`)."""
 
     right: Right
     kind: str = ""
@@ -57,8 +58,9 @@ def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[Requi
 
 
 def current(tx: Tx, who: Who) -> Who:
-    """Return who asks, as they are now: between the question's first byte and its last there may be an upload of hours.
-    Raises `Refused` for a user who is disabled, or deleted, whoever has their id now."""
+    """Return who asks, as they are now: between the question's first byte and its last there may be
+    an upload of hours. Raises `Refused` for a user who is disabled, or deleted, whoever has their
+    id now."""
     if who.user_id is None:
         return who
     user = people.get(tx, who.user_id)
@@ -69,19 +71,28 @@ def current(tx: Tx, who: Who) -> Who:
 
 
 def noted(tx: Tx, *, flow: Callable[[Tx], T], who: Who, change: Change, now: float) -> T:
-    """Return what `flow` returns, with a row in the audit that says what it changed. What it refuses has changed
-    nothing."""
+    """Return what `flow` returns, with a row in the audit that says what it changed. What it
+    refuses has changed nothing."""
     before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
     value = flow(tx)
     after = _seen(tx, change)
-    shown = change.thing and (before is not None or after is not None)  # else the answer has to say what it was
+    # else the answer has to say what it was
+    shown = change.thing and (before is not None or after is not None)
     told = {} if shown else change.told(value.value if isinstance(value, Result) else value)
     was, is_ = audit.changed(before, told if before is None and after is None else after)
     if not was and not is_:
         was, is_ = None, audit.tidy(change.asked)
     owned = owned or access.owned(tx, change.claim.kind, change.claim.key)
-    audit_rows.by(tx, who, change.action, change.thing or audit.named(told, change.asked), now=now, before=was,
-                  after=is_, group_id=min(owned.groups, default=None) if owned else None)
+    audit_rows.by(
+        tx,
+        who,
+        change.action,
+        change.thing or audit.named(told, change.asked),
+        now=now,
+        before=was,
+        after=is_,
+        group_id=min(owned.groups, default=None) if owned else None,
+    )
     return value
 
 
@@ -102,12 +113,15 @@ def check(tx: Tx, who: Who, claim: RequiredRight) -> None:
 
 
 def offered(who: Who, right: Right, group_id: int | None = None) -> bool:
-    """Return whether to offer `who` an action that needs that right on a thing of the group (None: of the site). Asked
-    again when it is done."""
-    return who.writes and rights.may(who, right, Owned(frozenset() if group_id is None else frozenset({group_id})))
+    """Return whether to offer `who` an action that needs that right on a thing of the group (None:
+    of the site). Asked again when it is done."""
+    return who.writes and rights.may(
+        who, right, Owned(frozenset() if group_id is None else frozenset({group_id}))
+    )
 
 
 def allows(tx: Tx, who: Who, claim: RequiredRight) -> bool:
-    """Return whether `who` has the right now, on the thing itself. For pages, which show only what may be done."""
+    """Return whether `who` has the right now, on the thing itself. For pages, which show only what
+    may be done."""
     owned = access.owned(tx, claim.kind, claim.key)
     return who.writes and owned is not None and rights.may(who, claim.right, owned)

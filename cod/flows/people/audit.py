@@ -13,10 +13,14 @@ from cod.store.people import audit
 
 
 def every(tx: Tx, page: Page, groups: frozenset[int] | None, **filters: Any) -> Listed[AuditRow]:
-    """Return a part of the audit, the newest first; of `groups` alone (None: all). `filters`: as `store` has them."""
+    """Return a part of the audit, the newest first; of `groups` alone (None: all). `filters`: as
+    `store` has them."""
     rows = audit.every(tx, page, groups, **filters)
-    return rows if groups is None else rows.each(
-        lambda row: replace(row, before=_open(row.before), after=_open(row.after)))
+    return (
+        rows
+        if groups is None
+        else rows.each(lambda row: replace(row, before=_open(row.before), after=_open(row.after)))
+    )
 
 
 def _open(text: str) -> str:

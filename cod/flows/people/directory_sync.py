@@ -1,4 +1,5 @@
-"""Those whom their directory does not know any more: signed out, and as good as disabled until it does again."""
+"""Those whom their directory does not know any more: signed out, and as good as disabled until it
+does again."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from cod.store.people import audit, invitations, people, signins
 DIRECTORY = "ldap"
 """The one that can be asked about people who are not there."""
 DIFFER = 60.0
-"""Seconds by which servers' clocks may differ; who signed in later than that did so by a clock that was wrong."""
+"""Seconds by which servers' clocks may differ; who signed in later than that did so by a clock that
+was wrong."""
 
 
 def asked(tx: Tx, *, now: float) -> list[User]:
@@ -30,7 +32,11 @@ def put_down(
     gone, back = [], []
     for before in asked:
         user = people.get(tx, before.id)
-        if user is None or user.subject != before.subject or since <= (user.signed_in_at or 0.0) <= now + DIFFER:
+        if (
+            user is None
+            or user.subject != before.subject
+            or since <= (user.signed_in_at or 0.0) <= now + DIFFER
+        ):
             continue
         there = user.subject in known
         if there and user.absent_at is not None:

@@ -1,4 +1,5 @@
-"""Groups, as the site's administrator sees them: their priority, their leases, and how they are told things."""
+"""Groups, as the site's administrator sees them: their priority, their leases, and how they are
+told things."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from cod.store.people import groups
 from cod.store.scheduler import requests
 
 one = groups.named
-CHANNELS = (notices.WEBHOOK, notices.EMAIL)  # the columns of `groups` that name where notices go, too
+# the columns of `groups` that name where notices go, too
+CHANNELS = (notices.WEBHOOK, notices.EMAIL)
 EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()
 POSIX = PosixRules()
@@ -30,36 +32,66 @@ def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
 
 
 def create(
-    tx: Tx, name: str, *, priority: int = 0, default_lease: float | None = None, max_lease: float | None = None,
-    email: str = "", webhook: str = "", events: Sequence[str] = ("notices",), image_quota: int | None = None,
-    gid: int | None = None, volume_quota: int | None = None, grace: float | None = None, rules: NoticeRules = RULES,
-    posix: PosixRules = POSIX, policy: Policy = POLICY, now: float,
+    tx: Tx,
+    name: str,
+    *,
+    priority: int = 0,
+    default_lease: float | None = None,
+    max_lease: float | None = None,
+    email: str = "",
+    webhook: str = "",
+    events: Sequence[str] = ("notices",),
+    image_quota: int | None = None,
+    gid: int | None = None,
+    volume_quota: int | None = None,
+    grace: float | None = None,
+    rules: NoticeRules = RULES,
+    posix: PosixRules = POSIX,
+    policy: Policy = POLICY,
+    now: float,
 ) -> Group:
-    """Return a new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
+    """Return a new group; leases in seconds, None for the site's default and for no limit. Raises
+    `Refused`.
 
     image_quota  bytes that its images and open uploads may take; None: the site's default
     gid          its POSIX number; None: the next of the site's range
     volume_quota bytes that its volumes may have together; None: the site's default
     grace        seconds in which its vclusters give nodes back after a reclaim; None: the site's
     policy       bounds the grace
-    events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that may be
+    events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that
+                 may be
     """
     if groups.by_name(tx, name):
         raise Refused("conflict", f"there is a group {name!r} already", "name")
-    columns = dict(priority=priority, default_lease=default_lease, max_lease=max_lease, email=email, webhook=webhook,
-                   events=events, image_quota=image_quota, volume_quota=volume_quota, grace=grace)
+    columns = dict(
+        priority=priority,
+        default_lease=default_lease,
+        max_lease=max_lease,
+        email=email,
+        webhook=webhook,
+        events=events,
+        image_quota=image_quota,
+        volume_quota=volume_quota,
+        grace=grace,
+    )
     if gid is not None:
         numbers.take_gid(tx, name, gid, now)
     return groups.add(tx, name, now, posix=posix, gid=gid, **_checked(columns, {}, rules, policy))
 
 
 def change(
-    tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules = RULES, policy: Policy = POLICY, now: float
+    tx: Tx,
+    name: str,
+    changes: Mapping[str, Any],
+    *,
+    rules: NoticeRules = RULES,
+    policy: Policy = POLICY,
+    now: float,
 ) -> Result[Group]:
     """Change the columns in `changes`; the value is the group. Raises `Refused`.
 
-    Leases that run stay as long as they are. A new priority holds at once, for what runs and for what waits; what is
-    yet to be told goes the new way.
+    Leases that run stay as long as they are. A new priority holds at once, for what runs and for
+    what waits; what is yet to be told goes the new way.
     """
     group = one(tx, name)
     before = {"default_lease": group.default_lease, "max_lease": group.max_lease}
@@ -87,15 +119,21 @@ def new_secret(tx: Tx, name: str) -> Group:
 
 
 def delete(tx: Tx, name: str) -> None:
-    """Remove a group whose vclusters have ended and that has no images and templates any more, with its notices.
-    Raises `Refused`."""
+    """Remove a group whose vclusters have ended and that has no images and templates any more, with
+    its notices. Raises `Refused`."""
     group = one(tx, name)
     if name == groups.SITE:
-        raise Refused("conflict", "the site's own group stays: it owns what nobody else does", "name")
+        raise Refused(
+            "conflict", "the site's own group stays: it owns what nobody else does", "name"
+        )
     owned = [f"{count} {what}" for what, count in groups.owned(tx, group.id).items() if count]
     if owned:
-        raise Refused("conflict", f"group {name} owns {', '.join(owned)}: end its vclusters, delete its images and "
-                      "volumes and retire its templates first", "name")
+        raise Refused(
+            "conflict",
+            f"group {name} owns {', '.join(owned)}: end its vclusters, delete its images and "
+            "volumes and retire its templates first",
+            "name",
+        )
     notices.forget(tx, group.id)
     groups.remove(tx, group.id, groups.ensure(tx, groups.SITE, group.created_at).id)
 
@@ -106,9 +144,13 @@ def _checked(
     columns = dict(changes)
     longest_grace = preemption.longest_grace(policy)
     if (columns.get("grace") or 0.0) > longest_grace:
-        raise Refused("invalid", f"the site allows groups a grace of {span(longest_grace)} at most, and "
-                      f"{span(columns['grace'])} were asked for; an administrator can raise max_grace in the site file",
-                      "grace")
+        raise Refused(
+            "invalid",
+            f"the site allows groups a grace of {span(longest_grace)} at most, and"
+            f" {span(columns['grace'])} were asked for; an administrator can raise max_grace in the"
+            " site file",
+            "grace",
+        )
     if "email" in columns:
         columns["email"] = delivery.check_email(columns["email"])
     if "webhook" in columns:
@@ -118,6 +160,9 @@ def _checked(
     after = {**before, **columns}
     default, longest = after.get("default_lease"), after.get("max_lease")
     if default is not None and longest is not None and default > longest:
-        raise Refused("invalid", f"default_lease {default:g} s should not be longer than max_lease {longest:g} s",
-                      "default_lease")
+        raise Refused(
+            "invalid",
+            f"default_lease {default:g} s should not be longer than max_lease {longest:g} s",
+            "default_lease",
+        )
     return columns

@@ -1,5 +1,5 @@
-"""Letters that somebody has sent to an address of their choice: so many in an hour, and so many from the whole site, so
-that nobody makes the site's mail server a nuisance to others.
+"""Letters that somebody has sent to an address of their choice: so many in an hour, and so many
+from the whole site, so that nobody makes the site's mail server a nuisance to others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ HOUR = 3600.0
 
 
 def count(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> None:
-    """Count one letter more. Raises `SlowDown`. Administrators are bound by the site's number alone."""
+    """Count one letter more. Raises `SlowDown`. Administrators are bound by the site's number
+    alone."""
     mine = f"user:{who.user_id}" if who.user_id is not None else who.name
     if not who.admin:
         _count(tx, f"letters of {mine}"[:64], rules.letters, "one person", now)

@@ -1,4 +1,5 @@
-"""Invitations: links that make an account, add one to a group, or set a new password; each works once.
+"""Invitations: links that make an account, add one to a group, or set a new password; each works
+once.
 
 A link's secret comes from the caller, as its digest: it is shown once and not kept.
 """
@@ -16,27 +17,63 @@ MOST = 200
 
 
 def invite(
-    tx: Tx, *, digest: str, group: str | None = None, role: str = "", email: str = "", lifetime: float | None = None,
-    rules: SignInRules, who: str, now: float,
+    tx: Tx,
+    *,
+    digest: str,
+    group: str | None = None,
+    role: str = "",
+    email: str = "",
+    lifetime: float | None = None,
+    rules: SignInRules,
+    who: str,
+    now: float,
 ) -> Invitation:
-    """Invite somebody, into a group as `role` or to the site alone. `lifetime` in seconds; None: the site's."""
+    """Invite somebody, into a group as `role` or to the site alone. `lifetime` in seconds; None:
+    the site's."""
     into = None if group is None else groups.named(tx, group)
     if into is not None and len(invitations.open_ones(tx, now, frozenset({into.id}))) >= MOST:
-        raise Refused("conflict", f"{MOST} links into group {group} can still be used: take some back first")
+        raise Refused(
+            "conflict", f"{MOST} links into group {group} can still be used: take some back first"
+        )
     return invitations.add(
-        tx, digest, now, group_id=into.id if into else None, role=Role(role).value if into else "",
-        email=delivery.check_address(email), invited_by=who, expires_at=now + (lifetime or rules.invitation))
+        tx,
+        digest,
+        now,
+        group_id=into.id if into else None,
+        role=Role(role).value if into else "",
+        email=delivery.check_address(email),
+        invited_by=who,
+        expires_at=now + (lifetime or rules.invitation),
+    )
 
 
-def renew(tx: Tx, *, digest: str, user: str, lifetime: float | None = None, rules: SignInRules, who: str,
-          now: float) -> Invitation:
-    """Return a link by which the user sets a new password; earlier ones are worthless from now on. Raises `Refused`."""
+def renew(
+    tx: Tx,
+    *,
+    digest: str,
+    user: str,
+    lifetime: float | None = None,
+    rules: SignInRules,
+    who: str,
+    now: float,
+) -> Invitation:
+    """Return a link by which the user sets a new password; earlier ones are worthless from now on.
+    Raises `Refused`."""
     found = people.named(tx, user)
     if found.directory:
-        raise Refused("conflict", f"{user} signs in by {found.directory}, where their password is", "name")
+        raise Refused(
+            "conflict", f"{user} signs in by {found.directory}, where their password is", "name"
+        )
     invitations.remove_of_user(tx, found.id)
-    return invitations.add(tx, digest, now, user_id=found.id, email=found.email, invited_by=who,
-                           expires_at=now + (lifetime or rules.invitation))
+    return invitations.add(
+        tx,
+        digest,
+        now,
+        user_id=found.id,
+        email=found.email,
+        invited_by=who,
+        expires_at=now + (lifetime or rules.invitation),
+    )
 
 
 def every(tx: Tx, groups: frozenset[int] | None, now: float) -> list[Invitation]:
@@ -54,15 +91,28 @@ def look(tx: Tx, *, digest: str, now: float) -> Invitation:
     """Return what a link is for. Raises `Refused`."""
     found = invitations.by_digest(tx, digest, now)
     if found is None:
-        raise Refused("not_found", "this link does not work: it was used, has run out, or was taken back", "secret")
+        raise Refused(
+            "not_found",
+            "this link does not work: it was used, has run out, or was taken back",
+            "secret",
+        )
     return found
 
 
 def accept(
-    tx: Tx, *, digest: str, name: str = "", full_name: str = "", email: str = "", password: str, address: str,
-    posix: PosixRules = POSIX, now: float,
+    tx: Tx,
+    *,
+    digest: str,
+    name: str = "",
+    full_name: str = "",
+    email: str = "",
+    password: str,
+    address: str,
+    posix: PosixRules = POSIX,
+    now: float,
 ) -> User:
-    """Make the account that the link is for, or set its new password. `password` is its hash. Raises `Refused`."""
+    """Make the account that the link is for, or set its new password. `password` is its hash.
+    Raises `Refused`."""
     found = _spent(tx, digest, now)
     if found.user_id is not None:
         known = people.get(tx, found.user_id)
@@ -70,13 +120,29 @@ def accept(
             raise Refused("forbidden", "this account is disabled: ask an administrator")
         people.change(tx, known.id, password=password)
         signins.end(tx, known.id)
-        audit.add(tx, actor=f"user:{known.name}", address=address, action="password set", thing=known.name, now=now)
+        audit.add(
+            tx,
+            actor=f"user:{known.name}",
+            address=address,
+            action="password set",
+            thing=known.name,
+            now=now,
+        )
         return known
     signin.check_name(name)
     if people.by_name(tx, name) or signin.is_reserved(name) or audit.was_deleted(tx, name):
-        raise Refused("conflict", f"there is or was a user {name!r}: choose another name, or sign in", "name")
-    user = people.add(tx, name, now, full_name=full_name, email=delivery.check_address(email or found.email),
-                      password=password, posix=posix)
+        raise Refused(
+            "conflict", f"there is or was a user {name!r}: choose another name, or sign in", "name"
+        )
+    user = people.add(
+        tx,
+        name,
+        now,
+        full_name=full_name,
+        email=delivery.check_address(email or found.email),
+        password=password,
+        posix=posix,
+    )
     _joined(tx, found, user, address, now)
     return user
 
@@ -99,13 +165,21 @@ def _spent(tx: Tx, digest: str, now: float) -> Invitation:
 
 
 def _joined(tx: Tx, invitation: Invitation, user: User, address: str, now: float) -> None:
-    """Put the user into the invitation's group, in no lower role than before; an account of its own is put down with
-    its inviter."""
+    """Put the user into the invitation's group, in no lower role than before; an account of its own
+    is put down with its inviter."""
     after = {"user": user.name, "role": invitation.role, "invited_by": invitation.invited_by}
     if invitation.group_id is not None:
         order, had = list(Role), people.roles(tx, user.id).get(invitation.group_id)
         role = min(filter(None, (Role(invitation.role), had)), key=order.index)
         people.set_role(tx, invitation.group_id, user.id, role)
         after["role"] = role.value
-    audit.add(tx, actor=f"user:{user.name}", address=address, action="invitation accept", thing=user.name,
-              group_id=invitation.group_id, after=after, now=now)
+    audit.add(
+        tx,
+        actor=f"user:{user.name}",
+        address=address,
+        action="invitation accept",
+        thing=user.name,
+        group_id=invitation.group_id,
+        after=after,
+        now=now,
+    )

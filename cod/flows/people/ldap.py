@@ -1,8 +1,9 @@
 """A node's search in its vcluster's LDAP tree: answered from the rows of that moment, in one read.
 
-The address that asks decides which tree there is: that of the vcluster whose node runs its own system there, and none
-for others. The filter narrows what is read (names, numbers), and is then evaluated on the entries made of those rows,
-all of the one vcluster. NIS maps are made of the same entries.
+The address that asks decides which tree there is: that of the vcluster whose node runs its own
+system there, and none for others. The filter narrows what is read (names, numbers), and is then
+evaluated on the entries made of those rows, all of the one vcluster. NIS maps are made of the same
+entries.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from cod.core import volumes
 from cod.model import SITE as SITES_OWN
 from cod.model import LdapAnswer, LdapCode, LdapEntry, LdapSearch, NisDomain, NodeTree, Site
 from cod.policy.people import ldap_filter, ldap_tree, nis
-from cod.policy.people.ldap_tree import CONTAINER, GROUP, KINDS, MAP, MOUNT, NETGROUP, PERSON, SUDO, Kind
+from cod.policy.people.ldap_tree import (
+    CONTAINER,
+    GROUP,
+    KINDS,
+    MAP,
+    MOUNT,
+    NETGROUP,
+    PERSON,
+    SUDO,
+    Kind,
+)
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.people import ldap_rows
@@ -34,19 +45,34 @@ def search(tx: Tx, *, address: str, search: LdapSearch, site: Site) -> LdapAnswe
 
 
 def nis_domain(tx: Tx, *, name: str, site: Site) -> NisDomain:
-    """Return a vcluster's tree as NIS maps, with the networks that may read them. A vcluster that has ended has empty
-    maps and no network."""
+    """Return a vcluster's tree as NIS maps, with the networks that may read them. A vcluster that
+    has ended has empty maps and no network."""
     view = views.vcluster(tx, name)
     domain = f"{view.vcluster.name}.{site.domain}".lower()
     tree = ldap_rows.tree_of(tx, view.vcluster.id)
     if tree is None:
         return NisDomain(domain, (), nis.maps((), {}), (), ())
-    networks = tuple(str(network) for one in view.addresses for network in ipaddress.summarize_address_range(
-        ipaddress.IPv4Address(one.first), ipaddress.IPv4Address(one.last)))
-    everything = LdapSearch(ldap_tree.base(tree.vcluster, site.domain), 2, nis.FILTER, nis.ATTRIBUTES)
-    maps = nis.maps((entry for _, _, entry in _Search(tx, tree, everything, site).found(0, 0)),
-                    volumes.automounts(tx, tree.vcluster_id, site))
-    return NisDomain(domain, networks, maps, tuple(nis.securenets(networks)), tuple(nis.access_rules(networks, domain)))
+    networks = tuple(
+        str(network)
+        for one in view.addresses
+        for network in ipaddress.summarize_address_range(
+            ipaddress.IPv4Address(one.first), ipaddress.IPv4Address(one.last)
+        )
+    )
+    everything = LdapSearch(
+        ldap_tree.base(tree.vcluster, site.domain), 2, nis.FILTER, nis.ATTRIBUTES
+    )
+    maps = nis.maps(
+        (entry for _, _, entry in _Search(tx, tree, everything, site).found(0, 0)),
+        volumes.automounts(tx, tree.vcluster_id, site),
+    )
+    return NisDomain(
+        domain,
+        networks,
+        maps,
+        tuple(nis.securenets(networks)),
+        tuple(nis.access_rules(networks, domain)),
+    )
 
 
 def naming_context(tx: Tx, *, address: str, site: Site) -> str:
@@ -55,24 +81,48 @@ def naming_context(tx: Tx, *, address: str, site: Site) -> str:
     return "" if tree is None else ldap_tree.base(tree.vcluster, site.domain)
 
 
-def root(context: str, search: LdapSearch, controls: tuple[str, ...], operations: tuple[str, ...]) -> LdapEntry:
-    """Return the root DSE (RFC 4512 section 5.1): what the server offers, and the base of the client's tree."""
-    return ldap_tree.shown(LdapEntry("", {
-        "objectClass": ("top",), "supportedLDAPVersion": ("3",), "supportedControl": controls,
-        "supportedExtension": operations, "vendorName": ("Cluster-on-Demand",),
-        **({"namingContexts": (context,), "defaultNamingContext": (context,)} if context else {})}), search)
+def root(
+    context: str, search: LdapSearch, controls: tuple[str, ...], operations: tuple[str, ...]
+) -> LdapEntry:
+    """Return the root DSE (RFC 4512 section 5.1): what the server offers, and the base of the
+    client's tree."""
+    return ldap_tree.shown(
+        LdapEntry(
+            "",
+            {
+                "objectClass": ("top",),
+                "supportedLDAPVersion": ("3",),
+                "supportedControl": controls,
+                "supportedExtension": operations,
+                "vendorName": ("Cluster-on-Demand",),
+                **(
+                    {"namingContexts": (context,), "defaultNamingContext": (context,)}
+                    if context
+                    else {}
+                ),
+            },
+        ),
+        search,
+    )
 
 
 class _Search:
     """One search in one tree."""
 
     def __init__(self, tx: Tx, tree: NodeTree, search: LdapSearch, site: Site) -> None:
-        self._tx, self._tree, self._search, self._site, self._rules = tx, tree, search, site, site.posix
+        self._tx, self._tree, self._search, self._site, self._rules = (
+            tx,
+            tree,
+            search,
+            site,
+            site.posix,
+        )
         self._base = ldap_tree.base(tree.vcluster, site.domain)
         self._wanted = ldap_filter.normal_dn(search.base)
         self._admins = self._rules.administrators or tree.group == SITES_OWN
         naming, _, rest = self._wanted.partition("=")
-        self._named = {naming: frozenset({rest.partition(",")[0]})}  # the entry that it begins at, where that is one
+        # the entry that it begins at, where that is one
+        self._named = {naming: frozenset({rest.partition(",")[0]})}
         inside = self._wanted.count(",") > self._base.count(",") + 1
         narrowed = ldap_filter.narrowed(search.filter).values
         self._narrowed = ldap_filter.Narrowed({**narrowed, **self._named} if inside else narrowed)
@@ -84,7 +134,9 @@ class _Search:
         asked, code = self._search, LdapCode.SUCCESS
         start = _cookie(asked.cookie) if asked.cookie else (0, 0, 0)
         if start is None:
-            return LdapAnswer(LdapCode.UNWILLING, text="the cookie of this page is not one that this server gave")
+            return LdapAnswer(
+                LdapCode.UNWILLING, text="the cookie of this page is not one that this server gave"
+            )
         place, after, given = start
         most = min(MOST, MOST if asked.page is None else asked.page)
         if asked.page == 0:  # RFC 2696: the client wants no more
@@ -96,13 +148,16 @@ class _Search:
                 code = LdapCode.SIZE_LIMIT
                 break
             if len(found) >= most:
-                return LdapAnswer(LdapCode.SUCCESS, tuple(found), "", f"{place}:{after}:{given + len(found)}")
+                return LdapAnswer(
+                    LdapCode.SUCCESS, tuple(found), "", f"{place}:{after}:{given + len(found)}"
+                )
             found.append(ldap_tree.shown(entry, asked))
             place, after = kind, number
         return LdapAnswer(code, tuple(found)) if found or code or self._exists() else NOTHING
 
     def found(self, place: int, after: int) -> Iterator[tuple[int, int, LdapEntry]]:
-        """Yield what matches, with the place of its kind and its number there, from the one after `after` on."""
+        """Yield what matches, with the place of its kind and its number there, from the one after
+        `after` on."""
         for number, kind in enumerate(KINDS[place:], place):
             if self._may_hold(kind):
                 for own, entry in _MAKES[kind](self, after if number == place else 0):
@@ -112,18 +167,26 @@ class _Search:
     def _may_hold(self, kind: Kind) -> bool:
         """Return whether entries of that kind can be where the search looks, and can match."""
         unit = ldap_filter.normal_dn(ldap_tree.unit(kind, self._base))
-        near = (kind is CONTAINER or f",{self._wanted}".endswith(f",{unit}")
-                or (self._search.scope == 2 and self._wanted == self._base))
+        near = (
+            kind is CONTAINER
+            or f",{self._wanted}".endswith(f",{unit}")
+            or (self._search.scope == 2 and self._wanted == self._base)
+        )
         return near and ldap_filter.possible(
-            self._search.filter, {each.lower() for each in kind.classes}, kind.known())
+            self._search.filter, {each.lower() for each in kind.classes}, kind.known()
+        )
 
     def _exists(self) -> bool:
         """Return whether there is an entry that the search begins at."""
         if self._wanted in (self._base, *(f"ou={kind.unit},{self._base}" for kind in KINDS)):
             return True
         self._narrowed = ldap_filter.Narrowed(self._named)
-        return any(ldap_filter.normal_dn(entry.dn) == self._wanted
-                   for kind in KINDS if kind.naming.lower() in self._named for _, entry in _MAKES[kind](self, 0))
+        return any(
+            ldap_filter.normal_dn(entry.dn) == self._wanted
+            for kind in KINDS
+            if kind.naming.lower() in self._named
+            for _, entry in _MAKES[kind](self, 0)
+        )
 
     # ------------------------------------------------------------ kinds
 
@@ -137,8 +200,15 @@ class _Search:
         keyed = ldap_tree.wants(self._search, "sshpublickey")
         while True:
             rows = ldap_rows.users(
-                self._tx, self._tree.group_id, self._admins, names=names, uids=_numbers(uids), gids=_numbers(gids),
-                after=after, limit=ROWS)
+                self._tx,
+                self._tree.group_id,
+                self._admins,
+                names=names,
+                uids=_numbers(uids),
+                gids=_numbers(gids),
+                after=after,
+                limit=ROWS,
+            )
             keys = ldap_rows.keys(self._tx, [row.id for row in rows]) if keyed and rows else {}
             for row in rows:
                 yield row.id, ldap_tree.person(row, keys.get(row.id, ()), self._rules, self._base)
@@ -147,18 +217,35 @@ class _Search:
             after = rows[-1].id
 
     def groups(self, after: int) -> Numbered:
-        """Yield the vcluster's group, as number 1, and the users' own ones, which have no other members."""
+        """Yield the vcluster's group, as number 1, and the users' own ones, which have no other
+        members."""
         tree, names, gids = self._tree, self._narrowed.of("cn"), self._narrowed.of("gidnumber")
-        if after == 0 and (names is None or tree.group.lower() in names) and (gids is None or str(tree.gid) in gids):
+        if (
+            after == 0
+            and (names is None or tree.group.lower() in names)
+            and (gids is None or str(tree.gid) in gids)
+        ):
             listed = any(ldap_tree.wants(self._search, each) for each in ("memberuid", "member"))
-            yield 1, ldap_tree.group(tree, ldap_rows.members(self._tx, tree.group_id) if listed else (), self._base)
+            yield (
+                1,
+                ldap_tree.group(
+                    tree, ldap_rows.members(self._tx, tree.group_id) if listed else (), self._base
+                ),
+            )
         if self._narrowed.of("memberuid", "member") is not None:
             return
         names = None if names is None else names | {name.removesuffix("-user") for name in names}
         after = max(after - 1, 0)
         while True:
-            rows = ldap_rows.users(self._tx, tree.group_id, self._admins, names=names, gids=_numbers(gids),
-                                   after=after, limit=ROWS)
+            rows = ldap_rows.users(
+                self._tx,
+                tree.group_id,
+                self._admins,
+                names=names,
+                gids=_numbers(gids),
+                after=after,
+                limit=ROWS,
+            )
             for row in rows:
                 own = ldap_tree.own_group(row, tree, self._base)
                 if own is not None:
@@ -169,9 +256,16 @@ class _Search:
 
     def netgroups(self, after: int) -> Numbered:
         """Return the netgroups."""
-        return _numbered(ldap_tree.netgroups(
-            self._tree, ldap_rows.hosts(self._tx, self._tree.vcluster_id),
-            ldap_rows.members(self._tx, self._tree.group_id), self._site.domain, self._base), after)
+        return _numbered(
+            ldap_tree.netgroups(
+                self._tree,
+                ldap_rows.hosts(self._tx, self._tree.vcluster_id),
+                ldap_rows.members(self._tx, self._tree.group_id),
+                self._site.domain,
+                self._base,
+            ),
+            after,
+        )
 
     def sudo(self, after: int) -> Numbered:
         """Return the rules of sudo."""
@@ -191,8 +285,14 @@ class _Search:
 
 
 _MAKES: dict[Kind, Callable[[_Search, int], Numbered]] = {
-    CONTAINER: _Search.containers, PERSON: _Search.people, GROUP: _Search.groups, NETGROUP: _Search.netgroups,
-    SUDO: _Search.sudo, MAP: _Search.maps, MOUNT: _Search.mounts}
+    CONTAINER: _Search.containers,
+    PERSON: _Search.people,
+    GROUP: _Search.groups,
+    NETGROUP: _Search.netgroups,
+    SUDO: _Search.sudo,
+    MAP: _Search.maps,
+    MOUNT: _Search.mounts,
+}
 
 
 def _numbered(entries: Iterable[LdapEntry], after: int) -> Numbered:
@@ -209,7 +309,9 @@ def _numbers(texts: frozenset[str] | None) -> set[int] | None:
 def _cookie(text: str) -> tuple[int, int, int] | None:
     """Return kind, number and count of a cookie; None where it is none."""
     parts = text.split(":")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
+    if len(parts) != 3 or not all(
+        part.isascii() and part.isdigit() and len(part) < 16 for part in parts
+    ):
         return None
     kind, number, count = map(int, parts)
     return (kind, number, count) if kind < len(KINDS) else None

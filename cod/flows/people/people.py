@@ -40,22 +40,41 @@ def set_profile(tx: Tx, who: Who, changes: Mapping[str, Any]) -> tuple[User | No
 
 
 def create(
-    tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bool = False, uid: int | None = None,
-    posix: PosixRules = POSIX, now: float,
+    tx: Tx,
+    name: str,
+    *,
+    full_name: str = "",
+    email: str = "",
+    admin: bool = False,
+    uid: int | None = None,
+    posix: PosixRules = POSIX,
+    now: float,
 ) -> User:
-    """Return a new user, who has no password yet; uid None: the next of the site's range. Raises `Refused`."""
+    """Return a new user, who has no password yet; uid None: the next of the site's range. Raises
+    `Refused`."""
     signin.check_name(name)
     if people.by_name(tx, name):
         raise Refused("conflict", f"there is a user {name!r} already", "name")
-    user = people.add(tx, name, now, full_name=full_name, email=delivery.check_address(email), admin=admin, posix=posix)
+    user = people.add(
+        tx,
+        name,
+        now,
+        full_name=full_name,
+        email=delivery.check_address(email),
+        admin=admin,
+        posix=posix,
+    )
     if uid is not None:
         numbers.set_uid(tx, user, uid, now)
     return people.named(tx, name)
 
 
-def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tuple[User, list[Member]]:
-    """Change full_name, email, admin, disabled, uid, gid. Who is disabled is signed out everywhere, and links that they
-    have given away are worth nothing; nor are those of an administrator who is none any more. Raises `Refused`."""
+def change(
+    tx: Tx, name: str, changes: Mapping[str, Any], *, now: float
+) -> tuple[User, list[Member]]:
+    """Change full_name, email, admin, disabled, uid, gid. Who is disabled is signed out everywhere,
+    and links that they have given away are worth nothing; nor are those of an administrator who is
+    none any more. Raises `Refused`."""
     user = people.named(tx, name)
     columns = dict(changes)
     if "email" in columns:
@@ -81,22 +100,31 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tupl
 
 def _keeps_an_administrator(tx: Tx, user: User) -> None:
     if user.admin and user.able and people.admins(tx) == 1:
-        raise Refused("conflict", f"{user.name} is the last administrator who may sign in: make another one first",
-                      "name")
+        raise Refused(
+            "conflict",
+            f"{user.name} is the last administrator who may sign in: make another one first",
+            "name",
+        )
 
 
 def delete(tx: Tx, name: str) -> None:
-    """Remove a user for good, with their sessions, tokens, keys and roles; links that they have given away, or that
-    were for them, are worth nothing. Histories and the audit go on naming them. Raises `Refused` for the last who can
-    do what they could."""
+    """Remove a user for good, with their sessions, tokens, keys and roles; links that they have
+    given away, or that were for them, are worth nothing. Histories and the audit go on naming them.
+    Raises `Refused` for the last who can do what they could."""
     user = people.named(tx, name)
     _keeps_an_administrator(tx, user)
     owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
-    alone = [groups.get(tx, group).name for group in sorted(owned)
-             if user.able and people.owners(tx, group) == 1]
+    alone = [
+        groups.get(tx, group).name
+        for group in sorted(owned)
+        if user.able and people.owners(tx, group) == 1
+    ]
     if alone:
-        raise Refused("conflict", f"{name} is the last owner of {', '.join(alone)}: make somebody else an "
-                      "owner first", "name")
+        raise Refused(
+            "conflict",
+            f"{name} is the last owner of {', '.join(alone)}: make somebody else an owner first",
+            "name",
+        )
     invitations.remove_by(tx, name)
     people.remove(tx, user.id)
 
@@ -107,7 +135,8 @@ def end_sessions(tx: Tx, name: str) -> int:
 
 
 def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float) -> int:
-    """Return a new password of the one who asks, by its hash; their sessions end `but` one: how many."""
+    """Return a new password of the one who asks, by its hash; their sessions end `but` one: how
+    many."""
     user_id = rights.account(who)
     user = people.get(tx, user_id)
     if user is None or user.directory:
@@ -132,25 +161,31 @@ def member(tx: Tx, *, group: str, user: str) -> Member:
 
 
 def _in_group(tx: Tx, group: str, user: str) -> tuple[Group, User]:
-    """Return the group and who is in it. Raises `Refused`, with the same words whether there is such a user or not:
-    those in a group are not told who has an account."""
+    """Return the group and who is in it. Raises `Refused`, with the same words whether there is
+    such a user or not: those in a group are not told who has an account."""
     into, person = groups.named(tx, group), people.by_name(tx, user)
     if person is None or into.id not in people.roles(tx, person.id):
         raise Refused("not_found", f"{user} is not in group {group}", "user")
     return into, person
 
 
-def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, force: bool = False) -> Member:
+def set_role(
+    tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, force: bool = False
+) -> Member:
     """Give `user` the role `role` in the group. Raises `Refused`.
 
-    enlist  somebody who is not in the group may be put into it: for administrators. Owners invite; nobody's name and
-            address are shown to a group that they did not choose to join
+    enlist  somebody who is not in the group may be put into it: for administrators. Owners invite;
+            nobody's name and address are shown to a group that they did not choose to join
     force   the group may be left without an owner, by an administrator
     """
     into, person = groups.named(tx, group), people.by_name(tx, user)
     if not enlist and (person is None or into.id not in people.roles(tx, person.id)):
-        raise Refused("forbidden", f"{user} is not in group {group}. Invite them: an invitation's link takes in "
-                                   "somebody who has an account, too", "user")
+        raise Refused(
+            "forbidden",
+            f"{user} is not in group {group}. Invite them: an invitation's link takes in "
+            "somebody who has an account, too",
+            "user",
+        )
     person = person or people.named(tx, user)
     if role != Role.OWNER:
         _keeps_an_owner(tx, into, person, force)
@@ -160,8 +195,8 @@ def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, f
 
 
 def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> tuple[str, str, list[str]]:
-    """Take `user` out of the group; return both, and the nodes on which sessions of the user may still be open.
-    Raises `Refused`."""
+    """Take `user` out of the group; return both, and the nodes on which sessions of the user may
+    still be open. Raises `Refused`."""
     into, person = _in_group(tx, group, user)
     _keeps_an_owner(tx, into, person, force)
     _take_back_links(tx, into, person)
@@ -170,7 +205,8 @@ def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> tuple[str, 
 
 
 def _take_back_links(tx: Tx, group: Group, user: User) -> None:
-    """Remove the invitations of somebody who may invite nobody any more: they would come back by one."""
+    """Remove the invitations of somebody who may invite nobody any more: they would come back by
+    one."""
     if not user.admin:
         invitations.remove_by(tx, user.name, group.id)
 
@@ -178,4 +214,8 @@ def _take_back_links(tx: Tx, group: Group, user: User) -> None:
 def _keeps_an_owner(tx: Tx, group: Group, user: User, force: bool) -> None:
     is_owner = people.roles(tx, user.id).get(group.id) is Role.OWNER and user.able
     if is_owner and not force and people.owners(tx, group.id) == 1:
-        raise Refused("conflict", f"{user.name} is the last owner of {group.name}: make another one first", "user")
+        raise Refused(
+            "conflict",
+            f"{user.name} is the last owner of {group.name}: make another one first",
+            "user",
+        )

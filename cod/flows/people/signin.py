@@ -1,7 +1,8 @@
-"""Signing in: attempts, which are slowed (`policy.people.signin` says how and why), and the sessions of browsers.
+"""Signing in: attempts, which are slowed (`policy.people.signin` says how and why), and the
+sessions of browsers.
 
-A password is verified between two transactions, since it takes long: `attempt` counts it as failed and says what to
-verify against; then `right` takes the count back, or `failed` puts it down.
+A password is verified between two transactions, since it takes long: `attempt` counts it as failed
+and says what to verify against; then `right` takes the count back, or `failed` puts it down.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SEEN_EVERY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Against what to verify: user None, or one who may not sign in by password here, has the hash ''."""
+    """Against what to verify: user None, or one who may not sign in by password here, has the hash
+    ''."""
 
     user: User | None
     hash: str
@@ -34,7 +36,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A session that goes on, and who asks by it. `stale`: it wants to be noted as in use (`seen`)."""
+    """A session that goes on, and who asks by it. `stale`: it wants to be noted as in use
+    (`seen`)."""
 
     who: Who
     user: User
@@ -43,7 +46,8 @@ class SignedIn:
 
 
 def digest(secret: str) -> str:
-    """Return what is kept of a cookie or a link's secret: BLAKE2b-256, hex. They are random: no salt, no slow hash."""
+    """Return what is kept of a cookie or a link's secret: BLAKE2b-256, hex. They are random: no
+    salt, no slow hash."""
     return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
 
 
@@ -53,8 +57,9 @@ def wrong() -> Refused:
 
 
 def tried(password: str) -> str:
-    """Return a password that somebody tries; '', which nobody has, where it is longer than any can be: putting the
-    accents of a long text in order takes quadratic time, and no other thread runs meanwhile."""
+    """Return a password that somebody tries; '', which nobody has, where it is longer than any can
+    be: putting the accents of a long text in order takes quadratic time, and no other thread runs
+    meanwhile."""
     return password if len(password) <= signin.LONGEST else ""
 
 
@@ -75,14 +80,24 @@ def attempt(tx: Tx, *, name: str, address: str, now: float) -> Attempt:
 
 
 def failed(tx: Tx, *, name: str, address: str, now: float) -> None:
-    """Put down that an attempt failed. What was typed is shown only if somebody is called so: it may be a password."""
+    """Put down that an attempt failed. What was typed is shown only if somebody is called so: it
+    may be a password."""
     user = people.by_name(tx, name)
-    audit.add(tx, actor=f"user:{user.name}" if user else "nobody", address=address, action="sign-in failed",
-              thing=user.name if user else "", now=now)
+    audit.add(
+        tx,
+        actor=f"user:{user.name}" if user else "nobody",
+        address=address,
+        action="sign-in failed",
+        thing=user.name if user else "",
+        now=now,
+    )
 
 
-def right(tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None = None, now: float) -> None:
-    """An attempt was right: take its count back, and know the place. `rehashed`: the password hashed anew."""
+def right(
+    tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None = None, now: float
+) -> None:
+    """An attempt was right: take its count back, and know the place. `rehashed`: the password
+    hashed anew."""
     known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
     keys = signin.keys(name, address, known)
     left = signin.forgiven(keys, _counts(tx, keys.all), now)
@@ -94,29 +109,57 @@ def right(tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None
 def vouched(
     tx: Tx, *, identity: Identity, create: bool, address: str, posix: PosixRules = POSIX, now: float
 ) -> User:
-    """Return the user whom a directory vouches for; `create`: who is new gets an account. Raises `Refused`.
+    """Return the user whom a directory vouches for; `create`: who is new gets an account. Raises
+    `Refused`.
 
-    Nobody gets at an account that is there by being called the same elsewhere: a new one gets a number. POSIX numbers
-    of the directory are taken over, but not those that somebody else has or had here.
+    Nobody gets at an account that is there by being called the same elsewhere: a new one gets a
+    number. POSIX numbers of the directory are taken over, but not those that somebody else has or
+    had here.
     """
     user = people.by_subject(tx, identity.subject)
     if user is None and not create:
         raise Refused("unauthorised", "there is no account for you here: ask an administrator")
     new = user is None
     if user is None:
-        user = people.add(tx, _free(tx, identity.name), now, directory=identity.directory, subject=identity.subject,
-                          posix=posix)
-        audit.add(tx, actor=f"user:{user.name}", address=address, action="user create", thing=user.name, now=now,
-                  after={"directory": identity.directory, "subject": identity.subject})
+        user = people.add(
+            tx,
+            _free(tx, identity.name),
+            now,
+            directory=identity.directory,
+            subject=identity.subject,
+            posix=posix,
+        )
+        audit.add(
+            tx,
+            actor=f"user:{user.name}",
+            address=address,
+            action="user create",
+            thing=user.name,
+            now=now,
+            after={"directory": identity.directory, "subject": identity.subject},
+        )
     if user.disabled_at is not None:
         raise wrong()
     kept = numbers.follow_directory(tx, user, identity.uid, identity.gid, now)
     if kept and new:
-        audit.add(tx, actor=identity.directory, action="number kept", thing=user.name, now=now, after={"why": kept})
+        audit.add(
+            tx,
+            actor=identity.directory,
+            action="number kept",
+            thing=user.name,
+            now=now,
+            after={"why": kept},
+        )
     email = user.email
     with suppress(Refused):  # an address that nobody can write to tells nothing
         email = delivery.check_address(identity.email) or email
-    people.change(tx, user.id, full_name=identity.full_name[:200] or user.full_name, email=email, absent_at=None)
+    people.change(
+        tx,
+        user.id,
+        full_name=identity.full_name[:200] or user.full_name,
+        email=email,
+        absent_at=None,
+    )
     return people.get(tx, user.id) or user
 
 
@@ -125,22 +168,31 @@ def _free(tx: Tx, wanted: str) -> str:
     stem = signin.name_like(wanted)
     stem = f"user-{stem}" if signin.is_reserved(stem) else stem
     names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
-    return next(name for name in names if people.by_name(tx, name) is None and not audit.was_deleted(tx, name))
+    return next(
+        name
+        for name in names
+        if people.by_name(tx, name) is None and not audit.was_deleted(tx, name)
+    )
 
 
 def begin(
     tx: Tx, *, user_id: int, address: str, browser: str, cookie: str, rules: SignInRules, now: float
 ) -> WebSession:
-    """Begin a session for one who has shown who they are: `cookie` is the digest of its secret. Raises `Refused`."""
+    """Begin a session for one who has shown who they are: `cookie` is the digest of its secret.
+    Raises `Refused`."""
     user = people.get(tx, user_id)
     if user is None or not user.able:
         raise wrong()
     signins.purge(tx, now, rules.idle)
     signins.forget(tx, now - signin.FORGOTTEN_AFTER, now - signin.KNOWN_FOR)
-    audit.add(tx, actor=f"user:{user.name}", address=address, action="sign-in", thing=user.name, now=now)
+    audit.add(
+        tx, actor=f"user:{user.name}", address=address, action="sign-in", thing=user.name, now=now
+    )
     people.change(tx, user.id, signed_in_at=now)
     life = min(rules.life, rules.oidc.life) if user.directory == "oidc" else rules.life
-    return signins.add(tx, cookie, user.id, now, expires_at=now + life, address=address[:45], browser=browser[:200])
+    return signins.add(
+        tx, cookie, user.id, now, expires_at=now + life, address=address[:45], browser=browser[:200]
+    )
 
 
 def _counts(tx: Tx, keys: Iterable[str]) -> dict[str, signin.Count]:
@@ -148,16 +200,23 @@ def _counts(tx: Tx, keys: Iterable[str]) -> dict[str, signin.Count]:
 
 
 def _put(tx: Tx, counts: Mapping[str, signin.Count | None]) -> None:
-    signins.put(tx, {key: None if count is None else (count.failures, count.last_at, count.open_at)
-                     for key, count in counts.items()})
+    signins.put(
+        tx,
+        {
+            key: None if count is None else (count.failures, count.last_at, count.open_at)
+            for key, count in counts.items()
+        },
+    )
 
 
 # ---------------------------------------------------------------- sessions
 
 
-def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float) -> SignedIn | None:
-    """Return the session whose cookie has the digest `cookie`, with what its user may now; None where it is over.
-    Reads."""
+def session(
+    tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
+) -> SignedIn | None:
+    """Return the session whose cookie has the digest `cookie`, with what its user may now; None
+    where it is over. Reads."""
     found = signins.by_digest(tx, cookie)
     if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
         return None
@@ -174,8 +233,14 @@ def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:
     if found is not None:
         user = people.get(tx, found.user_id)
         signins.end(tx, found.user_id, found.id)
-        audit.add(tx, actor=f"user:{user.name if user else '?'}", address=address, action="sign-out",
-                  thing=user.name if user else "", now=now)
+        audit.add(
+            tx,
+            actor=f"user:{user.name if user else '?'}",
+            address=address,
+            action="sign-out",
+            thing=user.name if user else "",
+            now=now,
+        )
 
 
 def every(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> list[WebSession]:
@@ -184,7 +249,8 @@ def every(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> list[WebSessio
 
 
 def end(tx: Tx, *, who: Who, session_id: int | None = None) -> int:
-    """End one session of the one who asks, or all; how many that were. Raises `Refused` where the one is not theirs."""
+    """End one session of the one who asks, or all; how many that were. Raises `Refused` where the
+    one is not theirs."""
     count = signins.end(tx, rights.account(who), session_id)
     if session_id is not None and not count:
         raise Refused("not_found", f"you have no session {session_id}", "id")

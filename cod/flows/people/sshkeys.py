@@ -23,22 +23,34 @@ def one(tx: Tx, who: Who, key_id: int) -> SshKey:
 
 
 def add(tx: Tx, *, who: Who, line: str, name: str = "", now: float) -> SshKey:
-    """Keep a key of the one who asks: a line of a .pub file, `name` in place of its comment. Raises `Refused`."""
+    """Keep a key of the one who asks: a line of a .pub file, `name` in place of its comment. Raises
+    `Refused`."""
     user_id = rights.account(who)
     parsed = policy.parse(line)
     if not name.isprintable() or len(name) > policy.LONGEST_NAME:
-        raise Refused("invalid", f"a key's name is a line of at most {policy.LONGEST_NAME} characters", "name")
+        raise Refused(
+            "invalid", f"a key's name is a line of at most {policy.LONGEST_NAME} characters", "name"
+        )
     there = mine(tx, who)
     if any(key.fingerprint == parsed.fingerprint for key in there):
         raise Refused("conflict", "you have that key already", "key")
     if len(there) >= policy.MOST:
-        raise Refused("conflict", f"you have {len(there)} keys, which is as many as one can have: remove one", "key")
-    return sshkeys.add(tx, SshKey(0, user_id, name or parsed.name, parsed.algorithm, parsed.key,
-                                  parsed.fingerprint, now))
+        raise Refused(
+            "conflict",
+            f"you have {len(there)} keys, which is as many as one can have: remove one",
+            "key",
+        )
+    return sshkeys.add(
+        tx,
+        SshKey(
+            0, user_id, name or parsed.name, parsed.algorithm, parsed.key, parsed.fingerprint, now
+        ),
+    )
 
 
 def remove(tx: Tx, *, who: Who, key_id: int) -> None:
-    """Forget a key of the one who asks. Nodes that have it keep it until they are primed anew. Raises `Refused`."""
+    """Forget a key of the one who asks. Nodes that have it keep it until they are primed anew.
+    Raises `Refused`."""
     rights.account(who)
     sshkeys.remove(tx, one(tx, who, key_id).user_id, key_id)
 

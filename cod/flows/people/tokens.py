@@ -1,6 +1,8 @@
-"""Tokens of the REST API: who calls by them; the site's, which act as its administrator, and those of users.
+"""Tokens of the REST API: who calls by them; the site's, which act as its administrator, and those
+of users.
 
-A user's token is called `TOKEN@USER`, so that names of tokens tell whose they are and nobody's are in another's way.
+A user's token is called `TOKEN@USER`, so that names of tokens tell whose they are and nobody's are
+in another's way.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
 
 
 def digest(token: str) -> str:
-    """Return what is kept of a token: BLAKE2b-256, hex. Tokens are random, so no salt and no slow hash are needed."""
+    """Return what is kept of a token: BLAKE2b-256, hex. Tokens are random, so no salt and no slow
+    hash are needed."""
     return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
 
 
-def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = DEFAULTS) -> Who | None:
-    """Return who asks by a token; None for an unknown or expired one, or one of a user who may do nothing, or whom
-    their OpenID Connect provider, which cannot be asked about them, has not vouched for lately (`rules`)."""
+def caller(
+    tx: Tx, token: str, address: str, now: float, rules: SignInRules = DEFAULTS
+) -> Who | None:
+    """Return who asks by a token; None for an unknown or expired one, or one of a user who may do
+    nothing, or whom their OpenID Connect provider, which cannot be asked about them, has not
+    vouched for lately (`rules`)."""
     found = tokens.valid(tx, digest(token), now)
     if found is None:
         return None
@@ -38,8 +44,14 @@ def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = DE
     user = people.get(tx, found.user_id)
     if user is None or not user.able or lapsed(user, rules, now):
         return None
-    return rights.person(user, people.roles(tx, user.id), name=name, address=address, writes=found.scope == "write",
-                         only=found.group_id)
+    return rights.person(
+        user,
+        people.roles(tx, user.id),
+        name=name,
+        address=address,
+        writes=found.scope == "write",
+        only=found.group_id,
+    )
 
 
 def lapsed(user: User, rules: SignInRules, now: float) -> bool:
@@ -54,17 +66,26 @@ def lapsed(user: User, rules: SignInRules, now: float) -> bool:
 def create(
     tx: Tx, name: str, token: str, scope: str, lifetime: float | None, now: float, actor: str = ""
 ) -> ApiToken:
-    """Keep the digest of a new `token` (random, from the caller); `lifetime` in seconds, None for ever.
+    """Keep the digest of a new `token` (random, from the caller); `lifetime` in seconds, None for
+    ever.
 
     actor  for the audit, of one who comes past the API
     """
     if tokens.by_name(tx, name):
-        raise Refused("conflict", f"there is a token {name!r} already: revoke it first, or choose another name", "name")
+        raise Refused(
+            "conflict",
+            f"there is a token {name!r} already: revoke it first, or choose another name",
+            "name",
+        )
     if "@" in name or not name or len(name) > 63:
         raise Refused("invalid", "a token's name has 1 to 63 characters and no '@'", "name")
     if actor:
-        audit.add(tx, actor=actor, action="token create", thing=name, after={"scope": scope}, now=now)
-    return tokens.add(tx, name, scope, digest(token), now, None if lifetime is None else now + lifetime)
+        audit.add(
+            tx, actor=actor, action="token create", thing=name, after={"scope": scope}, now=now
+        )
+    return tokens.add(
+        tx, name, scope, digest(token), now, None if lifetime is None else now + lifetime
+    )
 
 
 def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
@@ -86,39 +107,66 @@ def mine(tx: Tx, who: Who) -> list[tuple[ApiToken, str | None]]:
 
 
 def make(
-    tx: Tx, *, who: Who, name: str, token: str, scope: str = "write", group: str = "", lifetime: float | None = None,
+    tx: Tx,
+    *,
+    who: Who,
+    name: str,
+    token: str,
+    scope: str = "write",
+    group: str = "",
+    lifetime: float | None = None,
     now: float,
 ) -> tuple[ApiToken, str | None]:
-    """Return a token that may do what its user may, then and later: `scope` 'write', or look only: 'read'; in one
-    `group`. Raises `Refused`."""
+    """Return a token that may do what its user may, then and later: `scope` 'write', or look only:
+    'read'; in one `group`. Raises `Refused`."""
     user = people.get(tx, rights.account(who))
     assert user is not None
     if not _NAME.fullmatch(name):
-        raise Refused("invalid", f"{name[:64]!r} is no name of a token: letters, digits, '.', '_', '-'; at most 30 of "
-                                 "them", "name")
+        raise Refused(
+            "invalid",
+            f"{name[:64]!r} is no name of a token: letters, digits, '.', '_', '-'; at most 30 of "
+            "them",
+            "name",
+        )
     full = f"{name}@{user.name}"
     if tokens.by_name(tx, full):
-        raise Refused("conflict", f"there is a token {full!r} already: revoke it first, or choose another name", "name")
+        raise Refused(
+            "conflict",
+            f"there is a token {full!r} already: revoke it first, or choose another name",
+            "name",
+        )
     if len(tokens.every(tx, user.id)) >= MOST:
         raise Refused("conflict", f"you have {MOST} tokens: revoke some first", "name")
     into = groups.by_name(tx, group) if group else None
     if group and (into is None or (not who.admin and into.id not in who.roles)):
         raise Refused("not_found", f"there is no group {group!r}", "group")
-    made = tokens.add(tx, full, scope, digest(token), now, None if lifetime is None else now + lifetime,
-                      user_id=user.id, group_id=into.id if into else None)
+    made = tokens.add(
+        tx,
+        full,
+        scope,
+        digest(token),
+        now,
+        None if lifetime is None else now + lifetime,
+        user_id=user.id,
+        group_id=into.id if into else None,
+    )
     return made, into.name if into else None
 
 
-def of_password(tx: Tx, *, user_id: int, address: str, wanted: Mapping[str, Any], now: float) -> str:
-    """Return a token for a user who has just shown their password, as `make` wants it; its full name. Raises
-    `Refused`."""
+def of_password(
+    tx: Tx, *, user_id: int, address: str, wanted: Mapping[str, Any], now: float
+) -> str:
+    """Return a token for a user who has just shown their password, as `make` wants it; its full
+    name. Raises `Refused`."""
     user = people.get(tx, user_id)
     if user is None or not user.able:
         raise Refused("unauthorised", "name or password is wrong")
     who = rights.person(user, people.roles(tx, user_id), address=address)
     people.change(tx, user_id, signed_in_at=now)
     made, group = make(tx, who=who, now=now, **wanted)
-    audit.by(tx, who, "token create", made.name, after={"scope": made.scope, "group": group}, now=now)
+    audit.by(
+        tx, who, "token create", made.name, after={"scope": made.scope, "group": group}, now=now
+    )
     return made.name
 
 

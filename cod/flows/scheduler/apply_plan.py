@@ -1,8 +1,9 @@
 """What carries out the manager's plan: one short transaction for each of its parts.
 
-Between the snapshot and an act anything may have happened, so each act confirms the manager's claim and looks at its
-rows again, one by one: an act whose rows have changed does nothing (`Stale`), and the next pass plans anew. An act that
-is run twice, because nobody knows whether it was committed, does its work once. A pass can be cut short anywhere.
+Between the snapshot and an act anything may have happened, so each act confirms the manager's claim
+and looks at its rows again, one by one: an act whose rows have changed does nothing (`Stale`), and
+the next pass plans anew. An act that is run twice, because nobody knows whether it was committed,
+does its work once. A pass can be cut short anywhere.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ Stale = nodes.Stale
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One act of a plan: `flow(tx, claim=..., now=...)` does it. `request_id`: whom to tell if a rule refuses it."""
+    """One act of a plan: `flow(tx, claim=..., now=...)` does it. `request_id`: whom to tell if a
+    rule refuses it."""
 
     name: str
     flow: Callable[..., Result[int]]
@@ -56,35 +58,71 @@ class Act:
 def acts(plan: Plan, site: Site) -> list[Act]:
     """Return what carries out `plan`, in order; each act is run in a transaction of its own.
 
-    Grants and eases go before what is overdue: what is not wanted any more is not seized. An act raises `Lost` when the
-    claim is gone (then the pass is over), `Stale` when its rows have changed (then the next act can go on) and
-    `Refused` when a rule stands against it (then `waits` tells the request why).
+    Grants and eases go before what is overdue: what is not wanted any more is not seized. An act
+    raises `Lost` when the claim is gone (then the pass is over), `Stale` when its rows have changed
+    (then the next act can go on) and `Refused` when a rule stands against it (then `waits` tells
+    the request why).
     """
     return [
-        *(Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=ahead)) for one, ahead in plan.warnings),
-        *(Act(f"drain vcluster {one}", partial(drain, vcluster_id=one, site=site)) for one in plan.drains),
-        *(Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site)) for one in plan.expired),
+        *(
+            Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=ahead))
+            for one, ahead in plan.warnings
+        ),
+        *(
+            Act(f"drain vcluster {one}", partial(drain, vcluster_id=one, site=site))
+            for one in plan.drains
+        ),
+        *(
+            Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site))
+            for one in plan.expired
+        ),
         *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
-        *(Act(f"grant request {one.request_id}", partial(grant, granted=one, version=plan.version, site=site),
-              one.request_id)
-          for one in plan.grants),
-        *(Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one)) for one in plan.reductions),
-        *(Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, site=site)) for one in plan.overdue),
-        *(Act(f"take for request {one.request_id}", partial(take, taken=one, site=site)) for one in plan.preemptions),
-        *(Act("tell requests why not", partial(tell, refusals=plan.refusals[start:start + TOLD]))
-          for start in range(0, len(plan.refusals), TOLD)),
-        *(Act("put nodes to sleep" if part.sleep else "wake nodes", partial(change_power, part=part, site=site))
-          for one in plan.power_changes for start in range(0, one.count, SWITCHED)
-          for part in [replace(one, count=min(SWITCHED, one.count - start))]),
+        *(
+            Act(
+                f"grant request {one.request_id}",
+                partial(grant, granted=one, version=plan.version, site=site),
+                one.request_id,
+            )
+            for one in plan.grants
+        ),
+        *(
+            Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one))
+            for one in plan.reductions
+        ),
+        *(
+            Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, site=site))
+            for one in plan.overdue
+        ),
+        *(
+            Act(f"take for request {one.request_id}", partial(take, taken=one, site=site))
+            for one in plan.preemptions
+        ),
+        *(
+            Act(
+                "tell requests why not", partial(tell, refusals=plan.refusals[start : start + TOLD])
+            )
+            for start in range(0, len(plan.refusals), TOLD)
+        ),
+        *(
+            Act(
+                "put nodes to sleep" if part.sleep else "wake nodes",
+                partial(change_power, part=part, site=site),
+            )
+            for one in plan.power_changes
+            for start in range(0, one.count, SWITCHED)
+            for part in [replace(one, count=min(SWITCHED, one.count - start))]
+        ),
     ]
 
 
 # ---------------------------------------------------------------- giving nodes
 
 
-def grant(tx: Tx, *, granted: Grant, version: float, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those that have come.
-    `version`: of the reservations in advance that the grant was planned beside."""
+def grant(
+    tx: Tx, *, granted: Grant, version: float, claim: Claim, site: Site, now: float
+) -> Result[int]:
+    """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those
+    that have come. `version`: of the reservations in advance that the grant was planned beside."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, granted.request_id, lock=True)
     if request is None or request.state != RequestState.PENDING:
@@ -103,10 +141,20 @@ def grant(tx: Tx, *, granted: Grant, version: float, claim: Claim, site: Site, n
     effects: set[Effect] = set()
     slow = now + _wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
     for node, share in seats:
-        held = holding.take(tx, node, vcluster=vcluster, request_id=request.id, position=share.position,
-                            template_id=share.template_id, hostname=next(hostnames), now=now)
+        held = holding.take(
+            tx,
+            node,
+            vcluster=vcluster,
+            request_id=request.id,
+            position=share.position,
+            template_id=share.template_id,
+            hostname=next(hostnames),
+            now=now,
+        )
         effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
-    vcm_outbox.granted(tx, request, vclusters.get(tx, vcluster.id) or vcluster, [node.id for node, _ in seats], now)
+    vcm_outbox.granted(
+        tx, request, vclusters.get(tx, vcluster.id) or vcluster, [node.id for node, _ in seats], now
+    )
     if request.source_id is not None:
         requests.count_granted(tx, request.id, len(seats))
         core_requests.conclude_move(tx, request.id, now)
@@ -114,39 +162,58 @@ def grant(tx: Tx, *, granted: Grant, version: float, claim: Claim, site: Site, n
 
 
 def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Share]]:
-    """Return each granted node with its share. Tuples that are served from one lot get different nodes of it."""
+    """Return each granted node with its share. Tuples that are served from one lot get different
+    nodes of it."""
     wanted: Counter[FreeNodes] = Counter()
     for share in shares:
         wanted[share.lot] += share.count
     many = len(site.subnets) > 1
-    picked = {lot: iter(node_counts.pick_free(tx, _key(lot), count, many)) for lot, count in wanted.items()}
+    picked = {
+        lot: iter(node_counts.pick_free(tx, _key(lot), count, many))
+        for lot, count in wanted.items()
+    }
     return [(next(picked[share.lot]), share) for share in shares for _ in range(share.count)]
 
 
 def _key(lot: FreeNodes) -> node_counts.FreeKey:
     template, group = lot.cache or (None, None)
     state = NodeState.INACTIVE if lot.readiness == WARM else NodeState.OFF
-    return node_counts.FreeKey(state, node_counts.NodeKindRow(*lot.kind), template, group, lot.reserved)
+    return node_counts.FreeKey(
+        state, node_counts.NodeKindRow(*lot.kind), template, group, lot.reserved
+    )
 
 
 def _set_going(
     tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
 ) -> tuple[Effect, ...]:
-    """Have the holder's software primed or booted on a node that is awake; wake a node that is off."""
+    """Have the holder's software primed or booted on a node that is awake; wake a node that is
+    off."""
     wanted = holding.assignment(tx, held)
     assert wanted is not None
     if node.state == NodeState.OFF:
-        step = Step(NodeEvent.WOKEN, f"woken for vcluster {vcluster.name}", {"deadline": slow}, "on")
+        step = Step(
+            NodeEvent.WOKEN, f"woken for vcluster {vcluster.name}", {"deadline": slow}, "on"
+        )
     else:
         step = lifecycle.assign(held, wanted)
-    return transitions.wakes(node, transitions.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy))
+    return transitions.wakes(
+        node, transitions.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy)
+    )
 
 
-def _admit(tx: Tx, vcluster: Vcluster, request: Request, nodes_: int, site: Site, now: float) -> None:
+def _admit(
+    tx: Tx, vcluster: Vcluster, request: Request, nodes_: int, site: Site, now: float
+) -> None:
     if vcluster.state == VclusterState.PENDING:
         began = vclusters.change(
-            tx, vcluster, now, state=VclusterState.ACTIVE, leased_at=now, expires_at=now + vcluster.lease_time,
-            warned=leases.begun(vcluster.lease_time, site.policy))
+            tx,
+            vcluster,
+            now,
+            state=VclusterState.ACTIVE,
+            leased_at=now,
+            expires_at=now + vcluster.lease_time,
+            warned=leases.begun(vcluster.lease_time, site.policy),
+        )
         notices.tell(tx, began, notice_texts.lease_began(began), now)
     elif request.kind in ("grow", "move"):
         grown = vclusters.change(tx, vcluster, now, size=vcluster.size + nodes_)
@@ -155,7 +222,8 @@ def _admit(tx: Tx, vcluster: Vcluster, request: Request, nodes_: int, site: Site
 
 
 def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:
-    """Tell requests why they wait or are rejected. A vcluster whose first request is rejected ends."""
+    """Tell requests why they wait or are rejected. A vcluster whose first request is rejected
+    ends."""
     claims.confirm(tx, claim, now)
     for no in refusals:
         if not no.final:
@@ -178,7 +246,8 @@ def waits(tx: Tx, request_id: int, refused: Refused) -> None:
 
 
 def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names others."""
+    """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names
+    others."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, taken.request_id, lock=True)
     vcluster = vclusters.get(tx, taken.vcluster_id, lock=True)
@@ -188,21 +257,41 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
     if reclaims.written(tx, request.id, vcluster.id, kind.type, block, now):
         return Result(0)
     if preemption.takeable(tx, vcluster, request, taken.count, site.policy, now) < taken.count:
-        raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more")
+        raise nodes.Changed(
+            f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more"
+        )
     key, many = node_counts.NodeKindRow(*kind), len(site.subnets) > 1
     chosen = preemption.victims(tx, vcluster, key, taken.count, many, site.policy, now)
     if len(chosen) < taken.count:
-        raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any more")
+        raise nodes.Changed(
+            f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any"
+            " more"
+        )
     attributes = {one.attributes for one in request.tuples}
     made = reclaims.add(
-        tx, vcluster_id=vcluster.id, request_id=request.id, type_id=kind.type, block_id=block, subnet=kind.subnet,
-        attributes=attributes.pop() if len(attributes) == 1 else "", nodes=chosen,
-        deadline=preemption.deadline(tx, vcluster, site.policy, now), now=now)
-    notices.tell(tx, vcluster, notice_texts.reclaim(vcluster, [node.name for node in chosen], made.count,
-                                                    made.deadline), now)
+        tx,
+        vcluster_id=vcluster.id,
+        request_id=request.id,
+        type_id=kind.type,
+        block_id=block,
+        subnet=kind.subnet,
+        attributes=attributes.pop() if len(attributes) == 1 else "",
+        nodes=chosen,
+        deadline=preemption.deadline(tx, vcluster, site.policy, now),
+        now=now,
+    )
+    notices.tell(
+        tx,
+        vcluster,
+        notice_texts.reclaim(vcluster, [node.name for node in chosen], made.count, made.deadline),
+        now,
+    )
     would_do = node_counts.pick_held(tx, vcluster.id, key, many, now)
-    why = f"request {request.id} wants them, and vcluster {vcluster.name} is preemptible" if vcluster.preemptible else (
-        f"request {request.id} has priority {request.priority}")
+    why = (
+        f"request {request.id} wants them, and vcluster {vcluster.name} is preemptible"
+        if vcluster.preemptible
+        else (f"request {request.id} has priority {request.priority}")
+    )
     vcm_outbox.reclaimed(tx, made, why, [*chosen, *would_do], now)
     return Result(made.count)
 
@@ -214,12 +303,18 @@ def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]
 
 
 def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Take by power what is open in a reclaim whose deadline has passed, as far as it may still be taken."""
+    """Take by power what is open in a reclaim whose deadline has passed, as far as it may still be
+    taken."""
     claims.confirm(tx, claim, now)
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
     reclaim = reclaims.get(tx, reclaim_id, lock=True)
-    if vcluster is None or reclaim is None or reclaim.state != ReclaimState.OPEN or reclaim.deadline > now:
+    if (
+        vcluster is None
+        or reclaim is None
+        or reclaim.state != ReclaimState.OPEN
+        or reclaim.deadline > now
+    ):
         return Result(0)
     leaving = _seized(tx, reclaim, vcluster, site, now)
     answered = preemption.answer(tx, reclaim, leaving, now)
@@ -228,19 +323,27 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
         preemption.spared(tx, answered, now)
     request = requests.get(tx, reclaim.request_id)
     moves = request is not None and request.source_id is not None
-    cause = f"moved by request {reclaim.request_id}" if moves else (
-        f"taken for request {reclaim.request_id}, of higher priority")
+    cause = (
+        f"moved by request {reclaim.request_id}"
+        if moves
+        else (f"taken for request {reclaim.request_id}, of higher priority")
+    )
     effects = assignment.release(tx, leaving, cause=cause, now=now, actor=ACTOR, policy=site.policy)
     if leaving:
         smaller = vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
         names = [node.name for node in leaving]
-        notices.tell(tx, smaller, notice_texts.moved(smaller, names) if moves else
-                     notice_texts.reclaimed(smaller, names), now)
+        notices.tell(
+            tx,
+            smaller,
+            notice_texts.moved(smaller, names) if moves else notice_texts.reclaimed(smaller, names),
+            now,
+        )
     return Result(len(leaving), effects)
 
 
 def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float) -> list[Node]:
-    """Return as many nodes as may still be taken: the chosen ones, and others in place of those that have gone."""
+    """Return as many nodes as may still be taken: the chosen ones, and others in place of those
+    that have gone."""
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
@@ -248,7 +351,9 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
     goes = leases.victims(reclaims.chosen(tx, reclaim), count)
     if len(goes) < count:
         kind = preemption.kind_of(tx, reclaim)
-        goes += preemption.victims(tx, vcluster, kind, count - len(goes), len(site.subnets) > 1, site.policy, now)
+        goes += preemption.victims(
+            tx, vcluster, kind, count - len(goes), len(site.subnets) > 1, site.policy, now
+        )
     return goes
 
 
@@ -262,7 +367,8 @@ def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) 
 
 
 def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Begin to drain a vcluster whose lease has run out: its owner has a while to save what is needed."""
+    """Begin to drain a vcluster whose lease has run out: its owner has a while to save what is
+    needed."""
     claims.confirm(tx, claim, now)
     return Result(int(core_leases.drain(tx, vcluster_id, site.policy.drain_grace, now)))
 
@@ -292,7 +398,9 @@ def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: fl
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
     claims.confirm(tx, claim, now)
     key, many = _key(part.lot), len(site.subnets) > 1
-    if node_counts.switched(tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now):
+    if node_counts.switched(
+        tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now
+    ):
         return Result(0)  # this very act was committed before
     idle_since = now - site.energy.idle_time if part.sleep else None
     picked = node_counts.pick_free(tx, key, part.count, many, idle_since)
@@ -309,7 +417,8 @@ def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: fl
 
 
 def _wake_time(tx: Tx, count: int, site: Site) -> float:
-    """Return seconds that `count` nodes more have for waking, together with those that are waking already."""
+    """Return seconds that `count` nodes more have for waking, together with those that are waking
+    already."""
     if not count:
         return 0.0
     return energy.wake_deadline(site.energy, node_counts.waking(tx) + count) * site.policy.patience

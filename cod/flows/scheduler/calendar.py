@@ -1,4 +1,5 @@
-"""The calendar of nodes: vclusters that hold nodes, until when, and nodes that change hands at a known time.
+"""The calendar of nodes: vclusters that hold nodes, until when, and nodes that change hands at a
+known time.
 
 Vclusters of groups that the reader may not see have bars without names.
 """
@@ -24,9 +25,11 @@ LONGEST = 366 * 86400.0
 class Bar:
     """Nodes of a vcluster from `start` to `end` (None: the lease has no end).
 
-    kind     'held': until the lease's end; 'draining': held after that; 'reserved': in advance; 'moving': nodes that
-             another vcluster gives by `start`; 'leaving': nodes that this vcluster gives back by `end`
-    request  the request that the nodes are for; None for nodes held already, or where the reader may not see it
+    kind     'held': until the lease's end; 'draining': held after that; 'reserved': in advance;
+             'moving': nodes that another vcluster gives by `start`; 'leaving': nodes that this
+             vcluster gives back by `end`
+    request  the request that the nodes are for; None for nodes held already, or where the reader
+             may not see it
     """
 
     kind: str
@@ -38,8 +41,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A vcluster in the calendar. `group`, `vcluster`: None where the reader may not see it. `types`: nodes held now,
-    by the type's name ('' for nodes without a type)."""
+    """A vcluster in the calendar. `group`, `vcluster`: None where the reader may not see it.
+    `types`: nodes held now, by the type's name ('' for nodes without a type)."""
 
     group: str | None
     vcluster: str | None
@@ -50,7 +53,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Rows with bars between `since` and `until`: those that the reader may see first. `omitted`: further rows."""
+    """Rows with bars between `since` and `until`: those that the reader may see first. `omitted`:
+    further rows."""
 
     since: float
     until: float
@@ -59,11 +63,16 @@ class Calendar:
 
 
 def show(
-    tx: Tx, *, since: float | None = None, until: float | None = None, limit: int = 200, groups: frozenset[int] | None,
+    tx: Tx,
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    limit: int = 200,
+    groups: frozenset[int] | None,
     now: float,
 ) -> Calendar:
-    """Return the calendar from `since` (None: now) to `until` (None: a week later), as the groups in `groups` (None:
-    all) see it. Raises `Refused`."""
+    """Return the calendar from `since` (None: now) to `until` (None: a week later), as the groups
+    in `groups` (None: all) see it. Raises `Refused`."""
     since = now if since is None else since
     until = since + AHEAD if until is None else until
     if since >= until:
@@ -77,27 +86,43 @@ def show(
     first: dict[int, float] = {}
     for vcluster_id, type_name, count, assigned_at in vclusters.held_by_type(tx):
         types[vcluster_id][type_name or ""] += count
-        first[vcluster_id] = min(first.get(vcluster_id, math.inf), now if assigned_at is None else assigned_at)
+        first[vcluster_id] = min(
+            first.get(vcluster_id, math.inf), now if assigned_at is None else assigned_at
+        )
     for vcluster_id, start in first.items():
         if vcluster_id in live:
             bars[vcluster_id] += _held(live[vcluster_id], types[vcluster_id].total(), start, now)
     for request in requests.dated(tx):
         if request.vcluster_id in live:
             shown = request.id if request.vcluster_id in seen else None
-            bars[request.vcluster_id] += _coming(request, live[request.vcluster_id].expires_at, shown, now)
+            bars[request.vcluster_id] += _coming(
+                request, live[request.vcluster_id].expires_at, shown, now
+            )
     for reclaim in reclaims.open_(tx):
         if reclaim.vcluster_id in seen:
             due = max(reclaim.deadline, now)
-            bars[reclaim.vcluster_id].append(Bar("leaving", reclaim.count - reclaim.given, due, due))
+            bars[reclaim.vcluster_id].append(
+                Bar("leaving", reclaim.count - reclaim.given, due, due)
+            )
     names = group_rows.names(tx)
     rows = []
     for vcluster_id, every in bars.items():
-        inside = tuple(bar for bar in sorted(every, key=lambda bar: bar.start)
-                       if bar.start <= until and (bar.end is None or bar.end >= since))
+        inside = tuple(
+            bar
+            for bar in sorted(every, key=lambda bar: bar.start)
+            if bar.start <= until and (bar.end is None or bar.end >= since)
+        )
         one, named = live[vcluster_id], vcluster_id in seen
         if inside:
-            rows.append(Row(names[one.group_id] if named else None, one.name if named else None, one.preemptible,
-                            dict(sorted(types[vcluster_id].items())), inside))
+            rows.append(
+                Row(
+                    names[one.group_id] if named else None,
+                    one.name if named else None,
+                    one.preemptible,
+                    dict(sorted(types[vcluster_id].items())),
+                    inside,
+                )
+            )
     rows.sort(key=_order)
     return Calendar(since, until, tuple(rows[:limit]), max(0, len(rows) - limit))
 
@@ -107,7 +132,9 @@ def _held(one: vclusters.Live, nodes: int, start: float, now: float) -> list[Bar
     if one.state != VclusterState.ACTIVE:
         return [Bar("draining", nodes, start, now)]
     if one.drain_until is None:
-        return [Bar("held", nodes, start, None if one.expires_at is None else max(one.expires_at, now))]
+        return [
+            Bar("held", nodes, start, None if one.expires_at is None else max(one.expires_at, now))
+        ]
     over = now if one.expires_at is None else max(start, min(one.expires_at, now))
     held = [Bar("held", nodes, start, over)] if over > start else []
     return [*held, Bar("draining", nodes, over, max(one.drain_until, now))]
@@ -120,10 +147,20 @@ def _coming(request: Request, lease_end: float | None, shown: int | None, now: f
         start = max(request.starts_at, now)
         return [Bar("reserved", count, start, start + (request.duration or 0.0), shown)]
     start = max(request.deadline or now, now)
-    return [Bar("moving", count, start, None if lease_end is None else max(lease_end, start), shown)] if count else []
+    return (
+        [Bar("moving", count, start, None if lease_end is None else max(lease_end, start), shown)]
+        if count
+        else []
+    )
 
 
 def _order(row: Row) -> tuple[bool, str, str, float]:
-    """Return what rows are sorted by: names first, then rows without names by the end of their first bar."""
+    """Return what rows are sorted by: names first, then rows without names by the end of their
+    first bar."""
     end = row.bars[0].end
-    return row.vcluster is None, row.group or "", row.vcluster or "", math.inf if end is None else end
+    return (
+        row.vcluster is None,
+        row.group or "",
+        row.vcluster or "",
+        math.inf if end is None else end,
+    )

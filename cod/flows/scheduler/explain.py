@@ -1,7 +1,7 @@
 """Why a request waits; and what would come of one that nobody has made yet.
 
-Both are told by the manager's own policy, from the snapshot that a pass begins with, with nothing written. Those who
-may not see a vcluster are not told its name.
+Both are told by the manager's own policy, from the snapshot that a pass begins with, with nothing
+written. Those who may not see a vcluster are not told its name.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ OTHERS = whatif.OTHERS
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those that whoever asks
-    may not see. `remedies`: what would have helped one that was rejected."""
+    """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those
+    that whoever asks may not see. `remedies`: what would have helped one that was rejected."""
 
     request: RequestView
     why: policy.Explanation
@@ -42,10 +42,18 @@ class Why:
     remedies: tuple[whatif.Remedy, ...] = ()
 
 
-def waits(tx: Tx, *, request_id: int, scene: PassRows, snapshot: Snapshot, site: Site, groups: Groups,
-          now: float) -> Why:
-    """Return why a request waits (`policy.scheduler.explain`); one that does not wait is explained by its state and
-    reason.
+def waits(
+    tx: Tx,
+    *,
+    request_id: int,
+    scene: PassRows,
+    snapshot: Snapshot,
+    site: Site,
+    groups: Groups,
+    now: float,
+) -> Why:
+    """Return why a request waits (`policy.scheduler.explain`); one that does not wait is explained
+    by its state and reason.
 
     `scene`, `snapshot`: the site as `core.snapshot.look` sees it. Raises `Refused` ('not_found').
     """
@@ -56,25 +64,44 @@ def waits(tx: Tx, *, request_id: int, scene: PassRows, snapshot: Snapshot, site:
     if request.state != RequestState.PENDING:
         wanted = sum(one.count for one in request.tuples)
         said = request.reason or f"it is {request.state}"
-        helps = _remedies(tx, request, snapshot, site) if request.state == RequestState.REJECTED else ()
-        return Why(found[0], policy.Explanation(request.id, request.state, said, wanted, 0, 0, 0, 0, reason=said), {},
-                   helps)
+        helps = (
+            _remedies(tx, request, snapshot, site) if request.state == RequestState.REJECTED else ()
+        )
+        return Why(
+            found[0],
+            policy.Explanation(request.id, request.state, said, wanted, 0, 0, 0, 0, reason=said),
+            {},
+            helps,
+        )
     seen = whatif.masked(snapshot, _hidden(scene, groups))
-    seen_names = {one.id: one.name for one in scene.live if groups is None or one.group_id in groups}
+    seen_names = {
+        one.id: one.name for one in scene.live if groups is None or one.group_id in groups
+    }
     promises = reservations.promised(tx, request.id)
     why = policy.explain(seen, site.policy, now, request.id, promises)
     return Why(found[0], why, seen_names)
 
 
-def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple[whatif.Remedy, ...]:
-    """Return what would help a request that was rejected, were it made again now; its vcluster may have ended."""
+def _remedies(
+    tx: Tx, request: Request, snapshot: Snapshot, site: Site
+) -> tuple[whatif.Remedy, ...]:
+    """Return what would help a request that was rejected, were it made again now; its vcluster may
+    have ended."""
     vcluster = vclusters.get(tx, request.vcluster_id)
     assert vcluster is not None
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
-    wish = PendingRequest(request.id, vcluster.id, effective(request.priority, vcluster.preemptible),
-                          request.submitted_at, vcluster.group_id,
-                          (vcluster.subnet or "") if len(site.subnets) > 1 else "", request.tuples,
-                          may_spread=request.may_spread, own=own, isolated=vcluster.isolated)
+    wish = PendingRequest(
+        request.id,
+        vcluster.id,
+        effective(request.priority, vcluster.preemptible),
+        request.submitted_at,
+        vcluster.group_id,
+        (vcluster.subnet or "") if len(site.subnets) > 1 else "",
+        request.tuples,
+        may_spread=request.may_spread,
+        own=own,
+        isolated=vcluster.isolated,
+    )
     documents = templates.documents(tx, {one.template_id for one in request.tuples})
     seen = whatif.supposed(snapshot, wish, vcluster.creation_size, documents)
     room = _room(tx, None if request.kind == "create" else vcluster, site, vcluster.isolated)
@@ -92,7 +119,8 @@ def _hidden(scene: PassRows, groups: Groups) -> set[int]:
 class HypotheticalRequest:
     """What somebody thinks of asking for. `template` '' stands for any.
 
-    vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said yet)
+    vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said
+              yet)
     lease     seconds that it is to be leased for; None: the group's default
     isolated  the new vcluster is to be in a VLAN of its own
     preemptible  the new vcluster is to be preemptible
@@ -128,23 +156,44 @@ class Match:
 
 
 def match_(
-    tx: Tx, *, asked: HypotheticalRequest, scene: PassRows, snapshot: Snapshot, site: Site, groups: Groups, now: float
+    tx: Tx,
+    *,
+    asked: HypotheticalRequest,
+    scene: PassRows,
+    snapshot: Snapshot,
+    site: Site,
+    groups: Groups,
+    now: float,
 ) -> Match:
-    """Return what the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked
-    for."""
+    """Return what the next pass would make of it, were it asked for now. Raises `Refused` where it
+    could not be asked for."""
     match.check(asked.attributes, site.types)
     if asked.isolated:
         core_isolation.rules_of(site)
     holder = vclusters.active(tx, asked.vcluster) if asked.vcluster else None
-    owner = group_rows.get(tx, holder.group_id) if holder else group_rows.named(tx, asked.group, "group")
+    owner = (
+        group_rows.get(tx, holder.group_id)
+        if holder
+        else group_rows.named(tx, asked.group, "group")
+    )
     template = _template(tx, asked.template, holder, owner)
     wish = _wish(tx, asked, holder, owner, template, site, now)
     documents = templates.for_matching(tx, [template.id]) if template else {0: ANYTHING}
-    seen = whatif.supposed(whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents)
+    seen = whatif.supposed(
+        whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents
+    )
     why = policy.explain(seen, site.policy, now, wish.id)
     room = _room(tx, holder, site, asked.isolated)
-    helps = whatif.remedies(seen, wish, room) if why.code == "impossible" or asked.count > room else ()
-    return Match(why, room, whatif.expected(why, now), helps, {} if holder else _faults(tx, asked, owner, site))
+    helps = (
+        whatif.remedies(seen, wish, room) if why.code == "impossible" or asked.count > room else ()
+    )
+    return Match(
+        why,
+        room,
+        whatif.expected(why, now),
+        helps,
+        {} if holder else _faults(tx, asked, owner, site),
+    )
 
 
 def _faults(tx: Tx, asked: HypotheticalRequest, owner: Group, site: Site) -> dict[str, str]:
@@ -174,20 +223,43 @@ ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'
 
 
 def _wish(
-    tx: Tx, asked: HypotheticalRequest, holder: Vcluster | None, owner: Group, template: Template | None, site: Site,
-    now: float
+    tx: Tx,
+    asked: HypotheticalRequest,
+    holder: Vcluster | None,
+    owner: Group,
+    template: Template | None,
+    site: Site,
+    now: float,
 ) -> PendingRequest:
     wanted = RequestTuple(asked.count, asked.attributes, template.id if template else 0)
     many = len(site.subnets) > 1
     if holder is None:
         subnet = _subnet(tx, site, asked.count, asked.isolated) if many else ""
-        return PendingRequest(whatif.NOBODYS, whatif.NOBODYS, effective(owner.priority, asked.preemptible), now,
-                              owner.id, subnet, (wanted,), may_spread=asked.spread,
-                              lease=leases.length(asked.lease, owner, site.policy), isolated=asked.isolated)
+        return PendingRequest(
+            whatif.NOBODYS,
+            whatif.NOBODYS,
+            effective(owner.priority, asked.preemptible),
+            now,
+            owner.id,
+            subnet,
+            (wanted,),
+            may_spread=asked.spread,
+            lease=leases.length(asked.lease, owner, site.policy),
+            isolated=asked.isolated,
+        )
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
-    return PendingRequest(whatif.NOBODYS, holder.id, effective(owner.priority, holder.preemptible), now, owner.id,
-                          (holder.subnet or "") if many else "",
-                          (wanted,), may_spread=asked.spread, own=own, isolated=holder.isolated)
+    return PendingRequest(
+        whatif.NOBODYS,
+        holder.id,
+        effective(owner.priority, holder.preemptible),
+        now,
+        owner.id,
+        (holder.subnet or "") if many else "",
+        (wanted,),
+        may_spread=asked.spread,
+        own=own,
+        isolated=holder.isolated,
+    )
 
 
 def _subnet(tx: Tx, site: Site, size: int, isolated: bool) -> str:
@@ -196,7 +268,9 @@ def _subnet(tx: Tx, site: Site, size: int, isolated: bool) -> str:
     if isolated:
         return core_isolation.source(tx, site).name
     known = node_counts.by_subnet(tx)
-    roomy = [subnet for subnet in site.subnets if address_blocks.capacity(subnet) >= size] or site.subnets
+    roomy = [
+        subnet for subnet in site.subnets if address_blocks.capacity(subnet) >= size
+    ] or site.subnets
     return max(roomy, key=lambda subnet: known.get(subnet.name, 0)).name
 
 
@@ -205,7 +279,11 @@ def _room(tx: Tx, holder: Vcluster | None, site: Site, isolated: bool = False) -
         return isolation.room(site.isolation.largest_size, site.isolation)
     if holder is None:
         return max(address_blocks.free_room(tx, subnet) for subnet in site.subnets)
-    own = () if holder.isolated else [subnet for subnet in site.subnets if subnet.name == holder.subnet]
+    own = (
+        ()
+        if holder.isolated
+        else [subnet for subnet in site.subnets if subnet.name == holder.subnet]
+    )
     free = sum(address_blocks.free_room(tx, subnet) for subnet in own)
     return address_blocks.room(tx, holder.id) + free - holder.size
 
@@ -214,4 +292,3 @@ def _template(tx: Tx, name: str, holder: Vcluster | None, owner: Group) -> Templ
     if not name:
         return templates.get(tx, holder.template_id) if holder else None
     return templates.usable(tx, name, owner.id)
-

@@ -1,9 +1,10 @@
 """Moving nodes from one vcluster to another of the same owner.
 
-A move is a request of the vcluster that gets the nodes, of kind 'move', with reclaims from the one that loses them, all
-made at once: the nodes are reserved for the request from the beginning, so that no other request gets them on the way.
-Who answers for the source is told the deadline, and gives nodes back, as for any reclaim; nodes that are still held at
-the deadline are taken. Nodes are granted as they come. Withdrawing the request ends the move.
+A move is a request of the vcluster that gets the nodes, of kind 'move', with reclaims from the one
+that loses them, all made at once: the nodes are reserved for the request from the beginning, so
+that no other request gets them on the way. Who answers for the source is told the deadline, and
+gives nodes back, as for any reclaim; nodes that are still held at the deadline are taken. Nodes are
+granted as they come. Withdrawing the request ends the move.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from collections.abc import Mapping, Sequence
 from cod import notice_texts
 from cod.core import address_blocks, advance_reservations, entitlements, notices, vcm_outbox
 from cod.core import preemption as core_preemption
-from cod.model import Effect, Node, NodeType, Refused, RequestTuple, RequestView, Result, Site, Vcluster
+from cod.model import (
+    Effect,
+    Node,
+    NodeType,
+    Refused,
+    RequestTuple,
+    RequestView,
+    Result,
+    Site,
+    Vcluster,
+)
 from cod.policy.hardware.quantity import span
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.feasibility import lacking
@@ -30,11 +41,21 @@ from cod.store.scheduler import node_counts, reclaims, requests, reservations, v
 
 
 def start(
-    tx: Tx, *, source: str, target: str, count: int, within: float | None = None, only: Sequence[str] = (),
-    key: str | None = None, site: Site, now: float, actor: str, seen: frozenset[int] | None = None,
+    tx: Tx,
+    *,
+    source: str,
+    target: str,
+    count: int,
+    within: float | None = None,
+    only: Sequence[str] = (),
+    key: str | None = None,
+    site: Site,
+    now: float,
+    actor: str,
+    seen: frozenset[int] | None = None,
 ) -> Result[RequestView]:
-    """Move `count` nodes of the vcluster `source` to `target`. The value is the request's view, as the groups in `seen`
-    (None: all) see it.
+    """Move `count` nodes of the vcluster `source` to `target`. The value is the request's view, as
+    the groups in `seen` (None: all) see it.
 
     within  seconds that the source has to give the nodes back; None: the grace of its group
     only    names of node types that may move; empty: all that match what `target` wants of nodes
@@ -44,22 +65,41 @@ def start(
     if key and (before := requests.by_key(tx, key)):
         view = views.requests(tx, before.id, seen)[0]
         if (view.vcluster, before.kind) != (target, "move"):
-            raise Refused("conflict", f"that key was used before, for vcluster {view.vcluster}", "key")
+            raise Refused(
+                "conflict", f"that key was used before, for vcluster {view.vcluster}", "key"
+            )
         return Result(view)
     loser, taker = _both(tx, source, target)
     late = advance_reservations.failing(tx, site, now)
-    deadline = core_preemption.deadline(tx, loser, site.policy, now) if within is None else now + within
+    deadline = (
+        core_preemption.deadline(tx, loser, site.policy, now) if within is None else now + within
+    )
     _check_lease(taker, deadline, now)
     _check_count(tx, loser, count)
     able = _able(tx, loser, taker, count, only, site)
     chosen = leases.victims(able, count)
     if loser.group_id != taker.group_id:
-        entitlements.check_room(tx, groups.get(tx, taker.group_id), Counter(node.type_id or 0 for node in chosen),
-                                site.policy, now)
-    address_blocks.extend(tx, taker, taker.size + address_blocks.asked(tx, taker.id) + count, site, "nodes", now=now)
+        entitlements.check_room(
+            tx,
+            groups.get(tx, taker.group_id),
+            Counter(node.type_id or 0 for node in chosen),
+            site.policy,
+            now,
+        )
+    address_blocks.extend(
+        tx, taker, taker.size + address_blocks.asked(tx, taker.id) + count, site, "nodes", now=now
+    )
     request = requests.add(
-        tx, vcluster_id=taker.id, kind="move", priority=groups.get(tx, taker.group_id).priority, now=now, key=key,
-        tuples=[RequestTuple(count, taker.attributes, taker.template_id)], source_id=loser.id, deadline=deadline)
+        tx,
+        vcluster_id=taker.id,
+        kind="move",
+        priority=groups.get(tx, taker.group_id).priority,
+        now=now,
+        key=key,
+        tuples=[RequestTuple(count, taker.attributes, taker.template_id)],
+        source_id=loser.id,
+        deadline=deadline,
+    )
     named = taker.name if loser.group_id == taker.group_id else ""
     alike: defaultdict[NodeKind, list[Node]] = defaultdict(list)
     for node in able:
@@ -68,40 +108,75 @@ def start(
         leaving = [node for node in chosen if _kind(node, site) == kind]
         if leaving:
             made = reclaims.add(
-                tx, vcluster_id=loser.id, request_id=request.id, type_id=kind.type, block_id=kind.block or None,
-                subnet=kind.subnet, attributes=taker.attributes, nodes=leaving, deadline=deadline, now=now)
-            vcm_outbox.reclaimed(tx, made, f"{actor} moves nodes to {f'vcluster {named}' if named else OTHERS}",
-                                 candidates, now)
+                tx,
+                vcluster_id=loser.id,
+                request_id=request.id,
+                type_id=kind.type,
+                block_id=kind.block or None,
+                subnet=kind.subnet,
+                attributes=taker.attributes,
+                nodes=leaving,
+                deadline=deadline,
+                now=now,
+            )
+            vcm_outbox.reclaimed(
+                tx,
+                made,
+                f"{actor} moves nodes to {f'vcluster {named}' if named else OTHERS}",
+                candidates,
+                now,
+            )
     advance_reservations.check_kept(tx, late, taker.group_id, site, now)
-    notices.tell(tx, loser, notice_texts.move(loser, [node.name for node in chosen], named, actor, deadline), now)
+    notices.tell(
+        tx,
+        loser,
+        notice_texts.move(loser, [node.name for node in chosen], named, actor, deadline),
+        now,
+    )
     return Result(views.requests(tx, request.id, seen)[0], (Effect("wake", "manager"),))
 
 
 def _both(tx: Tx, source: str, target: str) -> tuple[Vcluster, Vcluster]:
-    """Return both vclusters, locked in the order of their ids: two moves in opposite directions wait for each other."""
+    """Return both vclusters, locked in the order of their ids: two moves in opposite directions
+    wait for each other."""
     there = {"name": vclusters.by_name(tx, source), "to": vclusters.by_name(tx, target)}
     for field, name in (("name", source), ("to", target)):
         if there[field] is None:
             raise Refused("not_found", f"there is no vcluster {name!r}", field)
     if source == target:
-        raise Refused("invalid", f"the nodes are in vcluster {source} already: name another vcluster", "to")
-    locked = {one: vclusters.get(tx, one, lock=True) for one in sorted(each.id for each in there.values() if each)}
+        raise Refused(
+            "invalid", f"the nodes are in vcluster {source} already: name another vcluster", "to"
+        )
+    locked = {
+        one: vclusters.get(tx, one, lock=True)
+        for one in sorted(each.id for each in there.values() if each)
+    }
     found = []
     for field, before in there.items():
         one = locked[before.id] if before else None
         if one is None or one.state != VclusterState.ACTIVE:
-            raise Refused("conflict", f"vcluster {before.name if before else ''} is {one.state if one else 'gone'}, "
-                          "not active", field)
+            raise Refused(
+                "conflict",
+                f"vcluster {before.name if before else ''} is {one.state if one else 'gone'}, "
+                "not active",
+                field,
+            )
         found.append(one)
     return found[0], found[1]
 
 
 def _check_lease(taker: Vcluster, deadline: float, now: float) -> None:
-    if taker.drain_until is not None or (taker.expires_at is not None and taker.expires_at <= deadline):
+    if taker.drain_until is not None or (
+        taker.expires_at is not None and taker.expires_at <= deadline
+    ):
         ends = max(0.0, (taker.expires_at or now) - now)
-        raise Refused("conflict", f"the lease of vcluster {taker.name} " + (
-            f"ends in {span(ends)}, before the nodes would be there" if ends else "has run out")
-            + ": extend it first, or choose a shorter time", "within")
+        raise Refused(
+            "conflict",
+            f"the lease of vcluster {taker.name} "
+            + (f"ends in {span(ends)}, before the nodes would be there" if ends else "has run out")
+            + ": extend it first, or choose a shorter time",
+            "within",
+        )
 
 
 def _check_count(tx: Tx, loser: Vcluster, count: int) -> None:
@@ -110,22 +185,30 @@ def _check_count(tx: Tx, loser: Vcluster, count: int) -> None:
     most = preemption.movable(held, leaving)
     if count > most:
         some = f", of which {leaving} leave already" if leaving else ""
-        raise Refused("conflict", f"vcluster {loser.name} has {held} nodes{some}, and one stays: {most} can move at "
-                      "most. To move all, grow the other vcluster and delete this one", "nodes")
+        raise Refused(
+            "conflict",
+            f"vcluster {loser.name} has {held} nodes{some}, and one stays: {most} can move at "
+            "most. To move all, grow the other vcluster and delete this one",
+            "nodes",
+        )
 
 
 def _able(
     tx: Tx, loser: Vcluster, taker: Vcluster, count: int, only: Sequence[str], site: Site
 ) -> list[Node]:
-    """Return the source's nodes that may move: they match what the target wants, and leave for nobody else. Raise
-    `Refused` where they are too few."""
+    """Return the source's nodes that may move: they match what the target wants, and leave for
+    nobody else. Raise `Refused` where they are too few."""
     kinds = {one.id: one for one in types.every(tx)}
     if unknown := sorted(set(only) - {one.name for one in kinds.values()}):
         raise Refused("not_found", f"there is no node type {unknown[0]!r}", "types")
     held = nodes.every(tx, vcluster_id=loser.id, lock=True)
-    lacks = _lacks(tx, taker, {one: kinds[one] for one in {node.type_id for node in held} if one is not None})
+    lacks = _lacks(
+        tx, taker, {one: kinds[one] for one in {node.type_id for node in held} if one is not None}
+    )
     kept = {one.node_id for one in reservations.every(tx)}
-    ported = node_counts.with_usable_ports(tx, [node.id for node in held]) if taker.isolated else None
+    ported = (
+        node_counts.with_usable_ports(tx, [node.id for node in held]) if taker.isolated else None
+    )
     why: Counter[str] = Counter()
     able = []
     for node in held:
@@ -144,17 +227,25 @@ def _able(
             able.append(node)
     if len(able) < count:
         said = "; ".join(f"{number}: {phrase}" for phrase, number in sorted(why.items()))
-        raise Refused("conflict", f"{len(able)} of the {len(held)} nodes of vcluster {loser.name} match, {count} were "
-                      f"asked for ({said})", "nodes")
+        raise Refused(
+            "conflict",
+            f"{len(able)} of the {len(held)} nodes of vcluster {loser.name} match, {count} were "
+            f"asked for ({said})",
+            "nodes",
+        )
     return able
 
 
 def _lacks(tx: Tx, taker: Vcluster, kinds: Mapping[int, NodeType]) -> dict[int, str]:
     """Return what keeps nodes of each type from the target, '' where nothing does."""
     document = templates.for_matching(tx, [taker.template_id])[taker.template_id]
-    return {one: "; ".join(map(str, lacking(taker.attributes, document, kind.attributes)[:3]))
-            for one, kind in kinds.items()}
+    return {
+        one: "; ".join(map(str, lacking(taker.attributes, document, kind.attributes)[:3]))
+        for one, kind in kinds.items()
+    }
 
 
 def _kind(node: Node, site: Site) -> NodeKind:
-    return NodeKind(node.type_id or 0, node.block_id or 0, (node.subnet or "") if len(site.subnets) > 1 else "")
+    return NodeKind(
+        node.type_id or 0, node.block_id or 0, (node.subnet or "") if len(site.subnets) > 1 else ""
+    )

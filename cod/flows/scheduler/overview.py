@@ -29,11 +29,16 @@ class Standing:
 
 
 def under_way(tx: Tx, groups: frozenset[int] | None) -> list[Mapping[str, Any]]:
-    """Return nodes held by vclusters of these groups (None: all) that are on their way to work; see the store's."""
+    """Return nodes held by vclusters of these groups (None: all) that are on their way to work; see
+    the store's."""
     return overview.under_way(tx, groups, MANY)
 
 
 def standing(tx: Tx) -> Standing:
     """Return how the site stands now."""
-    return Standing(overview.pool(tx), overview.set_aside(tx, NodeState.QUARANTINED, SOME),
-                    overview.set_aside(tx, NodeState.REGISTERING, SOME), overview.claim(tx, "manager"))
+    return Standing(
+        overview.pool(tx),
+        overview.set_aside(tx, NodeState.QUARANTINED, SOME),
+        overview.set_aside(tx, NodeState.REGISTERING, SOME),
+        overview.claim(tx, "manager"),
+    )

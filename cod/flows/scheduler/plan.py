@@ -1,7 +1,9 @@
-"""The resource manager's pass, up to the plan: `core.snapshot` reads, `decide` plans with no transaction open.
+"""The resource manager's pass, up to the plan: `core.snapshot` reads, `decide` plans with no
+transaction open.
 
-`flows.scheduler.apply_plan` cuts the plan into short transactions. `preview` shows people what a pass would do,
-`flows.scheduler.explain` why a request waits, out of the same snapshot and the same policy: nothing is decided twice.
+`flows.scheduler.apply_plan` cuts the plan into short transactions. `preview` shows people what a
+pass would do, `flows.scheduler.explain` why a request waits, out of the same snapshot and the same
+policy: nothing is decided twice.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
         if holder.drain_until is not None:
             ends.append(holder.drain_until)
         elif holder.expires_at is not None:
-            ends += [holder.expires_at, *(holder.expires_at - ahead for ahead in site.policy.lease_warnings)]
+            ends += [
+                holder.expires_at,
+                *(holder.expires_at - ahead for ahead in site.policy.lease_warnings),
+            ]
     ends += [wish.submitted_at + site.policy.hold_after for wish in seen.wishes]
     for wish in forecast.reserved(seen):
         start = wish.starts_at or now
@@ -71,7 +76,8 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """A pass that found nothing to do: until `until`, one that sees the same by the same rules need not plan."""
+    """A pass that found nothing to do: until `until`, one that sees the same by the same rules need
+    not plan."""
 
     seen: Snapshot
     policy: Policy
@@ -80,12 +86,16 @@ class NoChange:
 
     def lasts(self, seen: Snapshot, site: Site, now: float) -> bool:
         """Return whether there is still nothing to do."""
-        return now < self.until and (site.policy, site.energy, seen) == (self.policy, self.energy, self.seen)
+        return now < self.until and (site.policy, site.energy, seen) == (
+            self.policy,
+            self.energy,
+            self.seen,
+        )
 
 
 def still(seen: Snapshot, site: Site, now: float) -> NoChange:
-    """Return the plan for what was seen at `now` was empty. The time plays a part in plans by what `due` knows, no
-    other."""
+    """Return the plan for what was seen at `now` was empty. The time plays a part in plans by what
+    `due` knows, no other."""
     return NoChange(seen, site.policy, site.energy, due(seen, site, now))
 
 
@@ -96,9 +106,10 @@ def still(seen: Snapshot, site: Site, now: float) -> NoChange:
 class Planned:
     """One thing that the next pass would do, with names in place of ids.
 
-    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'ease', 'take', 'hold', 'reserve', 'reject',
-                'wait', 'wake' or 'sleep'
-    vcluster    whom it concerns: for 'take', 'ease' and 'seize' the one that loses nodes; '' for 'wake' and 'sleep'
+    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'ease', 'take', 'hold',
+                'reserve', 'reject', 'wait', 'wake' or 'sleep'
+    vcluster    whom it concerns: for 'take', 'ease' and 'seize' the one that loses nodes; '' for
+                'wake' and 'sleep'
     request_id  the request that it is done for; None where there is none
     nodes       how many
     type, block, subnet  of which nodes; '' where it says nothing
@@ -116,8 +127,8 @@ class Planned:
 
 
 def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
-    """Return what a pass at `now` would do, in order, without doing it. A grant of several kinds of nodes is several
-    lines.
+    """Return what a pass at `now` would do, in order, without doing it. A grant of several kinds of
+    nodes is several lines.
 
     All requests that would go on waiting are in it, also those that have been told why already.
     """
@@ -143,30 +154,79 @@ class _Names:
         yield from self._leases(plan)
         for grant in plan.grants:
             for share in grant.shares:
-                yield self._line("grant", share.lot.kind, share.count, self._of[grant.request_id], grant.request_id,
-                                 _readiness(share.lot))
+                yield self._line(
+                    "grant",
+                    share.lot.kind,
+                    share.count,
+                    self._of[grant.request_id],
+                    grant.request_id,
+                    _readiness(share.lot),
+                )
         left = {ease.reclaim_id: ease.left for ease in plan.reductions}
         for ease in plan.reductions:
             reclaim = self._reclaims[ease.reclaim_id]
-            yield self._line("ease", reclaim.kind, ease.count, self._vclusters[reclaim.vcluster_id], reclaim.request_id,
-                             "not wanted any more: there is enough without")
+            yield self._line(
+                "ease",
+                reclaim.kind,
+                ease.count,
+                self._vclusters[reclaim.vcluster_id],
+                reclaim.request_id,
+                "not wanted any more: there is enough without",
+            )
         for reclaim in (self._reclaims[one] for one in plan.overdue if left.get(one, 1)):
-            yield self._line("seize", reclaim.kind, left.get(reclaim.id, reclaim.open),
-                             self._vclusters[reclaim.vcluster_id], reclaim.request_id,
-                             "not given back by the deadline of the reclaim")
+            yield self._line(
+                "seize",
+                reclaim.kind,
+                left.get(reclaim.id, reclaim.open),
+                self._vclusters[reclaim.vcluster_id],
+                reclaim.request_id,
+                "not given back by the deadline of the reclaim",
+            )
         for take in plan.preemptions:
-            yield self._line("take", take.kind, take.count, self._vclusters[take.vcluster_id], take.request_id,
-                             f"for vcluster {self._of[take.request_id]}, which goes first")
+            yield self._line(
+                "take",
+                take.kind,
+                take.count,
+                self._vclusters[take.vcluster_id],
+                take.request_id,
+                f"for vcluster {self._of[take.request_id]}, which goes first",
+            )
         for hold in (one for one in plan.holds if one.free + one.coming):
-            yield self._line("hold", hold.kind, hold.free + hold.coming, self._of[hold.request_id], hold.request_id,
-                             next(reasons.held([hold], {hold.request_id: f"request {hold.request_id}"}, self._now)))
+            yield self._line(
+                "hold",
+                hold.kind,
+                hold.free + hold.coming,
+                self._of[hold.request_id],
+                hold.request_id,
+                next(
+                    reasons.held([hold], {hold.request_id: f"request {hold.request_id}"}, self._now)
+                ),
+            )
         for part in plan.reserved:
-            yield self._line("reserve", part.kind, part.count, self._of[part.request_id], part.request_id,
-                             f"reserved from {reasons.at(part.start)} on; lent to leases that end before")
+            yield self._line(
+                "reserve",
+                part.kind,
+                part.count,
+                self._of[part.request_id],
+                part.request_id,
+                f"reserved from {reasons.at(part.start)} on; lent to leases that end before",
+            )
         for no in plan.refusals:
-            yield Planned("reject" if no.final else "wait", self._of[no.request_id], no.request_id, about=no.sentence)
+            yield Planned(
+                "reject" if no.final else "wait",
+                self._of[no.request_id],
+                no.request_id,
+                about=no.sentence,
+            )
         for change in plan.power_changes:
-            yield self._line("sleep" if change.sleep else "wake", change.lot.kind, change.count, "", None, change.why)
+            yield self._line(
+                "sleep" if change.sleep else "wake",
+                change.lot.kind,
+                change.count,
+                "",
+                None,
+                change.why,
+            )
 
     def _leases(self, plan: Plan) -> Iterator[Planned]:
         for one, seconds in plan.warnings:
@@ -174,17 +234,34 @@ class _Names:
         for one in plan.drains:
             yield self._of_lease("drain", one, "its lease has run out")
         for one in plan.expired:
-            yield self._of_lease("expire", one, "the grace after its lease is over: its nodes are taken back")
+            yield self._of_lease(
+                "expire", one, "the grace after its lease is over: its nodes are taken back"
+            )
         for one in plan.deserted:
             yield self._of_lease("end", one, "its last node is back")
 
     def _of_lease(self, kind: str, one: int, about: str) -> Planned:
         return Planned(kind, self._vclusters[one], nodes=self._held.get(one, 0), about=about)
 
-    def _line(self, name: str, kind: NodeKind, count: int, vcluster: str, request_id: int | None,
-              about: str) -> Planned:
-        return Planned(name, vcluster, request_id, count, self._types[kind.type], self._blocks.get(kind.block, ""),
-                       kind.subnet, about)
+    def _line(
+        self,
+        name: str,
+        kind: NodeKind,
+        count: int,
+        vcluster: str,
+        request_id: int | None,
+        about: str,
+    ) -> Planned:
+        return Planned(
+            name,
+            vcluster,
+            request_id,
+            count,
+            self._types[kind.type],
+            self._blocks.get(kind.block, ""),
+            kind.subnet,
+            about,
+        )
 
 
 def _readiness(lot: FreeNodes) -> str:

@@ -1,7 +1,7 @@
 """Reclaims, for those who lose nodes by them: which are open, and naming the nodes that are given.
 
-Nobody has to answer. The manager has chosen nodes when it wrote the reclaim, and takes them when the deadline has
-passed; who answers for the vcluster knows better which it can spare.
+Nobody has to answer. The manager has chosen nodes when it wrote the reclaim, and takes them when
+the deadline has passed; who answers for the vcluster knows better which it can spare.
 """
 
 from __future__ import annotations
@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cod.core import assignment, preemption
-from cod.model import ALL, Effect, Listed, Node, Page, Reclaim, ReclaimView, Refused, Result, Site, Vcluster
+from cod.model import (
+    ALL,
+    Effect,
+    Listed,
+    Node,
+    Page,
+    Reclaim,
+    ReclaimView,
+    Refused,
+    Result,
+    Site,
+    Vcluster,
+)
 from cod.policy.scheduler.preemption import fits
 from cod.states import ReclaimState
 from cod.store import lists, views
@@ -34,18 +46,25 @@ def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> Recla
 
 
 def answer(
-    tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], later: Mapping[str, float] | None = None, site: Site, now: float,
-    actor: str, groups: frozenset[int] | None = None,
+    tx: Tx,
+    *,
+    reclaim_id: int,
+    nodes_: Sequence[str],
+    later: Mapping[str, float] | None = None,
+    site: Site,
+    now: float,
+    actor: str,
+    groups: frozenset[int] | None = None,
 ) -> Result[ReclaimView]:
-    """Answer a reclaim: the one who answers for the vcluster gives those nodes (host names in it, or the site's names).
-    The value is a `ReclaimView`.
+    """Answer a reclaim: the one who answers for the vcluster gives those nodes (host names in it,
+    or the site's names). The value is a `ReclaimView`.
 
-    later  nodes that it will give, by when: those are taken at the deadline, in place of those that were chosen, as far
-           as they are of the kind and are wanted; names that it has no nodes of are passed over. It replaces what was
-           promised before; None: that stays
-    They have to be of the kind that is taken, and no more than are still wanted. Nodes that were given for this reclaim
-    before are passed over, and once it is over all that its vcluster does not hold, so that repeating an answer changes
-    nothing. Raises `Refused`; then nothing is given.
+    later  nodes that it will give, by when: those are taken at the deadline, in place of those that
+           were chosen, as far as they are of the kind and are wanted; names that it has no nodes of
+           are passed over. It replaces what was promised before; None: that stays
+    They have to be of the kind that is taken, and no more than are still wanted. Nodes that were
+    given for this reclaim before are passed over, and once it is over all that its vcluster does
+    not hold, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
     """
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
@@ -58,13 +77,21 @@ def answer(
         _check(reclaim, vcluster, leaving)
         preemption.answer(tx, reclaim, leaving, now)
         vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
-        effects = assignment.release(tx, leaving, cause=f"given back for reclaim {reclaim.id}", now=now, actor=actor,
-                                     policy=site.policy)
+        effects = assignment.release(
+            tx,
+            leaving,
+            cause=f"given back for reclaim {reclaim.id}",
+            now=now,
+            actor=actor,
+            policy=site.policy,
+        )
     reclaim = reclaims.get(tx, reclaim_id) or reclaim
     if later is not None and reclaim.state == ReclaimState.OPEN:
         held = _by_name(nodes.every(tx, vcluster_id=vcluster.id, lock=True))
         end = reclaim.deadline  # then they are taken, whatever was promised
-        promised = {held[name].id: (held[name], min(at, end)) for name, at in later.items() if name in held}
+        promised = {
+            held[name].id: (held[name], min(at, end)) for name, at in later.items() if name in held
+        }
         preemption.promise(tx, reclaim, list(promised.values()), now)
     return Result(show(tx, reclaim_id, groups), effects)
 
@@ -72,9 +99,13 @@ def answer(
 def _named(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, names: Sequence[str]) -> list[Node]:
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     by_name = _by_name(held)
-    gone = {node.name for node in nodes.lock(tx, reservations.of_reclaims(tx, [reclaim.id]))
-            if node.vcluster_id != vcluster.id}
-    for name in names:  # once the reclaim is over nothing tells any more which nodes were given for it
+    gone = {
+        node.name
+        for node in nodes.lock(tx, reservations.of_reclaims(tx, [reclaim.id]))
+        if node.vcluster_id != vcluster.id
+    }
+    # once the reclaim is over nothing tells any more which nodes were given for it
+    for name in names:
         if name not in by_name and name not in gone and reclaim.state == ReclaimState.OPEN:
             raise Refused("not_found", f"vcluster {vcluster.name} has no node {name!r}", "nodes")
     return list(dict.fromkeys(by_name[name] for name in names if name in by_name))
@@ -86,14 +117,23 @@ def _by_name(held: Sequence[Node]) -> dict[str, Node]:
 
 def _check(reclaim: Reclaim, vcluster: Vcluster, leaving: Sequence[Node]) -> None:
     if reclaim.state != ReclaimState.OPEN:
-        raise Refused("conflict", f"reclaim {reclaim.id} is {reclaim.state}: nothing is to be given", "id")
+        raise Refused(
+            "conflict", f"reclaim {reclaim.id} is {reclaim.state}: nothing is to be given", "id"
+        )
     open_ = reclaim.count - reclaim.given
     if len(leaving) > open_:
-        raise Refused("conflict", f"reclaim {reclaim.id} wants {open_} more, not {len(leaving)}: release what else you "
-                      "can spare", "nodes")
+        raise Refused(
+            "conflict",
+            f"reclaim {reclaim.id} wants {open_} more, not {len(leaving)}: release what else you "
+            "can spare",
+            "nodes",
+        )
     if vcluster.size <= len(leaving) and not vcluster.preemptible:
         raise Refused("conflict", f"vcluster {vcluster.name} would have no node left", "nodes")
     for node in leaving:
         if not fits(reclaim, node):
-            raise Refused("conflict", f"node {node.name} is not of the type and block that reclaim {reclaim.id} is for",
-                          "nodes")
+            raise Refused(
+                "conflict",
+                f"node {node.name} is not of the type and block that reclaim {reclaim.id} is for",
+                "nodes",
+            )

@@ -17,63 +17,117 @@ MOST_TUPLES = 100
 
 
 def submit(
-    tx: Tx, *, vcluster: str, wanted: Sequence[AskedTuple], spread: bool = False, wait: bool = True,
-    key: str | None = None, site: Site | None = None, starts_at: float | None = None, duration: float | None = None,
-    groups: frozenset[int] | None = None, now: float,
+    tx: Tx,
+    *,
+    vcluster: str,
+    wanted: Sequence[AskedTuple],
+    spread: bool = False,
+    wait: bool = True,
+    key: str | None = None,
+    site: Site | None = None,
+    starts_at: float | None = None,
+    duration: float | None = None,
+    groups: frozenset[int] | None = None,
+    now: float,
 ) -> Result[RequestView]:
-    """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
+    """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the
+    request's view.
 
     spread  the nodes of one tuple may be of several types and blocks
     wait    False: the request is rejected if it cannot be met at once
-    site    whose node types and blocks of addresses bound what can be asked for; None: nothing but what it has does
-    starts_at, duration   reserve the nodes in advance (`core.advance_reservations`); `groups`: whose names may be
-            told to who asks; None: all
+    site    whose node types and blocks of addresses bound what can be asked for; None: nothing but
+            what it has does
+    starts_at, duration   reserve the nodes in advance (`core.advance_reservations`); `groups`:
+            whose names may be told to who asks; None: all
     key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
         shown = _shown(tx, before)
         if shown.vcluster != vcluster:
-            raise Refused("conflict", f"that key was used before, for vcluster {shown.vcluster}", "key")
+            raise Refused(
+                "conflict", f"that key was used before, for vcluster {shown.vcluster}", "key"
+            )
         return Result(shown)
     check_size(wanted)
     holder = vclusters.active(tx, vcluster, lock=True)
-    tuples = [core_requests.checked(tx, one, f"tuples.{place}.", holder.attributes, holder.template_id, holder.group_id,
-                                    site.types if site else None) for place, one in enumerate(wanted)]
+    tuples = [
+        core_requests.checked(
+            tx,
+            one,
+            f"tuples.{place}.",
+            holder.attributes,
+            holder.template_id,
+            holder.group_id,
+            site.types if site else None,
+        )
+        for place, one in enumerate(wanted)
+    ]
     if not tuples:
         raise Refused("invalid", "a request is for one node at least", "wanted")
     more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
     address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
     if starts_at is not None or duration is not None:
-        advance_reservations.check(tx, holder, tuples, spread=spread, wait=wait, starts_at=starts_at, duration=duration,
-                                   site=site, groups=groups, now=now)
+        advance_reservations.check(
+            tx,
+            holder,
+            tuples,
+            spread=spread,
+            wait=wait,
+            starts_at=starts_at,
+            duration=duration,
+            site=site,
+            groups=groups,
+            now=now,
+        )
     owner = group_rows.get(tx, holder.group_id)
-    request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=owner.priority, tuples=tuples, now=now,
-                           key=key, may_wait=wait, may_spread=spread, starts_at=starts_at, duration=duration)
+    request = requests.add(
+        tx,
+        vcluster_id=holder.id,
+        kind="grow",
+        priority=owner.priority,
+        tuples=tuples,
+        now=now,
+        key=key,
+        may_wait=wait,
+        may_spread=spread,
+        starts_at=starts_at,
+        duration=duration,
+    )
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
 
 
 def check_size(wanted: Sequence[object]) -> None:
     """Raise `Refused` where there are too many tuples: each is looked up by itself."""
     if len(wanted) > MOST_TUPLES:
-        raise Refused("invalid", f"a request has at most {MOST_TUPLES} tuples, not {len(wanted)}", "tuples")
+        raise Refused(
+            "invalid", f"a request has at most {MOST_TUPLES} tuples, not {len(wanted)}", "tuples"
+        )
 
 
 def withdraw(
     tx: Tx, *, request_id: int, reason: str, now: float, seen: frozenset[int] | None = None
 ) -> Result[RequestView]:
-    """Take back a request that waits. The first request of a vcluster ends with the vcluster only. The value is the
-    request as the groups in `seen` (None: all) see it. Of a move, nodes that have not
-    been granted stay where they are, or are free."""
+    """Take back a request that waits. The first request of a vcluster ends with the vcluster only.
+    The value is the request as the groups in `seen` (None: all) see it. Of a move, nodes that have
+    not been granted stay where they are, or are free."""
     request = requests.get(tx, request_id)
     if request is None:
         raise Refused("not_found", f"there is no request {request_id}", "id")
     if request.kind == "create":
-        raise Refused("conflict", "this request made its vcluster: delete the vcluster instead", "id")
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request.kind == "replace" else None
+        raise Refused(
+            "conflict", "this request made its vcluster: delete the vcluster instead", "id"
+        )
+    vcluster = (
+        vclusters.get(tx, request.vcluster_id, lock=True) if request.kind == "replace" else None
+    )
     if vcluster is not None and vcluster.size == 1 and request.state == RequestState.PENDING:
-        raise Refused("conflict", f"vcluster {vcluster.name} would have no node left; delete it instead", "id")
+        raise Refused(
+            "conflict", f"vcluster {vcluster.name} would have no node left; delete it instead", "id"
+        )
     if not core_requests.take_back(tx, request, reason, now):
-        raise Refused("conflict", f"request {request_id} does not wait: it is {request.state}", "id")
+        raise Refused(
+            "conflict", f"request {request_id} does not wait: it is {request.state}", "id"
+        )
     if vcluster is not None:  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(views.requests(tx, request.id, seen)[0], (Effect("wake", "manager"),))

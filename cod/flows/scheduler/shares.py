@@ -1,4 +1,5 @@
-"""What groups may hold and are sure of: set by administrators, and shown with where each group stands.
+"""What groups may hold and are sure of: set by administrators, and shown with where each group
+stands.
 
 The planner, the acts and what is shown here all reckon by `policy.sharing.entitlements`.
 """
@@ -27,12 +28,14 @@ class GroupShare:
     """A group's entitlements, and where it stands.
 
     parent       the group that it is a subgroup of; None: of none
-    share        of the whole site, 0 to 1; `share_nodes`: in nodes, rounded down; None: shares are off
+    share        of the whole site, 0 to 1; `share_nodes`: in nodes, rounded down; None: shares are
+                 off
     node_limit   nodes at once; None: no limit; `type_limits` by the type's name
     hours_limit  node-hours in a month; None: no limit; `hours_used`: of this month
     usage        node-hours, weighted by the types' costs, that have not faded
     ratio        of its share to its usage; None: shares are off, or it has used nothing
-    factor, rank  by the site's rule, the best factor is 1 and the best rank is 1; None: shares are off
+    factor, rank  by the site's rule, the best factor is 1 and the best rank is 1; None: shares are
+                  off
     ranked       groups that are
     held         nodes that its vclusters hold
     """
@@ -56,7 +59,9 @@ class GroupShare:
     held: int
 
 
-def every(tx: Tx, *, only: frozenset[int] | None = None, site: Site, now: float) -> list[GroupShare]:
+def every(
+    tx: Tx, *, only: frozenset[int] | None = None, site: Site, now: float
+) -> list[GroupShare]:
     """Return where groups stand, the best rank first; `only` those with these ids (None: all)."""
     there = groups.every(tx)
     nodes = sum(node_counts.by_type(tx).values())
@@ -74,15 +79,27 @@ def every(tx: Tx, *, only: frozenset[int] | None = None, site: Site, now: float)
         if only is not None and group.id not in only:
             continue
         standing, own = standings.get(group.id), entitled.get(group.id)
-        found.append(GroupShare(
-            group.name, group.priority, names.get(group.parent_id or 0), group.shares,
-            None if standing is None else standing.share, own.share if own else None, group.guarantee,
-            own.limit if own else None,
-            {kinds[one]: count for one, count in limits.get(group.id, {}).items()}, group.hours_limit,
-            used.get(group.id, 0.0) / HOUR, None if standing is None else (group.faded_usage or 0.0) / HOUR,
-            standing.ratio if standing and math.isfinite(standing.ratio) else None,
-            None if standing is None else standing.factor,
-            None if standing is None else standing.rank, len(standings), held[group.id]))
+        found.append(
+            GroupShare(
+                group.name,
+                group.priority,
+                names.get(group.parent_id or 0),
+                group.shares,
+                None if standing is None else standing.share,
+                own.share if own else None,
+                group.guarantee,
+                own.limit if own else None,
+                {kinds[one]: count for one, count in limits.get(group.id, {}).items()},
+                group.hours_limit,
+                used.get(group.id, 0.0) / HOUR,
+                None if standing is None else (group.faded_usage or 0.0) / HOUR,
+                standing.ratio if standing and math.isfinite(standing.ratio) else None,
+                None if standing is None else standing.factor,
+                None if standing is None else standing.rank,
+                len(standings),
+                held[group.id],
+            )
+        )
     return sorted(found, key=lambda one: (one.rank or 0, one.group))
 
 
@@ -92,8 +109,11 @@ def one(tx: Tx, name: str, *, site: Site, now: float) -> GroupShare:
     return every(tx, only=frozenset({group.id}), site=site, now=now)[0]
 
 
-def change(tx: Tx, name: str, changes: Mapping[str, Any], *, site: Site, now: float) -> Result[GroupShare]:
-    """Change a group's shares, guarantee, limits (`type_limits` all at once) or parent, by the fields of `GroupShare`.
+def change(
+    tx: Tx, name: str, changes: Mapping[str, Any], *, site: Site, now: float
+) -> Result[GroupShare]:
+    """Change a group's shares, guarantee, limits (`type_limits` all at once) or parent, by the
+    fields of `GroupShare`.
 
     Nothing is taken from a group whose limit becomes lower than what it holds. Raises `Refused`.
     """
@@ -120,9 +140,13 @@ def _parent(tx: Tx, group: Group, name: str | None) -> int | None:
     if parent.id == group.id:
         raise Refused("invalid", "a group is no subgroup of itself", "parent")
     if parent.parent_id is not None:
-        raise Refused("invalid", f"group {name} is a subgroup itself: subgroups are one level deep", "parent")
+        raise Refused(
+            "invalid", f"group {name} is a subgroup itself: subgroups are one level deep", "parent"
+        )
     if any(other.parent_id == group.id for other in groups.every(tx)):
-        raise Refused("conflict", f"group {group.name} has subgroups: subgroups are one level deep", "parent")
+        raise Refused(
+            "conflict", f"group {group.name} has subgroups: subgroups are one level deep", "parent"
+        )
     return parent.id
 
 
@@ -131,5 +155,9 @@ def _check_guarantee(tx: Tx, group: Group, guarantee: int) -> None:
     others = sum(other.guarantee for other in groups.every(tx) if other.id != group.id)
     nodes = sum(node_counts.by_type(tx).values())
     if guarantee + others > nodes:
-        raise Refused("conflict", f"the site has {nodes} nodes, and {others} of them are guaranteed to other groups: "
-                      f"{max(0, nodes - others)} are left to guarantee", "guarantee")
+        raise Refused(
+            "conflict",
+            f"the site has {nodes} nodes, and {others} of them are guaranteed to other groups: "
+            f"{max(0, nodes - others)} are left to guarantee",
+            "guarantee",
+        )

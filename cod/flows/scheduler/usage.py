@@ -21,7 +21,8 @@ KEPT_REPLIES = 86400.0  # seconds that answers to questions with an Idempotency-
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Nodes by holder, type and state; what they were since `before` (None: nobody has ever counted), until `now`."""
+    """Nodes by holder, type and state; what they were since `before` (None: nobody has ever
+    counted), until `now`."""
 
     before: float | None
     now: float
@@ -53,7 +54,8 @@ def note(tx: Tx, counted: Count) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Nodes on the average, for each of a chart's spans. `key`: None for all that are shown together."""
+    """Nodes on the average, for each of a chart's spans. `key`: None for all that are shown
+    together."""
 
     key: str | None
     nodes: tuple[float, ...]
@@ -71,17 +73,36 @@ class Chart:
 
 
 def held(
-    tx: Tx, *, since: float | None, until: float | None, by: str, limit: int, groups: frozenset[int] | None,
-    group: str = "", vcluster: str = "", type: str = "", now: float,
+    tx: Tx,
+    *,
+    since: float | None,
+    until: float | None,
+    by: str,
+    limit: int,
+    groups: frozenset[int] | None,
+    group: str = "",
+    vcluster: str = "",
+    type: str = "",
+    now: float,
 ) -> Chart:
-    """Return who held how many nodes, of these groups (None: all): the `limit` largest by name, the rest together.
-    Without times: the last day. Raises `Refused`."""
+    """Return who held how many nodes, of these groups (None: all): the `limit` largest by name, the
+    rest together. Without times: the last day. Raises `Refused`."""
     span, starts = _spans(since, until, now)
-    rows = usage.held(tx, span, starts[0], starts[-1], by, groups, group=group, vcluster=vcluster, type=type)
-    return Chart(by, span, tuple(starts), tuple(_series(rows, span, starts, limit)), watermarks.at(tx, watermarks.POOL))
+    rows = usage.held(
+        tx, span, starts[0], starts[-1], by, groups, group=group, vcluster=vcluster, type=type
+    )
+    return Chart(
+        by,
+        span,
+        tuple(starts),
+        tuple(_series(rows, span, starts, limit)),
+        watermarks.at(tx, watermarks.POOL),
+    )
 
 
-def states(tx: Tx, *, since: float | None, until: float | None, type: str = "", now: float) -> Chart:
+def states(
+    tx: Tx, *, since: float | None, until: float | None, type: str = "", now: float
+) -> Chart:
     """Return nodes by state; of one type, if it is named. Raises `Refused`."""
     span, starts = _spans(since, until, now)
     rows = usage.by_state(tx, span, starts[0], starts[-1], type)
@@ -95,7 +116,9 @@ def _spans(since: float | None, until: float | None, now: float) -> tuple[int, l
     if since > until:
         raise Refused("invalid", "'from' should not be after 'to'", "from")
     if until - since > buckets.LONGEST:
-        raise Refused("invalid", f"at most {buckets.LONGEST // buckets.DAYS} days at a time", "from")
+        raise Refused(
+            "invalid", f"at most {buckets.LONGEST // buckets.DAYS} days at a time", "from"
+        )
     span = buckets.span_for(since, until, now)
     return span, buckets.starts(since, until, span)
 

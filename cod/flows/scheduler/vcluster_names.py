@@ -24,9 +24,11 @@ def one(tx: Tx, *, vcluster: str, name: str, site: Site) -> NameView:
     raise Refused("not_found", f"vcluster {vcluster} has no name {name!r}", "name")
 
 
-def put(tx: Tx, *, vcluster: str, name: str, target: str, site: Site, now: float, actor: str) -> NameView:
-    """Add the name, or point it at another target: a host or a name of the vcluster, or a full name elsewhere where the
-    site allows that. Raises `Refused`."""
+def put(
+    tx: Tx, *, vcluster: str, name: str, target: str, site: Site, now: float, actor: str
+) -> NameView:
+    """Add the name, or point it at another target: a host or a name of the vcluster, or a full name
+    elsewhere where the site allows that. Raises `Refused`."""
     holder = _live(tx, vcluster)
     hosts, known = dns_names.of_vcluster(tx, holder.id), vcluster_names.of(tx, holder.id)
     found = policy.check(name, target, vcluster=holder.name, hosts=hosts, known=known, site=site)
@@ -44,7 +46,8 @@ def remove(tx: Tx, *, vcluster: str, name: str, site: Site, now: float) -> None:
 
 
 def _live(tx: Tx, vcluster: str) -> Vcluster:
-    """Return the vcluster, locked: two names that would lead to each other are checked one after the other."""
+    """Return the vcluster, locked: two names that would lead to each other are checked one after
+    the other."""
     found = vclusters.by_name(tx, vcluster, lock=True)
     if found is None:
         raise Refused("conflict", f"vcluster {vcluster} has ended", "name")
@@ -57,6 +60,13 @@ def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> list[NameView]:
     for name in known.values():
         last = policy.follow(name.name, known)[-1]
         host = None if last.external else hosts.get(last.target)
-        shown.append(NameView(name, full_name(name.name, vcluster.name, site), last.target if host else "",
-                              dotted(host.address) if host else "", host is None and not last.external))
+        shown.append(
+            NameView(
+                name,
+                full_name(name.name, vcluster.name, site),
+                last.target if host else "",
+                dotted(host.address) if host else "",
+                host is None and not last.external,
+            )
+        )
     return shown

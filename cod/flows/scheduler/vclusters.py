@@ -1,7 +1,7 @@
 """What owners do with their virtual clusters: create, resize, extend, release, delete.
 
-Each changes rows and returns; nodes follow in the manager's pass and by their own lives. A flow's value is the vcluster
-as `flows.views.vcluster` shows it: a view and its nodes' views.
+Each changes rows and returns; nodes follow in the manager's pass and by their own lives. A flow's
+value is the vcluster as `flows.views.vcluster` shows it: a view and its nodes' views.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from cod import notice_texts
-from cod.core import address_blocks, advance_reservations, assignment, notices, preemption, transitions, vcm_outbox
+from cod.core import (
+    address_blocks,
+    advance_reservations,
+    assignment,
+    notices,
+    preemption,
+    transitions,
+    vcm_outbox,
+)
 from cod.core import isolation as core_isolation
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
@@ -47,24 +55,42 @@ _WAKE = (Effect("wake", "manager"),)
 
 
 def create(
-    tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[AskedTuple] = (),
-    lease: float | None = None, spread: bool = False, wait: bool = True, preemptible: bool = False,
-    isolated: bool = False, network_size: int | None = None,
-    homes: bool | None = None, mounts: Sequence[AskedVolume] = (),
-    key: str | None = None, site: Site, now: float,
+    tx: Tx,
+    *,
+    name: str,
+    size: int,
+    template: str,
+    group: str,
+    attributes: str = "",
+    also: Sequence[AskedTuple] = (),
+    lease: float | None = None,
+    spread: bool = False,
+    wait: bool = True,
+    preemptible: bool = False,
+    isolated: bool = False,
+    network_size: int | None = None,
+    homes: bool | None = None,
+    mounts: Sequence[AskedVolume] = (),
+    key: str | None = None,
+    site: Site,
+    now: float,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Return a new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at
-    once.
+    """Return a new vcluster of `size` nodes and those in `also`, pending until the manager grants
+    its request, all at once.
 
     template    'name' or 'name@revision'
     attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
     also        nodes of other kinds: all of them count for its size, and for its creation size
     lease       seconds asked for; None for the group's default
-    spread      its nodes may be of several types and blocks; wait: False: it is rejected if it cannot be had at once
-    preemptible  any other request may take its nodes, down to none; it may have nodes that are held for others
-    isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not reach
+    spread      its nodes may be of several types and blocks; wait: False: it is rejected if it
+                cannot be had at once
+    preemptible  any other request may take its nodes, down to none; it may have nodes that are held
+                 for others
+    isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not
+                reach
     network_size  prefix length of that subnet; None: the site's default, or what so many nodes need
-    homes       it mounts its group's home volume, which is made if need be; None: as the site's rules say
+    homes       it mounts its group's home volume, which is made if need be; None: as the site's
+                rules say
     mounts      volumes that it mounts; those of its group may be named without it
     key         the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
@@ -74,20 +100,38 @@ def create(
     leases.check(lease)
     rules = core_isolation.rules_of(site) if isolated else None
     if network_size is not None and not isolated:
-        raise Refused("invalid", "only an isolated vcluster has a network whose size can be chosen", "network_size")
+        raise Refused(
+            "invalid",
+            "only an isolated vcluster has a network whose size can be chosen",
+            "network_size",
+        )
     owner = groups.named(tx, group, "group")
     wanted = templates.usable(tx, template, owner.id)
     names.check_label(name)
     if dns.is_reserved(name):
-        raise Refused("invalid", f"{name} is the name of a name server in DNS: choose another", "name")
+        raise Refused(
+            "invalid", f"{name} is the name of a name server in DNS: choose another", "name"
+        )
     if vclusters.by_name(tx, name):
         raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
     match.check(attributes, site.types)
-    tuples = [RequestTuple(size, attributes, wanted.id),
-              *(core_requests.checked(tx, one, f"also.{place}.", attributes, wanted.id, owner.id, site.types)
-                for place, one in enumerate(also))]
-    columns = {"name": name, "group_id": owner.id, "template_id": wanted.id, "attributes": attributes,
-               "lease_time": leases.granted_time(lease, owner, site.policy), "preemptible": preemptible}
+    tuples = [
+        RequestTuple(size, attributes, wanted.id),
+        *(
+            core_requests.checked(
+                tx, one, f"also.{place}.", attributes, wanted.id, owner.id, site.types
+            )
+            for place, one in enumerate(also)
+        ),
+    ]
+    columns = {
+        "name": name,
+        "group_id": owner.id,
+        "template_id": wanted.id,
+        "attributes": attributes,
+        "lease_time": leases.granted_time(lease, owner, site.policy),
+        "preemptible": preemptible,
+    }
     count = sum(one.count for one in tuples)
     if rules is None:
         vcluster = _with_block(tx, site, count, now=now, **columns)
@@ -95,9 +139,22 @@ def create(
         _check_size(count)
         prefix = isolation.size(network_size, count, rules)
         vcluster = _with_network(tx, site, rules, prefix, size=count, now=now, **columns)
-    requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key, may_wait=wait,
-                 may_spread=spread, tuples=tuples)
-    home = core_volumes.home(tx, owner, site, now) if (site.volumes.homes if homes is None else homes) else None
+    requests.add(
+        tx,
+        vcluster_id=vcluster.id,
+        kind="create",
+        priority=owner.priority,
+        now=now,
+        key=key,
+        may_wait=wait,
+        may_spread=spread,
+        tuples=tuples,
+    )
+    home = (
+        core_volumes.home(tx, owner, site, now)
+        if (site.volumes.homes if homes is None else homes)
+        else None
+    )
     if home is not None:
         core_volumes.attach(tx, home, vcluster, AskedVolume(home.name), site, now)
     for asked in mounts:
@@ -107,20 +164,31 @@ def create(
 
 
 def network_sizes(site: Site) -> list[tuple[int, int]]:
-    """Return the sizes that an isolated vcluster's network can have, as prefix lengths, each with the number of nodes
-    it has addresses for; none where the site has no VLANs."""
+    """Return the sizes that an isolated vcluster's network can have, as prefix lengths, each with
+    the number of nodes it has addresses for; none where the site has no VLANs."""
     rules = site.isolation
     if rules is None:
         return []
-    return [(prefix, isolation.room(prefix, rules)) for prefix in range(isolation.SMALLEST, rules.largest_size - 1, -1)]
+    return [
+        (prefix, isolation.room(prefix, rules))
+        for prefix in range(isolation.SMALLEST, rules.largest_size - 1, -1)
+    ]
 
 
 def resize(
-    tx: Tx, *, name: str, size: int, spread: bool = False, wait: bool = True, key: str | None = None, site: Site,
-    now: float, actor: str,
+    tx: Tx,
+    *,
+    name: str,
+    size: int,
+    spread: bool = False,
+    wait: bool = True,
+    key: str | None = None,
+    site: Site,
+    now: float,
+    actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Resize the vcluster to `size` nodes: request more (`spread`, `wait` as in `create`), or gives some back: those
-    that are chosen to be taken from it first, then as `leases.victims` says.
+    """Resize the vcluster to `size` nodes: request more (`spread`, `wait` as in `create`), or gives
+    some back: those that are chosen to be taken from it first, then as `leases.victims` says.
 
     What was asked for before and has not been granted is withdrawn. Raises `Refused`.
     """
@@ -132,26 +200,55 @@ def resize(
     if size > vcluster.size:
         address_blocks.extend(tx, vcluster, size, site, now=now)
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
-        requests.add(tx, vcluster_id=vcluster.id, kind="grow", priority=groups.get(tx, vcluster.group_id).priority,
-                     tuples=[more], now=now, key=key, may_wait=wait, may_spread=spread)
+        requests.add(
+            tx,
+            vcluster_id=vcluster.id,
+            kind="grow",
+            priority=groups.get(tx, vcluster.group_id).priority,
+            tuples=[more],
+            now=now,
+            key=key,
+            may_wait=wait,
+            may_spread=spread,
+        )
         return Result(_shown(tx, vcluster, site), _WAKE)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     chosen = reservations.of_reclaims(tx, [one.id for one in reclaims.open_(tx, vcluster.id)])
     first = leases.victims([node for node in held if node.id in chosen], len(held) - size)
-    rest = leases.victims([node for node in held if node.id not in chosen], len(held) - size - len(first))
+    rest = leases.victims(
+        [node for node in held if node.id not in chosen], len(held) - size - len(first)
+    )
     victims = first + rest
-    return _shrink(tx, vcluster, size, victims, f"the vcluster shrank to {size}", site=site, now=now, actor=actor)
+    return _shrink(
+        tx,
+        vcluster,
+        size,
+        victims,
+        f"the vcluster shrank to {size}",
+        site=site,
+        now=now,
+        actor=actor,
+    )
 
 
 def release(
-    tx: Tx, *, name: str, nodes_: Sequence[str], passing_over: bool = False, cause: str = "its owner gave it back",
-    site: Site, now: float, actor: str,
+    tx: Tx,
+    *,
+    name: str,
+    nodes_: Sequence[str],
+    passing_over: bool = False,
+    cause: str = "its owner gave it back",
+    site: Site,
+    now: float,
+    actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises `Refused`.
+    """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises
+    `Refused`.
 
     cause         why, as the nodes' histories shall show it
-    passing_over  names that it has no nodes of are no error, as a VCM repeats what it has said. When it does so late,
-                  another node may have got the name: one whose grant it has not acknowledged is passed over too
+    passing_over  names that it has no nodes of are no error, as a VCM repeats what it has said.
+                  When it does so late, another node may have got the name: one whose grant it has
+                  not acknowledged is passed over too
     """
     vcluster = _active(tx, name)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
@@ -163,36 +260,52 @@ def release(
     if not leaving:
         return Result(_shown(tx, vcluster, site))
     if vcluster.size - len(leaving) < (0 if vcluster.preemptible else 1):
-        raise Refused("conflict", f"vcluster {name} would have no node left; delete it instead", "nodes")
-    return _shrink(tx, vcluster, vcluster.size - len(leaving), leaving, cause, site=site, now=now,
-                   actor=actor)
+        raise Refused(
+            "conflict", f"vcluster {name} would have no node left; delete it instead", "nodes"
+        )
+    return _shrink(
+        tx, vcluster, vcluster.size - len(leaving), leaving, cause, site=site, now=now, actor=actor
+    )
 
 
 def extend(
     tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, now: float
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Let the lease last `lease` seconds from now; it never becomes shorter. The group's maximum bounds all of it.
+    """Let the lease last `lease` seconds from now; it never becomes shorter. The group's maximum
+    bounds all of it.
 
     clip  extend as far as the maximum allows, instead of refusing what goes beyond it
     (`policy.scheduler.leases.extended`)
 
-    A vcluster that was draining goes on; its group is warned anew before the new end. Raises `Refused`.
+    A vcluster that was draining goes on; its group is warned anew before the new end. Raises
+    `Refused`.
     """
     leases.check(lease)
     vcluster = _active(tx, name)
     began, ends = vcluster.leased_at or vcluster.created_at, vcluster.expires_at or now
-    until = leases.extended(lease, ends, began, groups.get(tx, vcluster.group_id), site.policy, now, clip=clip)
+    until = leases.extended(
+        lease, ends, began, groups.get(tx, vcluster.group_id), site.policy, now, clip=clip
+    )
     until = advance_reservations.bounded(tx, vcluster, until, clip=clip, site=site, now=now)
     if until > (vcluster.expires_at or now):
-        vcluster = vclusters.change(tx, vcluster, now, expires_at=until, drain_until=None,
-                                    warned=leases.begun(until - now, site.policy))
+        vcluster = vclusters.change(
+            tx,
+            vcluster,
+            now,
+            expires_at=until,
+            drain_until=None,
+            warned=leases.begun(until - now, site.policy),
+        )
         notices.tell(tx, vcluster, notice_texts.extended(vcluster), now)
         vcm_outbox.leased(tx, vcluster, "extended", now)
     return Result(_shown(tx, vcluster, site), _WAKE)
 
 
-def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """End the vcluster: what it asked for is withdrawn, its nodes go back; it has ended when the last one is there.
+def delete(
+    tx: Tx, *, name: str, site: Site, now: float, actor: str
+) -> Result[tuple[VclusterView, list[NodeView]]]:
+    """End the vcluster: what it asked for is withdrawn, its nodes go back; it has ended when the
+    last one is there.
 
     Deleting it again changes nothing.
     """
@@ -200,7 +313,9 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[t
     core_requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     preemption.deserted(tx, vcluster.id, held, now)
-    effects = assignment.release(tx, held, cause="its vcluster was deleted", now=now, actor=actor, policy=site.policy)
+    effects = assignment.release(
+        tx, held, cause="its vcluster was deleted", now=now, actor=actor, policy=site.policy
+    )
     if vcluster.state != VclusterState.RELEASING:
         notices.tell(tx, vcluster, notice_texts.deleted(vcluster, actor), now)
     if vcluster.state == VclusterState.PENDING:
@@ -215,14 +330,17 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[t
 
 
 def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> Vcluster:
-    """Return a new vcluster on the subnet with most nodes of those that have blocks of addresses free for all of
-    its."""
+    """Return a new vcluster on the subnet with most nodes of those that have blocks of addresses
+    free for all of its."""
     _check_size(size)
     roomy = [subnet for subnet in site.subnets if blocks.capacity(subnet) >= size]
     if not roomy:
         most = max(map(blocks.capacity, site.subnets))
-        raise Refused("invalid", f"a vcluster has addresses for {most} nodes at most (block_pool in the site file)",
-                      "size")
+        raise Refused(
+            "invalid",
+            f"a vcluster has addresses for {most} nodes at most (block_pool in the site file)",
+            "size",
+        )
     if len(roomy) > 1:
         known = node_counts.by_subnet(tx)
         roomy.sort(key=lambda subnet: -known.get(subnet.name, 0))
@@ -231,13 +349,22 @@ def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) ->
         if vcluster is not None:
             return vcluster
     free = max(blocks.free_room(tx, subnet) for subnet in roomy)
-    raise Refused("conflict", f"too many blocks of addresses are taken: the free ones have addresses for {free} nodes. "
-                  "Delete a vcluster, or enlarge block_pool in the site file", "size")
+    raise Refused(
+        "conflict",
+        f"too many blocks of addresses are taken: the free ones have addresses for {free} nodes. "
+        "Delete a vcluster, or enlarge block_pool in the site file",
+        "size",
+    )
 
 
-def _with_network(tx: Tx, site: Site, rules: Isolation, prefix: int, *, now: float, **columns: Any) -> Vcluster:
-    """Return a new vcluster with a VLAN and a subnet of its own, whose nodes come from one of the site's subnets."""
-    vcluster = vclusters.add(tx, subnet=core_isolation.source(tx, site), now=now, isolated=True, **columns)
+def _with_network(
+    tx: Tx, site: Site, rules: Isolation, prefix: int, *, now: float, **columns: Any
+) -> Vcluster:
+    """Return a new vcluster with a VLAN and a subnet of its own, whose nodes come from one of the
+    site's subnets."""
+    vcluster = vclusters.add(
+        tx, subnet=core_isolation.source(tx, site), now=now, isolated=True, **columns
+    )
     assert vcluster is not None, "it wants no block that could be taken"
     networks.free(tx, switch_ports.vlans(tx))
     vlan, first = networks.place(tx, prefix, rules)
@@ -248,9 +375,18 @@ def _with_network(tx: Tx, site: Site, rules: Isolation, prefix: int, *, now: flo
 
 
 def _shrink(
-    tx: Tx, vcluster: Vcluster, size: int, leaving: Sequence[Node], cause: str, *, site: Site, now: float, actor: str
+    tx: Tx,
+    vcluster: Vcluster,
+    size: int,
+    leaving: Sequence[Node],
+    cause: str,
+    *,
+    site: Site,
+    now: float,
+    actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Shrink the vcluster to `size` nodes: `leaving` go back, and replacements beyond that size are withdrawn.
+    """Shrink the vcluster to `size` nodes: `leaving` go back, and replacements beyond that size are
+    withdrawn.
 
     What goes back counts as an answer to what is being taken from it.
     """
@@ -267,12 +403,19 @@ def _shrink(
 
 
 def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[NodeView]]:
-    [view] = views.vclusters(tx, name=f"{vcluster.name}@{vcluster.id}", ended=True)  # its name may be another's now
-    held = views.nodes(tx, vcluster=vcluster.name, limit=100_000) if view.vcluster.ended_at is None else []
+    # its name may be another's now
+    [view] = views.vclusters(tx, name=f"{vcluster.name}@{vcluster.id}", ended=True)
+    held = (
+        views.nodes(tx, vcluster=vcluster.name, limit=100_000)
+        if view.vcluster.ended_at is None
+        else []
+    )
     return view, preemption.protected(held, site.policy)
 
 
-def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterView, list[NodeView]]:
+def _repeated(
+    tx: Tx, before: Request, name: str, site: Site
+) -> tuple[VclusterView, list[NodeView]]:
     vcluster = vclusters.get(tx, before.vcluster_id)
     assert vcluster is not None
     if vcluster.name != name:
@@ -285,7 +428,9 @@ def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterV
 
 def _check_size(size: int) -> None:
     if size < 1:
-        raise Refused("invalid", "a vcluster has at least one node; delete it to give back all", "size")
+        raise Refused(
+            "invalid", "a vcluster has at least one node; delete it to give back all", "size"
+        )
 
 
 def _live(tx: Tx, name: str) -> Vcluster:
@@ -298,12 +443,19 @@ def _live(tx: Tx, name: str) -> Vcluster:
 def _active(tx: Tx, name: str) -> Vcluster:
     vcluster = _live(tx, name)
     if vcluster.state != VclusterState.ACTIVE:
-        why = "is still waiting for its nodes" if vcluster.state == VclusterState.PENDING else "is ending"
+        why = (
+            "is still waiting for its nodes"
+            if vcluster.state == VclusterState.PENDING
+            else "is ending"
+        )
         raise Refused("conflict", f"vcluster {name} {why}", "name")
     return vcluster
 
 
 def _member(vcluster: Vcluster, held: Sequence[Node], name: str) -> Node:
-    for node in [*(node for node in held if node.hostname == name), *(node for node in held if node.name == name)]:
+    for node in [
+        *(node for node in held if node.hostname == name),
+        *(node for node in held if node.name == name),
+    ]:
         return node
     raise Refused("not_found", f"vcluster {vcluster.name} has no node {name!r}", "nodes")

@@ -53,8 +53,9 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A vcluster as its VCM sees it; `members` as in `store.vcms.members`, `keys` of its requests by
-    their ids, `would_do` for its open reclaims the host names of all that would do, by the reclaims' ids."""
+    """A vcluster as its VCM sees it; `members` as in `store.vcms.members`, `keys` of its requests
+    by their ids, `would_do` for its open reclaims the host names of all that would do, by the
+    reclaims' ids."""
 
     vcluster: Vcluster
     members: list[dict[str, Any]]
@@ -70,10 +71,13 @@ class Picture:
 def enrol(
     tx: Tx, *, vcluster: str, serial: str, address: str, now: float, ends_at: float | None = None
 ) -> VcmView:
-    """Return whoever has the certificate of that serial number, which ends at `ends_at`, and comes from that address
-    speaks for the vcluster; '' for one of them leaves it out. Raises `Refused`."""
+    """Return whoever has the certificate of that serial number, which ends at `ends_at`, and comes
+    from that address speaks for the vcluster; '' for one of them leaves it out. Raises
+    `Refused`."""
     if not serial and not address:
-        raise Refused("invalid", "a VCM without a certificate is known by its address: say which", "address")
+        raise Refused(
+            "invalid", "a VCM without a certificate is known by its address: say which", "address"
+        )
     found = _vcluster(tx, vcluster)
     vcms.enrol(tx, found.id, serial=serial, address=address, head=None, now=now, ends_at=ends_at)
     return show(tx, vcluster)
@@ -87,15 +91,17 @@ def check(tx: Tx, vcluster: str) -> None:
 def enrol_inside(
     tx: Tx, *, vcluster: str, head: str | None, now: float, anew: bool = True
 ) -> tuple[VcmView, bool]:
-    """Enrol a VCM on the vcluster's node of that host name (None: the first), which is invited when it is primed; and
-    whether that is still to come. Raises `Refused`.
+    """Enrol a VCM on the vcluster's node of that host name (None: the first), which is invited when
+    it is primed; and whether that is still to come. Raises `Refused`.
 
     anew  False: whoever is enrolled already stays
     """
     found = _vcluster(tx, vcluster)
     if not anew and vcms.get(tx, found.id) is not None:
         return show(tx, vcluster), False
-    held = {node.hostname: node.state for node in nodes.every(tx, vcluster_id=found.id) if node.hostname}
+    held = {
+        node.hostname: node.state for node in nodes.every(tx, vcluster_id=found.id) if node.hostname
+    }
     if head is not None:
         names.check_label(head)
     wanted = templates.get(tx, found.template_id)
@@ -107,32 +113,59 @@ def enrol_inside(
 
 
 def admit(
-    tx: Tx, *, vcluster: str, invitation: str, address: str, serial: str, key: str, now: float,
+    tx: Tx,
+    *,
+    vcluster: str,
+    invitation: str,
+    address: str,
+    serial: str,
+    key: str,
+    now: float,
     ends_at: float | None = None,
 ) -> None:
-    """The VCM on the vcluster's head trades its invitation for the certificate `serial`, which ends at `ends_at`.
-    Raises `Refused` ('forbidden').
+    """The VCM on the vcluster's head trades its invitation for the certificate `serial`, which ends
+    at `ends_at`. Raises `Refused` ('forbidden').
 
-    key  digest of its public key: with the same one it may do so again, for the answer may have been lost
+    key  digest of its public key: with the same one it may do so again, for the answer may have
+         been lost
     """
     found = vclusters.by_name(tx, vcluster)
     known = vcms.get(tx, found.id, lock=True) if found else None
     given = vcms.invitation(tx, found.id) if found else None
     digest = hashlib.sha256(invitation.encode()).hexdigest()
-    if found is None or known is None or given is None or not hmac.compare_digest(given.digest, digest):
-        raise Refused("forbidden", f"this is no invitation to speak for a vcluster {vcluster!r} (any more)")
+    if (
+        found is None
+        or known is None
+        or given is None
+        or not hmac.compare_digest(given.digest, digest)
+    ):
+        raise Refused(
+            "forbidden", f"this is no invitation to speak for a vcluster {vcluster!r} (any more)"
+        )
     if now >= given.expires_at:
         raise Refused("forbidden", "the invitation has run out: the node has to be primed anew")
     node = nodes.get(tx, given.node_id)
     if node is None or node.vcluster_id != found.id or node.hostname != known.head:
-        raise Refused("forbidden", f"the node that was invited is not {known.head} of {vcluster} any more")
+        raise Refused(
+            "forbidden", f"the node that was invited is not {known.head} of {vcluster} any more"
+        )
     if vcms.addresses(tx, [node.id]).get(node.id) != address:
-        raise Refused("forbidden", f"{known.head} of {vcluster} is invited, and that is not at {address}")
+        raise Refused(
+            "forbidden", f"{known.head} of {vcluster} is invited, and that is not at {address}"
+        )
     if given.taken_by not in (None, key):
         raise Refused("forbidden", "somebody else has used the invitation: enrol the VCM anew")
     vcms.admit(tx, known, serial=serial, ends_at=ends_at, key=key, now=now)
-    audit.add(tx, actor=f"vcm:{vcluster}", address=address, action="vcm admit", thing=vcluster,
-              group_id=found.group_id, after={"serial": serial, "head": known.head}, now=now)
+    audit.add(
+        tx,
+        actor=f"vcm:{vcluster}",
+        address=address,
+        action="vcm admit",
+        thing=vcluster,
+        group_id=found.group_id,
+        after={"serial": serial, "head": known.head},
+        now=now,
+    )
 
 
 def revoke(tx: Tx, *, vcluster: str) -> None:
@@ -150,47 +183,78 @@ def show(tx: Tx, vcluster: str) -> VcmView:
     found = find(tx, vcluster)
     if found is not None:
         return found
-    raise Refused("not_found", f"nobody is enrolled for vcluster {vcluster!r}: enrol its VCM first", "vcluster")
+    raise Refused(
+        "not_found",
+        f"nobody is enrolled for vcluster {vcluster!r}: enrol its VCM first",
+        "vcluster",
+    )
 
 
 # ---------------------------------------------------------------- connections
 
 
 def greet(
-    tx: Tx, *, vcluster: str, serial: str, address: str, about: str, seen: int, server: str, now: float,
+    tx: Tx,
+    *,
+    vcluster: str,
+    serial: str,
+    address: str,
+    about: str,
+    seen: int,
+    server: str,
+    now: float,
     ends_at: float | None = None,
 ) -> Greeted:
     """Greet a VCM. Raises `Refused` ('forbidden') when it may not speak for that vcluster.
 
-    serial   of its certificate; '' where it showed none: then its address has to be the one that was enrolled. One that
-             it has renewed takes the former one's place now
+    serial   of its certificate; '' where it showed none: then its address has to be the one that
+             was enrolled. One that it has renewed takes the former one's place now
     ends_at  when that certificate ends
-    seen     the last message that it says it has dealt with; a number from the future is not believed
+    seen     the last message that it says it has dealt with; a number from the future is not
+             believed
     """
     found = vclusters.by_name(tx, vcluster)
     known = vcms.get(tx, found.id, lock=True) if found else None
     if found is None or known is None:
         raise Refused("forbidden", f"nobody is enrolled for a vcluster {vcluster!r}")
     if not (known.serial or known.address):
-        raise Refused("forbidden", f"{known.head} of {vcluster} has not fetched its certificate yet")
+        raise Refused(
+            "forbidden", f"{known.head} of {vcluster} has not fetched its certificate yet"
+        )
     follows = bool(serial) and serial == known.next_serial
     if serial != known.serial and not follows:
-        raise Refused("forbidden", "this certificate was replaced or revoked" if serial else "a certificate is wanted: "
-                      "connect by TLS")
+        raise Refused(
+            "forbidden",
+            (
+                "this certificate was replaced or revoked"
+                if serial
+                else "a certificate is wanted: connect by TLS"
+            ),
+        )
     expected = known.address if known.head is None else _address(tx, found.id, known.head)
     if expected not in ("", address):
-        raise Refused("forbidden", f"the VCM of {vcluster} comes from {expected}, not from {address}")
+        raise Refused(
+            "forbidden", f"the VCM of {vcluster} comes from {expected}, not from {address}"
+        )
     if follows:
         known = vcms.succeed(tx, known)
     acked = min(max(seen, known.acked), known.sequence)
-    vcms.change(tx, known, server=server, epoch=known.epoch + 1, connected_at=now, about=about,
-                ends_at=known.ends_at or ends_at)
+    vcms.change(
+        tx,
+        known,
+        server=server,
+        epoch=known.epoch + 1,
+        connected_at=now,
+        about=about,
+        ends_at=known.ends_at or ends_at,
+    )
     vcms.acknowledge(tx, found.id, acked)
     return Greeted(found.id, known.epoch + 1, acked, known.enrolled_at, serial)
 
 
 def spoken(tx: Tx, greeted: Greeted, flow: Callable[[Tx], T]) -> T:
-    """Carry out a VCM's message. Raises `Refused` ('forbidden'), with the reason, where its connection is over."""
+    """Carry out a VCM's message. Raises `Refused` ('forbidden'), with the reason, where its
+    connection is over."""
     over = why_over(tx, greeted)
     if over:
         raise Refused("forbidden", over)
@@ -212,8 +276,14 @@ def why_over(tx: Tx, greeted: Greeted) -> str:
         return "a newer connection has taken its place"
     if known.serial != greeted.serial:
         inner_vcm = known.head is not None and not known.serial
-        return f"{known.head} was invited anew: the certificate is void" if inner_vcm else "the VCM was enrolled anew"
-    return f"more than {vcms.MOST_OWED} messages were owed and were dropped: ask for the whole picture"
+        return (
+            f"{known.head} was invited anew: the certificate is void"
+            if inner_vcm
+            else "the VCM was enrolled anew"
+        )
+    return (
+        f"more than {vcms.MOST_OWED} messages were owed and were dropped: ask for the whole picture"
+    )
 
 
 def fresh(
@@ -222,14 +292,21 @@ def fresh(
     """Return what is owed to a server's connections, and why some of them are over.
 
     server  name of the server that holds the connections
-    sent    by vcluster: the connection, and the last message sent on it; None: nothing can be sent now
+    sent    by vcluster: the connection, and the last message sent on it; None: nothing can be sent
+            now
     At most about `MOST_AT_ONCE` messages are returned.
     """
     heads = vcms.heads(tx, server)
-    over = {one: why_over(tx, greeted) or "another server holds the connection" for one, (greeted, _) in sent.items()
-            if one not in heads or heads[one][0] != greeted.epoch}
-    behind = {one: last for one, (_, last) in sent.items()
-              if last is not None and one not in over and heads[one][1] > last}
+    over = {
+        one: why_over(tx, greeted) or "another server holds the connection"
+        for one, (greeted, _) in sent.items()
+        if one not in heads or heads[one][0] != greeted.epoch
+    }
+    behind = {
+        one: last
+        for one, (_, last) in sent.items()
+        if last is not None and one not in over and heads[one][1] > last
+    }
     return vcms.owed(tx, behind, MOST_EACH, MOST_AT_ONCE), over
 
 
@@ -258,15 +335,25 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
     held = nodes.every(tx, vcluster_id=vcluster_id)
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
     taking = reclaims.open_(tx, vcluster_id)
-    would_do = {one.id: [node.hostname or node.name for node in preemption.fitting(tx, one, held)]
-                for one in taking}
-    return Picture(found, vcms.members(tx, [node.id for node in held]), pending,
-                   requests.keys(tx, [one.id for one in pending]), taking, would_do)
+    would_do = {
+        one.id: [node.hostname or node.name for node in preemption.fitting(tx, one, held)]
+        for one in taking
+    }
+    return Picture(
+        found,
+        vcms.members(tx, [node.id for node in held]),
+        pending,
+        requests.keys(tx, [one.id for one in pending]),
+        taking,
+        would_do,
+    )
 
 
 def _address(tx: Tx, vcluster_id: int, hostname: str) -> str:
     """Return the address of the vcluster's node of that name; 'nowhere' where there is none."""
-    there = [node.id for node in nodes.every(tx, vcluster_id=vcluster_id) if node.hostname == hostname]
+    there = [
+        node.id for node in nodes.every(tx, vcluster_id=vcluster_id) if node.hostname == hostname
+    ]
     return next(iter(vcms.addresses(tx, there).values()), "nowhere")
 
 

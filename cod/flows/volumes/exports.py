@@ -1,9 +1,9 @@
 """Changes of volumes that file servers are to carry out: which are due, and what came of them.
 
-A change names everything that a volume is to be (`model.WantedVolume`), so that carrying one out replaces all before
-it, and repeating it does no harm. What fails is tried again without end, with longer and longer pauses: an export that
-has to be withdrawn keeps a vcluster's addresses from being given on. People are told after `policy.volumes.TELL`
-failures.
+A change names everything that a volume is to be (`model.WantedVolume`), so that carrying one out
+replaces all before it, and repeating it does no harm. What fails is tried again without end, with
+longer and longer pauses: an export that has to be withdrawn keeps a vcluster's addresses from being
+given on. People are told after `policy.volumes.TELL` failures.
 """
 
 from __future__ import annotations
@@ -28,15 +28,29 @@ def began(tx: Tx, server: str, now: float) -> None:
     store.shorten(tx, server, now + LINGERS)
 
 
-def claim(tx: Tx, server: str, room: Mapping[str, int], site: Site, now: float, lease: float) -> list[VolumeTask]:
+def claim(
+    tx: Tx, server: str, room: Mapping[str, int], site: Site, now: float, lease: float
+) -> list[VolumeTask]:
     """Claim what is due for `lease` seconds: for each file server at most `room[name]` volumes."""
     left = {name: count for name, count in room.items() if count > 0}
     tasks = []
     for volume in store.due(tx, now, 100, list(left)):
-        if left[volume.fileserver] > 0 and (claimed := store.claim(tx, volume, server, now, now + lease)) is not None:
+        if (
+            left[volume.fileserver] > 0
+            and (claimed := store.claim(tx, volume, server, now, now + lease)) is not None
+        ):
             left[volume.fileserver] -= 1
-            tasks.append(VolumeTask(claimed.id, claimed.name, claimed.fileserver, claimed.sequence, server,
-                                    claimed.attempts, wanted(tx, claimed, site, now)))
+            tasks.append(
+                VolumeTask(
+                    claimed.id,
+                    claimed.name,
+                    claimed.fileserver,
+                    claimed.sequence,
+                    server,
+                    claimed.attempts,
+                    wanted(tx, claimed, site, now),
+                )
+            )
     for volume in store.orphaned(tx, [one.name for one in site.fileservers]):
         _trouble(tx, volume, f"the site file has no file server {volume.fileserver!r}", now)
     return tasks
@@ -48,12 +62,22 @@ def wanted(tx: Tx, volume: Volume, site: Site, now: float) -> WantedVolume:
     group = groups.get(tx, volume.group_id)
     snapshots = store.snapshots(tx, [volume.id])
     return WantedVolume(
-        volume.id, volume.name, volume.export_id, volume.path, volume.size, volume.sequence,
-        may_make=volume.made_at is None, source=volume.source if volume.made_at is None else "",
+        volume.id,
+        volume.name,
+        volume.export_id,
+        volume.path,
+        volume.size,
+        volume.sequence,
+        may_make=volume.made_at is None,
+        source=volume.source if volume.made_at is None else "",
         clients=() if erase else policy.clients(store.clients(tx, volume.id)),
         snapshots=tuple(one.name for one in snapshots if not one.leaving),
-        dropped=tuple(one.name for one in snapshots if one.leaving), kind=volume.kind, erase=erase,
-        gid=group.gid, homes=tuple(_homes(tx, group, site)) if volume.kind == "home" else ())
+        dropped=tuple(one.name for one in snapshots if one.leaving),
+        kind=volume.kind,
+        erase=erase,
+        gid=group.gid,
+        homes=tuple(_homes(tx, group, site)) if volume.kind == "home" else (),
+    )
 
 
 def _homes(tx: Tx, group: Group, site: Site) -> Iterator[HomeDirectory]:
@@ -64,7 +88,8 @@ def _homes(tx: Tx, group: Group, site: Site) -> Iterator[HomeDirectory]:
 
 
 def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[bool]:
-    """Record that the file server has carried the change out; the value is whether the claim still held.
+    """Record that the file server has carried the change out; the value is whether the claim still
+    held.
 
     enforced  what holds the volume to its size there
     """
@@ -74,17 +99,33 @@ def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[boo
     wake = (Effect("wake", "manager"),)  # a vcluster that waited for it can end
     if task.wanted.erase:
         store.remove(tx, volume.id)
-        notices.add(tx, **notice_texts.volume_erased(volume.name), group_id=volume.group_id, now=now)
+        notices.add(
+            tx, **notice_texts.volume_erased(volume.name), group_id=volume.group_id, now=now
+        )
         return Result(True, wake)
-    store.change(tx, volume.id, applied=task.sequence, attempts=0, claimed_by=None, claim_expires=None, reason="",
-                 told=False, enforced=enforced, made_at=volume.made_at or now, next_at=now)
+    store.change(
+        tx,
+        volume.id,
+        applied=task.sequence,
+        attempts=0,
+        claimed_by=None,
+        claim_expires=None,
+        reason="",
+        told=False,
+        enforced=enforced,
+        made_at=volume.made_at or now,
+        next_at=now,
+    )
     store.forget_left(tx, volume.id, task.sequence)
     store.settle_snapshots(tx, volume.id, task.sequence, now)
     return Result(True, wake)
 
 
-def failed(tx: Tx, task: VolumeTask, error: str, now: float, *, goes_on: bool = False) -> float | None:
-    """Record that the attempt failed with `error`; return when it is tried again, None: the claim no longer held.
+def failed(
+    tx: Tx, task: VolumeTask, error: str, now: float, *, goes_on: bool = False
+) -> float | None:
+    """Record that the attempt failed with `error`; return when it is tried again, None: the claim
+    no longer held.
 
     goes_on  nothing is wrong: there is so much to delete that another attempt has to go on with it
     """
@@ -104,24 +145,31 @@ def _trouble(tx: Tx, volume: Volume, error: str, now: float) -> None:
     store.change(tx, volume.id, reason=error, told=True)
     if not volume.told:
         for group_id in (volume.group_id, None):
-            notices.add(tx, **notice_texts.volume_trouble(volume.name, volume.fileserver, error), group_id=group_id,
-                        now=now)
+            notices.add(
+                tx,
+                **notice_texts.volume_trouble(volume.name, volume.fileserver, error),
+                group_id=group_id,
+                now=now,
+            )
 
 
 def may_compare(tx: Tx, server: str, now: float, lease: float) -> bool:
-    """Return whether `server` is the one that compares file servers with the database, for `lease` seconds."""
+    """Return whether `server` is the one that compares file servers with the database, for `lease`
+    seconds."""
     return claims.hold(tx, "fileservers", server, now, lease) is not None
 
 
 def compared(tx: Tx, fileserver: str, found: Mapping[int, int], now: float) -> list[int]:
-    """Compare a file server's exports with the database: what it has lost is carried out anew. Return the numbers of
-    exports there that belong to no volume: they are to be withdrawn.
+    """Compare a file server's exports with the database: what it has lost is carried out anew.
+    Return the numbers of exports there that belong to no volume: they are to be withdrawn.
 
     found  the sequence numbers of its exports, by their numbers
     """
     known = store.of_server(tx, fileserver)
-    settled = {number: one for number, one in known.items() if one.applied and one.applied == one.sequence}
-    store.repeat(tx, [one.id for number, one in settled.items() if found.get(number) != one.applied], now)
+    settled = {
+        number: one for number, one in known.items() if one.applied and one.applied == one.sequence
+    }
+    store.repeat(
+        tx, [one.id for number, one in settled.items() if found.get(number) != one.applied], now
+    )
     return [number for number in found if number not in known]
-
-

@@ -1,6 +1,7 @@
 """What owners do with their volumes: create, attach, resize, take snapshots, delete, restore.
 
-Each changes rows and returns the volume as people see it; the file server follows (`flows.volumes.exports`).
+Each changes rows and returns the volume as people see it; the file server follows
+(`flows.volumes.exports`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cod.core import volumes as core
-from cod.model import AskedVolume, Attachment, FileServer, Refused, Site, Snapshot, Volume, VolumeView
+from cod.model import (
+    AskedVolume,
+    Attachment,
+    FileServer,
+    Refused,
+    Site,
+    Snapshot,
+    Volume,
+    VolumeView,
+)
 from cod.policy import volumes as policy
 from cod.policy.people import names
 from cod.states import VclusterState
@@ -25,25 +35,49 @@ def every(tx: Tx, *, now: float, groups: frozenset[int] | None = None) -> list[V
     """Return volumes by name; those of `groups` only (None: all)."""
     rows = volumes.every(tx, groups)
     attached = volumes.attachments(tx, [volume.id for volume, _ in rows])
-    return [VolumeView(volume, group, policy.state(volume, now),
-                       [one for one in attached if one.volume_id == volume.id]) for volume, group in rows]
+    return [
+        VolumeView(
+            volume,
+            group,
+            policy.state(volume, now),
+            [one for one in attached if one.volume_id == volume.id],
+        )
+        for volume, group in rows
+    ]
 
 
 def show(tx: Tx, *, name: str, now: float) -> VolumeView:
     """Return the volume with its attachments and snapshots. Raises `Refused`."""
     volume = volumes.named(tx, name)
-    return VolumeView(volume, groups.get(tx, volume.group_id).name, policy.state(volume, now),
-                      volumes.attachments(tx, [volume.id]), volumes.snapshots(tx, [volume.id]))
+    return VolumeView(
+        volume,
+        groups.get(tx, volume.group_id).name,
+        policy.state(volume, now),
+        volumes.attachments(tx, [volume.id]),
+        volumes.snapshots(tx, [volume.id]),
+    )
 
 
 def mounted(tx: Tx, *, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
-    """Return what a vcluster mounts, by mount point; what is yet to be exported, or withdrawn, too."""
+    """Return what a vcluster mounts, by mount point; what is yet to be exported, or withdrawn,
+    too."""
     found = [(volumes.get(tx, one.volume_id), one) for one in volumes.attached_to(tx, vcluster_id)]
-    return sorted(((volume, one) for volume, one in found if volume is not None), key=lambda pair: pair[1].mount)
+    return sorted(
+        ((volume, one) for volume, one in found if volume is not None),
+        key=lambda pair: pair[1].mount,
+    )
 
 
 def create(
-    tx: Tx, *, name: str, size: int, group: str, fileserver: str = "", source: str = "", snapshot: str = "", site: Site,
+    tx: Tx,
+    *,
+    name: str,
+    size: int,
+    group: str,
+    fileserver: str = "",
+    source: str = "",
+    snapshot: str = "",
+    site: Site,
     now: float,
 ) -> VolumeView:
     """Return a new volume of `group`. Raises `Refused`.
@@ -55,30 +89,61 @@ def create(
     owner = groups.named(tx, group, "group")
     full = names.full(owner.name, name, thing="a volume")
     if not source:
-        made = core.create(tx, owner, full, size, server=_server(site, fileserver), site=site, now=now)
+        made = core.create(
+            tx, owner, full, size, server=_server(site, fileserver), site=site, now=now
+        )
         return show(tx, name=made.name, now=now)
     origin = _kept(tx, source, "source")
-    taken = [one.name for one in volumes.snapshots(tx, [origin.id]) if one.made_at is not None and not one.leaving]
+    taken = [
+        one.name
+        for one in volumes.snapshots(tx, [origin.id])
+        if one.made_at is not None and not one.leaving
+    ]
     if snapshot not in taken:
-        raise Refused("not_found", f"volume {source} has no snapshot {snapshot!r} to copy: take one first", "snapshot")
+        raise Refused(
+            "not_found",
+            f"volume {source} has no snapshot {snapshot!r} to copy: take one first",
+            "snapshot",
+        )
     if fileserver not in ("", origin.fileserver):
-        raise Refused("conflict", f"a copy of {source} is made on its own file server, {origin.fileserver}",
-                      "fileserver")
+        raise Refused(
+            "conflict",
+            f"a copy of {source} is made on its own file server, {origin.fileserver}",
+            "fileserver",
+        )
     if size < origin.size:
         raise Refused("invalid", f"a copy of {source} has {origin.size} bytes at least", "size")
-    made = core.create(tx, owner, full, size, server=_server(site, origin.fileserver), site=site, now=now,
-                       source=_source(origin, snapshot))
+    made = core.create(
+        tx,
+        owner,
+        full,
+        size,
+        server=_server(site, origin.fileserver),
+        site=site,
+        now=now,
+        source=_source(origin, snapshot),
+    )
     return show(tx, name=made.name, now=now)
 
 
 def attach(
-    tx: Tx, *, name: str, vcluster: str, mount: str = "", read_only: bool = False, delete_after: float | None = None,
-    site: Site, now: float,
+    tx: Tx,
+    *,
+    name: str,
+    vcluster: str,
+    mount: str = "",
+    read_only: bool = False,
+    delete_after: float | None = None,
+    site: Site,
+    now: float,
 ) -> VolumeView:
-    """Have the nodes of a vcluster mount the volume, as in `model.AskedVolume`. Raises `Refused`."""
+    """Have the nodes of a vcluster mount the volume, as in `model.AskedVolume`. Raises
+    `Refused`."""
     holder = vclusters.by_name(tx, vcluster, lock=True)
     if holder is None or holder.state in LAST:
-        raise Refused("not_found", f"there is no vcluster {vcluster!r}, or it is ending", "vcluster")
+        raise Refused(
+            "not_found", f"there is no vcluster {vcluster!r}, or it is ending", "vcluster"
+        )
     volume = volumes.named(tx, name, lock=True)
     core.attach(tx, volume, holder, AskedVolume(name, mount, read_only, delete_after), site, now)
     return show(tx, name=name, now=now)
@@ -89,20 +154,25 @@ def detach(tx: Tx, *, name: str, vcluster: str, now: float) -> VolumeView:
     volume = volumes.named(tx, name, lock=True)
     own = [one for one in volumes.attachments(tx, [volume.id]) if one.vcluster == vcluster]
     if not own:
-        raise Refused("conflict", f"volume {name} is not attached to vcluster {vcluster}", "vcluster")
+        raise Refused(
+            "conflict", f"volume {name} is not attached to vcluster {vcluster}", "vcluster"
+        )
     if not own[-1].leaving:
         core.detach(tx, volume, own[-1].id, now)
     return show(tx, name=name, now=now)
 
 
 def resize(tx: Tx, *, name: str, size: int, site: Site, now: float) -> VolumeView:
-    """Let the volume hold `size` bytes. One that holds more already takes no more data. Raises `Refused`."""
+    """Let the volume hold `size` bytes. One that holds more already takes no more data. Raises
+    `Refused`."""
     volume = _kept(tx, name)
     policy.check_size(size)
     taken, own = volumes.taken(tx, volume.group_id)
     group = groups.get(tx, volume.group_id)
     if size > volume.size:
-        policy.check_quota(site.volumes.quota if own is None else own, taken - volume.size, size, group.name)
+        policy.check_quota(
+            site.volumes.quota if own is None else own, taken - volume.size, size, group.name
+        )
     core.changed(tx, volume, now, size=size)
     return show(tx, name=name, now=now)
 
@@ -115,12 +185,25 @@ def take_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeView
     if snapshot in there:
         raise Refused("conflict", f"volume {name} has a snapshot {snapshot!r} already", "snapshot")
     if len(there) >= policy.MOST_SNAPSHOTS:
-        raise Refused("conflict", f"volume {name} has {len(there)} snapshots, which is the limit: delete one first",
-                      "snapshot")
+        raise Refused(
+            "conflict",
+            f"volume {name} has {len(there)} snapshots, which is the limit: delete one first",
+            "snapshot",
+        )
     if volume.enforced in ("none", "project"):
-        raise Refused("conflict", f"file server {volume.fileserver} cannot take snapshots: its volumes are on a file "
-                      "system without them. Snapshots need Btrfs or ZFS", "name")
-    volumes.add_snapshot(tx, volume_id=volume.id, name=snapshot, sequence=core.changed(tx, volume, now), created_at=now)
+        raise Refused(
+            "conflict",
+            f"file server {volume.fileserver} cannot take snapshots: its volumes are on a file "
+            "system without them. Snapshots need Btrfs or ZFS",
+            "name",
+        )
+    volumes.add_snapshot(
+        tx,
+        volume_id=volume.id,
+        name=snapshot,
+        sequence=core.changed(tx, volume, now),
+        created_at=now,
+    )
     return show(tx, name=name, now=now)
 
 
@@ -136,12 +219,16 @@ def delete_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeVi
 
 
 def delete(tx: Tx, *, name: str, actor: str, site: Site, now: float) -> VolumeView:
-    """Delete the volume: its data is kept for the site's grace, in which `restore` undoes it. Deleting it again changes
-    nothing. Raises `Refused`."""
+    """Delete the volume: its data is kept for the site's grace, in which `restore` undoes it.
+    Deleting it again changes nothing. Raises `Refused`."""
     volume = volumes.named(tx, name, lock=True)
     attached = [one.vcluster for one in volumes.attachments(tx, [volume.id]) if not one.leaving]
     if attached:
-        raise Refused("conflict", f"volume {name} is attached to {', '.join(attached)}: detach it first", "name")
+        raise Refused(
+            "conflict",
+            f"volume {name} is attached to {', '.join(attached)}: detach it first",
+            "name",
+        )
     if volume.deleted_at is None:
         _not_copied(tx, volume, volumes.snapshots(tx, [volume.id]), "name")
         core.mark_deleted(tx, volume, now + site.volumes.grace, now, f"{actor} deleted it")
@@ -160,18 +247,23 @@ def restore(tx: Tx, *, name: str, now: float) -> VolumeView:
 
 
 def remake(tx: Tx, *, name: str, now: float) -> VolumeView:
-    """Let the volume's directory be made anew, empty, where the file server has lost it. Raises `Refused`."""
+    """Let the volume's directory be made anew, empty, where the file server has lost it. Raises
+    `Refused`."""
     core.changed(tx, _kept(tx, name), now, made_at=None, enforced="")
     return show(tx, name=name, now=now)
 
 
 def forget(tx: Tx, *, name: str, site: Site) -> VolumeView:
-    """Remove the volume from the database alone, because its file server is gone for good. Raises `Refused` while the
-    site file names that server: its exports could still be reached."""
+    """Remove the volume from the database alone, because its file server is gone for good. Raises
+    `Refused` while the site file names that server: its exports could still be reached."""
     volume = volumes.named(tx, name, lock=True)
     if any(one.name == volume.fileserver for one in site.fileservers):
-        raise Refused("conflict", f"file server {volume.fileserver} is in the site file: delete the volume instead, or "
-                      "take the file server out of the site file first", "name")
+        raise Refused(
+            "conflict",
+            f"file server {volume.fileserver} is in the site file: delete the volume instead, or "
+            "take the file server out of the site file first",
+            "name",
+        )
     view = VolumeView(volume, groups.get(tx, volume.group_id).name, "erasing")
     volumes.remove(tx, volume.id)
     return view
@@ -195,8 +287,12 @@ def _not_copied(tx: Tx, volume: Volume, snapshots: Iterable[Snapshot], field: st
     for one in snapshots:
         copy = volumes.waits_for(tx, _source(volume, one.name))
         if copy is not None:
-            raise Refused("conflict", f"volume {copy} is being copied from snapshot {one.name}: try again when it is "
-                          "ready", field)
+            raise Refused(
+                "conflict",
+                f"volume {copy} is being copied from snapshot {one.name}: try again when it is "
+                "ready",
+                field,
+            )
 
 
 def _source(volume: Volume, snapshot: str) -> str:
@@ -206,16 +302,26 @@ def _source(volume: Volume, snapshot: str) -> str:
 
 def _server(site: Site, name: str) -> FileServer:
     if not site.fileservers:
-        raise Refused("conflict", "this site has no file server: an administrator adds a [[fileserver]] to the site "
-                      "file", "fileserver")
+        raise Refused(
+            "conflict",
+            "this site has no file server: an administrator adds a [[fileserver]] to the site file",
+            "fileserver",
+        )
     for server in site.fileservers:
         if name in ("", server.name):
             return server
     known = ", ".join(one.name for one in site.fileservers)
-    raise Refused("not_found", f"there is no file server {name!r}; the site has {known}", "fileserver")
+    raise Refused(
+        "not_found", f"there is no file server {name!r}; the site has {known}", "fileserver"
+    )
 
 
 def servers(tx: Tx, *, site: Site) -> list[tuple[FileServer, list[Volume]]]:
     """Return the site's file servers with their volumes, without where and how COD signs in."""
-    return [(replace(one, ssh="", ssh_key=None, known_hosts=None), list(volumes.of_server(tx, one.name).values()))
-            for one in site.fileservers]
+    return [
+        (
+            replace(one, ssh="", ssh_key=None, known_hosts=None),
+            list(volumes.of_server(tx, one.name).values()),
+        )
+        for one in site.fileservers
+    ]

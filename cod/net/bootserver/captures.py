@@ -1,14 +1,17 @@
-"""The image server's door for captured disks: what a node's agent reads comes in here, piece by piece.
+"""The image server's door for captured disks: what a node's agent reads comes in here, piece by
+piece.
 
 ========================  =======================================================================================
 ``GET /captures/ID``      how far the disk is there: ``{"at": BYTES}``
-``PUT /captures/ID/AT``   the next piece (`cod.wire.capture`), where what is there ends at AT; 409 where it does not
-``POST /captures/ID``     all is there: ``{"size": …, "at": …, "partitions": […]}``; the image is made and can be seen
+``PUT /captures/ID/AT``   the next piece (`cod.wire.capture`), where what is there ends at AT; 409
+                          where it does not
+``POST /captures/ID``     all is there: ``{"size": …, "at": …, "partitions": […]}``; the image is
+                          made and can be seen
 ========================  =======================================================================================
 
-ID is the agent's order; its secret is the bearer token of each request, and is asked about before a body is read. Work
-with files is done in threads, for each capture one thing after the other. What came of an order that is over is swept
-away.
+ID is the agent's order; its secret is the bearer token of each request, and is asked about before a
+body is read. Work with files is done in threads, for each capture one thing after the other. What
+came of an order that is over is swept away.
 """
 
 from __future__ import annotations
@@ -81,10 +84,21 @@ class Captures(Service):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, root: Path, clock: Callable[[], float],
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        root: Path,
+        clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
     ) -> None:
-        self._reactor, self._pool, self._site, self._root, self._clock = reactor, pool, site, root, clock
+        self._reactor, self._pool, self._site, self._root, self._clock = (
+            reactor,
+            pool,
+            site,
+            root,
+            clock,
+        )
         self._effects = effects
         self._locks: dict[str, DeferredLock] = {}
         self._open: dict[str, Deposit] = {}
@@ -106,9 +120,14 @@ class Captures(Service):
 
     # ------------------------------------------------------------ requests
 
-    def respond(self, connection: Connection, request: h11.Request, rest: list[str]) -> Deferred[tuple[int, bytes]]:
-        """Return the answer to a request for ``/captures/`` and `rest`: status and body. Never fails."""
-        return ensureDeferred(self._answer(connection, request, rest)).addErrback(self._trouble, connection.peer)
+    def respond(
+        self, connection: Connection, request: h11.Request, rest: list[str]
+    ) -> Deferred[tuple[int, bytes]]:
+        """Return the answer to a request for ``/captures/`` and `rest`: status and body. Never
+        fails."""
+        return ensureDeferred(self._answer(connection, request, rest)).addErrback(
+            self._trouble, connection.peer
+        )
 
     async def _answer(
         self, connection: Connection, request: h11.Request, rest: list[str]
@@ -120,9 +139,12 @@ class Captures(Service):
         if request.method == b"PUT":
             if said["order"] not in self._room:
                 self._room[said["order"]] = await self._pool.run_at(
-                    NODES, captures.room, **said, rules=self._site.current.images)
+                    NODES, captures.room, **said, rules=self._site.current.images
+                )
             body = await connection.body(capture.LARGEST)
-            return _json(at=(await self._alone(rest[0], partial(self._add, rest[0], rest[1], body))))
+            return _json(
+                at=(await self._alone(rest[0], partial(self._add, rest[0], rest[1], body)))
+            )
         if request.method == b"GET":
             return _json(at=(await self._alone(rest[0], lambda: self._deposit(rest[0]).at)))
         body = await connection.body(capture.LAST_WORD)
@@ -138,11 +160,24 @@ class Captures(Service):
         made: Ingested = await self._alone(order, partial(self._seal, order, row, word))
         await self._pool.run_at(NODES, captures.note_digest, **said, digest=made.digest)
         await self._alone(order, partial(self._publish, order, made.digest))
-        result = await self._pool.run_at(NODES, captures.keep, **said, ingested=made, partitions=parts,
-                                         rules=self._site.current.images, now=self._clock())
+        result = await self._pool.run_at(
+            NODES,
+            captures.keep,
+            **said,
+            ingested=made,
+            partitions=parts,
+            rules=self._site.current.images,
+            now=self._clock(),
+        )
         self._effects(result.effects)
-        log.info("%s is the image %s: %d bytes, %d in use, %d stored", order, row.image, made.size, made.used,
-                 made.stored)
+        log.info(
+            "%s is the image %s: %d bytes, %d in use, %d stored",
+            order,
+            row.image,
+            made.size,
+            made.used,
+            made.stored,
+        )
 
     def _trouble(self, failure: Any, peer: str) -> tuple[int, bytes]:
         error = failure.value
@@ -158,7 +193,12 @@ class Captures(Service):
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             log.error("capture from %s: %s", peer, error)
             return 507, b"the image server's disk is full\n"
-        log.error("capture from %s: %s", peer, error, exc_info=None if self._pool.is_away(error) else error)
+        log.error(
+            "capture from %s: %s",
+            peer,
+            error,
+            exc_info=None if self._pool.is_away(error) else error,
+        )
         return 503, b"server error\n"
 
     # ------------------------------------------------------------ in threads, one after the other
@@ -179,11 +219,16 @@ class Captures(Service):
         if at != str(incoming.at):
             raise Elsewhere(incoming.at)
         if room is not None and incoming.stored + len(body) > room:
-            raise Refused("quota", f"the group may have {room} bytes more of images, and this one takes more", "size")
+            raise Refused(
+                "quota",
+                f"the group may have {room} bytes more of images, and this one takes more",
+                "size",
+            )
         return incoming.add(body)
 
     def _seal(self, order: str, row: Capture, word: LastWord) -> Ingested:
-        if row.digest and (self._root / row.digest).is_dir():  # it was published, and then something went wrong
+        # it was published, and then something went wrong
+        if row.digest and (self._root / row.digest).is_dir():
             return deposit.published(self._root, row.digest)
         incoming = self._deposit(order)
         if word.at != incoming.at:
@@ -221,7 +266,9 @@ class Captures(Service):
 
 
 def _bearer(request: h11.Request) -> str:
-    kind, _, secret = dict(request.headers).get(b"authorization", b"").decode("latin-1").partition(" ")
+    kind, _, secret = (
+        dict(request.headers).get(b"authorization", b"").decode("latin-1").partition(" ")
+    )
     return secret.strip() if kind.lower() == "bearer" and secret.isascii() else ""
 
 
@@ -231,7 +278,9 @@ def _last_word(body: bytes) -> LastWord:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise Refused("invalid", f"the last word cannot be used: {field} {field_error(first)}", "body") from None
+        raise Refused(
+            "invalid", f"the last word cannot be used: {field} {field_error(first)}", "body"
+        ) from None
 
 
 def _json(**values: Any) -> tuple[int, bytes]:

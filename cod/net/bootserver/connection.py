@@ -1,10 +1,11 @@
 """One client's HTTP/1.1 connection: h11 reads and writes the heads, sendfile the bodies of files.
 
-twisted.web was not used because its channel stands between a response and the socket's writability, which is what
-sendfile follows.
+twisted.web was not used because its channel stands between a response and the socket's writability,
+which is what sendfile follows.
 
-A connection answers one request at a time; while it does, it does not read, so pipelined requests wait in the kernel.
-A client that is too slow with its request, or takes nothing of the answer, is cut off: see `Limits`.
+A connection answers one request at a time; while it does, it does not read, so pipelined requests
+wait in the kernel. A client that is too slow with its request, or takes nothing of the answer, is
+cut off: see `Limits`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from cod.net.bootfiles import OpenFile
 from cod.net.bootserver.sendfile import SendFile
 from cod.wire.http import answer
 
-BYTES = prometheus.Counter("cod_http_bytes_total", "bytes of files that were given to the network", ["kind"])
+BYTES = prometheus.Counter(
+    "cod_http_bytes_total", "bytes of files that were given to the network", ["kind"]
+)
 
 log = logging.getLogger("cod.http")
 
@@ -36,8 +39,9 @@ class BodyLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """head: bytes of a request's head; request, idle, stall: seconds to send one whole request, between requests, and
-    without any progress of an answer; connections in all and from one address."""
+    """head: bytes of a request's head; request, idle, stall: seconds to send one whole request,
+    between requests, and without any progress of an answer; connections in all and from one
+    address."""
 
     head: int = 16384
     request: float = 15.0
@@ -51,10 +55,11 @@ DEFAULTS = Limits()
 
 
 class Server(Interface):
-    """What a connection needs from its server: its limits, reactor seconds, the Date header, and the answers.
+    """What a connection needs from its server: its limits, reactor seconds, the Date header, and
+    the answers.
 
-    takes_body  is the request answered before its body has come, by somebody who may ask for that (`Connection.body`)?
-                The bodies of all others are not read.
+    takes_body  is the request answered before its body has come, by somebody who may ask for that
+                (`Connection.body`)? The bodies of all others are not read.
     """
 
     limits: Limits
@@ -69,7 +74,8 @@ class Server(Interface):
 
 
 class Connection(Protocol):
-    """One client's connection. `deadline` is moved on by what happens; the server's scan enforces it."""
+    """One client's connection. `deadline` is moved on by what happens; the server's scan enforces
+    it."""
 
     transport: Any
 
@@ -101,7 +107,11 @@ class Connection(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of a request, or of several."""
-        if self._http.their_state is h11.IDLE and not self._busy and not self._http.trailing_data[0]:
+        if (
+            self._http.their_state is h11.IDLE
+            and not self._busy
+            and not self._http.trailing_data[0]
+        ):
             self.deadline = self._server.seconds() + self._server.limits.request
         self._http.receive_data(data)
         self._advance()
@@ -124,15 +134,20 @@ class Connection(Protocol):
             if event is h11.NEED_DATA:
                 return
             if isinstance(event, h11.Request):
-                if {b"content-length", b"transfer-encoding"} <= {name for name, _value in event.headers}:
-                    self._http_error(h11.RemoteProtocolError("two lengths"))  # RFC 9112, section 6.1: smuggling
+                if {b"content-length", b"transfer-encoding"} <= {
+                    name for name, _value in event.headers
+                }:
+                    # RFC 9112, section 6.1: smuggling
+                    self._http_error(h11.RemoteProtocolError("two lengths"))
                     return
                 self._request = event
                 if self._server.takes_body(event):
                     self._begin()
             elif self._wanted is not None and isinstance(event, h11.EndOfMessage | h11.Data):
                 self._take(event)
-            elif isinstance(event, h11.EndOfMessage | h11.Data):  # nobody takes its body: answer without reading it
+            elif isinstance(
+                event, h11.EndOfMessage | h11.Data
+            ):  # nobody takes its body: answer without reading it
                 self._begin()
             else:  # the client closed its side, or asked for another protocol
                 self.transport.loseConnection()
@@ -143,14 +158,21 @@ class Connection(Protocol):
         log.debug("http %s: %s", self.peer, error)
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             status = error.error_status_hint or 400
-            self.transport.write(self._http.send(h11.Response(
-                status_code=status, headers=[("Content-Length", "0"), ("Connection", "close")])))
+            self.transport.write(
+                self._http.send(
+                    h11.Response(
+                        status_code=status,
+                        headers=[("Content-Length", "0"), ("Connection", "close")],
+                    )
+                )
+            )
         self.transport.loseConnection()
 
     # ------------------------------------------------------------ bodies
 
     def body(self, room: int) -> Deferred[bytes]:
-        """Return the request's body, of at most `room` bytes; fails with `BodyLost`. Only before the answer."""
+        """Return the request's body, of at most `room` bytes; fails with `BodyLost`. Only before
+        the answer."""
         wanted: Deferred[bytes] = Deferred()
         self._body.clear()
         self._room, self._wanted = room, wanted
@@ -159,7 +181,9 @@ class Connection(Protocol):
             return wanted
         self.patience(self._server.limits.stall)
         if self._http.they_are_waiting_for_100_continue:
-            self.transport.write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+            self.transport.write(
+                self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
+            )
         self._busy = False
         self.transport.resumeProducing()
         self._server.reactor.callLater(0, self._advance)
@@ -208,7 +232,8 @@ class Connection(Protocol):
         self._finish()
 
     def reply_file(self, file: OpenFile, kind: str, *headers: tuple[str, str]) -> int:
-        """Return an answer from a file, whole or in part as the request's headers say. Returns its status."""
+        """Return an answer from a file, whole or in part as the request's headers say. Returns its
+        status."""
         assert self._request is not None
         what = answer(dict(self._request.headers), file.size, file.etag)
         self._head(what.status, what.length, (*what.headers, *headers))
@@ -228,7 +253,8 @@ class Connection(Protocol):
         fields = [("Date", self._server.date()), *headers]
         if status != 304:
             fields.append(("Content-Length", str(length)))
-        if self._http.their_state is h11.SEND_BODY:  # an unread body follows: the connection cannot go on
+        # an unread body follows: the connection cannot go on
+        if self._http.their_state is h11.SEND_BODY:
             fields.append(("Connection", "close"))
         self.transport.write(self._http.send(h11.Response(status_code=status, headers=fields)))
 
@@ -250,7 +276,8 @@ class Connection(Protocol):
         self._http.start_next_cycle()
         self._busy = False
         self.transport.resumeProducing()
-        if self._http.trailing_data[0]:  # a request came in behind this one; not by recursion, there may be many
+        # a request came in behind this one; not by recursion, there may be many
+        if self._http.trailing_data[0]:
             self._server.reactor.callLater(0, self._advance)
 
 

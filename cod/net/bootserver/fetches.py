@@ -1,8 +1,9 @@
-"""Who may have which image, remembered for a while: one node asks for one image in hundreds of pieces, many at once.
+"""Who may have which image, remembered for a while: one node asks for one image in hundreds of
+pieces, many at once.
 
-What was allowed stays so for `ALLOWED` seconds, so that a node that loses its place in the middle of a piece still gets
-that piece and is told by its order, not by an error, that it has to stop. Where the database is away, what was allowed
-before is allowed.
+What was allowed stays so for `ALLOWED` seconds, so that a node that loses its place in the middle
+of a piece still gets that piece and is told by its order, not by an error, that it has to stop.
+Where the database is away, what was allowed before is allowed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ class Fetches:
         except Exception as error:
             if not self._known.get(key, (0.0, False))[1]:
                 raise
-            log.warning("%s gets an image as before: nobody can say whether it still may: %s", address, error)
+            log.warning(
+                "%s gets an image as before: nobody can say whether it still may: %s",
+                address,
+                error,
+            )
             answer = True
         self._known.pop(key, None)
         self._known[key] = self._seconds() + (ALLOWED if answer else REFUSED), answer

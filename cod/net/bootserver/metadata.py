@@ -1,13 +1,15 @@
-"""Answers nodes' questions about themselves (docs/metadata.md): who asks from which address, and what is at that path.
+"""Answers nodes' questions about themselves (docs/metadata.md): who asks from which address, and
+what is at that path.
 
-cloud-init asks some thirty paths one after the other, and many nodes boot together: what one address may know is
-remembered for `KNOWN` seconds, so that a boot costs a few transactions and not thirty, most of all while many make the
-server slow. That is safe because an address comes to another node only through a priming or a boot, which takes longer;
-what an answer says may be so much older than the last change.
+cloud-init asks some thirty paths one after the other, and many nodes boot together: what one
+address may know is remembered for `KNOWN` seconds, so that a boot costs a few transactions and not
+thirty, most of all while many make the server slow. That is safe because an address comes to
+another node only through a priming or a boot, which takes longer; what an answer says may be so
+much older than the last change.
 
-Some clients want a token first (IMDSv2). There a token shows that no proxy passes on what others want to know. It opens
-nothing here, as the address does that already, so any token is given and none is asked for. Requests that a proxy
-passed on are refused.
+Some clients want a token first (IMDSv2). There a token shows that no proxy passes on what others
+want to know. It opens nothing here, as the address does that already, so any token is given and
+none is asked for. Requests that a proxy passed on are refused.
 """
 
 from __future__ import annotations
@@ -38,10 +40,13 @@ class MetadataDocs:
 
     def __init__(self, pool: Pool, site: SiteRef, seconds: Callable[[], float]) -> None:
         self._pool, self._site, self._seconds = pool, site, seconds
-        self._known: OrderedDict[str, tuple[float, Metadata | None]] = OrderedDict()  # until when, what
+        # until when, what
+        self._known: OrderedDict[str, tuple[float, Metadata | None]] = OrderedDict()
         self._waiting: dict[str, list[Deferred[Metadata | None]]] = {}
 
-    async def answer(self, address: str, method: bytes, parts: Sequence[str], headers: Mapping[bytes, bytes]) -> Answer:
+    async def answer(
+        self, address: str, method: bytes, parts: Sequence[str], headers: Mapping[bytes, bytes]
+    ) -> Answer:
         """Return the answer to a request. Raises what the database raises."""
         path = list(parts[:-1] if parts and not parts[-1] else parts)
         if any(name in headers for name in PASSED_ON):
@@ -53,7 +58,11 @@ class MetadataDocs:
         metadata = await self._of(address)
         if metadata is None:
             return _NOTHING
-        peers = await self._pool.read(flow.peers, vcluster_id=metadata.vcluster_id) if wire.wants_peers(path) else ()
+        peers = (
+            await self._pool.read(flow.peers, vcluster_id=metadata.vcluster_id)
+            if wire.wants_peers(path)
+            else ()
+        )
         found = wire.document(metadata, path, peers)
         if found is None:
             return _NOTHING
@@ -61,20 +70,29 @@ class MetadataDocs:
 
     @staticmethod
     def _token(lifetime: bytes) -> Answer:
-        if not (lifetime.isdigit() and len(lifetime) < 9 and 1 <= int(lifetime) <= wire.LONGEST_TOKEN):
-            return 400, f"X-aws-ec2-metadata-token-ttl-seconds should be 1 to {wire.LONGEST_TOKEN}\n", _PLAIN
+        if not (
+            lifetime.isdigit() and len(lifetime) < 9 and 1 <= int(lifetime) <= wire.LONGEST_TOKEN
+        ):
+            return (
+                400,
+                f"X-aws-ec2-metadata-token-ttl-seconds should be 1 to {wire.LONGEST_TOKEN}\n",
+                _PLAIN,
+            )
         shown = (LIFETIME.decode(), str(int(lifetime)))
         return 200, os.urandom(24).hex(), (*_PLAIN, ("Cache-Control", "no-store"), shown)
 
     def _of(self, address: str) -> Deferred[Metadata | None]:
-        """Return what the node at the address may know. Questions that come meanwhile wait for the same answer."""
+        """Return what the node at the address may know. Questions that come meanwhile wait for the
+        same answer."""
         until, known = self._known.get(address, (0.0, None))
         if until > self._seconds():
             return succeed(known)
         waiting: Deferred[Metadata | None] = Deferred()
         self._waiting.setdefault(address, []).append(waiting)
         if len(self._waiting[address]) == 1:
-            self._pool.read(flow.of, address=address, site=self._site.current).addBoth(self._told, address)
+            self._pool.read(flow.of, address=address, site=self._site.current).addBoth(
+                self._told, address
+            )
         return waiting
 
     def _told(self, found: Metadata | Failure | None, address: str) -> None:

@@ -1,4 +1,5 @@
-"""A stretch of a file into a TCP connection by sendfile(2): the bytes never come into this process."""
+"""A stretch of a file into a TCP connection by sendfile(2): the bytes never come into this
+process."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ TURN = 1 << 20  # bytes in one turn of the reactor: one fast reader must not mak
 class SendFile:
     """Sends `length` bytes from `start` behind whatever `transport` has been told to write.
 
-    The transport asks for more (`resumeProducing`) each time its own buffer is empty and its socket takes more bytes;
-    what the socket does not take stays in the page cache. `done` fires with None when everything is in the socket; if
-    the connection ends first it never fires. `at` is the next offset, `begin` the first.
+    The transport asks for more (`resumeProducing`) each time its own buffer is empty and its socket
+    takes more bytes; what the socket does not take stays in the page cache. `done` fires with None
+    when everything is in the socket; if the connection ends first it never fires. `at` is the next
+    offset, `begin` the first.
     """
 
     def __init__(self, transport: Any, file: OpenFile, start: int, length: int) -> None:
@@ -37,7 +39,8 @@ class SendFile:
         return self.done
 
     def resumeProducing(self) -> None:
-        """The socket takes more. The first call comes from `registerProducer`, before the head has left."""
+        """The socket takes more. The first call comes from `registerProducer`, before the head has
+        left."""
         if not self._begun:
             self._begun = True
         elif not self._send():
@@ -51,7 +54,9 @@ class SendFile:
     def _send(self) -> bool:
         """Send one turn's worth; False when there is nothing more to do."""
         try:
-            sent = os.sendfile(self._transport.fileno(), self._file.fd, self.at, min(TURN, self._end - self.at))
+            sent = os.sendfile(
+                self._transport.fileno(), self._file.fd, self.at, min(TURN, self._end - self.at)
+            )
         except BlockingIOError:
             return True
         except OSError:

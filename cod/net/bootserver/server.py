@@ -1,14 +1,20 @@
-"""The boot and image server: HTTP/1.1, GET and HEAD, file bodies by sendfile; captured disks come in by PUT.
+"""The boot and image server: HTTP/1.1, GET and HEAD, file bodies by sendfile; captured disks come
+in by PUT.
 
 =============================================  ==================================================
 ``/boot/{mac}/script.ipxe``                    the node's boot script
-``/boot/{mac}/secret.cpio``                    a new secret for its boot, only for the address bound to that MAC
-``/boot/disk/{signature}``, ``...-or-first``   the program that starts the disk with that signature on a BIOS machine
+``/boot/{mac}/secret.cpio``                    a new secret for its boot, only for the address bound
+    to that MAC
+``/boot/disk/{signature}``, ``...-or-first``   the program that starts the disk with that signature
+    on a BIOS machine
 ``/files/{path}``                              the boot root
-``/images/{digest}/manifest.json``             the image store, for nodes whose template names the image
+``/images/{digest}/manifest.json``             the image store, for nodes whose template names the
+    image
 ``/images/{digest}/data.zst``, ``.../file``    the same
-``/captures/{order}``                          disks that are being saved as images: `net.bootserver.captures`
-``/latest/``, ``/nocloud/`` and others         what a node may know of itself: `net.bootserver.metadata`
+``/captures/{order}``                          disks that are being saved as images:
+    `net.bootserver.captures`
+``/latest/``, ``/nocloud/`` and others         what a node may know of itself:
+`net.bootserver.metadata`
 =============================================  ==================================================
 """
 
@@ -45,8 +51,9 @@ from cod.pool import Pool
 from cod.wire.http import BadTarget, path_parts
 from cod.wire.metadata import ROOTS as METADATA
 
-REQUESTS = prometheus.Counter("cod_http_requests_total", "HTTP requests by first path segment and status",
-                              ["kind", "status"])
+REQUESTS = prometheus.Counter(
+    "cod_http_requests_total", "HTTP requests by first path segment and status", ["kind", "status"]
+)
 OPEN = prometheus.Gauge("cod_http_connections", "open connections to the boot and image server")
 
 KINDS = ("boot", "files", "images", "captures", "metadata")
@@ -70,9 +77,20 @@ class HttpServer(Service):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, files_root: Path, images_root: Path, addresses: Sequence[str],
-        port: int, clock: Callable[[], float] = time.time, *, limits: Limits = DEFAULTS,
-        captures: Captures | None = None, kinds: Sequence[str] = KINDS, later: bool = False,
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        files_root: Path,
+        images_root: Path,
+        addresses: Sequence[str],
+        port: int,
+        clock: Callable[[], float] = time.time,
+        *,
+        limits: Limits = DEFAULTS,
+        captures: Captures | None = None,
+        kinds: Sequence[str] = KINDS,
+        later: bool = False,
     ) -> None:
         self.reactor = reactor
         self.limits = limits
@@ -120,11 +138,16 @@ class HttpServer(Service):
         self._scan.stopService()
         for connection in list(self._connections):
             connection.transport.abortConnection()
-        return DeferredList([maybeDeferred(listening.stopListening) for listening in self._listening])
+        return DeferredList(
+            [maybeDeferred(listening.stopListening) for listening in self._listening]
+        )
 
     def admit(self, peer: str) -> Connection | None:
         """Admit a new connection, unless there are too many."""
-        if len(self._connections) >= self.limits.connections or self._per_peer[peer] >= self.limits.per_peer:
+        if (
+            len(self._connections) >= self.limits.connections
+            or self._per_peer[peer] >= self.limits.per_peer
+        ):
             log.debug("http %s: too many connections", peer)
             return None
         return Connection(self, peer)
@@ -177,7 +200,8 @@ class HttpServer(Service):
                 return
             if kind == "captures" and self._captures is not None:
                 self._captures.respond(connection, request, parts[1:]).addCallback(
-                    lambda answer: self._answer(connection, kind, *answer))
+                    lambda answer: self._answer(connection, kind, *answer)
+                )
                 return
             self._route(connection, request.method, kind, parts[1:])
         except NoSuchFile:
@@ -189,7 +213,9 @@ class HttpServer(Service):
         elif kind == "boot":
             mac = mac_of(rest[0]) if len(rest) == 2 else None
             made: dict[str, Callable[[str, str], Deferred[bytes]]] = {
-                "script.ipxe": self._docs.ipxe, "secret.cpio": self._docs.secret}
+                "script.ipxe": self._docs.ipxe,
+                "secret.cpio": self._docs.secret,
+            }
             program = disk_loader(rest[1]) if len(rest) == 2 and rest[0] == "disk" else None
             if program is not None:
                 self._made(program, connection, "disk")
@@ -199,10 +225,19 @@ class HttpServer(Service):
                 self._answer(connection, "boot", 405, "", ("Allow", "GET"))
             else:
                 made[rest[1]](mac, connection.peer).addCallbacks(
-                    self._made, self._refused, callbackArgs=(connection, rest[1]), errbackArgs=(connection, rest))
+                    self._made,
+                    self._refused,
+                    callbackArgs=(connection, rest[1]),
+                    errbackArgs=(connection, rest),
+                )
         elif kind == "files":
             self._file(connection, kind, self._files.open("/".join(rest)), rest[-1])
-        elif kind == "images" and len(rest) == 2 and re.fullmatch("[0-9a-f]{64}", rest[0]) and rest[1] in IMAGE_FILES:
+        elif (
+            kind == "images"
+            and len(rest) == 2
+            and re.fullmatch("[0-9a-f]{64}", rest[0])
+            and rest[1] in IMAGE_FILES
+        ):
             self._image(connection, self._images.open("/".join(rest)), *rest)
         else:
             self._answer(connection, kind, 404, "no such file\n")
@@ -211,11 +246,20 @@ class HttpServer(Service):
         """A node's question about itself."""
         try:
             status, body, headers = await self._metadata.answer(
-                connection.peer, request.method, parts, dict(request.headers))
+                connection.peer, request.method, parts, dict(request.headers)
+            )
         except Exception as error:
-            log.error("http %s: nobody can say what it may know: %s", connection.peer, error,
-                      exc_info=not Pool.is_away(error))
-            status, body, headers = 503, "try again\n", (("Content-Type", "text/plain"), ("Retry-After", "1"))
+            log.error(
+                "http %s: nobody can say what it may know: %s",
+                connection.peer,
+                error,
+                exc_info=not Pool.is_away(error),
+            )
+            status, body, headers = (
+                503,
+                "try again\n",
+                (("Content-Type", "text/plain"), ("Retry-After", "1")),
+            )
         self._answer(connection, "metadata", status, body, *headers)
 
     def _image(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
@@ -236,7 +280,9 @@ class HttpServer(Service):
             self._answer(connection, "images", 503, "try again\n")
             return
         if not may:
-            log.info("http %s: nothing that it is to run names the image %s", connection.peer, digest)
+            log.info(
+                "http %s: nothing that it is to run names the image %s", connection.peer, digest
+            )
             self._answer(connection, "images", 404, "no such file\n")
         elif connection in self._connections:
             self._file(connection, "images", file, name)
@@ -249,7 +295,14 @@ class HttpServer(Service):
 
     def _made(self, body: bytes, connection: Connection, name: str) -> None:
         content_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
-        self._answer(connection, "boot", 200, body, ("Content-Type", content_type), ("Cache-Control", "no-store"))
+        self._answer(
+            connection,
+            "boot",
+            200,
+            body,
+            ("Content-Type", content_type),
+            ("Cache-Control", "no-store"),
+        )
 
     def _refused(self, failure: Failure, connection: Connection, rest: list[str]) -> None:
         error = failure.value
@@ -257,11 +310,18 @@ class HttpServer(Service):
             log.info("http %s /boot/%s: %s", connection.peer, "/".join(rest), error.sentence)
             self._answer(connection, "boot", STATUS[error.code], error.sentence + "\n")
         else:
-            log.error("http %s /boot/%s: %s", connection.peer, "/".join(rest), failure.getTraceback())
+            log.error(
+                "http %s /boot/%s: %s", connection.peer, "/".join(rest), failure.getTraceback()
+            )
             self._answer(connection, "boot", 500, "server error\n")
 
     def _answer(
-        self, connection: Connection, kind: str, status: int, body: str | bytes, *headers: tuple[str, str],
+        self,
+        connection: Connection,
+        kind: str,
+        status: int,
+        body: str | bytes,
+        *headers: tuple[str, str],
     ) -> None:
         REQUESTS.labels(kind, status).inc()
         if connection not in self._connections:

@@ -26,7 +26,8 @@ log = logging.getLogger("cod.confd")
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:300]  # what a peer says must not look like another line of the log
+    # what a peer says must not look like another line of the log
+    return " ".join(text.split())[:300]
 
 
 class AgentConnection(Protocol):
@@ -43,7 +44,9 @@ class AgentConnection(Protocol):
         self.is_stranger = False
         self._about: dict[str, str] = {}
         self._log = logging.LoggerAdapter(log, self._about)
-        self._side = protocol.ServerSide(os.urandom(protocol.NONCE), lambda body: xmldoc.parse(body, "confd"))
+        self._side = protocol.ServerSide(
+            os.urandom(protocol.NONCE), lambda body: xmldoc.parse(body, "confd")
+        )
         self._waiting: deque[protocol.Event] = deque()
         self._busy = False
         self._timer: Any = None
@@ -68,7 +71,8 @@ class AgentConnection(Protocol):
             self._take(events)
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Forget the connection. A flow that is under way ends in `_proved` or `_report`, which look at the state."""
+        """Forget the connection. A flow that is under way ends in `_proved` or `_report`, which
+        look at the state."""
         self._side.state = protocol.State.CLOSED
         self._stop_timer()
         self._waiting.clear()
@@ -138,7 +142,9 @@ class AgentConnection(Protocol):
                 if self.peer is None:
                     self.end("unknown", refusal.sentence)
                 else:
-                    self.end("replaced" if refusal.code == "conflict" else "refused", refusal.sentence)
+                    self.end(
+                        "replaced" if refusal.code == "conflict" else "refused", refusal.sentence
+                    )
             except protocol.ProtocolError as error:
                 self.drop(str(error))
             except Exception:
@@ -151,12 +157,16 @@ class AgentConnection(Protocol):
         return self.server.pool.run_at(NODES, flow, *args)
 
     async def _need_verifier(self, asked: protocol.NeedVerifier) -> None:
-        found = await self._run(sessions.lookup, asked.id, asked.mac, self.address, self.server.clock())
+        found = await self._run(
+            sessions.lookup, asked.id, asked.mac, self.address, self.server.clock()
+        )
         if self._side.state is not protocol.State.LOOKUP:
             return
         if found is None:
             self.server.counts["refused"] += 1
-            self._log.info("%s: refused: no secret %s of %s for this address", self.name, asked.id, asked.mac)
+            self._log.info(
+                "%s: refused: no secret %s of %s for this address", self.name, asked.id, asked.mac
+            )
             self.end("unknown", "no such secret")
             return
         events = self._side.known(protocol.Verifier(found.salt, found.stored_key, found.server_key))
@@ -165,15 +175,26 @@ class AgentConnection(Protocol):
 
     async def _proved(self, proved: protocol.Proved) -> None:
         server, new = self.server, proved.verifier
-        session = BootSecret(proved.session, proved.mac, "session", self.address, new.salt, new.stored_key,
-                             new.server_key, 0.0)
-        result = await self._run(sessions.open, proved.id, session, server.server, server.site.current, server.clock())
+        session = BootSecret(
+            proved.session,
+            proved.mac,
+            "session",
+            self.address,
+            new.salt,
+            new.stored_key,
+            new.server_key,
+            0.0,
+        )
+        result = await self._run(
+            sessions.open, proved.id, session, server.server, server.site.current, server.clock()
+        )
         opened: sessions.Opened = result.value
         self._stop_timer()
         self.peer, self.name = opened.peer, opened.name
         self._about.update(node=opened.name, mac=opened.peer.mac)
         server.counts["opened"] += 1
-        if self._side.state is not protocol.State.TRADE:  # closed meanwhile: the session must still end
+        # closed meanwhile: the session must still end
+        if self._side.state is not protocol.State.TRADE:
             server.lose_later(opened.peer)
             return
         server.adopt(self, opened.peer)
@@ -185,13 +206,16 @@ class AgentConnection(Protocol):
 
     async def _report(self, message: Report) -> None:
         server = self.server
-        result = await self._run(report.report, self.peer, message.document, server.site.current, server.clock())
+        result = await self._run(
+            report.report, self.peer, message.document, server.site.current, server.clock()
+        )
         if isinstance(result.value, str):
             server.counts["refused"] += 1
             self._log.warning("%s: its report is refused: %s", self.name, result.value)
             self.send(Error("refused", result.value))
             return
-        if self._side.state is not protocol.State.OPEN:  # closed meanwhile: the session must still end
+        # closed meanwhile: the session must still end
+        if self._side.state is not protocol.State.OPEN:
             server.lose_later(result.value)
             server.done(result)
             return
@@ -205,26 +229,52 @@ class AgentConnection(Protocol):
 
     async def _progress(self, message: Progress) -> None:
         server = self.server
-        await self._run(progress.progress, self.peer, message.order, message.phase, message.done, message.total,
-                        message.rate, server.site.current, server.clock())
+        await self._run(
+            progress.progress,
+            self.peer,
+            message.order,
+            message.phase,
+            message.done,
+            message.total,
+            message.rate,
+            server.site.current,
+            server.clock(),
+        )
 
     async def _done(self, message: Done) -> None:
         server = self.server
         self._log.info("%s: order %s done", self.name, message.order)
-        result = await self._run(progress.done, self.peer, message.order, message.figures, server.site.current,
-                                 server.clock(), message.results)
+        result = await self._run(
+            progress.done,
+            self.peer,
+            message.order,
+            message.figures,
+            server.site.current,
+            server.clock(),
+            message.results,
+        )
         self.send(Ack(message.order))
         server.done(result)
 
     async def _failed(self, message: Failed) -> None:
         server = self.server
-        self._log.warning("%s: order %s failed: %s", self.name, message.order, _line(message.reason))
-        result = await self._run(progress.failed, self.peer, message.order, message.reason, server.site.current,
-                                 server.clock())
+        self._log.warning(
+            "%s: order %s failed: %s", self.name, message.order, _line(message.reason)
+        )
+        result = await self._run(
+            progress.failed,
+            self.peer,
+            message.order,
+            message.reason,
+            server.site.current,
+            server.clock(),
+        )
         self.send(Ack(message.order))
         server.done(result)
 
-    _STEPS: ClassVar[dict[type, Callable[[AgentConnection, Any], Coroutine[Deferred[Any], Any, None]]]] = {
+    _STEPS: ClassVar[
+        dict[type, Callable[[AgentConnection, Any], Coroutine[Deferred[Any], Any, None]]]
+    ] = {
         protocol.NeedVerifier: _need_verifier,
         protocol.Proved: _proved,
         Report: _report,

@@ -1,12 +1,14 @@
-"""confd: the server's side of the agents' connections. See `docs/confd.md`; the protocol itself is in
-`wire/confd/protocol`.
+"""confd: the server's side of the agents' connections. See `docs/confd.md`; the protocol itself is
+in `wire/confd/protocol`.
 
-A connection stays open for as long as its machine is in the trampoline, and is its sign of life. What an agent says
-goes to one flow at a time, in order; orders come from a poll of the rows that wait for this server's connections, twice
-a second and whenever something local may have changed them. Heartbeats are kept in memory and written in batches.
+A connection stays open for as long as its machine is in the trampoline, and is its sign of life.
+What an agent says goes to one flow at a time, in order; orders come from a poll of the rows that
+wait for this server's connections, twice a second and whenever something local may have changed
+them. Heartbeats are kept in memory and written in batches.
 
-A peer gets little before it has proven itself: 4 KiB, ten seconds, a few connections for each address. Whatever breaks
-the protocol is logged in one line and the connection is closed; others do not notice.
+A peer gets little before it has proven itself: 4 KiB, ten seconds, a few connections for each
+address. Whatever breaks the protocol is logged in one line and the connection is closed; others do
+not notice.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from cod.pool import NODES, Pool
 from cod.wire.confd.messages import Message
 
 POLL = 0.5  # seconds between looks for orders
-BATCH = 15.0  # seconds between writes of `last_seen`, or fewer: before anybody could take a node for silent
+# seconds between writes of `last_seen`, or fewer: before anybody could take a node for silent
+BATCH = 15.0
 BATCH_SIZE = 500  # nodes in one transaction
 MISSED = 3  # heartbeats
 
@@ -41,7 +44,8 @@ log = logging.getLogger("cod.confd")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What strangers may use up: seconds to prove oneself; connections in all, unproven, unproven from one address."""
+    """What strangers may use up: seconds to prove oneself; connections in all, unproven, unproven
+    from one address."""
 
     proof_time: float = 10.0
     connections: int = 20_000
@@ -53,7 +57,8 @@ USUAL = Limits()
 
 
 class StrangerLines:
-    """A limit on log lines about peers that have not proven themselves: one a minute for each address, `MOST` in all.
+    """A limit on log lines about peers that have not proven themselves: one a minute for each
+    address, `MOST` in all.
 
     The number that was left out is logged when the next minute's first line is.
     """
@@ -101,21 +106,34 @@ class Connection(Interface):
 
 
 class ConfdServer(Service):
-    """Serves agents on `addresses`, as `server`: a name of its own in the database, the same after a restart.
+    """Serves agents on `addresses`, as `server`: a name of its own in the database, the same after
+    a restart.
 
     connect  makes the protocol of a new connection (`net.confd.connection.AgentConnection`)
-    clock    wall time for the flows; `reactor` gives the time for everything that is not written down
+    clock    wall time for the flows; `reactor` gives the time for everything that is not written
+             down
     effects  carries out the wake-ups that flows return
     port     0 takes any free one (tests); `port` then says which
-    inviter  what the VCM on a node that is primed begins with; None: no node is told that it runs one
-    host_key makes the SSH host key of a node that is primed (`HostKeyMaker.make`); None: nodes make their own
+    inviter  what the VCM on a node that is primed begins with; None: no node is told that it runs
+             one
+    host_key makes the SSH host key of a node that is primed (`HostKeyMaker.make`); None: nodes make
+    their own
     """
 
     def __init__(
-        self, connect: Callable[[ConfdServer], Any], reactor: Any, pool: Pool, site: SiteRef, server: str,
-        addresses: Iterable[str], port: int,
-        clock: Callable[[], float] = time.time, *, effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
-        limits: Limits = USUAL, inviter: Inviter | None = None,
+        self,
+        connect: Callable[[ConfdServer], Any],
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        server: str,
+        addresses: Iterable[str],
+        port: int,
+        clock: Callable[[], float] = time.time,
+        *,
+        effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
+        limits: Limits = USUAL,
+        inviter: Inviter | None = None,
         host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
     ) -> None:
         self._connect = connect
@@ -129,25 +147,33 @@ class ConfdServer(Service):
         self.limits = limits
         self._inviter = inviter
         self._host_key = host_key
-        self.counts: Counter[str] = Counter()  # opened, refused, broken, lost, orders: for the metrics
+        # opened, refused, broken, lost, orders: for the metrics
+        self.counts: Counter[str] = Counter()
         self.open: set[Connection] = set()
         self.stranger_lines = StrangerLines(reactor.seconds)
-        self.strangers: Counter[str] = Counter()  # connections that have not proven themselves, by address
+        # connections that have not proven themselves, by address
+        self.strangers: Counter[str] = Counter()
         self.nodes: dict[int, Connection] = {}
-        self.seen: dict[int, float] = {}  # node -> wall time of its last heartbeat that is not written yet
-        self._orphans: dict[tuple[int, int], float] = {}  # (node, epoch) of sessions without a connection, since when
+        # node -> wall time of its last heartbeat that is not written yet
+        self.seen: dict[int, float] = {}
+        # (node, epoch) of sessions without a connection, since when
+        self._orphans: dict[tuple[int, int], float] = {}
         self._addresses = list(addresses)
         self._polling: Deferred[Any] | None = None
         self._again = False
         self._ports: list[Any] = []
         self._written_at = reactor.seconds()
-        self._timers = [Timer(reactor, POLL, self.poll), Timer(reactor, 1.0, self._look_for_dead),
-                        Timer(reactor, 1.0, self._write_seen_in_time)]
+        self._timers = [
+            Timer(reactor, POLL, self.poll),
+            Timer(reactor, 1.0, self._look_for_dead),
+            Timer(reactor, 1.0, self._write_seen_in_time),
+        ]
 
     # ------------------------------------------------------------ life
 
     def startService(self) -> None:
-        """Listen, and give the agents of a dead predecessor the usual time to come back. Raises CannotListenError."""
+        """Listen, and give the agents of a dead predecessor the usual time to come back. Raises
+        CannotListenError."""
         super().startService()  # type: ignore[no-untyped-call]
         factory = Factory.forProtocol(lambda: self._connect(self))
         for address in self._addresses:
@@ -160,7 +186,8 @@ class ConfdServer(Service):
 
     @inlineCallbacks
     def stopService(self) -> Generator[Deferred[Any], Any, None]:
-        """Close all connections. Their sessions stay for the next server of this name; the agents find any server."""
+        """Close all connections. Their sessions stay for the next server of this name; the agents
+        find any server."""
         super().stopService()  # type: ignore[no-untyped-call]
         for timer in self._timers:
             timer.stopService()
@@ -181,9 +208,11 @@ class ConfdServer(Service):
 
     def has_room(self, address: str) -> bool:
         """Return whether another stranger may connect from `address`."""
-        return (len(self.open) < self.limits.connections
-                and len(self.open) - len(self.nodes) < self.limits.unproven
-                and self.strangers[address] < self.limits.unproven_each)
+        return (
+            len(self.open) < self.limits.connections
+            and len(self.open) - len(self.nodes) < self.limits.unproven
+            and self.strangers[address] < self.limits.unproven_each
+        )
 
     def adopt(self, connection: Connection, peer: Peer) -> None:
         """`connection` is `peer`'s now; an older one of the same node is closed."""
@@ -206,7 +235,8 @@ class ConfdServer(Service):
             self.strangers -= Counter({connection.address: 1})
 
     def gone(self, connection: Connection) -> None:
-        """A connection is closed. Its agent gets some time to come back before it counts as lost."""
+        """A connection is closed. Its agent gets some time to come back before it counts as
+        lost."""
         self.open.discard(connection)
         self.known(connection)
         peer = connection.peer
@@ -225,8 +255,9 @@ class ConfdServer(Service):
         """Count the agent as lost, unless a newer connection is there by now."""
         here = self.nodes.get(peer.node_id)
         if self.running and not (here and here.peer and here.peer.epoch != peer.epoch):
-            self.pool.run_at(NODES, sessions.lost, peer, self.site.current, self.clock()).addCallbacks(
-                self._lost, self._unexpected, callbackArgs=(peer,))
+            self.pool.run_at(
+                NODES, sessions.lost, peer, self.site.current, self.clock()
+            ).addCallbacks(self._lost, self._unexpected, callbackArgs=(peer,))
 
     def _lost(self, result: Result[bool], peer: Peer) -> None:
         if result.value:
@@ -245,7 +276,8 @@ class ConfdServer(Service):
     # ------------------------------------------------------------ orders
 
     def poll(self) -> Deferred[Any]:
-        """Look for orders that wait for this server's connections; wake-ups call it too. Never two at a time."""
+        """Look for orders that wait for this server's connections; wake-ups call it too. Never two
+        at a time."""
         if self._polling:
             self._again = True
             return self._polling
@@ -269,10 +301,20 @@ class ConfdServer(Service):
             if not (await self.pool.read(orders.any_waiting, self.server)):
                 return
             maker = HostKeyMaker(secrets.token_hex(32), self._host_key) if self._host_key else None
-            result = await self.pool.run_at(NODES, orders.waiting, self.server, self.site.current, self.clock(),
-                                            self._inviter, maker)
-            sent = [(node_id, epoch, order.id) for node_id, epoch, order in result.value
-                    if self._send(node_id, epoch, order)]
+            result = await self.pool.run_at(
+                NODES,
+                orders.waiting,
+                self.server,
+                self.site.current,
+                self.clock(),
+                self._inviter,
+                maker,
+            )
+            sent = [
+                (node_id, epoch, order.id)
+                for node_id, epoch, order in result.value
+                if self._send(node_id, epoch, order)
+            ]
             self.effects(result.effects)
             if sent:
                 await self.pool.run_at(NODES, orders.sent, sent)
@@ -284,7 +326,13 @@ class ConfdServer(Service):
         if not (connection and connection.peer and connection.peer.epoch == epoch):
             return False
         self.counts["orders"] += 1
-        log.info("%s: order %s: %s", connection.name, order.id, order.action, extra={"node": connection.name})
+        log.info(
+            "%s: order %s: %s",
+            connection.name,
+            order.id,
+            order.action,
+            extra={"node": connection.name},
+        )
         connection.send(order)
         return True
 
@@ -309,7 +357,7 @@ class ConfdServer(Service):
         there = list(self.nodes.items())
         try:
             for start in range(0, len(batch), BATCH_SIZE):
-                yield self.pool.run(sessions.seen, batch[start:start + BATCH_SIZE])
+                yield self.pool.run(sessions.seen, batch[start : start + BATCH_SIZE])
             mine = yield self.pool.run(sessions.held, self.server, self.clock())
         except Exception:
             log.exception("writing signs of life")
@@ -320,11 +368,18 @@ class ConfdServer(Service):
         self._look_for_orphans(mine)
 
     def _look_for_orphans(self, mine: dict[int, int]) -> None:
-        """Sessions that are recorded as this server's, but no connection is behind them: whatever was to end them has
-        itself been lost (the database was away). Their agents have had the usual time to come back."""
+        """Sessions that are recorded as this server's, but no connection is behind them: whatever
+        was to end them has itself been lost (the database was away). Their agents have had the
+        usual time to come back."""
         now = self.reactor.seconds()
-        here = {(node_id, connection.peer.epoch) for node_id, connection in self.nodes.items() if connection.peer}
-        self._orphans = {pair: self._orphans.get(pair, now) for pair in mine.items() if pair not in here}
+        here = {
+            (node_id, connection.peer.epoch)
+            for node_id, connection in self.nodes.items()
+            if connection.peer
+        }
+        self._orphans = {
+            pair: self._orphans.get(pair, now) for pair in mine.items() if pair not in here
+        }
         for (node_id, epoch), since in self._orphans.items():
             if now - since > MISSED * self.site.current.policy.heartbeat:
                 self.lose(Peer(node_id, self.server, epoch, ""))

@@ -1,9 +1,9 @@
 """An empty router advertisement for firmware that waits for one.
 
-iPXE and many UEFI firmwares configure IPv6 beside IPv4 and wait some 15 s for a router that is not there. A router
-advertisement with lifetime 0 and no prefix (RFC 4861 §4.2) says "no router here, no address to be had" and ends the
-wait. It changes nothing for hosts that do use IPv6: a lifetime of 0 is no default router, and there is nothing else
-in it.
+iPXE and many UEFI firmwares configure IPv6 beside IPv4 and wait some 15 s for a router that is not
+there. A router advertisement with lifetime 0 and no prefix (RFC 4861 §4.2) says "no router here, no
+address to be had" and ends the wait. It changes nothing for hosts that do use IPv6: a lifetime of 0
+is no default router, and there is nothing else in it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ ALL_ROUTERS = "ff02::2"
 SOLICITATION, ADVERTISEMENT = 133, 134
 _ICMP6_FILTER = 1
 
-# type, code, checksum (the kernel's), hop limit 0 (unspecified), flags, router lifetime 0, reachable 0, retransmit 0
+# type, code, checksum (the kernel's), hop limit 0 (unspecified), flags, router lifetime 0,
+# reachable 0, retransmit 0
 EMPTY = struct.pack("!BBHBBHII", ADVERTISEMENT, 0, 0, 0, 0, 0, 0, 0)
 
 log = logging.getLogger("cod.ra")
 
 
 class RouterAdvertiser(SocketService):
-    """Answers router solicitations on `interface`. Needs CAP_NET_RAW. `count`: answers since the start."""
+    """Answers router solicitations on `interface`. Needs CAP_NET_RAW. `count`: answers since the
+    start."""
 
     def __init__(self, reactor: Any, interface: str) -> None:
         super().__init__(reactor, f"ra {interface}")
@@ -35,7 +37,8 @@ class RouterAdvertiser(SocketService):
         self.count = 0
 
     def startService(self) -> None:
-        """Open the socket. Where the kernel has no IPv6, machines ask nobody: that is logged, and no error."""
+        """Open the socket. Where the kernel has no IPv6, machines ask nobody: that is logged, and
+        no error."""
         try:
             super().startService()
         except OSError as error:
@@ -45,15 +48,21 @@ class RouterAdvertiser(SocketService):
         listener = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.interface.encode())
-        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)  # RFC 4861 §6.1.2 drops any other
+        # RFC 4861 §6.1.2 drops any other
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 255)
         index = socket.if_nametoindex(self.interface)
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
-        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
-                            socket.inet_pton(socket.AF_INET6, ALL_ROUTERS) + struct.pack("@I", index))
+        listener.setsockopt(
+            socket.IPPROTO_IPV6,
+            socket.IPV6_JOIN_GROUP,
+            socket.inet_pton(socket.AF_INET6, ALL_ROUTERS) + struct.pack("@I", index),
+        )
         block_all_but = [0xFFFFFFFF] * 8
         block_all_but[SOLICITATION >> 5] &= ~(1 << (SOLICITATION & 31))
-        listener.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("@8I", *block_all_but))
+        listener.setsockopt(
+            socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("@8I", *block_all_but)
+        )
         return listener
 
     def doRead(self) -> None:
@@ -62,7 +71,8 @@ class RouterAdvertiser(SocketService):
         try:
             data, _ancillary, _flags, _source = self._socket.recvmsg(1500)
             if data[:1] == bytes([SOLICITATION]):
-                # To all nodes, as RFC 4861 §6.2.6 prefers: a booting machine may not answer neighbour discovery yet.
+                # To all nodes, as RFC 4861 §6.2.6 prefers: a booting machine may not answer
+                # neighbour discovery yet.
                 self._socket.sendto(EMPTY, (ALL_NODES, 0, 0, socket.if_nametoindex(self.interface)))
                 self.count += 1
         except OSError as error:

@@ -1,8 +1,10 @@
-"""The DHCP sockets: one for each interface, and one for each server address of subnets behind relays.
+"""The DHCP sockets: one for each interface, and one for each server address of subnets behind
+relays.
 
-All that waits in the socket is drained at once and answered as one batch, in one transaction; while the database thread
-is busy with it, the next batch gathers in the kernel (group commit). Replies leave after the commit. A batch whose flow
-raises is run again one message at a time, so that a packet which trips a bug harms itself alone.
+All that waits in the socket is drained at once and answered as one batch, in one transaction; while
+the database thread is busy with it, the next batch gathers in the kernel (group commit). Replies
+leave after the commit. A batch whose flow raises is run again one message at a time, so that a
+packet which trips a bug harms itself alone.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from cod.net.socketservice import SocketService
 from cod.pool import URGENT, Pool
 from cod.wire import dhcp as wire
 
-BATCH = 192  # messages in one transaction; the burst of their replies fits a relay's usual socket buffer (208 KiB)
+# messages in one transaction; the burst of their replies fits a relay's usual socket buffer (208
+# KiB)
+BATCH = 192
 BUFFER = 8 * 2**20  # bytes that wait in the kernel: 1,000 machines that are switched on together
 LONGEST = 2048  # bytes; a longer datagram is cut off and does not decode
 
@@ -32,7 +36,9 @@ METRICS = {
     "in": prometheus.Counter("cod_dhcp_received_total", "DHCP messages of clients", ["kind"]),
     "out": prometheus.Counter("cod_dhcp_replies_total", "DHCP replies", ["kind"]),
     "stage": prometheus.Counter("cod_dhcp_bound_total", "Addresses bound, by who asked", ["stage"]),
-    "dropped": prometheus.Counter("cod_dhcp_dropped_total", "DHCP messages without the reply that was due", ["why"]),
+    "dropped": prometheus.Counter(
+        "cod_dhcp_dropped_total", "DHCP messages without the reply that was due", ["why"]
+    ),
 }
 
 log = logging.getLogger("cod.dhcp")
@@ -41,19 +47,28 @@ Exchange = tuple[wire.Packet, DhcpQuery]
 
 
 class DhcpServer(SocketService):
-    """Answers DHCP on `subnet`'s interface, for every subnet of `site` that relays send there. Without an interface it
-    answers what is sent to `subnet`'s server address: relayed messages and renewals.
+    """Answers DHCP on `subnet`'s interface, for every subnet of `site` that relays send there.
+    Without an interface it answers what is sent to `subnet`'s server address: relayed messages and
+    renewals.
 
     reactor   needs addReader and removeReader
     clock     seconds since the epoch
-    port      where to listen; replies to clients and relays go where RFC 2131 says, unless `reply_ports` maps those
-              ports to others (tests, which may not use 67 and 68)
-    counts    since the start: ('in', kind), ('out', kind), ('stage', stage), ('dropped', why), as in METRICS
+    port      where to listen; replies to clients and relays go where RFC 2131 says, unless
+              `reply_ports` maps those ports to others (tests, which may not use 67 and 68)
+    counts    since the start: ('in', kind), ('out', kind), ('stage', stage), ('dropped', why), as
+              in METRICS
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, subnet: Subnet, clock: Callable[[], float] = time.time, *,
-        port: int = wire.SERVER_PORT, reply_ports: dict[int, int] | None = None,
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        subnet: Subnet,
+        clock: Callable[[], float] = time.time,
+        *,
+        port: int = wire.SERVER_PORT,
+        reply_ports: dict[int, int] | None = None,
     ) -> None:
         super().__init__(reactor, f"dhcp {subnet.name}")
         self.site = site
@@ -67,17 +82,22 @@ class DhcpServer(SocketService):
         self._newcomers = flow.Newcomers()
         self._subnets = {each.name: each for each in site.current.subnets}
 
-    def _open(self) -> socket.socket:  # for an interface it needs CAP_NET_RAW and CAP_NET_BIND_SERVICE
+    # for an interface it needs CAP_NET_RAW and CAP_NET_BIND_SERVICE
+    def _open(self) -> socket.socket:
         listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         listener.setblocking(False)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one socket for each interface, all on port 67
+        # one socket for each interface, all on port 67
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         try:
-            listener.setsockopt(socket.SOL_SOCKET, 33, BUFFER)  # SO_RCVBUFFORCE: past net.core.rmem_max
+            # SO_RCVBUFFORCE: past net.core.rmem_max
+            listener.setsockopt(socket.SOL_SOCKET, 33, BUFFER)
         except PermissionError:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
         if self.subnet.interface is not None:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.subnet.interface.encode())
+            listener.setsockopt(
+                socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.subnet.interface.encode()
+            )
             listener.bind(("", self._port))
         else:
             listener.bind((self.subnet.server, self._port))
@@ -101,7 +121,9 @@ class DhcpServer(SocketService):
                 data = receive(LONGEST)
             except BlockingIOError:
                 break
-            except OSError as error:  # such as ENETDOWN: the interface is down; what comes later may be fine
+            except (
+                OSError
+            ) as error:  # such as ENETDOWN: the interface is down; what comes later may be fine
                 log.warning("%s: %s", self._name, error)
                 break
             try:
@@ -120,29 +142,41 @@ class DhcpServer(SocketService):
         if not batch:
             self._reactor.addReader(self)
             return
-        self._ask(batch).addCallbacks(self._committed, self._failed, callbackArgs=(batch,), errbackArgs=(batch,))
+        self._ask(batch).addCallbacks(
+            self._committed, self._failed, callbackArgs=(batch,), errbackArgs=(batch,)
+        )
 
     def _ask(self, batch: Sequence[Exchange]) -> Deferred[list[DhcpAnswer | None]]:
         queries = [query for _, query in batch]
-        return self._pool.run_at(URGENT, flow.answer, queries, self.site.current, self._newcomers, self._clock())
+        return self._pool.run_at(
+            URGENT, flow.answer, queries, self.site.current, self._newcomers, self._clock()
+        )
 
     def _committed(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
-        self._next()  # first: the database thread works on the next batch while this one's replies are sent
+        # first: the database thread works on the next batch while this one's replies are sent
+        self._next()
         self._send(answers, batch)
 
     def _failed(self, failure: Failure, batch: Sequence[Exchange]) -> None:
-        if len(batch) == 1 or (failure.value and self._pool.is_away(failure.value)):  # clients will ask again
+        # clients will ask again
+        if len(batch) == 1 or (failure.value and self._pool.is_away(failure.value)):
             self._give_up(failure, batch)
             self._next()
             return
-        log.warning("a batch of %d messages failed (%s): each again alone", len(batch), failure.getErrorMessage())
+        log.warning(
+            "a batch of %d messages failed (%s): each again alone",
+            len(batch),
+            failure.getErrorMessage(),
+        )
         done: Deferred[None] = succeed(None)
         for exchange in batch:
             done.addCallback(self._alone, [exchange])
         done.addBoth(lambda _: self._next())
 
     def _alone(self, _: None, batch: Sequence[Exchange]) -> Deferred[None]:
-        return self._ask(batch).addCallbacks(self._send, self._give_up, callbackArgs=(batch,), errbackArgs=(batch,))
+        return self._ask(batch).addCallbacks(
+            self._send, self._give_up, callbackArgs=(batch,), errbackArgs=(batch,)
+        )
 
     def _give_up(self, failure: Failure, batch: Sequence[Exchange]) -> None:
         self.counts["dropped", "failed"] += len(batch)
@@ -167,7 +201,9 @@ class DhcpServer(SocketService):
                 self._published[key] = count
 
     def _reply(self, packet: wire.Packet, query: DhcpQuery, answer: DhcpAnswer) -> None:
-        reply = wire.reply(packet, query, answer, answer.network or self._subnets[answer.subnet], self.site.current)
+        reply = wire.reply(
+            packet, query, answer, answer.network or self._subnets[answer.subnet], self.site.current
+        )
         host, port = wire.destination(reply)
         if host == wire.BROADCAST and self.subnet.interface is None:
             if query.ciaddr == "0.0.0.0":
@@ -176,11 +212,15 @@ class DhcpServer(SocketService):
         self.counts["out", answer.kind] += 1
         if answer.kind == "ACK":
             self.counts["stage", query.stage] += 1
-        log.debug("%s %s %s to %s (%s)", answer.kind, answer.yiaddr, answer.reason, query.mac, query.stage)
+        log.debug(
+            "%s %s %s to %s (%s)", answer.kind, answer.yiaddr, answer.reason, query.mac, query.stage
+        )
         if self._socket is None:
             return
         try:
             self._socket.sendto(wire.encode(reply), (host, self._reply_ports.get(port, port)))
-        except OSError as error:  # its buffer is full, or the interface is down: the client will ask again
+        except (
+            OSError
+        ) as error:  # its buffer is full, or the interface is down: the client will ask again
             self.counts["dropped", "unsent"] += 1
             log.warning("not sent to %s: %s", host, error)

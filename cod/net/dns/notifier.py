@@ -1,7 +1,7 @@
 """Tells the secondaries which zones have changed (NOTIFY, RFC 1996), until they have answered.
 
-Serials are looked at periodically: whichever server or process changed a zone, each edge tells of it. At its start it
-tells of all zones, since nobody knows what was missed.
+Serials are looked at periodically: whichever server or process changed a zone, each edge tells of
+it. At its start it tells of all zones, since nobody knows what was missed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from cod.pool import Pool
 from cod.wire import dns as wire
 
 PERIOD = 2.0  # seconds between looks
-RETRIES = (2.0, 4.0, 8.0, 16.0, 32.0)  # seconds until a NOTIFY without an answer is sent again, or given up
+# seconds until a NOTIFY without an answer is sent again, or given up
+RETRIES = (2.0, 4.0, 8.0, 16.0, 32.0)
 AT_ONCE = 100  # unanswered at a time, of each secondary
 
-NOTIFIES = prometheus.Counter("cod_dns_notifies_total", "DNS zone changes that secondaries were told of", ["result"])
+NOTIFIES = prometheus.Counter(
+    "cod_dns_notifies_total", "DNS zone changes that secondaries were told of", ["result"]
+)
 
 log = logging.getLogger("cod.dns")
 
@@ -38,7 +41,13 @@ class Notifier(Periodic):
     """Looks for changed zones, and tells the site's secondaries."""
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float] = time, *, period: float = PERIOD
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        clock: Callable[[], float] = time,
+        *,
+        period: float = PERIOD,
     ) -> None:
         super().__init__(reactor, pool, log, "looking for changed zones", period, at_once=True)
         self._reactor, self._site, self._clock = reactor, site, clock
@@ -65,7 +74,8 @@ class Notifier(Periodic):
         return super().stopService()
 
     async def look(self) -> None:
-        """Tell of each zone whose serial is another one than the last that its secondary was told of."""
+        """Tell of each zone whose serial is another one than the last that its secondary was told
+        of."""
         site = self._site.current
         if not self._configured:
             await self._pool.run(zones.configured, site, self._clock())
@@ -80,7 +90,11 @@ class Notifier(Periodic):
         for zone, serial in found:
             for secondary in site.dns.secondaries:
                 target = (zone.name, secondary)
-                if self._told.get(target) != serial and target not in busy and unanswered[secondary] < AT_ONCE:
+                if (
+                    self._told.get(target) != serial
+                    and target not in busy
+                    and unanswered[secondary] < AT_ONCE
+                ):
                     unanswered[secondary] += 1
                     self._told[target] = serial
                     self._tell(target, list(RETRIES))
@@ -90,8 +104,13 @@ class Notifier(Periodic):
             return
         if not waits:
             NOTIFIES.labels("unanswered").inc()
-            log.warning("the secondary %s does not answer that the zone %s has changed: it looks by itself within %d s",
-                        target[1][0], target[0], wire.REFRESH)
+            log.warning(
+                "the secondary %s does not answer that the zone %s has changed: it looks by itself"
+                " within %d s",
+                target[1][0],
+                target[0],
+                wire.REFRESH,
+            )
             return
         number = self._random.getrandbits(16)
         while number in self._waiting:
@@ -100,7 +119,10 @@ class Notifier(Periodic):
             self._socket.transport.write(wire.notify(target[0], number), target[1])
         except OSError as error:
             log.debug("no NOTIFY to %s: %s", target[1][0], error)
-        self._waiting[number] = target, self._reactor.callLater(waits[0], self._again, number, waits[1:])
+        self._waiting[number] = (
+            target,
+            self._reactor.callLater(waits[0], self._again, number, waits[1:]),
+        )
 
     def _again(self, number: int, waits: list[float]) -> None:
         target, _ = self._waiting.pop(number)

@@ -1,7 +1,8 @@
 """The DNS server: UDP and TCP on one of the site's addresses.
 
-What waits in the UDP socket is drained and answered as one batch, in one read of the database. Names that are not the
-site's are refused, or, where the site file names servers to ask, passed on to those for clients on the site's networks.
+What waits in the UDP socket is drained and answered as one batch, in one read of the database.
+Names that are not the site's are refused, or, where the site file names servers to ask, passed on
+to those for clients on the site's networks.
 """
 
 from __future__ import annotations
@@ -50,8 +51,16 @@ class DnsServer(SocketService):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, address: str, *, port: int = 53, forward: Sequence[str] = (),
-        forward_port: int = 53, clock: Callable[[], float] = time.time,
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        address: str,
+        *,
+        port: int = 53,
+        forward: Sequence[str] = (),
+        forward_port: int = 53,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(reactor, f"dns {address} port {port}")
         self.port = port
@@ -72,10 +81,13 @@ class DnsServer(SocketService):
             opened.bind((self._address, self.port))
             port = opened.getsockname()[1]
             try:
-                self._streams = self._reactor.listenTCP(port, Streams(self.asked), interface=self._address)
+                self._streams = self._reactor.listenTCP(
+                    port, Streams(self.asked), interface=self._address
+                )
             except CannotListenError:
                 opened.close()
-                if self.port or last:  # any port would do, but the one that UDP got is somebody's for TCP
+                # any port would do, but the one that UDP got is somebody's for TCP
+                if self.port or last:
                     raise
                 continue
             break
@@ -123,7 +135,13 @@ class DnsServer(SocketService):
             self._look_up(batch)
 
     def _take(
-        self, data: bytes, peer: str, reply: Reply, batch: list[tuple[wire.Query, str, Reply]], *, stream: bool = False
+        self,
+        data: bytes,
+        peer: str,
+        reply: Reply,
+        batch: list[tuple[wire.Query, str, Reply]],
+        *,
+        stream: bool = False,
     ) -> bool:
         """Put the question into the batch, or refuse it; return whether it is one."""
         try:
@@ -139,10 +157,16 @@ class DnsServer(SocketService):
 
     def _look_up(self, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         if batch:
-            asked = self._pool.read(flow.answer, [query.question for query, _, _ in batch], self._site.current)
-            asked.addCallbacks(self._answer, self._fail, callbackArgs=(batch,), errbackArgs=(batch,))
+            asked = self._pool.read(
+                flow.answer, [query.question for query, _, _ in batch], self._site.current
+            )
+            asked.addCallbacks(
+                self._answer, self._fail, callbackArgs=(batch,), errbackArgs=(batch,)
+            )
 
-    def _answer(self, answers: Sequence[DnsAnswer | None], batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
+    def _answer(
+        self, answers: Sequence[DnsAnswer | None], batch: Sequence[tuple[wire.Query, str, Reply]]
+    ) -> None:
         for (query, peer, reply), answer in zip(batch, answers, strict=True):
             try:
                 self._answer_one(query, peer, reply, answer)
@@ -150,13 +174,19 @@ class DnsServer(SocketService):
                 log.exception("a question of %s could not be answered", peer)
                 reply(wire.failed(query))
 
-    def _answer_one(self, query: wire.Query, peer: str, reply: Reply, answer: DnsAnswer | None) -> None:
+    def _answer_one(
+        self, query: wire.Query, peer: str, reply: Reply, answer: DnsAnswer | None
+    ) -> None:
         if answer is None:
             self._pass_on(query, peer, reply)
             return
         ANSWERS.labels(answer.code).inc()
         site = self._site.current
-        reply(wire.encode(query, answer, primary=flow.primary(site), domain=site.domain, server=self._address))
+        reply(
+            wire.encode(
+                query, answer, primary=flow.primary(site), domain=site.domain, server=self._address
+            )
+        )
 
     def _fail(self, failure: Failure, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         log.error("%d questions could not be looked up: %s", len(batch), failure.getErrorMessage())
@@ -169,7 +199,10 @@ class DnsServer(SocketService):
     def _transfer(self, query: wire.Query, peer: str, stream: Stream) -> None:
         """Send a zone to a secondary of the site's; to nobody else."""
         site = self._site.current
-        if peer not in {address for address, _ in site.dns.secondaries} or self.transfers >= TRANSFERS:
+        if (
+            peer not in {address for address, _ in site.dns.secondaries}
+            or self.transfers >= TRANSFERS
+        ):
             ANSWERS.labels("refused").inc()
             log.info("the zone %s is not sent to %s", query.question.name, peer)
             stream.answer(wire.refused(query))
@@ -180,7 +213,9 @@ class DnsServer(SocketService):
         found.addErrback(self._not_sent, query, stream)
         found.addBoth(self._transferred)
 
-    def _send(self, zone: zones.Transfer | None, query: wire.Query, peer: str, stream: Stream) -> Any:
+    def _send(
+        self, zone: zones.Transfer | None, query: wire.Query, peer: str, stream: Stream
+    ) -> Any:
         if zone is None:
             ANSWERS.labels("refused").inc()
             stream.answer(wire.refused(query))
@@ -188,7 +223,9 @@ class DnsServer(SocketService):
         ANSWERS.labels("transfer").inc()
         log.info("zone %s, serial %d, to %s", query.question.name, zone.serial, peer)
         site = self._site.current
-        return stream.send_all(wire.transfer(query, zone.records, primary=zone.primary, domain=site.domain))
+        return stream.send_all(
+            wire.transfer(query, zone.records, primary=zone.primary, domain=site.domain)
+        )
 
     def _not_sent(self, failure: Failure, query: wire.Query, stream: Stream) -> None:
         log.error("the zone %s cannot be sent: %s", query.question.name, failure.getErrorMessage())
@@ -221,10 +258,20 @@ class _Passed(DatagramProtocol):
     transport: Any
 
     def __init__(
-        self, reactor: Any, servers: Sequence[tuple[str, int]], query: wire.Query, reply: Reply,
+        self,
+        reactor: Any,
+        servers: Sequence[tuple[str, int]],
+        query: wire.Query,
+        reply: Reply,
         done: Callable[[str], None],
     ) -> None:
-        self._reactor, self._servers, self._query, self._reply, self._done = reactor, list(servers), query, reply, done
+        self._reactor, self._servers, self._query, self._reply, self._done = (
+            reactor,
+            list(servers),
+            query,
+            reply,
+            done,
+        )
         self._id = random.SystemRandom().getrandbits(16).to_bytes(2, "big")
         self._question = bytes(query.record.pack())[2:]
         self._timer: Any = None

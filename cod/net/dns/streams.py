@@ -1,5 +1,5 @@
-"""TCP connections of DNS clients (RFC 7766): how many there may be, how long they may be silent, and no more answers in
-memory than the client takes."""
+"""TCP connections of DNS clients (RFC 7766): how many there may be, how long they may be silent,
+and no more answers in memory than the client takes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Asked = Callable[[bytes, str, "Stream"], object]
 class Stream(Int16StringReceiver, TimeoutMixin):
     """A client's connection: questions and answers, each behind its length.
 
-    While the client does not take its answers, or too many of its questions wait for theirs, nothing is read of it; a
-    zone that is being sent waits, too.
+    While the client does not take its answers, or too many of its questions wait for theirs,
+    nothing is read of it; a zone that is being sent waits, too.
     """
 
     MAX_LENGTH = LONGEST
@@ -76,8 +76,8 @@ class Stream(Int16StringReceiver, TimeoutMixin):
         self.transport.abortConnection()
 
     def send_all(self, messages: Iterator[bytes]) -> Deferred[None]:
-        """Answer one of the questions by several messages, as fast as the client takes them; fire when all are sent, or
-        the client is gone."""
+        """Answer one of the questions by several messages, as fast as the client takes them; fire
+        when all are sent, or the client is gone."""
         if not self.connected or self._messages is not None:
             self.drop()  # one zone at a time
             return succeed(None)
@@ -138,7 +138,8 @@ class Stream(Int16StringReceiver, TimeoutMixin):
 
 
 class Streams(Factory):
-    """The open connections of a server. `asked` takes a message, its peer and the connection to answer on."""
+    """The open connections of a server. `asked` takes a message, its peer and the connection to
+    answer on."""
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked

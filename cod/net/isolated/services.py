@@ -1,4 +1,5 @@
-"""What the server runs in the networks of isolated vclusters: services that come and go with the networks."""
+"""What the server runs in the networks of isolated vclusters: services that come and go with the
+networks."""
 
 from __future__ import annotations
 
@@ -24,29 +25,45 @@ Make = Callable[[Subnet], Sequence[Any]]
 
 
 class NetworkServices(Periodic):
-    """Runs the services that `make` returns for each network of an isolated vcluster, as long as the network is there.
+    """Runs the services that `make` returns for each network of an isolated vcluster, as long as
+    the network is there.
 
-    Services that cannot start, because the network's interface or its address is not there yet, are started at the next
-    look.
+    Services that cannot start, because the network's interface or its address is not there yet, are
+    started at the next look.
 
-    join   called in a thread before a network's services start: makes its interface; may raise OSError
-    leave  called in a thread after the services of networks that are gone have stopped, and at the start: gets all
-           networks that are there
+    join   called in a thread before a network's services start: makes its interface; may raise
+           OSError
+    leave  called in a thread after the services of networks that are gone have stopped, and at the
+           start: gets all networks that are there
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, make: Make, join: Callable[[Subnet], None] | None = None,
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        make: Make,
+        join: Callable[[Subnet], None] | None = None,
         leave: Callable[[Sequence[Subnet]], None] | None = None,
     ) -> None:
         super().__init__(reactor, pool, log, "networks of isolated vclusters", EVERY, at_once=True)
         self.running_in: dict[str, tuple[Subnet, list[Any]]] = {}
-        self._reactor, self._site, self._make, self._join, self._leave = reactor, site, make, join, leave
+        self._reactor, self._site, self._make, self._join, self._leave = (
+            reactor,
+            site,
+            make,
+            join,
+            leave,
+        )
         self._tidy = False
         self._told: dict[str, str] = {}
 
     async def look(self) -> None:
         """Start and stop what has to be."""
-        there = {each.name: each for each in await self._pool.run_at(0, flow.networks, self._site.current)}
+        there = {
+            each.name: each
+            for each in await self._pool.run_at(0, flow.networks, self._site.current)
+        }
         gone = [name for name, (subnet, _) in self.running_in.items() if there.get(name) != subnet]
         for name in gone:
             await self._stop(name)
@@ -59,8 +76,15 @@ class NetworkServices(Periodic):
 
     def stopService(self) -> Deferred[Any]:
         """Stop all services, after the look that is under way."""
-        return super().stopService().addCallback(
-            lambda _: DeferredList([Deferred.fromCoroutine(self._stop(name)) for name in list(self.running_in)]))
+        return (
+            super()
+            .stopService()
+            .addCallback(
+                lambda _: DeferredList(
+                    [Deferred.fromCoroutine(self._stop(name)) for name in list(self.running_in)]
+                )
+            )
+        )
 
     async def _start(self, subnet: Subnet) -> None:
         started: list[Any] = []

@@ -1,8 +1,9 @@
-"""Tagged interfaces of the server: one for each VLAN of an isolated vcluster, on the interface that carries them all.
+"""Tagged interfaces of the server: one for each VLAN of an isolated vcluster, on the interface that
+carries them all.
 
-An interface that is there already is taken as it is, whoever made it; its address is COD's matter. Nothing that comes
-in by such an interface is passed on, whatever the host does with other packets: two vclusters must not reach each other
-by way of this server.
+An interface that is there already is taken as it is, whoever made it; its address is COD's matter.
+Nothing that comes in by such an interface is passed on, whatever the host does with other packets:
+two vclusters must not reach each other by way of this server.
 """
 
 from __future__ import annotations
@@ -16,13 +17,21 @@ from socket import if_nameindex
 from cod.model import Isolation, Subnet
 
 ALIAS = "made by cod"  # what an interface is called that goes with its network
-_SETTINGS = {"forwarding": 0, "rp_filter": 1, "arp_ignore": 1, "arp_announce": 2, "accept_redirects": 0,
-             "send_redirects": 0, "proxy_arp": 0}
+_SETTINGS = {
+    "forwarding": 0,
+    "rp_filter": 1,
+    "arp_ignore": 1,
+    "arp_announce": 2,
+    "accept_redirects": 0,
+    "send_redirects": 0,
+    "proxy_arp": 0,
+}
 
 
 def join(subnet: Subnet) -> None:
-    """Make the subnet's interface, unless it is there, give it the server's address and switch it on. Raises OSError:
-    the interface that it is to be made on is missing, or this server may not."""
+    """Make the subnet's interface, unless it is there, give it the server's address and switch it
+    on. Raises OSError: the interface that it is to be made on is missing, or this server may
+    not."""
     assert subnet.interface is not None
     name = subnet.interface
     trunk, _, vlan = name.rpartition(".")
@@ -37,7 +46,8 @@ def join(subnet: Subnet) -> None:
 
 
 def leave(rules: Isolation | None, there: Sequence[Subnet]) -> None:
-    """Take down the interfaces of VLANs that no vcluster has: those that COD made go, others lose their address."""
+    """Take down the interfaces of VLANs that no vcluster has: those that COD made go, others lose
+    their address."""
     if rules is None or rules.interface is None:
         return
     kept = {subnet.interface for subnet in there}
@@ -52,7 +62,9 @@ def leave(rules: Isolation | None, there: Sequence[Subnet]) -> None:
 
 def _ip(*argv: str) -> None:
     try:
-        done = subprocess.run(["ip", *argv], capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(
+            ["ip", *argv], capture_output=True, text=True, check=False, timeout=30
+        )
     except FileNotFoundError:
         raise OSError("the program ip is not installed: install the package iproute2") from None
     except subprocess.TimeoutExpired:

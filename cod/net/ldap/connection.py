@@ -1,8 +1,10 @@
-"""A client's connection to the LDAP server: one request after the other, each answered before the next is read.
+"""A client's connection to the LDAP server: one request after the other, each answered before the
+next is read.
 
-What a client sends while its request is being answered waits in the kernel, so that one connection has one search, one
-message and one answer in memory. A client that does not take its answers is not read from, and dropped when it stays
-silent for too long, like one that says nothing or never finishes a message.
+What a client sends while its request is being answered waits in the kernel, so that one connection
+has one search, one message and one answer in memory. A client that does not take its answers is not
+read from, and dropped when it stays silent for too long, like one that says nothing or never
+finishes a message.
 """
 
 from __future__ import annotations
@@ -123,7 +125,10 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
                 if length is None or len(self._data) < length:
                     break
                 if not self._counted and (pause := self._server.pause(self._address, length)) > 0:
-                    self._counted, self._held = True, self._server.reactor.callLater(pause, self._go_on)
+                    self._counted, self._held = (
+                        True,
+                        self._server.reactor.callLater(pause, self._go_on),
+                    )
                     break
                 self._counted = False
                 message = wire.decode(bytes(self._data[:length]))
@@ -157,21 +162,34 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         elif isinstance(request, wire.Abandon):
             pass  # what was asked before has been answered
         elif message.unknown:
-            self._tell(message, LdapCode.CRITICAL_EXTENSION, f"the control {message.unknown} is not offered here")
+            self._tell(
+                message,
+                LdapCode.CRITICAL_EXTENSION,
+                f"the control {message.unknown} is not offered here",
+            )
         elif isinstance(request, LdapSearch):
             self._answering = True
             ensureDeferred(self._search(message, request)).addErrback(
-                lambda failure: log.error("an answer failed: %s", failure.getTraceback()))
+                lambda failure: log.error("an answer failed: %s", failure.getTraceback())
+            )
         elif isinstance(request, wire.Bind):
             self._tell(message, *_bound(request))
         elif isinstance(request, wire.Change):
-            self._tell(message, LdapCode.UNWILLING, "this tree is read only: people and groups change in the portal")
+            self._tell(
+                message,
+                LdapCode.UNWILLING,
+                "this tree is read only: people and groups change in the portal",
+            )
         elif request.name == wire.START_TLS:
             self._begin_tls(message)
         elif request.name == wire.WHO_AM_I:
             self._tell(message, LdapCode.SUCCESS, value=b"")
         else:
-            self._tell(message, LdapCode.PROTOCOL_ERROR, f"the operation {request.name} is not offered here")
+            self._tell(
+                message,
+                LdapCode.PROTOCOL_ERROR,
+                f"the operation {request.name} is not offered here",
+            )
 
     def _begin_tls(self, message: wire.Message) -> None:
         if self._secure:
@@ -188,7 +206,9 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
             answer = await self._server.found(self._address, search)
             if not self.connected:
                 return
-            self.transport.write(b"".join(wire.entry(message.id, entry) for entry in answer.entries))
+            self.transport.write(
+                b"".join(wire.entry(message.id, entry) for entry in answer.entries)
+            )
             self._server.count(answer.code)
             cookie = None if search.page is None else answer.cookie
             self.transport.write(wire.done(message.id, answer.code, answer.text, cookie))
@@ -199,7 +219,9 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
             self._paused(False)
             self._next()
 
-    def _tell(self, message: wire.Message, code: LdapCode, text: str = "", value: bytes | None = None) -> None:
+    def _tell(
+        self, message: wire.Message, code: LdapCode, text: str = "", value: bytes | None = None
+    ) -> None:
         self._server.count(code)
         self.transport.write(wire.answer(message.id, message.request, code, text, value))
 
@@ -213,12 +235,18 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
 
 
 def _bound(request: wire.Bind) -> tuple[LdapCode, str]:
-    """Return the answer to somebody who says who they are: the address alone decides what is shown."""
+    """Return the answer to somebody who says who they are: the address alone decides what is
+    shown."""
     if request.version != 3:
         return LdapCode.PROTOCOL_ERROR, "this server speaks LDAP version 3"
     if not request.simple:
         return LdapCode.AUTH_METHOD, "SASL is not offered here: bind anonymously"
     if request.password:
-        return LdapCode.INAPPROPRIATE_AUTHENTICATION, (
-            "passwords are not checked here: whoever has root on a node could read them; log in by SSH key")
+        return (
+            LdapCode.INAPPROPRIATE_AUTHENTICATION,
+            (
+                "passwords are not checked here: whoever has root on a node could read them; log in"
+                " by SSH key"
+            ),
+        )
     return LdapCode.SUCCESS, ""

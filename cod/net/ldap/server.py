@@ -1,8 +1,8 @@
-"""The LDAP server that nodes look people up in, on each of the site's server addresses: plain with StartTLS, and TLS
-from the first byte.
+"""The LDAP server that nodes look people up in, on each of the site's server addresses: plain with
+StartTLS, and TLS from the first byte.
 
-Each search is one read of the database (`flows.people.ldap`), which shows a node's address the tree of its vcluster
-and others nothing.
+Each search is one read of the database (`flows.people.ldap`), which shows a node's address the tree
+of its vcluster and others nothing.
 """
 
 from __future__ import annotations
@@ -31,27 +31,42 @@ MOST = 10_000  # connections
 MOST_OF_AN_ADDRESS = 32  # connections of one address
 WAITING = 1000  # searches that wait for the database at a time
 PATIENCE = 10.0  # seconds that one may wait
-RATE, BURST = 64 * 1024, 128 * 1024  # bytes of messages that an address may send, a second and at once
+# bytes of messages that an address may send, a second and at once
+RATE, BURST = 64 * 1024, 128 * 1024
 EACH = 100  # bytes that every message counts for beyond its own
 BACKLOG = 512
 
-ANSWERS = prometheus.Counter("cod_ldap_answers_total", "Answers of the LDAP server, by result code", ["code"])
-CONNECTIONS = prometheus.Gauge("cod_ldap_connections", "Clients of the LDAP server", multiprocess_mode="livesum")
+ANSWERS = prometheus.Counter(
+    "cod_ldap_answers_total", "Answers of the LDAP server, by result code", ["code"]
+)
+CONNECTIONS = prometheus.Gauge(
+    "cod_ldap_connections", "Clients of the LDAP server", multiprocess_mode="livesum"
+)
 
 log = logging.getLogger("cod.ldapserver")
 
 
 class LdapServer(Service):
-    """Answers on `addresses`, at `port` and, with TLS from the first byte, at `tls_port`; None: not at all.
+    """Answers on `addresses`, at `port` and, with TLS from the first byte, at `tls_port`; None: not
+    at all.
 
     reactor  needs listenTCP, callLater and seconds; tls: what TLS begins with
-    rate     bytes that are decoded for one address a second: decoding takes processor time, which DHCP waits for
+    rate     bytes that are decoded for one address a second: decoding takes processor time, which
+             DHCP waits for
     ports    after the start, what listens; with port 0 any free one is taken
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, addresses: Sequence[str], tls: Any, *,
-        port: int | None = 389, tls_port: int | None = 636, rate: float = RATE,
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        addresses: Sequence[str],
+        tls: Any,
+        *,
+        port: int | None = 389,
+        tls_port: int | None = 636,
+        rate: float = RATE,
     ) -> None:
         self.reactor, self.tls = reactor, tls
         self.ports: list[Any] = []
@@ -124,10 +139,16 @@ class LdapServer(Service):
         try:
             return await self._read(address, search)
         except (DeferredTimeout, CancelledError):
-            return LdapAnswer(LdapCode.TIME_LIMIT, text=f"the database has not answered within {PATIENCE:g} s")
+            return LdapAnswer(
+                LdapCode.TIME_LIMIT, text=f"the database has not answered within {PATIENCE:g} s"
+            )
         except Exception as error:
-            log.error("a search of %s failed: %s", address, error, exc_info=not self._pool.is_away(error))
-            return LdapAnswer(LdapCode.BUSY if self._pool.is_away(error) else LdapCode.OTHER, text="see the log")
+            log.error(
+                "a search of %s failed: %s", address, error, exc_info=not self._pool.is_away(error)
+            )
+            return LdapAnswer(
+                LdapCode.BUSY if self._pool.is_away(error) else LdapCode.OTHER, text="see the log"
+            )
         finally:
             self.waiting -= 1
 
@@ -137,9 +158,12 @@ class LdapServer(Service):
             asked = self._pool.read(flow.search, address=address, search=search, site=site)
             return await asked.addTimeout(PATIENCE, self.reactor)
         context = await self._pool.read(flow.naming_context, address=address, site=site).addTimeout(
-            PATIENCE, self.reactor)
-        return LdapAnswer(LdapCode.SUCCESS, (flow.root(context, search, (wire.PAGED,), (
-            wire.START_TLS, wire.WHO_AM_I)),))
+            PATIENCE, self.reactor
+        )
+        return LdapAnswer(
+            LdapCode.SUCCESS,
+            (flow.root(context, search, (wire.PAGED,), (wire.START_TLS, wire.WHO_AM_I)),),
+        )
 
 
 class _Connections(Factory):

@@ -1,8 +1,10 @@
-"""One VCM's connection as a line: bytes in, messages out, and everything that keeps a bad peer from doing harm.
+"""One VCM's connection as a line: bytes in, messages out, and everything that keeps a bad peer from
+doing harm.
 
-What it may send is limited in size and rate; while it has said more than was carried out, or does not read what it is
-told, it is not listened to either; whoever is silent, or stops in the middle of a message, is shown out. So a line
-holds a few messages at most, whatever its peer does. What is said on it is `net.nmp.session`'s matter.
+What it may send is limited in size and rate; while it has said more than was carried out, or does
+not read what it is told, it is not listened to either; whoever is silent, or stops in the middle of
+a message, is shown out. So a line holds a few messages at most, whatever its peer does. What is
+said on it is `net.nmp.session`'s matter.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class _Outlet:
 
 
 class NmpConnection(protocol.Protocol, ABC):
-    """A connection. Whoever inherits it says in `carry_out` what is done about a message, one after the other."""
+    """A connection. Whoever inherits it says in `carry_out` what is done about a message, one after
+    the other."""
 
     transport: Any
 
@@ -122,14 +125,17 @@ class NmpConnection(protocol.Protocol, ABC):
             return
         now = self._last_heard = self._host.reactor.seconds()
         self._quota.heard(len(data), now)
-        if self.is_open and not self._decoder.midway:  # a stranger's time runs from the beginning, whatever it sends
+        # a stranger's time runs from the beginning, whatever it sends
+        if self.is_open and not self._decoder.midway:
             self._begun = now
         try:
             for message in self._decoder.feed(data):
                 self._begun = now
                 if self._closing:
                     continue
-                MESSAGES.labels("in", message.verb if message.verb in xml.RECORDS else "unknown").inc()
+                MESSAGES.labels(
+                    "in", message.verb if message.verb in xml.RECORDS else "unknown"
+                ).inc()
                 try:
                     self._conversation.hears(message)
                     self._quota.may_say(message.verb, now)
@@ -164,8 +170,11 @@ class NmpConnection(protocol.Protocol, ABC):
         enough = not self._quota.may_err(self._host.reactor.seconds())
         ends = fault.fatal or enough or not self.is_open
         self._host.quiet.warning(
-            (self.name, fault.code), f"VCM of {self.name}: {fault.sentence}{'; closed' if ends else ''}")
-        about = "" if fault.code == "repeated" else fault.about  # that question still has its own answer to come
+            (self.name, fault.code),
+            f"VCM of {self.name}: {fault.sentence}{'; closed' if ends else ''}",
+        )
+        # that question still has its own answer to come
+        about = "" if fault.code == "repeated" else fault.about
         self.answer(b.Error(fault.code, fault.sentence[:2000], fault.line), about)
         if ends:
             self.leave("too many faults" if enough else fault.sentence)
@@ -188,7 +197,8 @@ class NmpConnection(protocol.Protocol, ABC):
     # ------------------------------------------------------------ saying
 
     def answer(self, body: b.Body, question: str) -> None:
-        """Answer the message of that id; '' where it had none that could be read, or has another answer to come."""
+        """Answer the message of that id; '' where it had none that could be read, or has another
+        answer to come."""
         self.say(body, answers=question)
 
     def filled(self, full: bool) -> None:
@@ -206,7 +216,9 @@ class NmpConnection(protocol.Protocol, ABC):
             return False
         verb = xml.verb(body)
         try:
-            data = self._conversation.says(Message(verb, f"c{next(self._ids)}", xml.write(body), answers, sequence))
+            data = self._conversation.says(
+                Message(verb, f"c{next(self._ids)}", xml.write(body), answers, sequence)
+            )
         except Fault as fault:
             log.debug("not said: %s", fault.sentence)
             return False
@@ -226,11 +238,17 @@ class NmpConnection(protocol.Protocol, ABC):
             self._cut("does not read what it is told")
         elif self._paused:
             self._throttle(now)
-        elif now >= self._begun + GREETING and (self._decoder.midway or not (self.is_open or self._working)):
+        elif now >= self._begun + GREETING and (
+            self._decoder.midway or not (self.is_open or self._working)
+        ):
             self.refuse(Fault("malformed", "no whole message has come in time", fatal=True))
         elif self.is_open and now >= self._last_heard + 3 * keepalive:
             self._cut("has fallen silent")
-        elif self.is_open and now >= self._last_heard + keepalive and not self._conversation.waiting():
+        elif (
+            self.is_open
+            and now >= self._last_heard + keepalive
+            and not self._conversation.waiting()
+        ):
             self.say(b.Ping())
 
     def _cut(self, why: str) -> None:
@@ -256,11 +274,15 @@ class NmpConnection(protocol.Protocol, ABC):
         self._heard.clear()
         self._host.connected.discard(self)
         self._known()
-        failed = reason is not None and not reason.check(ConnectionDone, ConnectionLost, ConnectionAborted)
+        failed = reason is not None and not reason.check(
+            ConnectionDone, ConnectionLost, ConnectionAborted
+        )
         if failed and reason is not None and not self.is_open:
             FAULTS.labels("handshake").inc()
-            self._host.quiet.warning((self.address, "handshake"), f"a VCM at {self.address} was shut out in the TLS "
-                                     f"handshake: {_sentence(reason)}")
+            self._host.quiet.warning(
+                (self.address, "handshake"),
+                f"a VCM at {self.address} was shut out in the TLS handshake: {_sentence(reason)}",
+            )
 
     def _known(self) -> None:
         """Count the connection as a stranger's no more."""

@@ -10,10 +10,12 @@ from cod.wire.nmp.frames import Fault
 
 RATE, BURST = 50.0, 200.0  # messages: a second, at once
 BYTES = 64 * 1024.0, 512 * 1024.0  # the same for bytes: reading them costs time that all share
-COSTLY = {"request-nodes": (1.0, 100.0), "status": (1.0, 10.0), "renew": (0.1, 10.0)}  # the same, of verbs that leave
+# the same, of verbs that leave
+COSTLY = {"request-nodes": (1.0, 100.0), "status": (1.0, 10.0), "renew": (0.1, 10.0)}
 # rows, read many, or sign
 MOST_FAULTS = 1.0, 100.0  # the same, of faults; then the connection is closed
-HELLOS = 1.0, 60.0  # the same, of greetings by one certificate, or from one address: each costs a transaction
+# the same, of greetings by one certificate, or from one address: each costs a transaction
+HELLOS = 1.0, 60.0
 QUIET = 60.0  # seconds between two lines about the same thing
 MOST_KNOWN = 1000  # things that are remembered to have been said
 
@@ -24,8 +26,11 @@ class Quota:
     """What one VCM may send and do wrong, on one connection or several after each other."""
 
     def __init__(self, now: float) -> None:
-        self._messages, self._bytes, self._faults = Bucket(RATE, BURST, now), Bucket(*BYTES, now), Bucket(
-            *MOST_FAULTS, now)
+        self._messages, self._bytes, self._faults = (
+            Bucket(RATE, BURST, now),
+            Bucket(*BYTES, now),
+            Bucket(*MOST_FAULTS, now),
+        )
         self._costly: dict[str, Bucket] = {}
 
     def heard(self, size: int, now: float) -> None:
@@ -51,7 +56,10 @@ class Quota:
 
     def is_whole(self, now: float) -> bool:
         """Return whether nothing of the quota has been used of late."""
-        return all(each.is_full(now) for each in (self._messages, self._bytes, self._faults, *self._costly.values()))
+        return all(
+            each.is_full(now)
+            for each in (self._messages, self._bytes, self._faults, *self._costly.values())
+        )
 
 
 class Quotas:
@@ -78,12 +86,19 @@ class Quotas:
     def forget(self, connected: Container[int]) -> None:
         """Forget quotas that are full again; `connected` VCMs keep theirs."""
         now = self._clock()
-        self._of = {one: quota for one, quota in self._of.items() if one in connected or not quota.is_whole(now)}
-        self._greetings = {who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)}
+        self._of = {
+            one: quota
+            for one, quota in self._of.items()
+            if one in connected or not quota.is_whole(now)
+        }
+        self._greetings = {
+            who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)
+        }
 
 
 class QuietLog:
-    """Lines about peers: each thing, (who, what), when it happens first; what follows within a minute is counted.
+    """Lines about peers: each thing, (who, what), when it happens first; what follows within a
+    minute is counted.
 
     clock  any seconds that do not run backwards
     """
@@ -108,7 +123,8 @@ class QuietLog:
         if len(self._said) >= MOST_KNOWN:
             self._forget(next(iter(self._said)))
         self._said[thing] = [self._clock(), 0]
-        self._log.log(level, "%s", " ".join(sentence.split()))  # what a peer says must not look like another line
+        # what a peer says must not look like another line
+        self._log.log(level, "%s", " ".join(sentence.split()))
 
     def flush(self) -> None:
         """Say how often things have happened again, where their minute is over."""

@@ -1,8 +1,8 @@
 """The NMP server: virtual cluster managers connect to it over TLS (docs/nmp.md).
 
-Each connection is a `VcmSession` (net/nmp/session.py). What is owed to VCMs is looked for twice a second for all of
-them in one read, and at once when a flow of this host says so. One sweep every few seconds looks after silence, so an
-idle connection costs some memory and no timer.
+Each connection is a `VcmSession` (net/nmp/session.py). What is owed to VCMs is looked for twice a
+second for all of them in one read, and at once when a flow of this host says so. One sweep every
+few seconds looks after silence, so an idle connection costs some memory and no timer.
 """
 
 from __future__ import annotations
@@ -44,12 +44,24 @@ class NmpServer(Service):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, server: str, listen: Callable[[Any], Sequence[Any]],
-        identity: Callable[[Any], Shown], clock: Callable[[], float], effects: Callable[[Iterable[Effect]], object],
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        server: str,
+        listen: Callable[[Any], Sequence[Any]],
+        identity: Callable[[Any], Shown],
+        clock: Callable[[], float],
+        effects: Callable[[Iterable[Effect]], object],
         authority: Ca | None = None,
     ) -> None:
         self.reactor, self.pool, self.site, self.server = reactor, pool, site, server
-        self.clock, self.effects, self.identity, self.authority = clock, effects, identity, authority
+        self.clock, self.effects, self.identity, self.authority = (
+            clock,
+            effects,
+            identity,
+            authority,
+        )
         self.sessions: dict[int, VcmSession] = {}
         self.connected: set[VcmSession] = set()
         self.strangers: Counter[str] = Counter()
@@ -64,7 +76,10 @@ class NmpServer(Service):
         """Open the ports."""
         super().startService()  # type: ignore[no-untyped-call]
         self.pool.run(vcms.started, self.server, self.clock()).addErrback(
-            lambda failure: log.warning("former connections were not closed: %s", failure.getErrorMessage()))
+            lambda failure: log.warning(
+                "former connections were not closed: %s", failure.getErrorMessage()
+            )
+        )
         self.ports = self._listen(_Sessions(self))
         for timer in self._timers:
             timer.startService()
@@ -98,25 +113,33 @@ class NmpServer(Service):
     async def _look(self) -> None:
         asked = dict(self.sessions)
         try:
-            sent = {one: (session.greeted, session.sent if session.has_room() else None)
-                    for one, session in asked.items()}
+            sent = {
+                one: (session.greeted, session.sent if session.has_room() else None)
+                for one, session in asked.items()
+            }
             owed, over = await self.pool.read(vcms.fresh, self.server, sent)
             for vcluster_id, reason in over.items():
                 asked[vcluster_id].leave(reason)
             for row in owed:
-                # What was read was read for this session: a newer one of the same VCM starts where that one has come
-                # to.
+                # What was read was read for this session: a newer one of the same VCM starts where
+                # that one has come to.
                 session = asked[row.vcluster_id]
                 if not session.has_room() or row.sequence <= session.sent:
                     continue
                 try:
                     session.tell(row)
                 except Exception:
-                    log.exception("message %d for vcluster %d cannot be sent", row.sequence, row.vcluster_id)
+                    log.exception(
+                        "message %d for vcluster %d cannot be sent", row.sequence, row.vcluster_id
+                    )
                     session.leave("a message cannot be sent")
             self._again = self._again or len(owed) >= vcms.MOST_EACH  # there may be more
         except Exception as error:
-            log.error("what VCMs are owed could not be read: %s", error, exc_info=not self.pool.is_away(error))
+            log.error(
+                "what VCMs are owed could not be read: %s",
+                error,
+                exc_info=not self.pool.is_away(error),
+            )
         finally:
             self._looking, again, self._again = False, self._again, False
             if again:
@@ -127,7 +150,9 @@ class NmpServer(Service):
         for session in list(self.connected):
             try:
                 session.look_after(now)
-            except Exception:  # a bug that one connection brings to light shall not leave the others alone
+            except (
+                Exception
+            ):  # a bug that one connection brings to light shall not leave the others alone
                 log.exception("VCM at %s is cut off", session.address)
                 session.transport.abortConnection()
         self.quiet.flush()
@@ -138,7 +163,9 @@ class NmpServer(Service):
     async def _show(self) -> None:
         """Tell how far disks are written. Nothing is lost if that fails."""
         try:
-            for vcluster_id, node, phase, done, total in await self.pool.read(vcms.progress, self.server):
+            for vcluster_id, node, phase, done, total in await self.pool.read(
+                vcms.progress, self.server
+            ):
                 if (session := self.sessions.get(vcluster_id)) is not None:
                     session.show(node, phase, done, total)
         except Exception as error:
@@ -154,11 +181,15 @@ class _Sessions(Factory):
         self._server = server
 
     def buildProtocol(self, addr: IAddress | None) -> VcmSession | None:
-        """Return a session, if there is room: nobody may take all of it who has not said who he is."""
+        """Return a session, if there is room: nobody may take all of it who has not said who he
+        is."""
         address = str(getattr(addr, "host", ""))
         strangers = self._server.strangers.get(address, 0)
         if len(self._server.connected) >= MOST or strangers >= MOST_STRANGERS:
-            self._server.quiet.warning((address, "room"), f"a connection from {address} is refused: "
-                                       f"{strangers} others from there have not said hello")
+            self._server.quiet.warning(
+                (address, "room"),
+                f"a connection from {address} is refused: "
+                f"{strangers} others from there have not said hello",
+            )
             return None
         return VcmSession(self._server, address)

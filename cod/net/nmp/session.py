@@ -1,4 +1,5 @@
-"""One VCM's connection, the server's end: what it says is carried out in order, what it is owed is sent in order."""
+"""One VCM's connection, the server's end: what it says is carried out in order, what it is owed is
+sent in order."""
 
 from __future__ import annotations
 
@@ -81,7 +82,9 @@ class VcmSession(NmpConnection):
     def look_after(self, now: float) -> None:
         """End the connection if the certificate has ended since the handshake."""
         if self.is_open and not self._closing and self._server.clock() >= self._until:
-            self._server.quiet.warning((self.name, "expired"), f"the certificate of the VCM of {self.name} has ended")
+            self._server.quiet.warning(
+                (self.name, "expired"), f"the certificate of the VCM of {self.name} has ended"
+            )
             self.leave("its certificate has ended")
         super().look_after(now)
 
@@ -102,32 +105,54 @@ class VcmSession(NmpConnection):
             self.refuse(fault)
         except Refused as refused:
             fatal = refused.code == "forbidden"
-            self.refuse(Fault("identity" if fatal else "refused", refused.sentence, about=message.id, fatal=fatal))
+            self.refuse(
+                Fault(
+                    "identity" if fatal else "refused",
+                    refused.sentence,
+                    about=message.id,
+                    fatal=fatal,
+                )
+            )
         except Exception as error:
             sentence = f"VCM of {self.name}: {message.verb} could not be carried out: {error}"
             if self._server.pool.is_away(error):
                 self._server.quiet.warning((self.name, "unavailable"), sentence)
             else:
                 log.error("%s", sentence, exc_info=True)
-            self.answer(b.Error("unavailable", "this could not be looked up now: ask again"), message.id)
+            self.answer(
+                b.Error("unavailable", "this could not be looked up now: ask again"), message.id
+            )
             if not self.is_open:
                 self.leave("come again later")
 
     async def _greet(self, message: Message, hello: b.Hello) -> None:
         server, shown = self._server, self._server.identity(self.transport)
-        if shown.tls and not shown.serial:  # known by its address alone it would come to the plain port
+        # known by its address alone it would come to the plain port
+        if shown.tls and not shown.serial:
             raise Fault("identity", "a certificate is wanted", fatal=True)
         server.quotas.greets(shown.serial or self.address)
         if shown.name and shown.name != hello.vcluster:
-            raise Fault("identity", f"the certificate is of vcluster {shown.name}, not {hello.vcluster}", fatal=True)
+            raise Fault(
+                "identity",
+                f"the certificate is of vcluster {shown.name}, not {hello.vcluster}",
+                fatal=True,
+            )
         greeted = await server.pool.run(
-            vcms.greet, vcluster=hello.vcluster, serial=shown.serial, address=self.address, about=hello.vcm,
-            seen=hello.seen, server=server.server, now=server.clock(),
-            ends_at=None if shown.until == inf else shown.until)
+            vcms.greet,
+            vcluster=hello.vcluster,
+            serial=shown.serial,
+            address=self.address,
+            about=hello.vcm,
+            seen=hello.seen,
+            server=server.server,
+            now=server.clock(),
+            ends_at=None if shown.until == inf else shown.until,
+        )
         if self._closing:  # it has gone while we looked
             return self._gone(greeted.vcluster_id, greeted.epoch)
         older = server.sessions.get(greeted.vcluster_id)
-        if older is not None and older.greeted.epoch > greeted.epoch:  # it came later and was looked up sooner
+        # it came later and was looked up sooner
+        if older is not None and older.greeted.epoch > greeted.epoch:
             return self.leave("a newer connection has taken its place")
         self._peer = VcmPeer(hello.vcluster, greeted.vcluster_id)
         self.opened(server.quotas.of(greeted.vcluster_id))
@@ -143,7 +168,8 @@ class VcmSession(NmpConnection):
         return None
 
     async def _enroll(self, message: Message, asked: b.Enroll) -> None:
-        """Trade its invitation for a certificate. It may do so again with the same key, should the answer be lost."""
+        """Trade its invitation for a certificate. It may do so again with the same key, should the
+        answer be lost."""
         server = self._server
         if server.authority is None or not server.identity(self.transport).tls:
             raise Fault("identity", "certificates are issued by TLS only", fatal=True)
@@ -151,26 +177,48 @@ class VcmSession(NmpConnection):
         now = server.clock()
         issued = _certified(server.authority, asked.vcluster, asked.request, now)
         await server.pool.run(
-            vcms.admit, vcluster=asked.vcluster, invitation=asked.invitation, address=self.address,
-            serial=issued.serial, ends_at=issued.ends_at, key=issued.holder, now=now)
-        log.info("the VCM of %s at %s has traded its invitation for a certificate", asked.vcluster, self.address)
+            vcms.admit,
+            vcluster=asked.vcluster,
+            invitation=asked.invitation,
+            address=self.address,
+            serial=issued.serial,
+            ends_at=issued.ends_at,
+            key=issued.holder,
+            now=now,
+        )
+        log.info(
+            "the VCM of %s at %s has traded its invitation for a certificate",
+            asked.vcluster,
+            self.address,
+        )
         self.answer(b.Enrolled(b64encode(issued.der()).decode()), message.id)
         self.leave("")
 
     async def _renew(self, message: Message, asked: b.Renew, peer: VcmPeer) -> None:
-        """A certificate to follow the one that this connection was made with. Nothing ends by that: whoever does not
-        get the answer asks again, and comes with the old one until then."""
+        """A certificate to follow the one that this connection was made with. Nothing ends by that:
+        whoever does not get the answer asks again, and comes with the old one until then."""
         server, now = self._server, self._server.clock()
         if server.authority is None:
             raise Fault("refused", "this server issues no certificates")
         issued = _certified(server.authority, peer.vcluster, asked.request, now)
         await server.pool.run(
-            vcms.spoken, self.greeted,
-            partial(certificates.renew, vcluster_id=peer.id, epoch=self.greeted.epoch, serial=issued.serial,
-                    ends_at=issued.ends_at, address=self.address, now=now))
+            vcms.spoken,
+            self.greeted,
+            partial(
+                certificates.renew,
+                vcluster_id=peer.id,
+                epoch=self.greeted.epoch,
+                serial=issued.serial,
+                ends_at=issued.ends_at,
+                address=self.address,
+                now=now,
+            ),
+        )
         log.info("the VCM of %s has renewed its certificate", peer.vcluster)
         ours = server.authority.der()
-        self.answer(b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()), message.id)
+        self.answer(
+            b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()), message.id
+        )
 
     async def _deal_with(self, message: Message, body: b.Body, peer: VcmPeer) -> None:
         server = self._server
@@ -181,7 +229,9 @@ class VcmSession(NmpConnection):
         elif isinstance(body, b.Bye):
             self.leave("")
         elif isinstance(body, b.Error):
-            server.quiet.warning((peer.vcluster, "says"), f"VCM of {peer.vcluster} says: {body.sentence}")
+            server.quiet.warning(
+                (peer.vcluster, "says"), f"VCM of {peer.vcluster} says: {body.sentence}"
+            )
         elif isinstance(body, b.Renew):
             await self._renew(message, body, peer)
         elif not isinstance(body, b.Pong):
@@ -191,8 +241,13 @@ class VcmSession(NmpConnection):
                 server.effects(value.effects)
                 value = value.value
             if isinstance(body, b.RequestNodes | b.ReclaimAnswer) and body.reason:
-                about = f"{message.verb} {body.key if isinstance(body, b.RequestNodes) else body.reclaim}"
-                self._server.quiet.info((peer.vcluster, about), f"VCM of {peer.vcluster}: {about}: {body.reason}")
+                about = (
+                    f"{message.verb}"
+                    f" {body.key if isinstance(body, b.RequestNodes) else body.reclaim}"
+                )
+                self._server.quiet.info(
+                    (peer.vcluster, about), f"VCM of {peer.vcluster}: {about}: {body.reason}"
+                )
             self.answer(shape(value), message.id)
 
     async def _acknowledged(self, ack: b.Ack, peer: VcmPeer) -> None:
@@ -202,15 +257,16 @@ class VcmSession(NmpConnection):
         if upto <= self.acked:
             return
         await self._server.pool.run(
-            vcms.spoken, self.greeted, lambda tx: vcms.acknowledge(tx, peer.id, upto))
+            vcms.spoken, self.greeted, lambda tx: vcms.acknowledge(tx, peer.id, upto)
+        )
         had_room = self.has_room()
         self.acked = max(self.acked, upto)
         if not had_room:
             self._server.poll()
 
     def _acks_behind(self) -> list[int]:
-        """Return what the acknowledgements say that were heard right after: one transaction does for all. What is wrong
-        with one is found when its turn comes. Never empty."""
+        """Return what the acknowledgements say that were heard right after: one transaction does
+        for all. What is wrong with one is found when its turn comes. Never empty."""
         found = [0]
         while self._heard and self._heard[0].verb == "ack":
             try:
@@ -231,7 +287,8 @@ class VcmSession(NmpConnection):
             self.sent = row.sequence
 
     def show(self, node: str, phase: str, done: int, total: int) -> None:
-        """Tell the VCM how far the node's disk is written, if that is news and the VCM reads at all."""
+        """Tell the VCM how far the node's disk is written, if that is news and the VCM reads at
+        all."""
         if self.has_room() and self._shown.get(node) != (phase, done):
             self._shown[node] = (phase, done)
             self.say(b.Progress(node, phase, done, total))

@@ -20,8 +20,9 @@ BACKLOG = 512
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a peer has shown of itself: serial number and name of its certificate, '' without one; `tls`: does it speak
-    TLS at all? `until`: when its certificate ends, in seconds since the epoch."""
+    """What a peer has shown of itself: serial number and name of its certificate, '' without one;
+    `tls`: does it speak TLS at all? `until`: when its certificate ends, in seconds since the
+    epoch."""
 
     serial: str = ""
     name: str = ""
@@ -30,13 +31,19 @@ class Shown:
 
 
 def listening(
-    reactor: Any, ca: Ca, addresses: Sequence[str], port: int, plain_port: int = 0,
+    reactor: Any,
+    ca: Ca,
+    addresses: Sequence[str],
+    port: int,
+    plain_port: int = 0,
     clock: Callable[[], float] = time.time,
 ) -> Callable[[IProtocolFactory], list[Any]]:
-    """Return what opens a TLS port on each address for a factory; a certificate that is not valid, or not of the site's
-    CA, gets no further than the handshake. Who shows none has an invitation, or is shown out (`nmpsession`).
+    """Return what opens a TLS port on each address for a factory; a certificate that is not valid,
+    or not of the site's CA, gets no further than the handshake. Who shows none has an invitation,
+    or is shown out (`nmpsession`).
 
-    plain_port  where VCMs without certificates connect, which are known by their addresses; 0: nowhere
+    plain_port  where VCMs without certificates connect, which are known by their addresses; 0:
+                nowhere
     """
     shown = ServerTls(ca, addresses, clock, peers=True)
 
@@ -44,7 +51,9 @@ def listening(
         wrapped = TlsFactory(shown, False, factory)  # type: ignore[arg-type] # zope: it is one of these
         ports = [reactor.listenTCP(port, wrapped, BACKLOG, address) for address in addresses]
         plain = addresses if plain_port else ()
-        return ports + [reactor.listenTCP(plain_port, factory, BACKLOG, address) for address in plain]
+        return ports + [
+            reactor.listenTCP(plain_port, factory, BACKLOG, address) for address in plain
+        ]
 
     return listen
 
@@ -57,5 +66,9 @@ def identity(transport: Any) -> Shown:
         return Shown(tls=asked is not None)
     shown = certificate.to_cryptography()
     names = shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return Shown(serial_text(shown.serial_number), str(names[0].value) if names else "", True,
-                 shown.not_valid_after_utc.timestamp())
+    return Shown(
+        serial_text(shown.serial_number),
+        str(names[0].value) if names else "",
+        True,
+        shown.not_valid_after_utc.timestamp(),
+    )

@@ -1,4 +1,5 @@
-"""What each verb of NMP does: the flow that it is, and the body of the answer. No sockets; `server` has those."""
+"""What each verb of NMP does: the flow that it is, and the body of the answer. No sockets; `server`
+has those."""
 
 from __future__ import annotations
 
@@ -32,8 +33,11 @@ class VcmPeer:
         return f"vcm:{self.vcluster}"
 
 
-def flow(body: b.Body, peer: VcmPeer, site: Site, now: float) -> tuple[Flow, Callable[[Any], b.Body]]:
-    """Return the flow for a question, and what makes the answer of its value (of `Result.value`, where it is one)."""
+def flow(
+    body: b.Body, peer: VcmPeer, site: Site, now: float
+) -> tuple[Flow, Callable[[Any], b.Body]]:
+    """Return the flow for a question, and what makes the answer of its value (of `Result.value`,
+    where it is one)."""
     found: tuple[Flow, Callable[[Any], b.Body]] = _FLOWS[type(body)](body, peer, site, now)
     return found
 
@@ -41,8 +45,16 @@ def flow(body: b.Body, peer: VcmPeer, site: Site, now: float) -> tuple[Flow, Cal
 def _request_nodes(body: b.RequestNodes, peer: VcmPeer, site: Site, now: float) -> Any:
     requests.check_size(body.wanted)  # before anything is looked up for them
     wanted = [AskedTuple(one.count, one.requires, one.template) for one in body.wanted]
-    submit = partial(requests.submit, vcluster=peer.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
-                     key=request_key(peer.id, body.key), site=site, now=now)
+    submit = partial(
+        requests.submit,
+        vcluster=peer.vcluster,
+        wanted=wanted,
+        spread=body.spread,
+        wait=body.wait,
+        key=request_key(peer.id, body.key),
+        site=site,
+        now=now,
+    )
     return submit, partial(_viewed, body.key)
 
 
@@ -64,7 +76,9 @@ def _withdraw(body: b.Withdraw, peer: VcmPeer, site: Site, now: float) -> Any:
         key = _key(tx, body.request)
         if there.state != "pending":  # said twice, or overtaken by its grant
             return key, views.request(tx, body.request)
-        done = requests.withdraw(tx, request_id=body.request, reason="its VCM does not need it any more", now=now)
+        done = requests.withdraw(
+            tx, request_id=body.request, reason="its VCM does not need it any more", now=now
+        )
         return Result((key, done.value), done.effects)
 
     return ask, lambda found: _viewed(*found)
@@ -75,29 +89,52 @@ def _key(tx: Any, request: int) -> str:
 
 
 def _release(body: b.ReleaseNodes, peer: VcmPeer, site: Site, now: float) -> Any:
-    reason = " ".join(body.reason.split())[:200]  # what a peer says must not look like several lines
+    # what a peer says must not look like several lines
+    reason = " ".join(body.reason.split())[:200]
     cause = f"its VCM gave it back: {reason}" if reason else "its VCM gave it back"
-    return partial(vclusters.release, name=peer.vcluster, nodes_=[one.node for one in body.nodes], passing_over=True,
-                   cause=cause, site=site, now=now, actor=peer.actor), lambda _: b.Done()
+    return (
+        partial(
+            vclusters.release,
+            name=peer.vcluster,
+            nodes_=[one.node for one in body.nodes],
+            passing_over=True,
+            cause=cause,
+            site=site,
+            now=now,
+            actor=peer.actor,
+        ),
+        lambda _: b.Done(),
+    )
 
 
 def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float) -> Any:
-    """Return nodes that can be had now are taken; the others are awaited: the VCM releases each, or the deadline
-    comes."""
+    """Return nodes that can be had now are taken; the others are awaited: the VCM releases each, or
+    the deadline comes."""
     at_once = [one.node for one in body.nodes if one.within <= 0]
     later = {one.node: now + one.within for one in body.nodes if one.within > 0}
 
     def ask(tx: Any) -> Any:
         vcms.owns_reclaim(tx, peer.id, body.reclaim)
-        return reclaims.answer(tx, reclaim_id=body.reclaim, nodes_=at_once, later=later, site=site, now=now,
-                               actor=peer.actor)
+        return reclaims.answer(
+            tx,
+            reclaim_id=body.reclaim,
+            nodes_=at_once,
+            later=later,
+            site=site,
+            now=now,
+            actor=peer.actor,
+        )
 
     return ask, lambda _: b.Done()
 
 
 def _extend(body: b.Extend, peer: VcmPeer, site: Site, now: float) -> Any:
-    return (partial(vclusters.extend, name=peer.vcluster, lease=body.seconds, clip=True, site=site, now=now),
-            lambda _: b.Done())
+    return (
+        partial(
+            vclusters.extend, name=peer.vcluster, lease=body.seconds, clip=True, site=site, now=now
+        ),
+        lambda _: b.Done(),
+    )
 
 
 def _status(body: b.Status, peer: VcmPeer, site: Site, now: float) -> Any:
@@ -107,15 +144,25 @@ def _status(body: b.Status, peer: VcmPeer, site: Site, now: float) -> Any:
 def _pictured(seen: Picture) -> b.Vcluster:
     v = seen.vcluster
     return b.Vcluster(
-        v.name, v.state, v.size, 0 if v.preemptible else v.creation_size, v.expires_at or 0.0,
+        v.name,
+        v.state,
+        v.size,
+        0 if v.preemptible else v.creation_size,
+        v.expires_at or 0.0,
         tuple(b.Member(**member) for member in seen.members),
-        tuple(b.Request(one.id, own_key(seen.keys.get(one.id)), one.state, one.reason) for one in seen.requests),
-        tuple(_reclaim(one, seen.would_do[one.id]) for one in seen.reclaims))
+        tuple(
+            b.Request(one.id, own_key(seen.keys.get(one.id)), one.state, one.reason)
+            for one in seen.requests
+        ),
+        tuple(_reclaim(one, seen.would_do[one.id]) for one in seen.reclaims),
+    )
 
 
 def _reclaim(row: ReclaimRow, would_do: Sequence[str]) -> b.Reclaim:
     named = tuple(map(b.Named, would_do))
-    return b.Reclaim(row.id, row.count - row.given, row.deadline, "still open", row.attributes, named)
+    return b.Reclaim(
+        row.id, row.count - row.given, row.deadline, "still open", row.attributes, named
+    )
 
 
 _FLOWS: dict[type[Any], Callable[..., Any]] = {

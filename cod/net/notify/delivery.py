@@ -1,7 +1,9 @@
-"""Delivers notices: claims what is due, has it sent by its channel, writes down what came of it, tries again later.
+"""Delivers notices: claims what is due, has it sent by its channel, writes down what came of it,
+tries again later.
 
-At least once: a server that dies between sending and writing leaves a claim that runs out, and the notice is sent again
-under the same id. What each delivery keeps waiting is decided in `policy.people.delivery`.
+At least once: a server that dies between sending and writing leaves a claim that runs out, and the
+notice is sent again under the same id. What each delivery keeps waiting is decided in
+`policy.people.delivery`.
 """
 
 from __future__ import annotations
@@ -38,10 +40,16 @@ class Sender(Protocol):
 
 
 class Notifier(Claimer):
-    """One server's deliveries. `reactor` keeps its time for pauses, `clock()` is the time of day for the rows."""
+    """One server's deliveries. `reactor` keeps its time for pauses, `clock()` is the time of day
+    for the rows."""
 
     def __init__(
-        self, reactor: Any, pool: Any, server_name: str, clock: Callable[[], float], senders: Mapping[str, Sender]
+        self,
+        reactor: Any,
+        pool: Any,
+        server_name: str,
+        clock: Callable[[], float],
+        senders: Mapping[str, Sender],
     ) -> None:
         super().__init__(reactor, pool, log, "looking for notices to deliver", POLL)
         self._server, self._clock, self._senders = server_name, clock, senders
@@ -51,7 +59,9 @@ class Notifier(Claimer):
         """Claim notices that are due, and begin to deliver them."""
         if await self._pool.read(webhook_feed.due, self._clock()):
             await self._pool.run(webhook_feed.gather, self._clock())
-        for delivery in await self._pool.run(flows.claim, self._server, tuple(self._busy), self._clock(), LEASE):
+        for delivery in await self._pool.run(
+            flows.claim, self._server, tuple(self._busy), self._clock(), LEASE
+        ):
             self._busy.add(delivery.to)
             self.begin(self._deliver(delivery))
 
@@ -64,7 +74,9 @@ class Notifier(Claimer):
                 await self._put_off(delivery, what, unsent)
             except Exception as error:
                 log.exception("%s: the sender is broken", what)
-                await self._put_off(delivery, what, DeliveryError(f"a bug in COD: {type(error).__name__}"))
+                await self._put_off(
+                    delivery, what, DeliveryError(f"a bug in COD: {type(error).__name__}")
+                )
             else:
                 log.info("%s is delivered%s", what, f"; {remark}" if remark else "")
                 await self._pool.run(flows.succeeded, delivery, remark, self._clock())
@@ -76,21 +88,37 @@ class Notifier(Claimer):
 
     async def _put_off(self, delivery: Delivery, what: str, unsent: DeliveryError) -> None:
         now = self._clock()
-        again = await self._pool.run(flows.failed, delivery, unsent.sentence, unsent.lasting, unsent.dead, now)
+        again = await self._pool.run(
+            flows.failed, delivery, unsent.sentence, unsent.lasting, unsent.dead, now
+        )
         then = "given up" if again is None else f"again in {again - now:.0f} s"
         log.warning("%s failed, %s: %s", what, then, unsent.sentence)
 
 
 class Post(Service):
-    """What delivers notices in a running server: both channels, the threads that they need, and the `Notifier`."""
+    """What delivers notices in a running server: both channels, the threads that they need, and the
+    `Notifier`."""
 
     def __init__(
-        self, reactor: Any, pool: Any, site: SiteRef, server_name: str, key: bytes, clock: Callable[[], float]
+        self,
+        reactor: Any,
+        pool: Any,
+        site: SiteRef,
+        server_name: str,
+        key: bytes,
+        clock: Callable[[], float],
     ) -> None:
         self._threads = ThreadPool(0, THREADS, "notices")
-        self._notifier = Notifier(reactor, pool, server_name, clock, {
-            "webhook": Webhooks(reactor, site, key, self._threads, clock),
-            "email": Mailer(reactor, site, self._threads)})
+        self._notifier = Notifier(
+            reactor,
+            pool,
+            server_name,
+            clock,
+            {
+                "webhook": Webhooks(reactor, site, key, self._threads, clock),
+                "email": Mailer(reactor, site, self._threads),
+            },
+        )
         self.wake = self._notifier.wake
 
     def startService(self) -> None:

@@ -1,4 +1,5 @@
-"""Links by mail: told to one address, at once, by the site's mail server. No notices: those are kept, links are not."""
+"""Links by mail: told to one address, at once, by the site's mail server. No notices: those are
+kept, links are not."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from cod.wire import mail
 
 
 def send_link(site: Site, to: str, subject: str, about: str, now: float) -> str:
-    """Send it; blocks, at most `ATTEMPT` seconds. Returns '' or, in a sentence, why it was not sent."""
+    """Send it; blocks, at most `ATTEMPT` seconds. Returns '' or, in a sentence, why it was not
+    sent."""
     if not to:
         return "there is no address to send it to"
     if not site.mail.host:

@@ -1,4 +1,5 @@
-"""Mail through the site's SMTP server: one connection a mail, in a thread, with the standard library's client."""
+"""Mail through the site's SMTP server: one connection a mail, in a thread, with the standard
+library's client."""
 
 from __future__ import annotations
 
@@ -25,13 +26,15 @@ NO_ADMINS = "nobody is named to tell: see smtp.admins in the site file"
 
 
 class Mailer:
-    """Sends what is for `email`. `reactor` keeps the time of an attempt, `threads` is a started ThreadPool."""
+    """Sends what is for `email`. `reactor` keeps the time of an attempt, `threads` is a started
+    ThreadPool."""
 
     def __init__(self, reactor: Any, site: SiteRef, threads: Any) -> None:
         self._reactor, self._site, self._threads = reactor, site, threads
 
     async def send(self, delivery: Delivery) -> str:
-        """Send it; returns who refused it, as a sentence, where some did. Raises `DeliveryError`."""
+        """Send it; returns who refused it, as a sentence, where some did. Raises
+        `DeliveryError`."""
         site = self._site.current
         mail = site.mail
         to = addresses(delivery.send.target) or mail.admins
@@ -46,7 +49,9 @@ class Mailer:
         session = SmtpSession(mail, site.notices.ca_file)
         limit = self._reactor.callLater(ATTEMPT, session.break_off)
         try:
-            return str(await deferToThreadPool(self._reactor, self._threads, session.send, to, text))
+            return str(
+                await deferToThreadPool(self._reactor, self._threads, session.send, to, text)
+            )
         finally:
             if limit.active():
                 limit.cancel()
@@ -62,7 +67,8 @@ class SmtpSession:
         self.late = False
 
     def send(self, to: Sequence[str], text: bytes) -> str:
-        """Deliver `text` to all of `to`; returns who refused it, where some did. Raises `DeliveryError`."""
+        """Deliver `text` to all of `to`; returns who refused it, where some did. Raises
+        `DeliveryError`."""
         try:
             line = self._connected()
             try:
@@ -73,15 +79,23 @@ class SmtpSession:
                     line.quit()
                 line.close()
         except smtplib.SMTPRecipientsRefused as error:
-            raise DeliveryError(_some(error.recipients), lasting=all(_final(code) for code,
-                                                                     _ in error.recipients.values())
-                                ) from None
+            raise DeliveryError(
+                _some(error.recipients),
+                lasting=all(_final(code) for code, _ in error.recipients.values()),
+            ) from None
         except smtplib.SMTPDataError as error:
-            raise DeliveryError(f"the mail server refused the mail: {_said(error)}",
-                                lasting=_final(error.smtp_code)) from None
-        except smtplib.SMTPResponseException as error:  # greeting, sign-in, sender: no other mail would fare better
+            raise DeliveryError(
+                f"the mail server refused the mail: {_said(error)}", lasting=_final(error.smtp_code)
+            ) from None
+        except (
+            smtplib.SMTPResponseException
+        ) as error:  # greeting, sign-in, sender: no other mail would fare better
             raise DeliveryError(f"the mail server refused: {_said(error)}", dead=True) from None
-        except (OSError, ValueError, secretfile.Unreadable) as error:  # SMTPException and SSLError are OSErrors
+        except (
+            OSError,
+            ValueError,
+            secretfile.Unreadable,
+        ) as error:  # SMTPException and SSLError are OSErrors
             what = f"no end within {ATTEMPT:.0f} s" if self.late else brief(error)
             raise DeliveryError(f"the mail server cannot be used: {what}", dead=True) from None
 
@@ -141,9 +155,13 @@ class _Tls(_Known, smtplib.SMTP_SSL):
 
 
 def _plain(password: str) -> str:
-    """Encode a line: the client can say ASCII only, and its error would show the first character that is none."""
+    """Encode a line: the client can say ASCII only, and its error would show the first character
+    that is none."""
     if not password.isascii():
-        raise ValueError("the password in smtp.password_file has characters other than ASCII, which cannot be sent")
+        raise ValueError(
+            "the password in smtp.password_file has characters other than ASCII, which cannot be"
+            " sent"
+        )
     return password
 
 

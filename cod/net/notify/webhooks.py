@@ -1,8 +1,9 @@
 """Posts notices to groups' webhooks.
 
-Who may set a webhook must not gain the server's voice: the name is resolved here, addresses that it must not reach are
-left out, and the connection is made to one of the rest, not to whatever the name means a moment later. Redirects are
-not followed. Of the answer nothing but the status is used or shown, and at most `MOST` bytes of it are read.
+Who may set a webhook must not gain the server's voice: the name is resolved here, addresses that it
+must not reach are left out, and the connection is made to one of the rest, not to whatever the name
+means a moment later. Redirects are not followed. Of the answer nothing but the status is used or
+shown, and at most `MOST` bytes of it are read.
 """
 
 from __future__ import annotations
@@ -45,10 +46,16 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 
 
 class Webhooks:
-    """Posts what is for `webhook`. `key` is the site's, `clock()` the time of day, `threads` a started ThreadPool."""
+    """Posts what is for `webhook`. `key` is the site's, `clock()` the time of day, `threads` a
+    started ThreadPool."""
 
     def __init__(
-        self, reactor: Any, site: SiteRef, key: bytes, threads: Any, clock: Callable[[], float],
+        self,
+        reactor: Any,
+        site: SiteRef,
+        key: bytes,
+        threads: Any,
+        clock: Callable[[], float],
         resolve: Resolve = socket.getaddrinfo,
     ) -> None:
         self._reactor, self._site, self._key, self._clock = reactor, site, key, clock
@@ -75,10 +82,15 @@ class Webhooks:
 
     async def _post(self, url: str, headers: dict[str, str], content: bytes) -> int:
         way = Way(self._reactor, self._site, self._addresses)
-        agent = Agent.usingEndpointFactory(self._reactor, way, HTTPConnectionPool(self._reactor, persistent=False))
+        agent = Agent.usingEndpointFactory(
+            self._reactor, way, HTTPConnectionPool(self._reactor, persistent=False)
+        )
         asked: Deferred[Any] = agent.request(
-            b"POST", url.encode("ascii"), Headers({name: [value] for name, value in headers.items()}),
-            FileBodyProducer(BytesIO(content)))
+            b"POST",
+            url.encode("ascii"),
+            Headers({name: [value] for name, value in headers.items()}),
+            FileBodyProducer(BytesIO(content)),
+        )
         try:
             return int((await asked.addTimeout(ATTEMPT, self._reactor)).code)
         finally:
@@ -87,25 +99,33 @@ class Webhooks:
     async def _addresses(self, host: str, port: int) -> list[tuple[int, str]]:
         """(family, address) of what may be connected to for `host`. Raises `DeliveryError`."""
         try:
-            found = await deferToThreadPool(self._reactor, self._threads, self._resolve, host, port, 0,
-                                            socket.SOCK_STREAM)
+            found = await deferToThreadPool(
+                self._reactor, self._threads, self._resolve, host, port, 0, socket.SOCK_STREAM
+            )
         except OSError as error:
             raise DeliveryError(f"{host} cannot be found: {brief(error)}", dead=True) from None
         site = self._site.current
         rules, own = site.notices, [subnet.server for subnet in site.subnets]
-        allowed = [(family, where[0]) for family, _, _, _, where in found
-                   if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)
-                   and (rules.local_webhooks or not _is_ours(family, where[0]))]
+        allowed = [
+            (family, where[0])
+            for family, _, _, _, where in found
+            if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)
+            and (rules.local_webhooks or not _is_ours(family, where[0]))
+        ]
         if not allowed:
-            raise DeliveryError(f"{host} is an address of this server itself, or in a network that is closed to "
-                                f"webhooks, or "
-                                "no host's: webhooks may not be there", dead=True)
+            raise DeliveryError(
+                f"{host} is an address of this server itself, or in a network that is closed to "
+                "webhooks, or "
+                "no host's: webhooks may not be there",
+                dead=True,
+            )
         return list(dict.fromkeys(allowed))
 
 
 @implementer(IAgentEndpointFactory, IStreamClientEndpoint)
 class Way:
-    """The way to one URL's host: to addresses that are allowed, with the certificate checked, for one request."""
+    """The way to one URL's host: to addresses that are allowed, with the certificate checked, for
+    one request."""
 
     def __init__(self, reactor: Any, site: SiteRef, addresses: Callable[[str, int], Any]) -> None:
         self._reactor, self._site, self._addresses = reactor, site, addresses
@@ -145,7 +165,9 @@ class Way:
         if ca_file is None:
             return ssl.optionsForClientTLS(host)
         try:
-            found = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(Path(ca_file).read_text())]
+            found = [
+                ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(Path(ca_file).read_text())
+            ]
         except Exception as error:  # OpenSSL's errors have no better name here
             raise DeliveryError(f"{ca_file} cannot be used: {brief(error)}", dead=True) from None
         if not found:
@@ -191,12 +213,17 @@ def _why(error: Exception) -> str:
     inner = reasons[0].value if reasons else error
     if isinstance(inner, TookTooLong | CancelledError):
         return f"no answer within {ATTEMPT:.0f} s"
-    if isinstance(inner, net_errors.ConnectionDone | net_errors.ConnectionLost | net_errors.ConnectionAborted):
+    if isinstance(
+        inner, net_errors.ConnectionDone | net_errors.ConnectionLost | net_errors.ConnectionAborted
+    ):
         return "the webhook closed the connection without an answer"
     name = type(inner).__name__
     if name in ("VerificationError", "Error"):  # of service-identity, and of OpenSSL
         return f"the webhook's certificate or its TLS is not good: {brief(inner)}"
     if isinstance(inner, net_errors.ConnectError):
         code = inner.osError
-        return f"the webhook cannot be reached: {os.strerror(code) if isinstance(code, int) else brief(inner)}"
+        return (
+            "the webhook cannot be reached:"
+            f" {os.strerror(code) if isinstance(code, int) else brief(inner)}"
+        )
     return f"the post failed: {name}: {brief(inner)}"

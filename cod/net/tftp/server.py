@@ -1,7 +1,9 @@
-"""The TFTP server: requests come to one socket for a subnet, and each starts a transfer (see `transfers`).
+"""The TFTP server: requests come to one socket for a subnet, and each starts a transfer (see
+`transfers`).
 
-Served are the files below the boot root, and the documents made for one node: ``pxelinux.cfg/01-{mac, with dashes}``,
-``boot/{mac}/script.ipxe`` and ``boot/{mac}/secret.cpio``; and ``boot/disk/{signature}``, which is for everybody.
+Served are the files below the boot root, and the documents made for one node:
+``pxelinux.cfg/01-{mac, with dashes}``, ``boot/{mac}/script.ipxe`` and ``boot/{mac}/secret.cpio``;
+and ``boot/disk/{signature}``, which is for everybody.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ LARGEST_NETASCII = 1 << 20
 MOST_REQUESTS = 64  # read in one turn of the reactor
 
 _DOCUMENT = re.compile(
-    r"/*(?:pxelinux\.cfg/01-(?P<config>[^/]+)|boot/(?P<mac>[^/]+)/(?P<name>secret\.cpio|script\.ipxe))")
+    r"/*(?:pxelinux\.cfg/01-(?P<config>[^/]+)|boot/(?P<mac>[^/]+)/(?P<name>secret\.cpio|script\.ipxe))"
+)
 _DISK = re.compile(r"/*boot/disk/([^/]+)")
 
 log = logging.getLogger("cod.tftp")
@@ -57,8 +60,16 @@ class TftpServer(SocketService):
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, subnet: Subnet, root: Path,
-        clock: Callable[[], float] = time.time, *, port: int = 69, transfer_limits: TransferLimits = USUAL,
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        subnet: Subnet,
+        root: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        port: int = 69,
+        transfer_limits: TransferLimits = USUAL,
         limits: tftp.Limits = tftp.DEFAULTS,
     ) -> None:
         super().__init__(reactor, f"tftp {subnet.name}")
@@ -83,7 +94,8 @@ class TftpServer(SocketService):
 
     def _open(self) -> socket.socket:
         listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # hundreds may ask at the same moment
+        # hundreds may ask at the same moment
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         listener.bind((self._address, self.port))
         self.port = listener.getsockname()[1]
         return listener
@@ -108,11 +120,13 @@ class TftpServer(SocketService):
         if old is not None:
             if old.request == datagram and not (old.session and old.session.answered):
                 return  # the client is in a hurry: its request is being seen to
-            self.transfers.end(old, "replaced")  # it starts anew from the same port, as ROMs do after a reset
+            # it starts anew from the same port, as ROMs do after a reset
+            self.transfers.end(old, "replaced")
         try:
             request = tftp.decode_request(datagram)
         except tftp.Malformed as error:
-            if datagram[:2] in (b"\0\1", b"\0\2"):  # never an error in answer to an error, or to an echo
+            # never an error in answer to an error, or to an echo
+            if datagram[:2] in (b"\0\1", b"\0\2"):
                 self._refuse(peer, tftp.ILLEGAL, str(error))
             return
         self._credit.asked(peer[0], len(datagram))
@@ -131,18 +145,28 @@ class TftpServer(SocketService):
         if request.mode not in ("octet", "netascii"):
             return tftp.ILLEGAL, "unknown mode"
         limits = self._transfer_limits
-        if len(self.transfers) >= limits.in_all or self.transfers.of_address(peer[0]) >= limits.per_peer:
+        if (
+            len(self.transfers) >= limits.in_all
+            or self.transfers.of_address(peer[0]) >= limits.per_peer
+        ):
             return tftp.NOT_DEFINED, "too many transfers, try again later"
         return None
 
     def _content(self, transfer: Transfer, request: TftpRequest) -> Buffer | Deferred[bytes]:
-        """Return the bytes to send, now or when a document's flow is done (it may refuse). Raises `NoSuchFile`."""
+        """Return the bytes to send, now or when a document's flow is done (it may refuse). Raises
+        `NoSuchFile`."""
         found = _DOCUMENT.fullmatch(request.name)
         mac = mac_of(found["config"] or found["mac"]) if found else None
         if found is not None and mac is not None:
-            made = {None: self._docs.pxelinux, "secret.cpio": self._docs.secret, "script.ipxe": self._docs.ipxe}
+            made = {
+                None: self._docs.pxelinux,
+                "secret.cpio": self._docs.secret,
+                "script.ipxe": self._docs.ipxe,
+            }
             return made[found["name"]](mac, transfer.peer[0])
-        if (found := _DISK.fullmatch(request.name)) and (program := disk_loader(found[1])) is not None:
+        if (found := _DISK.fullmatch(request.name)) and (
+            program := disk_loader(found[1])
+        ) is not None:
             return program
         transfer.file = self._files.open(request.name)
         return transfer.file.view()
@@ -157,7 +181,8 @@ class TftpServer(SocketService):
         session = TftpSession(request, content, self._limits)
         if session.first and not self._credit.knows(transfer.peer[0]):
             if not self._credit.pays(transfer.peer[0], session.first):
-                self.transfers.end(transfer, "withheld")  # until the client has asked again, twice or so
+                # until the client has asked again, twice or so
+                self.transfers.end(transfer, "withheld")
                 return
             session = TftpSession(request, content, replace(self._limits, unanswered=0))
         self.transfers.begin(transfer, session, self._address)

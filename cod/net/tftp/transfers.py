@@ -1,12 +1,14 @@
 """Running TFTP transfers: their sockets, their timeouts, and how their datagrams leave.
 
-Each transfer has a socket of its own (TID, RFC 1350 section 4), connected to its client: the kernel turns away
-datagrams from anybody else, and says at once when the client is gone (ECONNREFUSED). They are watched through one epoll
-descriptor that the reactor sees as a single reader: a turn of the reactor serves every transfer that has something to
-read, without the reactor's cost for each. Timeouts are found by one scan, four times a second.
+Each transfer has a socket of its own (TID, RFC 1350 section 4), connected to its client: the kernel
+turns away datagrams from anybody else, and says at once when the client is gone (ECONNREFUSED).
+They are watched through one epoll descriptor that the reactor sees as a single reader: a turn of
+the reactor serves every transfer that has something to read, without the reactor's cost for each.
+Timeouts are found by one scan, four times a second.
 
-A window leaves in one `sendmsg` with UDP_SEGMENT: the kernel cuts it into datagrams. Where it cannot (blocks larger
-than the link's MTU: EINVAL; a device or tunnel that does not do it: EIO), that transfer goes on with plain sends.
+A window leaves in one `sendmsg` with UDP_SEGMENT: the kernel cuts it into datagrams. Where it
+cannot (blocks larger than the link's MTU: EINVAL; a device or tunnel that does not do it: EIO),
+that transfer goes on with plain sends.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ NO_SEGMENTATION = {errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.ENOPROTOOPT, e
 SCAN = 0.25  # seconds between looks at the timeouts
 MOST_READY = 64  # sockets served at one look
 LOOKS = 32  # in one turn of the reactor: a few milliseconds at most
-LINGER = 30e-6  # seconds to wait for the next acknowledgement before going to sleep, which costs as much (measured)
+# seconds to wait for the next acknowledgement before going to sleep, which costs as much (measured)
+LINGER = 30e-6
 LONGEST_ANSWER = 516  # an ACK is 4 bytes; of an ERROR's text nothing is wanted
 
 ENDED = prometheus.Counter("cod_tftp_ended_total", "TFTP transfers by how they ended", ["outcome"])
@@ -66,7 +69,8 @@ class Transfer:
     segments: bool = True
 
     def send(self, bursts: Sequence[Burst]) -> None:
-        """Send; what does not fit the socket's buffer is lost, like any datagram. Raises OSError: nobody listens."""
+        """Send; what does not fit the socket's buffer is lost, like any datagram. Raises OSError:
+        nobody listens."""
         assert self.socket is not None
         try:
             for parts, size in bursts:
@@ -81,19 +85,22 @@ class Transfer:
         assert self.socket is not None
         if self.segments:
             try:
-                self.socket.sendmsg(parts, [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))])
+                self.socket.sendmsg(
+                    parts, [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))]
+                )
                 return
             except OSError as error:
                 if error.errno not in NO_SEGMENTATION:
                     raise
                 self.segments = False
         for at in range(0, len(parts), 2):
-            self.socket.sendmsg(parts[at:at + 2])
+            self.socket.sendmsg(parts[at : at + 2])
 
 
 @implementer(IReadDescriptor)
 class Transfers:
-    """All transfers of one server address. `reactor` needs addReader, removeReader, seconds and callLater."""
+    """All transfers of one server address. `reactor` needs addReader, removeReader, seconds and
+    callLater."""
 
     def __init__(self, reactor: Any) -> None:
         self.credit: Credit | None = None
@@ -181,8 +188,9 @@ class Transfers:
         """The reactor gives the descriptor up at shutdown; `stop` closes it."""
 
     def doRead(self) -> None:
-        """Serve every socket that has something to read. On a fast network the next acknowledgements are there by then,
-        so look again, up to `LOOKS` times: that is cheaper than a turn of the reactor, which then has its turn."""
+        """Serve every socket that has something to read. On a fast network the next
+        acknowledgements are there by then, so look again, up to `LOOKS` times: that is cheaper than
+        a turn of the reactor, which then has its turn."""
         for _ in range(LOOKS):
             assert self._epoll is not None
             ready = self._epoll.poll(0, MOST_READY)
@@ -227,8 +235,8 @@ class Transfers:
                 self.end(transfer, transfer.session.outcome)
 
     def _failed(self, transfer: Transfer, error: Exception) -> None:
-        """End the transfer: nobody listens there any more, or there is a bug, which shall not end the reader of them
-        all."""
+        """End the transfer: nobody listens there any more, or there is a bug, which shall not end
+        the reader of them all."""
         if not isinstance(error, OSError):
             log.error("tftp %s %r", transfer.peer[0], transfer.name, exc_info=error)
         self.end(transfer, "gone" if isinstance(error, OSError) else "bug")

@@ -1,15 +1,26 @@
-"""The attributes of a node: every path of the hardware report (schema/report.rng), and what stands there.
+"""The attributes of a node: every path of the hardware report (schema/report.rng), and what stands
+there.
 
-A path names elements from the report's root down, and last an XML attribute: memory/mib, disk/partition/size. An
-element that holds others is PARTS; an element whose text is its value (cpu/flag) is TEXT as an attribute is. What
-counts something is NUMBER, or the unit in which it counts.
+A path names elements from the report's root down, and last an XML attribute: memory/mib,
+disk/partition/size. An element that holds others is PARTS; an element whose text is its value
+(cpu/flag) is TEXT as an attribute is. What counts something is NUMBER, or the unit in which it
+counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-PARTS, TEXT, VERSION, NUMBER, MIB, MHZ, RATE, BYTES = "parts", "text", "version", "number", "MiB", "MHz", "Mb/s", "B"
+PARTS, TEXT, VERSION, NUMBER, MIB, MHZ, RATE, BYTES = (
+    "parts",
+    "text",
+    "version",
+    "number",
+    "MiB",
+    "MHz",
+    "Mb/s",
+    "B",
+)
 
 ATTRIBUTES: Mapping[str, str] = {
     "version": NUMBER,
@@ -72,19 +83,38 @@ ATTRIBUTES: Mapping[str, str] = {
     "kernel/release": VERSION,
 }
 
-SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition", "pci"})  # a report may have more than one of these
+# a report may have more than one of these
+SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition", "pci"})
 
-# What a report leaves out because nearly every machine has it: requirements are compared as if it were there.
+# What a report leaves out because nearly every machine has it: requirements are compared as if it
+# were there.
 LEFT_OUT: Mapping[str, Mapping[str, str]] = {"disk": {"sector": "512", "bootable": "yes"}}
 
-# What tells machines of one type apart, or differs from boot to boot: it never makes a type, whatever the site says.
-PARTICULAR = frozenset({
-    "version", "kernel", "system/uuid", "system/serial", "nic/name", "nic/mac", "nic/link", "nic/boot", "nic/neighbour",
-    "disk/name", "disk/serial", "disk/wwid", "disk/partition", "pci/slot", "pci/driver",
-})
+# What tells machines of one type apart, or differs from boot to boot: it never makes a type,
+# whatever the site says.
+PARTICULAR = frozenset(
+    {
+        "version",
+        "kernel",
+        "system/uuid",
+        "system/serial",
+        "nic/name",
+        "nic/mac",
+        "nic/link",
+        "nic/boot",
+        "nic/neighbour",
+        "disk/name",
+        "disk/serial",
+        "disk/wwid",
+        "disk/partition",
+        "pci/slot",
+        "pci/driver",
+    }
+)
 
 
-# What trampolines of former versions did not report: that a report begins to tell it is no change of the machine.
+# What trampolines of former versions did not report: that a report begins to tell it is no change
+# of the machine.
 TOLD_SINCE = ("pci", "gpu")
 
 
@@ -96,8 +126,11 @@ def kind(path: str) -> str | None:
 def parts(path: str) -> list[str]:
     """Return the names that a report can have right below `path` ('' for its root)."""
     prefix = f"{path}/" if path else ""
-    return [each[len(prefix):] for each in ATTRIBUTES
-            if each.startswith(prefix) and "/" not in each[len(prefix):]]
+    return [
+        each[len(prefix) :]
+        for each in ATTRIBUTES
+        if each.startswith(prefix) and "/" not in each[len(prefix) :]
+    ]
 
 
 def is_below(path: str, paths: frozenset[str]) -> bool:

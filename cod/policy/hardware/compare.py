@@ -1,14 +1,17 @@
-"""Text that is compared by more than equality: versions, and patterns whose cost is linear in the text.
+"""Text that is compared by more than equality: versions, and patterns whose cost is linear in the
+text.
 
-**Versions** ('2.10.3', 'A12b', 'U30 v2.36') are runs of digits and runs of letters; whatever stands between only parts
-them. They are compared run by run: numbers by their value, letters by the alphabet without regard to case. A run that
-is missing counts as the number 0; letters come after 0 and before every other number. So 2.9 < 2.10, 2.1 = 2.1.0,
-2.1 < 2.1a < 2.1.1. This is a total order.
+**Versions** ('2.10.3', 'A12b', 'U30 v2.36') are runs of digits and runs of letters; whatever stands
+between only parts them. They are compared run by run: numbers by their value, letters by the
+alphabet without regard to case. A run that is missing counts as the number 0; letters come after 0
+and before every other number. So 2.9 < 2.10, 2.1 = 2.1.0, 2.1 < 2.1a < 2.1.1. This is a total
+order.
 
-**Patterns** are those of file names: ``*`` any text, ``?`` one character, ``[a-f0-9]`` one of these, ``[!a-f]`` one
-that is none of these, ``|`` between alternatives; case plays no part; the pattern fits the whole text. They are matched
-by simulating the automaton with all its states as the bits of one integer (Shift-And, Baeza-Yates and Gonnet 1992): one
-step a character, no backtracking, whatever the pattern.
+**Patterns** are those of file names: ``*`` any text, ``?`` one character, ``[a-f0-9]`` one of
+these, ``[!a-f]`` one that is none of these, ``|`` between alternatives; case plays no part; the
+pattern fits the whole text. They are matched by simulating the automaton with all its states as the
+bits of one integer (Shift-And, Baeza-Yates and Gonnet 1992): one step a character, no backtracking,
+whatever the pattern.
 """
 
 from __future__ import annotations
@@ -56,8 +59,9 @@ class BadPattern(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """An automaton. Bit i stands for the state before the i-th item; a state's bit in `takes[c]` says that its item
-    takes the character c (`other`: any that is not in `takes`), in `stays` that it may stay where it is."""
+    """An automaton. Bit i stands for the state before the i-th item; a state's bit in `takes[c]`
+    says that its item takes the character c (`other`: any that is not in `takes`), in `stays` that
+    it may stay where it is."""
 
     takes: dict[str, int]
     other: int
@@ -89,7 +93,8 @@ def pattern(text: str) -> Pattern:
 
 
 class _Maker:
-    """Reads a pattern item by item. `items` are the characters that each takes and whether it takes all but these."""
+    """Reads a pattern item by item. `items` are the characters that each takes and whether it takes
+    all but these."""
 
     def __init__(self) -> None:
         self._items: list[tuple[frozenset[str], bool]] = []
@@ -111,19 +116,21 @@ class _Maker:
             self._stays |= 1 << len(self._items)
             return at + 1
         if character == "[":
-            all_but = text[at + 1:at + 2] == "!"
+            all_but = text[at + 1 : at + 2] == "!"
             begin = at + 1 + all_but
             end = text.find("]", begin + 1)
             if end < 0:
                 raise BadPattern("a [ has no ] after it")
             self._items.append((_characters(text[begin:end]), all_but))
             return end + 1
-        self._items.append((frozenset(), True) if character == "?" else (frozenset(character), False))
+        self._items.append(
+            (frozenset(), True) if character == "?" else (frozenset(character), False)
+        )
         return at + 1
 
     def end_alternative(self) -> None:
-        """End one alternative: what follows belongs to the next one. The state after the last item takes nothing: it is
-        an item of its own."""
+        """End one alternative: what follows belongs to the next one. The state after the last item
+        takes nothing: it is an item of its own."""
         if self._empty:
             raise BadPattern("an alternative is empty")
         self._last |= 1 << len(self._items)
@@ -132,8 +139,14 @@ class _Maker:
     def pattern(self) -> Pattern:
         """Return the automaton."""
         named = frozenset().union(*(characters for characters, _ in self._items))
-        takes = {c: sum(1 << i for i, (characters, all_but) in enumerate(self._items) if (c in characters) != all_but)
-                 for c in named}
+        takes = {
+            c: sum(
+                1 << i
+                for i, (characters, all_but) in enumerate(self._items)
+                if (c in characters) != all_but
+            )
+            for c in named
+        }
         other = sum(1 << i for i, (_, all_but) in enumerate(self._items) if all_but)
         return Pattern(takes, other, self._stays, self._first, self._last)
 
@@ -142,10 +155,12 @@ def _characters(inner: str) -> frozenset[str]:
     found: set[str] = set()
     at = 0
     while at < len(inner):
-        if inner[at + 1:at + 2] == "-" and at + 2 < len(inner):
+        if inner[at + 1 : at + 2] == "-" and at + 2 < len(inner):
             low, high = ord(inner[at]), ord(inner[at + 2])
             if not low <= high < 128:
-                raise BadPattern(f"{inner[at:at + 3]!r} is no range of plain characters, lowest first")
+                raise BadPattern(
+                    f"{inner[at : at + 3]!r} is no range of plain characters, lowest first"
+                )
             found.update(map(chr, range(low, high + 1)))
             at += 3
         else:

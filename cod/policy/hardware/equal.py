@@ -1,8 +1,10 @@
-"""*Equal*, the paper's operator that makes node types: hardware reports reduced to a canonical form. Pure.
+"""*Equal*, the paper's operator that makes node types: hardware reports reduced to a canonical
+form. Pure.
 
-Dropped are what is particular to one machine (`attributes.PARTICULAR`) and what the site says takes no part
-(`model.TypeRules`); memory and clock are rounded; order plays no part. Equal canonical texts, equal types. Requests are
-matched against the canonical form, so that all nodes of a type match or none does.
+Dropped are what is particular to one machine (`attributes.PARTICULAR`) and what the site says takes
+no part (`model.TypeRules`); memory and clock are rounded; order plays no part. Equal canonical
+texts, equal types. Requests are matched against the canonical form, so that all nodes of a type
+match or none does.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from cod.policy.hardware.attributes import PARTICULAR, TOLD_SINCE, kind
 
 LARGEST = 2048  # elements of a canonical form
 TOLD = 5  # differences that are told
-_PCI = ("class", "vendor", "device", "subvendor", "subdevice", "driver", "slot")  # the order in a line
+# the order in a line
+_PCI = ("class", "vendor", "device", "subvendor", "subdevice", "driver", "slot")
 
 
 def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
@@ -34,15 +37,20 @@ def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
 
 
 def steady(report_xml: str, before_xml: str | None) -> str:
-    """Return the report with the speeds of links that are down now filled in from the report before, by MAC.
+    """Return the report with the speeds of links that are down now filled in from the report
+    before, by MAC.
 
-    A switch port can take seconds to come up: that must not make another type of the machine, nor cost it its holder.
+    A switch port can take seconds to come up: that must not make another type of the machine, nor
+    cost it its holder.
     """
     root = ElementTree.fromstring(report_xml)
     missing = [nic for nic in root.findall("nic") if nic.get("speed") is None]
     if not missing or not before_xml:
         return report_xml
-    known = {nic.get("mac"): nic.get("speed") for nic in ElementTree.fromstring(before_xml).findall("nic")}
+    known = {
+        nic.get("mac"): nic.get("speed")
+        for nic in ElementTree.fromstring(before_xml).findall("nic")
+    }
     filled = [(nic, speed) for nic in missing if (speed := known.get(nic.get("mac"))) is not None]
     for nic, speed in filled:
         nic.set("speed", speed)
@@ -58,8 +66,12 @@ def _reduced(
             kept.set(name, _rounded(path + name, value, rules))
     kept.text = (element.text or "").strip() or None
     children = [child for child in element if path + child.tag not in dropped]
-    kept.extend(sorted((_reduced(child, f"{path}{child.tag}/", dropped, rules) for child in children),
-                       key=ElementTree.tostring))
+    kept.extend(
+        sorted(
+            (_reduced(child, f"{path}{child.tag}/", dropped, rules) for child in children),
+            key=ElementTree.tostring,
+        )
+    )
     return kept
 
 
@@ -67,18 +79,20 @@ def _rounded(path: str, value: str, rules: TypeRules) -> str:
     if not (value.isascii() and value.isdecimal() and len(value) < 16):
         return value
     if path == "memory/mib":
-        # Up, because firmware and kernel keep some; a power of two as the step, so that sizes land where they are sold.
+        # Up, because firmware and kernel keep some; a power of two as the step, so that sizes land
+        # where they are sold.
         step = max(1, (1 << (int(value) - 1).bit_length()) // rules.memory_parts)
         return str(-(-int(value) // step) * step)
     if path == "cpu/mhz":
-        # Plates say multiples of 50 MHz; half a plate's step off the middle, no plate sits on a rounding boundary.
+        # Plates say multiples of 50 MHz; half a plate's step off the middle, no plate sits on a
+        # rounding boundary.
         return str((int(value) + 25 + rules.clock_step // 2) // rules.clock_step * rules.clock_step)
     return value
 
 
 def facts(canonical_xml: str) -> list[tuple[str, str]]:
-    """Return a canonical form for people: ('memory/mib', '4096 MiB'); the flags of a CPU on one line, like parts
-    numbered."""
+    """Return a canonical form for people: ('memory/mib', '4096 MiB'); the flags of a CPU on one
+    line, like parts numbered."""
     found: list[tuple[str, str]] = []
     _tell(ElementTree.fromstring(canonical_xml), "", "", found)
     return found
@@ -89,7 +103,9 @@ def elements(report_xml: str, tag: str) -> list[Mapping[str, str]]:
     return [element.attrib for element in ElementTree.fromstring(report_xml).findall(tag)]
 
 
-def _tell(element: ElementTree.Element, path: str, shown: str, found: list[tuple[str, str]]) -> None:
+def _tell(
+    element: ElementTree.Element, path: str, shown: str, found: list[tuple[str, str]]
+) -> None:
     found += [(shown + name, _value(value, path + name)) for name, value in element.attrib.items()]
     for tag in dict.fromkeys(child.tag for child in element):
         same = element.findall(tag)
@@ -101,19 +117,24 @@ def _tell(element: ElementTree.Element, path: str, shown: str, found: list[tuple
                 ids = (f"{name} {child.get(name)}" for name in _PCI if child.get(name))
                 found.append((f"pci {number}", ", ".join(ids)))
                 continue
-            _tell(child, f"{path}{tag}/", f"{shown}{tag}{f' {number}' if len(same) > 1 else ''}/", found)
+            _tell(
+                child,
+                f"{path}{tag}/",
+                f"{shown}{tag}{f' {number}' if len(same) > 1 else ''}/",
+                found,
+            )
 
 
 # ---------------------------------------------------------------- what has changed
 
 
 def differences(before: str, after: str) -> list[str]:
-    """Return what differs between two canonical forms, as phrases: 'memory/mib: was 8192 MiB, is 4096 MiB'; [] if
-    equal.
+    """Return what differs between two canonical forms, as phrases: 'memory/mib: was 8192 MiB, is
+    4096 MiB'; [] if equal.
 
-    A link that came or went is no difference: it makes another type while it lasts, as its speed is an attribute, but
-    cables and switches are slow at some boots and quick at others, and the machine is the same. Neither is what a
-    former trampoline did not report.
+    A link that came or went is no difference: it makes another type while it lasts, as its speed is
+    an attribute, but cables and switches are slow at some boots and quick at others, and the
+    machine is the same. Neither is what a former trampoline did not report.
     """
     new = ElementTree.fromstring(after)
     for element in list(new) if _begins_to_tell(before, after) else ():
@@ -123,7 +144,8 @@ def differences(before: str, after: str) -> list[str]:
 
 
 def tells_more(before: str, after: str) -> bool:
-    """Return whether two canonical forms differ by nothing but what a former trampoline did not report."""
+    """Return whether two canonical forms differ by nothing but what a former trampoline did not
+    report."""
     return _begins_to_tell(before, after) and not differences(before, after)
 
 
@@ -146,13 +168,23 @@ def _differences(old: ElementTree.Element, new: ElementTree.Element, path: str) 
         yield from _among(old.findall(tag), new.findall(tag), path + tag)
 
 
-def _among(old: Sequence[ElementTree.Element], new: Sequence[ElementTree.Element], path: str) -> Iterator[str]:
-    """Differences among the elements at one place: those that stayed as they are stand aside, the others are paired."""
+def _among(
+    old: Sequence[ElementTree.Element], new: Sequence[ElementTree.Element], path: str
+) -> Iterator[str]:
+    """Differences among the elements at one place: those that stayed as they are stand aside, the
+    others are paired."""
     before, after = Counter(map(ElementTree.tostring, old)), Counter(map(ElementTree.tostring, new))
     gone = list((before - after).elements())
     come = list((after - before).elements())
-    parts = [ElementTree.fromstring(text) for text in gone], [ElementTree.fromstring(text) for text in come]
-    pairs = min(len(gone), len(come)) if not any(element.text for each in parts for element in each) else 0
+    parts = (
+        [ElementTree.fromstring(text) for text in gone],
+        [ElementTree.fromstring(text) for text in come],
+    )
+    pairs = (
+        min(len(gone), len(come))
+        if not any(element.text for each in parts for element in each)
+        else 0
+    )
     for was, is_ in zip(parts[0][:pairs], parts[1][:pairs], strict=True):
         yield from _differences(was, is_, path + "/")
     yield from (f"{path}: one is gone{_about(element, path)}" for element in parts[0][pairs:])

@@ -1,17 +1,20 @@
-"""Whose hardware is it? Decides what a report means for the identity of the node that sent it. Pure.
+"""Whose hardware is it? Decides what a report means for the identity of the node that sent it.
+Pure.
 
-MACs key nodes. A machine has proven one MAC (the boot secret minted for it); the others, and the DMI UUID, are its own
-word. So a report may add a NIC to its node, but never take one from a machine that has reported itself: that is a
-conflict, and the report is refused. Two cases look like it and are harmless:
+MACs key nodes. A machine has proven one MAC (the boot secret minted for it); the others, and the
+DMI UUID, are its own word. So a report may add a NIC to its node, but never take one from a machine
+that has reported itself: that is a conflict, and the report is refused. Two cases look like it and
+are harmless:
 
-- a NIC of the machine asked DHCP before the machine ever reported, and was taken for a machine of its own: such a
-  *shadow* (state new, no report) is absorbed;
-- the machine boots from a NIC that was put in after its last report: the session's node is then the shadow, and the
-  node with the same UUID takes it over, if that node is not alive elsewhere and is expected in the trampoline. Where
-  no MAC confirms it, that is doubtful: it does not stand for an approval.
+- a NIC of the machine asked DHCP before the machine ever reported, and was taken for a machine of
+  its own: such a *shadow* (state new, no report) is absorbed;
+- the machine boots from a NIC that was put in after its last report: the session's node is then the
+  shadow, and the node with the same UUID takes it over, if that node is not alive elsewhere and is
+  expected in the trampoline. Where no MAC confirms it, that is doubtful: it does not stand for an
+  approval.
 
-UUIDs are not trusted to be unique: vendors have shipped the same for every board. Known ones are ignored, and so is one
-that another living node has.
+UUIDs are not trusted to be unique: vendors have shipped the same for every board. Known ones are
+ignored, and so is one that another living node has.
 """
 
 from __future__ import annotations
@@ -23,18 +26,24 @@ from xml.etree import ElementTree
 from cod.model import Node
 from cod.states import NodeState
 
-_BOGUS = frozenset({  # left in by board makers' tools
-    "03000200-0400-0500-0006-000700080009", "00020003-0004-0005-0006-000700080009",
-    "02000300-0400-0500-0006-000700080009", "12345678-1234-5678-90ab-cddeefaabbcc",
-    "fefefefe-fefe-fefe-fefe-fefefefefefe", "01020304-0506-0708-090a-0b0c0d0e0f10",
-    "11111111-2222-3333-4444-555555555555",
-})
+_BOGUS = frozenset(
+    {  # left in by board makers' tools
+        "03000200-0400-0500-0006-000700080009",
+        "00020003-0004-0005-0006-000700080009",
+        "02000300-0400-0500-0006-000700080009",
+        "12345678-1234-5678-90ab-cddeefaabbcc",
+        "fefefefe-fefe-fefe-fefe-fefefefefefe",
+        "01020304-0506-0708-090a-0b0c0d0e0f10",
+        "11111111-2222-3333-4444-555555555555",
+    }
+)
 _EXPECTED = (NodeState.OFF, NodeState.TRAMPOLINE, NodeState.REGISTERING)
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a report says about identity: DMI UUID (None if absent or known-bogus), MACs sorted, 'bios' or 'uefi'."""
+    """What a report says about identity: DMI UUID (None if absent or known-bogus), MACs sorted,
+    'bios' or 'uefi'."""
 
     uuid: str | None
     macs: tuple[str, ...]
@@ -43,9 +52,11 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What to do: `uuid` to record, shadows to `absorb` into the node, an `heir` that takes the node over, or refuse.
+    """What to do: `uuid` to record, shadows to `absorb` into the node, an `heir` that takes the
+    node over, or refuse.
 
-    doubtful  nothing but the UUID speaks for the heir: it may be another machine, whose maker gave both the same
+    doubtful  nothing but the UUID speaks for the heir: it may be another machine, whose maker gave
+              both the same
     refused   a sentence, '' when the report is accepted; nothing else counts then
     """
 
@@ -57,23 +68,31 @@ class Joining:
 
 
 def is_unique(uuid: str | None) -> bool:
-    """Return whether this DMI UUID can tell machines apart. Some makers leave a constant in it, or one digit all
-    through."""
+    """Return whether this DMI UUID can tell machines apart. Some makers leave a constant in it, or
+    one digit all through."""
     return uuid is not None and len(set(uuid) - {"-"}) > 1 and uuid not in _BOGUS
 
 
 def read(report: str) -> Hardware:
-    """Return what identifies a machine, from a hardware report (XML, valid against schema/report.rng)."""
+    """Return what identifies a machine, from a hardware report (XML, valid against
+    schema/report.rng)."""
     root = ElementTree.fromstring(report)
     system, firmware = root.find("system"), root.find("firmware")
     uuid = None if system is None else system.get("uuid")
     macs = {nic.attrib["mac"] for nic in root.iterfind("nic")}
-    return Hardware(uuid if is_unique(uuid) else None, tuple(sorted(macs)),
-                    "bios" if firmware is None else firmware.attrib["kind"])
+    return Hardware(
+        uuid if is_unique(uuid) else None,
+        tuple(sorted(macs)),
+        "bios" if firmware is None else firmware.attrib["kind"],
+    )
 
 
 def join(
-    node: Node, mac: str, hardware: Hardware, owners: Mapping[str, Node], twins: Collection[Node],
+    node: Node,
+    mac: str,
+    hardware: Hardware,
+    owners: Mapping[str, Node],
+    twins: Collection[Node],
     connected: Collection[int],
 ) -> Joining:
     """Return what `node`'s report means.
@@ -84,14 +103,20 @@ def join(
     connected  ids among these that have an open session
     """
     if mac not in hardware.macs:
-        return Joining(refused=f"the report does not contain {mac}, which sent it: it is of another machine")
+        return Joining(
+            refused=f"the report does not contain {mac}, which sent it: it is of another machine"
+        )
     others = {owner.id: owner for owner in owners.values() if owner.id != node.id}
     claimed = [owner for owner in others.values() if not _is_shadow(owner)]
     heirs = [twin for twin in twins if twin.state in _EXPECTED and twin.id not in connected]
     if _is_shadow(node) and len(heirs) == 1 and all(owner.id == heirs[0].id for owner in claimed):
-        return Joining(hardware.uuid, (node.id, *(others.keys() - {heirs[0].id})), heirs[0].id, not claimed)
+        return Joining(
+            hardware.uuid, (node.id, *(others.keys() - {heirs[0].id})), heirs[0].id, not claimed
+        )
     if claimed:
-        whose = ", ".join(f"{mac} ({owner.name})" for mac, owner in sorted(owners.items()) if owner in claimed)
+        whose = ", ".join(
+            f"{mac} ({owner.name})" for mac, owner in sorted(owners.items()) if owner in claimed
+        )
         return Joining(refused=f"{node.name} reports MACs that belong to other machines: {whose}")
     return Joining(None if twins else hardware.uuid, tuple(others))
 

@@ -1,8 +1,9 @@
 """Disks marked keep: COD neither writes nor erases nor captures them. Pure.
 
-A mark is 'serial:SERIAL', 'path:/dev/NAME' or 'model:PATTERN'; marks are a node's own, or rules of the site file. In
-the report of a node that is stored, a kept disk has keep="yes" and is not local (local="no"), as if it were on a USB
-bus: everything that counts or chooses local disks leaves it alone, and a node with a kept disk is of another type.
+A mark is 'serial:SERIAL', 'path:/dev/NAME' or 'model:PATTERN'; marks are a node's own, or rules of
+the site file. In the report of a node that is stored, a kept disk has keep="yes" and is not local
+(local="no"), as if it were on a USB bus: everything that counts or chooses local disks leaves it
+alone, and a node with a kept disk is of another type.
 """
 
 from __future__ import annotations
@@ -17,19 +18,27 @@ from cod.model import KeepRule, Refused
 
 KEPT = 'keep="yes"'  # in reports
 MOST = 1000  # characters of a node's own marks
-_MARK = re.compile(r"serial:[^\s].{0,99}|path:/dev/[A-Za-z0-9_!-]{1,64}(?:/[A-Za-z0-9_!-]{1,64})?|model:[^\s].{0,99}")
+_MARK = re.compile(
+    r"serial:[^\s].{0,99}|path:/dev/[A-Za-z0-9_!-]{1,64}(?:/[A-Za-z0-9_!-]{1,64})?|model:[^\s].{0,99}"
+)
 
 
 def check(mark: str) -> str:
     """Return the mark. Raises `Refused` where it is none."""
     if not _MARK.fullmatch(mark):
-        raise Refused("invalid", f"{mark!r} should be serial:SERIAL, path:/dev/NAME or model:PATTERN", "keep")
+        raise Refused(
+            "invalid", f"{mark!r} should be serial:SERIAL, path:/dev/NAME or model:PATTERN", "keep"
+        )
     return mark
 
 
 def marks(own: str, rules: Iterable[KeepRule], name: str, mac: str) -> tuple[str, ...]:
     """Return all marks for the disks of a node. `own`: the node's, with newlines between."""
-    ruled = (rule.disk for rule in rules if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower()))
+    ruled = (
+        rule.disk
+        for rule in rules
+        if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower())
+    )
     return tuple(dict.fromkeys([*own.split("\n"), *ruled] if own else ruled))
 
 
@@ -64,29 +73,42 @@ def kept(report_xml: str | None) -> tuple[str, ...]:
     """Return the kept disks of a report that was marked, for people: 'sdb (serial X)'."""
     if not report_xml or KEPT not in report_xml:
         return ()
-    return tuple(_called(disk) for disk in ElementTree.fromstring(report_xml).iter("disk") if disk.get("keep") == "yes")
+    return tuple(
+        _called(disk)
+        for disk in ElementTree.fromstring(report_xml).iter("disk")
+        if disk.get("keep") == "yes"
+    )
 
 
 def unkept(before_xml: str | None, after_xml: str) -> tuple[str, ...]:
-    """Return the disks, for people, that were kept in the one report and may be written by the other."""
-    local = {_called(disk) for disk in ElementTree.fromstring(after_xml).iter("disk") if disk.get("local") == "yes"}
+    """Return the disks, for people, that were kept in the one report and may be written by the
+    other."""
+    local = {
+        _called(disk)
+        for disk in ElementTree.fromstring(after_xml).iter("disk")
+        if disk.get("local") == "yes"
+    }
     return tuple(disk for disk in kept(before_xml) if disk in local)
 
 
 def for_order(report_xml: str | None, marks: Iterable[str]) -> tuple[str, ...]:
-    """Return what the agent is told: the marks, which also hold for disks that show up late, and the disks of the
-    report that patterns of models mean, should the agent read another model from them now."""
+    """Return what the agent is told: the marks, which also hold for disks that show up late, and
+    the disks of the report that patterns of models mean, should the agent read another model from
+    them now."""
     told = [_as_path(mark) if mark.startswith("path:") else mark for mark in marks]
     patterns = [mark for mark in told if mark.startswith("model:")]
     if report_xml and patterns:
-        told += [_named(disk) for disk in ElementTree.fromstring(report_xml).iter("disk")
-                 if any(_fits(mark, disk) for mark in patterns)]
+        told += [
+            _named(disk)
+            for disk in ElementTree.fromstring(report_xml).iter("disk")
+            if any(_fits(mark, disk) for mark in patterns)
+        ]
     return tuple(dict.fromkeys(told))
 
 
 def in_the_way(select: str, report_xml: str) -> str:
-    """Say why a template that writes the disk `select` cannot be written on a node whose marked report that is; '' if
-    it can, as far as marks are concerned."""
+    """Say why a template that writes the disk `select` cannot be written on a node whose marked
+    report that is; '' if it can, as far as marks are concerned."""
     disks = list(ElementTree.fromstring(report_xml).iter("disk"))
     spared = [disk for disk in disks if disk.get("keep") == "yes"]
     if any(_fits(select, disk) for disk in spared):

@@ -1,14 +1,16 @@
 """*Satisfies*, the paper's other operator: does a node have what is wanted? Pure. (*Equal* is in
 `policy.hardware.equal`.)
 
-Hardware reports and requirements are trees. In a report (schema/report.rng) an XML attribute is a leaf of its element:
-``<memory mib="4096"/>`` is the tree memory/mib with the value 4096. Requirements (schema/requires.rng) write the same
-tree with operators on its elements: ``<memory><mib min="4GiB"/></memory>``. docs/attributes.md is the users' page.
+Hardware reports and requirements are trees. In a report (schema/report.rng) an XML attribute is a
+leaf of its element: ``<memory mib="4096"/>`` is the tree memory/mib with the value 4096.
+Requirements (schema/requires.rng) write the same tree with operators on its elements:
+``<memory><mib min="4GiB"/></memory>``. docs/attributes.md is the users' page.
 
-The trees are compared from the root down. Elements of one name are matched one to one by augmenting paths (Kuhn's
-algorithm). Each pair of elements at the same place is compared once, so the cost is at most the product of the two
-documents' sizes (both capped where they came in), times the number of wanted siblings; and each comparison's cost is
-linear in the two texts (`policy.hardware.compare`).
+The trees are compared from the root down. Elements of one name are matched one to one by augmenting
+paths (Kuhn's algorithm). Each pair of elements at the same place is compared once, so the cost is
+at most the product of the two documents' sizes (both capped where they came in), times the number
+of wanted siblings; and each comparison's cost is linear in the two texts
+(`policy.hardware.compare`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ __all__ = ["Mismatch", "canonical", "check", "satisfies"]
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One thing that is not as wanted: the attribute's path, what was wanted, what was found; readable as a phrase."""
+    """One thing that is not as wanted: the attribute's path, what was wanted, what was found;
+    readable as a phrase."""
 
     attribute: str
     wanted: str
@@ -47,9 +50,11 @@ class _Tree:
 
 
 def satisfies(requirements_xml: str, attributes_xml: str) -> list[Mismatch]:
-    """Return what keeps a node with those attributes from satisfying those requirements; empty when it does.
+    """Return what keeps a node with those attributes from satisfying those requirements; empty when
+    it does.
 
-    '' as requirements wants nothing. Both documents have been checked when they came in. Any root will do.
+    '' as requirements wants nothing. Both documents have been checked when they came in. Any root
+    will do.
     """
     if not requirements_xml:
         return []
@@ -66,7 +71,9 @@ def _tree_of(element: ElementTree.Element, path: str) -> _Tree:
     told = {**LEFT_OUT.get(path, {}), **element.attrib}
     children: dict[str, list[_Tree]] = {name: [_Tree(value)] for name, value in told.items()}
     for child in element:
-        children.setdefault(child.tag, []).append(_tree_of(child, f"{path}/{child.tag}".lstrip("/")))
+        children.setdefault(child.tag, []).append(
+            _tree_of(child, f"{path}/{child.tag}".lstrip("/"))
+        )
     return _Tree((element.text or "").strip(), children)
 
 
@@ -87,12 +94,15 @@ def _one_to_one(wanted: Sequence[Wanted], found: Sequence[_Tree]) -> list[Mismat
     if len(wanted) == len(found) == 1:
         return _differs(wanted[0], found[0])
     differences = [[_differs(one, other) for other in found] for one in wanted]
-    unmatched = _unmatched([[column for column, why in enumerate(row) if not why] for row in differences])
+    unmatched = _unmatched(
+        [[column for column, why in enumerate(row) if not why] for row in differences]
+    )
     return [_lacking(wanted[row], differences[row]) for row in unmatched]
 
 
 def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:
-    """Return the rows that a largest matching leaves out; `fits` lists the columns that fit each row."""
+    """Return the rows that a largest matching leaves out; `fits` lists the columns that fit each
+    row."""
     taken: dict[int, int] = {}
 
     def place(row: int, tried: set[int]) -> bool:
@@ -110,9 +120,15 @@ def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:
 def _differs(wanted: Wanted, found: _Tree) -> list[Mismatch]:
     """Mismatches of one wanted element with one found: its operators, then its children."""
     what = wanted.kind
-    wrong = [Mismatch(wanted.path, operators.phrase(operator, value, what),
-                      quantity.readable(found.value, what) or "nothing")
-             for operator, value in wanted.operators.items() if not operators.holds(operator, value, found.value, what)]
+    wrong = [
+        Mismatch(
+            wanted.path,
+            operators.phrase(operator, value, what),
+            quantity.readable(found.value, what) or "nothing",
+        )
+        for operator, value in wanted.operators.items()
+        if not operators.holds(operator, value, found.value, what)
+    ]
     return wrong + _missing(wanted, found) if wanted.children else wrong
 
 
@@ -129,10 +145,15 @@ def _lacking(wanted: Wanted, differences: Sequence[list[Mismatch]]) -> Mismatch:
         own = _own(wanted)
         return Mismatch(path, " and ".join(own) if own and not wanted.children else phrase, "none")
     nearest = min(differences, key=lambda why: (len(why), why[0].found == "none"))[0]
-    if nearest.attribute == path:  # its own text is not as wanted, as a CPU's flag: there is no nearer or farther
+    # its own text is not as wanted, as a CPU's flag: there is no nearer or farther
+    if nearest.attribute == path:
         return Mismatch(path, phrase, f"none like that among {len(differences)}")
-    what = nearest.attribute[len(path) + 1:]
-    return Mismatch(path, phrase, f"none like that among {len(differences)} (the nearest: {what} {nearest.found})")
+    what = nearest.attribute[len(path) + 1 :]
+    return Mismatch(
+        path,
+        phrase,
+        f"none like that among {len(differences)} (the nearest: {what} {nearest.found})",
+    )
 
 
 def _about(wanted: Wanted) -> str:
@@ -146,7 +167,9 @@ def _parts(wanted: Wanted, prefix: str) -> list[str]:
     if wanted.absent:
         return [f"no {name}{_about(wanted)}"]
     own = _own(wanted)
-    said = [" ".join([name, *filter(None, [" and ".join(own)])])] if own or not wanted.children else []
+    said = (
+        [" ".join([name, *filter(None, [" and ".join(own)])])] if own or not wanted.children else []
+    )
     return said + [part for child in _children(wanted) for part in _parts(child, f"{name}/")]
 
 
@@ -155,5 +178,8 @@ def _children(wanted: Wanted) -> list[Wanted]:
 
 
 def _own(wanted: Wanted) -> list[str]:
-    return [operators.phrase(operator, value, wanted.kind)
-            for operator, value in wanted.operators.items() if operator != "present"]
+    return [
+        operators.phrase(operator, value, wanted.kind)
+        for operator, value in wanted.operators.items()
+        if operator != "present"
+    ]

@@ -1,7 +1,8 @@
-"""What a template wants of a node beside its `<requires>`: an image for each target, and a disk for them. Pure.
+"""What a template wants of a node beside its `<requires>`: an image for each target, and a disk for
+them. Pure.
 
-Allocation, explanation, preview and priming ask here, so that a node that could not be primed is not chosen, and the
-reason is told where people look for it.
+Allocation, explanation, preview and priming ask here, so that a node that could not be primed is
+not chosen, and the reason is told where people look for it.
 """
 
 from __future__ import annotations
@@ -18,26 +19,37 @@ MIB = 1 << 20
 
 
 def lacking(configuration: Configuration, attributes: str) -> tuple[Mismatch, ...]:
-    """Return what keeps nodes with those canonical attributes from the template; nothing where it can be primed."""
+    """Return what keeps nodes with those canonical attributes from the template; nothing where it
+    can be primed."""
     found, without = chosen(configuration, attributes)
-    return (*satisfies(configuration.requires, attributes), *without,
-            *satisfies(disk(configuration, found, attributes), attributes))
+    return (
+        *satisfies(configuration.requires, attributes),
+        *without,
+        *satisfies(disk(configuration, found, attributes), attributes),
+    )
 
 
 def chosen(configuration: Configuration, attributes: str) -> tuple[list[Choice], list[Mismatch]]:
     """Return the first image that fits for each target, and the targets that none fits."""
     found, without = [], []
     for target in dict.fromkeys(choice.target for choice in configuration.images):
-        fits = (one for one in configuration.images if one.target == target and not satisfies(one.when, attributes))
+        fits = (
+            one
+            for one in configuration.images
+            if one.target == target and not satisfies(one.when, attributes)
+        )
         if choice := next(fits, None):
             found.append(choice)
         else:
-            without.append(Mismatch("image", f"one for target {target} that fits the hardware", "none"))
+            without.append(
+                Mismatch("image", f"one for target {target} that fits the hardware", "none")
+            )
     return found, without
 
 
 def disk(configuration: Configuration, images: Sequence[Choice], attributes: str) -> str:
-    """Return the requirements document for the disk that `images` go onto; '' where nothing is known of any.
+    """Return the requirements document for the disk that `images` go onto; '' where nothing is
+    known of any.
 
     Sizes that the site leaves out of its types (`attributes` has none) are left out here, too.
     """
@@ -55,8 +67,8 @@ def disk(configuration: Configuration, images: Sequence[Choice], attributes: str
 
 
 def least_size(configuration: Configuration, images: Sequence[Choice]) -> int:
-    """Return the bytes that the disk must have, 0 if not known: for a layout its partitions, rounded up to mebibytes,
-    and one mebibyte before and behind them, as cprime places them."""
+    """Return the bytes that the disk must have, 0 if not known: for a layout its partitions,
+    rounded up to mebibytes, and one mebibyte before and behind them, as cprime places them."""
     if configuration.partitions:
         on_it = {one.target: one.size for one in images}
         sizes = (one.size or on_it.get(str(one.number), 0) or 1 for one in configuration.partitions)
@@ -70,10 +82,21 @@ def sector(images: Sequence[Choice]) -> int:
 
 
 def with_facts(configuration: Configuration, images: Mapping[str, Image]) -> Configuration:
-    """Return the template with the sizes and sectors of the added images that it names, as far as they are there.
+    """Return the template with the sizes and sectors of the added images that it names, as far as
+    they are there.
 
     images  rows by name
     """
-    return replace(configuration, images=tuple(
-        replace(one, size=images[one.name].size, sector=one.sector or images[one.name].sector)
-        if one.name in images else one for one in configuration.images))
+    return replace(
+        configuration,
+        images=tuple(
+            (
+                replace(
+                    one, size=images[one.name].size, sector=one.sector or images[one.name].sector
+                )
+                if one.name in images
+                else one
+            )
+            for one in configuration.images
+        ),
+    )

@@ -1,6 +1,8 @@
-"""What may be wanted of an attribute: each operator's test, its phrase, and what it cannot be asked of.
+"""What may be wanted of an attribute: each operator's test, its phrase, and what it cannot be asked
+of.
 
-Several operators on one element must all hold. A test that cannot be made (a number wanted of a text) does not hold.
+Several operators on one element must all hold. A test that cannot be made (a number wanted of a
+text) does not hold.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def holds(operator: str, wanted: str, found: str, kind: str | None) -> bool:
 def phrase(operator: str, wanted: str, kind: str | None) -> str:
     """Return the operator with its value, for people; bare numbers get their unit."""
     if operator == "one-of":
-        return PHRASES[operator].format(", ".join(quantity.readable(word, kind) for word in words(wanted)))
+        return PHRASES[operator].format(
+            ", ".join(quantity.readable(word, kind) for word in words(wanted))
+        )
     return PHRASES.get(operator, operator + " {}").format(quantity.readable(wanted, kind))
 
 
@@ -63,6 +67,7 @@ def _numbers(test: Callable[[float, float], bool]) -> Callable[[str, str, str | 
     def holds_(wanted: str, found: str, kind: str | None) -> bool:
         limit, value = quantity.value(wanted, kind), quantity.value(found, kind)
         return limit is not None and value is not None and test(value, limit)
+
     return holds_
 
 
@@ -70,6 +75,7 @@ def _versions(test: Callable[[object, object], bool]) -> Callable[[str, str, str
     def holds_(wanted: str, found: str, _kind: str | None) -> bool:
         both = compare.is_version(wanted) and compare.is_version(found)
         return both and test(compare.version(found), compare.version(wanted))
+
     return holds_
 
 
@@ -81,7 +87,8 @@ def _like(wanted: str, found: str, _kind: str | None) -> bool:
 
 
 _TESTS: Mapping[str, Callable[[str, str, str | None], bool]] = {
-    "present": lambda wanted, found, kind: True,  # it is here; who wants none looks at the element, not at its value
+    # it is here; who wants none looks at the element, not at its value
+    "present": lambda wanted, found, kind: True,
     "equal": _same,
     "one-of": _one_of,
     "min": _numbers(lambda value, limit: value >= limit),
@@ -98,8 +105,8 @@ _TESTS: Mapping[str, Callable[[str, str, str | None], bool]] = {
 
 
 def complaint(wanted: Mapping[str, str], kind: str | None) -> str:
-    """Return what is wrong with an element's operators, as a phrase; '' where nothing is. `kind` None: of an unknown
-    name."""
+    """Return what is wrong with an element's operators, as a phrase; '' where nothing is. `kind`
+    None: of an unknown name."""
     for operator, value in wanted.items():
         said = _of_one(operator, value, kind)
         if said:
@@ -109,11 +116,16 @@ def complaint(wanted: Mapping[str, str], kind: str | None) -> str:
             return f"{low} {wanted[low]} is above {high} {wanted[high]}"
     for low, high in (("newer", "older"), ("newer", "version-max"), ("version-min", "older")):
         if low in wanted and high in wanted and not holds("older", wanted[high], wanted[low], kind):
-            return f"nothing is {phrase(low, wanted[low], kind)} and {phrase(high, wanted[high], kind)}"
+            return (
+                f"nothing is {phrase(low, wanted[low], kind)} and"
+                f" {phrase(high, wanted[high], kind)}"
+            )
     equal = wanted.get("equal")
     if equal is None:
         return ""
-    against = next((key for key, other in wanted.items() if not holds(key, other, equal, kind)), None)
+    against = next(
+        (key for key, other in wanted.items() if not holds(key, other, equal, kind)), None
+    )
     return "" if against is None else f"equal {equal} contradicts {against} {wanted[against]}"
 
 
@@ -128,17 +140,31 @@ def _of_one(operator: str, value: str, kind: str | None) -> str:
         return "it has parts and no value of its own: put the operators on a part"
     numeric, text = kind in quantity.COUNTED, kind in (TEXT, VERSION)
     if operator in ("min", "max"):
-        hint = "version-min and version-max compare versions" if kind == VERSION else "use equal, one-of or like"
-        return f"{operator} compares numbers, and it is text; {hint}" if text else quantity.complaint(value, kind)
+        hint = (
+            "version-min and version-max compare versions"
+            if kind == VERSION
+            else "use equal, one-of or like"
+        )
+        return (
+            f"{operator} compares numbers, and it is text; {hint}"
+            if text
+            else quantity.complaint(value, kind)
+        )
     if operator in ("equal", "one-of"):
         values = words(value) if operator == "one-of" else [value]
         if not all(values):
             return "one-of has an empty value"
-        return next(filter(None, (quantity.complaint(each, kind) for each in values)), "") if numeric else ""
+        return (
+            next(filter(None, (quantity.complaint(each, kind) for each in values)), "")
+            if numeric
+            else ""
+        )
     if numeric:
         return f"{operator} compares text, and it is a number; use min and max"
     if operator != "like":
-        return "" if compare.is_version(value) else f"{value!r} is no version: it has no number in it"
+        return (
+            "" if compare.is_version(value) else f"{value!r} is no version: it has no number in it"
+        )
     try:
         compare.pattern(value)
     except BadPattern as error:

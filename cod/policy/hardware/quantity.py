@@ -1,4 +1,5 @@
-"""Numbers with units: '4GiB', '2.4 GHz', '25Gb/s', '20GB', or a bare number in the attribute's own unit."""
+"""Numbers with units: '4GiB', '2.4 GHz', '25Gb/s', '20GB', or a bare number in the attribute's own
+unit."""
 
 from __future__ import annotations
 
@@ -10,11 +11,23 @@ from cod.policy.hardware.attributes import BYTES, MHZ, MIB, NUMBER, RATE
 _NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z/]*)", re.ASCII)
 LARGEST = 2.0**63  # in the attribute's own unit
 
-_SIZES = {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40, "PiB": 2.0**50,
-          "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
+_SIZES = {
+    "B": 1.0,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "TiB": 2.0**40,
+    "PiB": 2.0**50,
+    "kB": 1e3,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+    "PB": 1e15,
+}
 _CLOCKS = {"Hz": 1e-6, "kHz": 1e-3, "MHz": 1.0, "GHz": 1e3}
 _RATES = {"b/s": 1e-6, "kb/s": 1e-3, "Mb/s": 1.0, "Gb/s": 1e3, "Tb/s": 1e6}
-_FACTORS: dict[str, dict[str, float]] = {  # kind of attribute -> unit -> how many of its own unit that is
+# kind of attribute -> unit -> how many of its own unit that is
+_FACTORS: dict[str, dict[str, float]] = {
     MIB: {unit: factor / 2.0**20 for unit, factor in _SIZES.items()},
     BYTES: _SIZES,
     MHZ: _CLOCKS,
@@ -26,7 +39,8 @@ COUNTED = frozenset({*_FACTORS, NUMBER})
 
 @lru_cache(maxsize=65536)
 def value(text: str, kind: str | None) -> float | None:
-    """Return `text` in the own unit of an attribute of that kind; None where it is no such quantity."""
+    """Return `text` in the own unit of an attribute of that kind; None where it is no such
+    quantity."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -37,8 +51,8 @@ def value(text: str, kind: str | None) -> float | None:
 
 
 def complaint(text: str, kind: str | None) -> str:
-    """Return why `text` is no quantity for an attribute of that kind, as a phrase; '' where it is one. None: of any
-    kind."""
+    """Return why `text` is no quantity for an attribute of that kind, as a phrase; '' where it is
+    one. None: of any kind."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         if re.match(r"[0-9]{16}", text):
@@ -51,11 +65,14 @@ def complaint(text: str, kind: str | None) -> str:
         which = f"it counts in {', '.join(units)}" if units else "it counts pieces, without a unit"
         return f"{match[2]!r} is no unit for it: {which}"
     found = value(text, kind)
-    return f"{_short(text)} is more than any machine has" if found is None or found >= LARGEST else ""
+    return (
+        f"{_short(text)} is more than any machine has" if found is None or found >= LARGEST else ""
+    )
 
 
 def readable(text: str, kind: str | None) -> str:
-    """Return a value of the report (or a bare wanted number) with its unit: '4096 MiB', '500.108 GB'."""
+    """Return a value of the report (or a bare wanted number) with its unit: '4096 MiB', '500.108
+    GB'."""
     match = _NUMBER.fullmatch(text)
     if match is None or match[2] or kind not in _FACTORS:
         return text

@@ -1,8 +1,9 @@
-"""Requirements documents (schema/requires.rng), read into a tree with the lines that its elements stand on.
+"""Requirements documents (schema/requires.rng), read into a tree with the lines that its elements
+stand on.
 
-`read` takes any document that is sound as XML and within the caps; `check` says what no node could ever mean: operators
-that do not exist or contradict each other, attributes that no report has, units of something else. A document that was
-checked when it came in is only read later on.
+`read` takes any document that is sound as XML and within the caps; `check` says what no node could
+ever mean: operators that do not exist or contradict each other, attributes that no report has,
+units of something else. A document that was checked when it came in is only read later on.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ ELEMENTS, DEEPEST, LONGEST = 256, 16, 65536  # elements, elements inside each ot
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One element: its path below the document's element ('' for that one), what stands there in a report (see
-    `attributes`; None: nothing that is known), its operators, and the elements in it by name, in their order."""
+    """One element: its path below the document's element ('' for that one), what stands there in a
+    report (see `attributes`; None: nothing that is known), its operators, and the elements in it by
+    name, in their order."""
 
     name: str
     line: int
@@ -64,7 +66,9 @@ class _Reader:
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
         self.parser.StartDoctypeDeclHandler = self._doctype
-        self._open: list[tuple[str, int, dict[str, str], dict[str, list[Wanted]]]] = [("", 0, {}, {})]
+        self._open: list[tuple[str, int, dict[str, str], dict[str, list[Wanted]]]] = [
+            ("", 0, {}, {})
+        ]
         self._path: list[str] = []
         self._count = 0
 
@@ -86,13 +90,23 @@ class _Reader:
         name, line, attributes, children = self._open.pop()
         path = "/".join(self._path[1:])
         self._path.pop()
-        made = Wanted(name, line, path, kind(path), attributes, {key: tuple(each) for key, each in children.items()})
+        made = Wanted(
+            name,
+            line,
+            path,
+            kind(path),
+            attributes,
+            {key: tuple(each) for key, each in children.items()},
+        )
         self._open[-1][3].setdefault(name, []).append(made)
 
     def _text(self, text: str) -> None:
         if text.strip():
-            _refuse(self.parser.CurrentLineNumber, f"there is text in {self._open[-1][0]}: what is wanted of an "
-                    "attribute is written with operators, as in <mib min=\"4GiB\"/>")
+            _refuse(
+                self.parser.CurrentLineNumber,
+                f"there is text in {self._open[-1][0]}: what is wanted of an "
+                'attribute is written with operators, as in <mib min="4GiB"/>',
+            )
 
     def _doctype(self, *_: object) -> None:
         _refuse(self.parser.CurrentLineNumber, "a document type declaration is not allowed")
@@ -101,10 +115,18 @@ class _Reader:
 # ---------------------------------------------------------------- checking
 
 
-def check(document: str, rules: TypeRules | None = None, *, root: str = "requires", field: str = "attributes") -> None:
-    """Raise `Refused`, naming line and attribute, where the document can mean nothing; '' is one that wants nothing.
+def check(
+    document: str,
+    rules: TypeRules | None = None,
+    *,
+    root: str = "requires",
+    field: str = "attributes",
+) -> None:
+    """Raise `Refused`, naming line and attribute, where the document can mean nothing; '' is one
+    that wants nothing.
 
-    rules  with them, attributes that take no part in the site's types are refused too: requests match types
+    rules  with them, attributes that take no part in the site's types are refused too: requests
+           match types
     root   the name of the document's element
     """
     if not document:
@@ -129,7 +151,10 @@ def _below(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]]
     for siblings in wanted.children.values():
         present = [each for each in siblings if not each.absent]
         if len(present) > 1 and present[1].kind is not None and present[1].path not in SEVERAL:
-            said = f"{present[1].path} is wanted twice, and a node has one: put the operators on one element"
+            said = (
+                f"{present[1].path} is wanted twice, and a node has one: put the operators on one"
+                " element"
+            )
             yield present[1].line, said
         for each in siblings:
             yield from _of_one(each, rules)
@@ -148,18 +173,24 @@ def _of_one(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]
 
 def _misplaced(path: str, rules: TypeRules | None) -> str:
     if is_below(path, PARTICULAR):
-        return "it is particular to one machine, and requests match types of nodes, never single ones"
+        return (
+            "it is particular to one machine, and requests match types of nodes, never single ones"
+        )
     if rules is not None and is_below(path, frozenset(rules.ignore)):
         return "it takes no part in this site's node types (types.ignore of the site file)"
     return ""
 
 
 def _unknown(wanted: Wanted) -> str:
-    """Return why no report has the wanted attribute, or ''. That there shall be none of something holds for what no
-    report has, and for what would be in it."""
+    """Return why no report has the wanted attribute, or ''. That there shall be none of something
+    holds for what no report has, and for what would be in it."""
     above, _, name = wanted.path.rpartition("/")
     if wanted.absent or (above and kind(above) is None):
         return ""
-    known = [each for each in parts(above) if not is_below(f"{above}/{each}".lstrip("/"), PARTICULAR)]
+    known = [
+        each for each in parts(above) if not is_below(f"{above}/{each}".lstrip("/"), PARTICULAR)
+    ]
     near = difflib.get_close_matches(name, known, 1, 0.75)
-    return "no node has such an attribute; " + (f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}")
+    return "no node has such an attribute; " + (
+        f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
+    )

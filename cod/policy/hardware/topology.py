@@ -1,16 +1,17 @@
-"""Which nodes are near each other on the network? A proposal of blocks, made from what the network says. Pure.
+"""Which nodes are near each other on the network? A proposal of blocks, made from what the network
+says. Pure.
 
 What tells most comes first:
 
 - the switch that the node's boot NIC sees by LLDP (`<neighbour>` of its report);
 - option 82's remote id, which names the switch that put it in (RFC 3046 §3.2);
-- the relay's address with option 82's circuit id without its port: 'Gi1/0/7' and 'Gi1/0/9' are ports of one line card,
-  or of one switch of a stack;
+- the relay's address with option 82's circuit id without its port: 'Gi1/0/7' and 'Gi1/0/9' are
+  ports of one line card, or of one switch of a stack;
 - the relay's address alone.
 
-A remote id whose nodes, as far as they see a switch, all see the same one, stands for that switch. A node that is in a
-block stays there: the administrator knows better. Where nodes of a switch are in a block already, further ones are
-proposed for the block that most of them are in.
+A remote id whose nodes, as far as they see a switch, all see the same one, stands for that switch.
+A node that is in a block stays there: the administrator knows better. Where nodes of a switch are
+in a block already, further ones are proposed for the block that most of them are in.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ LONGEST_NAME = 63
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What is known of where a node is. `circuit` and `remote` in hex, as in the node's row; `switch` and `port` by
-    LLDP; `block` is the name of the one that it is in."""
+    """What is known of where a node is. `circuit` and `remote` in hex, as in the node's row;
+    `switch` and `port` by LLDP; `block` is the name of the one that it is in."""
 
     node: str
     block: str | None = None
@@ -47,7 +48,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A block: its name, whether it is there already, what its nodes have in common, and the nodes to be put in."""
+    """A block: its name, whether it is there already, what its nodes have in common, and the nodes
+    to be put in."""
 
     name: str
     exists: bool
@@ -64,7 +66,8 @@ class Proposal:
 
 
 def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
-    """Return a proposal for all nodes that are in no block. `blocks` are the names of those there are."""
+    """Return a proposal for all nodes that are in no block. `blocks` are the names of those there
+    are."""
     seen = sorted(sightings, key=lambda each: each.node)
     # Some remote ids stand for one switch that nodes see by LLDP.
     named: dict[str, set[str]] = defaultdict(set)
@@ -98,7 +101,8 @@ def _together(one: Proposed | None, other: Proposed) -> Proposed:
 
 
 def _key(each: Sighting, switches: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return what is equal for nodes that are near each other: a kind of evidence, and the words for it."""
+    """Return what is equal for nodes that are near each other: a kind of evidence, and the words
+    for it."""
     if each.switch or each.remote in switches:
         return "switch", each.switch or switches[each.remote or ""]
     if each.remote:
@@ -113,9 +117,13 @@ def _proposed(key: tuple[str, str], group: Sequence[Sighting], taken: set[str]) 
     if not new:
         return None
     home = Counter(each.block for each in group if each.block is not None)
-    name = min(home, key=lambda block: (-home[block], block)) if home else _free(_label(key[1]), taken)
+    name = (
+        min(home, key=lambda block: (-home[block], block)) if home else _free(_label(key[1]), taken)
+    )
     taken.add(name)
-    about = {"switch": "switch {}", "circuit": "relay {}", "relay": "relay {}"}[key[0]].format(key[1])
+    about = {"switch": "switch {}", "circuit": "relay {}", "relay": "relay {}"}[key[0]].format(
+        key[1]
+    )
     return Proposed(name, bool(home), about, tuple(Place(each.node, _why(each)) for each in new))
 
 
@@ -139,7 +147,7 @@ def _free(label: str, taken: set[str]) -> str:
     name, number = label, 1
     while name in taken:
         number += 1
-        name = f"{label[:LONGEST_NAME - len(str(number)) - 1]}-{number}"
+        name = f"{label[: LONGEST_NAME - len(str(number)) - 1]}-{number}"
     return name
 
 
@@ -147,7 +155,8 @@ def _free(label: str, taken: set[str]) -> str:
 
 
 def remote_id(hexadecimal: str) -> str:
-    """Return a remote id for people: a MAC, text, or the bytes in hex. Cisco puts a type and a length before either."""
+    """Return a remote id for people: a MAC, text, or the bytes in hex. Cisco puts a type and a
+    length before either."""
     value = bytes.fromhex(hexadecimal)
     if len(value) > 2 and value[0] in (0, 1) and value[1] == len(value) - 2:
         value = value[2:]
@@ -157,8 +166,8 @@ def remote_id(hexadecimal: str) -> str:
 def circuit_id(hexadecimal: str) -> tuple[str, str]:
     """Return a circuit id without its port, and the port ('' where that cannot be told apart).
 
-    'Gi1/0/7' -> ('Gi1/0', '7'); 'ge-0/0/3.0:users' -> ('ge-0/0', '3'); 'Ethernet17' -> ('Ethernet', '17'); Cisco's
-    binary form (type 0, length 4, VLAN, module, port) -> ('module 1', '7').
+    'Gi1/0/7' -> ('Gi1/0', '7'); 'ge-0/0/3.0:users' -> ('ge-0/0', '3'); 'Ethernet17' -> ('Ethernet',
+    '17'); Cisco's binary form (type 0, length 4, VLAN, module, port) -> ('module 1', '7').
     """
     value = bytes.fromhex(hexadecimal)
     if len(value) == 6 and value[:2] == b"\0\4":

@@ -1,47 +1,51 @@
 """The boot decision: what a machine that asks the network for a boot is told.
 
-A boot is a conversation in three parts. The machine's firmware asks DHCP for an address and a first-stage loader
-(iPXE). The loader asks DHCP again and is sent to its boot script. It fetches the script, and the script is the
-decision:
+A boot is a conversation in three parts. The machine's firmware asks DHCP for an address and a
+first-stage loader (iPXE). The loader asks DHCP again and is sent to its boot script. It fetches the
+script, and the script is the decision:
 
-- a node in state *active* boots what its vcluster's template says: its own disk, or a kernel from the network (but if
-  it waits to be captured, and no power driver could reboot it, it is sent to the trampoline first:
-  `flows.boot.script`);
+- a node in state *active* boots what its vcluster's template says: its own disk, or a kernel from
+  the network (but if it waits to be captured, and no power driver could reboot it, it is sent to
+  the trampoline first: `flows.boot.script`);
 - a node in state *boot* boots the same, once;
 - every other node boots the trampoline.
 
-So DHCP always says the same to a node that asks (`decide`), and the script (`plan`) makes the difference. A second
-stage is recognised by what it says of itself and is sent on, not back: never in circles.
+So DHCP always says the same to a node that asks (`decide`), and the script (`plan`) makes the
+difference. A second stage is recognised by what it says of itself and is sent on, not back: never
+in circles.
 
-**When has a boot failed?** When a node in state *boot* that has been served its script asks for a boot again: had its
-system come up, the firmware would not be asking. The stage cannot tell, because a network card's ROM may itself be an
-iPXE (QEMU's are), whose very first DISCOVER looks like that of a chain-loaded one. Time and the transaction id can:
-`nodes.boot_served_at` is set when the script is served, the last word of a boot; a DISCOVER before that moment is
-progress or a retry. After it, a DISCOVER is
+**When has a boot failed?** When a node in state *boot* that has been served its script asks for a
+boot again: had its system come up, the firmware would not be asking. The stage cannot tell, because
+a network card's ROM may itself be an iPXE (QEMU's are), whose very first DISCOVER looks like that
+of a chain-loaded one. Time and the transaction id can: `nodes.boot_served_at` is set when the
+script is served, the last word of a boot; a DISCOVER before that moment is progress or a retry.
+After it, a DISCOVER is
 
-- a repeat, still under way in the network, if it has the xid of the last exchange (or comes within `SETTLE` seconds:
-  nothing reboots that quickly). Some ROMs derive the xid from their MAC and use it for ever, so after `REPEAT` seconds
-  even the same xid is new;
-- the same firmware at its next boot option, if it comes within `NEXT_OPTION` seconds from UEFI firmware that was sent
-  to its disk. UEFI lists each NIC several times (the ROM's iPXE, PXE, HTTP), all before the disk, and the script's
-  "local disk" is an exit back to that list. Each of those options is sent to a file that does not exist
-  (`NO_SUCH_FILE`), which makes the firmware go on at once; silence costs OVMF half a minute of retries. A machine that
-  comes back this early is sent to its disk once more, and its failure is noticed by the first DISCOVER after those
-  seconds, or by the deadline;
+- a repeat, still under way in the network, if it has the xid of the last exchange (or comes within
+  `SETTLE` seconds: nothing reboots that quickly). Some ROMs derive the xid from their MAC and use
+  it for ever, so after `REPEAT` seconds even the same xid is new;
+- the same firmware at its next boot option, if it comes within `NEXT_OPTION` seconds from UEFI
+  firmware that was sent to its disk. UEFI lists each NIC several times (the ROM's iPXE, PXE, HTTP),
+  all before the disk, and the script's "local disk" is an exit back to that list. Each of those
+  options is sent to a file that does not exist (`NO_SUCH_FILE`), which makes the firmware go on at
+  once; silence costs OVMF half a minute of retries. A machine that comes back this early is sent to
+  its disk once more, and its failure is noticed by the first DISCOVER after those seconds, or by
+  the deadline;
 - the same for BIOS firmware, if it comes from another NIC: BIOS lists a NIC once. It gets silence;
 - otherwise the machine coming back: the boot has failed.
 
-**When has a boot been missed?** When the system on its disk asks for a new address while the node is expected in the
-trampoline: the server was away when the firmware asked, or its boot order changed. It gets silence and, the first time
-on its way, a power cycle at once, not at the deadline.
+**When has a boot been missed?** When the system on its disk asks for a new address while the node
+is expected in the trampoline: the server was away when the firmware asked, or its boot order
+changed. It gets silence and, the first time on its way, a power cycle at once, not at the deadline.
 
-A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or switched on behind COD's back; it
-goes to state *trampoline* (event *asked*) and boots it. An *active* node that asks was power-cycled: it boots
-again and stays active.
+A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or switched on behind
+COD's back; it goes to state *trampoline* (event *asked*) and boots it. An *active* node that asks
+was power-cycled: it boots again and stays active.
 
-Who is answered: machines that COD knows; others only if they ask to network-boot and the site's policy is `discover`. A
-foreign machine gets silence, never a NAK, so COD can sit beside another DHCP server. A retired machine is foreign. A
-machine that COD has no loader for (`policy.nodes.architecture`) gets silence too, and is listed with the reason.
+Who is answered: machines that COD knows; others only if they ask to network-boot and the site's
+policy is `discover`. A foreign machine gets silence, never a NAK, so COD can sit beside another
+DHCP server. A retired machine is foreign. A machine that COD has no loader for
+(`policy.nodes.architecture`) gets silence too, and is listed with the reason.
 """
 
 from __future__ import annotations
@@ -56,12 +60,15 @@ from cod.policy.nodes.template import Configuration
 from cod.states import OWN_SYSTEM, WORKING, Disk, NodeEvent, NodeState
 
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
-MISSED = 30.0  # seconds (times the patience) in which the system that is to end may ask for an address once more
+# seconds (times the patience) in which the system that is to end may ask for an address once more
+MISSED = 30.0
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
 NO_SUCH_FILE = "go-on-to-your-disk"  # no such file
-NEXT_OPTION = 120.0  # seconds (times the site's patience) in which firmware goes through the rest of its boot options
+# seconds (times the site's patience) in which firmware goes through the rest of its boot options
+NEXT_OPTION = 120.0
 
-_FIRMWARE = frozenset({"firmware", "ipxe", "pxelinux", "httpclient"})  # stages that ask for something to load
+# stages that ask for something to load
+_FIRMWARE = frozenset({"firmware", "ipxe", "pxelinux", "httpclient"})
 _RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 
 
@@ -69,7 +76,8 @@ _RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 class Verdict:
     """What to do with a client's message.
 
-    binding  'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its system; 'none': silence
+    binding  'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its
+             system; 'none': silence
     event    what the message tells about the node, if anything
     new      the machine is unknown and becomes a node
     listed   the administrator is told that the machine cannot be booted, and why
@@ -86,7 +94,8 @@ class Verdict:
 class OwnDisk:
     """The disk that a node's own system is on.
 
-    signature  by which a BIOS machine finds it; None: it has none, or was primed before COD kept signatures
+    signature  by which a BIOS machine finds it; None: it has none, or was primed before COD kept
+               signatures
     written    by COD since it was last booted
     """
 
@@ -97,8 +106,11 @@ class OwnDisk:
 FIRST_DISK = OwnDisk(None, False)
 
 
-def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, policy: Policy, now: float) -> Verdict:
-    """Return whether and as what a client is answered. `last_xid` is of the last exchange on its boot binding."""
+def decide(
+    query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, policy: Policy, now: float
+) -> Verdict:
+    """Return whether and as what a client is answered. `last_xid` is of the last exchange on its
+    boot binding."""
     cannot_boot = query.stage in _FIRMWARE and query.arch not in architecture.SUPPORTED
     unfit = architecture.refusal(query.arch) if cannot_boot else ""
     if client is None:
@@ -124,7 +136,9 @@ def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, po
     if client.state in OWN_SYSTEM:
         return _asks_again(query, client, last_xid, policy, now)
     if client.state in _RESET and query.xid != last_xid:
-        return Verdict("boot", f"it was reset or switched on in state {client.state}", NodeEvent.ASKED)
+        return Verdict(
+            "boot", f"it was reset or switched on in state {client.state}", NodeEvent.ASKED
+        )
     return Verdict("boot", "on its way to the trampoline")
 
 
@@ -133,41 +147,65 @@ def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) ->
         return Verdict("vcluster", "its vcluster's system")
     since = now - client.since
     expected = client.state == NodeState.TRAMPOLINE and since >= MISSED * policy.patience
-    # A clean disk starts no system: what asks then is firmware of another kind (iSCSI, remote management).
+    # A clean disk starts no system: what asks then is firmware of another kind (iSCSI, remote
+    # management).
     started = expected and query.kind == "DISCOVER" and client.disk != Disk.CLEAN
-    if started and not client.attempts:  # once: only a power cycle helps, and after one the deadline is patient enough
-        why = f"its disk's system started {since:.0f} s after it was to boot from the network: it missed that boot"
+    # once: only a power cycle helps, and after one the deadline is patient enough
+    if started and not client.attempts:
+        why = (
+            f"its disk's system started {since:.0f} s after it was to boot from the network: it"
+            " missed that boot"
+        )
         return Verdict("none", why, NodeEvent.TIMED_OUT)
     return Verdict("none", f"an operating system on a node in state {client.state}")
 
 
-def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, policy: Policy, now: float) -> Verdict:
+def _asks_again(
+    query: DhcpQuery, client: DhcpClient, last_xid: int | None, policy: Policy, now: float
+) -> Verdict:
     if client.boot_served_at is None:
         return Verdict("boot", "on its way to its system")
     since = now - client.boot_served_at
     if _is_next_option(query, client, policy, now):
-        return Verdict("boot", "its firmware's next boot option; nothing to load there sends it on to its disk")
+        return Verdict(
+            "boot", "its firmware's next boot option; nothing to load there sends it on to its disk"
+        )
     if query.mac != client.boot_mac and since < NEXT_OPTION * policy.patience:
         return Verdict("none", "its firmware's next boot option; silence sends it on to its disk")
     if client.state == NodeState.ACTIVE:
         return Verdict("boot", "power-cycled: it boots its system again")
     if since < SETTLE or (query.xid == last_xid and since < REPEAT):
         return Verdict("boot", "a repeated packet of the boot that was served")
-    return Verdict("boot", f"it asked to boot again {since:.0f} s after its boot was served", NodeEvent.BOOT_FAILED)
+    return Verdict(
+        "boot",
+        f"it asked to boot again {since:.0f} s after its boot was served",
+        NodeEvent.BOOT_FAILED,
+    )
 
 
 def may_be_next_option(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> bool:
-    """Return whether this is UEFI firmware at its next boot option, if its last one sent it to its disk."""
+    """Return whether this is UEFI firmware at its next boot option, if its last one sent it to its
+    disk."""
     served = client.boot_served_at if client.state in OWN_SYSTEM else None
-    by_uefi = query.stage in _FIRMWARE and (query.arch in architecture.UEFI or query.stage == "httpclient")
+    by_uefi = query.stage in _FIRMWARE and (
+        query.arch in architecture.UEFI or query.stage == "httpclient"
+    )
     return by_uefi and served is not None and now - served < NEXT_OPTION * policy.patience
 
 
-def _is_next_option(query: DhcpQuery, client: DhcpClient | None, policy: Policy, now: float) -> bool:
-    return client is not None and client.sent_to_disk and may_be_next_option(query, client, policy, now)
+def _is_next_option(
+    query: DhcpQuery, client: DhcpClient | None, policy: Policy, now: float
+) -> bool:
+    return (
+        client is not None
+        and client.sent_to_disk
+        and may_be_next_option(query, client, policy, now)
+    )
 
 
-def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float) -> str | None:
+def bootfile(
+    query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float
+) -> str | None:
     """Return the next thing that a client shall load: option 67 and the `file` field.
 
     No machine of another architecture than those of `policy.nodes.architecture` comes this far.
@@ -176,46 +214,77 @@ def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: 
     goes_on = _is_next_option(query, client, site.policy, now)
     if query.stage == "ipxe":
         return f"{base}/files/{NO_SUCH_FILE}" if goes_on else f"{base}/boot/{query.mac}/script.ipxe"
-    loader = NO_SUCH_FILE if goes_on else site.uefi_loader if query.arch in architecture.UEFI else site.bios_loader
+    loader = (
+        NO_SUCH_FILE
+        if goes_on
+        else site.uefi_loader
+        if query.arch in architecture.UEFI
+        else site.bios_loader
+    )
     if query.stage == "httpclient":
         return f"{base}/files/{loader}"
     return loader if query.stage == "firmware" else None
 
 
 def plan(
-    state: str, template: Configuration | None, images: Mapping[str, Image], mac: str, subnet: Subnet, site: Site,
-    disk: OwnDisk = FIRST_DISK
+    state: str,
+    template: Configuration | None,
+    images: Mapping[str, Image],
+    mac: str,
+    subnet: Subnet,
+    site: Site,
+    disk: OwnDisk = FIRST_DISK,
 ) -> BootPlan:
-    """Return the decision itself. `template` is the node's if it is assigned one; `images` by name, those it boots
-    from.
+    """Return the decision itself. `template` is the node's if it is assigned one; `images` by name,
+    those it boots from.
     """
     if state in OWN_SYSTEM:
-        return _own_system(template, images, state, f"http://{subnet.server}:{site.http_port}", disk)
+        return _own_system(
+            template, images, state, f"http://{subnet.server}:{site.http_port}", disk
+        )
     if state == NodeState.RETIRED:
         return BootPlan("none", "retired")
     return trampoline(state, mac, subnet, site)
 
 
 def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
-    """Kernel and ramdisks of the trampoline. The secret is a ramdisk of its own: kernel command lines end in logs."""
+    """Kernel and ramdisks of the trampoline. The secret is a ramdisk of its own: kernel command
+    lines end in logs."""
     base = f"http://{subnet.server}:{site.http_port}"
-    words = [f"cod.confd={subnet.server}:{site.confd_port}", f"cod.mac={mac}", "quiet", "panic=10", "cryptomgr.notests"]
+    words = [
+        f"cod.confd={subnet.server}:{site.confd_port}",
+        f"cod.mac={mac}",
+        "quiet",
+        "panic=10",
+        "cryptomgr.notests",
+    ]
     if site.console:
         words.append(f"console={site.console}")
     ramdisks = (f"{base}/files/trampoline/ramdisk", f"{base}/boot/{mac}/secret.cpio")
-    return BootPlan("trampoline", f"state {state}", f"{base}/files/trampoline/vmlinuz", ramdisks, " ".join(words))
+    return BootPlan(
+        "trampoline",
+        f"state {state}",
+        f"{base}/files/trampoline/vmlinuz",
+        ramdisks,
+        " ".join(words),
+    )
 
 
 def _own_system(
-    template: Configuration | None, images: Mapping[str, Image], state: str, base: str, disk: OwnDisk
+    template: Configuration | None,
+    images: Mapping[str, Image],
+    state: str,
+    base: str,
+    disk: OwnDisk,
 ) -> BootPlan:
     if template is None:
         return BootPlan("none", f"a node in state {state} without a template")
     if template.diskless is None:
         if disk.signature is None:
             return BootPlan("local", f"state {state}")
-        # The first boot after priming is for the disk that was written and no other. Later the disk is its owner's, who
-        # may have written another partition table: any disk that can be started is better than none.
+        # The first boot after priming is for the disk that was written and no other. Later the disk
+        # is its owner's, who may have written another partition table: any disk that can be started
+        # is better than none.
         also = "" if state == NodeState.BOOT and disk.written else "-or-first"
         return BootPlan("local", f"state {state}", f"{base}/boot/disk/{disk.signature:08x}{also}")
     try:

@@ -16,54 +16,81 @@ TOLD = 3  # failures that a reason names
 def check(node: Node) -> None:
     """Check that the node may be burnt in now. Raises `Refused`."""
     if node.vcluster_id is not None:
-        raise Refused("conflict", f"node {node.name} is held by a vcluster: only free nodes are burnt in", "name")
+        raise Refused(
+            "conflict",
+            f"node {node.name} is held by a vcluster: only free nodes are burnt in",
+            "name",
+        )
     if node.state == NodeState.QUARANTINED:
         raise Refused("conflict", f"node {node.name} is out of service: restore it first", "name")
     if node.state == NodeState.REGISTERING:
         raise Refused("conflict", f"node {node.name} waits for approval: approve it first", "name")
     if node.state not in FREE:
-        raise Refused("conflict", f"node {node.name} is {node.state}: only free nodes are burnt in", "name")
+        raise Refused(
+            "conflict", f"node {node.name} is {node.state}: only free nodes are burnt in", "name"
+        )
     if node.state == NodeState.OFF and node.power_driver == "none":
-        raise Refused("conflict", f"node {node.name} is off, and no power driver can wake it: switch it on first",
-                      "name")
+        raise Refused(
+            "conflict",
+            f"node {node.name} is off, and no power driver can wake it: switch it on first",
+            "name",
+        )
 
 
 def tests(wanted: Iterable[str]) -> tuple[str, ...]:
-    """Return the tests in the order in which they run. Raises `Refused` for an unknown one, and for none."""
+    """Return the tests in the order in which they run. Raises `Refused` for an unknown one, and for
+    none."""
     wanted = set(wanted)
     if unknown := sorted(wanted - set(TESTS)):
-        raise Refused("invalid", f"there is no test {unknown[0]!r}; there are {', '.join(TESTS)}", "tests")
+        raise Refused(
+            "invalid", f"there is no test {unknown[0]!r}; there are {', '.join(TESTS)}", "tests"
+        )
     if not wanted:
         raise Refused("invalid", f"name at least one of {', '.join(TESTS)}", "tests")
     return tuple(test for test in TESTS if test in wanted)
 
 
 def begin(node: Node, burnin: Burnin) -> Step:
-    """Return how the burn-in begins on a free node whose agent has reported. Disks that it may erase are erased first,
-    so that the tests may write to them."""
+    """Return how the burn-in begins on a free node whose agent has reported. Disks that it may
+    erase are erased first, so that the tests may write to them."""
     if node.disk == Disk.DIRTY or (burnin.erase and node.disk in (Disk.FOREIGN, Disk.CACHED)):
         return Step(NodeEvent.WIPE_ORDERED, "its disks are erased before its burn-in")
-    return Step(NodeEvent.BURNIN_ORDERED, f"burn-in ({burnin.cause}): {burnin.tests.replace(',', ', ')}")
+    return Step(
+        NodeEvent.BURNIN_ORDERED, f"burn-in ({burnin.cause}): {burnin.tests.replace(',', ', ')}"
+    )
 
 
 def problems(results: Sequence[TestResult], wanted: Sequence[str], rules: BurninRules) -> list[str]:
-    """Return why a node has not passed, as phrases; [] if it has: tests that failed, tests without a result, and
-    measurements below the site's limits."""
-    found = [f"{each.test} {each.part}: {each.about}" for each in results if each.outcome == "failed"]
-    found += [f"{test}: its agent told no result" for test in wanted if test not in {each.test for each in results}]
+    """Return why a node has not passed, as phrases; [] if it has: tests that failed, tests without
+    a result, and measurements below the site's limits."""
+    found = [
+        f"{each.test} {each.part}: {each.about}" for each in results if each.outcome == "failed"
+    ]
+    found += [
+        f"{test}: its agent told no result"
+        for test in wanted
+        if test not in {each.test for each in results}
+    ]
     least = {"hdd": rules.least_hdd, "ssd": rules.least_ssd, "nvme": rules.least_nvme}
     for each in results:
-        limits = {"disk": (("read_mb_s", least.get(each.kind, 0), "MB/s"),),
-                  "network": (("link_mbit_s", rules.least_link, "Mb/s"),
-                              ("throughput_mbit_s", rules.least_network, "Mb/s"))}
+        limits = {
+            "disk": (("read_mb_s", least.get(each.kind, 0), "MB/s"),),
+            "network": (
+                ("link_mbit_s", rules.least_link, "Mb/s"),
+                ("throughput_mbit_s", rules.least_network, "Mb/s"),
+            ),
+        }
         for figure, limit, unit in limits.get(each.test, ()):
             value = each.figures.get(figure)
             if each.outcome == "passed" and limit and value is not None and value < limit:
-                found.append(f"{each.test} {each.part}: {value:.0f} {unit}, at least {limit} wanted")
+                found.append(
+                    f"{each.test} {each.part}: {value:.0f} {unit}, at least {limit} wanted"
+                )
     return found
 
 
 def sentence(found: Sequence[str]) -> str:
-    """Return the reason of a node that has not passed: the first few problems, and how many more there are."""
+    """Return the reason of a node that has not passed: the first few problems, and how many more
+    there are."""
     more = len(found) - TOLD
     return "burn-in failed: " + "; ".join(found[:TOLD]) + (f"; and {more} more" if more > 0 else "")

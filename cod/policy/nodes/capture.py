@@ -1,4 +1,5 @@
-"""Saving a node's disk as an image: may it be, which disk is it, and what template comes of it. Pure."""
+"""Saving a node's disk as an image: may it be, which disk is it, and what template comes of it.
+Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _DESCRIPTION = 2000  # characters, as in schema/template.rng
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The disk to be read: `rule` as `orders.Order.disk`, of those that have at least so many bytes, and sectors of
-    `sector` bytes (0: any)."""
+    """The disk to be read: `rule` as `orders.Order.disk`, of those that have at least so many
+    bytes, and sectors of `sector` bytes (0: any)."""
 
     rule: str
     least: int
@@ -28,29 +29,48 @@ class Where:
 
 
 def check(node: Node, configuration: Configuration | None) -> None:
-    """Check that the node may be captured now. `configuration`: what its holder has it run. Raises `Refused`."""
+    """Check that the node may be captured now. `configuration`: what its holder has it run. Raises
+    `Refused`."""
     if node.state == NodeState.ACTIVE:
         if configuration is not None and configuration.diskless is not None:
-            raise Refused("conflict", f"node {node.name} boots from the network: there is nothing of its vcluster's on "
-                          "its disks", "name")
+            raise Refused(
+                "conflict",
+                f"node {node.name} boots from the network: there is nothing of its vcluster's on "
+                "its disks",
+                "name",
+            )
         return
     if node.state not in (NodeState.INACTIVE, NodeState.OFF):
-        raise Refused("conflict", f"node {node.name} is {node.state}: only active nodes and those of the reserve can "
-                      "be captured", "name")
+        raise Refused(
+            "conflict",
+            f"node {node.name} is {node.state}: only active nodes and those of the reserve can "
+            "be captured",
+            "name",
+        )
     if node.disk == Disk.CLEAN:
-        raise Refused("conflict", f"the disks of node {node.name} were wiped: there is nothing to capture", "name")
+        raise Refused(
+            "conflict",
+            f"the disks of node {node.name} were wiped: there is nothing to capture",
+            "name",
+        )
     if node.state == NodeState.OFF and node.power_driver == "none":
-        raise Refused("conflict", f"node {node.name} is off, and no power driver can wake it: switch it on first",
-                      "name")
+        raise Refused(
+            "conflict",
+            f"node {node.name} is off, and no power driver can wake it: switch it on first",
+            "name",
+        )
 
 
 def leave(cause: str, power: str | None = None) -> Step:
     """Let an active node leave its vcluster's system, which it comes back to."""
-    return Step(NodeEvent.CAPTURE_WANTED, cause, {"disk": Disk.SYSTEM, "attempts": 0, "reason": ""}, power)
+    return Step(
+        NodeEvent.CAPTURE_WANTED, cause, {"disk": Disk.SYSTEM, "attempts": 0, "reason": ""}, power
+    )
 
 
 def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
-    """Return the disk that a node's system is on: the one that its template, if it is known, was written to.
+    """Return the disk that a node's system is on: the one that its template, if it is known, was
+    written to.
 
     images  rows by name, those of the template that there still are
     """
@@ -58,31 +78,48 @@ def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
         return Where("first", 0)
     known = needs.with_facts(source, images).images
     sizes = [choice.size for choice in known]
-    return Where(source.disk, max([*sizes, sum(partition.size for partition in source.partitions)], default=0),
-                 needs.sector(known))
+    return Where(
+        source.disk,
+        max([*sizes, sum(partition.size for partition in source.partitions)], default=0),
+        needs.sector(known),
+    )
 
 
 # ---------------------------------------------------------------- the template
 
 
 def document(
-    name: str, image: str, size: int, partitions: Sequence[CapturedPartition], node: Node, source: str | None
+    name: str,
+    image: str,
+    size: int,
+    partitions: Sequence[CapturedPartition],
+    node: Node,
+    source: str | None,
 ) -> str:
     """Return the template that puts the image onto other nodes.
 
     size    bytes of the image
-    source  the document that the captured disk was written by: what it requires, whether its nodes are kept, seeded and
-            waited for stays as it is. None: nobody knows; other nodes must have the same kind of firmware
+    source  the document that the captured disk was written by: what it requires, whether its nodes
+            are kept, seeded and waited for stays as it is. None: nobody knows; other nodes must
+            have the same kind of firmware
     """
     root = ElementTree.fromstring(source) if source else _unknown(node)
     root.set("name", name)
-    for old in [child for child in root if child.tag in ("description", "layout", "image", "boot", "disk")]:
+    for old in [
+        child for child in root if child.tag in ("description", "layout", "image", "boot", "disk")
+    ]:
         root.remove(old)
     about = Element("description")
-    lines = [f"{p.number or 'disk'}: {p.content or p.type}, {_size(p.size)} {p.name}".rstrip() for p in partitions]
-    about.text = f"Captured from node {node.name}. Partitions: {'; '.join(lines) or 'none'}"[:_DESCRIPTION]
+    lines = [
+        f"{p.number or 'disk'}: {p.content or p.type}, {_size(p.size)} {p.name}".rstrip()
+        for p in partitions
+    ]
+    about.text = f"Captured from node {node.name}. Partitions: {'; '.join(lines) or 'none'}"[
+        :_DESCRIPTION
+    ]
     root.insert(0, about)
-    # See that the disk is large enough, unless the template says something of disks that is not that simple.
+    # See that the disk is large enough, unless the template says something of disks that is not
+    # that simple.
     requires = root.find("requires")
     if requires is None:
         requires = Element("requires")
@@ -90,7 +127,11 @@ def document(
     disks = requires.findall("disk")
     if not disks:
         SubElement(SubElement(requires, "disk"), "size", {"min": f"{-(-size // MIB)}MiB"})
-    elif len(disks) == 1 and [e.tag for e in disks[0]] == ["size"] and list(disks[0][0].attrib) == ["min"]:
+    elif (
+        len(disks) == 1
+        and [e.tag for e in disks[0]] == ["size"]
+        and list(disks[0][0].attrib) == ["min"]
+    ):
         element = disks[0][0]
         least = quantity.value(element.attrib["min"], BYTES)
         if least is not None and least < size:

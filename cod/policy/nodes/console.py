@@ -1,8 +1,10 @@
-"""Whose a stretch of a console is, which nodes' consoles are followed, and when one that was lost is tried again.
+"""Whose a stretch of a console is, which nodes' consoles are followed, and when one that was lost
+is tried again.
 
-A console may show anything: keys at a first boot, passwords that somebody types. So what is recorded is cut where a
-node changes hands, and each stretch is called by its tenure: which vcluster held the node, and since when. Nobody has
-to keep a counter for that, and a database that was restored from a backup does not give an old stretch to a new holder.
+A console may show anything: keys at a first boot, passwords that somebody types. So what is
+recorded is cut where a node changes hands, and each stretch is called by its tenure: which vcluster
+held the node, and since when. Nobody has to keep a counter for that, and a database that was
+restored from a backup does not give an old stretch to a new holder.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ FOLLOWED = ("ipmi", "lab")
 """Power drivers that have consoles."""
 WITHOUT = {
     "none": "it has no power driver, so nothing is known that its console could be followed by",
-    "redfish": "the driver redfish follows no consoles; many BMCs have theirs by IPMI as well, for the driver ipmi",
+    "redfish": (
+        "the driver redfish follows no consoles; many BMCs have theirs by IPMI as well, for the"
+        " driver ipmi"
+    ),
     "wol": "a machine that is only woken (driver wol) has no BMC, and so no console to follow",
     "pdu": "an outlet (driver pdu) has no console to follow",
 }
@@ -23,12 +28,13 @@ FREE = "free"
 
 FIRST_PAUSE = 5.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 300.0
-REFUSED_PAUSE = 3600.0  # after what trying again cannot mend: BMCs lock accounts that fail too often
+# after what trying again cannot mend: BMCs lock accounts that fail too often
+REFUSED_PAUSE = 3600.0
 
 
 def tenure(vcluster_id: int | None, assigned_at: float | None) -> str:
-    """Return what a stretch is called that was recorded while `vcluster_id` (None: nobody) held the node since
-    `assigned_at`: part of a file's name."""
+    """Return what a stretch is called that was recorded while `vcluster_id` (None: nobody) held the
+    node since `assigned_at`: part of a file's name."""
     return FREE if vcluster_id is None else f"v{vcluster_id}-{round((assigned_at or 0.0) * 1000)}"
 
 
@@ -39,10 +45,16 @@ def unrecorded(rules: ConsoleRules, name: str, driver: str) -> str:
     if not rules.record:
         return "this site records no consoles: [console] record of the site file"
     if not fnmatchcase(name, rules.match):
-        return f"this site records the consoles of nodes called {rules.match!r} alone: [console] match of the site file"
+        return (
+            f"this site records the consoles of nodes called {rules.match!r} alone: [console] match"
+            " of the site file"
+        )
     return ""
 
 
 def pause(failures: int, lasting: bool) -> float:
-    """Return seconds to wait after the failure number `failures` in a row; `lasting`: trying again is useless."""
-    return REFUSED_PAUSE if lasting else min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
+    """Return seconds to wait after the failure number `failures` in a row; `lasting`: trying again
+    is useless."""
+    return (
+        REFUSED_PAUSE if lasting else min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
+    )

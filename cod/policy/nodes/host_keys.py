@@ -10,19 +10,23 @@ from cod.policy.nodes.seed import SeedPart
 FILE = "ssh_host_ed25519_key"
 """Of the seed, for images that read it themselves."""
 
-_SSHFP = {"ssh-rsa": 1, "ecdsa-sha2-nistp256": 3, "ssh-ed25519": 4}  # numbers of RFC 4255, 6594, 7479
+# numbers of RFC 4255, 6594, 7479
+_SSHFP = {"ssh-rsa": 1, "ecdsa-sha2-nistp256": 3, "ssh-ed25519": 4}
 _SHA256 = 2
 
 
 def seed_part(key: HostKey, private: str) -> SeedPart:
-    """Return the part with an Ed25519 key; cloud-init then makes no host keys of its own. It is for the node alone."""
-    config = {"ssh_keys": {"ed25519_private": private, "ed25519_public": f"{key.algorithm} {key.key}"}}
+    """Return the part with an Ed25519 key; cloud-init then makes no host keys of its own. It is for
+    the node alone."""
+    config = {
+        "ssh_keys": {"ed25519_private": private, "ed25519_public": f"{key.algorithm} {key.key}"}
+    }
     return SeedPart(cloud_config=config, files={FILE: private}, secret=True)
 
 
 def sshfp(key: HostKey) -> tuple[int, int, str] | None:
-    """Return the data of the key's SSHFP record: algorithm, type of the fingerprint, and that in hex; None for an
-    algorithm without a number."""
+    """Return the data of the key's SSHFP record: algorithm, type of the fingerprint, and that in
+    hex; None for an algorithm without a number."""
     number = _SSHFP.get(key.algorithm)
     return None if number is None else (number, _SHA256, key.digest.hex())
 

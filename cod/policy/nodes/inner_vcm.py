@@ -1,9 +1,10 @@
-"""A VCM that runs on a node of its vcluster: which node that is, and what the node finds in its seed. Pure.
+"""A VCM that runs on a node of its vcluster: which node that is, and what the node finds in its
+seed. Pure.
 
-The seed gets three files: a configuration, the certificate of the site's authority and an invitation, which `cod vcm`
-trades for a certificate of its own. Images that read their seed themselves find them there; for those with cloud-init
-there is a script beside them, as vendor data, which comes before what the template's own user data starts and is not
-merged with it.
+The seed gets three files: a configuration, the certificate of the site's authority and an
+invitation, which `cod vcm` trades for a certificate of its own. Images that read their seed
+themselves find them there; for those with cloud-init there is a script beside them, as vendor data,
+which comes before what the template's own user data starts and is not merged with it.
 """
 
 from __future__ import annotations
@@ -27,17 +28,24 @@ mkdir -p {folder} && cd {folder} || exit 1
 {files}"""
 
 
-def configuration(vcluster: str, servers: Sequence[str], *, tls: bool = True, invited: bool = False) -> str:
+def configuration(
+    vcluster: str, servers: Sequence[str], *, tls: bool = True, invited: bool = False
+) -> str:
     """Return a VCM's configuration file (docs/vcm.md). `servers`: ADDRESS:PORT each."""
-    lines = ["# A virtual cluster manager of COD. The other keys are in docs/vcm.md.",
-             f"vcluster = {json.dumps(vcluster)}", f"servers = {json.dumps(list(servers))}"]
+    lines = [
+        "# A virtual cluster manager of COD. The other keys are in docs/vcm.md.",
+        f"vcluster = {json.dumps(vcluster)}",
+        f"servers = {json.dumps(list(servers))}",
+    ]
     lines += ["tls = false"] * (not tls)
     lines += [f'invitation = "{INVITATION}"', 'more = "pool.toml"'] * invited
     return "\n".join(lines) + "\n"
 
 
 def head(hostnames: Collection[str], wanted: str | None) -> str:
-    """Return the vcluster's node that its VCM runs on: the one that is wanted, or the first of those that there are."""
+    """Return the vcluster's node that its VCM runs on: the one that is wanted, or the first of
+    those that there are."""
+
     def order(name: str) -> tuple[str, int]:
         found = re.fullmatch(r"(.*?)([0-9]*)", name)
         assert found is not None
@@ -49,25 +57,41 @@ def head(hostnames: Collection[str], wanted: str | None) -> str:
 def check(configuration: Configuration) -> None:
     """Raise `Refused` where nodes of that template cannot be told that they run a VCM."""
     if not configuration.seed:
-        raise Refused("conflict", f"the template {configuration.name} writes no seed in which its nodes could find an "
-                      'invitation: <personalise seed="nocloud"/>', "inside")
+        raise Refused(
+            "conflict",
+            f"the template {configuration.name} writes no seed in which its nodes could find an "
+            'invitation: <personalise seed="nocloud"/>',
+            "inside",
+        )
     if configuration.seedfrom:
-        raise Refused("conflict", f"nodes of the template {configuration.name} ask the metadata service for their "
-                      "data, which tells no invitations: <personalise seed=\"nocloud\"/> without seedfrom", "inside")
+        raise Refused(
+            "conflict",
+            f"nodes of the template {configuration.name} ask the metadata service for their "
+            'data, which tells no invitations: <personalise seed="nocloud"/> without seedfrom',
+            "inside",
+        )
     if configuration.cache:
-        raise Refused("conflict", f"nodes of the template {configuration.name} keep their disks (cache), and with them "
-                      "what the last VCM left there", "inside")
+        raise Refused(
+            "conflict",
+            f"nodes of the template {configuration.name} keep their disks (cache), and with them "
+            "what the last VCM left there",
+            "inside",
+        )
 
 
 def words(vcluster_id: int, enrolled_at: float, order_id: str) -> str:
-    """Return what an invitation belongs to: whoever is enrolled anew, or primed anew, has another one."""
+    """Return what an invitation belongs to: whoever is enrolled anew, or primed anew, has another
+    one."""
     return f"{vcluster_id} {enrolled_at!r} {order_id}"
 
 
 def seed_part(vcluster: str, servers: Sequence[str], authority: str, invitation: str) -> SeedPart:
     """Return the VCM's part of the seed of its node."""
-    found = {CONFIGURATION: configuration(vcluster, servers, invited=True), AUTHORITY: authority,
-             INVITATION: invitation + "\n"}
+    found = {
+        CONFIGURATION: configuration(vcluster, servers, invited=True),
+        AUTHORITY: authority,
+        INVITATION: invitation + "\n",
+    }
     written = "".join(f"cat > {name} <<'COD'\n{text}COD\n" for name, text in found.items())
     script = _SCRIPT.format(vcluster=vcluster, folder=f"{FOLDER}/{vcluster}", files=written)
     return SeedPart(scripts=(script,), files=found, secret=True)

@@ -1,4 +1,5 @@
-"""The networks of isolated vclusters: which address of a subnet is whose, and how large a subnet has to be. Pure."""
+"""The networks of isolated vclusters: which address of a subnet is whose, and how large a subnet
+has to be. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from ipaddress import IPv4Network
 from cod.model import AddressBlock, Isolation, Refused, Subnet, VclusterNetwork, dotted, ipv4
 
 SMALLEST = 29  # prefix length: four to six nodes
-MOMENT = 10.0  # seconds in which a switch port usually changes; firmware asks DHCP again for longer than that
+# seconds in which a switch port usually changes; firmware asks DHCP again for longer than that
+MOMENT = 10.0
 _NAME = re.compile(r"vlan-([0-9]{1,4})")
 
 
@@ -18,7 +20,9 @@ def vlan_of(name: str | None) -> int | None:
     return int(said[1]) if said else None
 
 
-def network(vlan: int, vcluster_id: int, first: int, prefix: int, rules: Isolation) -> VclusterNetwork:
+def network(
+    vlan: int, vcluster_id: int, first: int, prefix: int, rules: Isolation
+) -> VclusterNetwork:
     """Return the network of a vcluster that begins with address `first`."""
     hosts = range(first + 1, first + (1 << 32 - prefix) - 1)
     router = {"first": hosts[0], "last": hosts[-1]}.get(rules.router)
@@ -34,14 +38,21 @@ def subnet(network: VclusterNetwork, rules: Isolation, named: bool = True) -> Su
     block = nodes(network)
     pool, server = (dotted(block.first), dotted(block.last)), dotted(network.server_address)
     return Subnet(
-        network.subnet, str(network), server, boot_pool=pool, block_pool=pool, block_size=1 << 32 - network.prefix,
+        network.subnet,
+        str(network),
+        server,
+        boot_pool=pool,
+        block_pool=pool,
+        block_size=1 << 32 - network.prefix,
         router=None if network.router_address is None else dotted(network.router_address),
         interface=None if rules.interface is None else f"{rules.interface}.{network.vlan}",
-        dns=(server,) if named else ())
+        dns=(server,) if named else (),
+    )
 
 
 def nodes(network: VclusterNetwork) -> AddressBlock:
-    """Return the addresses of a network that its nodes get: all but its own, the router's and the server's."""
+    """Return the addresses of a network that its nodes get: all but its own, the router's and the
+    server's."""
     first, last = network.first_address + 1, network.last_address - 1
     others = (network.router_address, network.server_address)
     while first in others:
@@ -58,18 +69,31 @@ def room(prefix: int, rules: Isolation) -> int:
 
 
 def size(asked: int | None, count: int, rules: Isolation) -> int:
-    """Return the prefix length of the subnet of a vcluster of `count` nodes: what it `asked` for, or the site's
-    default, or what `count` needs if that is more. Raise `Refused` for what cannot be had."""
+    """Return the prefix length of the subnet of a vcluster of `count` nodes: what it `asked` for,
+    or the site's default, or what `count` needs if that is more. Raise `Refused` for what cannot be
+    had."""
     sizes = range(SMALLEST, rules.largest_size - 1, -1)
     fitting = next((prefix for prefix in sizes if room(prefix, rules) >= count), None)
     if asked is not None and asked not in sizes:
-        raise Refused("invalid", f"a vcluster's network has a size from /{SMALLEST} to /{rules.largest_size}, not "
-                      f"/{asked}", "network_size")
+        raise Refused(
+            "invalid",
+            f"a vcluster's network has a size from /{SMALLEST} to /{rules.largest_size}, not "
+            f"/{asked}",
+            "network_size",
+        )
     if fitting is None:
         most = room(rules.largest_size, rules)
-        raise Refused("invalid", f"an isolated vcluster has addresses for {most} nodes at most (largest_size in the "
-                      "site file)", "size")
+        raise Refused(
+            "invalid",
+            f"an isolated vcluster has addresses for {most} nodes at most (largest_size in the "
+            "site file)",
+            "size",
+        )
     if asked is not None and asked > fitting:
-        raise Refused("invalid", f"a network of size /{asked} has addresses for {room(asked, rules)} nodes, not for "
-                      f"{count}: ask for /{fitting}, which has {room(fitting, rules)}", "network_size")
+        raise Refused(
+            "invalid",
+            f"a network of size /{asked} has addresses for {room(asked, rules)} nodes, not for "
+            f"{count}: ask for /{fitting}, which has {room(fitting, rules)}",
+            "network_size",
+        )
     return asked or min(fitting, rules.default_size)

@@ -1,10 +1,10 @@
-"""Where a node goes next. Pure: rows and rules in, an event with its cause out. `core.transitions.apply` carries it
-out.
+"""Where a node goes next. Pure: rows and rules in, an event with its cause out.
+`core.transitions.apply` carries it out.
 
 `settle` is asked whenever a node is in state *trampoline* and its agent reports: after a report, a
-wipe, an approval, a rest. `on_trouble` is asked when something went wrong on the way. After trouble a node rests before
-it is settled again (`rested`): a server that is being restarted must not use up a retry budget within a second, and
-with it, node by node, the reserve.
+wipe, an approval, a rest. `on_trouble` is asked when something went wrong on the way. After trouble
+a node rests before it is settled again (`rested`): a server that is being restarted must not use up
+a retry budget within a second, and with it, node by node, the reserve.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ FIRST_REST = 5.0  # seconds after the first failure; four times as long after ea
 LONGEST_REST = 120.0
 
 
-def settle(node: Node, wanted: Assignment | None, capture: bool = False, burnin: Burnin | None = None) -> Step:
-    """Return what a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run.
+def settle(
+    node: Node, wanted: Assignment | None, capture: bool = False, burnin: Burnin | None = None
+) -> Step:
+    """Return what a node in state *trampoline* that has reported does next. `wanted`: what its
+    holder wants it to run.
 
-    capture  its disk is to be saved as an image, which comes first: nothing has written to it since that was asked for
+    capture  its disk is to be saved as an image, which comes first: nothing has written to it since
+             that was asked for
     burnin   the burn-in that it owes; it comes before anybody is given the node
     """
     if capture:
         return Step(NodeEvent.CAPTURE_ORDERED, "its disk is to be saved as an image")
     if node.vcluster_id is not None and wanted is not None:
-        if node.disk == Disk.SYSTEM:  # whatever has changed in the machine: its holder's data is on that disk
-            return Step(NodeEvent.BOOT_ORDERED, "back into its vcluster's system, which is as it was left")
+        # whatever has changed in the machine: its holder's data is on that disk
+        if node.disk == Disk.SYSTEM:
+            return Step(
+                NodeEvent.BOOT_ORDERED, "back into its vcluster's system, which is as it was left"
+            )
         unfit = lacks(wanted)
         if unfit:
             reason = f"its hardware has changed: its holder needs {unfit}"
@@ -44,10 +51,12 @@ def settle(node: Node, wanted: Assignment | None, capture: bool = False, burnin:
 
 
 def assign(node: Node, wanted: Assignment) -> Step:
-    """Return what a node does for its holder: one in the trampoline, or taken from the warm reserve."""
+    """Return what a node does for its holder: one in the trampoline, or taken from the warm
+    reserve."""
     fits = cached_fits(node, wanted)
     if template.parse(wanted.document).diskless is not None:
-        if node.disk in (Disk.DIRTY, Disk.CACHED) and not fits:  # no prime is coming that would wipe them
+        # no prime is coming that would wipe them
+        if node.disk in (Disk.DIRTY, Disk.CACHED) and not fits:
             return Step(NodeEvent.WIPE_ORDERED, "its disks hold what this holder must not read")
         return Step(NodeEvent.BOOT_ORDERED, "its template boots from the network: nothing to prime")
     if fits:
@@ -56,26 +65,35 @@ def assign(node: Node, wanted: Assignment) -> Step:
 
 
 def lacks(wanted: Assignment) -> str:
-    """Return what the node's hardware, as it reported last, lacks of what it was granted for; '' if nothing.
+    """Return what the node's hardware, as it reported last, lacks of what it was granted for; '' if
+    nothing.
 
-    A node is granted as one of its type. If its type has changed since (a memory module died), it may not do any more.
+    A node is granted as one of its type. If its type has changed since (a memory module died), it
+    may not do any more.
     """
     if not wanted.hardware:
         return ""
-    lacking = [feasibility.lacking(one, wanted.document, wanted.hardware) for one in wanted.requires or ("",)]
+    lacking = [
+        feasibility.lacking(one, wanted.document, wanted.hardware)
+        for one in wanted.requires or ("",)
+    ]
     return "; ".join(map(str, min(lacking, key=len)[:3]))
 
 
 def cached_fits(node: Node, wanted: Assignment) -> bool:
-    """Return whether the node's disk holds, whole, the very revision that is wanted, kept for the very group that wants
-    it."""
-    return (node.disk == Disk.CACHED and node.cached_template_id == wanted.template_id
-            and node.cached_group_id == wanted.group_id)
+    """Return whether the node's disk holds, whole, the very revision that is wanted, kept for the
+    very group that wants it."""
+    return (
+        node.disk == Disk.CACHED
+        and node.cached_template_id == wanted.template_id
+        and node.cached_group_id == wanted.group_id
+    )
 
 
 def may_keep_disk(node: Node, document: str) -> bool:
-    """Return whether a node that leaves its vcluster, whose template is `document`, may keep its disk for the group's
-    next use. Only one that ran what was primed, with the same disks marked keep all the time, and was not captured."""
+    """Return whether a node that leaves its vcluster, whose template is `document`, may keep its
+    disk for the group's next use. Only one that ran what was primed, with the same disks marked
+    keep all the time, and was not captured."""
     primed = node.disk in (Disk.DIRTY, Disk.CACHED)
     return node.state == NodeState.ACTIVE and primed and template.parse(document).cache
 
@@ -83,9 +101,10 @@ def may_keep_disk(node: Node, document: str) -> bool:
 def marks_changed(node: Node, report_xml: str) -> dict[str, object]:
     """Return the columns that change because other disks are kept in the node's new marked report.
 
-    What is on a disk that is kept no longer is nobody's to read, and a cached template may be on one that is kept now:
-    a free node's disks are wiped before anybody gets it. Under a running system they count as foreign, so that they are
-    wiped, not cached, when the node is released. A system that comes back from a capture stays.
+    What is on a disk that is kept no longer is nobody's to read, and a cached template may be on
+    one that is kept now: a free node's disks are wiped before anybody gets it. Under a running
+    system they count as foreign, so that they are wiped, not cached, when the node is released. A
+    system that comes back from a capture stays.
     """
     if keep.kept(node.attributes) == keep.kept(report_xml):
         return {}
@@ -97,11 +116,12 @@ def marks_changed(node: Node, report_xml: str) -> dict[str, object]:
 
 
 def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:
-    """Return the step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of motion: retry or
-    quarantine.
+    """Return the step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of
+    motion: retry or quarantine.
 
-    A timeout also wants a power cycle. A cached disk that does not boot is not trusted again. A capture that has used
-    up its retries has failed, but nothing is known against the node: it goes on, with a whole budget.
+    A timeout also wants a power cycle. A cached disk that does not boot is not trusted again. A
+    capture that has used up its retries has failed, but nothing is known against the node: it goes
+    on, with a whole budget.
     """
     attempts = node.attempts + 1
     columns: dict[str, object] = {"reason": reason, "attempts": attempts}
@@ -112,7 +132,9 @@ def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Ste
         return Step(event, reason, columns, cycle)
     spent = f"{reason} (trouble {attempts} on its way, in state {node.state})"
     if node.state == NodeState.CAPTURE:
-        return Step(NodeEvent.EXHAUSTED, spent, {"reason": f"not captured: {reason}", "attempts": 0}, cycle)
+        return Step(
+            NodeEvent.EXHAUSTED, spent, {"reason": f"not captured: {reason}", "attempts": 0}, cycle
+        )
     return Step(NodeEvent.EXHAUSTED, spent, columns)
 
 
@@ -122,5 +144,6 @@ def rest(attempts: int) -> float:
 
 
 def rested(node: Node, policy: Policy, now: float) -> bool:
-    """Return whether the node may be settled now. The site's patience stretches rests as it does deadlines."""
+    """Return whether the node may be settled now. The site's patience stretches rests as it does
+    deadlines."""
     return now >= node.since + rest(node.attempts) * policy.patience

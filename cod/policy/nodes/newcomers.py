@@ -1,12 +1,14 @@
-"""Which machines never seen before are registered, when more ask than a site can have: a flood of invented MACs.
+"""Which machines never seen before are registered, when more ask than a site can have: a flood of
+invented MACs.
 
-A machine that is in the database is no newcomer and never comes here. For a newcomer there are three limits, each a
-rate with a burst (`policy.rate_limit`): of its subnet, of its relay or wire, and of its switch port where option
-82 names one. So a flood behind one port leaves the other ports alone, and one behind a relay the other relays.
+A machine that is in the database is no newcomer and never comes here. For a newcomer there are
+three limits, each a rate with a burst (`policy.rate_limit`): of its subnet, of its relay or wire,
+and of its switch port where option 82 names one. So a flood behind one port leaves the other ports
+alone, and one behind a relay the other relays.
 
-Behind one port nothing tells an invented MAC from a true one, except that a machine which gets no answer asks again
-with the MAC that it has, 4 s later (PXE 2.1, section 2.2.3; iPXE sooner). A fifth of each burst is therefore kept for
-MACs that have been refused before.
+Behind one port nothing tells an invented MAC from a true one, except that a machine which gets no
+answer asks again with the MAC that it has, 4 s later (PXE 2.1, section 2.2.3; iPXE sooner). A fifth
+of each burst is therefore kept for MACs that have been refused before.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ SUBNET, PORT = 4.0, 1 / 8  # limits of a subnet and of a switch port, in those o
 KEPT = 0.2  # of each burst, for machines that ask again
 AGAIN = (0.5, 120.0)  # seconds between two messages of a machine that asks again
 REMEMBERED = 20_000  # refused MACs
-COMMITTED = 5.0  # seconds after which a machine that was admitted is a node, unless its registration failed
+# seconds after which a machine that was admitted is a node, unless its registration failed
+COMMITTED = 5.0
 MARKS = 4096  # limits that are kept in memory before those that are full again are dropped
 
 _Key = tuple[str, ...]
@@ -39,8 +42,8 @@ class Newcomers:
         self._admitted: dict[str, float] = {}
 
     def admits(self, query: DhcpQuery, subnet: str, policy: Policy, now: float) -> bool:
-        """Return whether the newcomer that sent `query` may be registered now, and count it: once, though a transaction
-        that failed is run again."""
+        """Return whether the newcomer that sent `query` may be registered now, and count it: once,
+        though a transaction that failed is run again."""
         if now - self._admitted.get(query.mac, -COMMITTED) < COMMITTED:
             return True
         asked = self._waiting.get(query.mac)
@@ -50,7 +53,9 @@ class Newcomers:
             burst = max(1.0, policy.new_burst * share)
             span = burst / (policy.new_rate * share)
             after, wait = done_once(self._marks.get(key), now, burst, span)
-            if wait or (not again and after > now + span * (1 - KEPT) and after > now + span / burst):
+            if wait or (
+                not again and after > now + span * (1 - KEPT) and after > now + span / burst
+            ):
                 self.refuse(query.mac, now)
                 return False
             marks[key] = after
@@ -74,7 +79,8 @@ class Newcomers:
 
 
 def _limits(query: DhcpQuery, subnet: str) -> list[tuple[_Key, float]]:
-    """Return the limits that a newcomer falls under, each with its share of a relay's, the narrowest first."""
+    """Return the limits that a newcomer falls under, each with its share of a relay's, the
+    narrowest first."""
     wide: list[tuple[_Key, float]] = [((subnet, query.giaddr), 1.0), ((subnet,), SUBNET)]
     if query.circuit is None and query.remote is None:
         return wide

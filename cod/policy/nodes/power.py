@@ -1,8 +1,10 @@
-"""How a node's power wish is carried out: by which driver, with which command, and when a failed one is tried again.
+"""How a node's power wish is carried out: by which driver, with which command, and when a failed
+one is tried again.
 
-Escalation. A wish has a `stage`: how many commands its machine has accepted without doing them. A machine is asked to
-shut down before it is switched off, where there is time for that; one that does not come on is taken through off and
-on. A command that was not accepted (the BMC is away) does not count: the same one is tried again.
+Escalation. A wish has a `stage`: how many commands its machine has accepted without doing them. A
+machine is asked to shut down before it is switched off, where there is time for that; one that does
+not come on is taken through off and on. A command that was not accepted (the BMC is away) does not
+count: the same one is tried again.
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ from fnmatch import fnmatchcase
 
 from cod.model import PowerRule
 
-BUDGET = 1800.0  # seconds after which a wish that fails is given up: a BMC's firmware update takes ten minutes
+# seconds after which a wish that fails is given up: a BMC's firmware update takes ten minutes
+BUDGET = 1800.0
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 60.0
 ASK_SYSTEM = 5  # times that a system is asked to shut down: a minute and a half
 ASK_AGENT = 1  # the trampoline's agent, which is told in parallel, needs seconds
 ASK_ON = 2
-_ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}\b|(?<![\w:])[\da-f:]*:[\da-f]*:[\da-f:]*(?![\w:])", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"\b\d{1,3}(\.\d{1,3}){3}\b|(?<![\w:])[\da-f:]*:[\da-f]*:[\da-f:]*(?![\w:])", re.IGNORECASE
+)
 
 
 def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str, str | None]:
-    """(driver, address, account) from the first rule whose pattern fits `name` or `mac`; ('none', '', None) without.
+    """(driver, address, account) from the first rule whose pattern fits `name` or `mac`; ('none',
+    '', None) without.
 
     The rule's address may name {name} and {mac}.
     """
@@ -34,8 +40,8 @@ def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str,
 
 
 def told(error: str, address: str) -> str:
-    """Return an error of a driver, fit for the node's holders: without where its switch is. Administrators find all of
-    it with the node's wishes."""
+    """Return an error of a driver, fit for the node's holders: without where its switch is.
+    Administrators find all of it with the node's wishes."""
     rest = address.partition("://")[2] or address
     host = re.match(r"\[[^]]*\]|[^/:?#]*", rest.rpartition("@")[2])
     for each in filter(None, (address, address.partition("#")[0], host and host[0].strip("[]"))):
@@ -44,14 +50,16 @@ def told(error: str, address: str) -> str:
 
 
 def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
-    """Return what to ask of a machine that is `power` ('on', 'off', 'unknown'): 'on', 'off', 'soft', 'cycle' or None.
+    """Return what to ask of a machine that is `power` ('on', 'off', 'unknown'): 'on', 'off',
+    'soft', 'cycle' or None.
 
     agent  an agent runs on it that has been told to power down
     """
     if desired in ("off", "soft"):
         asks = ASK_AGENT if agent else ASK_SYSTEM if desired == "soft" else 0
         return None if power == "off" else "soft" if stage < asks else "off"
-    if power == "on" and (desired == "on" or stage > 0):  # a cycle that took long to show is not asked for again
+    # a cycle that took long to show is not asked for again
+    if power == "on" and (desired == "on" or stage > 0):
         return None
     if desired == "cycle" and power != "off":
         return "cycle"
@@ -59,7 +67,7 @@ def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
 
 
 def retry_after(attempts: int, elapsed: float) -> float | None:
-    """Return seconds to wait after the failed attempt number `attempts`, `elapsed` seconds after the wish; None: give
-    up."""
+    """Return seconds to wait after the failed attempt number `attempts`, `elapsed` seconds after
+    the wish; None: give up."""
     pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 10), LONGEST_PAUSE)
     return pause if elapsed + pause <= BUDGET else None

@@ -1,7 +1,7 @@
 """What a configuration template means for one node: its part of the order, boot files. Pure.
 
-Asked when a node is to be primed or booted: chooses among the template's images by the node's hardware and turns names
-into places to fetch from.
+Asked when a node is to be primed or booted: chooses among the template's images by the node's
+hardware and turns names into places to fetch from.
 """
 
 from __future__ import annotations
@@ -29,21 +29,27 @@ class Parts:
 
 
 def resolve(
-    configuration: Configuration, attributes: str, images: Mapping[str, Image], base_url: str,
+    configuration: Configuration,
+    attributes: str,
+    images: Mapping[str, Image],
+    base_url: str,
     rules: TypeRules | None = None,
 ) -> Parts:
     """Return what the template means for the node whose hardware report is `attributes` (XML).
 
     images    rows by name, at least those of `image_names`
-    base_url  where the images' folders are served, without a slash at the end, e.g. http://10.0.0.1:8069/images
+    base_url  where the images' folders are served, without a slash at the end, e.g.
+              http://10.0.0.1:8069/images
     rules     what makes the site's node types
-    Raises Refused when the hardware is not what the template requires, or no image fits it. Like the manager, it
-    compares the canonical form, so that all nodes of a type are treated alike.
+    Raises Refused when the hardware is not what the template requires, or no image fits it. Like
+    the manager, it compares the canonical form, so that all nodes of a type are treated alike.
     """
     kind = canonical(attributes, rules)
     configuration = needs.with_facts(configuration, images)
     if missing := needs.lacking(configuration, kind):
-        raise Refused("conflict", "the node lacks what the template requires: " + "; ".join(map(str, missing)))
+        raise Refused(
+            "conflict", "the node lacks what the template requires: " + "; ".join(map(str, missing))
+        )
     check_images(configuration, images)
     chosen, _ = needs.chosen(configuration, kind)
     return Parts(
@@ -58,16 +64,32 @@ def resolve(
 
 def _source(choice: Choice, images: Mapping[str, Image], base_url: str) -> ImageSource:
     if not choice.name:
-        return ImageSource(choice.target, choice.url, choice.compression, choice.sha256, choice.size,
-                           choice.installer, choice.installer_digest)
+        return ImageSource(
+            choice.target,
+            choice.url,
+            choice.compression,
+            choice.sha256,
+            choice.size,
+            choice.installer,
+            choice.installer_digest,
+        )
     image = images[choice.name]
-    return ImageSource(choice.target, f"{base_url}/{image.digest}", "chunks", image.digest, image.size,
-                       choice.installer, choice.installer_digest)
+    return ImageSource(
+        choice.target,
+        f"{base_url}/{image.digest}",
+        "chunks",
+        image.digest,
+        image.size,
+        choice.installer,
+        choice.installer_digest,
+    )
 
 
-def boot_files(diskless: Diskless, images: Mapping[str, Image], base_url: str) -> tuple[str, tuple[str, ...]]:
-    """Return the URLs of a diskless node's kernel and ramdisks; `images` and `base_url` as for `resolve`. Raises
-    Refused."""
+def boot_files(
+    diskless: Diskless, images: Mapping[str, Image], base_url: str
+) -> tuple[str, tuple[str, ...]]:
+    """Return the URLs of a diskless node's kernel and ramdisks; `images` and `base_url` as for
+    `resolve`. Raises Refused."""
     kernel, *ramdisks = (_file_url(file, images, base_url) for file in diskless.files)
     return kernel, tuple(ramdisks)
 
@@ -83,7 +105,8 @@ def _file_url(file: File, images: Mapping[str, Image], base_url: str) -> str:
 
 
 def check_images(configuration: Configuration, images: Mapping[str, Image]) -> None:
-    """Check that all images that the template names exist, and can be used as it wants to. Raises Refused.
+    """Check that all images that the template names exist, and can be used as it wants to. Raises
+    Refused.
 
     images  rows by name
     """
@@ -103,10 +126,17 @@ def _check_image(image: Image | None, name: str, contents: Iterable[str]) -> Non
     if image.state != "ready":
         raise Refused("conflict", f"the image {name!r} is {image.state}", "image")
     if image.content not in contents:
-        raise Refused("invalid", f"the image {name!r} holds a {image.content}, which does not go there", "image")
+        raise Refused(
+            "invalid",
+            f"the image {name!r} holds a {image.content}, which does not go there",
+            "image",
+        )
 
 
 def _check_fits(size: int, name: str, room: int) -> None:
     if size > room > 0:
-        raise Refused("invalid", f"the image {name!r} ({size} bytes) is larger than its partition ({room} bytes)",
-                      "image")
+        raise Refused(
+            "invalid",
+            f"the image {name!r} ({size} bytes) is larger than its partition ({room} bytes)",
+            "image",
+        )

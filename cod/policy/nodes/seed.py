@@ -1,8 +1,8 @@
 """The seed of a node: files that cloud-init, or the image itself, reads at the first boot. Pure.
 
-A subject that has something to say to a node (SSH keys, accounts, host keys, a VCM) makes a `SeedPart`;
-`cod.core.seed_parts` lists them. Parts are merged here and not by cloud-init, which would let one list of `write_files`
-replace another.
+A subject that has something to say to a node (SSH keys, accounts, host keys, a VCM) makes a
+`SeedPart`; `cod.core.seed_parts` lists them. Parts are merged here and not by cloud-init, which
+would let one list of `write_files` replace another.
 
 Images that read the seed themselves find a part's `files` beside those of cloud-init.
 """
@@ -15,7 +15,11 @@ from dataclasses import dataclass, field
 
 from cod.policy.nodes.template import Configuration
 
-_TYPES = {"#!": "text/x-shellscript", "#cloud-config": "text/cloud-config", "#cloud-boothook": "text/cloud-boothook"}
+_TYPES = {
+    "#!": "text/x-shellscript",
+    "#cloud-config": "text/cloud-config",
+    "#cloud-boothook": "text/cloud-boothook",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +27,11 @@ class SeedPart:
     """One subject's share of a seed.
 
     meta          keys of the meta-data
-    cloud_config  keys of the vendor data's cloud-config: mappings and lists of several parts are joined. A template's
-                  user data replaces a key of the same name, lists included: what must not be lost goes into `scripts`
-    scripts       `#!` scripts of the vendor data, which run once, late in the first boot, before those of the user
-                  data; or `#cloud-boothook`s, which run early in every boot
+    cloud_config  keys of the vendor data's cloud-config: mappings and lists of several parts are
+                  joined. A template's user data replaces a key of the same name, lists included:
+                  what must not be lost goes into `scripts`
+    scripts       `#!` scripts of the vendor data, which run once, late in the first boot, before
+                  those of the user data; or `#cloud-boothook`s, which run early in every boot
     files         files beside those of cloud-init, by name
     secret        the part is written to the disk only, and never told by the metadata service
     """
@@ -41,12 +46,16 @@ class SeedPart:
 def login_keys(keys: Sequence[str]) -> SeedPart:
     """Return the part with the lines of root's authorized_keys.
 
-    cloud-init takes the keys from the meta-data, for its default user and, since the vendor data allows it, for root.
+    cloud-init takes the keys from the meta-data, for its default user and, since the vendor data
+    allows it, for root.
     """
     if not keys:
         return SeedPart()
-    return SeedPart({"public-keys": list(keys)}, {"disable_root": False},
-                    files={"authorized_keys": "".join(f"{key}\n" for key in keys)})
+    return SeedPart(
+        {"public-keys": list(keys)},
+        {"disable_root": False},
+        files={"authorized_keys": "".join(f"{key}\n" for key in keys)},
+    )
 
 
 def metadata_service(url: str) -> SeedPart:
@@ -55,22 +64,35 @@ def metadata_service(url: str) -> SeedPart:
 
 
 def seed_files(
-    configuration: Configuration, *, instance: str, fqdn: str, mac: str, parts: Sequence[SeedPart] = (), url: str = ""
+    configuration: Configuration,
+    *,
+    instance: str,
+    fqdn: str,
+    mac: str,
+    parts: Sequence[SeedPart] = (),
+    url: str = "",
 ) -> dict[str, str]:
-    """Return files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
+    """Return files of the NoCloud seed (cloud-init's data source), by name; empty when the template
+    wants none.
 
-    instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id will do)
+    instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id
+              will do)
     fqdn      the node's name with its domain; cloud-init makes its first word the host name
     mac       the NIC that asks DHCP. Left to itself, cloud-init takes the first one with a cable
-    url       of the metadata service, which cloud-init asks for all else where the template says so. Keys of this
-              meta-data would then hide those of the service, and vendor data would never be read
+    url       of the metadata service, which cloud-init asks for all else where the template says
+              so. Keys of this meta-data would then hide those of the service, and vendor data would
+              never be read
     """
     if not configuration.seed:
         return {}
     files = documents(configuration, instance=instance, fqdn=fqdn, mac=mac, parts=parts)
     if configuration.seedfrom:
-        files["meta-data"] = json.dumps({
-            "instance-id": instance, "local-hostname": fqdn, "seedfrom": f"{url}nocloud/"}) + "\n"
+        files["meta-data"] = (
+            json.dumps(
+                {"instance-id": instance, "local-hostname": fqdn, "seedfrom": f"{url}nocloud/"}
+            )
+            + "\n"
+        )
     for part in parts:
         files |= part.files
     return files
@@ -79,7 +101,8 @@ def seed_files(
 def documents(
     configuration: Configuration, *, instance: str, fqdn: str, mac: str, parts: Sequence[SeedPart]
 ) -> dict[str, str]:
-    """Return what cloud-init's data source NoCloud reads, by name. JSON is YAML, and quotes by itself."""
+    """Return what cloud-init's data source NoCloud reads, by name. JSON is YAML, and quotes by
+    itself."""
     meta: dict[str, object] = {"instance-id": instance, "local-hostname": fqdn}
     for part in parts:
         meta |= part.meta
@@ -93,8 +116,8 @@ def documents(
 
 
 def vendor_data(parts: Iterable[SeedPart]) -> str:
-    """Return the vendor data of all parts: one cloud-config and the scripts, as one MIME document where there are
-    several; empty when no part has any."""
+    """Return the vendor data of all parts: one cloud-config and the scripts, as one MIME document
+    where there are several; empty when no part has any."""
     config: dict[str, object] = {}
     scripts: list[str] = []
     for part in parts:
@@ -105,8 +128,8 @@ def vendor_data(parts: Iterable[SeedPart]) -> str:
 
 
 def _merged(left: Mapping[str, object], right: Mapping[str, object]) -> dict[str, object]:
-    """Return both mappings as one: mappings in them are merged, lists are joined, of other values the right one
-    counts."""
+    """Return both mappings as one: mappings in them are merged, lists are joined, of other values
+    the right one counts."""
     merged = dict(left)
     for key, value in right.items():
         known = merged.get(key)
@@ -120,8 +143,13 @@ def _merged(left: Mapping[str, object], right: Mapping[str, object]) -> dict[str
 
 
 def _multipart(documents: Iterable[str]) -> str:
-    shown = "".join(f"--==COD==\nContent-Type: {_content_type(text)}\n\n{text}\n" for text in documents)
-    return f'Content-Type: multipart/mixed; boundary="==COD=="\nMIME-Version: 1.0\n\n{shown}--==COD==--\n'
+    shown = "".join(
+        f"--==COD==\nContent-Type: {_content_type(text)}\n\n{text}\n" for text in documents
+    )
+    return (
+        'Content-Type: multipart/mixed; boundary="==COD=="\nMIME-Version:'
+        f" 1.0\n\n{shown}--==COD==--\n"
+    )
 
 
 def _content_type(text: str) -> str:

@@ -1,4 +1,5 @@
-"""The part of a seed that lets the people of a vcluster log in to its nodes: SSSD, OpenSSH, PAM. Pure.
+"""The part of a seed that lets the people of a vcluster log in to its nodes: SSSD, OpenSSH, PAM.
+Pure.
 
 The part is a script of the vendor data. In images without SSSD the script does nothing.
 """
@@ -11,8 +12,9 @@ from cod.model import PosixRules
 from cod.policy.nodes.seed import SeedPart
 from cod.policy.people import ldap_tree
 
-# Somebody new is found within `entry_negative_timeout`; somebody who has left is gone after `entry_cache_timeout`, or,
-# while the server is away, when it is back: the cache is kept for ever. No passwords: logins are by SSH key.
+# Somebody new is found within `entry_negative_timeout`; somebody who has left is gone after
+# `entry_cache_timeout`, or, while the server is away, when it is back: the cache is kept for ever.
+# No passwords: logins are by SSH key.
 _CONFIGURATION = """\
 # Written by Cluster-on-Demand at the first boot.
 [sssd]
@@ -118,11 +120,14 @@ exit 0
 """
 
 
-def seed_part(vcluster: str, domain: str, servers: Sequence[str], authority: str, rules: PosixRules) -> SeedPart:
+def seed_part(
+    vcluster: str, domain: str, servers: Sequence[str], authority: str, rules: PosixRules
+) -> SeedPart:
     """Return the part for a node of the vcluster.
 
     servers    addresses of COD's servers, the nearest first
-    authority  PEM certificate of the site's authority, which signs the servers' certificates; '': it is not known
+    authority  PEM certificate of the site's authority, which signs the servers' certificates; '':
+               it is not known
     """
     if not authority or not (rules.port or rules.tls_port):
         return SeedPart()
@@ -130,6 +135,11 @@ def seed_part(vcluster: str, domain: str, servers: Sequence[str], authority: str
     base = ldap_tree.base(vcluster, domain)
     units = {kind.unit: ldap_tree.unit(kind, base) for kind in ldap_tree.KINDS if kind.unit}
     configuration = _CONFIGURATION.format(
-        uris=", ".join(f"{scheme}://{server}:{port}" for server in servers), base=base,
-        start_tls="true" if scheme == "ldap" else "false", **units)
-    return SeedPart(scripts=(_SCRIPT.format(authority=authority.strip() + "\n", configuration=configuration),))
+        uris=", ".join(f"{scheme}://{server}:{port}" for server in servers),
+        base=base,
+        start_tls="true" if scheme == "ldap" else "false",
+        **units,
+    )
+    return SeedPart(
+        scripts=(_SCRIPT.format(authority=authority.strip() + "\n", configuration=configuration),)
+    )

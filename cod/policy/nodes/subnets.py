@@ -14,9 +14,11 @@ NOWHERE = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router; nobody's to be given.
+    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router;
+    nobody's to be given.
 
-    isolated  it is the network of an isolated vcluster: only that vcluster's systems are answered there
+    isolated  it is the network of an isolated vcluster: only that vcluster's systems are answered
+              there
     """
 
     subnet: Subnet
@@ -27,8 +29,9 @@ class Net:
     isolated: bool = False
 
     def open(self, kept: float) -> range:
-        """Return the part of the boot pool that machines without approval get addresses of; `kept` is the rest."""
-        return self.pool[:max(1, len(self.pool) - int(len(self.pool) * kept))]
+        """Return the part of the boot pool that machines without approval get addresses of; `kept`
+        is the rest."""
+        return self.pool[: max(1, len(self.pool) - int(len(self.pool) * kept))]
 
     def owns(self, address: int) -> bool:
         """Return whether the address is COD's to give."""
@@ -41,8 +44,13 @@ def numbers(subnet: Subnet) -> Net:
     network = IPv4Network(subnet.network)
     whole = range(int(network.network_address), int(network.broadcast_address) + 1)
     avoid = [subnet.server, subnet.router, subnet.relay]
-    return Net(subnet, whole, _range(subnet.boot_pool), _range(subnet.block_pool),
-               frozenset([whole[0], whole[-1], *(ipv4(address) for address in avoid if address)]))
+    return Net(
+        subnet,
+        whole,
+        _range(subnet.boot_pool),
+        _range(subnet.block_pool),
+        frozenset([whole[0], whole[-1], *(ipv4(address) for address in avoid if address)]),
+    )
 
 
 def _range(pool: tuple[str, str]) -> range:
@@ -58,9 +66,10 @@ def at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
 def listeners(subnets: Iterable[Subnet]) -> list[Subnet]:
     """Return the subnets that need a DHCP socket, one for each socket.
 
-    Each interface has one, which serves directly attached clients and relays; of several subnets on an interface the
-    one without a relay is that of the attached clients. Each server address of a subnet without an interface has one,
-    which serves relays and renewals alone: their packets may arrive by any interface.
+    Each interface has one, which serves directly attached clients and relays; of several subnets on
+    an interface the one without a relay is that of the attached clients. Each server address of a
+    subnet without an interface has one, which serves relays and renewals alone: their packets may
+    arrive by any interface.
     """
     sockets: dict[str, Subnet] = {}
     for subnet in sorted(subnets, key=lambda each: each.relay is not None):
@@ -78,12 +87,15 @@ class Subnets:
         self.servers = frozenset(net.subnet.server for net in self._nets.values())
 
     def of(self, query: DhcpQuery) -> Net | None:
-        """Return the subnet that the client is on: its relay says so; its own address, when it renews; or the socket.
+        """Return the subnet that the client is on: its relay says so; its own address, when it
+        renews; or the socket.
 
-        A renewal comes straight to the server, perhaps through routers, from another subnet than the socket's.
+        A renewal comes straight to the server, perhaps through routers, from another subnet than
+        the socket's.
         """
         there = self._nets.get(query.subnet or "")
-        if there is not None and there.isolated:  # on its wire: what a machine says of where it is counts for nothing
+        # on its wire: what a machine says of where it is counts for nothing
+        if there is not None and there.isolated:
             return there if query.giaddr == NOWHERE else None
         if query.giaddr != NOWHERE:
             if query.giaddr not in self._relays:
@@ -98,5 +110,11 @@ class Subnets:
     def _by_address(self, address: str) -> Net | None:
         number = ipv4(address)
         # A network with an interface of the server's own is where that is, and nowhere else.
-        return next((net for net in self._nets.values()
-                     if number in net.network and not (net.isolated and net.subnet.interface)), None)
+        return next(
+            (
+                net
+                for net in self._nets.values()
+                if number in net.network and not (net.isolated and net.subnet.interface)
+            ),
+            None,
+        )

@@ -1,4 +1,5 @@
-"""How a report's neighbours name switches and ports of the site file, and when a failed change is tried again. Pure."""
+"""How a report's neighbours name switches and ports of the site file, and when a failed change is
+tried again. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from xml.etree import ElementTree
 
 from cod.model import Switch
 
-BUDGET = 1800.0  # seconds after which a wish that fails is given up: switches reboot for some minutes
+# seconds after which a wish that fails is given up: switches reboot for some minutes
+BUDGET = 1800.0
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 60.0
 
@@ -26,9 +28,11 @@ class Neighbour:
 
 def neighbours(report_xml: str) -> list[Neighbour]:
     """Return what the NICs of a hardware report say of the ports that they are on."""
-    return [Neighbour(mac, seen.get("switch", ""), seen.get("port", ""))
-            for nic in ElementTree.fromstring(report_xml).findall("nic")
-            if (mac := nic.get("mac")) and (seen := nic.find("neighbour")) is not None]
+    return [
+        Neighbour(mac, seen.get("switch", ""), seen.get("port", ""))
+        for nic in ElementTree.fromstring(report_xml).findall("nic")
+        if (mac := nic.get("mac")) and (seen := nic.find("neighbour")) is not None
+    ]
 
 
 def named(switches: Iterable[Switch], name: str) -> Switch | None:
@@ -37,14 +41,16 @@ def named(switches: Iterable[Switch], name: str) -> Switch | None:
 
 
 def place(switches: Iterable[Switch], switch: str, port: str) -> tuple[str, str] | None:
-    """Return the name of the site file's switch, and the name by which its driver knows the port, for what LLDP calls
-    them; None when the site file does not name such a switch.
+    """Return the name of the site file's switch, and the name by which its driver knows the port,
+    for what LLDP calls them; None when the site file does not name such a switch.
 
     LLDP's name of a switch is its system name, or its chassis id where it has no name.
     """
     said = switch.lower()
     for each in switches:
-        if said == each.name.lower() or any(fnmatchcase(said, pattern.lower()) for pattern in each.known_as):
+        if said == each.name.lower() or any(
+            fnmatchcase(said, pattern.lower()) for pattern in each.known_as
+        ):
             for pattern, driver_name in each.ports:
                 if match := re.fullmatch(pattern, port):
                     return each.name, match.expand(driver_name)
@@ -53,8 +59,8 @@ def place(switches: Iterable[Switch], switch: str, port: str) -> tuple[str, str]
 
 
 def retry_after(attempts: int, elapsed: float) -> float | None:
-    """Return the seconds to wait after failed attempt number `attempts`, `elapsed` seconds after the wish; None: give
-    up."""
+    """Return the seconds to wait after failed attempt number `attempts`, `elapsed` seconds after
+    the wish; None: give up."""
     wait = pause(attempts)
     return wait if elapsed + wait <= BUDGET else None
 

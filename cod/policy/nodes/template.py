@@ -1,7 +1,8 @@
 """Configuration templates, read. Pure.
 
-The text has been checked against `schema/template.rng` (which documents it, with an example) when it was stored; what a
-grammar cannot say is checked by `parse`. What a template means for a node is `policy.nodes.prime`'s.
+The text has been checked against `schema/template.rng` (which documents it, with an example) when
+it was stored; what a grammar cannot say is checked by `parse`. What a template means for a node is
+`policy.nodes.prime`'s.
 """
 
 from __future__ import annotations
@@ -16,18 +17,31 @@ from cod.model import Refused
 from cod.orders import Partition
 from cod.policy.hardware.match import check
 
-_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
-          "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS = {
+    "": 1,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An image that a template may put on `target`, if the requirements document `when` ('' for always) holds.
+    """An image that a template may put on `target`, if the requirements document `when` ('' for
+    always) holds.
 
-    name   of an image that was added; or '' and `url`, `size`, `sha256`, `compression` of one elsewhere
+    name   of an image that was added; or '' and `url`, `size`, `sha256`, `compression` of one
+           elsewhere
     installer, installer_digest   as in `orders.ImageSource`
-    sector   bytes of the logical sectors that the disk must have; 0: any will do, or it is not known
-    Of an added image, `size` and `sector` are known where the document has them in <known> (`store.images.templates`).
+    sector   bytes of the logical sectors that the disk must have; 0: any will do, or it is not
+             known
+    Of an added image, `size` and `sector` are known where the document has them in <known>
+    (`store.images.templates`).
     """
 
     target: str
@@ -68,9 +82,9 @@ class Diskless:
 class Ready:
     """How a booting node shows that its system runs, which makes it active.
 
-    by       'dhcp': its system asks for an address, and then answers on `port` unless that is 0; 'port': its reserved
-             address answers on `port`, whether it asked for it or not; 'time': `seconds` have passed since its boot was
-             served; 'none': its boot was served
+    by       'dhcp': its system asks for an address, and then answers on `port` unless that is 0;
+             'port': its reserved address answers on `port`, whether it asked for it or not; 'time':
+             `seconds` have passed since its boot was served; 'none': its boot was served
     port, path   TCP `port` accepts and, unless `path` is '', answers GET `path` with 2xx or 3xx
     """
 
@@ -92,8 +106,10 @@ class Configuration:
     cache      the disk may be kept at release and used again by the same group
     seed       write a NoCloud seed with `user_data`
     own_host_keys   the system makes its SSH host keys itself: the seed brings none
-    secret     the user data are written to the disk's seed alone: the metadata service does not tell them
-    seedfrom   the seed says only where the metadata service is, and cloud-init fetches everything there but secrets
+    secret     the user data are written to the disk's seed alone: the metadata service does not
+               tell them
+    seedfrom   the seed says only where the metadata service is, and cloud-init fetches everything
+               there but secrets
     """
 
     name: str
@@ -118,12 +134,14 @@ class Configuration:
 
 
 def parse(document: str) -> Configuration:
-    """Return the template that a checked document describes. Raises Refused where it contradicts itself."""
+    """Return the template that a checked document describes. Raises Refused where it contradicts
+    itself."""
     root = ElementTree.fromstring(document)
     personalise = root.find("personalise")
     seedfrom = _get(personalise, "seedfrom", "disk") == "metadata"
     known = {element.attrib["name"]: element for element in root.iterfind("known")}
-    # The partitions; where none is marked, one of type bios, which has no other use, starts the system.
+    # The partitions; where none is marked, one of type bios, which has no other use, starts the
+    # system.
     partitions = tuple(_partition(element) for element in root.iterfind("layout/partition"))
     marked = any(partition.boot for partition in partitions)
     configuration = Configuration(
@@ -132,14 +150,21 @@ def parse(document: str) -> Configuration:
         requires=_tree(root.find("requires")),
         disk=_get(root.find("disk"), "select", "first"),
         table=_get(root.find("layout"), "table", "keep"),
-        partitions=tuple(replace(one, boot=True) if one.type == "bios" and not marked else one for one in partitions),
-        images=tuple(_choice(element, known.get(element.get("name", ""))) for element in root.iterfind("image")),
+        partitions=tuple(
+            replace(one, boot=True) if one.type == "bios" and not marked else one
+            for one in partitions
+        ),
+        images=tuple(
+            _choice(element, known.get(element.get("name", "")))
+            for element in root.iterfind("image")
+        ),
         diskless=_diskless(root.find("boot")),
         ready=_ready(root.find("ready")),
         cache=root.get("cache") == "yes",
         verify=root.get("verify") == "yes",
         seed=_get(personalise, "seed", "none") == "nocloud",
-        # Its first line says what it is, and a document that is laid out nicely has a line break and blanks before it.
+        # Its first line says what it is, and a document that is laid out nicely has a line break
+        # and blanks before it.
         user_data=dedent((root.findtext("personalise/user-data") or "").lstrip("\n")),
         own_host_keys=_get(personalise, "hostkeys", "site") == "own" or seedfrom,
         seedfrom=seedfrom,
@@ -148,9 +173,13 @@ def parse(document: str) -> Configuration:
     _check_layout(configuration.partitions, configuration.table)
     _check_images(configuration)
     if configuration.secret and (seedfrom or not configuration.seed or configuration.diskless):
-        raise Refused("invalid", 'secret user data are told by no metadata service, and need a seed on the node\'s '
-                      'disk: <personalise seed="nocloud"/> without seedfrom, and a template that boots from the disk',
-                      "user-data")
+        raise Refused(
+            "invalid",
+            "secret user data are told by no metadata service, and need a seed on the node's disk:"
+            ' <personalise seed="nocloud"/> without seedfrom, and a template that boots from the'
+            " disk",
+            "user-data",
+        )
     return configuration
 
 
@@ -165,7 +194,9 @@ def size_in_bytes(text: str) -> int:
 def image_names(configuration: Configuration) -> frozenset[str]:
     """Return the names of all added images that the template refers to."""
     files = configuration.diskless.files if configuration.diskless else ()
-    return frozenset({choice.name for choice in configuration.images} | {file.name for file in files}) - {""}
+    return frozenset(
+        {choice.name for choice in configuration.images} | {file.name for file in files}
+    ) - {""}
 
 
 def _get(element: Element | None, name: str, default: str) -> str:
@@ -181,8 +212,13 @@ def _tree(element: Element | None) -> str:
 
 def _partition(element: Element) -> Partition:
     size = element.get("size")
-    return Partition(int(element.attrib["number"]), size_in_bytes(size) if size else 0, element.attrib["type"],
-                     element.get("name", ""), element.get("boot") == "yes")
+    return Partition(
+        int(element.attrib["number"]),
+        size_in_bytes(size) if size else 0,
+        element.attrib["type"],
+        element.get("name", ""),
+        element.get("boot") == "yes",
+    )
 
 
 def _choice(element: Element, known: Element | None) -> Choice:
@@ -205,23 +241,33 @@ def _choice(element: Element, known: Element | None) -> Choice:
 def _diskless(boot: Element | None) -> Diskless | None:
     if boot is None or boot.get("mode") != "diskless":
         return None
-    kernel, *ramdisks = (File(e.get("image", ""), e.get("url", "")) for e in boot if e.tag in ("kernel", "ramdisk"))
+    kernel, *ramdisks = (
+        File(e.get("image", ""), e.get("url", "")) for e in boot if e.tag in ("kernel", "ramdisk")
+    )
     return Diskless(kernel, tuple(ramdisks), (boot.findtext("cmdline") or "").strip())
 
 
 def _ready(element: Element | None) -> Ready:
     if element is None:
         return Ready()
-    return Ready(int(element.get("port", "0")), element.get("path", ""), element.get("by", "dhcp"),
-                 int(element.get("seconds", "0")))
+    return Ready(
+        int(element.get("port", "0")),
+        element.get("path", ""),
+        element.get("by", "dhcp"),
+        int(element.get("seconds", "0")),
+    )
 
 
 # ---------------------------------------------------------------- what a grammar cannot say
 
 
 def check_hardware(configuration: Configuration) -> None:
-    """See that what is said of hardware can mean something. Raises Refused; lines are counted inside the element."""
-    documents = [("requires", configuration.requires), *(("when", choice.when) for choice in configuration.images)]
+    """See that what is said of hardware can mean something. Raises Refused; lines are counted
+    inside the element."""
+    documents = [
+        ("requires", configuration.requires),
+        *(("when", choice.when) for choice in configuration.images),
+    ]
     for element, document in documents:
         try:
             check(document, root=element)
@@ -234,11 +280,15 @@ def _check_layout(partitions: tuple[Partition, ...], table: str) -> None:
     if len(set(numbers)) < len(numbers):
         raise Refused("invalid", "two partitions have the same number", "layout")
     if sum(partition.boot for partition in partitions) > 1:
-        raise Refused("invalid", "the system can start from one partition only: mark one with boot=\"yes\"", "layout")
+        raise Refused(
+            "invalid",
+            'the system can start from one partition only: mark one with boot="yes"',
+            "layout",
+        )
     if any(partition.size == 0 for partition in partitions[:-1]):
         raise Refused("invalid", "only the last partition may take the rest of the disk", "layout")
     if table == "mbr" and max(numbers) > 4:
-        raise Refused("invalid", "an MBR table has four partitions; use table=\"gpt\"", "layout")
+        raise Refused("invalid", 'an MBR table has four partitions; use table="gpt"', "layout")
     if table == "mbr" and any(p.type == "bios" or "-" in p.type for p in partitions):
         raise Refused("invalid", "an MBR has no partition type bios, and no GUIDs", "layout")
 
@@ -246,22 +296,43 @@ def _check_layout(partitions: tuple[Partition, ...], table: str) -> None:
 def _check_images(configuration: Configuration) -> None:
     if not configuration.images and configuration.diskless is None:
         raise Refused("invalid", "a template that boots from the disk needs an image", "image")
-    sizes = {str(partition.number): partition.size for partition in configuration.partitions} or {"disk": 0}
+    sizes = {str(partition.number): partition.size for partition in configuration.partitions} or {
+        "disk": 0
+    }
     targets = {choice.target for choice in configuration.images}
     for partition in configuration.partitions:
         if partition.boot and str(partition.number) not in targets:
-            raise Refused("invalid", f"the system is to start from partition {partition.number}, which gets no image",
-                          "layout")
+            raise Refused(
+                "invalid",
+                f"the system is to start from partition {partition.number}, which gets no image",
+                "layout",
+            )
     settled: set[str] = set()
     for choice in configuration.images:
         if choice.target not in sizes:
-            raise Refused("invalid", f"an image has target {choice.target!r}, which the layout does not have", "image")
+            raise Refused(
+                "invalid",
+                f"an image has target {choice.target!r}, which the layout does not have",
+                "image",
+            )
         if choice.target in settled:
-            raise Refused("invalid", f"an image for target {choice.target} comes after one that always fits", "image")
+            raise Refused(
+                "invalid",
+                f"an image for target {choice.target} comes after one that always fits",
+                "image",
+            )
         if choice.size > sizes[choice.target] > 0:
-            raise Refused("invalid", f"the image {choice.url} is larger than its partition {choice.target}", "image")
+            raise Refused(
+                "invalid",
+                f"the image {choice.url} is larger than its partition {choice.target}",
+                "image",
+            )
         if choice.installer == "qcow2" and (choice.name or choice.compression != "raw"):
-            raise Refused("invalid", "the installer qcow2 is for a URL with compression=\"raw\"; an image that is "
-                          "added to COD is converted then", "installer")
+            raise Refused(
+                "invalid",
+                'the installer qcow2 is for a URL with compression="raw"; an image that is '
+                "added to COD is converted then",
+                "installer",
+            )
         if not choice.when:
             settled.add(choice.target)

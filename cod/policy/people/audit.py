@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-SECRET = frozenset({"password", "old", "new", "token", "secret", "key", "link", "certificate", "authority"})
+SECRET = frozenset(
+    {"password", "old", "new", "token", "secret", "key", "link", "certificate", "authority"}
+)
 """Names of values that are not written down; of some only because they say nothing to people."""
-NOISE = frozenset({"history", "report", "bindings", "last_seen", "reported_at", "progress_done", "progress_rate"})
+NOISE = frozenset(
+    {"history", "report", "bindings", "last_seen", "reported_at", "progress_done", "progress_rate"}
+)
 """Values that move by themselves."""
 CLOSED = frozenset({"power_address", "power_account", "error"})
 """Names of values that only administrators are shown."""
@@ -19,19 +23,25 @@ LONGEST = 300  # characters of one text, items of one list
 def changed(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Return what differs, as it was and as it is. None: there was no such thing, or there is none any more."""
+    """Return what differs, as it was and as it is. None: there was no such thing, or there is none
+    any more."""
     if before is None or after is None:
         return tidy(before), tidy(after)
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return tidy({name: before.get(name) for name in names}), tidy({name: after.get(name) for name in names})
+    return tidy({name: before.get(name) for name in names}), tidy(
+        {name: after.get(name) for name in names}
+    )
 
 
 def tidy(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Fit to be written down: no secrets, no noise, nothing that is very long."""
     if values is None:
         return None
-    return {name: _webhook(value) if name == "webhook" else _short(value)
-            for name, value in values.items() if name not in SECRET | NOISE}
+    return {
+        name: _webhook(value) if name == "webhook" else _short(value)
+        for name, value in values.items()
+        if name not in SECRET | NOISE
+    }
 
 
 def _short(value: Any) -> Any:
@@ -40,13 +50,17 @@ def _short(value: Any) -> Any:
     if isinstance(value, Mapping):
         return tidy(value)
     if isinstance(value, list | tuple):
-        items = [each["name"] if isinstance(each, Mapping) and "name" in each else _short(each) for each in value]
+        items = [
+            each["name"] if isinstance(each, Mapping) and "name" in each else _short(each)
+            for each in value
+        ]
         return items if len(items) <= LONGEST else [*items[:LONGEST], f"… ({len(items)} in all)"]
     return value
 
 
 def _webhook(url: Any) -> Any:
-    """Return a webhook without path and query, which often are a secret; that it is another one is told by a digest."""
+    """Return a webhook without path and query, which often are a secret; that it is another one is
+    told by a digest."""
     if not isinstance(url, str) or not url:
         return url
     digest = hashlib.blake2b(url.encode(errors="replace"), digest_size=4).hexdigest()
@@ -54,8 +68,8 @@ def _webhook(url: Any) -> Any:
 
 
 def for_owners(values: Any, inside: str = "") -> Any:
-    """Return what the owners of a thing are shown of it: not where a node's switch is, nor by which account it is
-    reached, nor what its driver said. `inside`: the name that `values` have."""
+    """Return what the owners of a thing are shown of it: not where a node's switch is, nor by which
+    account it is reached, nor what its driver said. `inside`: the name that `values` have."""
     if isinstance(values, list):
         return [for_owners(each) for each in values]
     if not isinstance(values, Mapping):
@@ -71,4 +85,3 @@ def named(*sources: Mapping[str, Any] | None) -> str:
             if source and source.get(wanted) not in (None, ""):
                 return str(source[wanted])
     return ""
-

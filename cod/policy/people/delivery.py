@@ -1,4 +1,5 @@
-"""Where notices may be sent, which of the due ones go now, and when a delivery that failed is tried again. Pure."""
+"""Where notices may be sent, which of the due ones go now, and when a delivery that failed is tried
+again. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ AT_ONCE = 32  # deliveries
 OF_ONE_HOST = 4  # of these
 LONGEST_URL = 2000
 MOST_ADDRESSES = 20
-_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)  # RFC 6052: the IPv4 address is in the last four bytes
+# RFC 6052: the IPv4 address is in the last four bytes
+_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
 _DOMAIN = f"(?ai:{DNS_NAME})"
-_ADDRESS = re.compile(rf"(?=.{{3,254}}\Z)(?=.{{1,64}}@){_LOCAL}@{_DOMAIN}\Z")  # RFC 5321, no quoted ones
+# RFC 5321, no quoted ones
+_ADDRESS = re.compile(rf"(?=.{{3,254}}\Z)(?=.{{1,64}}@){_LOCAL}@{_DOMAIN}\Z")
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_DOMAIN}\.?\Z")
 
 Target = tuple[str, str]  # channel ('webhook', 'email') and target, as in `notice_sends`
@@ -32,14 +35,17 @@ Target = tuple[str, str]  # channel ('webhook', 'email') and target, as in `noti
 def addresses(text: str) -> tuple[str, ...]:
     """Return the e-mail addresses of a comma-separated list. Raises ValueError with a sentence.
 
-    Plain ASCII addresses without display names, quotes or comments: nothing in them can end a header line.
+    Plain ASCII addresses without display names, quotes or comments: nothing in them can end a
+    header line.
     """
     found = tuple(part.strip(" ") for part in text.split(",")) if text.strip(" ") else ()
     for each in found:
         if not _ADDRESS.match(each):
             raise ValueError(f"{each!r} should be an e-mail address such as ann@example.org")
     if len(found) > MOST_ADDRESSES:
-        raise ValueError(f"names {len(found)} addresses; at most {MOST_ADDRESSES} (use a mailing list)")
+        raise ValueError(
+            f"names {len(found)} addresses; at most {MOST_ADDRESSES} (use a mailing list)"
+        )
     return found
 
 
@@ -62,7 +68,8 @@ def check_address(text: str) -> str:
 def check_webhook(url: str, rules: NoticeRules) -> str:
     """Return a group's `webhook`; '' for none. Raises `Refused`.
 
-    A name is looked at again each time that it is connected to (`may_reach`): what it means can change.
+    A name is looked at again each time that it is connected to (`may_reach`): what it means can
+    change.
     """
     problem = url and (_url_problem(url) or _host_problem(url, rules))
     if problem:
@@ -83,7 +90,10 @@ def _url_problem(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "a webhook's URL begins with https://HOST or http://HOST"
     if parts.username is not None or parts.password is not None:
-        return "a webhook's URL holds no user or password; check the signature of what is posted instead"
+        return (
+            "a webhook's URL holds no user or password; check the signature of what is posted"
+            " instead"
+        )
     return "" if port is None or port > 0 else "there is no port 0"
 
 
@@ -93,18 +103,25 @@ def _host_problem(url: str, rules: NoticeRules) -> str:
         address = str(ip_address(host))
     except ValueError:
         return "" if _HOST.match(host) else f"{host!r} is no host name"
-    return "" if may_reach(address, rules.local_webhooks, (), rules.closed_networks) else (
-        f"a webhook may not be at {address}, which is this server itself, or in a network that is closed to webhooks, "
-        "or no host (see [notices] in the site file)")
+    return (
+        ""
+        if may_reach(address, rules.local_webhooks, (), rules.closed_networks)
+        else (
+            f"a webhook may not be at {address}, which is this server itself, or in a network that"
+            " is closed to webhooks, or no host (see [notices] in the site file)"
+        )
+    )
 
 
-def may_reach(address: str, local: bool, own: Iterable[str] = (), closed: Iterable[str] = ()) -> bool:
-    """Return whether a webhook may be posted to that IP address. Never in one of the `closed` networks, which the site
-    names.
+def may_reach(
+    address: str, local: bool, own: Iterable[str] = (), closed: Iterable[str] = ()
+) -> bool:
+    """Return whether a webhook may be posted to that IP address. Never in one of the `closed`
+    networks, which the site names.
 
-    Not to loopback, link-local (where clouds keep their credentials), unspecified, multicast and reserved ones, nor to
-    the server's `own`, unless `local`: who names a webhook must not speak with the server's voice to what trusts it.
-    Multicast and unspecified ones never.
+    Not to loopback, link-local (where clouds keep their credentials), unspecified, multicast and
+    reserved ones, nor to the server's `own`, unless `local`: who names a webhook must not speak
+    with the server's voice to what trusts it. Multicast and unspecified ones never.
     """
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
@@ -120,7 +137,8 @@ def may_reach(address: str, local: bool, own: Iterable[str] = (), closed: Iterab
 
 
 def host(target: Target) -> str:
-    """Return what a delivery to `target` keeps busy: the webhook's host, or the site's mail server."""
+    """Return what a delivery to `target` keeps busy: the webhook's host, or the site's mail
+    server."""
     channel, url = target
     if channel != "webhook":
         return "mail server"
@@ -134,10 +152,11 @@ def host(target: Target) -> str:
 
 
 def pick(due: Iterable[Target], running: Iterable[Target]) -> list[Target]:
-    """Return those of the `due` targets (most urgent first) that are sent to now, while `running` are.
+    """Return those of the `due` targets (most urgent first) that are sent to now, while `running`
+    are.
 
-    One at a time to a target, `OF_ONE_HOST` to a host, `AT_ONCE` altogether: who does not answer keeps up nobody but
-    himself.
+    One at a time to a target, `OF_ONE_HOST` to a host, `AT_ONCE` altogether: who does not answer
+    keeps up nobody but himself.
     """
     busy = set(running)
     hosts = Counter(map(host, busy))
@@ -153,8 +172,8 @@ def pick(due: Iterable[Target], running: Iterable[Target]) -> list[Target]:
 
 
 def retry_after(attempts: int, age: float) -> float | None:
-    """Return seconds until the next attempt, after `attempts` for a notice that is `age` seconds old; None: it is given
-    up."""
+    """Return seconds until the next attempt, after `attempts` for a notice that is `age` seconds
+    old; None: it is given up."""
     if age >= GIVEN_UP:
         return None
     return min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 30), LONGEST_PAUSE)

@@ -1,8 +1,9 @@
-"""What a search filter matches (RFC 4511 section 4.5.1.7), and what of it narrows the rows to look at. Pure.
+"""What a search filter matches (RFC 4511 section 4.5.1.7), and what of it narrows the rows to look
+at. Pure.
 
-A filter is true, false or undefined of an entry; only what is true matches. Before rows are read, it tells which kinds
-of entries cannot match, and the names and numbers that alone can: what it says beyond that is looked for among the
-rows of the one vcluster.
+A filter is true, false or undefined of an entry; only what is true matches. Before rows are read,
+it tells which kinds of entries cannot match, and the names and numbers that alone can: what it says
+beyond that is looked for among the rows of the one vcluster.
 """
 
 from __future__ import annotations
@@ -13,8 +14,19 @@ from functools import reduce
 
 from cod.model import LdapFilter
 
-EXACT = frozenset({"homedirectory", "loginshell", "memberuid", "sshpublickey", "nisnetgrouptriple", "automountkey",
-                   "automountinformation", "automountmapname", "sudocommand"})
+EXACT = frozenset(
+    {
+        "homedirectory",
+        "loginshell",
+        "memberuid",
+        "sshpublickey",
+        "nisnetgrouptriple",
+        "automountkey",
+        "automountinformation",
+        "automountmapname",
+        "sudocommand",
+    }
+)
 """Attributes whose values differ by case (RFC 2307); of all others they do not."""
 NUMBERS = frozenset({"uidnumber", "gidnumber"})
 NAMES_OF_ENTRIES = frozenset({"member"})
@@ -24,8 +36,8 @@ Values = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """What a row must be for its entry to match: by attribute, the values one of which it must have. An attribute that
-    is not there is not narrowed."""
+    """What a row must be for its entry to match: by attribute, the values one of which it must
+    have. An attribute that is not there is not narrowed."""
 
     values: Mapping[str, frozenset[str]]
 
@@ -72,9 +84,9 @@ def _compares(filter: LdapFilter, value: str) -> bool:
 
 def _holds(value: str, pieces: list[str]) -> bool:
     first, *middle, last = pieces
-    if not value.startswith(first) or not value[len(first):].endswith(last):
+    if not value.startswith(first) or not value[len(first) :].endswith(last):
         return False
-    rest = value[len(first):len(value) - len(last)]
+    rest = value[len(first) : len(value) - len(last)]
     for piece in middle:
         _, found, rest = rest.partition(piece) if piece else ("", "x", rest)
         if not found:
@@ -92,8 +104,8 @@ def normal(attribute: str, value: str) -> str:
 
 
 def normal_dn(text: str) -> str:
-    """Return a distinguished name in lower case, without spaces that do not count (RFC 4514); COD's own names have
-    nothing in them that would have to be escaped."""
+    """Return a distinguished name in lower case, without spaces that do not count (RFC 4514); COD's
+    own names have nothing in them that would have to be escaped."""
     parts = [part.partition("=") for part in text.lower().split(",")] if text.strip() else []
     return ",".join(f"{key.strip()}={value.strip()}" for key, _, value in parts)
 
@@ -115,18 +127,23 @@ def _narrowed(filter: LdapFilter) -> dict[str, frozenset[str]]:
     return reduce(_both if filter.kind == "and" else _either, parts)
 
 
-def _both(one: dict[str, frozenset[str]], other: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    """Return what both say. Of an attribute with several values two equalities may be true at once: the first one is
-    enough to narrow by."""
+def _both(
+    one: dict[str, frozenset[str]], other: dict[str, frozenset[str]]
+) -> dict[str, frozenset[str]]:
+    """Return what both say. Of an attribute with several values two equalities may be true at once:
+    the first one is enough to narrow by."""
     return {**other, **one}
 
 
-def _either(one: dict[str, frozenset[str]], other: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+def _either(
+    one: dict[str, frozenset[str]], other: dict[str, frozenset[str]]
+) -> dict[str, frozenset[str]]:
     return {key: one[key] | other[key] for key in one.keys() & other.keys()}
 
 
 def possible(filter: LdapFilter, classes: Collection[str], attributes: Collection[str]) -> bool:
-    """Return whether the filter can be true of an entry of those object classes and attributes (in lower case)."""
+    """Return whether the filter can be true of an entry of those object classes and attributes (in
+    lower case)."""
     if filter.kind in ("and", "or"):
         each = [possible(part, classes, attributes) for part in filter.parts]
         return all(each) if filter.kind == "and" else any(each)

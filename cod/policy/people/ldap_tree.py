@@ -1,12 +1,12 @@
-"""The LDAP tree of a vcluster: names of its entries, and their attributes (RFC 2307, RFC 2307bis). Pure.
+"""The LDAP tree of a vcluster: names of its entries, and their attributes (RFC 2307, RFC 2307bis).
+Pure.
 
 ::
 
     dc=pool,dc=cod,dc=internal     the vcluster `pool` of the site whose domain is cod.internal
-        ou=people                  those who may log in: posixAccount, ldapPublicKey
-        ou=groups                  the vcluster's group, and each user's own: posixGroup with memberUid and member
-        ou=netgroups               nodes, members: nisNetgroup
-        ou=sudoers                 who may use sudo: sudoRole
+        ou=people                  those who may log in: posixAccount, ldapPublicKey ou=groups
+        the vcluster's group, and each user's own: posixGroup with memberUid and member ou=netgroups
+        nodes, members: nisNetgroup ou=sudoers                 who may use sudo: sudoRole
         ou=automount               what is mounted: automountMap, automount
 """
 
@@ -25,8 +25,8 @@ MASTER = "auto.master"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of entries: the unit that they are in ('': the tree's own containers), the attribute that names them,
-    their object classes and attributes."""
+    """A kind of entries: the unit that they are in ('': the tree's own containers), the attribute
+    that names them, their object classes and attributes."""
 
     unit: str
     naming: str
@@ -39,16 +39,41 @@ class Kind:
 
 
 CONTAINER = Kind("", "ou", ("top", "dcObject", "domain", "organizationalUnit"), ("dc", "ou"))
-PERSON = Kind("people", "uid", ("top", "person", "organizationalPerson", "inetOrgPerson", "posixAccount",
-                                "ldapPublicKey"),
-              ("uid", "cn", "sn", "displayName", "mail", "uidNumber", "gidNumber", "homeDirectory", "loginShell",
-               "gecos", "sshPublicKey"))
-GROUP = Kind("groups", "cn", ("top", "groupOfNames", "posixGroup"), ("cn", "gidNumber", "memberUid", "member"))
+PERSON = Kind(
+    "people",
+    "uid",
+    ("top", "person", "organizationalPerson", "inetOrgPerson", "posixAccount", "ldapPublicKey"),
+    (
+        "uid",
+        "cn",
+        "sn",
+        "displayName",
+        "mail",
+        "uidNumber",
+        "gidNumber",
+        "homeDirectory",
+        "loginShell",
+        "gecos",
+        "sshPublicKey",
+    ),
+)
+GROUP = Kind(
+    "groups",
+    "cn",
+    ("top", "groupOfNames", "posixGroup"),
+    ("cn", "gidNumber", "memberUid", "member"),
+)
 NETGROUP = Kind("netgroups", "cn", ("top", "nisNetgroup"), ("cn", "nisNetgroupTriple"))
-SUDO = Kind("sudoers", "cn", ("top", "sudoRole"), ("cn", "sudoUser", "sudoHost", "sudoRunAsUser", "sudoRunAsGroup",
-                                                   "sudoCommand", "sudoOption"))
+SUDO = Kind(
+    "sudoers",
+    "cn",
+    ("top", "sudoRole"),
+    ("cn", "sudoUser", "sudoHost", "sudoRunAsUser", "sudoRunAsGroup", "sudoCommand", "sudoOption"),
+)
 MAP = Kind("automount", "automountMapName", ("top", "automountMap"), ("automountMapName",))
-MOUNT = Kind("automount", "automountKey", ("top", "automount"), ("automountKey", "automountInformation"))
+MOUNT = Kind(
+    "automount", "automountKey", ("top", "automount"), ("automountKey", "automountInformation")
+)
 KINDS = (CONTAINER, NETGROUP, SUDO, MAP, MOUNT, GROUP, PERSON)
 """In the order in which a search gives them: those of few rows first."""
 
@@ -71,31 +96,58 @@ def containers(tree: NodeTree, base: str) -> list[LdapEntry]:
     units = sorted({kind.unit for kind in KINDS if kind.unit})
     head = {"objectClass": ("top", "dcObject", "domain"), "dc": (tree.vcluster,)}
     return [LdapEntry(base, head)] + [
-        LdapEntry(f"ou={each},{base}", {"objectClass": ("top", "organizationalUnit"), "ou": (each,)}) for each in units]
+        LdapEntry(
+            f"ou={each},{base}", {"objectClass": ("top", "organizationalUnit"), "ou": (each,)}
+        )
+        for each in units
+    ]
 
 
 def person(user: NodeUser, keys: Sequence[str], rules: PosixRules, base: str) -> LdapEntry:
     """Return a user's account. `keys`: lines of authorized_keys."""
     shown = user.full_name.strip() or user.name
-    return _entry(PERSON, user.name, base, {
-        "uid": (user.name,), "cn": (shown,), "sn": (shown.split()[-1],), "displayName": (shown,),
-        "mail": (user.email,) if user.email else (), "uidNumber": (str(user.uid),), "gidNumber": (str(user.gid),),
-        "homeDirectory": (rules.home.format(name=user.name),), "loginShell": (rules.shell,), "gecos": (_gecos(shown),),
-        "sshPublicKey": tuple(keys)})
+    return _entry(
+        PERSON,
+        user.name,
+        base,
+        {
+            "uid": (user.name,),
+            "cn": (shown,),
+            "sn": (shown.split()[-1],),
+            "displayName": (shown,),
+            "mail": (user.email,) if user.email else (),
+            "uidNumber": (str(user.uid),),
+            "gidNumber": (str(user.gid),),
+            "homeDirectory": (rules.home.format(name=user.name),),
+            "loginShell": (rules.shell,),
+            "gecos": (_gecos(shown),),
+            "sshPublicKey": tuple(keys),
+        },
+    )
 
 
 def _gecos(name: str) -> str:
-    """Return a full name as a field of the password file, which is ASCII and has colons and commas between fields."""
+    """Return a full name as a field of the password file, which is ASCII and has colons and commas
+    between fields."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    return " ".join("".join(each if each.isprintable() and each not in ":," else " " for each in plain).split()) or "-"
+    return (
+        " ".join(
+            "".join(
+                each if each.isprintable() and each not in ":," else " " for each in plain
+            ).split()
+        )
+        or "-"
+    )
 
 
 def own_group(user: NodeUser, tree: NodeTree, base: str) -> LdapEntry | None:
-    """Return the user's own primary group; None: the primary group is another one. It is called like the user, unless
-    the vcluster's group is."""
+    """Return the user's own primary group; None: the primary group is another one. It is called
+    like the user, unless the vcluster's group is."""
     if user.gid != user.uid:
         return None
-    return _entry(GROUP, own_group_name(user.name, tree), base, {"gidNumber": (str(user.gid),)}, named=True)
+    return _entry(
+        GROUP, own_group_name(user.name, tree), base, {"gidNumber": (str(user.gid),)}, named=True
+    )
 
 
 def own_group_name(user: str, tree: NodeTree) -> str:
@@ -106,52 +158,97 @@ def own_group_name(user: str, tree: NodeTree) -> str:
 def group(tree: NodeTree, members: Iterable[str], base: str) -> LdapEntry:
     """Return the vcluster's group."""
     names = tuple(members)
-    return _entry(GROUP, tree.group, base, {
-        "gidNumber": (str(tree.gid),), "memberUid": names,
-        "member": tuple(f"uid={name},{unit(PERSON, base)}" for name in names)}, named=True)
+    return _entry(
+        GROUP,
+        tree.group,
+        base,
+        {
+            "gidNumber": (str(tree.gid),),
+            "memberUid": names,
+            "member": tuple(f"uid={name},{unit(PERSON, base)}" for name in names),
+        },
+        named=True,
+    )
 
 
-def netgroups(tree: NodeTree, hosts: Iterable[str], members: Iterable[str], domain: str, base: str) -> list[LdapEntry]:
+def netgroups(
+    tree: NodeTree, hosts: Iterable[str], members: Iterable[str], domain: str, base: str
+) -> list[LdapEntry]:
     """Return the netgroups of the vcluster's nodes and of its people."""
     nodes = tuple(f"({host}.{tree.vcluster}.{domain},-,)" for host in hosts)
     people = tuple(f"(-,{name},)" for name in members)
-    return [_entry(NETGROUP, name, base, {"nisNetgroupTriple": triples}, named=True)
-            for name, triples in (("members", people), ("nodes", nodes))]
+    return [
+        _entry(NETGROUP, name, base, {"nisNetgroupTriple": triples}, named=True)
+        for name, triples in (("members", people), ("nodes", nodes))
+    ]
 
 
-def sudo_rules(tree: NodeTree, users: Iterable[NodeUser], rules: PosixRules, base: str) -> list[LdapEntry]:
+def sudo_rules(
+    tree: NodeTree, users: Iterable[NodeUser], rules: PosixRules, base: str
+) -> list[LdapEntry]:
     """Return who may run what as whom. Nobody is asked for a password: accounts have none on nodes.
 
-    Users are named by their numbers, so that an account of the image's own that is called the same gains nothing. A
-    member joins by being in the group: SSSD keeps rules for a while, and looks up groups at each login.
+    Users are named by their numbers, so that an account of the image's own that is called the same
+    gains nothing. A member joins by being in the group: SSSD keeps rules for a while, and looks up
+    groups at each login.
     """
     if rules.sudo == "none":
         return []
     whole = rules.sudo == "members"
-    single = [f"#{user.uid}" for user in users if user.role != "member"]  # owners, and administrators of the site
+    # owners, and administrators of the site
+    single = [f"#{user.uid}" for user in users if user.role != "member"]
     found = {"members": [f"%{tree.group}"] if whole else [], "owners": single}
-    return [_entry(SUDO, name, base, {
-        "sudoUser": tuple(who), "sudoHost": ("ALL",), "sudoRunAsUser": ("ALL",), "sudoRunAsGroup": ("ALL",),
-        "sudoCommand": ("ALL",), "sudoOption": ("!authenticate",)}, named=True) for name, who in found.items() if who]
+    return [
+        _entry(
+            SUDO,
+            name,
+            base,
+            {
+                "sudoUser": tuple(who),
+                "sudoHost": ("ALL",),
+                "sudoRunAsUser": ("ALL",),
+                "sudoRunAsGroup": ("ALL",),
+                "sudoCommand": ("ALL",),
+                "sudoOption": ("!authenticate",),
+            },
+            named=True,
+        )
+        for name, who in found.items()
+        if who
+    ]
 
 
-def automounts(maps: Mapping[str, Mapping[str, str]], base: str) -> tuple[list[LdapEntry], list[LdapEntry]]:
+def automounts(
+    maps: Mapping[str, Mapping[str, str]], base: str
+) -> tuple[list[LdapEntry], list[LdapEntry]]:
     """Return the maps and what is in them, by key; the master map is always there."""
     heads, mounts = [], []
     for name, found in {MASTER: {}, **maps}.items():
         head = _entry(MAP, name, base, {}, named=True)
         heads.append(head)
-        mounts += [LdapEntry(f"automountKey={key},{head.dn}", {
-            "objectClass": MOUNT.classes, "automountKey": (key,), "automountInformation": (where,)})
-            for key, where in found.items()]
+        mounts += [
+            LdapEntry(
+                f"automountKey={key},{head.dn}",
+                {
+                    "objectClass": MOUNT.classes,
+                    "automountKey": (key,),
+                    "automountInformation": (where,),
+                },
+            )
+            for key, where in found.items()
+        ]
     return heads, mounts
 
 
-def _entry(kind: Kind, name: str, base: str, attributes: Attributes, *, named: bool = False) -> LdapEntry:
+def _entry(
+    kind: Kind, name: str, base: str, attributes: Attributes, *, named: bool = False
+) -> LdapEntry:
     """Return an entry of a unit; `named`: its naming attribute is not among the attributes yet."""
     own = {kind.naming: (name,)} if named else {}
     values = {key: value for key, value in attributes.items() if value}
-    return LdapEntry(f"{kind.naming}={name},{unit(kind, base)}", {"objectClass": kind.classes, **own, **values})
+    return LdapEntry(
+        f"{kind.naming}={name},{unit(kind, base)}", {"objectClass": kind.classes, **own, **values}
+    )
 
 
 # ---------------------------------------------------------------- searches
@@ -163,13 +260,17 @@ def in_scope(dn: str, base: str, scope: int) -> bool:
         return dn == base and scope != 1
     if not dn.endswith(f",{base}"):
         return False
-    return scope == 2 or "," not in dn[:-len(base) - 1]
+    return scope == 2 or "," not in dn[: -len(base) - 1]
 
 
 def wants(search: LdapSearch, attribute: str) -> bool:
     """Return whether an attribute, in lower case, takes part in a search."""
-    return not search.attributes or "*" in search.attributes or attribute in search.attributes or _asks(
-        search, attribute)
+    return (
+        not search.attributes
+        or "*" in search.attributes
+        or attribute in search.attributes
+        or _asks(search, attribute)
+    )
 
 
 def _asks(search: LdapSearch, attribute: str) -> bool:
@@ -189,12 +290,23 @@ def lowered(entry: LdapEntry) -> dict[str, tuple[str, ...]]:
 
 def shown(entry: LdapEntry, search: LdapSearch) -> LdapEntry:
     """Return what of an entry a search asks for."""
-    every = not search.attributes or "*" in search.attributes or (not entry.dn and "+" in search.attributes)
-    return LdapEntry(entry.dn, {name: () if search.types_only else values for name, values in entry.attributes.items()
-                                if every or name.lower() in search.attributes})
+    every = (
+        not search.attributes
+        or "*" in search.attributes
+        or (not entry.dn and "+" in search.attributes)
+    )
+    return LdapEntry(
+        entry.dn,
+        {
+            name: () if search.types_only else values
+            for name, values in entry.attributes.items()
+            if every or name.lower() in search.attributes
+        },
+    )
 
 
 def matching(entry: LdapEntry, search: LdapSearch, base: str) -> bool:
     """Return whether a search finds the entry; `base`: its base, normal."""
     return in_scope(ldap_filter.normal_dn(entry.dn), base, search.scope) and ldap_filter.matches(
-        search.filter, lowered(entry))
+        search.filter, lowered(entry)
+    )

@@ -10,23 +10,39 @@ _OWN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")  # as in schema/template.rng
 
 
 def check_label(name: str) -> None:
-    """Raise `Refused` unless `name` can be a part of a DNS name: nodes' and vclusters' names become that."""
+    """Raise `Refused` unless `name` can be a part of a DNS name: nodes' and vclusters' names become
+    that."""
     if not re.fullmatch(DNS_LABEL, name):
-        raise Refused("invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name")
+        raise Refused(
+            "invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name"
+        )
 
 
 def full(group: str, name: str, field: str = "name", thing: str = "an image or template") -> str:
     """Return the full name of `thing` that `group` ('': the site) calls `name`, bare or in full.
 
-    The site's names have no slash, and a group's own part has none, either: no two owners can mean the same full name.
-    Raises `Refused`, in words that do not say whether another group or its thing exists.
+    The site's names have no slash, and a group's own part has none, either: no two owners can mean
+    the same full name. Raises `Refused`, in words that do not say whether another group or its
+    thing exists.
     """
     owner, slash, own = name.rpartition("/")
     if slash and (not owner or owner != group):
-        right = f"{own!r} or {f'{group}/{own}'!r}" if group else f"{own!r}, or name the group that it is for"
-        raise Refused("invalid", f"{name!r} is no name for a thing of {f'group {group}' if group else 'the site'}: "
-                      f"say {right}", field)
+        right = (
+            f"{own!r} or {f'{group}/{own}'!r}"
+            if group
+            else f"{own!r}, or name the group that it is for"
+        )
+        raise Refused(
+            "invalid",
+            f"{name!r} is no name for a thing of {f'group {group}' if group else 'the site'}: "
+            f"say {right}",
+            field,
+        )
     if not _OWN.fullmatch(own):
-        raise Refused("invalid", f"{own!r} is no name for {thing}: lower-case letters, digits, '.', '_', "
-                      "'-', at most 63 of them", field)
+        raise Refused(
+            "invalid",
+            f"{own!r} is no name for {thing}: lower-case letters, digits, '.', '_', "
+            "'-', at most 63 of them",
+            field,
+        )
     return f"{group}/{own}" if group else own

@@ -13,18 +13,31 @@ from cod.policy.people import ldap_tree
 from cod.policy.people.ldap_tree import GROUP, NETGROUP, PERSON
 
 SHOWN = (PERSON, GROUP, NETGROUP)
-FILTER = LdapFilter("or", parts=tuple(
-    LdapFilter("equal", "objectclass", (kind.classes[-1],)) for kind in SHOWN))
-ATTRIBUTES = tuple(each.lower() for kind in SHOWN for each in kind.attributes if each != "sshPublicKey")
+FILTER = LdapFilter(
+    "or", parts=tuple(LdapFilter("equal", "objectclass", (kind.classes[-1],)) for kind in SHOWN)
+)
+ATTRIBUTES = tuple(
+    each.lower() for kind in SHOWN for each in kind.attributes if each != "sshPublicKey"
+)
 """SSH keys have no place in NIS."""
 LONGEST = 800
 """Bytes of the members in one line."""
-ALWAYS = ("passwd.byname", "passwd.byuid", "group.byname", "group.bygid", "netgroup", "netgroup.byuser",
-          "netgroup.byhost", ldap_tree.MASTER)
+ALWAYS = (
+    "passwd.byname",
+    "passwd.byuid",
+    "group.byname",
+    "group.bygid",
+    "netgroup",
+    "netgroup.byuser",
+    "netgroup.byhost",
+    ldap_tree.MASTER,
+)
 """Maps that exist even when they are empty: a client asks for each."""
 
 
-def maps(entries: Iterable[LdapEntry], automounts: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+def maps(
+    entries: Iterable[LdapEntry], automounts: Mapping[str, Mapping[str, str]]
+) -> dict[str, list[str]]:
     """Return the lines of each map. Passwords are `*`: nobody can log in by one."""
     found: dict[str, list[str]] = {name: [] for name in ALWAYS}
 
@@ -40,14 +53,18 @@ def maps(entries: Iterable[LdapEntry], automounts: Mapping[str, Mapping[str, str
             found["passwd.byuid"].append(f"{one(entry, 'uidNumber')} {line}")
         elif classes == GROUP.classes:
             name, number = one(entry, "cn"), one(entry, "gidNumber")
-            lines = [f"{called}:*:{number}:{piece}" for called, piece in _pieces(
-                name, entry.attributes.get("memberUid", ()), ",")]
+            lines = [
+                f"{called}:*:{number}:{piece}"
+                for called, piece in _pieces(name, entry.attributes.get("memberUid", ()), ",")
+            ]
             found["group.byname"] += [f"{line.partition(':')[0]} {line}" for line in lines]
             found["group.bygid"].append(f"{number} {lines[0]}")
         elif classes == NETGROUP.classes:
             triples = entry.attributes.get("nisNetgroupTriple", ())
             pieces = _pieces(one(entry, "cn"), triples, " ")
-            for (called, piece), (following, _) in zip(pieces, [*pieces[1:], ("", "")], strict=True):
+            for (called, piece), (following, _) in zip(
+                pieces, [*pieces[1:], ("", "")], strict=True
+            ):
                 found["netgroup"].append(f"{called} {piece} {following}".rstrip())
             for triple in triples:
                 host, user, _ = triple.strip("()").split(",")
@@ -60,17 +77,20 @@ def maps(entries: Iterable[LdapEntry], automounts: Mapping[str, Mapping[str, str
 
 
 def _pieces(name: str, values: Iterable[str], separator: str) -> list[tuple[str, str]]:
-    """Return names and joined values: at least one pair, the further ones called NAME.2, NAME.3 and so on.
+    """Return names and joined values: at least one pair, the further ones called NAME.2, NAME.3 and
+    so on.
 
-    makedbm leaves out values of more than 1,024 bytes. A group in several lines is a group of one number and several
-    names; a netgroup includes the one that follows.
+    makedbm leaves out values of more than 1,024 bytes. A group in several lines is a group of one
+    number and several names; a netgroup includes the one that follows.
     """
     pieces = [""]
     for value in values:
         if pieces[-1] and len(pieces[-1]) + len(value) > LONGEST:
             pieces.append("")
         pieces[-1] += separator + value if pieces[-1] else value
-    return [(name if place == 1 else f"{name}.{place}", piece) for place, piece in enumerate(pieces, 1)]
+    return [
+        (name if place == 1 else f"{name}.{place}", piece) for place, piece in enumerate(pieces, 1)
+    ]
 
 
 def securenets(networks: Iterable[str]) -> list[str]:
@@ -80,5 +100,7 @@ def securenets(networks: Iterable[str]) -> list[str]:
 
 def access_rules(networks: Iterable[str], domain: str) -> list[str]:
     """Return the rules of ypserv.conf(5) that show the domain to those networks."""
-    return [f"{one.network_address}/{one.netmask} : {domain} : * : none"
-            for one in map(ipaddress.IPv4Network, networks)]
+    return [
+        f"{one.network_address}/{one.netmask} : {domain} : * : none"
+        for one in map(ipaddress.IPv4Network, networks)
+    ]

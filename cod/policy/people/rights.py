@@ -10,8 +10,9 @@ member      yes  yes  no
 owner       yes  yes  yes
 ==========  ===  ===  ======
 
-What belongs to the site and is shared, everybody may see who is signed in. What somebody may not even see is not found,
-so that names and numbers of other groups' things cannot be guessed; what somebody may see and not do is forbidden.
+What belongs to the site and is shared, everybody may see who is signed in. What somebody may not
+even see is not found, so that names and numbers of other groups' things cannot be guessed; what
+somebody may see and not do is forbidden.
 """
 
 from __future__ import annotations
@@ -33,25 +34,39 @@ _WHO_MAY = {
 
 
 def person(
-    user: User, roles: Mapping[int, Role], *, name: str = "", address: str = "", writes: bool = True,
+    user: User,
+    roles: Mapping[int, Role],
+    *,
+    name: str = "",
+    address: str = "",
+    writes: bool = True,
     only: int | None = None,
 ) -> Who:
     """Return a user as one who asks, with their `roles` by group id.
 
-    name  of what they ask by, where that is not their session; `only` the one group that it is for: then there are no
-          others, and no administrator, who is that group's owner instead
+    name  of what they ask by, where that is not their session; `only` the one group that it is for:
+          then there are no others, and no administrator, who is that group's owner instead
     """
     admin = user.admin and only is None
     if only is not None:
         own = Role.OWNER if user.admin else roles.get(only)
         roles = {} if own is None else {only: own}
-    return Who(name or f"user:{user.name}", admin, writes, user.id, dict(roles), address, only=only,
-               joined=user.created_at)
+    return Who(
+        name or f"user:{user.name}",
+        admin,
+        writes,
+        user.id,
+        dict(roles),
+        address,
+        only=only,
+        joined=user.created_at,
+    )
 
 
 def account(who: Who) -> int:
-    """Return the id of the user whose own account it may change: keys, tokens, sessions. Raises `Refused` for what is
-    no person, and for a token for one group, which would get at others by them."""
+    """Return the id of the user whose own account it may change: keys, tokens, sessions. Raises
+    `Refused` for what is no person, and for a token for one group, which would get at others by
+    them."""
     if who.user_id is None:
         raise Refused("conflict", "only people have an account")
     if who.only is not None:
@@ -71,8 +86,9 @@ def may(who: Who, right: Right, owned: Owned) -> bool:
 
 
 def require(who: Who, right: Right, owned: Owned | None, missing: Refused) -> None:
-    """Raise `missing` where the thing is not there or not to be seen by `who`, `Refused` 'forbidden' where the right is
-    not theirs. For an administrator what is not there is left to the flow."""
+    """Raise `missing` where the thing is not there or not to be seen by `who`, `Refused`
+    'forbidden' where the right is not theirs. For an administrator what is not there is left to the
+    flow."""
     if owned is None and not who.admin:
         raise missing
     if owned is None or may(who, right, owned):

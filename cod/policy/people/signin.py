@@ -1,24 +1,29 @@
 """How fast somebody may try passwords, what a password must be, what people may be called. Pure.
 
-Every attempt is counted before it is verified, under up to three names, and a success takes its own count back:
+Every attempt is counted before it is verified, under up to three names, and a success takes its own
+count back:
 
-=========  ======================================  ========================  ===============================
+=========  ======================================  ========================
+           ===============================
 counted    what                                    waits begin               counts
-=========  ======================================  ========================  ===============================
+=========  ======================================  ========================
+           ===============================
 pair       this name from this place               with the first failure    all of them
 address    this place, whatever the name           with the eleventh         all of them
-name       this name, from places that it is not   with the first failure    the first three of each place
-           known to sign in from
-=========  ======================================  ========================  ===============================
+name       this name, from places that it is not   with the first failure    the first three of each
+           place known to sign in from
+=========  ======================================  ========================
+           ===============================
 
-The waits are 1, 2, 4 … 900 seconds; a count is forgotten a day after its last failure. An attempt that comes too early
-is turned away unverified and lengthens nothing.
+The waits are 1, 2, 4 … 900 seconds; a count is forgotten a day after its last failure. An attempt
+that comes too early is turned away unverified and lengthens nothing.
 
-Why three: the pair stops one attacker, the address one that tries many names, the name many that try one. Why the name
-counts but three failures of a place: otherwise one attacker could keep the count of a name high for ever, and its owner
-out. An attacker with very many addresses can; then the owner still gets in from where they have signed in within the
-last `KNOWN_FOR` seconds, since those places wait for their own failures alone, and by a link for a new password from
-elsewhere. A place is an IPv4 address, or 64 bits of an IPv6 one, since that is what a single machine can have.
+Why three: the pair stops one attacker, the address one that tries many names, the name many that
+try one. Why the name counts but three failures of a place: otherwise one attacker could keep the
+count of a name high for ever, and its owner out. An attacker with very many addresses can; then the
+owner still gets in from where they have signed in within the last `KNOWN_FOR` seconds, since those
+places wait for their own failures alone, and by a link for a new password from elsewhere. A place
+is an IPv4 address, or 64 bits of an IPv6 one, since that is what a single machine can have.
 """
 
 from __future__ import annotations
@@ -40,13 +45,18 @@ SHORTEST, LONGEST = 12, 1000  # characters of a password
 LONGEST_NAME = 200
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 _OF_THE_SERVER = re.compile(r"root|uid[0-9]*")
-_ROWS = ("abcdefghijklmnopqrstuvwxyz", "01234567890123456789", "qwertyuiopasdfghjklzxcvbnm",
-         "qwertzuiopasdfghjklyxcvbnm")
+_ROWS = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "01234567890123456789",
+    "qwertyuiopasdfghjklzxcvbnm",
+    "qwertzuiopasdfghjklyxcvbnm",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Failures under one name since they were last forgotten; no attempt is listened to before `open_at`."""
+    """Failures under one name since they were last forgotten; no attempt is listened to before
+    `open_at`."""
 
     failures: int = 0
     last_at: float = 0.0
@@ -55,7 +65,8 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The names that an attempt is counted under; `name` is None from a place that somebody signed in from as that."""
+    """The names that an attempt is counted under; `name` is None from a place that somebody signed
+    in from as that."""
 
     pair: str
     address: str
@@ -69,14 +80,19 @@ class Keys:
 
 
 def keys(name: str, address: str, known: bool = False) -> Keys:
-    """Return the names that an attempt is counted under. However a name is written that a directory takes for the same,
-    it is counted as one."""
-    # As directories compare names (RFC 4518): without case, kinds of letters, what is not seen, and spare spaces.
-    seen = "".join(letter for letter in name[:LONGEST_NAME] if letter.isprintable() or letter.isspace())
+    """Return the names that an attempt is counted under. However a name is written that a directory
+    takes for the same, it is counted as one."""
+    # As directories compare names (RFC 4518): without case, kinds of letters, what is not seen, and
+    # spare spaces.
+    seen = "".join(
+        letter for letter in name[:LONGEST_NAME] if letter.isprintable() or letter.isspace()
+    )
     here, name = place(address), " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
     both = _short(f"{name}\0{here}")
     shown = name if _NAME.fullmatch(name) else _short(name)
-    return Keys(f"pair:{both}", f"address:{here}", None if known else f"name:{shown}", f"known:{both}")
+    return Keys(
+        f"pair:{both}", f"address:{here}", None if known else f"name:{shown}", f"known:{both}"
+    )
 
 
 def place(address: str) -> str:
@@ -92,25 +108,38 @@ def place(address: str) -> str:
 
 def wait(counts: dict[str, Count], now: float) -> float:
     """Return seconds until an attempt with these counts is listened to; 0: now."""
-    return max((count.open_at - now for count in counts.values() if not _old(count, now)), default=0.0)
+    return max(
+        (count.open_at - now for count in counts.values() if not _old(count, now)), default=0.0
+    )
 
 
 def counted(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count]:
     """Return the counts after one more attempt that has not succeeded (yet), those that change."""
-    fresh = {key: Count() if _old(count := counts.get(key, Count()), now) else count for key in keys.all}
+    fresh = {
+        key: Count() if _old(count := counts.get(key, Count()), now) else count for key in keys.all
+    }
     slow = fresh[keys.pair].failures >= COUNTED_OF_A_PLACE
-    return {key: _more(count, FREE_OF_ADDRESS if key == keys.address else 0, now)
-            for key, count in fresh.items() if key != keys.name or not slow}
+    return {
+        key: _more(count, FREE_OF_ADDRESS if key == keys.address else 0, now)
+        for key, count in fresh.items()
+        if key != keys.name or not slow
+    }
 
 
 def forgiven(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count | None]:
     """Return the counts after an attempt that was counted has succeeded; None: the count goes.
 
-    Only its own: who has an account does not get more guesses at others' by signing in to it between.
+    Only its own: who has an account does not get more guesses at others' by signing in to it
+    between.
     """
     left: dict[str, Count | None] = {
-        key: Count(count.failures - 1, count.last_at, min(count.open_at, now)) if count.failures > 1 else None
-        for key, count in counts.items()}
+        key: (
+            Count(count.failures - 1, count.last_at, min(count.open_at, now))
+            if count.failures > 1
+            else None
+        )
+        for key, count in counts.items()
+    }
     return left | {keys.pair: None}
 
 
@@ -134,25 +163,31 @@ def _short(text: str) -> str:
 def check_name(name: str) -> None:
     """Raise `Refused` unless a user may be called so."""
     if not _NAME.fullmatch(name):
-        raise Refused("invalid", f"{name[:64]!r} is no sign-in name: a letter, then a-z, 0-9, '.', '_', '-'; "
-                                 "at most 32 of them", "name")
+        raise Refused(
+            "invalid",
+            f"{name[:64]!r} is no sign-in name: a letter, then a-z, 0-9, '.', '_', '-'; "
+            "at most 32 of them",
+            "name",
+        )
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether the server itself uses the name: for callers on its own UNIX socket, in histories and in the
-    audit. Nobody takes such a name by a link or from a directory; an administrator may give it."""
+    """Return whether the server itself uses the name: for callers on its own UNIX socket, in
+    histories and in the audit. Nobody takes such a name by a link or from a directory; an
+    administrator may give it."""
     return _OF_THE_SERVER.fullmatch(name) is not None
 
 
 def name_like(text: str) -> str:
-    """Return a sign-in name that looks like what somebody is called elsewhere: 'Ann.Example@example.org' ->
-    'ann.example'."""
+    """Return a sign-in name that looks like what somebody is called elsewhere:
+    'Ann.Example@example.org' -> 'ann.example'."""
     bare = re.sub(r"[^a-z0-9._-]+", "-", text.partition("@")[0].lower()).strip("-._")
     return (bare if bare[:1].isalpha() else f"u{bare}")[:32]
 
 
 def check_password(password: str, name: str) -> None:
-    """Raise `Refused` for a password that is guessed first: short, the name, one that repeats or runs along a row."""
+    """Raise `Refused` for a password that is guessed first: short, the name, one that repeats or
+    runs along a row."""
     if problem := _weakness(password, name):
         raise Refused("invalid", problem, "password")
 

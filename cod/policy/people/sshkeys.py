@@ -1,8 +1,9 @@
-"""Public SSH keys, as people paste them: checked to the last byte, since they end up in root's authorized_keys. Pure.
+"""Public SSH keys, as people paste them: checked to the last byte, since they end up in root's
+authorized_keys. Pure.
 
-One line `ALGORITHM BASE64 COMMENT` (RFC 4253, 6.6, and sshd(8)), without options. The blob is read by its own lengths
-and must hold what its algorithm wants and nothing else: RFC 8709 (Ed25519), RFC 4253 (RSA), RFC 5656 (ECDSA), OpenSSH's
-PROTOCOL.u2f (keys on security tokens).
+One line `ALGORITHM BASE64 COMMENT` (RFC 4253, 6.6, and sshd(8)), without options. The blob is read
+by its own lengths and must hold what its algorithm wants and nothing else: RFC 8709 (Ed25519), RFC
+4253 (RSA), RFC 5656 (ECDSA), OpenSSH's PROTOCOL.u2f (keys on security tokens).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class _Wrong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that was checked: `key` in base64, `name` its comment, `fingerprint` as ssh-keygen prints it."""
+    """A key that was checked: `key` in base64, `name` its comment, `fingerprint` as ssh-keygen
+    prints it."""
 
     algorithm: str
     key: str
@@ -45,13 +47,18 @@ def parse(line: str) -> PublicKey:
     try:
         line = line.strip()
         if "PRIVATE KEY" in line:
-            raise _Wrong("this is a private key: keep it to yourself, and paste the file that ends in .pub")
+            raise _Wrong(
+                "this is a private key: keep it to yourself, and paste the file that ends in .pub"
+            )
         if len(line) > LONGEST_LINE or not line.isprintable():
             raise _Wrong("a public key is one line of text")
         algorithm, _, rest = line.partition(" ")
         encoded, _, name = rest.strip().partition(" ")
         if algorithm not in _KINDS:
-            raise _Wrong(f"the line should begin with one of {', '.join(_KINDS)}; options before it are not taken")
+            raise _Wrong(
+                f"the line should begin with one of {', '.join(_KINDS)}; options before it are not"
+                " taken"
+            )
         try:
             blob = b64decode(encoded, validate=True)
         except (BadBase64, ValueError):
@@ -97,7 +104,10 @@ def _ed25519(fields: list[bytes]) -> None:
 def _rsa(fields: list[bytes]) -> None:
     exponent, modulus = (_mpint(field) for field in fields)
     if not LEAST_RSA <= modulus.bit_length() <= MOST_RSA:
-        raise _Wrong(f"an RSA key needs {LEAST_RSA} bits at least, this has {modulus.bit_length()}; Ed25519 is better")
+        raise _Wrong(
+            f"an RSA key needs {LEAST_RSA} bits at least, this has {modulus.bit_length()}; Ed25519"
+            " is better"
+        )
     if exponent < 3 or exponent % 2 == 0 or exponent >= modulus or modulus % 2 == 0:
         raise _Wrong("these numbers make no RSA key")
 
@@ -115,6 +125,7 @@ def _ecdsa(curve: bytes, size: int) -> Callable[[list[bytes]], None]:
             raise _Wrong("the key's curve is not the one that its line says")
         if len(fields[1]) != 2 * size + 1 or fields[1][0] != 4:
             raise _Wrong("the key holds no point of its curve")
+
     return check
 
 
@@ -123,6 +134,7 @@ def _on_token(check: Callable[[list[bytes]], None]) -> Callable[[list[bytes]], N
         check(fields[:-1])
         if not fields[-1]:
             raise _Wrong("a key on a security token names its application")
+
     return both
 
 

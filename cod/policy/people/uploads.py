@@ -1,5 +1,5 @@
-"""Decisions about uploads: is there room for one; how much of its file can be believed after a crash; whose file is
-taken in next. Pure."""
+"""Decisions about uploads: is there room for one; how much of its file can be believed after a
+crash; whose file is taken in next. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from cod.model import Image, Refused
 def next_turn(
     waiting: Sequence[Image], busy: Collection[int | None], served: Mapping[int | None, float]
 ) -> Image | None:
-    """Return the image of `waiting`, the oldest first, to take in next. None: each is of a group that has its turn.
+    """Return the image of `waiting`, the oldest first, to take in next. None: each is of a group
+    that has its turn.
 
     busy    groups, by id, of which an image is being taken in: a group has one turn at a time
     served  when each group's last turn began; the group that has waited longest is next
@@ -21,11 +22,15 @@ def next_turn(
 
 
 def wanted_content(plain: bool, raw: bool) -> str:
-    """Return what an image is said to hold before it is taken in: 'file' (served as it is), 'raw' (nothing that needs
-    to be known here) or ''. Raises `Refused`."""
+    """Return what an image is said to hold before it is taken in: 'file' (served as it is), 'raw'
+    (nothing that needs to be known here) or ''. Raises `Refused`."""
     if plain and raw:
-        raise Refused("invalid", "an image is plain (a kernel or RAM disk, served as it is) or raw (a disk or "
-                      "partition whose content is not known here), not both", "raw")
+        raise Refused(
+            "invalid",
+            "an image is plain (a kernel or RAM disk, served as it is) or raw (a disk or "
+            "partition whose content is not known here), not both",
+            "raw",
+        )
     return "file" if plain else "raw" if raw else ""
 
 
@@ -36,19 +41,25 @@ def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
     taken  bytes that they have
     """
     if quota is not None and taken + size > quota:
-        raise Refused("quota", f"{size} bytes are too much for group {group}: its images and open uploads may have "
-                      f"{quota} bytes and have {taken}; delete some, or ask for a larger quota", "size")
+        raise Refused(
+            "quota",
+            f"{size} bytes are too much for group {group}: its images and open uploads may have "
+            f"{quota} bytes and have {taken}; delete some, or ask for a larger quota",
+            "size",
+        )
 
 
 def believed(offset: int, boot: str, here: str, length: int) -> int:
     """Return the bytes of an upload's file that are what was sent.
 
     offset  flushed to the disk, says the row
-    boot    which boot of a host has written the file since; '': beyond `offset` it is not to be trusted
+    boot    which boot of a host has written the file since; '': beyond `offset` it is not to be
+            trusted
     here    this host's boot
     length  of the file
 
-    A process that dies leaves what it has written in the system's memory, in order. With the system itself the order
-    goes: what was not flushed may be holes, and only the row is certain. A file that is shorter was lost or replaced.
+    A process that dies leaves what it has written in the system's memory, in order. With the system
+    itself the order goes: what was not flushed may be holes, and only the row is certain. A file
+    that is shorter was lost or replaced.
     """
     return length if length <= offset or (boot and boot == here) else offset

@@ -1,4 +1,5 @@
-"""Whether a reservation in advance can be accepted, and a lease extended beside those that were. Pure."""
+"""Whether a reservation in advance can be accepted, and a lease extended beside those that were.
+Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ LAST = 2**62
 
 
 def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float) -> str:
-    """Return why a reservation cannot be accepted beside those of `snapshot`; '' where it can. `snapshot` does not have
-    it yet."""
+    """Return why a reservation cannot be accepted beside those of `snapshot`; '' where it can.
+    `snapshot` does not have it yet."""
     seen = _with(snapshot, wish)
     fitting = Feasibility(seen)
     want = Want(wish, tuple(fitting.fit(one, wish) for one in wish.tuples))
@@ -36,24 +37,46 @@ def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
     found = Forecast(seen, fitting, policy, now)
     if limit := next(one.limit for one in found.placed if one.wish.id == wish.id):
         return limit
-    before = Forecast(snapshot, Feasibility(snapshot), policy, now).failed if found.failed else set()
+    before = (
+        Forecast(snapshot, Feasibility(snapshot), policy, now).failed if found.failed else set()
+    )
     if not found.failed - before:
         return ""
-    later = next((start for start in _starts(found, snapshot, wish, policy) if not Forecast(
-        _with(snapshot, replace(wish, starts_at=start)), fitting, policy, now).failed - before), None)
-    when = (f"The next start at which they would be is {at(later)}" if later is not None else
-            "No later start is known at which they would be")
-    there = [f"{reasons.nodes(size(one.wish))} reserved for {_name(snapshot, one.wish)} (request {one.wish.id}) from "
-             f"{at(one.start)} to {at(one.start + one.wish.lease)}" for one in _rivals(found, wish, want)]
+    later = next(
+        (
+            start
+            for start in _starts(found, snapshot, wish, policy)
+            if not Forecast(
+                _with(snapshot, replace(wish, starts_at=start)), fitting, policy, now
+            ).failed
+            - before
+        ),
+        None,
+    )
+    when = (
+        f"The next start at which they would be is {at(later)}"
+        if later is not None
+        else "No later start is known at which they would be"
+    )
+    there = [
+        f"{reasons.nodes(size(one.wish))} reserved for {_name(snapshot, one.wish)} (request"
+        f" {one.wish.id}) from {at(one.start)} to {at(one.start + one.wish.lease)}"
+        for one in _rivals(found, wish, want)
+    ]
     there += list(_holders(snapshot, wish, want, policy))
     more = f" and {len(there) - 5} more" if len(there) > 5 else ""
     why = f": in the way are {', '.join(there[:5])}{more}" if there else ""
-    return f"{reasons.nodes(size(wish))} are not free from {at(wish.starts_at or now)} on{why}. {when}"
+    return (
+        f"{reasons.nodes(size(wish))} are not free from {at(wish.starts_at or now)} on{why}. {when}"
+    )
 
 
-def over_hours(snapshot: Snapshot, wish: PendingRequest, limit: float, used: float, now: float) -> str:
-    """Return in which month the reservation would bring its group over its limit of node-hours; '' where in none.
-    `used`: node-seconds of this month so far. What running leases will use is not known and does not count."""
+def over_hours(
+    snapshot: Snapshot, wish: PendingRequest, limit: float, used: float, now: float
+) -> str:
+    """Return in which month the reservation would bring its group over its limit of node-hours; ''
+    where in none. `used`: node-seconds of this month so far. What running leases will use is not
+    known and does not count."""
     own: defaultdict[int, float] = defaultdict(float)
     others: defaultdict[int, float] = defaultdict(float)
     for one in (wish, *(one for one in reserved(snapshot) if one.group_id == wish.group_id)):
@@ -64,9 +87,11 @@ def over_hours(snapshot: Snapshot, wish: PendingRequest, limit: float, used: flo
     for month, hours in sorted(own.items()):
         gone = used / HOUR if month == energy_accounting.month(now) else 0.0
         if gone + others[month] + hours > limit:
-            return (f"the group may use {limit:g} node-hours in a month: of "
-                    f"{datetime.fromtimestamp(month * energy_accounting.DAY, UTC):%Y-%m}, {gone:g} are used, "
-                    f"{others[month]:g} reserved, and {hours:g} were asked for")
+            return (
+                f"the group may use {limit:g} node-hours in a month: of"
+                f" {datetime.fromtimestamp(month * energy_accounting.DAY, UTC):%Y-%m}, {gone:g} are"
+                f" used, {others[month]:g} reserved, and {hours:g} were asked for"
+            )
     return ""
 
 
@@ -79,7 +104,12 @@ def _rivals(found: Forecast, wish: PendingRequest, want: Want) -> Iterator[Place
     own = next(one for one in found.placed if one.wish.id == wish.id)
     kinds = {kind for fit in want.fits for kind in fit.kinds}
     for one in sorted(found.placed, key=lambda one: (one.start, one.wish.id)):
-        if one.wish.id != wish.id and one.start < own.end and own.start < one.end and kinds & one.place.keys():
+        if (
+            one.wish.id != wish.id
+            and one.start < own.end
+            and own.start < one.end
+            and kinds & one.place.keys()
+        ):
             yield one
 
 
@@ -97,11 +127,17 @@ def _holders(snapshot: Snapshot, wish: PendingRequest, want: Want, policy: Polic
             yield f"{reasons.nodes(count)} of vcluster {snapshot.holders[vcluster_id].name}{until}"
 
 
-def _starts(found: Forecast, snapshot: Snapshot, wish: PendingRequest, policy: Policy) -> list[float]:
+def _starts(
+    found: Forecast, snapshot: Snapshot, wish: PendingRequest, policy: Policy
+) -> list[float]:
     """Return later starts at which more is free than before."""
     start = wish.starts_at or 0.0
     ends = {one.end for one in found.placed if one.wish.id != wish.id}
-    ends |= {back for holder in snapshot.holders.values() if (back := back_at(holder, policy)) is not None}
+    ends |= {
+        back
+        for holder in snapshot.holders.values()
+        if (back := back_at(holder, policy)) is not None
+    }
     return sorted(end for end in ends if end > start)[:TRIES]
 
 
@@ -113,9 +149,11 @@ def _name(snapshot: Snapshot, wish: PendingRequest) -> str:
 # ---------------------------------------------------------------- leases
 
 
-def bound(snapshot: Snapshot, vcluster_id: int, until: float, policy: Policy, now: float) -> tuple[float, str]:
-    """Return how long a lease can be extended, `until` at most, beside the reservations; and what is in the way, ''
-    where nothing is."""
+def bound(
+    snapshot: Snapshot, vcluster_id: int, until: float, policy: Policy, now: float
+) -> tuple[float, str]:
+    """Return how long a lease can be extended, `until` at most, beside the reservations; and what
+    is in the way, '' where nothing is."""
     holder, wishes = snapshot.holders.get(vcluster_id), reserved(snapshot)
     if holder is None or not wishes:
         return until, ""
@@ -130,9 +168,16 @@ def bound(snapshot: Snapshot, vcluster_id: int, until: float, policy: Policy, no
     failing = lost(until)
     if not failing:
         return until, ""
-    first = min((wish for wish in wishes if wish.id in failing), key=lambda wish: (wish.starts_at, wish.id))
+    first = min(
+        (wish for wish in wishes if wish.id in failing), key=lambda wish: (wish.starts_at, wish.id)
+    )
     ends = sorted({(wish.starts_at or now) - margin(policy) for wish in wishes}, reverse=True)
     current = holder.expires_at or now
     longest = next((end for end in ends if current < end < until and not lost(end)), current)
-    return longest, (f"{reasons.nodes(size(first))} are reserved for {_name(snapshot, first)} (request {first.id}) "
-                     f"from {at(first.starts_at or now)} on")
+    return (
+        longest,
+        (
+            f"{reasons.nodes(size(first))} are reserved for {_name(snapshot, first)} (request"
+            f" {first.id}) from {at(first.starts_at or now)} on"
+        ),
+    )

@@ -1,12 +1,15 @@
-"""Advance reservations: requests that begin at a time to come, and where each will find its nodes. Pure.
+"""Advance reservations: requests that begin at a time to come, and where each will find its nodes.
+Pure.
 
-A forecast places every reservation, the one that was submitted first in front, on what is there by its start: free
-nodes and those on their way; nodes of vclusters whose lease, with its grace and `Policy.turnaround`, is over by then;
-and last what may be taken from vclusters of lower priority by a reclaim that ends in time. Where one finds no place it
-is placed first in another try: an accepted set of reservations is not lost because an earlier one could choose anew.
+A forecast places every reservation, the one that was submitted first in front, on what is there by
+its start: free nodes and those on their way; nodes of vclusters whose lease, with its grace and
+`Policy.turnaround`, is over by then; and last what may be taken from vclusters of lower priority by
+a reclaim that ends in time. Where one finds no place it is placed first in another try: an accepted
+set of reservations is not lost because an earlier one could choose anew.
 
-What must stay free is not more than the reservations lack otherwise: `layers` says how many free nodes of a kind only
-those may use that give them back in time. A reservation holds against requests of every priority.
+What must stay free is not more than the reservations lack otherwise: `layers` says how many free
+nodes of a kind only those may use that give them back in time. A reservation holds against requests
+of every priority.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ class Placed:
     """A reservation with its place.
 
     start, end  when its nodes are wanted, and when they are free again
-    place       how many nodes of which kind, `own` of them reserved for it already or being taken for it
+    place       how many nodes of which kind, `own` of them reserved for it already or being taken
+                for it
     loans       what is to be taken from others
     ready       where it can be granted now; None: it cannot
     whole       False: there is too little for it; `place` has what there is
@@ -66,16 +70,25 @@ def margin(policy: Policy) -> float:
 
 
 def reserved(snapshot: Snapshot) -> list[PendingRequest]:
-    """Return the requests that begin at a time to come, in the order in which they were submitted."""
-    return sorted((wish for wish in snapshot.wishes if wish.starts_at is not None), key=lambda wish: wish.id)
+    """Return the requests that begin at a time to come, in the order in which they were
+    submitted."""
+    return sorted(
+        (wish for wish in snapshot.wishes if wish.starts_at is not None), key=lambda wish: wish.id
+    )
 
 
 def lengthened(snapshot: Snapshot, policy: Policy, now: float) -> Snapshot:
-    """Return the site with leases that last as long as their vclusters' reservations will make them."""
+    """Return the site with leases that last as long as their vclusters' reservations will make
+    them."""
     holders = dict(snapshot.holders)
     for wish in reserved(snapshot):
         holder, end = holders.get(wish.vcluster_id), max(wish.starts_at or now, now) + wish.lease
-        if holder is not None and holder.expires_at is not None and holder.expires_at < end and not over(holder, now):
+        if (
+            holder is not None
+            and holder.expires_at is not None
+            and holder.expires_at < end
+            and not over(holder, now)
+        ):
             holders[holder.id] = replace(holder, expires_at=end)
     return replace(snapshot, holders=holders)
 
@@ -83,14 +96,21 @@ def lengthened(snapshot: Snapshot, policy: Policy, now: float) -> Snapshot:
 class Forecast:
     """Where all reservations of a snapshot are placed."""
 
-    def __init__(self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float) -> None:
+    def __init__(
+        self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float
+    ) -> None:
         snapshot = lengthened(snapshot, policy, now)
         self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
         order = reserved(snapshot)
         # The node-hours of a month are checked when a reservation is submitted, and when it begins.
-        bound = replace(snapshot, entitlements={
-            wish.group_id: replace(snapshot.entitlements[wish.group_id], used_up=False) for wish in order
-            if wish.group_id in snapshot.entitlements})
+        bound = replace(
+            snapshot,
+            entitlements={
+                wish.group_id: replace(snapshot.entitlements[wish.group_id], used_up=False)
+                for wish in order
+                if wish.group_id in snapshot.entitlements
+            },
+        )
         self._ends = {wish.id: self._end(wish) for wish in order}
         self.placed: list[Placed] = []
         best: tuple[list[Placed], Supply] | None = None
@@ -119,15 +139,19 @@ class Forecast:
         return {wish.id for wish in _failed(self.placed)}
 
     def layers(self) -> tuple[Reserved, ...]:
-        """Return, by kind and start, how many more of those that are free, or on their way, only leases may use that
-        end by then."""
+        """Return, by kind and start, how many more of those that are free, or on their way, only
+        leases may use that end by then."""
         found = []
         rest = [one for one in self.placed if one.ready is None]
         starts = sorted({one.start for one in rest})
         for kind in sorted({kind for one in rest for kind in one.place}):
             level = 0
             for start in starts:
-                need = self._booked(kind, start) - self._supply.later(kind, start) - self._own_back(kind, start)
+                need = (
+                    self._booked(kind, start)
+                    - self._supply.later(kind, start)
+                    - self._own_back(kind, start)
+                )
                 if (more := min(need, self._supply.base[kind]) - level) > 0:
                     first = next(one for one in rest if one.start == start)
                     found.append(Reserved(first.wish.id, kind, more, start))
@@ -138,7 +162,10 @@ class Forecast:
         """Return what vclusters hold and reservations count on: nobody else may take it."""
         loans = list(self._supply.lent)
         for kind in sorted({kind for one in self.placed for kind in one.place}):
-            used = max(min(self._booked(kind, one.start), self._supply.back(kind, one.start)) for one in self.placed)
+            used = max(
+                min(self._booked(kind, one.start), self._supply.back(kind, one.start))
+                for one in self.placed
+            )
             for _, holder, count in self._supply.returns.get(kind, ()):
                 if (part := min(count, used)) > 0:
                     loans.append(Loan(holder, kind, part))
@@ -169,8 +196,18 @@ class Forecast:
         sure = {kind: self._firm(kind, times, own, sure=True) for kind in kinds}
         firm = {kind: self._firm(kind, times, own) for kind in kinds}
         if (wish.starts_at or 0.0) <= self._now and not limit:
-            ready = {kind: max(0, min(firm[kind], self._supply.free[kind] - self._given[kind]
-                                      + self._supply.own_free[wish.id][kind])) for kind in kinds}
+            ready = {
+                kind: max(
+                    0,
+                    min(
+                        firm[kind],
+                        self._supply.free[kind]
+                        - self._given[kind]
+                        + self._supply.own_free[wish.id][kind],
+                    ),
+                )
+                for kind in kinds
+            }
             if (found := placement.at_once(want, ready)) is not None:
                 place = _sum(found)
                 self._given += place - self._supply.own_free[wish.id]
@@ -181,27 +218,52 @@ class Forecast:
         room = {kind: firm[kind] + self._supply.lendable(kind, wish, start) for kind in kinds}
         found = placement.at_once(want, room)
         place = _sum(found) if found is not None else _most(want, room)
-        loans = self._supply.lend({kind: count - firm[kind] for kind, count in place.items()}, wish, start)
-        short = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(one.nodes for one in loans)
-        return Placed(wish, start, end, place, own, tuple(loans), whole=found is not None and not short and not limit,
-                      limit=limit)
+        loans = self._supply.lend(
+            {kind: count - firm[kind] for kind, count in place.items()}, wish, start
+        )
+        short = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(
+            one.nodes for one in loans
+        )
+        return Placed(
+            wish,
+            start,
+            end,
+            place,
+            own,
+            tuple(loans),
+            whole=found is not None and not short and not limit,
+            limit=limit,
+        )
 
-    def _firm(self, kind: NodeKind, times: Sequence[float], own: Counter[NodeKind], sure: bool = False) -> int:
-        """Return what there is at all those times without taking any; `sure`: of nodes on their way to the reserve
-        only what is there in time, however long they take."""
+    def _firm(
+        self, kind: NodeKind, times: Sequence[float], own: Counter[NodeKind], sure: bool = False
+    ) -> int:
+        """Return what there is at all those times without taking any; `sure`: of nodes on their way
+        to the reserve only what is there in time, however long they take."""
         return max(0, min(self._left(kind, time, sure) for time in times) + own[kind])
 
     def _left(self, kind: NodeKind, time: float, sure: bool) -> int:
-        there = self._supply.free if sure and time < self._now + self._policy.turnaround else self._supply.base
-        return (there[kind] + self._supply.later(kind, time) + self._own_back(kind, time)
-                - self._booked(kind, time))
+        there = (
+            self._supply.free
+            if sure and time < self._now + self._policy.turnaround
+            else self._supply.base
+        )
+        return (
+            there[kind]
+            + self._supply.later(kind, time)
+            + self._own_back(kind, time)
+            - self._booked(kind, time)
+        )
 
     def _booked(self, kind: NodeKind, time: float) -> int:
         return sum(max(0, one.place[kind] - one.own[kind]) for one in self.placed if one.at(time))
 
     def _own_back(self, kind: NodeKind, time: float) -> int:
-        return sum(own[kind] for wish_id, own in self._supply.own.items()
-                   if wish_id in self._ends and self._ends[wish_id] <= time)
+        return sum(
+            own[kind]
+            for wish_id, own in self._supply.own.items()
+            if wish_id in self._ends and self._ends[wish_id] <= time
+        )
 
 
 def _failed(placed: Sequence[Placed]) -> list[PendingRequest]:

@@ -1,4 +1,5 @@
-"""Nodes that reservations in advance can count on: those that nobody holds, and those that come back. Pure."""
+"""Nodes that reservations in advance can count on: those that nobody holds, and those that come
+back. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ class Supply:
     """What there is, and will be, by kind; `lent` grows while reservations are placed.
 
     free      unreserved nodes to be had now; `base`: those and the ones on their way
-    returns   (when, from which vcluster, how many) come back by themselves, in order; nodes that move count as their
-              new vcluster's
-    own       by request: nodes reserved for it, or being taken for it; `own_free`: those of them to be had now;
-              `taking`: those that others still hold
+    returns   (when, from which vcluster, how many) come back by themselves, in order; nodes that
+              move count as their new vcluster's
+    own       by request: nodes reserved for it, or being taken for it; `own_free`: those of them to
+              be had now; `taking`: those that others still hold
     lent      what vclusters are to lose for reservations
     """
 
@@ -53,8 +54,11 @@ class Supply:
             self._mobile[holding.vcluster_id, holding.kind.any_port] += holding.mobile
         self.returns: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
         for wish in snapshot.wishes:
-            if wish.source_id is not None and (taker := snapshot.holders.get(wish.vcluster_id)) is not None \
-                    and (back := back_at(taker, policy)) is not None:
+            if (
+                wish.source_id is not None
+                and (taker := snapshot.holders.get(wish.vcluster_id)) is not None
+                and (back := back_at(taker, policy)) is not None
+            ):
                 for kind, count in self.own[wish.id].items():
                     self.returns[kind].append((back, taker.id, count))
         self._holders: dict[NodeKind, list[Holder]] = defaultdict(list)
@@ -79,18 +83,24 @@ class Supply:
 
     def later(self, kind: NodeKind, time: float) -> int:
         """Return how many have come back, or have been taken for reservations, by then."""
-        return self.back(kind, time) + sum(count for at, count in self._lent.get(kind, ()) if at <= time)
+        return self.back(kind, time) + sum(
+            count for at, count in self._lent.get(kind, ()) if at <= time
+        )
 
     def lendable(self, kind: NodeKind, wish: PendingRequest, start: float) -> int:
         """Return how many vclusters of lower priority can lose by then."""
         return sum(self._able(holder, kind, wish, start) for holder in self._holders.get(kind, ()))
 
-    def lend(self, wanted: Mapping[NodeKind, int], wish: PendingRequest, start: float) -> list[Loan]:
+    def lend(
+        self, wanted: Mapping[NodeKind, int], wish: PendingRequest, start: float
+    ) -> list[Loan]:
         """Take so many, or as many as there are: from the lowest priority first."""
         loans = []
         for kind, count in sorted(wanted.items()):
             left = count
-            for holder in sorted(self._holders.get(kind, ()), key=lambda one: (one.priority, one.id)):
+            for holder in sorted(
+                self._holders.get(kind, ()), key=lambda one: (one.priority, one.id)
+            ):
                 if (part := min(left, self._able(holder, kind, wish, start))) > 0:
                     loans.append(Loan(holder.id, kind, part))
                     self._lost.update({(holder.id, kind): part, holder.id: part})
@@ -102,17 +112,27 @@ class Supply:
 
     def _able(self, holder: Holder, kind: NodeKind, wish: PendingRequest, start: float) -> int:
         back = back_at(holder, self._policy)
-        if (not outranks(wish.priority, holder.priority) or holder.id == wish.vcluster_id
-                or (back is not None and back <= start)):
+        if (
+            not outranks(wish.priority, holder.priority)
+            or holder.id == wish.vcluster_id
+            or (back is not None and back <= start)
+        ):
             return 0
         mobile = self._mobile[holder.id, kind]
         if self._now + inertia(holder.priority, self._policy) <= start - self._lead:
             mobile = self._staying[holder.id, kind]  # by then nothing protects what it has now
-        return max(0, min(mobile - self._lost[holder.id, kind], spare(holder, self._now) - self._lost[holder.id],
-                          self._kept.beyond(holder.group_id).guarantee - self._lost_of_group[holder.group_id]))
+        return max(
+            0,
+            min(
+                mobile - self._lost[holder.id, kind],
+                spare(holder, self._now) - self._lost[holder.id],
+                self._kept.beyond(holder.group_id).guarantee - self._lost_of_group[holder.group_id],
+            ),
+        )
 
 
 def back_at(holder: Holder, policy: Policy) -> float | None:
-    """Return when the nodes of a vcluster are free again, if its lease is not extended; None: nobody knows."""
+    """Return when the nodes of a vcluster are free again, if its lease is not extended; None:
+    nobody knows."""
     gone = gone_at(holder, policy)
     return None if gone == math.inf else gone + policy.turnaround

@@ -1,46 +1,53 @@
-"""The resource manager's decision: which request gets which nodes, and from whom they are taken. Pure.
+"""The resource manager's decision: which request gets which nodes, and from whom they are taken.
+Pure.
 
-**Order.** Requests are looked at one after the other (`policy.scheduler.priority`). Each is satisfied as a whole or not
-at all. Those of one priority and age are packed into what is free so that as many as possible are satisfied
-(`policy.scheduler.packing`); then those of them that are not look for a place to wait in.
+**Order.** Requests are looked at one after the other (`policy.scheduler.priority`). Each is
+satisfied as a whole or not at all. Those of one priority and age are packed into what is free so
+that as many as possible are satisfied (`policy.scheduler.packing`); then those of them that are not
+look for a place to wait in.
 
-**Which nodes.** Requests match node types and blocks, never single nodes (`policy.scheduler.feasibility`). Each tuple
-of a request is served from one block, unless the request may be spread. Among the blocks that are large enough those of
-the cheapest type are taken (the administrator sets costs, and so keeps rare machines for those who need them), and of
-these the largest. Inside a block nodes that hold the wanted template unmodified for the same group go first (they need
-no priming), then warm ones, then cold ones, which are woken.
+**Which nodes.** Requests match node types and blocks, never single nodes
+(`policy.scheduler.feasibility`). Each tuple of a request is served from one block, unless the
+request may be spread. Among the blocks that are large enough those of the cheapest type are taken
+(the administrator sets costs, and so keeps rare machines for those who need them), and of these the
+largest. Inside a block nodes that hold the wanted template unmodified for the same group go first
+(they need no priming), then warm ones, then cold ones, which are woken.
 
-**Three tries.** First among what is free: then it is granted. Then with what is on its way to the reserve. Then with
-what may be taken from vclusters of lower priority (`policy.scheduler.preemption`): first the lowest only, then the next
-with it, and so on; nodes of the block that are free or on their way count, and only what is short of it is taken. The
-largest block is the one with most nodes free in the first try; later it is the one with most nodes, so that a request
-that waits waits in the same place from pass to pass.
+**Three tries.** First among what is free: then it is granted. Then with what is on its way to the
+reserve. Then with what may be taken from vclusters of lower priority
+(`policy.scheduler.preemption`): first the lowest only, then the next with it, and so on; nodes of
+the block that are free or on their way count, and only what is short of it is taken. The largest
+block is the one with most nodes free in the first try; later it is the one with most nodes, so that
+a request that waits waits in the same place from pass to pass.
 
-**Whoever waits** for nodes on their way or being taken keeps the free ones that it would use: it is next in order, and
-they are not given to who comes later. Nodes that were taken for it, or reserved, it alone can have; it stays where it
-has such, as long as there or elsewhere is not enough without taking; and what is still to be given back for it is
-counted, so nothing is taken twice. What it can do without, because nodes have come free or are on their way, or because
-it waits elsewhere or for nothing now, need not be given back any more: the reclaim is eased. A request that needs nodes
-which cannot be taken keeps nothing, and smaller requests may pass it. One that all nodes of the site could not satisfy
-is rejected at once; so is one that would have to wait and does not want to. Every *no* has a reason with a name and a
-sentence (`policy.scheduler.reasons`).
+**Whoever waits** for nodes on their way or being taken keeps the free ones that it would use: it is
+next in order, and they are not given to who comes later. Nodes that were taken for it, or reserved,
+it alone can have; it stays where it has such, as long as there or elsewhere is not enough without
+taking; and what is still to be given back for it is counted, so nothing is taken twice. What it can
+do without, because nodes have come free or are on their way, or because it waits elsewhere or for
+nothing now, need not be given back any more: the reclaim is eased. A request that needs nodes which
+cannot be taken keeps nothing, and smaller requests may pass it. One that all nodes of the site
+could not satisfy is rejected at once; so is one that would have to wait and does not want to. Every
+*no* has a reason with a name and a sentence (`policy.scheduler.reasons`).
 
-**Whoever has waited long** and can have nothing yet holds back what it will need (`policy.scheduler.backfill`). Later
-ones of its priority or a lower one may use that only if they are done by the time that it can be served.
+**Whoever has waited long** and can have nothing yet holds back what it will need
+(`policy.scheduler.backfill`). Later ones of its priority or a lower one may use that only if they
+are done by the time that it can be served.
 
-**Moves** between two vclusters (`PendingRequest.source_id`) are no part of this: their nodes were chosen by an owner,
-are reserved from the beginning, and are granted one by one as they come free. What they bring counts for the limit of
-the group that gets it from the beginning, too.
+**Moves** between two vclusters (`PendingRequest.source_id`) are no part of this: their nodes were
+chosen by an owner, are reserved from the beginning, and are granted one by one as they come free.
+What they bring counts for the limit of the group that gets it from the beginning, too.
 
-**Reservations in advance** come before all others (`policy.reservations.forecast`): one whose start has come is granted
-first, and nobody gets what another will need, unless it is given back by the start.
+**Reservations in advance** come before all others (`policy.reservations.forecast`): one whose start
+has come is granted first, and nobody gets what another will need, unless it is given back by the
+start.
 
-**Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
-changed decides nothing.
+**Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning
+again when nothing has changed decides nothing.
 
-The work grows with the number of kinds of nodes and of requests, not with nodes. What is to be had only shrinks while a
-plan is made (nothing that was not enough becomes enough), so what has failed once is not tried again for who asks the
-same or more.
+The work grows with the number of kinds of nodes and of requests, not with nodes. What is to be had
+only shrinks while a plan is made (nothing that was not enough becomes enough), so what has failed
+once is not tried again for who asks the same or more.
 """
 
 from __future__ import annotations
@@ -79,8 +86,11 @@ from cod.policy.scheduler.snapshot import (
 ROUNDS = 8
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility | None = None) -> Decision:
-    """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the epoch).
+def decide(
+    snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility | None = None
+) -> Decision:
+    """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the
+    epoch).
 
     fitting  what the snapshot has for its requests, where that is known already
     """
@@ -92,7 +102,9 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility 
         choice.move(move)
     if reservations:
         choice.reserve()
-        snapshot = replace(snapshot, wishes=[wish for wish in snapshot.wishes if wish.starts_at is None])
+        snapshot = replace(
+            snapshot, wishes=[wish for wish in snapshot.wishes if wish.starts_at is None]
+        )
     for peers in priority.peers(snapshot, policy, fitting, now):
         choice.decide(peers)
     return choice.decision()
@@ -101,7 +113,9 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility 
 class _Choice:
     """Decides request after request, remembering what is still to be had."""
 
-    def __init__(self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float) -> None:
+    def __init__(
+        self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float
+    ) -> None:
         self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
         self._stock = Inventory(snapshot, fitting.kinds, now)
         self._lenders = Candidates(snapshot, now, policy.victims)
@@ -121,29 +135,50 @@ class _Choice:
 
     def decision(self) -> Decision:
         """Return what has been decided, in the order of the requests."""
-        return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), tuple(self._eases),
-                        dict(self._kept), self._holdback.holds(), self._reserved)
+        return Decision(
+            tuple(self._grants),
+            tuple(self._takes),
+            tuple(self._noes),
+            tuple(self._eases),
+            dict(self._kept),
+            self._holdback.holds(),
+            self._reserved,
+        )
 
     def move(self, wish: PendingRequest) -> None:
-        """Grant what is free of the nodes that are reserved for a move, or say what it waits for. One that nothing is
-        reserved for any more has come to its end."""
-        holder, source = self._snapshot.holders.get(wish.vcluster_id), self._snapshot.holders.get(wish.source_id or 0)
-        if holder is None or over(holder, self._now):  # it ends with the lease: see `core.requests.suspend`
+        """Grant what is free of the nodes that are reserved for a move, or say what it waits for.
+        One that nothing is reserved for any more has come to its end."""
+        holder, source = (
+            self._snapshot.holders.get(wish.vcluster_id),
+            self._snapshot.holders.get(wish.source_id or 0),
+        )
+        # it ends with the lease: see `core.requests.suspend`
+        if holder is None or over(holder, self._now):
             self._noes.append(reasons.run_out(wish))
             return
         own = self._stock.own.get(wish.id, Own())
         free, coming, taking = +own.free, own.coming.total(), own.taking.total()
-        portless = Counter({kind: count for kind, count in free.items() if wish.isolated and kind.port != USABLE})
+        portless = Counter(
+            {kind: count for kind, count in free.items() if wish.isolated and kind.port != USABLE}
+        )
         free -= portless
-        within = source is not None and source.group_id == wish.group_id  # what `source` holds is its group's already
+        # what `source` holds is its group's already
+        within = source is not None and source.group_id == wish.group_id
         self._limits.move(wish, free + own.coming, own.taking)
         gained = free + own.coming + (Counter() if within else own.taking)
         self._lenders.add(wish.group_id, gained.total())
         if free:
             wanted = Cache(wish.tuples[0].template_id, wish.group_id)
-            self._grants.append(Grant(wish.id, tuple(
-                Share(0, wish.tuples[0].template_id, lot, part) for kind, count in sorted(free.items())
-                for lot, part in self._stock.take(kind, count, wish.id, wanted))))
+            self._grants.append(
+                Grant(
+                    wish.id,
+                    tuple(
+                        Share(0, wish.tuples[0].template_id, lot, part)
+                        for kind, count in sorted(free.items())
+                        for lot, part in self._stock.take(kind, count, wish.id, wanted)
+                    ),
+                )
+            )
         if not free or coming or taking or portless:
             self._noes.append(reasons.moving(wish, coming, taking, portless.total()))
 
@@ -166,7 +201,9 @@ class _Choice:
                 self._no(one.wish, self._limits.refusal(want, self._fitting))
         for one in seen.placed:
             if one.ready is None:
-                self._limits.book(one.wish.group_id, one.start, one.end - self._policy.turnaround, one.place)
+                self._limits.book(
+                    one.wish.group_id, one.start, one.end - self._policy.turnaround, one.place
+                )
         self._reserved = seen.layers()
         for part in self._reserved:
             self._stock.book(part.kind, part.start - self._policy.turnaround, part.count)
@@ -177,8 +214,9 @@ class _Choice:
     def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant wishes of one priority and age, or say why not.
 
-        What they get, keep or have taken is gone for those behind them. Those that their group's limit has no room for
-        once the others have theirs are looked at again, a few times, as far as others got nothing.
+        What they get, keep or have taken is gone for those behind them. Those that their group's
+        limit has no room for once the others have theirs are looked at again, a few times, as far
+        as others got nothing.
         """
         wants = [self._want(wish) for wish in peers if not self._run_out(wish)]
         for _ in range(ROUNDS):
@@ -190,8 +228,8 @@ class _Choice:
             self._no(want.wish, self._limits.refusal(want, self._fitting))
 
     def _decide(self, wants: Sequence[Want]) -> None:
-        """Decide what no limit stands against. One that something is reserved for keeps it, and its place in the order:
-        only those behind the last of such are packed."""
+        """Decide what no limit stands against. One that something is reserved for keeps it, and its
+        place in the order: only those behind the last of such are packed."""
         waited = max((number for number, want in enumerate(wants, 1) if want.anchors), default=0)
         left: list[Want] = []
         for want in wants[:waited]:
@@ -203,14 +241,16 @@ class _Choice:
             elif not (self._meanwhile(want) or self._awaits(want)):
                 left.append(want)
         packed: dict[int, Found] = {}
-        for isolated in (True, False):  # each from what is left: nodes with usable ports are counted in both
+        # each from what is left: nodes with usable ports are counted in both
+        for isolated in (True, False):
             part = [want for want in wants[waited:] if want.wish.isolated == isolated]
             packed |= self._packed(part)
             for want in part:
                 if want.wish.id in packed:
                     self._grant(want, packed[want.wish.id])
         rest = [want for want in wants[waited:] if want.wish.id not in packed]
-        if self._preemptible:  # what such lend is as good as free: it is given out before any of these holds it back
+        # what such lend is as good as free: it is given out before any of these holds it back
+        if self._preemptible:
             rest = [want for want in rest if not (self._meanwhile(want) or self._awaits(want))]
         for want in [*left, *rest]:
             if not self._meanwhile(want):
@@ -224,12 +264,15 @@ class _Choice:
         return True
 
     def _packed(self, wants: Sequence[Want]) -> dict[int, Found]:
-        """Return those that are granted, by id. Who could not be even if it were alone takes no part."""
+        """Return those that are granted, by id. Who could not be even if it were alone takes no
+        part."""
         alone = [(want, found) for want in wants if (found := self._now_for(want)) is not None]
         if len(alone) < 2:
             return {want.wish.id: found for want, found in alone}
         types = self._snapshot.types
-        return pack([want for want, _ in alone], self._stock.free, lambda kind: types[kind.type].cost)
+        return pack(
+            [want for want, _ in alone], self._stock.free, lambda kind: types[kind.type].cost
+        )
 
     def _meanwhile(self, want: Want) -> bool:
         """Use what is held back for others, if it gives it back before they could use it."""
@@ -240,8 +283,11 @@ class _Choice:
         own = self._stock.own.get(want.wish.id)
         if own is not None:
             room = {kind: count + own.free[kind] for kind, count in room.items()}
-        if not any(kind in fit.blocks and (want.wish.may_spread or count >= one.count) for kind, count in room.items()
-                   for one, fit in zip(want.wish.tuples, want.fits, strict=True)):
+        if not any(
+            kind in fit.blocks and (want.wish.may_spread or count >= one.count)
+            for kind, count in room.items()
+            for one, fit in zip(want.wish.tuples, want.fits, strict=True)
+        ):
             return False
         found = placement.at_once(want, {**self._stock.now_for(want.wish.id), **room})
         if found is None:
@@ -253,16 +299,18 @@ class _Choice:
         return True
 
     def _later_meanwhile(self, want: Want) -> Found | None:
-        """Use what is held back for others and lent to preemptible vclusters, with what is free of it, if the request
-        gives that back before the others could use it."""
+        """Use what is held back for others and lent to preemptible vclusters, with what is free of
+        it, if the request gives that back before the others could use it."""
         end = back(want.wish, self._snapshot, self._policy, self._now)
         held = self._stock.until(end) if self._preemptible else {}
         lent = self._holdback.lent(end)
         own = self._stock.own.get(want.wish.id) or Own()
         if want.wish.preemptible or not (lent or (held and own.kinds)):
             return None
-        room = {kind: count + held[kind] - self._stock.free[kind] if kind in held else count
-                for kind, count in self._stock.soon_for(want.wish.id).items()}
+        room = {
+            kind: count + held[kind] - self._stock.free[kind] if kind in held else count
+            for kind, count in self._stock.soon_for(want.wish.id).items()
+        }
         self._lenders.give_back(lent)
         found = placement.later(want, room, own.taking, self._lenders)
         loans = found.loans if found is not None else ()
@@ -291,8 +339,8 @@ class _Choice:
         self._lenders.gain(wish)
 
     def _awaits(self, want: Want, *, meanwhile: bool = False) -> bool:
-        """Let the request wait in the right place, if it has one; `meanwhile`: also for what is held back for others
-        and comes back in time."""
+        """Let the request wait in the right place, if it has one; `meanwhile`: also for what is
+        held back for others and comes back in time."""
         if not want.wish.may_wait:
             return False
         want = self._entitled(want)
@@ -309,14 +357,15 @@ class _Choice:
             return
         want = self._entitled(want)
         no = reasons.why_not(want, self._fitting, self._holdback.hold(want))
-        if len(want.fits) > 1 and not want.wish.may_spread:  # perhaps it was only not found: see `spread.Exhausted`
+        # perhaps it was only not found: see `spread.Exhausted`
+        if len(want.fits) > 1 and not want.wish.may_spread:
             self._noes.append(no)
         else:
             self._no(want.wish, no)
 
     def _no(self, wish: PendingRequest, no: Refusal) -> None:
-        """Let nodes stay that were being taken for the request and that it does not count on any more: last what is
-        taken first."""
+        """Let nodes stay that were being taken for the request and that it does not count on any
+        more: last what is taken first."""
         self._noes.append(no)
         self._holdback.decided(wish)
         unused = Counter() if no.final else self._stock.unused(wish.id)
@@ -333,8 +382,12 @@ class _Choice:
     def _want(self, wish: PendingRequest) -> Want:
         own = self._stock.own.get(wish.id)
         fits = tuple(self._fitting.fit(one, wish) for one in wish.tuples)
-        return Want(wish, fits, own.kinds if own else frozenset(),
-                    own is not None or self._lenders.lends(wish.vcluster_id, Level(wish.priority - 1)))
+        return Want(
+            wish,
+            fits,
+            own.kinds if own else frozenset(),
+            own is not None or self._lenders.lends(wish.vcluster_id, Level(wish.priority - 1)),
+        )
 
     def _entitled(self, want: Want) -> Want:
         """Return the request with what of its group's it stays within by now."""
@@ -346,7 +399,9 @@ class _Choice:
 
     def _later(self, want: Want) -> Found | None:
         own = self._stock.own.get(want.wish.id)
-        return placement.later(want, self._stock.soon_for(want.wish.id), own.taking if own else {}, self._lenders)
+        return placement.later(
+            want, self._stock.soon_for(want.wish.id), own.taking if own else {}, self._lenders
+        )
 
     def _most_now(self, want: Want) -> list[int]:
         return [placement.most(fit, self._stock.free, want.wish.may_spread) for fit in want.fits]
@@ -368,7 +423,9 @@ class _Choice:
         taking = sum(loan.nodes for loan in found.loans)
         for one, place in zip(wish.tuples, found.places, strict=True):
             for kind, count in sorted(place.items()):
-                kept, missing = self._stock.keep(kind, count, wish.id, Cache(one.template_id, wish.group_id))
+                kept, missing = self._stock.keep(
+                    kind, count, wish.id, Cache(one.template_id, wish.group_id)
+                )
                 coming += missing.coming
                 taking += missing.taking
                 self._kept.update(dict(kept))
@@ -382,9 +439,11 @@ _Key = tuple[str, Fit, bool, str]
 
 
 class _Failures:
-    """What has been tried in vain: who asks the same or more later fails too, because what is to be had only shrinks.
+    """What has been tried in vain: who asks the same or more later fails too, because what is to be
+    had only shrinks.
 
-    A request that has something reserved, or that cannot take what others can, is like no other: it always tries.
+    A request that has something reserved, or that cannot take what others can, is like no other: it
+    always tries.
     """
 
     def __init__(self) -> None:
@@ -392,10 +451,14 @@ class _Failures:
         self._asked: set[tuple[object, ...]] = set()
 
     def unless(
-        self, name: str, want: Want, way: Callable[[Want], Found | None], most: Callable[[Want], Sequence[int]]
+        self,
+        name: str,
+        want: Want,
+        way: Callable[[Want], Found | None],
+        most: Callable[[Want], Sequence[int]],
     ) -> Found | None:
-        """Return what `way` finds, unless it is known to find nothing. `most`: how much there is for each tuple
-        alone."""
+        """Return what `way` finds, unless it is known to find nothing. `most`: how much there is
+        for each tuple alone."""
         if want.special:
             return way(want)
         keys = [(name, fit, want.wish.may_spread, want.within) for fit in want.fits]
@@ -409,5 +472,7 @@ class _Failures:
         return found
 
     def _enough(self, keys: Sequence[_Key], want: Want) -> bool:
-        return all(one.count < self._least.get(key, one.count + 1)
-                   for key, one in zip(keys, want.wish.tuples, strict=True))
+        return all(
+            one.count < self._least.get(key, one.count + 1)
+            for key, one in zip(keys, want.wish.tuples, strict=True)
+        )

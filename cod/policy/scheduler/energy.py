@@ -1,23 +1,26 @@
 """The reserve pool: which free nodes are awake, and how much power nodes use. Pure.
 
-**Marks.** Of each type, the *spare* nodes count: awake in the reserve, reserved for nobody, neither granted in this
-plan nor kept by a request that waits. Fewer than the low mark awake or waking: cold nodes are woken until the low mark
-is reached. More than the high mark awake: nodes that have been idle long enough are put to sleep until the high mark is
-reached. In between nothing happens, and this is what keeps nodes from being switched to and fro: one that is woken
-brings the spare to the low mark at most, one that falls asleep leaves it at the high mark at least. While any node of
-a type is waking or is to be woken, none of that type is put to sleep: what it was woken for may want it too.
+**Marks.** Of each type, the *spare* nodes count: awake in the reserve, reserved for nobody, neither
+granted in this plan nor kept by a request that waits. Fewer than the low mark awake or waking: cold
+nodes are woken until the low mark is reached. More than the high mark awake: nodes that have been
+idle long enough are put to sleep until the high mark is reached. In between nothing happens, and
+this is what keeps nodes from being switched to and fro: one that is woken brings the spare to the
+low mark at most, one that falls asleep leaves it at the high mark at least. While any node of a
+type is waking or is to be woken, none of that type is put to sleep: what it was woken for may want
+it too.
 
-**Need.** Cold nodes that requests keep while they wait for others, and cold nodes that are reserved, are woken at once,
-whatever the marks say and even where the site does not manage its reserve: they would be woken anyway, later, and
-everybody would wait for them. For this to come to rest, a request that waits has to count on warm nodes and waking ones
-before it keeps cold ones; `policy.scheduler.allocate` does.
+**Need.** Cold nodes that requests keep while they wait for others, and cold nodes that are
+reserved, are woken at once, whatever the marks say and even where the site does not manage its
+reserve: they would be woken anyway, later, and everybody would wait for them. For this to come to
+rest, a request that waits has to count on warm nodes and waking ones before it keeps cold ones;
+`policy.scheduler.allocate` does.
 
-**Who sleeps.** Only nodes that the snapshot counts as idle, which are none that their power driver could not wake. Of
-a lot that is partly granted or kept, so many fewer: whichever of its nodes are given away, enough idle ones are left.
-Should more be left, the next plan sees them.
+**Who sleeps.** Only nodes that the snapshot counts as idle, which are none that their power driver
+could not wake. Of a lot that is partly granted or kept, so many fewer: whichever of its nodes are
+given away, enough idle ones are left. Should more be left, the next plan sees them.
 
-**Power.** What a node uses depends on its state alone: off, idle or busy (`CLASSES`). Watts are the mean of what the
-type's BMCs measure in that class, else the type's own, else the site's.
+**Power.** What a node uses depends on its state alone: off, idle or busy (`CLASSES`). Watts are the
+mean of what the type's BMCs measure in that class, else the type's own, else the site's.
 """
 
 from __future__ import annotations
@@ -52,23 +55,27 @@ NOTHING: Mapping[FreeNodes, int] = {}
 
 
 def marks(node_type: NodeType, energy: Energy) -> tuple[int, int]:
-    """Return the low and high mark of a type: its own, else the site's. A high mark below the low one gives way to
-    it."""
+    """Return the low and high mark of a type: its own, else the site's. A high mark below the low
+    one gives way to it."""
     low = energy.warm_low if node_type.warm_low is None else node_type.warm_low
     high = energy.warm_high if node_type.warm_high is None else node_type.warm_high
     return low, max(low, high)
 
 
 def wake_deadline(energy: Energy, waking: int) -> float:
-    """Return seconds that nodes have for waking when `waking` of them (themselves counted) wake at the same time."""
+    """Return seconds that nodes have for waking when `waking` of them (themselves counted) wake at
+    the same time."""
     return energy.wake_time + energy.wake_step * max(0, waking - 1)
 
 
 def power_changes(
-    snapshot: Snapshot, kept: Mapping[FreeNodes, int], energy: Energy, granted: Mapping[FreeNodes, int] = NOTHING
+    snapshot: Snapshot,
+    kept: Mapping[FreeNodes, int],
+    energy: Energy,
+    granted: Mapping[FreeNodes, int] = NOTHING,
 ) -> tuple[PowerChange, ...]:
-    """Return which nodes to wake and which to put to sleep now; wakes come first, those of the cheapest types before
-    others.
+    """Return which nodes to wake and which to put to sleep now; wakes come first, those of the
+    cheapest types before others.
 
     A lot is in it once at most.
 
@@ -78,7 +85,9 @@ def power_changes(
     by_type: dict[int, list[FreeNodes]] = defaultdict(list)
     for lot in sorted(snapshot.lots, key=_order):
         by_type[lot.kind.type].append(lot)
-    types = [_Type(snapshot, type_id, lots, kept, granted, energy) for type_id, lots in by_type.items()]
+    types = [
+        _Type(snapshot, type_id, lots, kept, granted, energy) for type_id, lots in by_type.items()
+    ]
     types.sort(key=lambda each: (each.node_type.cost, each.node_type.id))
     wakes = [change for each in types for change in each.needed]
     sleeps: list[PowerChange] = []
@@ -94,13 +103,17 @@ def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
     by_lot: dict[FreeNodes, PowerChange] = {}
     for one in wakes:
         first = by_lot.get(one.lot)
-        by_lot[one.lot] = one if first is None else replace(
-            one, count=first.count + one.count, why=f"{first.why}; {one.why}")
+        by_lot[one.lot] = (
+            one
+            if first is None
+            else replace(one, count=first.count + one.count, why=f"{first.why}; {one.why}")
+        )
     return by_lot.values()
 
 
 def _order(lot: FreeNodes) -> tuple[object, ...]:
-    """Return the order in which lots are woken and put to sleep: such as hold nobody's software first."""
+    """Return the order in which lots are woken and put to sleep: such as hold nobody's software
+    first."""
     return lot.cache is not None, lot.kind, lot.cache or (), lot.readiness, lot.reserved
 
 
@@ -108,18 +121,33 @@ class _Type:
     """The free nodes of one type."""
 
     def __init__(
-        self, snapshot: Snapshot, type_id: int, lots: Sequence[FreeNodes], kept: Mapping[FreeNodes, int],
-        granted: Mapping[FreeNodes, int], energy: Energy,
+        self,
+        snapshot: Snapshot,
+        type_id: int,
+        lots: Sequence[FreeNodes],
+        kept: Mapping[FreeNodes, int],
+        granted: Mapping[FreeNodes, int],
+        energy: Energy,
     ) -> None:
-        self.node_type, self._lots, self._kept, self._granted = snapshot.types[type_id], lots, kept, granted
+        self.node_type, self._lots, self._kept, self._granted = (
+            snapshot.types[type_id],
+            lots,
+            kept,
+            granted,
+        )
         self.low, self.high = marks(self.node_type, energy)
-        self.saving = watts(NodeState.INACTIVE, self.node_type, energy) - watts(NodeState.OFF, self.node_type, energy)
+        self.saving = watts(NodeState.INACTIVE, self.node_type, energy) - watts(
+            NodeState.OFF, self.node_type, energy
+        )
         waking = [each for each in snapshot.coming if each.waking and each.kind.type == type_id]
         self._any_waking = bool(waking)
         self._waking = sum(each.count for each in waking if not each.reserved)
         self._warm = sum(self._spare(lot) for lot in lots if lot.readiness == WARM)
-        self.needed = [PowerChange(lot, self._left(lot) - self._spare(lot), "for a request that waits")
-                       for lot in lots if lot.readiness == COLD and self._left(lot) > self._spare(lot)]
+        self.needed = [
+            PowerChange(lot, self._left(lot) - self._spare(lot), "for a request that waits")
+            for lot in lots
+            if lot.readiness == COLD and self._left(lot) > self._spare(lot)
+        ]
 
     def _left(self, lot: FreeNodes) -> int:
         return lot.count - self._granted.get(lot, 0)
@@ -139,9 +167,15 @@ class _Type:
         if self._any_waking or self.needed or self.short():
             return []
         why = f"{self._warm} of {self.node_type.name} awake and spare, the high mark is {self.high}"
-        idle = [(lot, min(self._spare(lot), lot.idle - lot.count + self._spare(lot)))
-                for lot in self._lots if lot.readiness == WARM and not lot.reserved]
-        return [PowerChange(lot, count, why, sleep=True) for lot, count in _deal(self._warm - self.high, idle)]
+        idle = [
+            (lot, min(self._spare(lot), lot.idle - lot.count + self._spare(lot)))
+            for lot in self._lots
+            if lot.readiness == WARM and not lot.reserved
+        ]
+        return [
+            PowerChange(lot, count, why, sleep=True)
+            for lot, count in _deal(self._warm - self.high, idle)
+        ]
 
 
 def _deal(wanted: int, stock: Iterable[tuple[FreeNodes, int]]) -> Iterator[tuple[FreeNodes, int]]:
@@ -155,10 +189,14 @@ def _deal(wanted: int, stock: Iterable[tuple[FreeNodes, int]]) -> Iterator[tuple
 # ---------------------------------------------------------------- power
 
 
-def watts(state: str, node_type: NodeType | None, energy: Energy, measured: float | None = None) -> float:
-    """Return what one node uses in that state, in watts; 0 for what is not (or no longer) the site's.
+def watts(
+    state: str, node_type: NodeType | None, energy: Energy, measured: float | None = None
+) -> float:
+    """Return what one node uses in that state, in watts; 0 for what is not (or no longer) the
+    site's.
 
-    measured  the mean of what BMCs of the type measure in nodes of the state's class; None where none does
+    measured  the mean of what BMCs of the type measure in nodes of the state's class; None where
+              none does
     """
     kind = CLASSES[NodeState(state)]
     if kind is None:

@@ -1,4 +1,5 @@
-"""Why a request waits: what each type lacks, who is ahead, who holds what it needs, and what would free it when. Pure.
+"""Why a request waits: what each type lacks, who is ahead, who holds what it needs, and what would
+free it when. Pure.
 
 Times are seconds since the epoch; None where nobody can know.
 """
@@ -35,8 +36,10 @@ from cod.policy.scheduler.snapshot import (
 class Fit:
     """A node type, as the request sees it.
 
-    site, free, coming, held   nodes of it: of the site; to be had now; on their way to the reserve; held by vclusters
-    lacks   for each tuple of the request that its nodes would not do for: (position, phrases that say why)
+    site, free, coming, held   nodes of it: of the site; to be had now; on their way to the reserve;
+    held by vclusters
+    lacks   for each tuple of the request that its nodes would not do for: (position, phrases that
+            say why)
     """
 
     type_id: int
@@ -50,13 +53,15 @@ class Fit:
 
 
 Promises = Mapping[int, tuple[int, float]]
-"""What the VCMs of those who lose nodes have promised, by reclaim: how many nodes, by when the last of them."""
+"""What the VCMs of those who lose nodes have promised, by reclaim: how many nodes, by when the last
+of them."""
 NONE: Promises = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A pending request that is looked at earlier and wants nodes of the same types. `wanted` counts its nodes.
+    """A pending request that is looked at earlier and wants nodes of the same types. `wanted`
+    counts its nodes.
 
     priority  None: its vcluster is preemptible
     """
@@ -73,8 +78,9 @@ class Held:
 
     priority   None: it is preemptible
     takeable   how many of them may be taken for the request now
-    protected  what keeps the rest: 'priority', 'inertia', 'floor', 'guarantee' or 'share' of its group, 'leaving'
-               (taken already) or 'draining' (they come back by themselves); '' when nothing does
+    protected  what keeps the rest: 'priority', 'inertia', 'floor', 'guarantee' or 'share' of its
+               group, 'leaving' (taken already) or 'draining' (they come back by themselves); ''
+               when nothing does
     until      when that ends, if it is known
     """
 
@@ -103,9 +109,11 @@ class Explanation:
 
     code      what the next pass makes of it: 'granted', or the code of its `world.No`
     wanted    nodes that it wants; `fitting` of the site would do for some of its tuples
-    own, aside  of these its vcluster has already; are in quarantine, or off where nothing can switch them on
+    own, aside  of these its vcluster has already; are in quarantine, or off where nothing can
+                switch them on
     portless    further nodes that match, but for their switch ports: its vcluster is isolated
-    position  its place among the requests that wait for the same types of nodes, the first is 1: `ahead` has the others
+    position  its place among the requests that wait for the same types of nodes, the first is 1:
+              `ahead` has the others
     sentence  the summary; `reason` its first sentence: why it waits, as the request itself is told
     """
 
@@ -130,8 +138,8 @@ class Explanation:
 def explain(
     snapshot: Snapshot, policy: Policy, now: float, request_id: int, promises: Promises = NONE
 ) -> Explanation:
-    """Return why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError when it is not in
-    it."""
+    """Return why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError
+    when it is not in it."""
     wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
     fitting = Feasibility(snapshot)
     if wish.source_id is not None:
@@ -142,13 +150,17 @@ def explain(
     order = ordered(snapshot, policy, fitting, now)
     place = order.index(wish)
     types = {kind.type for kind in kinds}
-    ahead = tuple(Ahead(one.id, one.vcluster_id, shown(one), sum(each.count for each in one.tuples))
-                  for one in order[:place]
-                  if any(not types.isdisjoint(fitting.fit(each, one).site_of) for each in one.tuples))
+    ahead = tuple(
+        Ahead(one.id, one.vcluster_id, shown(one), sum(each.count for each in one.tuples))
+        for one in order[:place]
+        if any(not types.isdisjoint(fitting.fit(each, one).site_of) for each in one.tuples)
+    )
     decision = decide(snapshot, policy, now, fitting)
     code, sentence = _verdict(decision, request_id)
     parts = Explanation(
-        request_id, code, sentence,
+        request_id,
+        code,
+        sentence,
         wanted=sum(one.count for one in wish.tuples),
         fitting=sum(site_of.values()),
         free=_mine(snapshot.lots, kinds, request_id),
@@ -157,16 +169,31 @@ def explain(
         ahead=ahead,
         types=tuple(_types(snapshot, wish, fitting)),
         holders=tuple(_holders(snapshot, wish, kinds, now)),
-        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises),
-                             key=lambda one: (one.at is None, one.at or 0.0, one.sentence))),
+        chances=tuple(
+            sorted(
+                _chances(snapshot, policy, wish, kinds, now, promises),
+                key=lambda one: (one.at is None, one.at or 0.0, one.sentence),
+            )
+        ),
         own=sum(wish.own.get(type_id, 0) for type_id in site_of),
         aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of),
-        portless=fitting.portless(wish)[1])
+        portless=fitting.portless(wish)[1],
+    )
     holds = [one for one in decision.holds if one.kind.type in types]
-    names = {one.id: snapshot.holders[one.vcluster_id].name if one.vcluster_id in snapshot.holders else
-             f"request {one.id}" for one in snapshot.wishes} | {request_id: "it"}
+    names = {
+        one.id: (
+            snapshot.holders[one.vcluster_id].name
+            if one.vcluster_id in snapshot.holders
+            else f"request {one.id}"
+        )
+        for one in snapshot.wishes
+    } | {request_id: "it"}
     ports = [] if code == "ports" else [f"{said}." for said in [portless(wish, fitting)] if said]
-    return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *ports, *held(holds, names, now)]))
+    return replace(
+        parts,
+        reason=sentence,
+        sentence=" ".join([*_summary(parts), *ports, *held(holds, names, now)]),
+    )
 
 
 def _verdict(decision: Decision, request_id: int) -> tuple[str, str]:
@@ -178,18 +205,44 @@ def _verdict(decision: Decision, request_id: int) -> tuple[str, str]:
 
 
 def _of_move(
-    snapshot: Snapshot, policy: Policy, wish: PendingRequest, fitting: Feasibility, promises: Promises, now: float
+    snapshot: Snapshot,
+    policy: Policy,
+    wish: PendingRequest,
+    fitting: Feasibility,
+    promises: Promises,
+    now: float,
 ) -> Explanation:
     """Return what a move waits for: its own nodes, which no other request can get."""
     code, sentence = _verdict(decide(snapshot, policy, now, fitting), wish.id)
-    free, coming = (sum(row.count for row in rows if row.reserved == wish.id) for rows in (snapshot.lots,
-                                                                                        snapshot.coming))
-    chances = [chance for reclaim in snapshot.reclaims if reclaim.request_id == wish.id and reclaim.open
-               for chance in _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now)]
-    known = [f"Next that is known: {one.sentence}." for one in sorted(chances, key=lambda one: one.at or 0.0)[:1]]
+    free, coming = (
+        sum(row.count for row in rows if row.reserved == wish.id)
+        for rows in (snapshot.lots, snapshot.coming)
+    )
+    chances = [
+        chance
+        for reclaim in snapshot.reclaims
+        if reclaim.request_id == wish.id and reclaim.open
+        for chance in _from_reclaim(
+            reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now
+        )
+    ]
+    known = [
+        f"Next that is known: {one.sentence}."
+        for one in sorted(chances, key=lambda one: one.at or 0.0)[:1]
+    ]
     wanted = sum(one.count for one in wish.tuples)
-    return Explanation(wish.id, code, " ".join([sentence, *known]), wanted, wanted, free, coming, 1,
-                       chances=tuple(chances), reason=sentence)
+    return Explanation(
+        wish.id,
+        code,
+        " ".join([sentence, *known]),
+        wanted,
+        wanted,
+        free,
+        coming,
+        1,
+        chances=tuple(chances),
+        reason=sentence,
+    )
 
 
 def shown(one: Holder | PendingRequest) -> int | None:
@@ -198,17 +251,31 @@ def shown(one: Holder | PendingRequest) -> int | None:
 
 
 def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[NodeKind], request_id: int) -> int:
-    return sum(row.count for row in rows if row.kind.among(kinds) and row.reserved in (0, request_id))
+    return sum(
+        row.count for row in rows if row.kind.among(kinds) and row.reserved in (0, request_id)
+    )
 
 
 def _types(snapshot: Snapshot, wish: PendingRequest, fitting: Feasibility) -> Iterator[Fit]:
     """Yield the types of the site, cheapest first."""
     counts = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
-    for type_id, node_type in sorted(snapshot.types.items(), key=lambda item: (item[1].cost, item[0])):
-        lacks = [(position, tuple(map(str, fitting.lacks(one)[type_id]))) for position, one in enumerate(wish.tuples)]
-        yield Fit(type_id, node_type.name, node_type.cost, snapshot.site.get(type_id, 0), counts["lots"][type_id],
-                  counts["coming"][type_id], counts["holdings"][type_id],
-                  tuple((position, phrases) for position, phrases in lacks if phrases))
+    for type_id, node_type in sorted(
+        snapshot.types.items(), key=lambda item: (item[1].cost, item[0])
+    ):
+        lacks = [
+            (position, tuple(map(str, fitting.lacks(one)[type_id])))
+            for position, one in enumerate(wish.tuples)
+        ]
+        yield Fit(
+            type_id,
+            node_type.name,
+            node_type.cost,
+            snapshot.site.get(type_id, 0),
+            counts["lots"][type_id],
+            counts["coming"][type_id],
+            counts["holdings"][type_id],
+            tuple((position, phrases) for position, phrases in lacks if phrases),
+        )
 
 
 def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[int]:
@@ -221,7 +288,9 @@ def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[
 # ---------------------------------------------------------------- who holds what
 
 
-def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind], now: float) -> Iterator[Held]:
+def _holders(
+    snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind], now: float
+) -> Iterator[Held]:
     kept = Kept(snapshot, now)
     for one in sums(snapshot, wish, kinds):
         holder = one.holder
@@ -241,28 +310,58 @@ def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind], now
             why, until = "inertia", one.immune_until
         else:
             why, until = "leaving", one.back_by
-        yield Held(holder.id, holder.name, shown(holder), one.count, may_lose, why, until,
-                   f"{holder.name} holds {one.count}{_keeps(why, holder, may_lose, until, now)}")
+        yield Held(
+            holder.id,
+            holder.name,
+            shown(holder),
+            one.count,
+            may_lose,
+            why,
+            until,
+            f"{holder.name} holds {one.count}{_keeps(why, holder, may_lose, until, now)}",
+        )
 
 
 def _takeable(kept: Kept, wish: PendingRequest, holder: Holder, mobile: int, now: float) -> int:
-    return takeable(holder, mobile, wish.priority, wish.vcluster_id, now, beyond=kept.beyond(holder.group_id),
-                    within=kept.within(wish))
+    return takeable(
+        holder,
+        mobile,
+        wish.priority,
+        wish.vcluster_id,
+        now,
+        beyond=kept.beyond(holder.group_id),
+        within=kept.within(wish),
+    )
 
 
 def _keeps(why: str, holder: Holder, may_lose: int, until: float | None, now: float) -> str:
     some = f", of which {may_lose} may be taken; " if may_lose else "; "
     when = "" if until is None else f" {in_(until, now)}"
     return {
-        "": "; it is preemptible, they may be taken" if holder.preemptible else ", which may be taken",
+        "": (
+            "; it is preemptible, they may be taken"
+            if holder.preemptible
+            else ", which may be taken"
+        ),
         "draining": f"; its lease has run out, they come back{when}",
-        "priority": (f"; its priority {holder.priority} is not lower" if not holder.preemptible else
-                     "; both are preemptible") + (f", its lease ends{when}" if when else ""),
+        "priority": (
+            (
+                f"; its priority {holder.priority} is not lower"
+                if not holder.preemptible
+                else "; both are preemptible"
+            )
+            + (f", its lease ends{when}" if when else "")
+        ),
         "share": f"{some}its group keeps what it is guaranteed and its share",
         "guarantee": f"{some}its group keeps the nodes that it is guaranteed",
-        "floor": f"{some}it keeps the {holder.floor} that it was created with" + (
-            f", its lease ends{when}" if when else ""),
-        "inertia": f"{some}the rest was assigned lately" + (f", the first is immune no longer{when}" if when else ""),
+        "floor": (
+            f"{some}it keeps the {holder.floor} that it was created with"
+            + (f", its lease ends{when}" if when else "")
+        ),
+        "inertia": (
+            f"{some}the rest was assigned lately"
+            + (f", the first is immune no longer{when}" if when else "")
+        ),
         "leaving": f"{some}the rest is being given back already",
     }[why]
 
@@ -271,43 +370,70 @@ def _keeps(why: str, holder: Holder, may_lose: int, until: float | None, now: fl
 
 
 def _chances(
-    snapshot: Snapshot, policy: Policy, wish: PendingRequest, kinds: Set[NodeKind], now: float, promises: Promises
+    snapshot: Snapshot,
+    policy: Policy,
+    wish: PendingRequest,
+    kinds: Set[NodeKind],
+    now: float,
+    promises: Promises,
 ) -> Iterator[Chance]:
     coming = _mine(snapshot.coming, kinds, wish.id)
     if coming:
-        yield Chance(None, coming, f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way to the reserve")
+        yield Chance(
+            None,
+            coming,
+            f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way to the reserve",
+        )
     kept = Kept(snapshot, now)
     for reclaim in snapshot.reclaims:
         if reclaim.request_id == wish.id and reclaim.open:
-            yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now)
+            yield from _from_reclaim(
+                reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now
+            )
     for one in sums(snapshot, wish, kinds):
         yield from _from_holder(one, policy, wish, kept, now)
 
 
 def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) -> Iterator[Chance]:
-    """Yield what the loser's VCM has promised, as far as it is still wanted, and what COD takes at the deadline."""
+    """Yield what the loser's VCM has promised, as far as it is still wanted, and what COD takes at
+    the deadline."""
     count, by = promises.get(one.id, (0, one.deadline))
     count, by = min(count, one.open), min(by, one.deadline)
     if count:
         when = f"within {span(by - now)}" if by > now else "any moment"
         yield Chance(by, count, f"the VCM of {loser} gives {nodes(count)} back {when}")
     if one.open > count:
-        yield Chance(one.deadline, one.open - count,
-                     f"{loser} gives back {nodes(one.open - count)}, at the latest {in_(one.deadline, now)}")
+        yield Chance(
+            one.deadline,
+            one.open - count,
+            f"{loser} gives back {nodes(one.open - count)}, at the latest {in_(one.deadline, now)}",
+        )
 
 
-def _from_holder(one: Sum, policy: Policy, wish: PendingRequest, kept: Kept, now: float) -> Iterator[Chance]:
+def _from_holder(
+    one: Sum, policy: Policy, wish: PendingRequest, kept: Kept, now: float
+) -> Iterator[Chance]:
     holder, left = one.holder, one.count - one.leaving
     if left > 0 and holder.drain_until is not None:
-        yield Chance(holder.drain_until, left, f"{holder.name} is draining, it ends {in_(holder.drain_until, now)}")
+        yield Chance(
+            holder.drain_until,
+            left,
+            f"{holder.name} is draining, it ends {in_(holder.drain_until, now)}",
+        )
     elif left > 0 and holder.expires_at is not None:
         ends = max(now, holder.expires_at) + policy.drain_grace
-        yield Chance(ends, left, f"the lease of {holder.name} ends, with its grace, {in_(ends, now)}")
-    more = (_takeable(kept, wish, holder, one.mobile + one.immune, now)
-            - _takeable(kept, wish, holder, one.mobile, now))
+        yield Chance(
+            ends, left, f"the lease of {holder.name} ends, with its grace, {in_(ends, now)}"
+        )
+    more = _takeable(kept, wish, holder, one.mobile + one.immune, now) - _takeable(
+        kept, wish, holder, one.mobile, now
+    )
     if more > 0 and one.immune_until is not None:
-        yield Chance(one.immune_until, more,
-                     f"nodes of {holder.name} lose their immunity from {in_(one.immune_until, now)} on")
+        yield Chance(
+            one.immune_until,
+            more,
+            f"nodes of {holder.name} lose their immunity from {in_(one.immune_until, now)} on",
+        )
 
 
 # ---------------------------------------------------------------- in words
@@ -320,12 +446,21 @@ def _summary(parts: Explanation) -> Iterator[str]:
     held = sum(held.count for held in parts.holders)
     takeable = sum(held.takeable for held in parts.holders)
     own = f"{parts.own} its own, " if parts.own else ""
-    aside = f"; {parts.aside} out of service, or off with nothing to switch them on" if parts.aside else ""
-    yield (f"Of the {nodes(parts.fitting)} that match {parts.free} are free, {parts.coming} coming, {own}"
-           f"{held} held by others, of which {takeable} may be taken{aside}.")
+    aside = (
+        f"; {parts.aside} out of service, or off with nothing to switch them on"
+        if parts.aside
+        else ""
+    )
+    yield (
+        f"Of the {nodes(parts.fitting)} that match {parts.free} are free, {parts.coming} coming,"
+        f" {own}{held} held by others, of which {takeable} may be taken{aside}."
+    )
     if parts.ahead:
         wanted = sum(one.wanted for one in parts.ahead)
-        yield f"Ahead of it {len(parts.ahead)} of the requests that wait want {nodes(wanted)} of the same types."
+        yield (
+            f"Ahead of it {len(parts.ahead)} of the requests that wait want {nodes(wanted)} of the"
+            " same types."
+        )
     known = next((chance for chance in parts.chances if chance.at is not None), None)
     if known is not None:
         yield f"Next that is known: {known.sentence} ({nodes(known.count)})."

@@ -1,9 +1,10 @@
 """Which nodes would do for a request: types by what they have, blocks by their size. Pure.
 
-A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's requirements and
-its template's, what the template's images need included (`policy.hardware.needs`). What two documents say to each other
-never changes, so it is remembered from pass to pass; what the site has of a kind is counted once a pass. Nodes that are
-set aside are in no lot and no holding: they count for their type, and may be in any block of it.
+A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's
+requirements and its template's, what the template's images need included (`policy.hardware.needs`).
+What two documents say to each other never changes, so it is remembered from pass to pass; what the
+site has of a kind is counted once a pass. Nodes that are set aside are in no lot and no holding:
+they count for their type, and may be in any block of it.
 """
 
 from __future__ import annotations
@@ -44,15 +45,18 @@ def _of_template(document: str, attributes: str) -> Lacking:
 
 
 def lacking(wanted: str, document: str, attributes: str) -> Lacking:
-    """Return what keeps nodes with those canonical attributes from a tuple that wants `wanted`, with that template."""
+    """Return what keeps nodes with those canonical attributes from a tuple that wants `wanted`,
+    with that template."""
     return _satisfies(wanted, attributes) + _of_template(document, attributes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What would do for a tuple on one subnet; the same for all tuples that the same types would do for.
+    """What would do for a tuple on one subnet; the same for all tuples that the same types would do
+    for.
 
-    tiers   eligible kinds by cost, the cheapest first; within a cost the largest blocks of the site first
+    tiers   eligible kinds by cost, the cheapest first; within a cost the largest blocks of the site
+            first
     kinds   the same in one row
     blocks  how many nodes each block has, or would have with all that are set aside
     site_of   nodes of each eligible type on that subnet, whoever holds them
@@ -83,8 +87,11 @@ class Feasibility:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.sizes: Counter[NodeKind] = Counter()
-        parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (snapshot.lots, snapshot.coming,
-                                                                               snapshot.holdings)
+        parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (
+            snapshot.lots,
+            snapshot.coming,
+            snapshot.holdings,
+        )
         rows: Counter[NodeKind] = Counter()
         for part in itertools.chain(*parts):
             rows[part.kind] += part.count
@@ -96,9 +103,12 @@ class Feasibility:
             if not kind.port:
                 seen[kind.type] += count
         self._known = Counter(dict(snapshot.site)) | seen
-        self.aside = {type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()}
+        self.aside = {
+            type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()
+        }
         self._by_type: dict[int, list[NodeKind]] = defaultdict(list)
-        # Nodes that are set aside may come back anywhere, also where there are no others of their type now.
+        # Nodes that are set aside may come back anywhere, also where there are no others of their
+        # type now.
         away = {NodeKind(one, 0, "") for one, count in self.aside.items() if count or not seen[one]}
         if any(wish.isolated for wish in snapshot.wishes):
             away |= {kind.usable for kind in away}
@@ -126,8 +136,8 @@ class Feasibility:
         return self._snapshot.types[type_id].name
 
     def fit(self, one: RequestTuple, wish: PendingRequest) -> Fit:
-        """Return what would do for a tuple of a request: on its vcluster's subnet, and for an isolated vcluster with
-        switch ports that can be put into its VLAN."""
+        """Return what would do for a tuple of a request: on its vcluster's subnet, and for an
+        isolated vcluster with switch ports that can be put into its VLAN."""
         asked = one.attributes, one.template_id, wish.subnet, wish.isolated
         if asked not in self._asked:
             eligible = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
@@ -138,14 +148,16 @@ class Feasibility:
         return self._asked[asked]
 
     def portless(self, wish: PendingRequest) -> tuple[int, int, int]:
-        """Return how many nodes of the site match a request, whatever their switch ports; how many of these its
-        vcluster cannot have because it is isolated; and how many have usable ports. Nobody knows that of those that are
-        set aside. Zeros for a vcluster that is not isolated."""
+        """Return how many nodes of the site match a request, whatever their switch ports; how many
+        of these its vcluster cannot have because it is isolated; and how many have usable ports.
+        Nobody knows that of those that are set aside. Zeros for a vcluster that is not isolated."""
         if not wish.isolated:
             return 0, 0, 0
         fits = {self.fit(one, replace(wish, isolated=False)) for one in wish.tuples}
         kinds = {kind for fit in fits for kind in fit.kinds}
-        matching = sum({type_id: count for fit in fits for type_id, count in fit.site_of.items()}.values())
+        matching = sum(
+            {type_id: count for fit in fits for type_id, count in fit.site_of.items()}.values()
+        )
         usable = sum(self.sizes[kind.usable] for kind in kinds)
         return matching, sum(self.sizes[kind] for kind in kinds) - usable, usable
 
@@ -154,36 +166,56 @@ class Feasibility:
         key = one.attributes, one.template_id
         if key not in self._lacks:
             document = self._snapshot.templates[one.template_id]
-            self._lacks[key] = {type_id: lacking(one.attributes, document, kind.attributes)
-                                for type_id, kind in self._snapshot.types.items()}
+            self._lacks[key] = {
+                type_id: lacking(one.attributes, document, kind.attributes)
+                for type_id, kind in self._snapshot.types.items()
+            }
         return self._lacks[key]
 
     def _fit(self, eligible: Iterable[int], subnet: str, port: str) -> Fit:
         tiers: dict[float, list[NodeKind]] = defaultdict(list)
         site_of: dict[int, int] = {}
         for type_id in eligible:
-            here = [kind for kind in self._by_type[type_id] if kind.subnet in ("", subnet) and kind.port == port]
+            here = [
+                kind
+                for kind in self._by_type[type_id]
+                if kind.subnet in ("", subnet) and kind.port == port
+            ]
             tiers[self._snapshot.types[type_id].cost] += here
             site_of[type_id] = sum(self.sizes[kind] for kind in here) + self.aside.get(type_id, 0)
-        ordered = tuple(tuple(sorted(tiers[cost], key=lambda kind: (-self.sizes[kind], kind)))
-                        for cost in sorted(tiers))
+        ordered = tuple(
+            tuple(sorted(tiers[cost], key=lambda kind: (-self.sizes[kind], kind)))
+            for cost in sorted(tiers)
+        )
         kinds = tuple(kind for tier in ordered for kind in tier)
         blocks = {kind: self.sizes[kind] + self.aside.get(kind.type, 0) for kind in kinds}
-        return Fit(ordered, kinds, blocks, site_of, sum(site_of.values()), max(blocks.values(), default=0),
-                   len({kind.block for kind in kinds}) > 1)
+        return Fit(
+            ordered,
+            kinds,
+            blocks,
+            site_of,
+            sum(site_of.values()),
+            max(blocks.values(), default=0),
+            len({kind.block for kind in kinds}) > 1,
+        )
 
     # ------------------------------------------------------------ what a vcluster could ever get
 
     def others(self, wish: PendingRequest, fit: Fit) -> dict[NodeKind, int]:
-        """Return how many nodes each eligible block would have for the wish if nobody else held any."""
+        """Return how many nodes each eligible block would have for the wish if nobody else held
+        any."""
         own = self._holdings.get(wish.vcluster_id, Counter[NodeKind]())
-        return {kind: max(0, min(size - own[kind], self._of_type(kind.type, wish)))
-                for kind, size in fit.blocks.items()}
+        return {
+            kind: max(0, min(size - own[kind], self._of_type(kind.type, wish)))
+            for kind, size in fit.blocks.items()
+        }
 
     def other_types(self, wish: PendingRequest, fit: Fit) -> dict[int, int]:
         """Count by type what fits, all blocks of a type on the wish's subnet together."""
-        return {type_id: max(0, min(count - wish.own.get(type_id, 0), self._of_type(type_id, wish)))
-                for type_id, count in fit.site_of.items()}
+        return {
+            type_id: max(0, min(count - wish.own.get(type_id, 0), self._of_type(type_id, wish)))
+            for type_id, count in fit.site_of.items()
+        }
 
     def _of_type(self, type_id: int, wish: PendingRequest) -> int:
         return self._known[type_id] - wish.own.get(type_id, 0)

@@ -1,4 +1,5 @@
-"""What each vcluster holds of the kinds of nodes that would do for a request, and what of it could be had. Pure."""
+"""What each vcluster holds of the kinds of nodes that would do for a request, and what of it could
+be had. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def sums(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind]) -> list
     for reclaim in snapshot.reclaims:
         if reclaim.kind.among(kinds) and reclaim.vcluster_id in found:
             found[reclaim.vcluster_id].leaving += reclaim.open
-            found[reclaim.vcluster_id].back_by = earlier(found[reclaim.vcluster_id].back_by, reclaim.deadline)
+            found[reclaim.vcluster_id].back_by = earlier(
+                found[reclaim.vcluster_id].back_by, reclaim.deadline
+            )
     return [found[vcluster_id] for vcluster_id in sorted(found)]
 
 

@@ -1,8 +1,8 @@
 """Nodes that nobody holds, or soon nobody holds, while they are given out. Pure.
 
-Three sorts: free ones (in lots); those on their way to the reserve (being woken, wiped and so on, and those of
-vclusters whose lease has run out); and what is reserved for one request, of both sorts, with what is still to be given
-back for it. What is reserved for a request nobody else gets.
+Three sorts: free ones (in lots); those on their way to the reserve (being woken, wiped and so on,
+and those of vclusters whose lease has run out); and what is reserved for one request, of both
+sorts, with what is still to be given back for it. What is reserved for a request nobody else gets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from cod.policy.scheduler.snapshot import USABLE, WARM, Cache, FreeNodes, NodeKi
 
 @dataclass(slots=True)
 class Own:
-    """What is reserved for one request, by kind: free nodes, those on their way, those still to be given back."""
+    """What is reserved for one request, by kind: free nodes, those on their way, those still to be
+    given back."""
 
     free: Counter[NodeKind] = field(default_factory=Counter)
     coming: Counter[NodeKind] = field(default_factory=Counter)
@@ -31,7 +32,8 @@ class Own:
 
 
 class Missing(NamedTuple):
-    """What a request that waits does not have yet: nodes on their way, and nodes being given back for it."""
+    """What a request that waits does not have yet: nodes on their way, and nodes being given back
+    for it."""
 
     coming: int
     taking: int
@@ -82,7 +84,9 @@ class Inventory:
     def _expect(self, snapshot: Snapshot, now: float) -> None:
         for coming in snapshot.coming:
             if coming.reserved:
-                self.own[coming.reserved].coming[self._wanted(coming.kind, coming.reserved)] += coming.count
+                self.own[coming.reserved].coming[self._wanted(coming.kind, coming.reserved)] += (
+                    coming.count
+                )
             else:
                 for kind in coming.kind.counted:
                     self.soon[kind] += coming.count
@@ -92,8 +96,10 @@ class Inventory:
             self.own[reclaim.request_id].taking[reclaim.kind] += reclaim.open
             leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
         draining = {each.id for each in snapshot.holders.values() if over(each, now)}
-        for holding in sorted((one for one in snapshot.holdings if one.vcluster_id in draining),
-                              key=lambda one: (one.vcluster_id, one.kind)):
+        for holding in sorted(
+            (one for one in snapshot.holdings if one.vcluster_id in draining),
+            key=lambda one: (one.vcluster_id, one.kind),
+        ):
             own = holding.vcluster_id, holding.kind.any_port
             gone = min(holding.count, leaving[own])
             leaving[own] -= gone
@@ -115,24 +121,30 @@ class Inventory:
         return self.soon if own is None else _sum(self.soon, own.free, own.coming)
 
     def unused(self, request_id: int) -> Counter[NodeKind]:
-        """Return what is still to be given back for it and was not counted on by `keep`, by kind."""
+        """Return what is still to be given back for it and was not counted on by `keep`, by
+        kind."""
         own = self.own.get(request_id)
         return Counter() if own is None else +own.taking
 
     # ------------------------------------------------------------ giving out
 
-    def take(self, kind: NodeKind, count: int, request_id: int, wanted: Cache) -> list[tuple[FreeNodes, int]]:
-        """Return the `count` best free nodes of `kind` for a request that wants what `wanted` names."""
+    def take(
+        self, kind: NodeKind, count: int, request_id: int, wanted: Cache
+    ) -> list[tuple[FreeNodes, int]]:
+        """Return the `count` best free nodes of `kind` for a request that wants what `wanted`
+        names."""
         reserved = self._draw(kind, request_id, count, wanted)
         return reserved + self._draw(kind, 0, count - _count(reserved), wanted)
 
-    def keep(self, kind: NodeKind, count: int, request_id: int, wanted: Cache) -> tuple[list[tuple[FreeNodes, int]],
-                                                                                        Missing]:
-        """Set up to `count` nodes aside for a request that waits: the free ones of them, and how many are missing.
+    def keep(
+        self, kind: NodeKind, count: int, request_id: int, wanted: Cache
+    ) -> tuple[list[tuple[FreeNodes, int]], Missing]:
+        """Set up to `count` nodes aside for a request that waits: the free ones of them, and how
+        many are missing.
 
-        What is reserved for it counts first. Then nodes that are awake, then those that are waking and only then those
-        asleep: else another would be woken in each pass. What others are still to give back counts last: they need not,
-        as far as there is enough without it.
+        What is reserved for it counts first. Then nodes that are awake, then those that are waking
+        and only then those asleep: else another would be woken in each pass. What others are still
+        to give back counts last: they need not, as far as there is enough without it.
         """
         own = self.own.get(request_id) or Own()
         kept = self._draw(kind, request_id, count, wanted)
@@ -151,9 +163,11 @@ class Inventory:
         own.taking[kind] -= taking
         return kept, Missing(coming, taking)
 
-    def hold(self, kind: NodeKind, count: int, request_id: int, until: float) -> tuple[int, int, int]:
-        """Hold back up to `count` nodes of a kind for a request, those that are its own counted in: how many are free,
-        how many are on their way, and how many it is short of then."""
+    def hold(
+        self, kind: NodeKind, count: int, request_id: int, until: float
+    ) -> tuple[int, int, int]:
+        """Hold back up to `count` nodes of a kind for a request, those that are its own counted in:
+        how many are free, how many are on their way, and how many it is short of then."""
         own = self.own.get(request_id) or Own()
         left = max(0, count - own.free[kind] - own.coming[kind])
         free = min(left, self.free[kind])
@@ -163,14 +177,17 @@ class Inventory:
         return free, coming, left - free - coming
 
     def until(self, end: float) -> dict[NodeKind, int]:
-        """Return what is held back that somebody may have who gives it back by `end`, with what is free of the same
-        kinds."""
-        back = {kind: sum(held.free for held in self._all_held(kind) if held.until >= end)
-                for kind in {**self.held, **self.booked}}
+        """Return what is held back that somebody may have who gives it back by `end`, with what is
+        free of the same kinds."""
+        back = {
+            kind: sum(held.free for held in self._all_held(kind) if held.until >= end)
+            for kind in {**self.held, **self.booked}
+        }
         return {kind: self.free[kind] + count for kind, count in back.items() if count}
 
     def let(self, kind: NodeKind, count: int, end: float) -> None:
-        """Give out so many, which come back by `end`: what is not free of them comes out of what is held back."""
+        """Give out so many, which come back by `end`: what is not free of them comes out of what is
+        held back."""
         left = max(0, count - self.free[kind])
         for held in self._all_held(kind) if left else ():
             part = min(left, held.free) if held.until >= end else 0
@@ -181,8 +198,8 @@ class Inventory:
                 self.soon[each] += part
 
     def book(self, kind: NodeKind, until: float, count: int) -> None:
-        """Hold nodes back for a reservation, after those that begin earlier: free ones before those on their way, which
-        may come too late."""
+        """Hold nodes back for a reservation, after those that begin earlier: free ones before those
+        on their way, which may come too late."""
         free = min(count, self.free[kind])
         self._use(kind, free, free)
         self._wait(kind, count - free, waking_only=False)
@@ -223,8 +240,9 @@ class Inventory:
         return drawn
 
     def _use(self, kind: NodeKind, free: int, soon: int) -> None:
-        """Count out free nodes, and those that are free soon. Those with usable ports are counted on their own, too;
-        where it is not known which nodes are meant, it is others as far as there are others."""
+        """Count out free nodes, and those that are free soon. Those with usable ports are counted
+        on their own, too; where it is not known which nodes are meant, it is others as far as there
+        are others."""
         for each in kind.counted:
             self.free[each] = max(self.free[each] - free, 0)
             self.soon[each] = max(self.soon[each] - soon, 0)
@@ -235,9 +253,15 @@ class Inventory:
 
 
 def _rank(lot: FreeNodes, wanted: Cache) -> tuple[object, ...]:
-    """Return nodes that isolated vclusters cannot have first, then those that hold what is wanted, then those awake;
-    last come those that hold software of others, who may want it again."""
-    return lot.kind.port == USABLE, lot.cache != wanted, lot.readiness, lot.cache is not None, lot.cache or ()
+    """Return nodes that isolated vclusters cannot have first, then those that hold what is wanted,
+    then those awake; last come those that hold software of others, who may want it again."""
+    return (
+        lot.kind.port == USABLE,
+        lot.cache != wanted,
+        lot.readiness,
+        lot.cache is not None,
+        lot.cache or (),
+    )
 
 
 def _count(drawn: Iterable[tuple[FreeNodes, int]]) -> int:

@@ -13,74 +13,105 @@ LONGEST = 4_000_000_000.0  # seconds of a lease, as the site file has it
 
 
 def check(asked: float | None, field: str = "lease") -> None:
-    """Raise `Refused` for a length of time that none can have: not positive, endless, or no number. None is no wish."""
+    """Raise `Refused` for a length of time that none can have: not positive, endless, or no number.
+    None is no wish."""
     if asked is not None and not 0 < asked <= LONGEST:  # what is no number compares false
-        raise Refused("invalid", f"a lease lasts more than 0 and at most {LONGEST:.0f} seconds, not {asked}", field)
+        raise Refused(
+            "invalid",
+            f"a lease lasts more than 0 and at most {LONGEST:.0f} seconds, not {asked}",
+            field,
+        )
 
 
 def length(asked: float | None, group: Group, policy: Policy) -> float:
-    """Return the seconds of a new lease: what was asked, or the group's default; at most the group's maximum."""
+    """Return the seconds of a new lease: what was asked, or the group's default; at most the
+    group's maximum."""
     default = policy.default_lease if group.default_lease is None else group.default_lease
     return min(default if asked is None else asked, longest(group, policy))
 
 
 def longest(group: Group, policy: Policy) -> float:
-    """Return the seconds of a whole lease, with all extensions: the group's maximum, or the site's; infinity without
-    a limit."""
+    """Return the seconds of a whole lease, with all extensions: the group's maximum, or the site's;
+    infinity without a limit."""
     return (policy.max_lease or float("inf")) if group.max_lease is None else group.max_lease
 
 
 def granted_time(asked: float | None, group: Group, policy: Policy) -> float:
-    """Return the seconds of a new lease, as `length`. Raise `Refused` for more than the group's maximum: a lease is
-    not shortened in silence."""
+    """Return the seconds of a new lease, as `length`. Raise `Refused` for more than the group's
+    maximum: a lease is not shortened in silence."""
     if asked is not None and asked > longest(group, policy):
-        raise Refused("invalid", f"a lease of group {group.name} lasts {span(longest(group, policy))} at most, with "
-                      f"all extensions; {span(asked)} were asked for", "lease")
+        raise Refused(
+            "invalid",
+            f"a lease of group {group.name} lasts {span(longest(group, policy))} at most, with "
+            f"all extensions; {span(asked)} were asked for",
+            "lease",
+        )
     return length(asked, group, policy)
 
 
 def latest(began: float, group: Group, policy: Policy) -> float:
-    """Return when a lease that began at `began` ends at the latest, with all extensions; infinity without a limit."""
+    """Return when a lease that began at `began` ends at the latest, with all extensions; infinity
+    without a limit."""
     return began + longest(group, policy)
 
 
 def extended(
-    asked: float, expires_at: float, began: float, group: Group, policy: Policy, now: float, *, clip: bool = False
+    asked: float,
+    expires_at: float,
+    began: float,
+    group: Group,
+    policy: Policy,
+    now: float,
+    *,
+    clip: bool = False,
 ) -> float:
     """Return the end of a lease that shall last `asked` seconds from now. It never becomes earlier.
 
     began  when the lease began: the group's maximum, or the site's, bounds its whole length
-    clip   as far as the maximum allows, instead of refusing what goes beyond: for programs, which read the new end
+    clip   as far as the maximum allows, instead of refusing what goes beyond: for programs, which
+           read the new end
 
     Raise `Refused` where nothing can be gained, or where `asked` goes beyond the maximum.
     """
     end, bound = now + asked, latest(began, group, policy)
     if end > bound and (expires_at >= bound or not clip):
-        left = (f"it can last {span(bound - now)} from now at most" if expires_at < bound and bound > now else
-                "it cannot be extended any more")
-        raise Refused("invalid" if expires_at < bound else "conflict",
-                      f"a lease of group {group.name} lasts {span(longest(group, policy))} at most, with all "
-                      f"extensions, and this one began {span(now - began)} ago: {left}", "lease")
+        left = (
+            f"it can last {span(bound - now)} from now at most"
+            if expires_at < bound and bound > now
+            else "it cannot be extended any more"
+        )
+        raise Refused(
+            "invalid" if expires_at < bound else "conflict",
+            f"a lease of group {group.name} lasts {span(longest(group, policy))} at most, with all "
+            f"extensions, and this one began {span(now - began)} ago: {left}",
+            "lease",
+        )
     return max(min(end, bound), expires_at)
 
 
 def victims(held: Iterable[Node], count: int) -> list[Node]:
-    """Return the nodes that a vcluster gives up when it shrinks by `count` and its owner names none.
+    """Return the nodes that a vcluster gives up when it shrinks by `count` and its owner names
+    none.
 
-    Those that do not run its software yet go first, then the newest members; names settle what is left.
+    Those that do not run its software yet go first, then the newest members; names settle what is
+    left.
     """
-    order = sorted(held, key=lambda node: (node.state == NodeState.ACTIVE, -(node.assigned_at or 0.0), node.name))
-    return order[:max(count, 0)]
+    order = sorted(
+        held,
+        key=lambda node: (node.state == NodeState.ACTIVE, -(node.assigned_at or 0.0), node.name),
+    )
+    return order[: max(count, 0)]
 
 
 # ---------------------------------------------------------------- what is due
 
 
 def warnings(snapshot: Snapshot, policy: Policy, now: float) -> tuple[tuple[int, float], ...]:
-    """(vcluster id, seconds) of those whose lease ends within so many seconds and that have not been told.
+    """(vcluster id, seconds) of those whose lease ends within so many seconds and that have not
+    been told.
 
-    One that several warnings are due for gets the most urgent only. A warning is due again once the lease has been
-    extended, when what was said last is no longer in `snapshot.warned`.
+    One that several warnings are due for gets the most urgent only. A warning is due again once the
+    lease has been extended, when what was said last is no longer in `snapshot.warned`.
     """
     due = []
     for holder in snapshot.holders.values():
@@ -93,37 +124,54 @@ def warnings(snapshot: Snapshot, policy: Policy, now: float) -> tuple[tuple[int,
 
 
 def begun(seconds: float, policy: Policy) -> float | None:
-    """Return what counts as the last warning of a lease that begins, or is extended, with `seconds` to go: nobody has
-    to be warned of an end that was in sight from the beginning.
+    """Return what counts as the last warning of a lease that begins, or is extended, with `seconds`
+    to go: nobody has to be warned of an end that was in sight from the beginning.
     """
     return min((ahead for ahead in policy.lease_warnings if seconds <= ahead), default=None)
 
 
 def drains(snapshot: Snapshot, now: float) -> tuple[int, ...]:
     """Return vclusters whose lease has run out and that are not draining yet."""
-    return tuple(sorted(holder.id for holder in snapshot.holders.values()
-                        if holder.drain_until is None and over(holder, now)))
+    return tuple(
+        sorted(
+            holder.id
+            for holder in snapshot.holders.values()
+            if holder.drain_until is None and over(holder, now)
+        )
+    )
 
 
 def expired(snapshot: Snapshot, now: float) -> tuple[int, ...]:
     """Draining vclusters whose grace is over."""
-    return tuple(sorted(holder.id for holder in snapshot.holders.values()
-                        if holder.drain_until is not None and holder.drain_until <= now))
+    return tuple(
+        sorted(
+            holder.id
+            for holder in snapshot.holders.values()
+            if holder.drain_until is not None and holder.drain_until <= now
+        )
+    )
 
 
 def overdue(snapshot: Snapshot, now: float) -> tuple[int, ...]:
     """Return reclaims of which something is open past their deadline."""
-    return tuple(sorted(reclaim.id for reclaim in snapshot.reclaims if reclaim.open and reclaim.deadline <= now))
+    return tuple(
+        sorted(
+            reclaim.id for reclaim in snapshot.reclaims if reclaim.open and reclaim.deadline <= now
+        )
+    )
 
 
 def gone_at(holder: Holder, policy: Policy) -> float:
-    """Return when the holder's nodes leave it if its lease is not extended; infinity where the lease has no end."""
+    """Return when the holder's nodes leave it if its lease is not extended; infinity where the
+    lease has no end."""
     if holder.drain_until is not None:
         return holder.drain_until
     return float("inf") if holder.expires_at is None else holder.expires_at + policy.drain_grace
 
 
 def over(holder: Holder, now: float) -> bool:
-    """Return whether the holder's lease has run out. Then its nodes come back by themselves, and contention leaves them
-    alone."""
-    return holder.drain_until is not None or (holder.expires_at is not None and holder.expires_at <= now)
+    """Return whether the holder's lease has run out. Then its nodes come back by themselves, and
+    contention leaves them alone."""
+    return holder.drain_until is not None or (
+        holder.expires_at is not None and holder.expires_at <= now
+    )

@@ -1,8 +1,10 @@
-"""How many nodes groups may hold: requests beyond that wait, or are rejected where they could never be met. Pure.
+"""How many nodes groups may hold: requests beyond that wait, or are rejected where they could never
+be met. Pure.
 
-All that a group's vclusters hold counts, and what its requests got or wait for with nodes of their own in the same
-plan; but for preemptible vclusters, whose nodes are in nobody's way. Reservations in advance count from their start on,
-for requests that will last until then and for other reservations: each finds room when it begins.
+All that a group's vclusters hold counts, and what its requests got or wait for with nodes of their
+own in the same plan; but for preemptible vclusters, whose nodes are in nobody's way. Reservations
+in advance count from their start on, for requests that will last until then and for other
+reservations: each finds room when it begins.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.leases import gone_at
 from cod.policy.scheduler.placement import Found, Want
 from cod.policy.scheduler.preemption import size
-from cod.policy.scheduler.snapshot import ANYTHING, Entitlement, NodeKind, PendingRequest, Refusal, Snapshot
+from cod.policy.scheduler.snapshot import (
+    ANYTHING,
+    Entitlement,
+    NodeKind,
+    PendingRequest,
+    Refusal,
+    Snapshot,
+)
 
 ALL = 0
 """Stands for nodes of any type where nodes are counted by type."""
@@ -27,7 +36,8 @@ NOW = -math.inf
 
 
 class _Use(NamedTuple):
-    """Nodes that a group has from `start` (NOW: now) until `end`, by type and, under ALL, together."""
+    """Nodes that a group has from `start` (NOW: now) until `end`, by type and, under ALL,
+    together."""
 
     start: float
     end: float
@@ -35,23 +45,28 @@ class _Use(NamedTuple):
 
 
 class Limits:
-    """What groups hold, now and at the starts of their reservations in advance, and may still get; changes while it is
-    given out."""
+    """What groups hold, now and at the starts of their reservations in advance, and may still get;
+    changes while it is given out."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
-        self._entitlements = {one: each for one, each in snapshot.entitlements.items()
-                              if each.limit is not None or each.type_limits or each.used_up}
+        self._entitlements = {
+            one: each
+            for one, each in snapshot.entitlements.items()
+            if each.limit is not None or each.type_limits or each.used_up
+        }
         self._uses: dict[int, list[_Use]] = defaultdict(list)
         self._levels: dict[int, dict[float, Counter[int]]] = defaultdict(lambda: {NOW: Counter()})
         self._capped: dict[tuple[Fit, frozenset[int]], Fit] = {}
         for holding in snapshot.holdings if self._entitlements else ():
             if (holder := snapshot.holders.get(holding.vcluster_id)) is not None:
-                self._use(holder.group_id, {holding.kind: holding.count}, NOW, gone_at(holder, policy))
+                self._use(
+                    holder.group_id, {holding.kind: holding.count}, NOW, gone_at(holder, policy)
+                )
 
     def admitted(self, wants: Sequence[Want]) -> tuple[list[Want], list[Want]]:
-        """Return those that may all be met, and the others. They are counted in order; types that have no room for a
-        tuple are taken out of what would do for it."""
+        """Return those that may all be met, and the others. They are counted in order; types that
+        have no room for a tuple are taken out of what would do for it."""
         if not self._entitlements:
             return list(wants), []
         counted: dict[int, dict[float, Counter[int]]] = {}
@@ -59,7 +74,9 @@ class Limits:
         for want in wants:
             wish = want.wish
             if wish.group_id not in counted:
-                counted[wish.group_id] = {at: Counter(level) for at, level in self._levels[wish.group_id].items()}
+                counted[wish.group_id] = {
+                    at: Counter(level) for at, level in self._levels[wish.group_id].items()
+                }
             levels, entitlement = self._until(counted[wish.group_id], wish), self._of(wish)
             able = None if entitlement.used_up else self._able(want, entitlement, levels)
             if able is None:
@@ -74,21 +91,29 @@ class Limits:
         return admitted, others
 
     def _of(self, wish: PendingRequest) -> Entitlement:
-        """Return what binds a request: of a group's limits only its node-hours, where the vcluster is preemptible."""
+        """Return what binds a request: of a group's limits only its node-hours, where the vcluster
+        is preemptible."""
         found = self._entitlements.get(wish.group_id, ANYTHING)
         return Entitlement(used_up=found.used_up) if wish.preemptible else found
 
-    def _until(self, levels: Mapping[float, Counter[int]], wish: PendingRequest) -> list[Counter[int]]:
+    def _until(
+        self, levels: Mapping[float, Counter[int]], wish: PendingRequest
+    ) -> list[Counter[int]]:
         """Return the levels of the time that a request lasts if it is granted now."""
         if len(levels) == 1:
             return list(levels.values())
         end = back(wish, self._snapshot, self._policy, self._now)
         return [level for at, level in levels.items() if at < end]
 
-    def _able(self, want: Want, entitlement: Entitlement, levels: Sequence[Counter[int]]) -> Want | None:
-        """Return the request with what its group may still get of what would do for it; None where that is too few
-        nodes, or a tuple has nothing left of what it had."""
-        if entitlement.limit is not None and _peak(levels, ALL) + size(want.wish) > entitlement.limit:
+    def _able(
+        self, want: Want, entitlement: Entitlement, levels: Sequence[Counter[int]]
+    ) -> Want | None:
+        """Return the request with what its group may still get of what would do for it; None where
+        that is too few nodes, or a tuple has nothing left of what it had."""
+        if (
+            entitlement.limit is not None
+            and _peak(levels, ALL) + size(want.wish) > entitlement.limit
+        ):
             return None
         if not entitlement.type_limits:
             return want
@@ -96,8 +121,14 @@ class Limits:
         asked: Counter[int] = Counter()
         for one, fit in zip(want.wish.tuples, want.fits, strict=True):
             limited = fit.site_of.keys() & entitlement.type_limits.keys()
-            full = frozenset([type_id for type_id in limited if _peak(levels, type_id) + asked[type_id] + one.count
-                              > entitlement.type_limits[type_id]])
+            full = frozenset(
+                [
+                    type_id
+                    for type_id in limited
+                    if _peak(levels, type_id) + asked[type_id] + one.count
+                    > entitlement.type_limits[type_id]
+                ]
+            )
             if full and full >= _there(fit):
                 return None
             fits.append(self._without(fit, full) if full else fit)
@@ -108,11 +139,17 @@ class Limits:
     def _without(self, fit: Fit, types: frozenset[int]) -> Fit:
         key = fit, types
         if key not in self._capped:
-            tiers = tuple(tuple(kind for kind in tier if kind.type not in types) for tier in fit.tiers)
+            tiers = tuple(
+                tuple(kind for kind in tier if kind.type not in types) for tier in fit.tiers
+            )
             self._capped[key] = replace(
-                fit, tiers=tuple(filter(None, tiers)), kinds=tuple(kind for tier in tiers for kind in tier),
+                fit,
+                tiers=tuple(filter(None, tiers)),
+                kinds=tuple(kind for tier in tiers for kind in tier),
                 blocks={kind: size for kind, size in fit.blocks.items() if kind.type not in types},
-                site_of={one: count for one, count in fit.site_of.items() if one not in types}, roomy={})
+                site_of={one: count for one, count in fit.site_of.items() if one not in types},
+                roomy={},
+            )
         return self._capped[key]
 
     # ------------------------------------------------------------ what is given out
@@ -120,15 +157,23 @@ class Limits:
     def give(self, wish: PendingRequest, found: Found) -> None:
         """Count what a request got, or waits for with nodes of its own."""
         for place in found.places if self._entitlements and not wish.preemptible else ():
-            self._use(wish.group_id, place, NOW, back(wish, self._snapshot, self._policy, self._now))
+            self._use(
+                wish.group_id, place, NOW, back(wish, self._snapshot, self._policy, self._now)
+            )
 
-    def move(self, wish: PendingRequest, gained: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]) -> None:
-        """Count nodes that a move brings to its group; `taking`: that the other vcluster still holds."""
+    def move(
+        self, wish: PendingRequest, gained: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]
+    ) -> None:
+        """Count nodes that a move brings to its group; `taking`: that the other vcluster still
+        holds."""
         source = self._snapshot.holders.get(wish.source_id or 0)
         end = back(wish, self._snapshot, self._policy, self._now)
-        within = source is not None and source.group_id == wish.group_id  # it holds them already, but not as long
+        # it holds them already, but not as long
+        within = source is not None and source.group_id == wish.group_id
         self._use(wish.group_id, gained, NOW, end)
-        self._use(wish.group_id, taking, gone_at(source, self._policy) if source and within else NOW, end)
+        self._use(
+            wish.group_id, taking, gone_at(source, self._policy) if source and within else NOW, end
+        )
 
     def book(self, group_id: int, start: float, end: float, nodes: Mapping[NodeKind, int]) -> None:
         """Count the nodes of a reservation that begins at a time to come."""
@@ -157,14 +202,23 @@ class Limits:
     # ------------------------------------------------------------ reservations in advance
 
     def ahead(self, want: Want, start: float, end: float) -> Want | None:
-        """Return like `admitted` what a reservation may have; None where a limit stands against it."""
+        """Return like `admitted` what a reservation may have; None where a limit stands against
+        it."""
         if want.wish.group_id not in self._entitlements:
             return want
-        return self._able(want, self._of(want.wish), [self._at(want.wish.group_id, time)
-                                                      for time in self._times(want.wish.group_id, start, end)])
+        return self._able(
+            want,
+            self._of(want.wish),
+            [
+                self._at(want.wish.group_id, time)
+                for time in self._times(want.wish.group_id, start, end)
+            ],
+        )
 
     def _times(self, group_id: int, start: float, end: float) -> list[float]:
-        return sorted({start, *(use.start for use in self._uses[group_id] if start < use.start < end)})
+        return sorted(
+            {start, *(use.start for use in self._uses[group_id] if start < use.start < end)}
+        )
 
     def why_not(self, want: Want, fitting: Feasibility, start: float, end: float) -> str:
         """Say which limit stands against a reservation that `ahead` has nothing for, in numbers."""
@@ -174,17 +228,28 @@ class Limits:
         for one, fit in zip(wish.tuples, want.fits, strict=True):
             for type_id in _there(fit):
                 wanted[type_id] += one.count
-        limits = {ALL: entitlement.limit} | {one: entitlement.type_limits.get(one) for one in sorted(there)}
+        limits = {ALL: entitlement.limit} | {
+            one: entitlement.type_limits.get(one) for one in sorted(there)
+        }
         for key, most in limits.items():
             if most is None:
                 continue
-            time = max(self._times(wish.group_id, start, end), key=lambda time: self._at(wish.group_id, time)[key])
+            time = max(
+                self._times(wish.group_id, start, end),
+                key=lambda time: self._at(wish.group_id, time)[key],
+            )
             if self._at(wish.group_id, time)[key] + wanted[key] > most:
-                reserved = sum(use.nodes[key] for use in self._uses[wish.group_id] if NOW < use.start <= time < use.end)
+                reserved = sum(
+                    use.nodes[key]
+                    for use in self._uses[wish.group_id]
+                    if NOW < use.start <= time < use.end
+                )
                 what = "nodes" if key == ALL else f"nodes of type {fitting.name(key)}"
-                return (f"the group may hold {most} {what} at once; at that time it has "
-                        f"{self._at(wish.group_id, time)[key] - reserved} by leases that last longer and {reserved} by "
-                        f"other reservations, and {wanted[key]} were asked for")
+                return (
+                    f"the group may hold {most} {what} at once; at that time it has"
+                    f" {self._at(wish.group_id, time)[key] - reserved} by leases that last longer"
+                    f" and {reserved} by other reservations, and {wanted[key]} were asked for"
+                )
         return "the group may not hold so many nodes at that time"
 
     # ------------------------------------------------------------ requests that wait
@@ -195,26 +260,53 @@ class Limits:
         entitlement = self._of(wish)
         most = entitlement.limit
         if most is not None and size(wish) > most:
-            return Refusal(wish.id, "impossible", f"its group may hold {most} nodes at once, and {size(wish)} were "
-                           "asked for")
+            return Refusal(
+                wish.id,
+                "impossible",
+                f"its group may hold {most} nodes at once, and {size(wish)} were asked for",
+            )
         for one, fit in zip(wish.tuples, want.fits, strict=True):
-            limits = {type_id: entitlement.type_limits.get(type_id, 2**62) for type_id in _there(fit)}
+            limits = {
+                type_id: entitlement.type_limits.get(type_id, 2**62) for type_id in _there(fit)
+            }
             if limits and max(limits.values()) < one.count:
-                names = " or ".join(f"{limit} of type {fitting.name(type_id)}"
-                                    for type_id, limit in sorted(limits.items()))
-                return Refusal(wish.id, "impossible", f"its group may hold {names} at once, and {one.count} were asked "
-                               "for")
+                names = " or ".join(
+                    f"{limit} of type {fitting.name(type_id)}"
+                    for type_id, limit in sorted(limits.items())
+                )
+                return Refusal(
+                    wish.id,
+                    "impossible",
+                    f"its group may hold {names} at once, and {one.count} were asked for",
+                )
         if entitlement.used_up:
             why = "its group has used its node-hours of this month"
         elif most is not None and self._levels[wish.group_id][NOW][ALL] + size(wish) > most:
             why = f"its group may hold {most} nodes at once"
-        elif most is not None and _peak(self._until(self._levels[wish.group_id], wish), ALL) + size(wish) > most:
-            why = f"its group may hold {most} nodes at once, and has reserved some of them in advance"
+        elif (
+            most is not None
+            and _peak(self._until(self._levels[wish.group_id], wish), ALL) + size(wish) > most
+        ):
+            why = (
+                f"its group may hold {most} nodes at once, and has reserved some of them in advance"
+            )
         else:
-            full = sorted({one for fit in want.fits for one in _there(fit)} & entitlement.type_limits.keys())
-            why = "its group may hold " + " and ".join(
-                f"{entitlement.type_limits[one]} nodes of type {fitting.name(one)}" for one in full) + " at once"
-        return Refusal(wish.id, "limit", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
+            full = sorted(
+                {one for fit in want.fits for one in _there(fit)} & entitlement.type_limits.keys()
+            )
+            why = (
+                "its group may hold "
+                + " and ".join(
+                    f"{entitlement.type_limits[one]} nodes of type {fitting.name(one)}"
+                    for one in full
+                )
+                + " at once"
+            )
+        return (
+            Refusal(wish.id, "limit", f"waits: {why}")
+            if wish.may_wait
+            else Refusal(wish.id, "now", why)
+        )
 
 
 def _peak(levels: Iterable[Counter[int]], key: int) -> int:

@@ -21,7 +21,9 @@ class Placed:
     effort  looks that may still be taken, a bound for many requests at the same time
     """
 
-    def __init__(self, free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float], effort: int) -> None:
+    def __init__(
+        self, free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float], effort: int
+    ) -> None:
         self.sizes = dict(free)
         self.free = dict(free)
         self.at: dict[NodeKind, set[int]] = defaultdict(set)
@@ -57,8 +59,10 @@ class Placed:
     @cached_property
     def kinds(self) -> list[NodeKind]:
         """The kinds that there are nodes of, the cheaper first, of equals the smaller one."""
-        return sorted((kind for kind, size in self.sizes.items() if size),
-                      key=lambda kind: (self.costs(kind), self.sizes[kind], kind))
+        return sorted(
+            (kind for kind, size in self.sizes.items() if size),
+            key=lambda kind: (self.costs(kind), self.sizes[kind], kind),
+        )
 
     @property
     def mark(self) -> int:
@@ -73,4 +77,6 @@ class Placed:
 
     def cost_of(self, found: Found) -> float:
         """Return the cost of all nodes of a place."""
-        return sum(self.costs(kind) * count for place in found.places for kind, count in place.items())
+        return sum(
+            self.costs(kind) * count for place in found.places for kind, count in place.items()
+        )

@@ -1,12 +1,14 @@
-"""Which requests of one priority and one age are granted out of what is free, so that as many as possible are. Pure.
+"""Which requests of one priority and one age are granted out of what is free, so that as many as
+possible are. Pure.
 
-Among such requests nobody has a claim to be first. They are packed with the more constraining first; where that leaves
-any without, also in other orders: those first that want most of what little would do for them; the small ones first
-(which satisfies more where there is not enough for all); the large ones first (while blocks are still whole). In each,
-where one finds no room, another that has been placed is moved aside, if something else does for it; one is left out
-again where two find room instead; and what is placed is pushed together. The order that satisfies most requests is
-taken; of several the cheapest, then the first. At last they are moved so that all together cost less
-(`policy.scheduler.rebalance`). How near this comes to the best there is: docs/allocation.md.
+Among such requests nobody has a claim to be first. They are packed with the more constraining
+first; where that leaves any without, also in other orders: those first that want most of what
+little would do for them; the small ones first (which satisfies more where there is not enough for
+all); the large ones first (while blocks are still whole). In each, where one finds no room, another
+that has been placed is moved aside, if something else does for it; one is left out again where two
+find room instead; and what is placed is pushed together. The order that satisfies most requests is
+taken; of several the cheapest, then the first. At last they are moved so that all together cost
+less (`policy.scheduler.rebalance`). How near this comes to the best there is: docs/allocation.md.
 """
 
 from __future__ import annotations
@@ -24,8 +26,11 @@ A_MOVE = 100  # is as much effort as so many looks
 SAVING = 400  # looks for each request that has a place, to make all of them cost less
 
 
-def pack(wants: Sequence[Want], free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float]) -> dict[int, Found]:
-    """Return where the requests are served that are granted, by their id. `wants`: the more constraining first.
+def pack(
+    wants: Sequence[Want], free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float]
+) -> dict[int, Found]:
+    """Return where the requests are served that are granted, by their id. `wants`: the more
+    constraining first.
 
     costs  of one node of a kind
     """
@@ -43,7 +48,9 @@ def pack(wants: Sequence[Want], free: Mapping[NodeKind, int], costs: Callable[[N
 
 def _greed(want: Want) -> float:
     """Large tuples that little would do for first."""
-    return -max(one.count / max(1, fit.site) for one, fit in zip(want.wish.tuples, want.fits, strict=True))
+    return -max(
+        one.count / max(1, fit.site) for one, fit in zip(want.wish.tuples, want.fits, strict=True)
+    )
 
 
 def _size(want: Want) -> int:
@@ -68,18 +75,23 @@ class _Packing:
         before, pushed = None, True
         while placed.effort > 0 and self.left and (len(self.left) != before or pushed):
             before = len(self.left)
-            self.left = [want for want in self.left if not (placed.put(want) or self._put_by_moving(want))]
+            self.left = [
+                want for want in self.left if not (placed.put(want) or self._put_by_moving(want))
+            ]
             pushed = len(self.left) == before and not self._exchange() and rebalance.fill_up(placed)
 
     def _put_by_moving(self, want: Want, depth: int = DEPTH) -> bool:
-        """Move one of the placed, for which another may have to move; where that does not help, all is as before."""
+        """Move one of the placed, for which another may have to move; where that does not help, all
+        is as before."""
         placed = self.placed
         for other, found in list(placed.found.values()) if placed.effort > 0 else ():
             if placed.effort > 0 and self._might_help(want, found):
                 placed.effort -= A_MOVE
                 mark = placed.mark
                 placed.move(other, None)
-                if placed.put(want) and (placed.put(other) or (depth > 1 and self._put_by_moving(other, depth - 1))):
+                if placed.put(want) and (
+                    placed.put(other) or (depth > 1 and self._put_by_moving(other, depth - 1))
+                ):
                     return True
                 placed.back(mark)
         return False
@@ -106,5 +118,8 @@ class _Packing:
         """Return whether what the move frees makes room for any tuple that had none."""
         self.placed.effort -= 1
         least = 1 if want.wish.may_spread else min(one.count for one in want.wish.tuples)
-        return any(self.placed.free[kind] + count >= least and any(kind in fit.blocks for fit in want.fits)
-                   for place in found.places for kind, count in place.items())
+        return any(
+            self.placed.free[kind] + count >= least and any(kind in fit.blocks for fit in want.fits)
+            for place in found.places
+            for kind, count in place.items()
+        )

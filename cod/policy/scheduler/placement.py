@@ -1,7 +1,9 @@
-"""Where a request's tuples can be served: the tries that `policy.scheduler.allocate` makes, one after the other. Pure.
+"""Where a request's tuples can be served: the tries that `policy.scheduler.allocate` makes, one
+after the other. Pure.
 
-Each tuple is served from one kind of nodes, unless the request may be spread; a request of one tuple, as most are, is
-looked at without search. Where tuples compete, `policy.scheduler.spread` finds a way.
+Each tuple is served from one kind of nodes, unless the request may be spread; a request of one
+tuple, as most are, is looked at without search. Where tuples compete, `policy.scheduler.spread`
+finds a way.
 """
 
 from __future__ import annotations
@@ -50,13 +52,19 @@ class Want:
         return self.wish.tuples[0].count, self.fits[0]
 
     def demands(self) -> list[Demand]:
-        """Return its tuples, each with the kinds that would do for it in the order in which they are tried."""
-        return [Demand(one.count, fit.kinds) for one, fit in zip(self.wish.tuples, self.fits, strict=True)]
+        """Return its tuples, each with the kinds that would do for it in the order in which they
+        are tried."""
+        return [
+            Demand(one.count, fit.kinds)
+            for one, fit in zip(self.wish.tuples, self.fits, strict=True)
+        ]
 
     def anchored(self) -> list[Demand]:
         """Return the same with its anchors first."""
-        return [Demand(one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors)))
-                for one in self.demands()]
+        return [
+            Demand(one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors)))
+            for one in self.demands()
+        ]
 
     def touches(self, found: Found) -> bool:
         """Return whether it uses any of what the request has."""
@@ -68,10 +76,15 @@ def at_once(want: Want, free: Mapping[NodeKind, int]) -> Found | None:
     if want.alone is None:
         return _together(want, _by_room(want, free), free)
     count, fit = want.alone
-    for tier in (tuple(kind for kind in fit.kinds if kind in want.anchors), *fit.tiers) if want.anchors else fit.tiers:
+    for tier in (
+        (tuple(kind for kind in fit.kinds if kind in want.anchors), *fit.tiers)
+        if want.anchors
+        else fit.tiers
+    ):
         fitting = [kind for kind in tier if free[kind] >= count]
         if fitting:
-            return Found([{max(fitting, key=free.__getitem__): count}])  # of equals the first: the larger block
+            # of equals the first: the larger block
+            return Found([{max(fitting, key=free.__getitem__): count}])
     return None
 
 
@@ -79,25 +92,35 @@ def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[Demand]:
     demands = []
     for one, fit in zip(want.wish.tuples, want.fits, strict=True):
         least = 1 if want.wish.may_spread else one.count
-        kinds = [kind for tier in fit.tiers for kind in sorted(
-            [kind for kind in tier if free[kind] >= least], key=free.__getitem__, reverse=True)]
+        kinds = [
+            kind
+            for tier in fit.tiers
+            for kind in sorted(
+                [kind for kind in tier if free[kind] >= least], key=free.__getitem__, reverse=True
+            )
+        ]
         if want.anchors:
             kinds.sort(key=lambda kind: kind not in want.anchors)
         demands.append(Demand(one.count, tuple(kinds)))
     return demands
 
 
-def later(want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int],
-          lenders: Candidates) -> Found | None:
-    """Return a place in what is on its way too; else with what is `taking`, still to be given back for it; else with
-    what may be taken beside that, from as low priorities as will do.
+def later(
+    want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int], lenders: Candidates
+) -> Found | None:
+    """Return a place in what is on its way too; else with what is `taking`, still to be given back
+    for it; else with what may be taken beside that, from as low priorities as will do.
 
-    So nothing goes on being taken once there is enough without it, wherever. Where the wish has something reserved, of
-    the ways of one sort the first that uses any of it comes before all others. The usual order of kinds is tried before
-    anchors are: as long as nothing has changed, it leads to the same place as before.
+    So nothing goes on being taken once there is enough without it, wherever. Where the wish has
+    something reserved, of the ways of one sort the first that uses any of it comes before all
+    others. The usual order of kinds is tried before anchors are: as long as nothing has changed, it
+    leads to the same place as before.
     """
-    return (_first(want, _expecting(want, soon)) or (_given_back(want, soon, taking) if taking else None)
-            or _first(want, _borrowing(want, _sum(soon, taking), lenders)))
+    return (
+        _first(want, _expecting(want, soon))
+        or (_given_back(want, soon, taking) if taking else None)
+        or _first(want, _borrowing(want, _sum(soon, taking), lenders))
+    )
 
 
 def _first(want: Want, ways: Iterator[Found]) -> Found | None:
@@ -110,7 +133,11 @@ def _first(want: Want, ways: Iterator[Found]) -> Found | None:
 
 
 def _sum(soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]) -> Mapping[NodeKind, int]:
-    return {kind: soon.get(kind, 0) + taking.get(kind, 0) for kind in {*soon, *taking}} if taking else soon
+    return (
+        {kind: soon.get(kind, 0) + taking.get(kind, 0) for kind in {*soon, *taking}}
+        if taking
+        else soon
+    )
 
 
 def _expecting(want: Want, soon: Mapping[NodeKind, int]) -> Iterator[Found]:
@@ -121,9 +148,11 @@ def _expecting(want: Want, soon: Mapping[NodeKind, int]) -> Iterator[Found]:
             yield found
 
 
-def _given_back(want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]) -> Found | None:
-    """Count first, for a request that may be spread, what there is everywhere, so that no more is given back than is
-    short."""
+def _given_back(
+    want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]
+) -> Found | None:
+    """Count first, for a request that may be spread, what there is everywhere, so that no more is
+    given back than is short."""
     if want.wish.may_spread:
         shares = fill(want.demands(), soon)
         left = Counter(dict(taking))
@@ -132,7 +161,10 @@ def _given_back(want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKi
                 part = min(demand.count - share.total(), left[kind])
                 share[kind] += part
                 left[kind] -= part
-        if all(share.total() == demand.count for demand, share in zip(want.demands(), shares, strict=True)):
+        if all(
+            share.total() == demand.count
+            for demand, share in zip(want.demands(), shares, strict=True)
+        ):
             return Found([dict(+share) for share in shares])
     return _first(want, _expecting(want, _sum(soon, taking)))
 
@@ -147,21 +179,39 @@ def _borrowing(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) ->
         asked = demands
         if level.priority == PREEMPTIBLE and not want.anchors:
             asked = _by_victims(demands, soon, lenders, want.wish.vcluster_id)
-        found = (loans.in_one(asked[0], soon) if want.alone
-                 else loans.together(asked, soon, want.wish.may_spread))
+        found = (
+            loans.in_one(asked[0], soon)
+            if want.alone
+            else loans.together(asked, soon, want.wish.may_spread)
+        )
         loans.give_all_back()
         if found is not None:
             yield found
 
 
-def _by_victims(demands: Sequence[Demand], soon: Mapping[NodeKind, int], lenders: Candidates, but: int) -> list[Demand]:
-    """Return the demands with those kinds first whose preemptible holders are to lose nodes first."""
-    return [replace(one, kinds=tuple(sorted(
-        one.kinds, key=lambda kind: lenders.preference(kind, max(0, one.count - soon[kind]), but)))) for one in demands]
+def _by_victims(
+    demands: Sequence[Demand], soon: Mapping[NodeKind, int], lenders: Candidates, but: int
+) -> list[Demand]:
+    """Return the demands with those kinds first whose preemptible holders are to lose nodes
+    first."""
+    return [
+        replace(
+            one,
+            kinds=tuple(
+                sorted(
+                    one.kinds,
+                    key=lambda kind: lenders.preference(kind, max(0, one.count - soon[kind]), but),
+                )
+            ),
+        )
+        for one in demands
+    ]
 
 
 def _in_one(demand: Demand, room: Mapping[NodeKind, int]) -> Found | None:
-    return next((Found([{kind: demand.count}]) for kind in demand.kinds if room[kind] >= demand.count), None)
+    return next(
+        (Found([{kind: demand.count}]) for kind in demand.kinds if room[kind] >= demand.count), None
+    )
 
 
 def _together(want: Want, demands: Sequence[Demand], room: Mapping[NodeKind, int]) -> Found | None:
@@ -178,9 +228,12 @@ def _together(want: Want, demands: Sequence[Demand], room: Mapping[NodeKind, int
 
 
 def _each_alone(want: Want, room: Mapping[NodeKind, int]) -> bool:
-    """Return whether there are enough nodes for each of its tuples by itself. A quick look before a long one."""
-    return all(most(fit, room, want.wish.may_spread) >= one.count
-               for one, fit in zip(want.wish.tuples, want.fits, strict=True))
+    """Return whether there are enough nodes for each of its tuples by itself. A quick look before a
+    long one."""
+    return all(
+        most(fit, room, want.wish.may_spread) >= one.count
+        for one, fit in zip(want.wish.tuples, want.fits, strict=True)
+    )
 
 
 def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
@@ -189,23 +242,35 @@ def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
     return sum(rooms) if may_spread else max(rooms, default=0)
 
 
-def _each_with_loans(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates, level: Level) -> bool:
+def _each_with_loans(
+    want: Want, soon: Mapping[NodeKind, int], lenders: Candidates, level: Level
+) -> bool:
     """Return the same of what there is when all that may be taken is taken."""
     but = want.wish.vcluster_id
     for one, fit in zip(want.wish.tuples, want.fits, strict=True):
         rooms = (soon[kind] + lenders.most(kind, level, but) for kind in fit.kinds)
-        if not (sum(rooms) >= one.count if want.wish.may_spread else any(room >= one.count for room in rooms)):
+        if not (
+            sum(rooms) >= one.count
+            if want.wish.may_spread
+            else any(room >= one.count for room in rooms)
+        ):
             return False
     return True
 
 
-def with_loans(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Mapping[NodeKind, int]:
+def with_loans(
+    want: Want, soon: Mapping[NodeKind, int], lenders: Candidates
+) -> Mapping[NodeKind, int]:
     """Return what there is when all that may be taken is taken, of the kinds that would do."""
     levels = lenders.levels(want.wish.priority, want.within)
     if not levels:
         return soon
     but = want.wish.vcluster_id
-    return {kind: soon[kind] + lenders.most(kind, levels[-1], but) for fit in set(want.fits) for kind in fit.kinds}
+    return {
+        kind: soon[kind] + lenders.most(kind, levels[-1], but)
+        for fit in set(want.fits)
+        for kind in fit.kinds
+    }
 
 
 class _Loans:
@@ -222,9 +287,11 @@ class _Loans:
                 return Found([{kind: demand.count}], self._loans())
         return None
 
-    def together(self, demands: Sequence[Demand], soon: Mapping[NodeKind, int], may_spread: bool) -> Found | None:
-        """Take first, for a request that may be spread, what there is everywhere: one block to itself is no reason to
-        take more."""
+    def together(
+        self, demands: Sequence[Demand], soon: Mapping[NodeKind, int], may_spread: bool
+    ) -> Found | None:
+        """Take first, for a request that may be spread, what there is everywhere: one block to
+        itself is no reason to take more."""
         if may_spread and (found := self._spread(demands, soon)) is not None:
             return found
         self.give_all_back()
@@ -233,7 +300,10 @@ class _Loans:
         except Exhausted:
             kinds = None
         if kinds is not None:
-            return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)], self._loans())
+            return Found(
+                [{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)],
+                self._loans(),
+            )
         return None
 
     def _spread(self, demands: Sequence[Demand], soon: Mapping[NodeKind, int]) -> Found | None:

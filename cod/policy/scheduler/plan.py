@@ -1,8 +1,9 @@
-"""The resource manager's decision about a whole site: what a pass does. Pure: a snapshot and rules in, a plan out.
+"""The resource manager's decision about a whole site: what a pass does. Pure: a snapshot and rules
+in, a plan out.
 
 The plan's parts are made where their rules are: what becomes of leases and reclaims that are due in
-`policy.scheduler.leases`, which request gets which nodes in `policy.scheduler.allocate`, which free nodes are awake in
-`policy.scheduler.energy`.
+`policy.scheduler.leases`, which request gets which nodes in `policy.scheduler.allocate`, which free
+nodes are awake in `policy.scheduler.energy`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from cod.policy.scheduler.snapshot import FreeNodes, Plan, Snapshot
 
 
 def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan:
-    """Return what the manager does about the site as it is in `snapshot`, at `now` (seconds since the epoch).
+    """Return what the manager does about the site as it is in `snapshot`, at `now` (seconds since
+    the epoch).
 
-    Waits are in it only when their reason has changed: planning again when nothing has changed gives an empty plan.
+    Waits are in it only when their reason has changed: planning again when nothing has changed
+    gives an empty plan.
     """
     decision = decide(snapshot, policy, now)
     told = {wish.id: wish.reason for wish in snapshot.wishes}
@@ -36,7 +39,9 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         grants=decision.grants,
         reductions=decision.reductions,
         preemptions=decision.preemptions,
-        refusals=tuple(no for no in decision.refusals if no.final or no.sentence != told[no.request_id]),
+        refusals=tuple(
+            no for no in decision.refusals if no.final or no.sentence != told[no.request_id]
+        ),
         power_changes=power_changes(snapshot, decision.kept, energy, granted),
         holds=decision.holds,
         reserved=decision.reserved,

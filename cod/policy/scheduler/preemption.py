@@ -1,9 +1,10 @@
 """The rule that protects an owner's nodes, and the nodes that the planner may take by it. Pure.
 
-The rule stands in `takeable`, and the part of it that concerns single nodes in `inertia`. The planner (`Candidates`),
-the flows that carry a plan out (`core.preemption`), the simulator and the explanations for people all ask these two.
-Of vclusters of one priority the one that can spare most of a kind loses first, so that few are disturbed. Preemptible
-vclusters lose before all others, by the criteria of `Policy.victims`.
+The rule stands in `takeable`, and the part of it that concerns single nodes in `inertia`. The
+planner (`Candidates`), the flows that carry a plan out (`core.preemption`), the simulator and the
+explanations for people all ask these two. Of vclusters of one priority the one that can spare most
+of a kind loses first, so that few are disturbed. Preemptible vclusters lose before all others, by
+the criteria of `Policy.victims`.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from cod.policy.scheduler.snapshot import (
 class Beyond(NamedTuple):
     """Nodes that a group holds beyond what it is sure of, those that leave it already not counted.
 
-    guarantee  beyond its guarantee: requests of higher priority may take them, and those of its own priority that stay
-               within their groups' guarantees
-    own        beyond its guarantee and its share (`Entitlement.own`): so may requests of its own priority that stay
-               within their groups' shares
+    guarantee  beyond its guarantee: requests of higher priority may take them, and those of its own
+               priority that stay within their groups' guarantees
+    own        beyond its guarantee and its share (`Entitlement.own`): so may requests of its own
+               priority that stay within their groups' shares
     """
 
     guarantee: int
@@ -44,8 +45,8 @@ EARLIEST = float("-inf")
 
 
 def beyond(entitlement: Entitlement, kept: int) -> Beyond:
-    """Return what a group holds beyond what it is sure of. `kept`: nodes of its vclusters whose leases run, but for
-    those that leave it already."""
+    """Return what a group holds beyond what it is sure of. `kept`: nodes of its vclusters whose
+    leases run, but for those that leave it already."""
     return Beyond(max(0, kept - entitlement.guarantee), max(0, kept - entitlement.own))
 
 
@@ -53,7 +54,8 @@ Within = Literal["", "share", "guarantee"]
 
 
 def within(entitlement: Entitlement, kept: int, wanted: int) -> Within:
-    """Return what of its group's a request for `wanted` nodes stays within; `kept` as in `beyond`."""
+    """Return what of its group's a request for `wanted` nodes stays within; `kept` as in
+    `beyond`."""
     if kept + wanted <= entitlement.guarantee:
         return "guarantee"
     return "share" if kept + wanted <= entitlement.own else ""
@@ -79,28 +81,47 @@ class VclusterLike(Protocol):
 
 
 def holder(vcluster: VclusterLike, priority: int, held: int, leaving: int) -> Holder:
-    """Return a vcluster as a holder of nodes. `priority`: its group's; `held`, `leaving`: as in `Holder`."""
+    """Return a vcluster as a holder of nodes. `priority`: its group's; `held`, `leaving`: as in
+    `Holder`."""
     given_up = vcluster.preemptible
-    return Holder(vcluster.id, vcluster.name, effective(priority, given_up), held,
-                  0 if given_up else vcluster.creation_size, leaving, vcluster.expires_at, vcluster.drain_until,
-                  0 if given_up else vcluster.group_id)
+    return Holder(
+        vcluster.id,
+        vcluster.name,
+        effective(priority, given_up),
+        held,
+        0 if given_up else vcluster.creation_size,
+        leaving,
+        vcluster.expires_at,
+        vcluster.drain_until,
+        0 if given_up else vcluster.group_id,
+    )
 
 
 def takeable(
-    holder: Holder, mobile: int, priority: int, vcluster_id: int, now: float, *, open_: int = 0,
-    beyond: Beyond = EVERYTHING, within: Within = "",
+    holder: Holder,
+    mobile: int,
+    priority: int,
+    vcluster_id: int,
+    now: float,
+    *,
+    open_: int = 0,
+    beyond: Beyond = EVERYTHING,
+    within: Within = "",
 ) -> int:
-    """Return how many of `mobile` nodes, which are outside their inertia, a request may take from `holder`.
+    """Return how many of `mobile` nodes, which are outside their inertia, a request may take from
+    `holder`.
 
     priority, vcluster_id   of the request
-    open_   nodes of `holder.leaving` that leave for this request: a reclaim is carried out by the same rule
+    open_   nodes of `holder.leaving` that leave for this request: a reclaim is carried out by the
+            same rule
     beyond  of the holder's group, with what is open counted as kept
     within  what of its own group's the request stays within
 
-    A vcluster loses nodes only to requests of strictly higher priority of other vclusters, or to those of its own
-    priority that stay `within` something, as far as its group holds more than it is sure of; and it never falls below
-    its creation size, unless it is preemptible (`snapshot.PREEMPTIBLE`): then it has the lowest priority and no floor,
-    nor does its group's entitlement protect it. A vcluster whose lease has run out loses nothing more: its nodes come
+    A vcluster loses nodes only to requests of strictly higher priority of other vclusters, or to
+    those of its own priority that stay `within` something, as far as its group holds more than it
+    is sure of; and it never falls below its creation size, unless it is preemptible
+    (`snapshot.PREEMPTIBLE`): then it has the lowest priority and no floor, nor does its group's
+    entitlement protect it. A vcluster whose lease has run out loses nothing more: its nodes come
     back anyway. A reclaim that was open before is carried out all the same.
     """
     if holder.id == vcluster_id:
@@ -115,8 +136,9 @@ def takeable(
 
 
 def movable(held: int, leaving: int) -> int:
-    """Return how many nodes an owner may move out of a vcluster that holds so many, of which some leave already. Its
-    owner decides, as about releasing nodes: its creation size protects it from others only; one node stays."""
+    """Return how many nodes an owner may move out of a vcluster that holds so many, of which some
+    leave already. Its owner decides, as about releasing nodes: its creation size protects it from
+    others only; one node stays."""
     return max(0, held - leaving - 1)
 
 
@@ -133,9 +155,11 @@ def outranks(priority: int, other: int) -> bool:
 
 
 def inertia(priority: int, policy: Policy) -> float:
-    """Return the seconds for which a newly assigned node stays with a holder of that priority, whoever wants it; a
-    preemptible vcluster has none."""
-    return 0.0 if priority == PREEMPTIBLE else policy.inertia_by_priority.get(priority, policy.inertia)
+    """Return the seconds for which a newly assigned node stays with a holder of that priority,
+    whoever wants it; a preemptible vcluster has none."""
+    return (
+        0.0 if priority == PREEMPTIBLE else policy.inertia_by_priority.get(priority, policy.inertia)
+    )
 
 
 def longest_grace(policy: Policy) -> float:
@@ -149,16 +173,21 @@ def grace(group: Group, policy: Policy) -> float:
 
 
 def assigned_by(policy: Policy, now: float) -> tuple[float, dict[int, float]]:
-    """Return the latest assignment that no longer protects a node at `now`, and those that hold instead for holders of
-    certain priorities."""
-    return now - policy.inertia, {one: now - inertia(one, policy) for one in policy.inertia_by_priority}
+    """Return the latest assignment that no longer protects a node at `now`, and those that hold
+    instead for holders of certain priorities."""
+    return now - policy.inertia, {
+        one: now - inertia(one, policy) for one in policy.inertia_by_priority
+    }
 
 
 def fits(reclaim: Reclaim, node: Node) -> bool:
-    """Return whether the node is of the kind that is taken. Nodes of one type have equal attributes: what one
-    satisfies, all do."""
-    return (node.type_id == reclaim.type_id and node.block_id == reclaim.block_id
-            and reclaim.subnet in ("", node.subnet or ""))
+    """Return whether the node is of the kind that is taken. Nodes of one type have equal
+    attributes: what one satisfies, all do."""
+    return (
+        node.type_id == reclaim.type_id
+        and node.block_id == reclaim.block_id
+        and reclaim.subnet in ("", node.subnet or "")
+    )
 
 
 class Loan(NamedTuple):
@@ -194,14 +223,19 @@ class Kept:
         if not self.any:
             return EVERYTHING
         if group_id not in self._beyond:
-            self._beyond[group_id] = beyond(self._entitlements.get(group_id, ANYTHING), self._nodes[group_id])
+            self._beyond[group_id] = beyond(
+                self._entitlements.get(group_id, ANYTHING), self._nodes[group_id]
+            )
         return self._beyond[group_id]
 
     def within(self, wish: PendingRequest) -> Within:
-        """Return what of its group's a request stays within; nothing for one of a preemptible vcluster."""
+        """Return what of its group's a request stays within; nothing for one of a preemptible
+        vcluster."""
         if not self.any or wish.preemptible:
             return ""
-        return within(self._entitlements.get(wish.group_id, ANYTHING), self._nodes[wish.group_id], size(wish))
+        return within(
+            self._entitlements.get(wish.group_id, ANYTHING), self._nodes[wish.group_id], size(wish)
+        )
 
 
 def size(wish: PendingRequest) -> int:
@@ -210,8 +244,8 @@ def size(wish: PendingRequest) -> int:
 
 
 class Level(NamedTuple):
-    """From whom nodes are taken: from holders up to a priority; with `equals`, from those of that priority only what
-    may be taken by a request that stays within that."""
+    """From whom nodes are taken: from holders up to a priority; with `equals`, from those of that
+    priority only what may be taken by a request that stays within that."""
 
     priority: int
     equals: Within = ""
@@ -240,10 +274,15 @@ class Candidates:
                     own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
                     self._kinds[holding.vcluster_id].add(kind)
                     if holding.started:
-                        runs = (*self._started.get((holding.vcluster_id, kind), ()), *holding.started)
+                        runs = (
+                            *self._started.get((holding.vcluster_id, kind), ()),
+                            *holding.started,
+                        )
                         self._started[holding.vcluster_id, kind] = tuple(sorted(runs, reverse=True))
         self._apart = any(kind.port for kind in self._mobile)  # nodes are told apart by their ports
-        self._levels = [Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})]
+        self._levels = [
+            Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})
+        ]
         self._sorted: dict[NodeKind, dict[Level, list[tuple[int, int]]]] = defaultdict(dict)
         self._most: dict[NodeKind, dict[Level, int]] = defaultdict(dict)
 
@@ -262,9 +301,14 @@ class Candidates:
             self._kept.add(group_id, nodes)
 
     def levels(self, priority: int, equals: Within) -> list[Level]:
-        """Return from whom a request of `priority` that stays within `equals` may take, the lowest first."""
+        """Return from whom a request of `priority` that stays within `equals` may take, the lowest
+        first."""
         found = [level for level in self._levels if outranks(priority, level.priority)]
-        return [*found, Level(priority, equals)] if equals and Level(priority) in self._levels else found
+        return (
+            [*found, Level(priority, equals)]
+            if equals and Level(priority) in self._levels
+            else found
+        )
 
     def lends(self, vcluster_id: int, level: Level) -> bool:
         """Return whether that vcluster can lose nodes at that level."""
@@ -294,15 +338,19 @@ class Candidates:
 
     def _first(self, kind: NodeKind, able: dict[int, int]) -> Iterator[tuple[int, int]]:
         """Yield (holder, nodes) in the order in which they are taken."""
-        preemptible = {holder: most for holder, most in able.items() if self._priority[holder] == PREEMPTIBLE}
+        preemptible = {
+            holder: most for holder, most in able.items() if self._priority[holder] == PREEMPTIBLE
+        }
         for _, holder, most in self._latest(kind, preemptible):
             yield holder, most
-        for holder in sorted(able.keys() - preemptible.keys(), key=lambda one: (self._priority[one], -able[one], one)):
+        for holder in sorted(
+            able.keys() - preemptible.keys(), key=lambda one: (self._priority[one], -able[one], one)
+        ):
             yield holder, able[holder]
 
     def _latest(self, kind: NodeKind, able: dict[int, int]) -> list[tuple[float, int, int]]:
-        """Return (when assigned, holder, nodes) that preemptible holders can lose of a kind, the latest first. What a
-        holder has lost already in this plan were its latest."""
+        """Return (when assigned, holder, nodes) that preemptible holders can lose of a kind, the
+        latest first. What a holder has lost already in this plan were its latest."""
         found = []
         for holder, left in able.items():
             runs = self._started.get((holder, kind), ())
@@ -316,12 +364,20 @@ class Candidates:
         return sorted(found, key=lambda one: (-one[0], one[1]))
 
     def preference(self, kind: NodeKind, count: int, but: int) -> tuple[float, ...]:
-        """Return what kinds are sorted by when preemptible vclusters are to lose `count` nodes of one of them; `but` as
-        in `most`."""
+        """Return what kinds are sorted by when preemptible vclusters are to lose `count` nodes of
+        one of them; `but` as in `most`."""
         return tuple(
-            self._types[kind.type].cost if one == "cheap-type" else
-            -float(self.most(kind, Level(PREEMPTIBLE), but)) if one == "whole-block" else
-            self._work(kind, count, but) for one in self._criteria)
+            (
+                self._types[kind.type].cost
+                if one == "cheap-type"
+                else (
+                    -float(self.most(kind, Level(PREEMPTIBLE), but))
+                    if one == "whole-block"
+                    else self._work(kind, count, but)
+                )
+            )
+            for one in self._criteria
+        )
 
     def _work(self, kind: NodeKind, count: int, but: int) -> float:
         """Return seconds of work that are lost for each node when so many of a kind are taken."""
@@ -353,7 +409,8 @@ class Candidates:
                 self._most.pop(other, None)
 
     def _able(self, kind: NodeKind, level: Level, but: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield (holder, nodes of `kind` that it can lose). What a group keeps bounds all its holders together."""
+        """Yield (holder, nodes of `kind` that it can lose). What a group keeps bounds all its
+        holders together."""
         left: dict[int, int] = {}
         for holder, most in self._mobile_first(kind, level):
             if holder == but:
@@ -369,13 +426,18 @@ class Candidates:
             yield holder, most
 
     def _mobile_first(self, kind: NodeKind, level: Level) -> list[tuple[int, int]]:
-        """Return (holder, nodes of `kind` that it can lose, were it not for its group), those that can lose most in
-        front."""
+        """Return (holder, nodes of `kind` that it can lose, were it not for its group), those that
+        can lose most in front."""
         known = self._sorted[kind]
         if level not in known:
-            able = [(holder, self.able(kind, holder)) for holder in self._mobile.get(kind, ())
-                    if self._priority[holder] <= level.priority]
-            known[level] = sorted((one for one in able if one[1]), key=lambda one: (-one[1], one[0]))
+            able = [
+                (holder, self.able(kind, holder))
+                for holder in self._mobile.get(kind, ())
+                if self._priority[holder] <= level.priority
+            ]
+            known[level] = sorted(
+                (one for one in able if one[1]), key=lambda one: (-one[1], one[0])
+            )
         return known[level]
 
     def able(self, kind: NodeKind, holder: int) -> int:

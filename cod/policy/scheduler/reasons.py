@@ -1,8 +1,8 @@
 """Why a request is not granted, in a sentence for its owner. Pure.
 
-The sentence of a request that waits for others names nothing that changes from hour to hour (how many nodes are free,
-who holds them): thousands of waits would be told anew whenever a node moves. `policy.scheduler.explain` has the
-details.
+The sentence of a request that waits for others names nothing that changes from hour to hour (how
+many nodes are free, who holds them): thousands of waits would be told anew whenever a node moves.
+`policy.scheduler.explain` has the details.
 """
 
 from __future__ import annotations
@@ -39,38 +39,48 @@ def in_(time: float, now: float) -> str:
 
 
 def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterator[str]:
-    """Yield what is held back, a sentence for each request that it is held for; `names`: what these are called, by
-    id."""
+    """Yield what is held back, a sentence for each request that it is held for; `names`: what these
+    are called, by id."""
     for one, (*own,) in itertools.groupby(holds, key=lambda hold: hold.request_id):
         count = sum(hold.free + hold.coming for hold in own)
         what = f"{nodes(count)} {'is' if count == 1 else 'are'}" if count else "What comes free is"
-        yield (f"{what} held for {names[one]}, for {span(now - own[0].since)} now; all that {names[one]} wants is "
-               f"there {in_(own[0].until, now)}, as far as leases tell.")
+        yield (
+            f"{what} held for {names[one]}, for {span(now - own[0].since)} now; all that"
+            f" {names[one]} wants is there {in_(own[0].until, now)}, as far as leases tell."
+        )
 
 
 def portless(wish: PendingRequest, fitting: Feasibility) -> str:
-    """Return how many matching nodes an isolated vcluster cannot have for their switch ports; '' where there are
-    none."""
+    """Return how many matching nodes an isolated vcluster cannot have for their switch ports; ''
+    where there are none."""
     matching, left_out, _ = fitting.portless(wish)
     if not left_out:
         return ""
-    return (f"{nodes(matching)} match{'es' if matching == 1 else ''}; {left_out} of them "
-            f"{'has' if left_out == 1 else 'have'} no usable switch port, and the vcluster is isolated")
+    return (
+        f"{nodes(matching)} match{'es' if matching == 1 else ''}; {left_out} of them "
+        f"{'has' if left_out == 1 else 'have'} no usable switch port, and the vcluster is isolated"
+    )
 
 
 def reserved(wish: PendingRequest, now: float) -> Refusal:
     """Say when a reservation in advance begins, or that it begins late."""
     start = wish.starts_at or now
     if start + PUNCTUAL <= now:
-        return Refusal(wish.id, "late", "begins late: too few of its nodes are free yet; it goes before all others")
+        return Refusal(
+            wish.id,
+            "late",
+            "begins late: too few of its nodes are free yet; it goes before all others",
+        )
     return Refusal(wish.id, "reserved", f"is reserved from {at(start)} on")
 
 
 def run_out(wish: PendingRequest) -> Refusal:
-    """Return the reason of a request whose vcluster's lease has run out: no more nodes, unless the lease is
-    extended."""
+    """Return the reason of a request whose vcluster's lease has run out: no more nodes, unless the
+    lease is extended."""
     why = "the lease of its vcluster has run out"
-    return Refusal(wish.id, "busy", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
+    return (
+        Refusal(wish.id, "busy", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
+    )
 
 
 def waiting(wish: PendingRequest, coming: int, taking: int) -> Refusal:
@@ -84,11 +94,15 @@ def waiting(wish: PendingRequest, coming: int, taking: int) -> Refusal:
 
 
 def moving(wish: PendingRequest, coming: int, taking: int, portless: int) -> Refusal:
-    """Say what a move waits for; one that waits for nothing is over. `portless`: nodes that have come without a usable
-    switch port, which an isolated vcluster needs."""
+    """Say what a move waits for; one that waits for nothing is over. `portless`: nodes that have
+    come without a usable switch port, which an isolated vcluster needs."""
     if portless and not coming and not taking:
-        return Refusal(wish.id, "ports", f"waits: {nodes(portless)} of it ha{'s' if portless == 1 else 've'} no usable "
-                       "switch port, and its vcluster is isolated")
+        return Refusal(
+            wish.id,
+            "ports",
+            f"waits: {nodes(portless)} of it ha{'s' if portless == 1 else 've'} no usable "
+            "switch port, and its vcluster is isolated",
+        )
     if not coming and not taking:
         return Refusal(wish.id, "ended", "none of the nodes that were to move is left")
     parts = [f"{nodes(taking)} that the other vcluster still holds"] if taking else []
@@ -97,9 +111,14 @@ def moving(wish: PendingRequest, coming: int, taking: int, portless: int) -> Ref
 
 
 def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
-    """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back for it."""
+    """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back
+    for it."""
     wish, anywhere = want.wish, replace(want.wish, isolated=False)
-    any_port = replace(want, fits=tuple(fitting.fit(one, anywhere) for one in wish.tuples)) if wish.isolated else want
+    any_port = (
+        replace(want, fits=tuple(fitting.fit(one, anywhere) for one in wish.tuples))
+        if wish.isolated
+        else want
+    )
     impossible = _impossible(any_port, fitting)
     if impossible:
         return Refusal(wish.id, "impossible", impossible)
@@ -107,18 +126,34 @@ def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
     if left_out and (usable < wanted or _impossible(want, fitting)):
         # Ports become known, or work again: the request may wait for that.
         why = f"{nodes(wanted)} wanted, {portless(wish, fitting)}"
-        return Refusal(wish.id, "ports", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
+        return (
+            Refusal(wish.id, "ports", f"waits: {why}")
+            if wish.may_wait
+            else Refusal(wish.id, "now", why)
+        )
     if held:
-        return Refusal(wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held for it")
+        return Refusal(
+            wish.id,
+            "busy",
+            f"waits: {_busy(want)}; it has waited long, so what comes free is held for it",
+        )
     if wish.may_wait:
-        return Refusal(wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or out of service")
+        return Refusal(
+            wish.id,
+            "busy",
+            f"waits: {_busy(want)}; the rest is held, kept for others, or out of service",
+        )
     return Refusal(wish.id, "now", f"{_busy(want)}, and it does not wait")
 
 
 def _busy(want: Want) -> str:
     wanted = sum(one.count for one in want.wish.tuples)
-    site = sum({type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}.values())
-    block = " in one block" if any(fit.parted for fit in want.fits) and not want.wish.may_spread else ""
+    site = sum(
+        {type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}.values()
+    )
+    block = (
+        " in one block" if any(fit.parted for fit in want.fits) and not want.wish.may_spread else ""
+    )
     return f"{nodes(wanted)} wanted, too few of the {site} matching are free{block}"
 
 
@@ -128,7 +163,9 @@ def _busy(want: Want) -> str:
 def _impossible(want: Want, fitting: Feasibility) -> str:
     """Return why all nodes of the site together could not satisfy it; '' where they could."""
     wish = want.wish
-    least = min(fit.site if wish.may_spread else fit.largest for fit in want.fits) - sum(wish.own.values())
+    least = min(fit.site if wish.may_spread else fit.largest for fit in want.fits) - sum(
+        wish.own.values()
+    )
     if least >= sum(one.count for one in wish.tuples):
         return ""  # all could be had in one place: nearly always
     for number, fit in enumerate(want.fits):
@@ -140,9 +177,13 @@ def _impossible(want: Want, fitting: Feasibility) -> str:
 
 def _impossible_together(want: Want, fitting: Feasibility) -> str:
     wish = want.wish
-    by_type = [Demand(one.count, tuple(sorted(fitting.other_types(wish, fit))))
-               for one, fit in zip(wish.tuples, want.fits, strict=True)]
-    types = {kind: count for fit in want.fits for kind, count in fitting.other_types(wish, fit).items()}
+    by_type = [
+        Demand(one.count, tuple(sorted(fitting.other_types(wish, fit))))
+        for one, fit in zip(wish.tuples, want.fits, strict=True)
+    ]
+    types = {
+        kind: count for fit in want.fits for kind, count in fitting.other_types(wish, fit).items()
+    }
     if spread(by_type, types) is None:
         return f"its {len(want.fits)} tuples together want more matching nodes than the site has"
     blocks: dict[NodeKind, int] = {}
@@ -154,8 +195,10 @@ def _impossible_together(want: Want, fitting: Feasibility) -> str:
         fit_in_blocks = True  # nobody knows; it is not turned away for that
     if fit_in_blocks:
         return ""
-    return (f"its {len(want.fits)} tuples do not fit into the site's blocks, each in one: the request would have to be "
-            "spread")
+    return (
+        f"its {len(want.fits)} tuples do not fit into the site's blocks, each in one: the request"
+        " would have to be spread"
+    )
 
 
 def _too_few(want: Want, fitting: Feasibility, number: int, fit: Fit) -> str:
@@ -164,18 +207,24 @@ def _too_few(want: Want, fitting: Feasibility, number: int, fit: Fit) -> str:
     besides = " besides its own" if want.wish.own else ""
     have = sum(fitting.other_types(want.wish, fit).values())
     if have < count:
-        return (f"{nodes(count)} wanted{where}, the site has {have} matching{besides}"
-                + _lacks(want.wish.tuples[number], fitting))
+        return f"{nodes(count)} wanted{where}, the site has {have} matching{besides}" + _lacks(
+            want.wish.tuples[number], fitting
+        )
     largest = max(fitting.others(want.wish, fit).values(), default=0)
     if largest < count and not want.wish.may_spread:
-        return (f"{nodes(count)} wanted{where} in one block, the largest that matches has {largest}{besides}; all "
-                f"blocks together have {have}: the request would have to be spread")
+        return (
+            f"{nodes(count)} wanted{where} in one block, the largest that matches has"
+            f" {largest}{besides}; all blocks together have {have}: the request would have to be"
+            " spread"
+        )
     return ""
 
 
 def _lacks(one: RequestTuple, fitting: Feasibility) -> str:
     """Return what keeps the other types of the site from being eligible, the first few of them."""
-    lines = [f"{fitting.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
-             for type_id, why in sorted(fitting.lacks(one).items()) if why and fitting.has(type_id)]
+    lines = [
+        f"{fitting.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
+        for type_id, why in sorted(fitting.lacks(one).items())
+        if why and fitting.has(type_id)
+    ]
     return "".join(f". {line}" for line in lines[:3])
-

@@ -1,10 +1,11 @@
 """Requests that have a place are moved so that all of them together cost less. Pure.
 
-Two steps, by turns. *Filling up*: between two kinds of nodes, what is served in either is shared out anew, so that the
-cheaper one is as full as can be; of kinds of one cost the smaller is filled, so that there is room in one piece in the
-other. *Driving out*: a tuple takes the place in a cheaper kind that it would rather have; those that are there look for
-new places, the large ones first; all is filled up again. Where everything together costs less then, it stays so.
-Nobody loses its place altogether, and every move has a gain: so there is an end to it.
+Two steps, by turns. *Filling up*: between two kinds of nodes, what is served in either is shared
+out anew, so that the cheaper one is as full as can be; of kinds of one cost the smaller is filled,
+so that there is room in one piece in the other. *Driving out*: a tuple takes the place in a cheaper
+kind that it would rather have; those that are there look for new places, the large ones first; all
+is filled up again. Where everything together costs less then, it stays so. Nobody loses its place
+altogether, and every move has a gain: so there is an end to it.
 """
 
 from __future__ import annotations
@@ -45,15 +46,19 @@ def save(placed: Placed) -> None:
 
 
 def fill_up(placed: Placed) -> bool:
-    """Make the cheaper of any two kinds, of equals the smaller one, as full as can be; has that changed anything?"""
+    """Make the cheaper of any two kinds, of equals the smaller one, as full as can be; has that
+    changed anything?"""
     gained, more = False, True
     while more:
         more = False
         for second in [kind for kind in placed.kinds if placed.at.get(kind)]:
             fits = {_fit(placed, part) for part in _parts(placed, second)}
             would_do = set[NodeKind]().union(*(fit.blocks for fit in fits))
-            better = [kind for kind in placed.kinds[:placed.kinds.index(second)]
-                      if placed.free[kind] and kind in would_do]
+            better = [
+                kind
+                for kind in placed.kinds[: placed.kinds.index(second)]
+                if placed.free[kind] and kind in would_do
+            ]
             for first in better:
                 more |= placed.effort > 0 and _share_out(placed, first, second)
         gained |= more
@@ -61,8 +66,12 @@ def fill_up(placed: Placed) -> bool:
 
 
 def _parts(placed: Placed, kind: NodeKind) -> list[TuplePart]:
-    return [TuplePart(one, position, kind, place[kind]) for one in sorted(placed.at[kind])
-            for position, place in enumerate(placed.found[one][1].places) if kind in place]
+    return [
+        TuplePart(one, position, kind, place[kind])
+        for one in sorted(placed.at[kind])
+        for position, place in enumerate(placed.found[one][1].places)
+        if kind in place
+    ]
 
 
 def _fit(placed: Placed, part: TuplePart) -> Fit:
@@ -90,8 +99,8 @@ def _share_out(placed: Placed, first: NodeKind, second: NodeKind) -> bool:
 
 
 def _fullest(parts: Sequence[TuplePart], room: int) -> list[TuplePart]:
-    """Return, of all choices that there is room for the one with most nodes, of several that with the first of
-    `parts`."""
+    """Return, of all choices that there is room for the one with most nodes, of several that with
+    the first of `parts`."""
     sums = [1]  # a bit for each number of nodes that the first so many parts can come to
     for part in parts:
         sums.append(sums[-1] | sums[-1] << part.nodes)
@@ -119,8 +128,12 @@ def _shift(placed: Placed, part: TuplePart, new: NodeKind) -> None:
 def _dear(placed: Placed) -> list[TuplePart]:
     """Return all that has a place, the dearest requests first."""
     order = sorted(placed.found, key=lambda one: (-placed.cost_of(placed.found[one][1]), one))
-    return [TuplePart(one, position, kind, nodes) for one in order
-            for position, place in enumerate(placed.found[one][1].places) for kind, nodes in sorted(place.items())]
+    return [
+        TuplePart(one, position, kind, nodes)
+        for one in order
+        for position, place in enumerate(placed.found[one][1].places)
+        for kind, nodes in sorted(place.items())
+    ]
 
 
 def _drive_out(placed: Placed, part: TuplePart) -> bool:
@@ -140,7 +153,11 @@ def _drive_out(placed: Placed, part: TuplePart) -> bool:
 def _driven_out(placed: Placed, part: TuplePart, better: NodeKind) -> bool:
     others = [placed.found[one] for one in sorted(placed.at[better] - {part.request_id})]
     placed.effort -= A_MOVE * (1 + len(others))
-    if placed.free[better] + sum(place.get(better, 0) for _, found in others for place in found.places) < part.nodes:
+    if (
+        placed.free[better]
+        + sum(place.get(better, 0) for _, found in others for place in found.places)
+        < part.nodes
+    ):
         return False
     others.sort(key=lambda one: -sum(each.count for each in one[0].wish.tuples))
     for want, _ in others:

@@ -1,12 +1,14 @@
-"""The site at one moment, as the resource manager's policy sees it, and what is to be done about it. Records only.
+"""The site at one moment, as the resource manager's policy sees it, and what is to be done about
+it. Records only.
 
-Nodes that are alike for the policy are counted, not listed: planning grows with types, blocks and requests, never with
-nodes. Which rows are meant is settled when the plan is applied (`flows.scheduler.apply_plan`), by the same rules for
-all of a lot, in the order of their ids.
+Nodes that are alike for the policy are counted, not listed: planning grows with types, blocks and
+requests, never with nodes. Which rows are meant is settled when the plan is applied
+(`flows.scheduler.apply_plan`), by the same rules for all of a lot, in the order of their ids.
 
-Words: a *lot* is a number of free nodes that are alike; a *holding* a number of nodes that one vcluster holds and that
-are alike; a *kind* is what makes nodes interchangeable for a request: their type, their block, their subnet; for
-isolated vclusters also whether their switch ports can be put into a VLAN.
+Words: a *lot* is a number of free nodes that are alike; a *holding* a number of nodes that one
+vcluster holds and that are alike; a *kind* is what makes nodes interchangeable for a request: their
+type, their block, their subnet; for isolated vclusters also whether their switch ports can be put
+into a VLAN.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from cod.model import NodeType, RequestTuple
 
 WARM, COLD = 0, 1
 USABLE, UNUSABLE = "usable", "unusable"
-PREEMPTIBLE = -2**62
+PREEMPTIBLE = -(2**62)
 """The priority of preemptible vclusters and of their requests: below that of every group."""
 
 
@@ -29,10 +31,12 @@ def effective(priority: int, preemptible: bool) -> int:
 
 
 class NodeKind(NamedTuple):
-    """`block` is 0 for nodes in no block, `subnet` '' where the site has one only: then every node is on it.
+    """`block` is 0 for nodes in no block, `subnet` '' where the site has one only: then every node
+    is on it.
 
-    port  USABLE: nodes whose switch port COD can put into a VLAN, which isolated vclusters need; UNUSABLE: the others;
-          '': both. Nodes are counted apart by it only while a request for an isolated vcluster waits
+    port  USABLE: nodes whose switch port COD can put into a VLAN, which isolated vclusters need;
+          UNUSABLE: the others; '': both. Nodes are counted apart by it only while a request for an
+          isolated vcluster waits
     """
 
     type: int
@@ -52,7 +56,8 @@ class NodeKind(NamedTuple):
 
     @property
     def counted(self) -> tuple[NodeKind, ...]:
-        """Return the kinds that nodes of this kind are counted in: those with a usable port in both."""
+        """Return the kinds that nodes of this kind are counted in: those with a usable port in
+        both."""
         if not self.port:
             return (self,)
         return (self.any_port, self) if self.port == USABLE else (self.any_port,)
@@ -107,7 +112,8 @@ class Allocation:
 
     mobile      how many are outside their inertia, and not on their way out by a reclaim already
     immune_until  when the next of the others leaves its inertia; None when there are none such
-    started     of a preemptible vcluster: (when assigned, how many) of the mobile nodes, the latest first
+    started     of a preemptible vcluster: (when assigned, how many) of the mobile nodes, the latest
+                first
     """
 
     vcluster_id: int
@@ -125,9 +131,10 @@ class Entitlement:
     limit       nodes that it may hold at once; None: no limit
     type_limits  the same of a type, by the type's id
     guarantee   nodes that are not taken from it for others
-    share       nodes that are its share of the site: equals may have what it holds beyond; None: shares are off
-    rank        among groups of its priority, by their shares and what they have used: 1 is the best, equals have the
-                same; 0: shares are off
+    share       nodes that are its share of the site: equals may have what it holds beyond; None:
+                shares are off
+    rank        among groups of its priority, by their shares and what they have used: 1 is the
+                best, equals have the same; 0: shares are off
     used_up     it has used all node-hours of the period, and gets no more nodes before it is over
     """
 
@@ -140,7 +147,8 @@ class Entitlement:
 
     @property
     def own(self) -> int:
-        """Nodes that are its own: who is below may have them from equals, and no equal takes them."""
+        """Nodes that are its own: who is below may have them from equals, and no equal takes
+        them."""
         return max(self.guarantee, self.share or 0)
 
 
@@ -149,11 +157,13 @@ ANYTHING = Entitlement()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pending or active vcluster. `held`: all its nodes; `leaving`: those still open in its reclaims.
+    """A pending or active vcluster. `held`: all its nodes; `leaving`: those still open in its
+    reclaims.
 
     expires_at   end of its lease; None: it has none, or the vcluster is pending
     drain_until  set: its lease has run out, its nodes come back at that time by themselves
-    group_id     its group, whose entitlement counts; 0 where no group has one, and for preemptible vclusters
+    group_id     its group, whose entitlement counts; 0 where no group has one, and for preemptible
+                 vclusters
     """
 
     id: int
@@ -174,7 +184,8 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class OpenReclaim:
-    """An open reclaim: `open` nodes of `kind` are still to be given back for the request, by `deadline`."""
+    """An open reclaim: `open` nodes of `kind` are still to be given back for the request, by
+    `deadline`."""
 
     id: int
     vcluster_id: int
@@ -227,12 +238,14 @@ class Snapshot:
     lots, coming   nodes that nobody holds
     holdings, holders   nodes that vclusters hold; holders by id
     reclaims    open reclaims
-    site       how many nodes of a type the site has, whoever holds them (those set aside count: they can be restored)
+    site       how many nodes of a type the site has, whoever holds them (those set aside count:
+               they can be restored)
     wishes     pending requests
     templates  documents by id, of all templates that the wishes name
     deserted   releasing vclusters whose last node is back
     warned     active vclusters' last lease warning: vcluster id -> seconds before its end
-    entitlements  of groups, by id; those that are not in it may have anything and are sure of nothing
+    entitlements  of groups, by id; those that are not in it may have anything and are sure of
+                  nothing
     version    of the reservations in advance: how often what they leave to others has changed
     """
 
@@ -266,7 +279,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A request that is satisfied out of free nodes: whole, but for a move, which gets nodes as they come."""
+    """A request that is satisfied out of free nodes: whole, but for a move, which gets nodes as
+    they come."""
 
     request_id: int
     shares: tuple[Share, ...]
@@ -284,7 +298,8 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class PreemptLess:
-    """Nodes that an open reclaim need not bring any more: `count` of what was open in it, so that `left` stay open."""
+    """Nodes that an open reclaim need not bring any more: `count` of what was open in it, so that
+    `left` stay open."""
 
     reclaim_id: int
     count: int
@@ -295,11 +310,12 @@ class PreemptLess:
 class Refusal:
     """A request that is not satisfied now.
 
-    code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy' (others hold what it
-          needs), 'reserved' (its start is to come), 'late' (its start is over), 'limit' (its group may not hold more),
-          'ports' (its vcluster is isolated, and too few matching nodes have usable switch ports): it waits.
-          'impossible' (the site will never have it, or the group's limit is lower), 'now' (it would not wait): it is
-          rejected; 'ended': a move that nothing is left of
+    code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy'
+          (others hold what it needs), 'reserved' (its start is to come), 'late' (its start is
+          over), 'limit' (its group may not hold more), 'ports' (its vcluster is isolated, and too
+          few matching nodes have usable switch ports): it waits. 'impossible' (the site will never
+          have it, or the group's limit is lower), 'now' (it would not wait): it is rejected;
+          'ended': a move that nothing is left of
     """
 
     request_id: int
@@ -314,11 +330,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nodes of a kind that are held back for a request that has waited long (`policy.scheduler.backfill`): `free` ones,
-    and some that are on their way.
+    """Nodes of a kind that are held back for a request that has waited long
+    (`policy.scheduler.backfill`): `free` ones, and some that are on their way.
 
     since  when it had waited so long
-    until  when it can have all that it wants, as far as leases tell: who is done by then may use free ones meanwhile
+    until  when it can have all that it wants, as far as leases tell: who is done by then may use
+           free ones meanwhile
     """
 
     request_id: int
@@ -331,8 +348,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Nodes of a kind, free or on their way, that a reservation in advance needs at its start: leases may use them that
-    end, with grace and erasing, by then."""
+    """Nodes of a kind, free or on their way, that a reservation in advance needs at its start:
+    leases may use them that end, with grace and erasing, by then."""
 
     request_id: int
     kind: NodeKind
@@ -345,7 +362,8 @@ class Decision:
     """What becomes of the pending requests: each is in `grants` or in `refusals`.
 
     eases  of reclaims whose requests wait on: what ended requests had taken for them ends with them
-    kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them gets those
+    kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them
+          gets those
     holds  what is held back for those that have waited long
     reserved  what reservations in advance need of what is free, or on its way
     """
@@ -361,7 +379,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class PowerChange:
-    """`count` cold nodes of a lot to be woken, or (with `sleep`) warm ones to be put to sleep; `why` is for people."""
+    """`count` cold nodes of a lot to be woken, or (with `sleep`) warm ones to be put to sleep;
+    `why` is for people."""
 
     lot: FreeNodes
     count: int
@@ -371,8 +390,8 @@ class PowerChange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, in the order in which it is done. Waits are listed only when their reason has changed; a plan that
-    only holds nodes back, or reserves them, is nothing to do.
+    """What to do, in the order in which it is done. Waits are listed only when their reason has
+    changed; a plan that only holds nodes back, or reserves them, is nothing to do.
 
     warnings  (vcluster id, seconds): its lease ends within those seconds, and it has not been told
     drains    vclusters whose lease has run out
@@ -397,4 +416,8 @@ class Plan:
     version: float = 0.0
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__slots__ if name not in ("holds", "reserved", "version"))
+        return any(
+            getattr(self, name)
+            for name in self.__slots__
+            if name not in ("holds", "reserved", "version")
+        )

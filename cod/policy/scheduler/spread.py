@@ -1,4 +1,5 @@
-"""Sharing out nodes among the tuples of one request, so that it is satisfied whenever it can be. Pure."""
+"""Sharing out nodes among the tuples of one request, so that it is satisfied whenever it can be.
+Pure."""
 
 from __future__ import annotations
 
@@ -20,30 +21,33 @@ class Demand:
 
 
 def spread(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]] | None:
-    """Return how many nodes of which kind each demand gets, in the order of the demands; None when it cannot be
-    done."""
+    """Return how many nodes of which kind each demand gets, in the order of the demands; None when
+    it cannot be done."""
     used = fill(demands, capacity)
-    satisfied = all(share.total() == demand.count for demand, share in zip(demands, used, strict=True))
+    satisfied = all(
+        share.total() == demand.count for demand, share in zip(demands, used, strict=True)
+    )
     return used if satisfied else None
 
 
 def _scarce_first(demands: Sequence[Demand]) -> list[int]:
-    """Return the order: first who has least choice, then who wants most. The order leaves out what is free, so that it
-    lasts."""
+    """Return the order: first who has least choice, then who wants most. The order leaves out what
+    is free, so that it lasts."""
     return sorted(range(len(demands)), key=lambda i: (len(demands[i].kinds), -demands[i].count, i))
 
 
 def fill(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]]:
     """Return the same for as many nodes as can be had.
 
-    A demand whose best kinds are gone moves others aside along an augmenting path (Ford and Fulkerson): where the
-    demands want the same, no way to share out uses more of the capacity.
+    A demand whose best kinds are gone moves others aside along an augmenting path (Ford and
+    Fulkerson): where the demands want the same, no way to share out uses more of the capacity.
     """
     spare = Counter({kind: count for kind, count in capacity.items() if count > 0})
     used: list[Counter[Kind]] = [Counter() for _ in demands]
 
     def place(index: int, need: int, tried: set[Kind]) -> int:
-        """Find room for up to `need` more nodes of a demand, moving others aside; how many were placed."""
+        """Find room for up to `need` more nodes of a demand, moving others aside; how many were
+        placed."""
         for kind in demands[index].kinds:
             if kind in tried:
                 continue
@@ -82,16 +86,19 @@ Lend = Callable[[Kind, int], bool]
 
 
 def whole(
-    demands: Sequence[Demand], capacity: Mapping[Kind, int],
-    borrow: Lend = lambda kind, count: False, give_back: Callable[[Kind, int], object] = lambda kind, count: None,
+    demands: Sequence[Demand],
+    capacity: Mapping[Kind, int],
+    borrow: Lend = lambda kind, count: False,
+    give_back: Callable[[Kind, int], object] = lambda kind, count: None,
     most: int = 1000,
 ) -> list[Kind] | None:
     """Return the kind that each demand gets all its nodes from; None when there is no such way.
 
-    Of all ways it is the first in the demands' order of kinds, those with fewest kinds to choose from first: having
-    less of what it leaves unused would not change it. What is short of a kind is asked of `borrow(kind, count)`, which
-    lends all of it or says no; it has lent what the answer needs beyond the capacity, the rest has been given back.
-    Raises `Exhausted` when `most` choices have been tried: the question is one of packing, which no short way answers.
+    Of all ways it is the first in the demands' order of kinds, those with fewest kinds to choose
+    from first: having less of what it leaves unused would not change it. What is short of a kind is
+    asked of `borrow(kind, count)`, which lends all of it or says no; it has lent what the answer
+    needs beyond the capacity, the rest has been given back. Raises `Exhausted` when `most` choices
+    have been tried: the question is one of packing, which no short way answers.
     """
     left = Counter(dict(capacity))
     chosen: dict[int, Kind] = {}
@@ -118,4 +125,6 @@ def whole(
             give_back(kind, count - have)
         return False
 
-    return [chosen[index] for index in range(len(demands))] if place(_scarce_first(demands)) else None
+    return (
+        [chosen[index] for index in range(len(demands))] if place(_scarce_first(demands)) else None
+    )

@@ -1,7 +1,8 @@
-"""A request that nobody has made, and what the next pass would make of it; what of that may be told to whom. Pure.
+"""A request that nobody has made, and what the next pass would make of it; what of that may be told
+to whom. Pure.
 
-Nothing is decided here: the request is put into a snapshot, and `policy.scheduler.explain` says what it says of any
-other.
+Nothing is decided here: the request is put into a snapshot, and `policy.scheduler.explain` says
+what it says of any other.
 """
 
 from __future__ import annotations
@@ -14,43 +15,57 @@ from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import Holder, PendingRequest, Snapshot
 
 NOBODYS = -1
-"""The id of the request, and of the vcluster that it is for where there is none yet: no row has it."""
+"""The id of the request, and of the vcluster that it is for where there is none yet: no row has
+it."""
 OTHERS = "a vcluster of another group"
 """What a vcluster is called to those who may not see it."""
 
 
-def supposed(snapshot: Snapshot, wish: PendingRequest, floor: int, documents: Mapping[int, str]) -> Snapshot:
-    """Return the site, if `wish` waited in it, too. `floor`: the size of its vcluster; `documents` of its templates, by
-    id."""
+def supposed(
+    snapshot: Snapshot, wish: PendingRequest, floor: int, documents: Mapping[int, str]
+) -> Snapshot:
+    """Return the site, if `wish` waited in it, too. `floor`: the size of its vcluster; `documents`
+    of its templates, by id."""
     holders = snapshot.holders
     if wish.vcluster_id not in holders:
-        holders = {**holders, wish.vcluster_id: Holder(wish.vcluster_id, "", wish.priority, 0, floor,
-                                                            group_id=wish.group_id)}
-    return replace(snapshot, holders=holders, wishes=[*snapshot.wishes, wish],
-                   templates={**snapshot.templates, **documents})
+        holders = {
+            **holders,
+            wish.vcluster_id: Holder(
+                wish.vcluster_id, "", wish.priority, 0, floor, group_id=wish.group_id
+            ),
+        }
+    return replace(
+        snapshot,
+        holders=holders,
+        wishes=[*snapshot.wishes, wish],
+        templates={**snapshot.templates, **documents},
+    )
 
 
 def masked(snapshot: Snapshot, hidden: Set[int]) -> Snapshot:
-    """Return the site, for somebody from whom the vclusters with these ids are hidden: their names are not in it."""
+    """Return the site, for somebody from whom the vclusters with these ids are hidden: their names
+    are not in it."""
     if not hidden:
         return snapshot
-    holders = {each: replace(holder, name=OTHERS) if each in hidden else holder
-               for each, holder in snapshot.holders.items()}
+    holders = {
+        each: replace(holder, name=OTHERS) if each in hidden else holder
+        for each, holder in snapshot.holders.items()
+    }
     return replace(snapshot, holders=holders)
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change of a request that can never be met, by which it could be: `count` nodes, of several types and blocks if
-    `spread`."""
+    """A change of a request that can never be met, by which it could be: `count` nodes, of several
+    types and blocks if `spread`."""
 
     count: int
     spread: bool
 
 
 def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remedy, ...]:
-    """Return what would help the pending request `wish` of `snapshot`, the largest number of nodes first; nothing where
-    only other requirements would, or for a request of several kinds.
+    """Return what would help the pending request `wish` of `snapshot`, the largest number of nodes
+    first; nothing where only other requirements would, or for a request of several kinds.
 
     room  nodes that its vcluster can have addresses for
     """
@@ -63,14 +78,23 @@ def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remed
     found = [] if wish.may_spread else [Remedy(min(wanted, largest, room), False)]
     found.append(Remedy(min(wanted, total, room), True))
     asked = Remedy(wanted, wish.may_spread)
-    useful = [one for one in sorted(found, key=lambda one: (-one.count, one.spread)) if one.count and one != asked]
+    useful = [
+        one
+        for one in sorted(found, key=lambda one: (-one.count, one.spread))
+        if one.count and one != asked
+    ]
     # More kinds of nodes have to be worth something: a remedy for as many nodes is the plain one.
-    return tuple(one for place, one in enumerate(useful) if all(one.count != other.count for other in useful[:place]))
+    return tuple(
+        one
+        for place, one in enumerate(useful)
+        if all(one.count != other.count for other in useful[:place])
+    )
 
 
 def expected(found: Explanation, now: float) -> float | None:
-    """Return when there will be nodes enough, as far as leases, reclaims and immunity tell; None: they do not. Requests
-    that go before it are not looked at, nor is whether the nodes are in one block."""
+    """Return when there will be nodes enough, as far as leases, reclaims and immunity tell; None:
+    they do not. Requests that go before it are not looked at, nor is whether the nodes are in one
+    block."""
     if found.code == "granted":
         return now
     if found.code == "impossible":

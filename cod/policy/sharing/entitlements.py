@@ -1,7 +1,8 @@
-"""What each group may hold and is sure of, out of its row, the site's rules and what it has used. Pure.
+"""What each group may hold and is sure of, out of its row, the site's rules and what it has used.
+Pure.
 
-The planner, the flows that carry a plan out and the simulator reckon it here, so that a group has one limit, one
-guarantee and one share.
+The planner, the flows that carry a plan out and the simulator reckon it here, so that a group has
+one limit, one guarantee and one share.
 """
 
 from __future__ import annotations
@@ -17,16 +18,24 @@ NONE: Mapping[int, Mapping[int, int]] = {}
 
 
 def standings(groups: Iterable[Group], policy: Policy) -> Mapping[int, shares.Standing]:
-    """Return where each group stands by the site's rule; nothing where shares are off (`fair_half_life` is 0)."""
+    """Return where each group stands by the site's rule; nothing where shares are off
+    (`fair_half_life` is 0)."""
     if policy.fair_half_life <= 0:
         return {}
     rule = shares.classic if policy.fair == "classic" else shares.fair_tree
-    return rule(shares.Account(group.id, group.shares, group.faded_usage or 0.0, group.parent_id or 0)
-                for group in groups)
+    return rule(
+        shares.Account(group.id, group.shares, group.faded_usage or 0.0, group.parent_id or 0)
+        for group in groups
+    )
 
 
-def of(groups: Iterable[Group], policy: Policy, nodes: int, type_limits: Mapping[int, Mapping[int, int]] = NONE,
-       used: Mapping[int, float] = {}) -> dict[int, Entitlement]:
+def of(
+    groups: Iterable[Group],
+    policy: Policy,
+    nodes: int,
+    type_limits: Mapping[int, Mapping[int, int]] = NONE,
+    used: Mapping[int, float] = {},
+) -> dict[int, Entitlement]:
     """Return the entitlements of those groups that have any, by their ids.
 
     nodes        of the site, whoever holds them
@@ -49,7 +58,9 @@ def of(groups: Iterable[Group], policy: Policy, nodes: int, type_limits: Mapping
             guarantee=group.guarantee,
             share=None if standing is None else int(standing.share * nodes),
             rank=0 if standing is None else own.index(standing.rank) + 1,
-            used_up=group.hours_limit is not None and used.get(group.id, 0.0) >= group.hours_limit * 3600.0)
+            used_up=group.hours_limit is not None
+            and used.get(group.id, 0.0) >= group.hours_limit * 3600.0,
+        )
         if entitlement != ANYTHING:
             found[group.id] = entitlement
     return found

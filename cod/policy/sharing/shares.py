@@ -1,13 +1,15 @@
-"""What each group may expect of the site: usage that fades, and who of equal priority goes first. Pure.
+"""What each group may expect of the site: usage that fades, and who of equal priority goes first.
+Pure.
 
 Usage is node-seconds, each weighted by the cost of the node's type. It fades with a half-life::
 
     usage(t + dt) = usage(t) * 2 ** -(dt / half_life) + what was used in dt, faded likewise
 
-`fair_tree` ranks groups by the ratio of their share to their usage, both as fractions of those of their siblings;
-equal ratios have equal ranks. With groups that have no subgroups this sorts by share / usage. `classic` reckons the
-factor ``2 ** -(usage / share / damping)``, that of a subgroup from an effective usage, of which its siblings' is a
-part. Both are Slurm's (priority/multifactor: "Fair Tree" and "classic fair-share"), with groups in place of users.
+`fair_tree` ranks groups by the ratio of their share to their usage, both as fractions of those of
+their siblings; equal ratios have equal ranks. With groups that have no subgroups this sorts by
+share / usage. `classic` reckons the factor ``2 ** -(usage / share / damping)``, that of a subgroup
+from an effective usage, of which its siblings' is a part. Both are Slurm's (priority/multifactor:
+"Fair Tree" and "classic fair-share"), with groups in place of users.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a group stands. A larger `ratio` and `factor` (0 to 1) are better; `rank` 1 is the best, equals have the
-    same.
+    """Where a group stands. A larger `ratio` and `factor` (0 to 1) are better; `rank` 1 is the
+    best, equals have the same.
 
-    ratio  of its share to its usage, both as fractions of its siblings'; infinite while it has used nothing
+    ratio  of its share to its usage, both as fractions of its siblings'; infinite while it has used
+           nothing
     share  what of the whole site is its share, 0 to 1
     """
 
@@ -50,8 +53,8 @@ class Standing:
 
 
 def faded(usage: float, seconds: float, half_life: float, rate: float = 0.0) -> float:
-    """Return usage after `seconds`, of which `rate` more was used in each second. A clock that was set back counts as
-    one that stood still."""
+    """Return usage after `seconds`, of which `rate` more was used in each second. A clock that was
+    set back counts as one that stood still."""
     seconds = max(seconds, 0.0)
     left = math.exp2(-seconds / half_life)
     return usage * left + rate * half_life / math.log(2) * (1.0 - left)
@@ -60,8 +63,8 @@ def faded(usage: float, seconds: float, half_life: float, rate: float = 0.0) -> 
 def fair_tree(accounts: Iterable[Account]) -> dict[int, Standing]:
     """Return where each group stands by Slurm's Fair Tree, subgroups one level deep.
 
-    Inside its family a group that has subgroups counts as one of them, with the mean of their shares. Groups of equal
-    ratio are merged: their subgroups are ranked as one family.
+    Inside its family a group that has subgroups counts as one of them, with the mean of their
+    shares. Groups of equal ratio are merged: their subgroups are ranked as one family.
     """
     top, families = _families(accounts)
     places = list(_ranked(_merged(top), families))
@@ -69,7 +72,9 @@ def fair_tree(accounts: Iterable[Account]) -> dict[int, Standing]:
     standings, before = {}, 0
     for place in places:
         for ratio, share, account in place:
-            standings[account.id] = Standing(account.id, ratio, (users - before) / users, before + 1, share)
+            standings[account.id] = Standing(
+                account.id, ratio, (users - before) / users, before + 1, share
+            )
         before += len(place)
     return standings
 
@@ -93,31 +98,45 @@ def classic(accounts: Iterable[Account], damping: float = 1.0) -> dict[int, Stan
             own = one.usage / whole if whole else 0.0
             effective = own + (used - own) * (one.shares / siblings if siblings else 0.0)
             wanted = share * part
-            found.append((_factor(effective, wanted, damping), _ratio(wanted, effective), wanted, one))
+            found.append(
+                (_factor(effective, wanted, damping), _ratio(wanted, effective), wanted, one)
+            )
     found.sort(key=lambda one: (-one[0], one[3].id))
     factors = [one[0] for one in found]
-    return {account.id: Standing(account.id, ratio, factor, factors.index(factor) + 1, share)
-            for factor, ratio, share, account in found}
+    return {
+        account.id: Standing(account.id, ratio, factor, factors.index(factor) + 1, share)
+        for factor, ratio, share, account in found
+    }
 
 
 def _families(accounts: Iterable[Account]) -> tuple[list[Account], Mapping[int, list[Account]]]:
-    """Return groups at the top, with the usage of their subgroups, and the families of those that have any."""
+    """Return groups at the top, with the usage of their subgroups, and the families of those that
+    have any."""
     there = {account.id: account for account in accounts}
     families: dict[int, list[Account]] = defaultdict(list)
     for account in there.values():
         if account.parent in there:
             families[account.parent].append(account)
     top = [account for account in there.values() if account.parent not in there]
-    whole = [replace(account, usage=account.usage + sum(one.usage for one in families[account.id]))
-             if account.id in families else account for account in top]
+    whole = [
+        (
+            replace(account, usage=account.usage + sum(one.usage for one in families[account.id]))
+            if account.id in families
+            else account
+        )
+        for account in top
+    ]
     for parent, family in families.items():
         mean = sum(one.shares for one in family) / len(family)
         family.append(replace(there[parent], shares=mean))
     return whole, families
 
 
-def _ratios(siblings: Sequence[Account], within: float = 1.0) -> Iterator[tuple[float, float, Account]]:
-    """Yield (ratio, share of the whole, group) of siblings that have `within` of the whole together."""
+def _ratios(
+    siblings: Sequence[Account], within: float = 1.0
+) -> Iterator[tuple[float, float, Account]]:
+    """Yield (ratio, share of the whole, group) of siblings that have `within` of the whole
+    together."""
     shares, usage = sum(one.shares for one in siblings), sum(one.usage for one in siblings)
     for one in siblings:
         share = one.shares / shares if shares else 0.0
@@ -145,8 +164,11 @@ def _merged(siblings: Sequence[Account]) -> list[list[Placed]]:
     return [placed[ratio] for ratio in sorted(placed, reverse=True)]
 
 
-def _ranked(places: Iterable[list[Placed]], families: Mapping[int, list[Account]]) -> Iterator[list[Placed]]:
-    """Yield groups in order, those of equal rank together: in the place of one that has subgroups its family."""
+def _ranked(
+    places: Iterable[list[Placed]], families: Mapping[int, list[Account]]
+) -> Iterator[list[Placed]]:
+    """Yield groups in order, those of equal rank together: in the place of one that has subgroups
+    its family."""
     for place in places:
         inner: dict[float, list[Placed]] = defaultdict(list)
         for _, share, account in place:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Job:
     """A job of `size` nodes that is submitted at `at` and runs for `runtime` seconds.
 
-    lease        run time that its user asks for, in seconds; None for an estimate by the rule of the demand
+    lease        run time that its user asks for, in seconds; None for an estimate by the rule of
+                 the demand
     queue, user  names that it counts under; empty: the demand's name, and nobody's
     """
 
@@ -21,5 +22,6 @@ class Job:
     user: str = ""
 
     def estimate(self, factor: float) -> float:
-        """Return the run time that the user asks for, or else the run time times `factor`, in seconds."""
+        """Return the run time that the user asks for, or else the run time times `factor`, in
+        seconds."""
         return self.lease or self.runtime * factor

@@ -29,7 +29,9 @@ class JobOwner(BaseOwner):
     def _submit(self, job: Job) -> None:
         self._submitted += 1
         lease = job.estimate(self.rule.estimate) + MARGIN
-        cluster = self.create(job.size, f"{self.rule.name}-{self._submitted}", lease, may_wait=self.rule.may_wait)
+        cluster = self.create(
+            job.size, f"{self.rule.name}-{self._submitted}", lease, may_wait=self.rule.may_wait
+        )
         self._running[cluster.id] = _Run(job, self.track(job))
 
     def up(self, machine: Machine) -> None:
@@ -54,8 +56,9 @@ class JobOwner(BaseOwner):
             self.world.delete(cluster)
 
     def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
-        """Stop the job that lost a node; it begins anew when there is another in its place. COD replaces a node that
-        broke; one that was taken from a preemptible vcluster is asked for again."""
+        """Stop the job that lost a node; it begins anew when there is another in its place. COD
+        replaces a node that broke; one that was taken from a preemptible vcluster is asked for
+        again."""
         run = self._running.get(cluster.id)
         if run is not None:
             run.up = sum(one.state is NodeState.ACTIVE for one in cluster.held)
@@ -69,7 +72,9 @@ class JobOwner(BaseOwner):
         run = self._running.get(cluster.id)
         if run is None or not self.rule.extends:
             return
-        left = (run.ends_at or self.world.clock.now + run.job.runtime) - self.world.clock.now + MARGIN
+        left = (
+            (run.ends_at or self.world.clock.now + run.job.runtime) - self.world.clock.now + MARGIN
+        )
         if self.world.clock.now + left > (cluster.expires_at or 0.0):
             self.world.extend(cluster, left)
 
@@ -77,7 +82,9 @@ class JobOwner(BaseOwner):
         """Count the job as cut if it was not done, and as rejected if it never had a lease."""
         run = self._running.pop(cluster.id, None)
         if run is not None:
-            run.tracked.end("rejected" if cluster.expires_at is None else "cut", self.world.clock.now)
+            run.tracked.end(
+                "rejected" if cluster.expires_at is None else "cut", self.world.clock.now
+            )
 
 
 @dataclass(slots=True)

@@ -19,21 +19,35 @@ MARGIN = 1800.0  # seconds that a job's lease allows for its nodes' way to it
 
 
 class BaseOwner:
-    """Does nothing about anything; lets the manager choose what it loses, and waits until that is seized."""
+    """Does nothing about anything; lets the manager choose what it loses, and waits until that is
+    seized."""
 
     def __init__(self, world: World, rule: Jobs | Queue | Farm, group: Group) -> None:
         self.world, self.rule, self.group = world, rule, group
         self.template_id = world.template(cache=rule.cache)
 
-    def create(self, size: int, name: str, lease: float | None, *, may_wait: bool = True) -> Cluster:
+    def create(
+        self, size: int, name: str, lease: float | None, *, may_wait: bool = True
+    ) -> Cluster:
         """Return a vcluster of its own."""
         rule = self.rule
         return self.world.create(
-            self, self.group, size, self.template_id, name=name, needs=rule.needs, cache=rule.cache, lease=lease,
-            may_spread=rule.may_spread, may_wait=may_wait, preemptible=rule.preemptible)
+            self,
+            self.group,
+            size,
+            self.template_id,
+            name=name,
+            needs=rule.needs,
+            cache=rule.cache,
+            lease=lease,
+            may_spread=rule.may_spread,
+            may_wait=may_wait,
+            preemptible=rule.preemptible,
+        )
 
     def schedule(self, jobs: Iterator[Job], submit: Callable[[Job], None]) -> None:
         """Have each job submitted at its time."""
+
         def submitted(job: Job) -> None:
             submit(job)
             following()
@@ -50,7 +64,9 @@ class BaseOwner:
 
     def track(self, job: Job) -> TrackedJob:
         """Count a job of this demand as submitted."""
-        return self.world.stats.jobs.submit(job, self.group.name, self.group.priority, self.rule.name)
+        return self.world.stats.jobs.submit(
+            job, self.group.name, self.group.priority, self.rule.name
+        )
 
     def granted(self, request: ClusterRequest) -> None:
         """Note that the nodes are on their way."""
@@ -79,12 +95,15 @@ class BaseOwner:
 
 
 class PermanentOwner(BaseOwner):
-    """Keeps its vcluster for ever: renews the lease when half of it is over, whether it is warned or not."""
+    """Keeps its vcluster for ever: renews the lease when half of it is over, whether it is warned
+    or not."""
 
     def keep(self, cluster: Cluster) -> None:
         """Extend the vcluster's lease again and again."""
         if cluster.expires_at is not None and cluster.state is VclusterState.ACTIVE:
-            self.world.clock.after(max(1.0, (cluster.expires_at - self.world.clock.now) / 2), self._renew, cluster)
+            self.world.clock.after(
+                max(1.0, (cluster.expires_at - self.world.clock.now) / 2), self._renew, cluster
+            )
 
     def _renew(self, cluster: Cluster) -> None:
         self.world.extend(cluster, FOREVER)
@@ -99,7 +118,8 @@ def still_due(machines: list[Machine], reclaim: Reclaim) -> list[Machine]:
 def parts(count: int) -> list[int]:
     """Return `count` nodes as requests of half, half of the rest, and so on: 13 = 7 + 3 + 2 + 1.
 
-    A request is satisfied whole or not at all, so one large one might wait though most of it could be had.
+    A request is satisfied whole or not at all, so one large one might wait though most of it could
+    be had.
     """
     made = []
     while count > 0:

@@ -20,11 +20,13 @@ DEPTH = 1000  # jobs that the queue looks at, at once
 
 
 class QueueOwner(PermanentOwner):
-    """Jobs start when as many nodes idle as they need, in the order that the rule's `discipline` says.
+    """Jobs start when as many nodes idle as they need, in the order that the rule's `discipline`
+    says.
 
     fifo       in the order of their submission
     first-fit  the first one that fits
-    easy       the first one; others if they fit and, by their estimates, do not delay it (EASY backfill)
+    easy       the first one; others if they fit and, by their estimates, do not delay it (EASY
+               backfill)
 
     `idle`: when each idle node became so; `busy`: the job of each other.
     """
@@ -87,15 +89,19 @@ class QueueOwner(PermanentOwner):
         return None
 
     def _reservation(self, head: QueuedJob) -> tuple[float, int]:
-        """Return when `head` can start on the cluster's own nodes by the estimates, and how many nodes it leaves then.
+        """Return when `head` can start on the cluster's own nodes by the estimates, and how many
+        nodes it leaves then.
 
-        Nodes that start count as there. A job that is wider than the cluster waits for nodes that nobody can time, and
-        is not delayed by others.
+        Nodes that start count as there. A job that is wider than the cluster waits for nodes that
+        nobody can time, and is not delayed by others.
         """
         now, have = self.world.clock.now, self._ready()
         until = now
         running = dict.fromkeys(self._busy.values())
-        ends = sorted((max(entry.ends_at, now), sum(not one.reclaim for one in entry.nodes)) for entry in running)
+        ends = sorted(
+            (max(entry.ends_at, now), sum(not one.reclaim for one in entry.nodes))
+            for entry in running
+        )
         for ends_at, count in ends:
             if have >= head.size and ends_at > until:
                 break
@@ -122,7 +128,11 @@ class QueueOwner(PermanentOwner):
     def _free(self, entry: QueuedJob) -> None:
         """The nodes of a job that ends or is interrupted idle, as far as it still has them."""
         for machine in entry.nodes:
-            if self._busy.pop(machine, None) and machine.cluster is self._cluster and not machine.reclaim:
+            if (
+                self._busy.pop(machine, None)
+                and machine.cluster is self._cluster
+                and not machine.reclaim
+            ):
                 self._idle[machine] = self.world.clock.now
         entry.nodes = []
         self._look_later()
@@ -156,15 +166,20 @@ class QueueOwner(PermanentOwner):
     def _ready(self) -> int:
         """Return how many nodes idle or start."""
         cluster = self._cluster
-        return len(cluster.held) - cluster.leaving - sum(not one.reclaim for one in self._busy) if cluster else 0
+        return (
+            len(cluster.held) - cluster.leaving - sum(not one.reclaim for one in self._busy)
+            if cluster
+            else 0
+        )
 
     def _lacks(self, cluster: Cluster) -> list[int]:
-        """Return how many nodes each job lacks that has waited for the rule's patience, as far as the rule lets it
-        ask.
+        """Return how many nodes each job lacks that has waited for the rule's patience, as far as
+        the rule lets it ask.
 
-        Nodes that idle or start serve jobs in their order, as the discipline allows. What they leave counts for the
-        first job that they do not serve. A job that could not be served since the last look lets smaller ones ask
-        first, unless jobs start in their order: its request may wait long.
+        Nodes that idle or start serve jobs in their order, as the discipline allows. What they
+        leave counts for the first job that they do not serve. A job that could not be served since
+        the last look lets smaller ones ask first, unless jobs start in their order: its request may
+        wait long.
         """
         room = self.rule.most - len(cluster.held)
         if not self._waiting or room <= 0:
@@ -201,8 +216,8 @@ class QueueOwner(PermanentOwner):
     def _ask(self, cluster: Cluster, lacks: list[int]) -> None:
         """Have requests wait for as many nodes as jobs lack, never for more.
 
-        One request is for all that the first job lacks: half of it would only idle. The smallest is for no more than
-        the smallest lack, so that no free node is left where one job could use it.
+        One request is for all that the first job lacks: half of it would only idle. The smallest is
+        for no more than the smallest lack, so that no free node is left where one job could use it.
         """
         short, first, least = sum(lacks), lacks[0] if lacks else 0, min(lacks, default=0)
         waiting = sorted(self._requests.values(), key=lambda request: -request.count)
@@ -231,11 +246,11 @@ class QueueOwner(PermanentOwner):
         return request.count
 
     def _give_back_idle(self, cluster: Cluster) -> None:
-        """Give back what has idled long, unless a job waits that could use it: one that fits the cluster's own nodes,
-        or the first job while it has not waited long.
+        """Give back what has idled long, unless a job waits that could use it: one that fits the
+        cluster's own nodes, or the first job while it has not waited long.
 
-        What a wider job lacks is asked for whole. Nodes that were kept for it until then would keep other queues from
-        theirs: two queues that hold half of the site each would wait for ever.
+        What a wider job lacks is asked for whole. Nodes that were kept for it until then would keep
+        other queues from theirs: two queues that hold half of the site each would wait for ever.
         """
         long_ago = self.world.clock.now - self.rule.idle_limit
         head = self._waiting.next()
@@ -245,7 +260,9 @@ class QueueOwner(PermanentOwner):
             if smallest <= own or head.since > long_ago:
                 return
         spare = len(cluster.held) - self.rule.least
-        leaving = [one for one, since in self._idle.items() if since <= long_ago and not one.reclaim][:max(0, spare)]
+        leaving = [
+            one for one, since in self._idle.items() if since <= long_ago and not one.reclaim
+        ][: max(0, spare)]
         self._let_go(cluster, leaving)
 
     def _let_go(self, cluster: Cluster, machines: list[Machine]) -> None:
@@ -284,14 +301,16 @@ class QueueOwner(PermanentOwner):
 
     def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]:
         """Return nodes that do not run yet, idle ones, then those of the jobs that started last."""
+
         def order(machine: Machine) -> tuple[float, int]:
             entry = self._busy.get(machine)
             return (-entry.started_at if entry else -1e18, machine.id)
 
-        return sorted(candidates, key=order)[:reclaim.open]
+        return sorted(candidates, key=order)[: reclaim.open]
 
     def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
-        """Give the machines back after the time that it takes to reschedule; no job starts on them."""
+        """Give the machines back after the time that it takes to reschedule; no job starts on
+        them."""
         for machine in machines:
             self._idle.pop(machine, None)
         self.world.clock.after(self.rule.answer, self._answer, reclaim, machines)
@@ -316,7 +335,8 @@ class QueueOwner(PermanentOwner):
 
 
 def bundles(lacks: list[int], most: int) -> list[int]:
-    """Return requests for what jobs lack, `most` nodes in all: half of the nodes, half of the rest and so on.
+    """Return requests for what jobs lack, `most` nodes in all: half of the nodes, half of the rest
+    and so on.
 
     Each is for whole jobs, and the last for the smallest one alone: [1] * 13 makes 7, 3, 2 and 1.
     """

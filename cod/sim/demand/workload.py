@@ -14,7 +14,8 @@ from cod.states import NodeState
 
 
 class FarmOwner(PermanentOwner):
-    """Each interval it wants a size; it asks for what is short and gives back what is over, never below `low`."""
+    """Each interval it wants a size; it asks for what is short and gives back what is over, never
+    below `low`."""
 
     rule: Farm
 
@@ -38,7 +39,9 @@ class FarmOwner(PermanentOwner):
         cluster = self._cluster
         if cluster is None or not cluster.held:
             return
-        over = cluster.size + sum(request.count for request in self._requests.values()) - self._wanted
+        over = (
+            cluster.size + sum(request.count for request in self._requests.values()) - self._wanted
+        )
         if over < 0:
             self._grow(cluster, -over)
         elif over > 0:
@@ -68,8 +71,10 @@ class FarmOwner(PermanentOwner):
             return
         free = [one for one in cluster.held if not one.reclaim]
         spare = min(-short, len(cluster.held) - cluster.creation_size)
-        free.sort(key=lambda one: (one.state is NodeState.ACTIVE, -(one.assigned_at or 0.0), one.id))
-        self._let_go(cluster, free[:max(0, spare)])
+        free.sort(
+            key=lambda one: (one.state is NodeState.ACTIVE, -(one.assigned_at or 0.0), one.id)
+        )
+        self._let_go(cluster, free[: max(0, spare)])
 
     def _let_go(self, cluster: Cluster, machines: list[Machine]) -> None:
         self.sum_up()

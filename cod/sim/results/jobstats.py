@@ -28,7 +28,8 @@ class JobFigures:
 
 
 class TrackedJob:
-    """A job from its submission to its end. `starts`: how often it has started; `since`: counted as used until then."""
+    """A job from its submission to its end. `starts`: how often it has started; `since`: counted as
+    used until then."""
 
     __slots__ = ("_all", "_figures", "job", "labels", "since", "starts")
 
@@ -75,7 +76,8 @@ class TrackedJob:
 
 
 class JobStats:
-    """The figures of all jobs by their labels. `open`: jobs that have been submitted and have not ended.
+    """The figures of all jobs by their labels. `open`: jobs that have been submitted and have not
+    ended.
 
     sources  demands that have more jobs to submit
     """
@@ -86,8 +88,13 @@ class JobStats:
         self.sources = 0
 
     def submit(self, job: Job, group: str, priority: int, queue: str) -> TrackedJob:
-        """Return the job as one that is tracked. `queue`: the name of the demand, for a job that names no queue."""
-        labels: tuple[Label, ...] = (("priority", str(priority)), ("group", group), ("queue", job.queue or queue))
+        """Return the job as one that is tracked. `queue`: the name of the demand, for a job that
+        names no queue."""
+        labels: tuple[Label, ...] = (
+            ("priority", str(priority)),
+            ("group", group),
+            ("queue", job.queue or queue),
+        )
         if job.user:
             labels += (("user", job.user),)
         tracked = TrackedJob(job, labels, self)

@@ -19,9 +19,9 @@ MOVING = (S.TRAMPOLINE, S.WIPE, S.PRIME, S.BOOT)
 def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
     """Return everything that was counted, up to now.
 
-    Shares are of 1; waiting is in seconds; energy in kWh. Keys of mappings by priority are texts, as in JSON. Jobs that
-    have not started count with their wait so far; `so_far` says how many these are. `limit`: when the run would have
-    ended at the latest, in days.
+    Shares are of 1; waiting is in seconds; energy in kWh. Keys of mappings by priority are texts,
+    as in JSON. Jobs that have not started count with their wait so far; `so_far` says how many
+    these are. `limit`: when the run would have ended at the latest, in days.
     """
     stats = world.stats
     by_label = {kind: _labelled(world, kind) for kind in ("priority", "group", "queue", "user")}
@@ -31,24 +31,39 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
     by_rank = scenario.policy.inertia_by_priority
     rules["inertia_by_priority"] = {str(rank): by_rank[rank] for rank in sorted(by_rank)}
     return {
-        "scenario": scenario.name, "seed": scenario.seed, "days": round(world.clock.now / 86400, 6),
-        "days_of_demand": scenario.days, "limit_days": round(limit, 6), "unfinished_jobs": len(stats.jobs.open),
-        "nodes": len(world.pool.machines), "policy": rules, "energy": asdict(scenario.energy),
+        "scenario": scenario.name,
+        "seed": scenario.seed,
+        "days": round(world.clock.now / 86400, 6),
+        "days_of_demand": scenario.days,
+        "limit_days": round(limit, 6),
+        "unfinished_jobs": len(stats.jobs.open),
+        "nodes": len(world.pool.machines),
+        "policy": rules,
+        "energy": asdict(scenario.energy),
         "utilisation": _utilisation(world),
         "requests": _requests(world),
         "satisfied": _satisfied(world),
-        "waiting": {"granted": by_priority(stats.granted), "ready": by_priority(stats.ready),
-                    "jobs": waits | {"all": _wait_of_all(world)}},
+        "waiting": {
+            "granted": by_priority(stats.granted),
+            "ready": by_priority(stats.ready),
+            "jobs": waits | {"all": _wait_of_all(world)},
+        },
         "jobs": _jobs(world, ranks),
         "by": by_label,
-        "farms": {str(one): {"wanted_node_hours": round(stats.wanted[one] / HOUR, 3),
-                             "delivered_node_hours": round(stats.delivered[one] / HOUR, 3),
-                             "share": share(stats.delivered[one], stats.wanted[one])}
-                  for one in priorities(stats.wanted)},
+        "farms": {
+            str(one): {
+                "wanted_node_hours": round(stats.wanted[one] / HOUR, 3),
+                "delivered_node_hours": round(stats.delivered[one] / HOUR, 3),
+                "share": share(stats.delivered[one], stats.wanted[one]),
+            }
+            for one in priorities(stats.wanted)
+        },
         "reallocation": _reallocation(world),
         "priming": {**spread(world.images.took), "most_at_once": world.images.most},
         "power": _power(world),
-        "failures": world.lifecycle.failures, "passes": stats.passes, "events": world.clock.events,
+        "failures": world.lifecycle.failures,
+        "passes": stats.passes,
+        "events": world.clock.events,
     }
 
 
@@ -56,19 +71,29 @@ def _utilisation(world: World) -> dict[str, Any]:
     spent = world.pool.spent
     total = sum(spent.values())
     return {
-        "active": share(spent[S.ACTIVE], total), "held": share(world.pool.held, total),
-        "moving": share(sum(spent[one] for one in MOVING), total), "warm": share(spent[S.INACTIVE], total),
-        "cold": share(spent[S.OFF], total), "aside": share(spent[S.QUARANTINED], total)}
+        "active": share(spent[S.ACTIVE], total),
+        "held": share(world.pool.held, total),
+        "moving": share(sum(spent[one] for one in MOVING), total),
+        "warm": share(spent[S.INACTIVE], total),
+        "cold": share(spent[S.OFF], total),
+        "aside": share(spent[S.QUARANTINED], total),
+    }
 
 
 def _requests(world: World) -> dict[str, Any]:
     stats = world.stats
     made = {}
     for one in priorities(stats.asked):
-        outcomes = {state.value: stats.outcomes[one, state.value] for state in RequestState
-                    if state is not RequestState.PENDING}
-        made[str(one)] = {"submitted": stats.asked[one], **outcomes,
-                          "waiting": stats.asked[one] - sum(outcomes.values())}
+        outcomes = {
+            state.value: stats.outcomes[one, state.value]
+            for state in RequestState
+            if state is not RequestState.PENDING
+        }
+        made[str(one)] = {
+            "submitted": stats.asked[one],
+            **outcomes,
+            "waiting": stats.asked[one] - sum(outcomes.values()),
+        }
     return made
 
 
@@ -82,29 +107,39 @@ def _satisfied(world: World) -> dict[str, Any]:
 
 def _jobs(world: World, rows: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {name: row["jobs"] for name, row in rows.items()}
-    restarts = sum(figures.counts["restarts"] for (kind, _), figures in world.stats.jobs.figures.items()
-                   if kind == "priority")
+    restarts = sum(
+        figures.counts["restarts"]
+        for (kind, _), figures in world.stats.jobs.figures.items()
+        if kind == "priority"
+    )
     return made | ({"restarts": restarts} if made else {})
 
 
 def _labelled(world: World, kind: str) -> dict[str, Any]:
-    """Return by name the jobs, their waits and the nodes that they used: of each priority, group, queue or user.
+    """Return by name the jobs, their waits and the nodes that they used: of each priority, group,
+    queue or user.
 
     Nodes of farms are used while they run. Groups have, besides, what they held, used or not.
     """
     stats, pool, now = world.stats.jobs, world.pool, world.clock.now
     waiting, total = stats.waiting(now), len(pool.machines) * now
-    names = set(stats.names(kind)) | ({name for name, held in pool.held_by_group.items() if held}
-                                      if kind == "group" else set())
+    names = set(stats.names(kind)) | (
+        {name for name, held in pool.held_by_group.items() if held} if kind == "group" else set()
+    )
     made: dict[str, Any] = {}
     for name in sorted(names, key=(lambda name: -int(name)) if kind == "priority" else natural):
         figures, so_far = stats.of(kind, name), waiting[kind, name]
         used = figures.used + (world.stats.served[name] if kind == "group" else 0.0)
-        counts = {what: figures.counts[what] for what in ("submitted", "done", "rejected", "cut", "started")}
+        counts = {
+            what: figures.counts[what]
+            for what in ("submitted", "done", "rejected", "cut", "started")
+        }
         made[name] = row = {
             "jobs": {**counts, "never_started": len(so_far)},
             "wait": spread([*figures.waits, *so_far]) | {"so_far": len(so_far)},
-            "used_node_hours": round(used / HOUR, 3), "share": share(used, total)}
+            "used_node_hours": round(used / HOUR, 3),
+            "share": share(used, total),
+        }
         if kind == "group":
             held = pool.held_by_group[name]
             row.update(held_node_hours=round(held / HOUR, 3), nodes_held=share(held, now))
@@ -114,24 +149,40 @@ def _labelled(world: World, kind: str) -> dict[str, Any]:
 def _wait_of_all(world: World) -> dict[str, Any]:
     jobs = world.stats.jobs
     waits = [wait for name in jobs.names("priority") for wait in jobs.of("priority", name).waits]
-    so_far = [wait for (kind, _), waits in jobs.waiting(world.clock.now).items() if kind == "priority"
-              for wait in waits]
+    so_far = [
+        wait
+        for (kind, _), waits in jobs.waiting(world.clock.now).items()
+        if kind == "priority"
+        for wait in waits
+    ]
     return spread([*waits, *so_far]) | {"so_far": len(so_far)}
 
 
 def _reallocation(world: World) -> dict[str, Any]:
     stats, hours = world.stats, world.pool.held / HOUR
     return {
-        "reclaims": stats.reclaims, "taken": stats.taken, "given_back": stats.given, "seized": stats.seized,
-        "leases_expired": stats.expired, "assigned": stats.assigned, "node_hours_held": round(hours, 3),
+        "reclaims": stats.reclaims,
+        "taken": stats.taken,
+        "given_back": stats.given,
+        "seized": stats.seized,
+        "leases_expired": stats.expired,
+        "assigned": stats.assigned,
+        "node_hours_held": round(hours, 3),
         "reallocations_per_node_hour": share(stats.taken, hours),
-        "assignments_per_node_hour": share(stats.assigned, hours)}
+        "assignments_per_node_hour": share(stats.assigned, hours),
+    }
 
 
 def _power(world: World) -> dict[str, Any]:
     pool, lifecycle = world.pool, world.lifecycle
     return {
-        "kwh": round(pool.joules / 3.6e6, 3), "kwh_saved": round(pool.spared / 3.6e6, 3),
+        "kwh": round(pool.joules / 3.6e6, 3),
+        "kwh_saved": round(pool.spared / 3.6e6, 3),
         "kwh_always_on": round((pool.joules + pool.spared) / 3.6e6, 3),
-        "kwh_by_group": {name: round(value / 3.6e6, 3) for name, value in sorted(pool.by_group.items())},
-        "wakes": lifecycle.wakes, "wakes_failed": lifecycle.wakes_failed, "sleeps": lifecycle.sleeps}
+        "kwh_by_group": {
+            name: round(value / 3.6e6, 3) for name, value in sorted(pool.by_group.items())
+        },
+        "wakes": lifecycle.wakes,
+        "wakes_failed": lifecycle.wakes_failed,
+        "sleeps": lifecycle.sleeps,
+    }

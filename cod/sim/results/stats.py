@@ -63,8 +63,8 @@ class Stats:
 
 
 def spread(samples: Sequence[float]) -> dict[str, float | int | None]:
-    """Return how many, mean, median, 95th and 99th percentile (nearest rank) and largest of samples; None where there
-    is none."""
+    """Return how many, mean, median, 95th and 99th percentile (nearest rank) and largest of
+    samples; None where there is none."""
     if not samples:
         return {"count": 0, "mean": None, "median": None, "p95": None, "p99": None, "max": None}
     order = sorted(samples)
@@ -72,8 +72,14 @@ def spread(samples: Sequence[float]) -> dict[str, float | int | None]:
     def rank(share: float) -> float:
         return round(order[max(0, math.ceil(share * len(order)) - 1)], 3)
 
-    return {"count": len(order), "mean": round(math.fsum(order) / len(order), 3), "median": rank(0.5),
-            "p95": rank(0.95), "p99": rank(0.99), "max": round(order[-1], 3)}
+    return {
+        "count": len(order),
+        "mean": round(math.fsum(order) / len(order), 3),
+        "median": rank(0.5),
+        "p95": rank(0.95),
+        "p99": rank(0.99),
+        "max": round(order[-1], 3),
+    }
 
 
 def by_priority(samples: dict[int, list[float]]) -> dict[str, Any]:

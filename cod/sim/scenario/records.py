@@ -1,7 +1,7 @@
 """A scenario: a made-up site and who asks it for nodes, as records and as a TOML file.
 
-Lengths of time are seconds unless a key says otherwise. The tables `policy` and `energy` have the keys of the site file
-(`model.Policy`, `model.Energy`).
+Lengths of time are seconds unless a key says otherwise. The tables `policy` and `energy` have the
+keys of the site file (`model.Policy`, `model.Energy`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ KEYS = ConfigDict(extra="forbid")
 
 
 def key(about: str, default: Any = ..., *, low: float = 0, high: float = LARGEST) -> Any:
-    """Return a number's field: what it means, its default, its limits. Strict: true is not one second."""
+    """Return a number's field: what it means, its default, its limits. Strict: true is not one
+    second."""
     return Field(default, description=about, ge=low, le=high, allow_inf_nan=False, strict=True)
 
 
@@ -38,8 +39,9 @@ Size = Annotated[int, key("nodes", low=1)]
 class Times:
     """How long a type's machines take: medians of log-normal distributions.
 
-    The defaults are those of a rack server: minutes go by in its firmware's self-test, which comes before the
-    trampoline and before its own system; the trampoline itself and the images take seconds (docs/benchmarks.md).
+    The defaults are those of a rack server: minutes go by in its firmware's self-test, which comes
+    before the trampoline and before its own system; the trampoline itself and the images take
+    seconds (docs/benchmarks.md).
     """
 
     wake: float = key("from off to its report", 150.0)
@@ -56,7 +58,8 @@ class Type:
 
     name: str = word("its name")
     blocks: tuple[Annotated[int, key("", low=1, high=1_000_000)], ...] = word(
-        "how many machines there are in each block")
+        "how many machines there are in each block"
+    )
     cost: float = key("what the administrator says it costs: cheaper types are given first", 1.0)
     attributes: str = word("its hardware, as a report (XML); empty: memory of `memory_mib`", "")
     memory_mib: int = key("memory, where there are no `attributes`", 65536, low=1)
@@ -112,7 +115,8 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Jobs:
-    """Each job is a virtual cluster: it asks for its nodes, runs when all are up, and gives them back."""
+    """Each job is a virtual cluster: it asks for its nodes, runs when all are up, and gives them
+    back."""
 
     name: str = word("its name")
     group: str = word("who asks")
@@ -131,12 +135,13 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Queue:
-    """A batch queue is one virtual cluster, which grows with it and shrinks when it idles (the paper's SGE VCM).
+    """A batch queue is one virtual cluster, which grows with it and shrinks when it idles (the
+    paper's SGE VCM).
 
-    Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of jobs that have been queued for
-    `patience`, and gives back those that have idled for `idle_limit` and that no waiting job could use, down to
-    `least`. Asked to give nodes up, it gives idle ones first, then those of the job that started last, which is queued
-    again.
+    Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of jobs that have been
+    queued for `patience`, and gives back those that have idled for `idle_limit` and that no waiting
+    job could use, down to `least`. Asked to give nodes up, it gives idle ones first, then those of
+    the job that started last, which is queued again.
     """
 
     name: str = word("its name")
@@ -149,15 +154,23 @@ class Queue:
     nodes: tuple[Size, ...] = word("sizes of jobs, each as likely as the others", (1,))
     arrivals: Arrivals = Field(default_factory=Arrivals)
     runtime: Runtime = Field(default_factory=Runtime)
-    least: int = key("size of the virtual cluster when nothing is queued: its creation size", 1, low=1)
+    least: int = key(
+        "size of the virtual cluster when nothing is queued: its creation size", 1, low=1
+    )
     most: int = key("it never asks for more", 1_000_000, low=1)
-    jobs_per_node: float = key("it asks for one node for so many nodes' worth of queued jobs", 1.0, low=0.01)
+    jobs_per_node: float = key(
+        "it asks for one node for so many nodes' worth of queued jobs", 1.0, low=0.01
+    )
     patience: float = key("a job asks for nodes once it has waited so long", 0.0)
     interval: float = key("between looks at the queue", 60.0, low=1)
     idle_limit: float = key("a node that idles longer is given back", 600.0)
     answer: float = key("seconds in which it gives back what a reclaim names", 10.0)
-    discipline: Discipline = word("which job starts next: fifo, first-fit, or easy (backfill)", "first-fit")
-    estimate: float = key("with easy: the run time that users ask for, as a multiple of the run time", 2.0, low=0.01)
+    discipline: Discipline = word(
+        "which job starts next: fifo, first-fit, or easy (backfill)", "first-fit"
+    )
+    estimate: float = key(
+        "with easy: the run time that users ask for, as a multiple of the run time", 2.0, low=0.01
+    )
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
@@ -175,18 +188,26 @@ class Farm:
     high: int = key("wanted size at the busiest hour", 10, low=1)
     week_wave: float = key("by how much the weekend is lower, 0 to 1", 0.0, high=1)
     peak_hour: float = key("hour of the day with most", 20.0, high=24)
-    noise: float = key("standard deviation of the wanted size, as a share of its swing", 0.1, high=2)
+    noise: float = key(
+        "standard deviation of the wanted size, as a share of its swing", 0.1, high=2
+    )
     interval: float = key("between changes of the wanted size", 300.0, low=1)
-    answer: float | None = key("seconds in which it gives back what a reclaim names; left out: it waits until they are "
-                               "seized", None)
+    answer: float | None = key(
+        "seconds in which it gives back what a reclaim names; left out: it waits until they are "
+        "seized",
+        None,
+    )
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Trace:
-    """Jobs from a file in Standard Workload Format, as single virtual clusters or as batch queues (`by`)."""
+    """Jobs from a file in Standard Workload Format, as single virtual clusters or as batch queues
+    (`by`)."""
 
     file: str = word("the file, plain or gzip; below the scenario's folder")
-    group: str = word("who asks; with `by` other than job, each queue, user or group of the trace adds its number")
+    group: str = word(
+        "who asks; with `by` other than job, each queue, user or group of the trace adds its number"
+    )
     name: str = word("its name", "trace")
     model: Literal["trace"] = word("trace", "trace")
     by: Literal["job", "queue", "user", "group"] = word("job, queue, user or group", "queue")
@@ -202,7 +223,9 @@ class Trace:
     idle_limit: float = key("see queue", 600.0)
     answer: float = key("see queue", 10.0)
     discipline: Discipline = word("see queue", "first-fit")
-    estimate: float = key("see jobs and queue; for jobs of the trace that name no time limit", 2.0, low=0.01)
+    estimate: float = key(
+        "see jobs and queue; for jobs of the trace that name no time limit", 2.0, low=0.01
+    )
 
 
 Demand = Jobs | Queue | Farm | Trace

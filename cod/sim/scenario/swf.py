@@ -1,14 +1,16 @@
-"""Traces in Standard Workload Format, version 2.2 (D. G. Feitelson, https://www.cs.huji.ac.il/labs/parallel/workload/).
+"""Traces in Standard Workload Format, version 2.2 (D. G. Feitelson,
+https://www.cs.huji.ac.il/labs/parallel/workload/).
 
-One line a job, 18 numbers each, -1 where nothing is known; lines that begin with `;` are comments, those at the head of
-the form `; Label: value` describe the system. What is used here of the fields (counted from 1):
+One line a job, 18 numbers each, -1 where nothing is known; lines that begin with `;` are comments,
+those at the head of the form `; Label: value` describe the system. What is used here of the fields
+(counted from 1):
 
-    1 job number · 2 submit time · 4 run time · 5 processors allocated · 8 processors requested · 9 time requested ·
-    11 status · 12 user · 13 group · 15 queue
+    1 job number · 2 submit time · 4 run time · 5 processors allocated · 8 processors requested · 9
+    time requested · 11 status · 12 user · 13 group · 15 queue
 
-Some traces have more fields than 18, of their own; these are ignored.
-Times are seconds since the trace's start. Status 2 to 4 marks the parts of a job that was checkpointed, which has a
-line of its own for the whole, so these are passed over; so are jobs that never ran (cancelled while queued).
+Some traces have more fields than 18, of their own; these are ignored. Times are seconds since the
+trace's start. Status 2 to 4 marks the parts of a job that was checkpointed, which has a line of its
+own for the whole, so these are passed over; so are jobs that never ran (cancelled while queued).
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job. `procs`: processors allocated, else requested; `asked`: its time limit, None where it has none."""
+    """A job. `procs`: processors allocated, else requested; `asked`: its time limit, None where it
+    has none."""
 
     number: int
     submit: float
@@ -65,7 +68,8 @@ class Log:
 
     @property
     def days(self) -> float:
-        """Return the days from the first submission to the end of the job that would end last, had none waited."""
+        """Return the days from the first submission to the end of the job that would end last, had
+        none waited."""
         if not self.jobs:
             return 0.0
         return (max(job.submit + job.runtime for job in self.jobs) - self.jobs[0].submit) / 86400.0
@@ -76,8 +80,10 @@ class Log:
         if self.passed_over:
             made.append(f"{name}: lines passed over that are no job that ran: {self.passed_over}")
         if self.longer:
-            made.append(f"{name}: lines with more than {FIELDS} fields, of which the first {FIELDS} were read: "
-                        f"{self.longer}")
+            made.append(
+                f"{name}: lines with more than {FIELDS} fields, of which the first {FIELDS} were"
+                f" read: {self.longer}"
+            )
         return made
 
 
@@ -86,10 +92,14 @@ def load(path: Path) -> Log:
     try:
         with open(path, "rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rt", encoding="latin-1") if packed else open(path, encoding="latin-1") as lines:
+        with (
+            gzip.open(path, "rt", encoding="latin-1") if packed else open(path, encoding="latin-1")
+        ) as lines:
             return parse(lines, str(path))
     except (OSError, EOFError, zlib.error) as error:
-        raise Malformed(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise Malformed(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def parse(lines: Iterable[str], name: str = "trace") -> Log:
@@ -134,7 +144,16 @@ def _job(words: list[str]) -> Entry | None:
     if status in PARTS or runtime < 0 or procs < 1:
         return None
     asked = values[8] if values[8] > 0 else None
-    return Entry(int(values[0]), submit, runtime, procs, asked, int(values[11]), int(values[12]), int(values[14]))
+    return Entry(
+        int(values[0]),
+        submit,
+        runtime,
+        procs,
+        asked,
+        int(values[11]),
+        int(values[12]),
+        int(values[14]),
+    )
 
 
 def _number(word: str, place: int) -> float:

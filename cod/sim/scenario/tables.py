@@ -12,17 +12,33 @@ from pydantic.fields import FieldInfo
 
 from cod.model import Energy, Policy, Refused, field_error, unknown_key
 from cod.policy.hardware import match
-from cod.sim.scenario.records import Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type, key, word
+from cod.sim.scenario.records import (
+    Demand,
+    Farm,
+    Jobs,
+    Owner,
+    Queue,
+    Scenario,
+    Trace,
+    Type,
+    key,
+    word,
+)
 from cod.site.tables import EnergyTable, PolicyTable
 
-KINDS = {"dataclass_type": "should be a table", "dict_type": "should be a table", "tuple_type": "should be a list",
-         "model_type": "should be a table"}
+KINDS = {
+    "dataclass_type": "should be a table",
+    "dict_type": "should be a table",
+    "tuple_type": "should be a list",
+    "model_type": "should be a table",
+}
 TIMES_ON = 9  # as long as its days may a trace run on until its last job has ended
 SHIPPED = Path(__file__).parent / "shipped"
 
 
 class BadScenario(Exception):
-    """The scenario cannot be used. `problems` are sentences, each beginning with the key it is about."""
+    """The scenario cannot be used. `problems` are sentences, each beginning with the key it is
+    about."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -37,14 +53,24 @@ class ScenarioFile(BaseModel):
     name: str = word("its name", "scenario")
     about: str = word("what it shows", "")
     days: float = key("how long jobs are submitted", 30.0, low=0.001, high=100_000)
-    run_on: float | None = key("days, at most, that it then runs on until all jobs have ended; left out: 9 times "
-                               "`days` where there is a trace, else 0", None, high=1_000_000)
+    run_on: float | None = key(
+        "days, at most, that it then runs on until all jobs have ended; left out: 9 times "
+        "`days` where there is a trace, else 0",
+        None,
+        high=1_000_000,
+    )
     seed: int = key("of all random numbers", 1)
     period: float = key("a pass of the manager at least so often", 300.0, low=1)
     image_mb: float = key("MB that a node gets when it is primed", 1000.0, low=1)
-    image_at_once: int | None = key("nodes that are primed at once; the others wait; left out: any number", None, low=1)
-    image_mb_per_s: float | None = key("MB/s of the server, divided among the nodes that are primed; left out: each is "
-                                       "primed as fast as if it were alone", None, low=0.001)
+    image_at_once: int | None = key(
+        "nodes that are primed at once; the others wait; left out: any number", None, low=1
+    )
+    image_mb_per_s: float | None = key(
+        "MB/s of the server, divided among the nodes that are primed; left out: each is "
+        "primed as fast as if it were alone",
+        None,
+        low=0.001,
+    )
     policy: PolicyTable = PolicyTable.model_validate({})
     energy: EnergyTable = EnergyTable.model_validate({})
     type: list[Type] = Field(min_length=1)
@@ -53,7 +79,8 @@ class ScenarioFile(BaseModel):
 
 
 def keys() -> Iterator[tuple[str, str, str]]:
-    """Yield (key, default, what it means) of all that a scenario file may say, except the site file's own tables."""
+    """Yield (key, default, what it means) of all that a scenario file may say, except the site
+    file's own tables."""
     yield from _described(ScenarioFile.model_fields, "")
     yield from _described(_fields(Type), "type.NAME.")
     yield from _described(_fields(Owner), "group.NAME.")
@@ -68,9 +95,16 @@ def _fields(record: Any) -> dict[str, FieldInfo]:
 
 
 MODELS = ("jobs", "queue", "farm", "trace")
-TABLES = {"policy": PolicyTable.model_fields, "energy": EnergyTable.model_fields, "type": _fields(Type),
-          "group": _fields(Owner), "jobs": _fields(Jobs), "queue": _fields(Queue), "farm": _fields(Farm),
-          "trace": _fields(Trace)}
+TABLES = {
+    "policy": PolicyTable.model_fields,
+    "energy": EnergyTable.model_fields,
+    "type": _fields(Type),
+    "group": _fields(Owner),
+    "jobs": _fields(Jobs),
+    "queue": _fields(Queue),
+    "farm": _fields(Farm),
+    "trace": _fields(Trace),
+}
 
 
 def _described(fields: Mapping[str, FieldInfo], where: str) -> Iterator[tuple[str, str, str]]:
@@ -78,7 +112,11 @@ def _described(fields: Mapping[str, FieldInfo], where: str) -> Iterator[tuple[st
         if field.default_factory is not None:
             yield from _described(_fields(field.default_factory), f"{where}{name}.")
         elif field.description is not None:
-            yield f"{where}{name}", "" if field.is_required() else _toml(field.default), field.description
+            yield (
+                f"{where}{name}",
+                "" if field.is_required() else _toml(field.default),
+                field.description,
+            )
 
 
 def _toml(value: Any) -> str:
@@ -92,8 +130,8 @@ def _toml(value: Any) -> str:
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return the tables of the file `name`, or of the scenario of that name that ships with COD. Raises
-    `BadScenario`."""
+    """Return the tables of the file `name`, or of the scenario of that name that ships with COD.
+    Raises `BadScenario`."""
     path = Path(name)
     if not path.is_file() and (SHIPPED / f"{name}.toml").is_file():
         path = SHIPPED / f"{name}.toml"
@@ -101,7 +139,9 @@ def load(name: str) -> dict[str, Any]:
         tables = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
         known = ", ".join(sorted(one.stem for one in SHIPPED.glob("*.toml")))
-        sentence = f"{name}: cannot be read ({error.strerror}); scenarios that ship with COD: {known}"
+        sentence = (
+            f"{name}: cannot be read ({error.strerror}); scenarios that ship with COD: {known}"
+        )
         raise BadScenario([sentence]) from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadScenario([f"{name}: is not TOML: {error}"]) from None
@@ -110,7 +150,8 @@ def load(name: str) -> dict[str, Any]:
 
 
 def change(tables: dict[str, Any], path: str, value: str) -> None:
-    """Set one key of a scenario's tables: 'policy.inertia', 'type.thin.cost', 'demand.web.high'. Raises `BadScenario`.
+    """Set one key of a scenario's tables: 'policy.inertia', 'type.thin.cost', 'demand.web.high'.
+    Raises `BadScenario`.
 
     The value is written as in TOML; a text needs no quotes.
     """
@@ -123,7 +164,7 @@ def change(tables: dict[str, Any], path: str, value: str) -> None:
         else:
             table = table.setdefault(part, {}) if isinstance(table, dict) else None
         if table is None:
-            raise BadScenario([f"{'.'.join(way[:number + 1])}: there is no such table"])
+            raise BadScenario([f"{'.'.join(way[: number + 1])}: there is no such table"])
     if not isinstance(table, dict):
         raise BadScenario([f"{path}: should name a key in a table, such as policy.inertia"])
     try:
@@ -137,19 +178,35 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
     try:
         file = ScenarioFile.model_validate(tables)
     except ValidationError as error:
-        raise BadScenario([_sentence(tables, each) for each in error.errors(include_url=False)]) from None
+        raise BadScenario(
+            [_sentence(tables, each) for each in error.errors(include_url=False)]
+        ) from None
     if problems := _contradictions(file):
         raise BadScenario(problems)
     traced = any(isinstance(one, Trace) for one in file.demand)
     run_on = file.run_on if file.run_on is not None else TIMES_ON * file.days if traced else 0.0
     return Scenario(
-        file.name, tuple(file.type), tuple(file.group), tuple(file.demand), Policy(**file.policy.model_dump()),
-        Energy(**file.energy.model_dump()), file.about, file.days, run_on, file.seed, file.period, file.image_mb,
-        file.image_at_once, file.image_mb_per_s, folder)
+        file.name,
+        tuple(file.type),
+        tuple(file.group),
+        tuple(file.demand),
+        Policy(**file.policy.model_dump()),
+        Energy(**file.energy.model_dump()),
+        file.about,
+        file.days,
+        run_on,
+        file.seed,
+        file.period,
+        file.image_mb,
+        file.image_at_once,
+        file.image_mb_per_s,
+        folder,
+    )
 
 
 def _sentence(tables: Any, error: Any) -> str:
-    """Return the sentence for an error of pydantic's, with the names of tables in place of their numbers."""
+    """Return the sentence for an error of pydantic's, with the names of tables in place of their
+    numbers."""
     place: list[str] = []
     value: Any = tables
     loc = list(error["loc"])
@@ -158,10 +215,19 @@ def _sentence(tables: Any, error: Any) -> str:
     if loc[0] == "demand" and len(loc) > 2:
         del loc[2]  # the model, by which pydantic tells the kinds of demand apart
     for part in loc:
-        value = value[part] if isinstance(value, list) or (isinstance(value, dict) and part in value) else None
-        place.append(str(value.get("name", part) if len(place) == 1 and isinstance(value, dict) else part))
+        value = (
+            value[part]
+            if isinstance(value, list) or (isinstance(value, dict) and part in value)
+            else None
+        )
+        place.append(
+            str(value.get("name", part) if len(place) == 1 and isinstance(value, dict) else part)
+        )
     if error["type"].startswith("union_tag"):
-        return f"{'.'.join(place)}.model: should be one of {', '.join(MODELS)}, not {error['input'].get('model')!r}"
+        return (
+            f"{'.'.join(place)}.model: should be one of {', '.join(MODELS)}, not"
+            f" {error['input'].get('model')!r}"
+        )
     if place[-1] == "[key]":
         return f"{'.'.join(place[:-2])}: its keys should be whole numbers, as in {{ 10 = 3600 }}"
     if error["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
@@ -196,12 +262,16 @@ def _contradictions(file: ScenarioFile) -> list[str]:
         if demand.group not in names:
             problems.append(f"demand.{demand.name}.group: there is no group {demand.group!r}")
         if isinstance(demand, Farm) and demand.low > demand.high:
-            problems.append(f"demand.{demand.name}: low {demand.low} should not be above high {demand.high}")
+            problems.append(
+                f"demand.{demand.name}: low {demand.low} should not be above high {demand.high}"
+            )
         try:
             match.check(demand.needs)
         except Refused as refused:
             problems.append(f"demand.{demand.name}.needs: {refused.sentence}")
     for what, listed in (("type", file.type), ("group", file.group), ("demand", file.demand)):
         seen = [one.name for one in listed]
-        problems += [f"{what}: {name!r} is used twice" for name in sorted(set(seen)) if seen.count(name) > 1]
+        problems += [
+            f"{what}: {name!r} is used twice" for name in sorted(set(seen)) if seen.count(name) > 1
+        ]
     return problems

@@ -30,53 +30,78 @@ def get(tx: Tx, image_id: int) -> Image | None:
 
 
 def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Image]:
-    """Return the images that have one of these full names, by name. `lock`: they stay as they are until the commit."""
+    """Return the images that have one of these full names, by name. `lock`: they stay as they are
+    until the commit."""
     query = select(*COLUMNS).where(_c.name.in_(names))
     return {image.name: image for image in _images(tx, query.with_for_update() if lock else query)}
 
 
 def meant(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> dict[str, Image]:
-    """Return the images that `names` stand for in what belongs to `group` ('': the site), by the names as given."""
+    """Return the images that `names` stand for in what belongs to `group` ('': the site), by the
+    names as given."""
     return meant_by(tx, {group: names}, lock=lock)[group]
 
 
-def meant_by(tx: Tx, names: Mapping[str, Collection[str]], *, lock: bool = False) -> dict[str, dict[str, Image]]:
+def meant_by(
+    tx: Tx, names: Mapping[str, Collection[str]], *, lock: bool = False
+) -> dict[str, dict[str, Image]]:
     """Return what `meant` does for several groups, by group.
 
-    Of an own image and the site's of the same bare name, one that is ready goes first: while the own one is being
-    taken in, or has failed, templates go on with the site's.
+    Of an own image and the site's of the same bare name, one that is ready goes first: while the
+    own one is being taken in, or has failed, templates go on with the site's.
     """
-    there = named(tx, {full for group, each in names.items() for name in each for full in full_names(name, group)},
-                  lock=lock)
+    there = named(
+        tx,
+        {
+            full
+            for group, each in names.items()
+            for name in each
+            for full in full_names(name, group)
+        },
+        lock=lock,
+    )
     found: dict[str, dict[str, Image]] = {group: {} for group in names}
     for group, each in names.items():
         for name in each:
             images = [there[full] for full in full_names(name, group) if full in there]
             if images:
-                found[group][name] = next((one for one in images if one.state == "ready"), images[0])
+                found[group][name] = next(
+                    (one for one in images if one.state == "ready"), images[0]
+                )
     return found
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
     """Return images by name, of these groups and the site's (None: all)."""
-    return _images(tx, select(*COLUMNS).where(*theirs_or_shared(_c.group_id, groups)).order_by(_c.name))
+    return _images(
+        tx, select(*COLUMNS).where(*theirs_or_shared(_c.group_id, groups)).order_by(_c.name)
+    )
 
 
 def waiting(tx: Tx) -> list[Image]:
     """Return the images that are yet to be taken in, the oldest first."""
-    return _images(tx, select(*COLUMNS).where(_c.state == "ingesting").order_by(_c.created_at, _c.id))
+    return _images(
+        tx, select(*COLUMNS).where(_c.state == "ingesting").order_by(_c.created_at, _c.id)
+    )
 
 
 def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
-    """Raise `Refused` unless the owner may have an image of that name made; returns a failed one that it replaces."""
+    """Raise `Refused` unless the owner may have an image of that name made; returns a failed one
+    that it replaces."""
     before = named(tx, [name], lock=True).get(name)
     if before and (before.state != "failed" or before.group_id != owner):
         raise Refused("conflict", f"there is an image {name!r} already", "name")
-    under_way = tx.execute(select(t.uploads.c.id, t.uploads.c.group_id).where(t.uploads.c.name == name)).one_or_none()
+    under_way = tx.execute(
+        select(t.uploads.c.id, t.uploads.c.group_id).where(t.uploads.c.name == name)
+    ).one_or_none()
     if under_way:
         own = f": go on with {under_way[0]}, or delete it" if under_way[1] == owner else ""
         raise Refused("conflict", f"an upload of {name!r} is under way already{own}", "name")
-    if tx.scalar(select(t.captures.c.image).where(t.captures.c.image == name, t.captures.c.state.in_(_UNDER_WAY))):
+    if tx.scalar(
+        select(t.captures.c.image).where(
+            t.captures.c.image == name, t.captures.c.state.in_(_UNDER_WAY)
+        )
+    ):
         raise Refused("conflict", f"a node is being captured as {name!r} already", "name")
     return before
 
@@ -93,10 +118,16 @@ def sources(tx: Tx) -> set[str]:
 
 
 def digests(tx: Tx) -> set[str]:
-    """Return the folders that are needed: the digests of all images that are ready, and of captures that are about to
-    be."""
-    coming = select(t.captures.c.digest).where(t.captures.c.digest != "", t.captures.c.state.in_(_UNDER_WAY))
-    return {digest for query in (select(_c.digest).where(_c.state == "ready"), coming) for digest in tx.scalars(query)}
+    """Return the folders that are needed: the digests of all images that are ready, and of captures
+    that are about to be."""
+    coming = select(t.captures.c.digest).where(
+        t.captures.c.digest != "", t.captures.c.state.in_(_UNDER_WAY)
+    )
+    return {
+        digest
+        for query in (select(_c.digest).where(_c.state == "ready"), coming)
+        for digest in tx.scalars(query)
+    }
 
 
 def add(tx: Tx, **columns: Any) -> Image:

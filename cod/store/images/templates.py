@@ -29,7 +29,8 @@ def get(tx: Tx, template_id: int) -> Template | None:
 
 
 def find(tx: Tx, name: str) -> Template | None:
-    """Return the template that a full name (its newest revision that is not retired) or 'name@revision' names."""
+    """Return the template that a full name (its newest revision that is not retired) or
+    'name@revision' names."""
     own, at, revision = name.partition("@")
     query = select(*COLUMNS).where(_c.name == own)
     if at:
@@ -39,40 +40,61 @@ def find(tx: Tx, name: str) -> Template | None:
 
 
 def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Template:
-    """Return the template that `name` stands for on nodes of the group: its own, or the site's. Raises `Refused`.
+    """Return the template that `name` stands for on nodes of the group: its own, or the site's.
+    Raises `Refused`.
 
-    Who looks at things of two groups cannot bring the one's images onto nodes where the other's people are root. A
-    template of another group is refused as one that does not exist, so that nobody learns of it.
+    Who looks at things of two groups cannot bring the one's images onto nodes where the other's
+    people are root. A template of another group is refused as one that does not exist, so that
+    nobody learns of it.
     """
     group = groups.get(tx, group_id).name
     own, at, revision = name.partition("@")
     live = next((row for full in meant(own, group) if (row := find(tx, full))), None)
     found = find(tx, f"{live.name}{at}{revision}") if live and at else live
     if found is None or found.retired_at is not None:
-        raise Refused("not_found", f"there is no template {name!r} for group {group}: its nodes run its own templates "
-                      "that are not retired, and the site's", field)
+        raise Refused(
+            "not_found",
+            f"there is no template {name!r} for group {group}: its nodes run its own templates "
+            "that are not retired, and the site's",
+            field,
+        )
     return found
 
 
 def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
     """Return the documents of those revisions by id."""
-    return {row[0]: row[1] for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))}
+    return {
+        row[0]: row[1]
+        for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))
+    }
 
 
 def for_matching(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
-    """Documents by id with what is known of the added images that they name, in <known>: see `nodes.template`."""
+    """Documents by id with what is known of the added images that they name, in <known>: see
+    `nodes.template`."""
     rows = tx.execute(select(_c.id, _c.name, _c.document).where(_c.id.in_(list(template_ids))))
     return with_known(tx, {row.id: (row.name, row.document) for row in rows})
 
 
 def with_known(tx: Tx, wanted: Mapping[int, tuple[str, str]]) -> dict[int, str]:
-    """Return documents with what is known of their images; `wanted` are templates' full names and documents."""
+    """Return documents with what is known of their images; `wanted` are templates' full names and
+    documents."""
     there = _images(tx, wanted.values())
-    known = {group: {name: f'<known name="{name}" size="{image.size}" sector="{image.sector}"/>'
-                     for name, image in found.items() if image.size > 0} for group, found in there.items()}
-    return {key: _inserted(document, "".join(
-                known[owner_of(name)].get(each, "") for each in sorted(_image_names(document))))
-            for key, (name, document) in wanted.items()}
+    known = {
+        group: {
+            name: f'<known name="{name}" size="{image.size}" sector="{image.sector}"/>'
+            for name, image in found.items()
+            if image.size > 0
+        }
+        for group, found in there.items()
+    }
+    return {
+        key: _inserted(
+            document,
+            "".join(known[owner_of(name)].get(each, "") for each in sorted(_image_names(document))),
+        )
+        for key, (name, document) in wanted.items()
+    }
 
 
 @lru_cache(maxsize=1024)
@@ -83,7 +105,8 @@ def _image_names(document: str) -> frozenset[str]:
 
 
 def _images(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[str, dict[str, Image]]:
-    """Return the images that templates name, by group and the name as given: see `images.meant_by`."""
+    """Return the images that templates name, by group and the name as given: see
+    `images.meant_by`."""
     said: dict[str, set[str]] = {}
     for name, document in wanted:
         said.setdefault(owner_of(name), set()).update(_image_names(document))
@@ -91,11 +114,17 @@ def _images(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[str, dict[str, Im
 
 
 def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
-    """Return the full names of the images that templates name, by the template's id and the name as given; names that
-    stand for nothing are left out."""
+    """Return the full names of the images that templates name, by the template's id and the name as
+    given; names that stand for nothing are left out."""
     there = _images(tx, ((row.name, row.document) for row in rows))
-    return {row.id: {name: found.name for name in sorted(_image_names(row.document))
-                     if (found := there[owner_of(row.name)].get(name))} for row in rows}
+    return {
+        row.id: {
+            name: found.name
+            for name in sorted(_image_names(row.document))
+            if (found := there[owner_of(row.name)].get(name))
+        }
+        for row in rows
+    }
 
 
 def _inserted(document: str, inner: str) -> str:
@@ -104,14 +133,15 @@ def _inserted(document: str, inner: str) -> str:
 
 
 def newest(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
-    """Return the newest revision that is not retired of every template of these groups and of the site (None: of all),
-    by name."""
+    """Return the newest revision that is not retired of every template of these groups and of the
+    site (None: of all), by name."""
     found = {row.name: row for row in live(tx, only)}
     return [found[name] for name in sorted(found)]
 
 
 def live(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
-    """Return every revision that is not retired, by name, then revision; of whom, as in `newest`."""
+    """Return every revision that is not retired, by name, then revision; of whom, as in
+    `newest`."""
     seen = theirs_or_shared(_c.group_id, only)
     query = select(*COLUMNS).where(_c.retired_at.is_(None), *seen).order_by(_c.name, _c.revision)
     return [Template(*row) for row in tx.execute(query)]
@@ -124,7 +154,8 @@ def revisions(tx: Tx, name: str, *, lock: bool = False) -> list[Template]:
 
 
 def add(tx: Tx, **columns: Any) -> Template:
-    """Return a new revision; `columns` as in the table. The unique (name, revision) settles a race."""
+    """Return a new revision; `columns` as in the table. The unique (name, revision) settles a
+    race."""
     added = tx.execute(insert(t.config_templates).values(**columns)).inserted_primary_key
     template = get(tx, added[0]) if added else None
     assert template is not None
@@ -132,14 +163,21 @@ def add(tx: Tx, **columns: Any) -> Template:
 
 
 def append(tx: Tx, name: str, document: str, group_id: int | None, now: float) -> Template:
-    """Add a checked document as the next revision of the template with that full name, which is its owner's. The newest
-    one repeated changes nothing."""
+    """Add a checked document as the next revision of the template with that full name, which is its
+    owner's. The newest one repeated changes nothing."""
     digest = blake2b(document.encode(), digest_size=32).hexdigest()
     before = revisions(tx, name, lock=True)
     if before and before[-1].digest == digest and before[-1].retired_at is None:
         return before[-1]
-    return add(tx, name=name, revision=before[-1].revision + 1 if before else 1, group_id=group_id, document=document,
-               digest=digest, created_at=now)
+    return add(
+        tx,
+        name=name,
+        revision=before[-1].revision + 1 if before else 1,
+        group_id=group_id,
+        document=document,
+        digest=digest,
+        created_at=now,
+    )
 
 
 def retire(tx: Tx, template_id: int, now: float) -> None:
@@ -148,14 +186,15 @@ def retire(tx: Tx, template_id: int, now: float) -> None:
 
 
 def in_use(tx: Tx) -> set[int]:
-    """Return the ids of the revisions that a vcluster that has not ended, one of its nodes, or a waiting request
-    uses."""
+    """Return the ids of the revisions that a vcluster that has not ended, one of its nodes, or a
+    waiting request uses."""
     v, q = t.vclusters.c, t.request_tuples.c
     queries = (
         select(v.template_id).where(v.state != VclusterState.ENDED),
         select(t.nodes.c.template_id).where(t.nodes.c.template_id.is_not(None)),
-        select(q.template_id).join(t.node_requests, t.node_requests.c.id == q.request_id).where(
-            t.node_requests.c.state == RequestState.PENDING),
+        select(q.template_id)
+        .join(t.node_requests, t.node_requests.c.id == q.request_id)
+        .where(t.node_requests.c.state == RequestState.PENDING),
     )
     return {template_id for query in queries for template_id in tx.scalars(query.distinct())}
 

@@ -22,7 +22,9 @@ def _uploads(tx: Tx, query: Select[Any]) -> list[Upload]:
 
 def _query() -> Select[Any]:
     owner = func.coalesce(t.groups.c.name, SITE)
-    return select(*_COLUMNS, owner).outerjoin_from(t.uploads, t.groups, _c.group_id == t.groups.c.id)
+    return select(*_COLUMNS, owner).outerjoin_from(
+        t.uploads, t.groups, _c.group_id == t.groups.c.id
+    )
 
 
 def get(tx: Tx, upload_id: str, *, lock: bool = False) -> Upload | None:
@@ -57,8 +59,8 @@ def remove(tx: Tx, upload_id: str) -> None:
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None]:
-    """(bytes that a group's images, in served form or while they are taken in as they came, and its uploads have; the
-    group's own quota of them, None where it has none).
+    """(bytes that a group's images, in served form or while they are taken in as they came, and its
+    uploads have; the group's own quota of them, None where it has none).
 
     lock  the group's row is locked, so that two who ask for room cannot both get the last of it
     """

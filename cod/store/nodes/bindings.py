@@ -1,13 +1,15 @@
 """Bindings: which IPv4 address is bound to which client.
 
-Two kinds live in one table, because one primary key on the address is what makes two holders impossible. A *boot*
-binding is lent for minutes to firmware and trampoline, from the subnet's boot pool; a *vcluster* binding is reserved
-for a node when it is assigned and is its operating system's address until it leaves. A row is offered, bound, reserved
-(kept for a node), declined, or left (taken from a system that nobody can switch off); the last two are nobody's.
+Two kinds live in one table, because one primary key on the address is what makes two holders
+impossible. A *boot* binding is lent for minutes to firmware and trampoline, from the subnet's boot
+pool; a *vcluster* binding is reserved for a node when it is assigned and is its operating system's
+address until it leaves. A row is offered, bound, reserved (kept for a node), declined, or left
+(taken from a system that nobody can switch off); the last two are nobody's.
 
-Rows are read for update where they are about to be written: MariaDB then holds them until the commit (SQLite has one
-writer anyway), so a row that was seen free stays free. A row that did not exist is inserted plainly: if another server
-was quicker, the database says so (IntegrityError) and the flow is run again.
+Rows are read for update where they are about to be written: MariaDB then holds them until the
+commit (SQLite has one writer anyway), so a row that was seen free stays free. A row that did not
+exist is inserted plainly: if another server was quicker, the database says so (IntegrityError) and
+the flow is run again.
 """
 
 from __future__ import annotations
@@ -34,13 +36,14 @@ SELECT: Select[Any] = select(*(_b[name] for name in COLUMNS))
 values = attrgetter(*COLUMNS)
 """Of a binding, in the order of `COLUMNS`."""
 
+
 def _read(tx: Tx, query: Select[Any]) -> list[Binding]:
     return [Binding(*row) for row in tx.execute(query).all()]
 
 
 def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
-    """Return the binding that lets a machine at `address` speak as `mac`: it is bound to that MAC now, or there is
-    none."""
+    """Return the binding that lets a machine at `address` speak as `mac`: it is bound to that MAC
+    now, or there is none."""
     try:
         number = ipv4(address)
     except OSError:
@@ -50,8 +53,8 @@ def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
 
 
 def mac_at(tx: Tx, address: str) -> str | None:
-    """Return the client that was last given that address, which nobody else has been given since; None: there is
-    none."""
+    """Return the client that was last given that address, which nobody else has been given since;
+    None: there is none."""
     try:
         number = ipv4(address)
     except OSError:
@@ -65,33 +68,53 @@ def of_node(tx: Tx, node_id: int) -> list[Binding]:
 
 
 def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
-    """Return the operating systems' bindings of those nodes: in state bound, if they asked for them in their present
-    boot."""
+    """Return the operating systems' bindings of those nodes: in state bound, if they asked for them
+    in their present boot."""
     if not node_ids:
         return []
-    return _read(tx, SELECT.where(
-        _b.node_id.in_(node_ids), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"])))
+    return _read(
+        tx,
+        SELECT.where(
+            _b.node_id.in_(node_ids), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"])
+        ),
+    )
 
 
 def taken(tx: Tx, first: int, last: int, now: float) -> set[int]:
     """Return addresses of a range that nobody may be given now."""
-    return set(tx.scalars(select(_b.address).where(_b.address.between(first, last), _b.expires_at > now)))
+    return set(
+        tx.scalars(select(_b.address).where(_b.address.between(first, last), _b.expires_at > now))
+    )
 
 
 def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list[Binding]:
-    """Return boot bindings in a range that may be taken from those that have them: of machines that never reported,
-    until `before` at most, then those that were declined. Those that end first come first."""
-    new = select(t.nodes.c.id).where(t.nodes.c.id == _b.node_id, t.nodes.c.state == NodeState.NEW).exists()
-    query = (SELECT.where(_b.address.between(first, last), _b.kind == "boot",
-                          or_(_b.state == "declined", (_b.expires_at <= before) & new))
-             .order_by(case((_b.state == "declined", 1), else_=0), _b.expires_at, _b.address).limit(limit))
+    """Return boot bindings in a range that may be taken from those that have them: of machines that
+    never reported, until `before` at most, then those that were declined. Those that end first come
+    first."""
+    new = (
+        select(t.nodes.c.id)
+        .where(t.nodes.c.id == _b.node_id, t.nodes.c.state == NodeState.NEW)
+        .exists()
+    )
+    query = (
+        SELECT.where(
+            _b.address.between(first, last),
+            _b.kind == "boot",
+            or_(_b.state == "declined", (_b.expires_at <= before) & new),
+        )
+        .order_by(case((_b.state == "declined", 1), else_=0), _b.expires_at, _b.address)
+        .limit(limit)
+    )
     return _read(tx, query)
 
 
 def add(tx: Tx, rows: Sequence[Binding]) -> None:
-    """Insert bindings at addresses where nothing was recorded. IntegrityError: another server was quicker."""
+    """Insert bindings at addresses where nothing was recorded. IntegrityError: another server was
+    quicker."""
     if rows:
-        tx.execute(insert(t.bindings), [dict(zip(COLUMNS, values(row), strict=True)) for row in rows])
+        tx.execute(
+            insert(t.bindings), [dict(zip(COLUMNS, values(row), strict=True)) for row in rows]
+        )
 
 
 def forget(tx: Tx, addresses: Iterable[int]) -> None:
@@ -102,18 +125,25 @@ def forget(tx: Tx, addresses: Iterable[int]) -> None:
 
 
 def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now: float) -> int:
-    """Reserve the first free address of the vcluster's blocks for the node's operating system; returns the address.
+    """Reserve the first free address of the vcluster's blocks for the node's operating system;
+    returns the address.
 
-    Addresses ending in .0 and .255 are left out: too many systems take them for a network's own. What the node had
-    before as a vcluster's member is given up. Raises `Refused` ('conflict') when the blocks are full.
+    Addresses ending in .0 and .255 are left out: too many systems take them for a network's own.
+    What the node had before as a vcluster's member is given up. Raises `Refused` ('conflict') when
+    the blocks are full.
     """
     release(tx, node.id)
     blocks = address_blocks.of(tx, vcluster.id)
-    dns_zones.touch(tx, [("vcluster", vcluster.name), *{("subnet", block.subnet) for block in blocks}], now)
+    dns_zones.touch(
+        tx, [("vcluster", vcluster.name), *{("subnet", block.subnet) for block in blocks}], now
+    )
     address = _free(tx, blocks, now)
     if address is None:
-        raise Refused("conflict", f"vcluster {vcluster.name} has no free address in "
-                      f"{', '.join(map(str, joined(blocks))) or 'any block'}")
+        raise Refused(
+            "conflict",
+            f"vcluster {vcluster.name} has no free address in "
+            f"{', '.join(map(str, joined(blocks))) or 'any block'}",
+        )
     forget(tx, [address])
     subnet = next(block.subnet for block in blocks if address in block.addresses)
     add(tx, [Binding(address, mac, "vcluster", node.id, subnet, hostname, "reserved", FOREVER)])
@@ -121,12 +151,16 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
 
 
 def _free(tx: Tx, blocks: Iterable[AddressBlock], now: float) -> int | None:
-    """Return the first address that is free in the first block that has one; else the one whose system has been gone
-    for longest."""
+    """Return the first address that is free in the first block that has one; else the one whose
+    system has been gone for longest."""
     left: list[Binding] = []
     for block in blocks:
-        there = {row.address: row for row in
-                 _read(tx, SELECT.where(_b.address.between(block.first, block.last)).with_for_update())}
+        there = {
+            row.address: row
+            for row in _read(
+                tx, SELECT.where(_b.address.between(block.first, block.last)).with_for_update()
+            )
+        }
         usable = [address for address in block.addresses if address & 0xFF not in (0, 0xFF)]
         for address in usable:
             if address not in there or there[address].expires_at <= now:
@@ -136,15 +170,30 @@ def _free(tx: Tx, blocks: Iterable[AddressBlock], now: float) -> int | None:
 
 
 def release(tx: Tx, node_id: int, until: float | None = None) -> None:
-    """The node leaves its vcluster: its address is free again. Where nobody can switch it off, its system may still use
-    the address `until` a time: if that has asked for it, it is given on only where nothing else is free."""
+    """The node leaves its vcluster: its address is free again. Where nobody can switch it off, its
+    system may still use the address `until` a time: if that has asked for it, it is given on only
+    where nothing else is free."""
     if until is not None:
-        tx.execute(update(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
-                   .values(mac=None, node_id=None, hostname=None, client_id=None, state="left", expires_at=until))
+        tx.execute(
+            update(t.bindings)
+            .where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
+            .values(
+                mac=None,
+                node_id=None,
+                hostname=None,
+                client_id=None,
+                state="left",
+                expires_at=until,
+            )
+        )
     tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster"))
 
 
 def unbind(tx: Tx, node_id: int) -> None:
-    """The node is about to boot into its vcluster: its OS has not asked for its reserved address yet."""
-    tx.execute(update(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
-               .values(state="reserved"))
+    """The node is about to boot into its vcluster: its OS has not asked for its reserved address
+    yet."""
+    tx.execute(
+        update(t.bindings)
+        .where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
+        .values(state="reserved")
+    )

@@ -29,7 +29,8 @@ def add(tx: Tx, name: str) -> int:
 
 
 def by_name(tx: Tx, name: str, *, lock: bool = False) -> int | None:
-    """Return the id of the block with that name; with `lock`, nobody else changes it until this transaction ends."""
+    """Return the id of the block with that name; with `lock`, nobody else changes it until this
+    transaction ends."""
     query = select(_b.id).where(_b.name == name)
     found = tx.scalar(query.with_for_update() if lock else query)
     return None if found is None else int(found)
@@ -41,10 +42,13 @@ def names(tx: Tx) -> dict[int, str]:
 
 
 def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
-    """Return how many nodes of each type (by name; '' for none yet) are in each block, or in the one that is named."""
+    """Return how many nodes of each type (by name; '' for none yet) are in each block, or in the
+    one that is named."""
     query = (
-        select(_n.block_id, func.coalesce(t.node_types.c.name, ""), func.count()).select_from(t.nodes)
-        .outerjoin(t.node_types, _n.type_id == t.node_types.c.id).group_by(_n.block_id, t.node_types.c.name)
+        select(_n.block_id, func.coalesce(t.node_types.c.name, ""), func.count())
+        .select_from(t.nodes)
+        .outerjoin(t.node_types, _n.type_id == t.node_types.c.id)
+        .group_by(_n.block_id, t.node_types.c.name)
     )
     query = query.where(_n.block_id.is_not(None) if block_id is None else _n.block_id == block_id)
     counts: dict[int, dict[str, int]] = {}
@@ -54,9 +58,15 @@ def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
 
 
 def delete(tx: Tx, block_id: int) -> bool:
-    """Delete an empty block; False while an open reclaim names it. Those that are over forget that it was of it."""
+    """Delete an empty block; False while an open reclaim names it. Those that are over forget that
+    it was of it."""
     r = t.reclaims
-    if tx.scalar(select(r.c.id).where(r.c.block_id == block_id, r.c.state == ReclaimState.OPEN).limit(1)) is not None:
+    if (
+        tx.scalar(
+            select(r.c.id).where(r.c.block_id == block_id, r.c.state == ReclaimState.OPEN).limit(1)
+        )
+        is not None
+    ):
         return False
     tx.execute(update(r).where(r.c.block_id == block_id).values(block_id=None))
     tx.execute(delete_(t.node_blocks).where(_b.id == block_id))
@@ -79,11 +89,14 @@ class Member(NamedTuple):
 
 def members(tx: Tx) -> list[Member]:
     """Return every node of the site, by name."""
-    return [Member(*row) for row in tx.execute(select(_n.id, _n.name, _n.block_id).order_by(_n.name))]
+    return [
+        Member(*row) for row in tx.execute(select(_n.id, _n.name, _n.block_id).order_by(_n.name))
+    ]
 
 
 class Seen(NamedTuple):
-    """What the network has told of where a node is: columns of `nodes`; `attributes` only where they tell a switch."""
+    """What the network has told of where a node is: columns of `nodes`; `attributes` only where
+    they tell a switch."""
 
     name: str
     block_id: int | None

@@ -19,13 +19,19 @@ _COLUMNS = [_b[f.name] for f in fields(Burnin)]
 
 def open_of(tx: Tx, node_id: int) -> Burnin | None:
     """Return the node's burn-in that is not over."""
-    query = select(*_COLUMNS).where(_b.node_id == node_id, _b.state.in_(OPEN)).order_by(_b.id.desc()).limit(1)
+    query = (
+        select(*_COLUMNS)
+        .where(_b.node_id == node_id, _b.state.in_(OPEN))
+        .order_by(_b.id.desc())
+        .limit(1)
+    )
     row = tx.execute(query).one_or_none()
     return Burnin(*row) if row else None
 
 
 def wanted(tx: Tx, node_id: int) -> Burnin | None:
-    """Return the node's burn-in that is to begin as soon as the node is in the trampoline, clean and free."""
+    """Return the node's burn-in that is to begin as soon as the node is in the trampoline, clean
+    and free."""
     found = open_of(tx, node_id)
     return found if found is not None and found.state == BurninState.WANTED else None
 
@@ -38,13 +44,17 @@ def of_node(tx: Tx, node_id: int, limit: int) -> list[Burnin]:
 
 def running(tx: Tx, but: int) -> list[Burnin]:
     """Return the burn-ins that run on other nodes than `but`, the newest first."""
-    query = select(*_COLUMNS).where(_b.state == BurninState.RUNNING, _b.node_id != but).order_by(_b.id.desc())
+    query = (
+        select(*_COLUMNS)
+        .where(_b.state == BurninState.RUNNING, _b.node_id != but)
+        .order_by(_b.id.desc())
+    )
     return [Burnin(*row) for row in tx.execute(query.limit(50))]
 
 
 def stale(tx: Tx, before: float) -> int | None:
-    """Return the id of a free, idle node of which no burn-in was asked for since `before`; None where there is none,
-    and while any burn-in is open."""
+    """Return the id of a free, idle node of which no burn-in was asked for since `before`; None
+    where there is none, and while any burn-in is open."""
     if tx.scalar(select(_b.id).where(_b.state.in_(OPEN)).limit(1)) is not None:
         return None
     n = t.nodes.c

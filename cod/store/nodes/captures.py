@@ -36,7 +36,8 @@ def is_done(tx: Tx, node_id: int) -> bool:
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Node, Capture]]:
-    """Return the nodes that have been captured for `groups` (None: for anybody), by name, and their newest captures."""
+    """Return the nodes that have been captured for `groups` (None: for anybody), by name, and their
+    newest captures."""
     query = select(*nodes.COLUMNS, *COLUMNS).join_from(t.nodes, t.captures).order_by(t.nodes.c.name)
     rows = tx.execute(query.where(*theirs(_c.group_id, groups)))
     split = len(nodes.COLUMNS)
@@ -61,7 +62,7 @@ def change(tx: Tx, node_id: int, **columns: Any) -> None:
 
 
 def end(tx: Tx, node_id: int, state: CaptureState, reason: str, now: float) -> None:
-    """End a capture. With an image, its secret is worth nothing once its node goes on, because the agent may have
-    missed the answer; else from now on."""
+    """End a capture. With an image, its secret is worth nothing once its node goes on, because the
+    agent may have missed the answer; else from now on."""
     secret = {} if state is CaptureState.DONE else {"secret": ""}
     change(tx, node_id, state=state, reason=reason, ended_at=now, **secret)

@@ -14,25 +14,46 @@ _c = t.conflicts.c
 
 
 def add(
-    tx: Tx, kind: str, about: str, now: float, *,
-    subnet: str | None = None, address: int | None = None, mac: str | None = None,
+    tx: Tx,
+    kind: str,
+    about: str,
+    now: float,
+    *,
+    subnet: str | None = None,
+    address: int | None = None,
+    mac: str | None = None,
 ) -> None:
     """Record a conflict; `about` is a sentence for people.
 
-    `kind` is 'declined', 'exhausted', 'limited', 'identity', 'hardware', 'architecture' or 'switch'.
+    `kind` is 'declined', 'exhausted', 'limited', 'identity', 'hardware', 'architecture' or
+    'switch'.
     """
-    tx.execute(insert(t.conflicts).values(at=now, kind=kind, about=about, subnet=subnet, address=address, mac=mac))
+    tx.execute(
+        insert(t.conflicts).values(
+            at=now, kind=kind, about=about, subnet=subnet, address=address, mac=mac
+        )
+    )
 
 
 def add_once(
-    tx: Tx, kind: str, about: str, now: float, *, within: float, same: Collection[str] = ("mac",),
-    subnet: str | None = None, address: int | None = None, mac: str | None = None,
+    tx: Tx,
+    kind: str,
+    about: str,
+    now: float,
+    *,
+    within: float,
+    same: Collection[str] = ("mac",),
+    subnet: str | None = None,
+    address: int | None = None,
+    mac: str | None = None,
 ) -> bool:
-    """Record a conflict as `add`, unless one of that kind was recorded in the last `within` seconds with the same
-    values of the columns `same` ('subnet', 'mac', 'about'): a storm of one trouble is one row. Return whether it was
-    recorded."""
+    """Record a conflict as `add`, unless one of that kind was recorded in the last `within` seconds
+    with the same values of the columns `same` ('subnet', 'mac', 'about'): a storm of one trouble is
+    one row. Return whether it was recorded."""
     values = {"subnet": subnet, "mac": mac, "about": about}
-    seen = select(_c.id).where(_c.kind == kind, _c.at > now - within, *(_c[name] == values[name] for name in same))
+    seen = select(_c.id).where(
+        _c.kind == kind, _c.at > now - within, *(_c[name] == values[name] for name in same)
+    )
     if tx.scalar(seen.limit(1)) is not None:
         return False
     add(tx, kind, about, now, subnet=subnet, address=address, mac=mac)
@@ -45,7 +66,8 @@ def count_since(tx: Tx, kind: str, since: float) -> int:
 
 
 def every(tx: Tx, limit: int = 200, *, macs: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return the newest conflicts first, as dictionaries of the table's columns; with `macs`, those about them."""
+    """Return the newest conflicts first, as dictionaries of the table's columns; with `macs`, those
+    about them."""
     query = select(t.conflicts).order_by(_c.id.desc()).limit(limit)
     if macs is not None:
         query = query.where(_c.mac.in_(macs))

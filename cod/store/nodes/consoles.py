@@ -15,8 +15,18 @@ _n = t.nodes.c
 
 
 def of_drivers(tx: Tx, drivers: Collection[str]) -> Sequence[Any]:
-    """(id, name, driver, address, account, vcluster, assigned at) of the nodes of those drivers that are part of the
-    site, by id."""
+    """(id, name, driver, address, account, vcluster, assigned at) of the nodes of those drivers
+    that are part of the site, by id."""
     return tx.execute(
-        select(_n.id, _n.name, _n.power_driver, _n.power_address, _n.power_account, _n.vcluster_id, _n.assigned_at)
-        .where(_n.power_driver.in_(list(drivers)), _n.state != NodeState.RETIRED).order_by(_n.id)).all()
+        select(
+            _n.id,
+            _n.name,
+            _n.power_driver,
+            _n.power_address,
+            _n.power_account,
+            _n.vcluster_id,
+            _n.assigned_at,
+        )
+        .where(_n.power_driver.in_(list(drivers)), _n.state != NodeState.RETIRED)
+        .order_by(_n.id)
+    ).all()

@@ -1,9 +1,9 @@
-"""The rows that a batch of DHCP messages touches: its clients, and bindings that are read at once, changed in memory
-and written at once.
+"""The rows that a batch of DHCP messages touches: its clients, and bindings that are read at once,
+changed in memory and written at once.
 
-Boot addresses are chosen by hashing the MAC into the pool and probing from there, so a machine tends to get the same
-address again without anything being scanned; an expired binding counts as free, but is its old client's until somebody
-else needs it.
+Boot addresses are chosen by hashing the MAC into the pool and probing from there, so a machine
+tends to get the same address again without anything being scanned; an expired binding counts as
+free, but is its old client's until somebody else needs it.
 """
 
 from __future__ import annotations
@@ -21,43 +21,76 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
 
-# Every statement is made once: SQLAlchemy keeps what it works out of a statement with the statement, and to work it out
-# anew for each batch was half of a small batch's cost.
+# Every statement is made once: SQLAlchemy keeps what it works out of a statement with the
+# statement, and to work it out anew for each batch was half of a small batch's cost.
 _n, _b = t.nodes.c, t.bindings.c
 _CLIENTS: Select[Any] = (
-    select(t.nics.c.mac, _n.id, _n.name, _n.state, _n.boot_mac, _n.boot_served_at, _n.template_id,
-           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote, _n.since, _n.attempts, _n.disk,
-           t.vcluster_networks.c.vlan)
-    .join_from(t.nics, t.nodes).outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
+    select(
+        t.nics.c.mac,
+        _n.id,
+        _n.name,
+        _n.state,
+        _n.boot_mac,
+        _n.boot_served_at,
+        _n.template_id,
+        t.vclusters.c.name,
+        _n.relay,
+        _n.circuit,
+        _n.remote,
+        _n.since,
+        _n.attempts,
+        _n.disk,
+        t.vcluster_networks.c.vlan,
+    )
+    .join_from(t.nics, t.nodes)
+    .outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
     .outerjoin(t.vcluster_networks, t.vcluster_networks.c.vcluster_id == _n.vcluster_id)
     .where(t.nics.c.mac.in_(bindparam("macs", expanding=True)))
 )
-_HEARD = update(t.nodes).where(_n.id == bindparam("node")).values(
-    relay=bindparam("by"), circuit=bindparam("port"), remote=bindparam("switch"))
+_HEARD = (
+    update(t.nodes)
+    .where(_n.id == bindparam("node"))
+    .values(relay=bindparam("by"), circuit=bindparam("port"), remote=bindparam("switch"))
+)
 _OF_MACS = bindings.SELECT.where(_b.mac.in_(bindparam("macs", expanding=True))).with_for_update()
-_AT = bindings.SELECT.where(_b.address.in_(bindparam("addresses", expanding=True))).with_for_update()
+_AT = bindings.SELECT.where(
+    _b.address.in_(bindparam("addresses", expanding=True))
+).with_for_update()
 _FORGET = delete(t.bindings).where(_b.address.in_(bindparam("addresses", expanding=True)))
 _LITE = sqlite.insert(t.bindings)
 _MARIA = mysql.insert(t.bindings)
-_SET = ["hostname", "state", "expires_at", "client_id", "xid"]  # columns without an index: a renewal is one small write
+# columns without an index: a renewal is one small write
+_SET = ["hostname", "state", "expires_at", "client_id", "xid"]
 _RENEW = {
-    "sqlite": _LITE.on_conflict_do_update(index_elements=["address"], set_={n: _LITE.excluded[n] for n in _SET}),
+    "sqlite": _LITE.on_conflict_do_update(
+        index_elements=["address"], set_={n: _LITE.excluded[n] for n in _SET}
+    ),
     "mysql": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
     "mariadb": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
 }
 
-FIRST_LOOK, SECOND_LOOK = 4, 128  # probes: read for the whole batch, then for one client in a crowded pool
+# probes: read for the whole batch, then for one client in a crowded pool
+FIRST_LOOK, SECOND_LOOK = 4, 128
 
 
 def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
-    """Return the nodes that own those of `macs` that are known, with what the boot decision needs of them."""
-    return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_CLIENTS, {"macs": list(macs)}).all()}
+    """Return the nodes that own those of `macs` that are known, with what the boot decision needs
+    of them."""
+    return {
+        row[0]: DhcpClient(*row[1:]) for row in tx.execute(_CLIENTS, {"macs": list(macs)}).all()
+    }
 
 
 def write_locations(tx: Tx, heard: Sequence[DhcpClient]) -> None:
     """Write down through which relay, and from which switch port, those clients were heard now."""
-    tx.execute(_HEARD, [{"node": client.id, "by": client.relay, "port": client.circuit, "switch": client.remote}
-                        for client in sorted(heard, key=attrgetter("id"))])  # in one order: no deadlocks
+    tx.execute(
+        _HEARD,
+        [
+            {"node": client.id, "by": client.relay, "port": client.circuit, "switch": client.remote}
+            # in one order: no deadlocks
+            for client in sorted(heard, key=attrgetter("id"))
+        ],
+    )
 
 
 def probes(mac: str, pool: range, count: int) -> list[int]:
@@ -79,12 +112,14 @@ class BindingBatch:
         self._changed: set[int] = set()
 
     def _of_macs(self, macs: Collection[str]) -> dict[tuple[str, str, str], Binding]:
-        """Read all bindings of those clients, also expired ones, for update; by MAC, kind and subnet."""
+        """Read all bindings of those clients, also expired ones, for update; by MAC, kind and
+        subnet."""
         found = [Binding(*row) for row in self._tx.execute(_OF_MACS, {"macs": list(macs)}).all()]
         return {(row.mac or "", row.kind, row.subnet): row for row in found}
 
     def reread(self, macs: Collection[str]) -> None:
-        """Take up what the transaction has done to those clients' bindings without the batch (after `write`)."""
+        """Take up what the transaction has done to those clients' bindings without the batch (after
+        `write`)."""
         for key in [key for key in self._of if key[0] in macs]:
             del self._of[key]
         found = self._of_macs(macs)
@@ -105,11 +140,13 @@ class BindingBatch:
             self._at.update(dict.fromkeys(unseen))
             self._at.update((row.address, row) for row in found)
 
-    def free(self, mac: str, pool: range, avoid: frozenset[int], now: float, yielding: float) -> int | None:
+    def free(
+        self, mac: str, pool: range, avoid: frozenset[int], now: float, yielding: float
+    ) -> int | None:
         """Return an address of `pool` that may be lent to `mac` now; None when there is none.
 
-        yielding  where none is free, the binding of a machine that never reported gives way if it ends before this
-                  time; then an address that was declined
+        yielding  where none is free, the binding of a machine that never reported gives way if it
+                  ends before this time; then an address that was declined
         """
         for count in (FIRST_LOOK, SECOND_LOOK):
             tries = probes(mac, pool, count)
@@ -119,16 +156,22 @@ class BindingBatch:
                     return address
         return self._any_free(pool, avoid, now, yielding)
 
-    def _any_free(self, pool: range, avoid: frozenset[int], now: float, yielding: float) -> int | None:
+    def _any_free(
+        self, pool: range, avoid: frozenset[int], now: float, yielding: float
+    ) -> int | None:
         taken = bindings.taken(self._tx, pool[0], pool[-1], now) | avoid
         for address in pool:
             if address not in taken:
-                self.look([address])  # and with it, keep it: another server may have given it away since `taken`
+                # and with it, keep it: another server may have given it away since `taken`
+                self.look([address])
                 if self._is_free(address, now):
                     return address
-        for row in bindings.giving_way(self._tx, pool[0], pool[-1], yielding, len(self._changed) + 1):
+        for row in bindings.giving_way(
+            self._tx, pool[0], pool[-1], yielding, len(self._changed) + 1
+        ):
             self.look([row.address])
-            if self._at[row.address] == row:  # neither this batch nor another server has changed it meanwhile
+            # neither this batch nor another server has changed it meanwhile
+            if self._at[row.address] == row:
                 return row.address
         return None
 
@@ -137,7 +180,8 @@ class BindingBatch:
         return row is None or row.expires_at <= now
 
     def put(self, row: Binding) -> None:
-        """Record `row` at its address, instead of what was there and of the client's other binding of that kind."""
+        """Record `row` at its address, instead of what was there and of the client's other binding
+        of that kind."""
         self.look([row.address])
         self._unlink(self._at[row.address])
         if row.mac is not None:
@@ -166,13 +210,16 @@ class BindingBatch:
             self._of.pop((row.mac, row.kind, row.subnet), None)
 
     def write(self) -> None:
-        """Write what has changed. An address that passes from one client to another is deleted and inserted: two
-        clients may have swapped theirs, and neither may have two for a moment."""
+        """Write what has changed. An address that passes from one client to another is deleted and
+        inserted: two clients may have swapped theirs, and neither may have two for a moment."""
         rows = {address: self._at[address] for address in sorted(self._changed)}
         old = self._stored
         now = {address: row for address, row in rows.items() if row is not None}
-        renewed = [dict(zip(bindings.COLUMNS, bindings.values(row), strict=True))
-                   for address, row in now.items() if old.get(address) == _key(row)]
+        renewed = [
+            dict(zip(bindings.COLUMNS, bindings.values(row), strict=True))
+            for address, row in now.items()
+            if old.get(address) == _key(row)
+        ]
         new = [row for address, row in now.items() if old.get(address) != _key(row)]
         gone = [a for a, row in rows.items() if a in old and (row is None or old[a] != _key(row))]
         if gone:

@@ -1,4 +1,5 @@
-"""Names and addresses of vclusters' nodes, for DNS: read from the bindings themselves, so true from their commit on."""
+"""Names and addresses of vclusters' nodes, for DNS: read from the bindings themselves, so true from
+their commit on."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ from cod.store.engine import Tx
 _b, _n, _v = t.bindings.c, t.nodes.c, t.vclusters.c
 _MEMBERS = (
     select(_n.hostname, _v.live_name, _b.address, _n.id)
-    .join_from(t.bindings, t.nodes, _n.id == _b.node_id).join(t.vclusters, _v.id == _n.vcluster_id)
-    .where(_b.kind == "vcluster"))
+    .join_from(t.bindings, t.nodes, _n.id == _b.node_id)
+    .join(t.vclusters, _v.id == _n.vcluster_id)
+    .where(_b.kind == "vcluster")
+)
 
 
 def vclusters(tx: Tx, names: Collection[str]) -> set[str]:
@@ -36,7 +39,12 @@ def hosts(tx: Tx, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], H
     wanted: dict[str, list[str]] = {}
     for host, vcluster in sorted(pairs):
         wanted.setdefault(vcluster, []).append(host)
-    within = or_(*(and_(_v.live_name == vcluster, _n.hostname.in_(hosts)) for vcluster, hosts in wanted.items()))
+    within = or_(
+        *(
+            and_(_v.live_name == vcluster, _n.hostname.in_(hosts))
+            for vcluster, hosts in wanted.items()
+        )
+    )
     return {(row[0], row[1]): Host(row[3], row[2]) for row in tx.execute(_MEMBERS.where(within))}
 
 
@@ -50,10 +58,13 @@ def named(tx: Tx, addresses: Collection[int]) -> dict[int, tuple[str, str]]:
     """(hostname, vcluster) of whoever is at each address."""
     if not addresses:
         return {}
-    return {row[2]: (row[0], row[1]) for row in tx.execute(_MEMBERS.where(_b.address.in_(addresses)))}
+    return {
+        row[2]: (row[0], row[1]) for row in tx.execute(_MEMBERS.where(_b.address.in_(addresses)))
+    }
 
 
 def named_between(tx: Tx, first: int, last: int) -> dict[int, tuple[str, str]]:
-    """Return (hostname, vcluster) of the node at each address of a range, in the order of the addresses."""
+    """Return (hostname, vcluster) of the node at each address of a range, in the order of the
+    addresses."""
     rows = tx.execute(_MEMBERS.where(_b.address.between(first, last)).order_by(_b.address))
     return {row[2]: (row[0], row[1]) for row in rows}

@@ -23,30 +23,43 @@ _SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on))
 
 def nodes(tx: Tx) -> list[Any]:
     """Return nodes that have a type: rows (state, type_id, their holder's group or 0, how many)."""
-    own = (select(_n.vcluster_id, _n.state, _n.type_id, func.count().label("nodes")).where(_n.type_id.is_not(None))
-           .group_by(_n.vcluster_id, _n.state, _n.type_id).subquery())
+    own = (
+        select(_n.vcluster_id, _n.state, _n.type_id, func.count().label("nodes"))
+        .where(_n.type_id.is_not(None))
+        .group_by(_n.vcluster_id, _n.state, _n.type_id)
+        .subquery()
+    )
     group = func.coalesce(t.vclusters.c.group_id, 0)
-    query = (select(own.c.state, own.c.type_id, group, func.sum(own.c.nodes))
-             .select_from(own.outerjoin(t.vclusters, t.vclusters.c.id == own.c.vcluster_id))
-             .group_by(own.c.state, own.c.type_id, group))
-    return [(state, type_id, group_id, int(count)) for state, type_id, group_id, count in tx.execute(query)]
+    query = (
+        select(own.c.state, own.c.type_id, group, func.sum(own.c.nodes))
+        .select_from(own.outerjoin(t.vclusters, t.vclusters.c.id == own.c.vcluster_id))
+        .group_by(own.c.state, own.c.type_id, group)
+    )
+    return [
+        (state, type_id, group_id, int(count))
+        for state, type_id, group_id, count in tx.execute(query)
+    ]
 
 
 def measured(tx: Tx, since: float) -> list[Any]:
-    """Return what BMCs measure, of nodes in their state since `since` or longer: rows (type_id, state, watts,
-    nodes)."""
+    """Return what BMCs measure, of nodes in their state since `since` or longer: rows (type_id,
+    state, watts, nodes)."""
     query = select(_n.type_id, _n.state, func.sum(_n.watts), func.count())
     steady = query.where(_n.watts.is_not(None), _n.type_id.is_not(None), _n.since <= since)
     return [tuple(row) for row in tx.execute(steady.group_by(_n.type_id, _n.state))]
 
 
 def reserve(tx: Tx) -> dict[tuple[int, str], int]:
-    """Return how many free nodes of each type are 'warm', 'cold', or 'waking' (clean, and on their way to the
-    trampoline)."""
+    """Return how many free nodes of each type are 'warm', 'cold', or 'waking' (clean, and on their
+    way to the trampoline)."""
     names = {NodeState.INACTIVE: "warm", NodeState.OFF: "cold", NodeState.TRAMPOLINE: "waking"}
     query = select(_n.type_id, _n.state, func.count()).where(
-        _n.vcluster_id.is_(None), _n.released == 0, _n.type_id.is_not(None), _n.state.in_(names),
-        or_(_n.state != NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY))
+        _n.vcluster_id.is_(None),
+        _n.released == 0,
+        _n.type_id.is_not(None),
+        _n.state.in_(names),
+        or_(_n.state != NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY),
+    )
     rows = tx.execute(query.group_by(_n.type_id, _n.state))
     return {(type_id, names[NodeState(state)]): count for type_id, state, count in rows}
 
@@ -55,7 +68,8 @@ def reserve(tx: Tx) -> dict[tuple[int, str], int]:
 
 
 def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
-    """Add to the accounts. For whoever has moved the mark in this transaction: the days' rows are written anew."""
+    """Add to the accounts. For whoever has moved the mark in this transaction: the days' rows are
+    written anew."""
     new: dict[tuple[int, int, int], tuple[float, ...]] = {}
     for use in uses:
         _put(new, astuple(use))
@@ -67,7 +81,9 @@ def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
         _put(new, tuple(row))
     tx.execute(delete(t.energy_use).where(between))
     names = [column.name for column in _COLUMNS]
-    tx.execute(insert(t.energy_use), [dict(zip(names, values, strict=True)) for values in new.values()])
+    tx.execute(
+        insert(t.energy_use), [dict(zip(names, values, strict=True)) for values in new.values()]
+    )
 
 
 def _put(rows: dict[tuple[int, int, int], tuple[float, ...]], row: tuple[Any, ...]) -> None:
@@ -78,40 +94,65 @@ def _put(rows: dict[tuple[int, int, int], tuple[float, ...]], row: tuple[Any, ..
 
 def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float]:
     """Return what each of the groups used since the day `first`, in node-seconds."""
-    query = select(_e.group_id, func.sum(_e.seconds)).where(_e.day >= first, _e.group_id.in_(groups))
+    query = select(_e.group_id, func.sum(_e.seconds)).where(
+        _e.day >= first, _e.group_id.in_(groups)
+    )
     return {row[0]: row[1] for row in tx.execute(query.group_by(_e.group_id))}
 
 
 def by_day(tx: Tx, group_id: int) -> list[tuple[int, float]]:
     """Return what a group used on each day, in node-seconds weighted by the cost of their types."""
     k = t.node_types.c
-    query = (select(_e.day, func.sum(_e.seconds * func.coalesce(k.cost, 1.0)))
-             .select_from(t.energy_use.outerjoin(t.node_types, k.id == _e.type_id))
-             .where(_e.group_id == group_id).group_by(_e.day).order_by(_e.day))
+    query = (
+        select(_e.day, func.sum(_e.seconds * func.coalesce(k.cost, 1.0)))
+        .select_from(t.energy_use.outerjoin(t.node_types, k.id == _e.type_id))
+        .where(_e.group_id == group_id)
+        .group_by(_e.day)
+        .order_by(_e.day)
+    )
     return [(row[0], row[1]) for row in tx.execute(query)]
 
 
 def fold(tx: Tx, group_id: int, into: int) -> None:
-    """Make the accounts of a group those of the group `into`; of a day and type that both have, the sum."""
-    for use in [EnergyUse(*row) for row in tx.execute(select(*_COLUMNS).where(_e.group_id == group_id))]:
+    """Make the accounts of a group those of the group `into`; of a day and type that both have, the
+    sum."""
+    for use in [
+        EnergyUse(*row) for row in tx.execute(select(*_COLUMNS).where(_e.group_id == group_id))
+    ]:
         both = (_e.day == use.day, _e.type_id == use.type_id)
-        added = tx.execute(update(t.energy_use).where(*both, _e.group_id == into).values(
-            seconds=_e.seconds + use.seconds, joules=_e.joules + use.joules, always_on=_e.always_on + use.always_on))
+        added = tx.execute(
+            update(t.energy_use)
+            .where(*both, _e.group_id == into)
+            .values(
+                seconds=_e.seconds + use.seconds,
+                joules=_e.joules + use.joules,
+                always_on=_e.always_on + use.always_on,
+            )
+        )
         if added.rowcount:
             tx.execute(delete(t.energy_use).where(*both, _e.group_id == group_id))
         else:
-            tx.execute(update(t.energy_use).where(*both, _e.group_id == group_id).values(group_id=into))
+            tx.execute(
+                update(t.energy_use).where(*both, _e.group_id == group_id).values(group_id=into)
+            )
 
 
 def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None = None) -> list[Any]:
-    """Return the accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or
-    'day'; of these groups (None: all, and the reserve).
+    """Return the accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by
+    'group', 'type' or 'day'; of these groups (None: all, and the reserve).
 
-    The key is a group's name (None: the reserve), a type's, '(deleted)', or a day; rows are in its order.
+    The key is a group's name (None: the reserve), a type's, '(deleted)', or a day; rows are in its
+    order.
     """
     group = case((_e.group_id > 0, func.coalesce(t.groups.c.name, DELETED)))
     key = {"group": group, "type": func.coalesce(t.node_types.c.name, DELETED), "day": _e.day}[by]
-    query = (select(key, *_SUMS).select_from(t.energy_use)
-             .outerjoin(t.groups, t.groups.c.id == _e.group_id).outerjoin(t.node_types, t.node_types.c.id == _e.type_id)
-             .where(_e.day.between(first, last), *theirs(_e.group_id, groups)).group_by(key).order_by(key))
+    query = (
+        select(key, *_SUMS)
+        .select_from(t.energy_use)
+        .outerjoin(t.groups, t.groups.c.id == _e.group_id)
+        .outerjoin(t.node_types, t.node_types.c.id == _e.type_id)
+        .where(_e.day.between(first, last), *theirs(_e.group_id, groups))
+        .group_by(key)
+        .order_by(key)
+    )
     return [tuple(row) for row in tx.execute(query)]

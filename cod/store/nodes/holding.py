@@ -1,8 +1,9 @@
-"""Who holds a node: taking it for a vcluster and giving it back, each with all the rows that follow the holder.
+"""Who holds a node: taking it for a vcluster and giving it back, each with all the rows that follow
+the holder.
 
-Neither is a transition: the caller moves the node on in the same transaction. What follows the holder: the node's own
-columns, its address in the vcluster's block (`bindings`), its holder's right to use it (`node_permissions`) and the
-installation it is in (`install_images`).
+Neither is a transition: the caller moves the node on in the same transaction. What follows the
+holder: the node's own columns, its address in the vcluster's block (`bindings`), its holder's right
+to use it (`node_permissions`) and the installation it is in (`install_images`).
 """
 
 from __future__ import annotations
@@ -23,23 +24,45 @@ from cod.store.nodes.nodes import Stale
 from cod.store.scheduler import reservations
 
 _NOBODY: dict[str, Any] = dict.fromkeys(
-    ("vcluster_id", "request_id", "position", "template_id", "hostname", "assigned_at"))
+    ("vcluster_id", "request_id", "position", "template_id", "hostname", "assigned_at")
+)
 
 
 def take(
-    tx: Tx, node: Node, *, vcluster: Vcluster, request_id: int, template_id: int, hostname: str, now: float,
+    tx: Tx,
+    node: Node,
+    *,
+    vcluster: Vcluster,
+    request_id: int,
+    template_id: int,
+    hostname: str,
+    now: float,
     position: int | None = None,
 ) -> Node:
-    """Give a free node to `vcluster`; returns the node as it is now. `position`: of the request's tuple.
+    """Give a free node to `vcluster`; returns the node as it is now. `position`: of the request's
+    tuple.
 
     Raises `Stale` when the node has moved on or somebody holds it: then nothing may be committed.
     """
     columns: dict[str, Any] = {
-        "vcluster_id": vcluster.id, "request_id": request_id, "position": position, "template_id": template_id,
-        "hostname": hostname, "assigned_at": now, "reason": ""}
+        "vcluster_id": vcluster.id,
+        "request_id": request_id,
+        "position": position,
+        "template_id": template_id,
+        "hostname": hostname,
+        "assigned_at": now,
+        "reason": "",
+    }
     nodes = t.nodes
-    done = tx.execute(update(nodes).values(**columns).where(
-        nodes.c.id == node.id, nodes.c.generation == node.generation, nodes.c.vcluster_id.is_(None)))
+    done = tx.execute(
+        update(nodes)
+        .values(**columns)
+        .where(
+            nodes.c.id == node.id,
+            nodes.c.generation == node.generation,
+            nodes.c.vcluster_id.is_(None),
+        )
+    )
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
     _clear_rights(tx, node.id)
@@ -49,28 +72,48 @@ def take(
         host_keys.forget(tx, node.id)
     held = replace(node, **columns)
     bindings.reserve(tx, held, node.boot_mac, vcluster, hostname, now)
-    tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=vcluster.group_id, right="use"))
-    tx.execute(insert(t.install_images).values(
-        node_id=node.id, generation=node.generation + 1, template_id=template_id, state="pending", at=now))
+    tx.execute(
+        insert(t.node_permissions).values(node_id=node.id, group_id=vcluster.group_id, right="use")
+    )
+    tx.execute(
+        insert(t.install_images).values(
+            node_id=node.id,
+            generation=node.generation + 1,
+            template_id=template_id,
+            state="pending",
+            at=now,
+        )
+    )
     return held
 
 
-def give_back(tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: bool = False) -> Node:
-    """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left as it is.
+def give_back(
+    tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: bool = False
+) -> Node:
+    """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left
+    as it is.
 
-    up_until   nobody can switch its system off: it may be using its address until its lease of it is over
-    keep_disk  its disk holds its template, written whole, and may be kept for the same group; otherwise the disks count
-               as dirty, whatever they held: its holder may have written anywhere
+    up_until   nobody can switch its system off: it may be using its address until its lease of it
+               is over
+    keep_disk  its disk holds its template, written whole, and may be kept for the same group;
+               otherwise the disks count as dirty, whatever they held: its holder may have written
+               anywhere
     Raises `Stale` when the node has moved on.
     """
     if node.vcluster_id is None:
         return node
-    columns = _NOBODY | {"released": node.vcluster_id, "disk": Disk.CACHED if keep_disk else Disk.DIRTY}
+    columns = _NOBODY | {
+        "released": node.vcluster_id,
+        "disk": Disk.CACHED if keep_disk else Disk.DIRTY,
+    }
     columns["cached_template_id"] = node.template_id if keep_disk else None
     group = select(t.vclusters.c.group_id).where(t.vclusters.c.id == node.vcluster_id)
     columns["cached_group_id"] = tx.scalar(group) if keep_disk else None
-    done = tx.execute(update(t.nodes).values(**columns).where(
-        t.nodes.c.id == node.id, t.nodes.c.generation == node.generation))
+    done = tx.execute(
+        update(t.nodes)
+        .values(**columns)
+        .where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
+    )
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
     holder = tx.scalar(select(t.vclusters.c.name).where(t.vclusters.c.id == node.vcluster_id))
@@ -89,18 +132,29 @@ def assignment(tx: Tx, node: Node) -> Assignment | None:
         return None
     c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c
     hardware = func.coalesce(select(k.attributes).where(k.id == node.type_id).scalar_subquery(), "")
-    query = (select(c.id, c.document, v.group_id, hardware, c.name)
-             .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id).where(c.id == node.template_id))
-    of_it = r.template_id == node.template_id if node.position is None else r.position == node.position
+    query = (
+        select(c.id, c.document, v.group_id, hardware, c.name)
+        .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id)
+        .where(c.id == node.template_id)
+    )
+    of_it = (
+        r.template_id == node.template_id if node.position is None else r.position == node.position
+    )
     asked = select(r.attributes).where(r.request_id == node.request_id, of_it)
     found = Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
     return replace(found, document=templates.with_known(tx, {0: (found.name, found.document)})[0])
 
 
-def set_installation(tx: Tx, node_id: int, state: str, reason: str, now: float, **columns: int) -> None:
+def set_installation(
+    tx: Tx, node_id: int, state: str, reason: str, now: float, **columns: int
+) -> None:
     """Note how far the installation is that the node is in."""
     i = t.install_images
-    tx.execute(update(i).where(i.c.node_id == node_id).values(state=state, reason=reason, at=now, **columns))
+    tx.execute(
+        update(i)
+        .where(i.c.node_id == node_id)
+        .values(state=state, reason=reason, at=now, **columns)
+    )
 
 
 def _clear_rights(tx: Tx, node_id: int) -> None:

@@ -1,4 +1,5 @@
-"""Public parts of the SSH host keys that nodes were installed with, and the salt of those that are being installed."""
+"""Public parts of the SSH host keys that nodes were installed with, and the salt of those that are
+being installed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ def of_nodes(tx: Tx, node_ids: Collection[int]) -> dict[int, list[HostKey]]:
     """Return the keys of those nodes that have any."""
     found: dict[int, list[HostKey]] = {}
     for part in slices(list(node_ids)):
-        query = select(_k.node_id, _k.algorithm, _k.key).where(_k.node_id.in_(part)).order_by(_k.node_id, _k.algorithm)
+        query = (
+            select(_k.node_id, _k.algorithm, _k.key)
+            .where(_k.node_id.in_(part))
+            .order_by(_k.node_id, _k.algorithm)
+        )
         for node_id, algorithm, key in tx.execute(query):
             found.setdefault(node_id, []).append(HostKey(algorithm, key))
     return found
@@ -30,12 +35,21 @@ def salt(tx: Tx, node_id: int, order_id: str) -> str:
 
 
 def put(tx: Tx, node_id: int, key: HostKey, *, order_id: str, salt: str, now: float) -> bool:
-    """Note the key that this order installs, in place of all that the node had; return whether that is a change."""
+    """Note the key that this order installs, in place of all that the node had; return whether that
+    is a change."""
     if of_nodes(tx, [node_id]) == {node_id: [key]}:
         return False
     forget(tx, node_id)
-    tx.execute(insert(t.host_keys).values(node_id=node_id, algorithm=key.algorithm, key=key.key, order_id=order_id,
-                                          salt=salt, made_at=now))
+    tx.execute(
+        insert(t.host_keys).values(
+            node_id=node_id,
+            algorithm=key.algorithm,
+            key=key.key,
+            order_id=order_id,
+            salt=salt,
+            made_at=now,
+        )
+    )
     return True
 
 
@@ -45,5 +59,6 @@ def written(tx: Tx, node_id: int) -> None:
 
 
 def forget(tx: Tx, node_id: int) -> bool:
-    """Forget the keys of a node whose disk does not hold them any more; return whether there were any."""
+    """Forget the keys of a node whose disk does not hold them any more; return whether there were
+    any."""
     return tx.execute(delete(t.host_keys).where(_k.node_id == node_id)).rowcount > 0

@@ -1,4 +1,5 @@
-"""The rows behind the metadata service: the node whose system has an address, and its vcluster's other nodes."""
+"""The rows behind the metadata service: the node whose system has an address, and its vcluster's
+other nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Found(NamedTuple):
     wanted       without what only priming needs
     revision     of its template
     primed       generation of the node in which it was primed last
-    taken_at     by when an open reclaim takes it: as its VCM has promised, or the reclaim's deadline; None: none does
+    taken_at     by when an open reclaim takes it: as its VCM has promised, or the reclaim's
+                 deadline; None: none does
     """
 
     node: Node
@@ -42,17 +44,31 @@ class Found(NamedTuple):
 
 
 def at(tx: Tx, address: str) -> Found | None:
-    """Return the node whose system, running or booting, has been given that address of its vcluster; None: there is
-    none. An address of a boot pool is nobody's here."""
+    """Return the node whose system, running or booting, has been given that address of its
+    vcluster; None: there is none. An address of a boot pool is nobody's here."""
     try:
         number = ipv4(address)
     except OSError:
         return None
     query = (
-        select(*_NODE, _b.mac, _b.subnet, _v.name, t.groups.c.name, _v.expires_at, _v.drain_until,
-               t.config_templates.c.revision, t.node_types.c.name, t.node_blocks.c.name, t.install_images.c.generation,
-               t.reservations.c.promised_at, _r.deadline, _v.group_id,
-               t.config_templates.c.name, t.config_templates.c.document)
+        select(
+            *_NODE,
+            _b.mac,
+            _b.subnet,
+            _v.name,
+            t.groups.c.name,
+            _v.expires_at,
+            _v.drain_until,
+            t.config_templates.c.revision,
+            t.node_types.c.name,
+            t.node_blocks.c.name,
+            t.install_images.c.generation,
+            t.reservations.c.promised_at,
+            _r.deadline,
+            _v.group_id,
+            t.config_templates.c.name,
+            t.config_templates.c.document,
+        )
         .select_from(t.bindings)
         .join(t.nodes, _n.id == _b.node_id)
         .join(t.vclusters, _v.id == _n.vcluster_id)
@@ -62,24 +78,67 @@ def at(tx: Tx, address: str) -> Found | None:
         .outerjoin(t.node_blocks, t.node_blocks.c.id == _n.block_id)
         .outerjoin(t.install_images, t.install_images.c.node_id == _n.id)
         .outerjoin(t.reservations, t.reservations.c.node_id == _n.id)
-        .outerjoin(t.reclaims, and_(_r.id == t.reservations.c.reclaim_id, _r.vcluster_id == _n.vcluster_id,
-                                    _r.state == ReclaimState.OPEN))
-        .where(_b.address == number, _b.kind == "vcluster", _b.mac.is_not(None), _n.state.in_(OWN_SYSTEM))
+        .outerjoin(
+            t.reclaims,
+            and_(
+                _r.id == t.reservations.c.reclaim_id,
+                _r.vcluster_id == _n.vcluster_id,
+                _r.state == ReclaimState.OPEN,
+            ),
+        )
+        .where(
+            _b.address == number,
+            _b.kind == "vcluster",
+            _b.mac.is_not(None),
+            _n.state.in_(OWN_SYSTEM),
+        )
     )
     row = tx.execute(query).one_or_none()
     if row is None:
         return None
-    node = Node(*row[:len(_NODE)])
-    (mac, subnet, vcluster, group, expires, drain, revision, kind, block, primed, promised, deadline, group_id,
-     name, document) = row[len(_NODE):]
+    node = Node(*row[: len(_NODE)])
+    (
+        mac,
+        subnet,
+        vcluster,
+        group,
+        expires,
+        drain,
+        revision,
+        kind,
+        block,
+        primed,
+        promised,
+        deadline,
+        group_id,
+        name,
+        document,
+    ) = row[len(_NODE) :]
     wanted = Assignment(node.template_id or 0, document, group_id, name=name)
-    return Found(node, mac, subnet, wanted, vcluster, group, expires, drain, revision, kind or "", block or "", primed,
-                 None if deadline is None else min(promised or deadline, deadline))
+    return Found(
+        node,
+        mac,
+        subnet,
+        wanted,
+        vcluster,
+        group,
+        expires,
+        drain,
+        revision,
+        kind or "",
+        block or "",
+        primed,
+        None if deadline is None else min(promised or deadline, deadline),
+    )
 
 
 def peers(tx: Tx, vcluster_id: int) -> list[tuple[str, int, str]]:
-    """Return host name, address and state of each node of the vcluster that has an address, by address."""
-    query = (select(_n.hostname, _b.address, _n.state).join_from(t.bindings, t.nodes, _n.id == _b.node_id)
-             .where(_n.vcluster_id == vcluster_id, _b.kind == "vcluster", _n.hostname.is_not(None))
-             .order_by(_b.address))
+    """Return host name, address and state of each node of the vcluster that has an address, by
+    address."""
+    query = (
+        select(_n.hostname, _b.address, _n.state)
+        .join_from(t.bindings, t.nodes, _n.id == _b.node_id)
+        .where(_n.vcluster_id == vcluster_id, _b.kind == "vcluster", _n.hostname.is_not(None))
+        .order_by(_b.address)
+    )
     return [(row[0], row[1], row[2]) for row in tx.execute(query)]

@@ -19,7 +19,8 @@ COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fi
 
 
 class Stale(Exception):
-    """The node has moved on since it was read: the caller's message or plan is out of date. Nothing was changed."""
+    """The node has moved on since it was read: the caller's message or plan is out of date. Nothing
+    was changed."""
 
     def __init__(self, node_id: int, generation: int) -> None:
         super().__init__(f"node {node_id} is not in generation {generation} any more")
@@ -28,18 +29,21 @@ class Stale(Exception):
 
 
 class Outdated(Stale):
-    """The generation came with the message or plan, not from a row just read: running the flow again cannot help."""
+    """The generation came with the message or plan, not from a row just read: running the flow
+    again cannot help."""
 
 
 class Changed(Outdated):
-    """What the plan was made of is not there any more: so many nodes of a kind, or somebody who may lose them."""
+    """What the plan was made of is not there any more: so many nodes of a kind, or somebody who may
+    lose them."""
 
     def __init__(self, sentence: str) -> None:
         super(Stale, self).__init__(sentence)
 
 
 def get(tx: Tx, node_id: int, *, lock: bool = False) -> Node | None:
-    """Return the node with that id; with `lock`, nobody else changes it until this transaction ends."""
+    """Return the node with that id; with `lock`, nobody else changes it until this transaction
+    ends."""
     query = select(*COLUMNS).where(t.nodes.c.id == node_id)
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
     return Node(*row) if row else None
@@ -61,8 +65,8 @@ def by_name(tx: Tx, name: str) -> Node | None:
 
 
 def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
-    """Return the same; raises `Refused` ('not_found') where there is none. With `lock`, nobody else changes it until
-    this transaction ends."""
+    """Return the same; raises `Refused` ('not_found') where there is none. With `lock`, nobody else
+    changes it until this transaction ends."""
     node = by_name(tx, name)
     if node is not None and lock:
         node = get(tx, node.id, lock=True)
@@ -73,7 +77,12 @@ def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
 
 def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
     """Return nodes by those of `macs` that are known."""
-    query = select(*COLUMNS).add_columns(t.nics.c.mac).join_from(t.nics, t.nodes).where(t.nics.c.mac.in_(list(macs)))
+    query = (
+        select(*COLUMNS)
+        .add_columns(t.nics.c.mac)
+        .join_from(t.nics, t.nodes)
+        .where(t.nics.c.mac.in_(list(macs)))
+    )
     return {row[-1]: Node(*row[:-1]) for row in tx.execute(query)}
 
 
@@ -90,13 +99,19 @@ def by_uuid(tx: Tx, uuid: str) -> Node | None:
 
 def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
     """Return nodes with that DMI UUID, without `node_id` itself."""
-    return [Node(*row) for row in tx.execute(select(*COLUMNS).where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id))]
+    return [
+        Node(*row)
+        for row in tx.execute(
+            select(*COLUMNS).where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id)
+        )
+    ]
 
 
 def every(
     tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None, *, lock: bool = False
 ) -> list[Node]:
-    """Return nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if None), by name.
+    """Return nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if
+    None), by name.
 
     lock  keep others from changing them until this transaction ends
     """
@@ -112,20 +127,35 @@ def every(
 
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
     """Return nodes whose deadline has passed, oldest deadline first."""
-    moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]  # lets the index serve
+    # lets the index serve
+    moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
     query = select(*COLUMNS).where(t.nodes.c.state.in_(moving), t.nodes.c.deadline <= now)
     query = query.order_by(t.nodes.c.deadline, t.nodes.c.id).limit(limit)
     return [Node(*row) for row in tx.execute(query)]
 
 
-def add(tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any) -> Node:
+def add(
+    tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any
+) -> Node:
     """Add a machine never seen before, in state new, with its boot NIC."""
-    values = dict(name=name, boot_mac=boot_mac, state=NodeState.NEW, since=now, disk=Disk.FOREIGN) | columns
+    values = (
+        dict(name=name, boot_mac=boot_mac, state=NodeState.NEW, since=now, disk=Disk.FOREIGN)
+        | columns
+    )
     node_id = new_id(tx.execute(insert(t.nodes).values(**values)))
     tx.execute(insert(t.nics).values(mac=boot_mac, node_id=node_id))
-    tx.execute(insert(t.node_history).values(
-        node_id=node_id, at=now, event="seen", from_state=None, to_state=values["state"], generation=0, cause=cause,
-        actor=actor))
+    tx.execute(
+        insert(t.node_history).values(
+            node_id=node_id,
+            at=now,
+            event="seen",
+            from_state=None,
+            to_state=values["state"],
+            generation=0,
+            cause=cause,
+            actor=actor,
+        )
+    )
     node = get(tx, node_id)
     assert node is not None
     return node
@@ -142,13 +172,15 @@ def count_macs(tx: Tx, node_id: int) -> int:
 
 
 def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
-    """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller checks first."""
+    """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller
+    checks first."""
     tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))
     tx.execute(insert(t.nics), [{"mac": mac, "node_id": node_id} for mac in macs])
 
 
 def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
-    """A node that never reported turns out to be a NIC of `node_id`: its NICs and bindings go there, the rest goes."""
+    """A node that never reported turns out to be a NIC of `node_id`: its NICs and bindings go
+    there, the rest goes."""
     for table in (t.nics, t.bindings):
         tx.execute(update(table).where(table.c.node_id == shadow_id).values(node_id=node_id))
     switch_ports.hand_over(tx, shadow_id, node_id)
@@ -157,26 +189,39 @@ def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
 
 def unapproved(tx: Tx) -> int:
     """Return how many machines have never reported or wait for approval."""
-    return tx.scalar(select(func.count()).where(t.nodes.c.state.in_([NodeState.NEW, NodeState.REGISTERING]))) or 0
+    return (
+        tx.scalar(
+            select(func.count()).where(t.nodes.c.state.in_([NodeState.NEW, NodeState.REGISTERING]))
+        )
+        or 0
+    )
 
 
 def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) -> list[int]:
-    """Return the ids of machines that were first seen before a time and have never reported, the oldest first; nobody
-    else changes them until this transaction ends. Those that somebody has named, put in a block or marked disks of are
-    left out.
+    """Return the ids of machines that were first seen before a time and have never reported, the
+    oldest first; nobody else changes them until this transaction ends. Those that somebody has
+    named, put in a block or marked disks of are left out.
 
     quiet  without those that have had an address since
     """
     n, b = t.nodes.c, t.bindings.c
-    untouched = and_(n.state == NodeState.NEW, n.keep == "", n.block_id.is_(None),
-                     n.name == literal("node-") + func.replace(n.boot_mac, ":", ""))
+    untouched = and_(
+        n.state == NodeState.NEW,
+        n.keep == "",
+        n.block_id.is_(None),
+        n.name == literal("node-") + func.replace(n.boot_mac, ":", ""),
+    )
     query = select(n.id).where(untouched, n.since < before)
     if quiet:
         query = query.where(~exists().where(b.node_id == n.id, b.expires_at > before))
     found = list(tx.scalars(query.order_by(n.since, n.id).limit(limit)))
     still: set[int] = set()  # one may be reporting just now
     for part in slices(sorted(found)):
-        still.update(tx.scalars(select(n.id).where(n.id.in_(part), untouched).order_by(n.id).with_for_update()))
+        still.update(
+            tx.scalars(
+                select(n.id).where(n.id.in_(part), untouched).order_by(n.id).with_for_update()
+            )
+        )
     return [node_id for node_id in found if node_id in still]
 
 
@@ -189,8 +234,8 @@ def forget(tx: Tx, node_ids: Sequence[int]) -> None:
 
 
 def reported_after(tx: Tx, node_id: int, limit: int, holding: str = "") -> list[Node]:
-    """Return the first nodes with a larger id whose reports hold that text; they stay as they are until the transaction
-    ends."""
+    """Return the first nodes with a larger id whose reports hold that text; they stay as they are
+    until the transaction ends."""
     n = t.nodes.c
     query = select(*COLUMNS).where(n.id > node_id, n.attributes.contains(holding, autoescape=True))
     return [Node(*row) for row in tx.execute(query.order_by(n.id).limit(limit).with_for_update())]
@@ -205,41 +250,77 @@ def change(tx: Tx, node: Node, **columns: Any) -> Node:
 
 def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
     """Progress was made: the state's deadline moves on. Not a transition."""
-    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
-               .values(deadline=deadline))
+    tx.execute(
+        update(t.nodes)
+        .where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
+        .values(deadline=deadline)
+    )
 
 
 def set_state(
     tx: Tx, node: Node, values: Mapping[str, Any], *, event: NodeEvent, cause: str, actor: str
 ) -> Node:
-    """Write a transition with all that it changes, and a row of the history; returns the node as it is now. For
-    `core.transitions.move`, which knows what goes with a transition. Raises `Stale` when the row has moved on.
+    """Write a transition with all that it changes, and a row of the history; returns the node as it
+    is now. For `core.transitions.move`, which knows what goes with a transition. Raises `Stale`
+    when the row has moved on.
     """
     done = tx.execute(
-        update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation).values(**values))
+        update(t.nodes)
+        .where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
+        .values(**values)
+    )
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
     moved = replace(node, **values)
     written = node.progress_done if node.state in states.WORKING else None
-    tx.execute(insert(t.node_history).values(
-        node_id=node.id, at=moved.since, event=event, from_state=node.state, to_state=moved.state,
-        generation=moved.generation, vcluster_id=moved.vcluster_id, cause=cause, actor=actor, bytes_written=written,
-        rate=node.progress_rate or written / max(moved.since - node.since, 0.001) if written else None))
+    tx.execute(
+        insert(t.node_history).values(
+            node_id=node.id,
+            at=moved.since,
+            event=event,
+            from_state=node.state,
+            to_state=moved.state,
+            generation=moved.generation,
+            vcluster_id=moved.vcluster_id,
+            cause=cause,
+            actor=actor,
+            bytes_written=written,
+            rate=(
+                node.progress_rate or written / max(moved.since - node.since, 0.001)
+                if written
+                else None
+            ),
+        )
+    )
     return moved
 
 
 def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:
-    """Want the node 'on', 'off', 'soft' or 'cycle'd: a row for the power edge. None when the node has no power driver.
+    """Want the node 'on', 'off', 'soft' or 'cycle'd: a row for the power edge. None when the node
+    has no power driver.
 
     Wishes of earlier generations that are still open are dropped by the edge, not here.
     """
     if node.power_driver == "none":
         return None
     seq = node.power_seq + 1
-    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(power_wanted=desired, power_seq=seq))
-    action_id = new_id(tx.execute(insert(t.power_actions).values(
-        node_id=node.id, generation=node.generation, desired=desired, next_at=now, wished_at=now)))
-    return PowerAction(action_id, node.id, node.generation, desired, 0, now, None, None, None, "", now, 0)
+    tx.execute(
+        update(t.nodes).where(t.nodes.c.id == node.id).values(power_wanted=desired, power_seq=seq)
+    )
+    action_id = new_id(
+        tx.execute(
+            insert(t.power_actions).values(
+                node_id=node.id,
+                generation=node.generation,
+                desired=desired,
+                next_at=now,
+                wished_at=now,
+            )
+        )
+    )
+    return PowerAction(
+        action_id, node.id, node.generation, desired, 0, now, None, None, None, "", now, 0
+    )
 
 
 def history(tx: Tx, node_id: int, limit: int = 1000) -> list[dict[str, Any]]:

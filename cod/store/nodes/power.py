@@ -1,7 +1,7 @@
 """Power wishes that are due, their claims, and what is measured.
 
-A claim is the pair (`claimed_by`, `attempts`): each claim counts one attempt, so a server that comes back after its
-claim ran out and was taken over cannot write over what the other did.
+A claim is the pair (`claimed_by`, `attempts`): each claim counts one attempt, so a server that
+comes back after its claim ran out and was taken over cannot write over what the other did.
 """
 
 from __future__ import annotations
@@ -23,17 +23,28 @@ _COLUMNS = [_a[field.name] for field in fields(PowerAction)]
 
 
 def due(tx: Tx, now: float, limit: int, passing_over: Collection[str] = ()) -> list[PowerAction]:
-    """Open wishes that may be tried now, the longest due first; none of nodes whose driver is among `passing_over`.
+    """Open wishes that may be tried now, the longest due first; none of nodes whose driver is among
+    `passing_over`.
 
-    A node of which any wish is being carried out has to wait: two commands to one switch at once would end in
-    whichever order they like.
+    A node of which any wish is being carried out has to wait: two commands to one switch at once
+    would end in whichever order they like.
     """
     other = t.power_actions.alias()
-    busy = exists().where(and_(other.c.node_id == _a.node_id, other.c.done_at.is_(None), other.c.claim_expires > now))
+    busy = exists().where(
+        and_(other.c.node_id == _a.node_id, other.c.done_at.is_(None), other.c.claim_expires > now)
+    )
     query = (
-        select(*_COLUMNS).join(t.nodes, t.nodes.c.id == _a.node_id)
-        .where(_a.done_at.is_(None), _a.next_at <= now, ~busy, t.nodes.c.power_driver.not_in(list(passing_over)))
-        .order_by(_a.next_at, _a.id).limit(limit))
+        select(*_COLUMNS)
+        .join(t.nodes, t.nodes.c.id == _a.node_id)
+        .where(
+            _a.done_at.is_(None),
+            _a.next_at <= now,
+            ~busy,
+            t.nodes.c.power_driver.not_in(list(passing_over)),
+        )
+        .order_by(_a.next_at, _a.id)
+        .limit(limit)
+    )
     return [PowerAction(*row) for row in tx.execute(query)]
 
 
@@ -45,17 +56,21 @@ def of_node(tx: Tx, node_id: int, limit: int) -> list[PowerAction]:
 
 def newest(tx: Tx, node_id: int) -> int | None:
     """Return the id of the node's newest open wish."""
-    found: int | None = tx.scalar(select(func.max(_a.id)).where(_a.node_id == node_id, _a.done_at.is_(None)))
+    found: int | None = tx.scalar(
+        select(func.max(_a.id)).where(_a.node_id == node_id, _a.done_at.is_(None))
+    )
     return found
 
 
 def claim(tx: Tx, action: PowerAction, server: str, now: float, until: float) -> PowerAction | None:
-    """Take the wish, and one attempt of it, until `until`; None when somebody else has been quicker."""
+    """Take the wish, and one attempt of it, until `until`; None when somebody else has been
+    quicker."""
     free = or_(_a.claim_expires.is_(None), _a.claim_expires <= now)
     won = tx.execute(
         update(t.power_actions)
         .where(_a.id == action.id, _a.done_at.is_(None), _a.attempts == action.attempts, free)
-        .values(claimed_by=server, claim_expires=until, attempts=action.attempts + 1))
+        .values(claimed_by=server, claim_expires=until, attempts=action.attempts + 1)
+    )
     if won.rowcount != 1:
         return None
     return PowerAction(*tx.execute(select(*_COLUMNS).where(_a.id == action.id)).one())
@@ -63,31 +78,41 @@ def claim(tx: Tx, action: PowerAction, server: str, now: float, until: float) ->
 
 def shorten(tx: Tx, server: str, until: float) -> None:
     """End claims of `server` that last longer at `until`."""
-    tx.execute(update(t.power_actions).where(_a.claimed_by == server, _a.done_at.is_(None), _a.claim_expires > until)
-               .values(claim_expires=until))
+    tx.execute(
+        update(t.power_actions)
+        .where(_a.claimed_by == server, _a.done_at.is_(None), _a.claim_expires > until)
+        .values(claim_expires=until)
+    )
 
 
 def close(tx: Tx, action: PowerAction, now: float, error: str = "") -> bool:
-    """Close a power command that is finished, dropped or given up (`error` says why); False when `action`'s claim is no
-    longer valid."""
+    """Close a power command that is finished, dropped or given up (`error` says why); False when
+    `action`'s claim is no longer valid."""
     return _set(tx, action, done_at=now, error=error)
 
 
 def again(tx: Tx, action: PowerAction, next_at: float, error: str, stage: int) -> bool:
-    """Note that the attempt failed: try again at `next_at`, in `stage`; False when `action`'s claim is no longer
-    valid."""
+    """Note that the attempt failed: try again at `next_at`, in `stage`; False when `action`'s claim
+    is no longer valid."""
     return _set(tx, action, next_at=next_at, error=error, stage=stage)
 
 
 def trouble(tx: Tx, node: Node) -> str:
-    """Return what is wrong with the newest wish of the node's generation; '' when nothing is, or nothing was wished."""
-    query = select(_a.error).where(_a.node_id == node.id, _a.generation == node.generation).order_by(_a.id.desc())
+    """Return what is wrong with the newest wish of the node's generation; '' when nothing is, or
+    nothing was wished."""
+    query = (
+        select(_a.error)
+        .where(_a.node_id == node.id, _a.generation == node.generation)
+        .order_by(_a.id.desc())
+    )
     return tx.scalar(query.limit(1)) or ""
 
 
 def prune(tx: Tx, before: float, limit: int) -> int:
     """Delete at most `limit` wishes that were finished before `before`; how many were."""
-    old = list(tx.scalars(select(_a.id).where(_a.done_at < before).order_by(_a.done_at).limit(limit)))
+    old = list(
+        tx.scalars(select(_a.id).where(_a.done_at < before).order_by(_a.done_at).limit(limit))
+    )
     tx.execute(delete(t.power_actions).where(_a.id.in_(old)))
     return len(old)
 
@@ -95,28 +120,38 @@ def prune(tx: Tx, before: float, limit: int) -> int:
 def measured(tx: Tx, drivers: Collection[str], after: int, limit: int) -> list[Node]:
     """Return nodes of those drivers that are part of the site, with ids above `after`, by id."""
     n = t.nodes.c
-    query = select(*nodes.COLUMNS).where(
-        n.id > after, n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED).order_by(n.id).limit(limit)
+    query = (
+        select(*nodes.COLUMNS)
+        .where(n.id > after, n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED)
+        .order_by(n.id)
+        .limit(limit)
+    )
     return [Node(*row) for row in tx.execute(query)]
 
 
 def count_measured(tx: Tx, drivers: Collection[str]) -> int:
     """Return how many nodes those drivers have, as `measured` lists them."""
     n = t.nodes.c
-    query = select(func.count()).where(n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED)
+    query = select(func.count()).where(
+        n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED
+    )
     return tx.scalar(query) or 0
 
 
 def set_watts(tx: Tx, node_id: int, driver: str, watts: float | None) -> None:
-    """Record what the node was just measured to draw, unless another driver has it now; None: it could not be
-    measured."""
+    """Record what the node was just measured to draw, unless another driver has it now; None: it
+    could not be measured."""
     n = t.nodes.c
     tx.execute(update(t.nodes).where(n.id == node_id, n.power_driver == driver).values(watts=watts))
 
 
 def _set(tx: Tx, action: PowerAction, **columns: Any) -> bool:
-    owner = _a.claimed_by.is_(None) if action.claimed_by is None else _a.claimed_by == action.claimed_by
+    owner = (
+        _a.claimed_by.is_(None) if action.claimed_by is None else _a.claimed_by == action.claimed_by
+    )
     done = tx.execute(
-        update(t.power_actions).where(_a.id == action.id, _a.attempts == action.attempts, owner, _a.done_at.is_(None))
-        .values(claimed_by=None, claim_expires=None, **columns))
+        update(t.power_actions)
+        .where(_a.id == action.id, _a.attempts == action.attempts, owner, _a.done_at.is_(None))
+        .values(claimed_by=None, claim_expires=None, **columns)
+    )
     return done.rowcount == 1

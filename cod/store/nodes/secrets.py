@@ -1,4 +1,5 @@
-"""Verifiers of the secrets that machines boot with, and of the sessions they were traded for (see wire/confd)."""
+"""Verifiers of the secrets that machines boot with, and of the sessions they were traded for (see
+wire/confd)."""
 
 from __future__ import annotations
 

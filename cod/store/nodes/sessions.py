@@ -1,4 +1,5 @@
-"""Open agent connections: one row a node, owned by the server that holds the connection. The newest wins."""
+"""Open agent connections: one row a node, owned by the server that holds the connection. The newest
+wins."""
 
 from __future__ import annotations
 
@@ -27,21 +28,33 @@ def get(tx: Tx, node_id: int) -> AgentSession | None:
 def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
     """Return a new connection of that node, in the place of any older one; returns its epoch.
 
-    Epochs are milliseconds since 1970, pushed on if clocks disagree, so that they grow even if the row was deleted.
+    Epochs are milliseconds since 1970, pushed on if clocks disagree, so that they grow even if the
+    row was deleted.
     """
     old = tx.scalar(select(_s.epoch).where(_s.node_id == node_id).with_for_update())
     epoch = max(int(now * 1000), (old or 0) + 1)
     tx.execute(delete(t.sessions).where(_s.node_id == node_id))
-    tx.execute(insert(t.sessions).values(
-        node_id=node_id, server=server, epoch=epoch, address=address, connected_at=now, last_seen=now, reported=False,
-        order_sent=""))
+    tx.execute(
+        insert(t.sessions).values(
+            node_id=node_id,
+            server=server,
+            epoch=epoch,
+            address=address,
+            connected_at=now,
+            last_seen=now,
+            reported=False,
+            order_sent="",
+        )
+    )
     return epoch
 
 
 def node_of(tx: Tx, peer: Peer) -> Node:
-    """Return the node that speaks on that connection, locked. Raises `Refused` ('conflict') when a newer one replaced
-    it."""
-    query = select(_s.node_id).where(_s.node_id == peer.node_id, _s.server == peer.server, _s.epoch == peer.epoch)
+    """Return the node that speaks on that connection, locked. Raises `Refused` ('conflict') when a
+    newer one replaced it."""
+    query = select(_s.node_id).where(
+        _s.node_id == peer.node_id, _s.server == peer.server, _s.epoch == peer.epoch
+    )
     node = nodes.get(tx, peer.node_id, lock=True)
     if node is None or tx.scalar(query) is None:
         raise Refused("conflict", "the node has a newer connection")
@@ -49,7 +62,8 @@ def node_of(tx: Tx, peer: Peer) -> Node:
 
 
 def close(tx: Tx, peer: Peer) -> bool:
-    """Close a session whose connection is gone; return False when a newer one has replaced it: nothing was changed."""
+    """Close a session whose connection is gone; return False when a newer one has replaced it:
+    nothing was changed."""
     return tx.execute(delete(t.sessions).where(*_is(peer))).rowcount == 1
 
 
@@ -59,7 +73,8 @@ def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
 
 
 def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
-    """Return the connection turns out to be of another node, which has none: its key from now on."""
+    """Return the connection turns out to be of another node, which has none: its key from now
+    on."""
     tx.execute(update(t.sessions).where(*_is(peer)).values(node_id=node_id))
     return replace(peer, node_id=node_id)
 
@@ -75,33 +90,49 @@ def forget(tx: Tx, node_id: int) -> None:
 
 
 def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
-    """The node is about to lose its power: whoever is connected gets no more orders, and must report again; on a newer
-    connection, if `newer`."""
-    tx.execute(update(t.sessions).where(_s.node_id == node_id).values(reported=False, epoch=_s.epoch + int(newer)))
+    """The node is about to lose its power: whoever is connected gets no more orders, and must
+    report again; on a newer connection, if `newer`."""
+    tx.execute(
+        update(t.sessions)
+        .where(_s.node_id == node_id)
+        .values(reported=False, epoch=_s.epoch + int(newer))
+    )
 
 
 def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:
     """Record that the order was sent on the connection."""
-    tx.execute(update(t.sessions).where(_s.node_id == node_id, _s.epoch == epoch).values(order_sent=order_id))
+    tx.execute(
+        update(t.sessions)
+        .where(_s.node_id == node_id, _s.epoch == epoch)
+        .values(order_sent=order_id)
+    )
 
 
 def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSession]]:
     """Return nodes whose order is not the one last sent on their connection to `server`."""
     n = t.nodes.c
     order_id = cast(n.id, String(20)) + "." + cast(n.generation, String(20))
-    query = (select(*nodes.COLUMNS, *_COLUMNS).join_from(t.sessions, t.nodes)
-             .where(_s.server == server, _s.reported, _s.order_sent != order_id).limit(limit))
+    query = (
+        select(*nodes.COLUMNS, *_COLUMNS)
+        .join_from(t.sessions, t.nodes)
+        .where(_s.server == server, _s.reported, _s.order_sent != order_id)
+        .limit(limit)
+    )
     split = len(nodes.COLUMNS)
     return [(Node(*row[:split]), AgentSession(*row[split:])) for row in tx.execute(query)]
 
 
 def of_server(tx: Tx, server: str) -> dict[int, int]:
     """Return the epochs of the connections that are recorded for `server`, by node."""
-    return {row[0]: row[1] for row in tx.execute(select(_s.node_id, _s.epoch).where(_s.server == server))}
+    return {
+        row[0]: row[1]
+        for row in tx.execute(select(_s.node_id, _s.epoch).where(_s.server == server))
+    }
 
 
 def peers_of(tx: Tx, server: str) -> list[Peer]:
-    """Return the connections that are recorded for `server`, as peers (their MAC is not known any more)."""
+    """Return the connections that are recorded for `server`, as peers (their MAC is not known any
+    more)."""
     return [Peer(node_id, server, epoch, "") for node_id, epoch in of_server(tx, server).items()]
 
 
@@ -118,24 +149,36 @@ def seen(tx: Tx, when: Iterable[tuple[int, float]]) -> None:
 
 
 def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
-    """Return nodes in the warm reserve since before `before` without a connection that was held then or later.
+    """Return nodes in the warm reserve since before `before` without a connection that was held
+    then or later.
 
     Such are left when the server that held their connections died for good.
     """
     n = t.nodes.c
-    query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions, _s.node_id == n.id, isouter=True)
-             .where(n.state == NodeState.INACTIVE, n.since < before, (_s.node_id.is_(None)) | (_s.last_seen < before))
-             .limit(limit))
+    query = (
+        select(*nodes.COLUMNS)
+        .join_from(t.nodes, t.sessions, _s.node_id == n.id, isouter=True)
+        .where(
+            n.state == NodeState.INACTIVE,
+            n.since < before,
+            (_s.node_id.is_(None)) | (_s.last_seen < before),
+        )
+        .limit(limit)
+    )
     return [Node(*row) for row in tx.execute(query)]
 
 
 def to_settle(tx: Tx, since: float, limit: int = 500) -> list[Node]:
-    """Return nodes in the trampoline whose agent has reported on a connection that was held at `since` or later: they
-    can be settled."""
+    """Return nodes in the trampoline whose agent has reported on a connection that was held at
+    `since` or later: they can be settled."""
     n = t.nodes.c
-    query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions)
-             .where(n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since)
-             .order_by(n.since, n.id).limit(limit))
+    query = (
+        select(*nodes.COLUMNS)
+        .join_from(t.nodes, t.sessions)
+        .where(n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since)
+        .order_by(n.since, n.id)
+        .limit(limit)
+    )
     return [Node(*row) for row in tx.execute(query)]
 
 

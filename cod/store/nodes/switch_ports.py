@@ -1,7 +1,7 @@
 """Switch ports: which NIC is on which, the VLANs that are wanted, and the outcome of attempts.
 
-A wish has a sequence number. An outcome is written only while its wish is the newest, so that a session that is late
-cannot say anything of a node that has moved on.
+A wish has a sequence number. An outcome is written only while its wish is the newest, so that a
+session that is late cannot say anything of a node that has moved on.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ _COLUMNS = [_p[field.name] for field in fields(SwitchPort)]
 
 
 def usable(mac: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return the condition that COD can put the switch port of the NIC `mac` into a VLAN: the port is known, its switch
-    is in the site file, and the last change of the port was not given up."""
-    return exists().where(_p.mac == mac, _p.given_up.is_(False), _p.switch.in_(select(t.switches.c.name)))
+    """Return the condition that COD can put the switch port of the NIC `mac` into a VLAN: the port
+    is known, its switch is in the site file, and the last change of the port was not given up."""
+    return exists().where(
+        _p.mac == mac, _p.given_up.is_(False), _p.switch.in_(select(t.switches.c.name))
+    )
 
 
 def get(tx: Tx, port_id: int, *, lock: bool = False) -> SwitchPort | None:
-    """Return the port with that id; with `lock`, nobody else changes it until this transaction ends."""
+    """Return the port with that id; with `lock`, nobody else changes it until this transaction
+    ends."""
     return _one(tx, _p.id == port_id, lock)
 
 
@@ -44,13 +47,21 @@ def of_mac(tx: Tx, mac: str, *, lock: bool = False) -> SwitchPort | None:
 
 def of_node(tx: Tx, node_id: int) -> list[SwitchPort]:
     """Return the ports of the node's NICs, by id."""
-    return [SwitchPort(*row) for row in tx.execute(select(*_COLUMNS).where(_p.node_id == node_id).order_by(_p.id))]
+    return [
+        SwitchPort(*row)
+        for row in tx.execute(select(*_COLUMNS).where(_p.node_id == node_id).order_by(_p.id))
+    ]
 
 
 def listed(tx: Tx, switch: str | None = None, node: str | None = None) -> list[SwitchPortView]:
-    """Return ports with their nodes' names, by switch and port: all, those of a switch, or those of a node."""
-    query = select(*_COLUMNS, t.nodes.c.name).select_from(t.switch_ports).outerjoin(
-        t.nodes, t.nodes.c.id == _p.node_id).order_by(_p.switch, _p.port)
+    """Return ports with their nodes' names, by switch and port: all, those of a switch, or those of
+    a node."""
+    query = (
+        select(*_COLUMNS, t.nodes.c.name)
+        .select_from(t.switch_ports)
+        .outerjoin(t.nodes, t.nodes.c.id == _p.node_id)
+        .order_by(_p.switch, _p.port)
+    )
     if switch is not None:
         query = query.where(_p.switch == switch)
     if node is not None:
@@ -58,12 +69,38 @@ def listed(tx: Tx, switch: str | None = None, node: str | None = None) -> list[S
     return [SwitchPortView(SwitchPort(*row[:-1]), row[-1]) for row in tx.execute(query)]
 
 
-def add(tx: Tx, *, switch: str, port: str, node_id: int, mac: str, source: str, now: float) -> SwitchPort:
-    """Add a port with the NIC that is on it. IntegrityError when the port or the NIC has a row already."""
-    port_id = new_id(tx.execute(insert(t.switch_ports).values(
-        switch=switch, port=port, node_id=node_id, mac=mac, source=source, seen_at=now)))
-    return SwitchPort(port_id, switch, port, node_id, mac, source, now, None, 0, 0.0, None, 0, None, 0, None, "", False,
-                      None)
+def add(
+    tx: Tx, *, switch: str, port: str, node_id: int, mac: str, source: str, now: float
+) -> SwitchPort:
+    """Add a port with the NIC that is on it. IntegrityError when the port or the NIC has a row
+    already."""
+    port_id = new_id(
+        tx.execute(
+            insert(t.switch_ports).values(
+                switch=switch, port=port, node_id=node_id, mac=mac, source=source, seen_at=now
+            )
+        )
+    )
+    return SwitchPort(
+        port_id,
+        switch,
+        port,
+        node_id,
+        mac,
+        source,
+        now,
+        None,
+        0,
+        0.0,
+        None,
+        0,
+        None,
+        0,
+        None,
+        "",
+        False,
+        None,
+    )
 
 
 def change(tx: Tx, port: SwitchPort, **columns: Any) -> SwitchPort:
@@ -78,9 +115,19 @@ def delete_port(tx: Tx, port_id: int) -> None:
 
 
 def wish(tx: Tx, port: SwitchPort, vlan: int | None, now: float) -> SwitchPort:
-    """Want the port in that VLAN; None: in its switch's provisioning VLAN. Returns the port as it is now."""
-    return change(tx, port, wanted_vlan=vlan, seq=port.seq + 1, wished_at=now, next_at=now, attempts=0, reason="",
-                  given_up=False)
+    """Want the port in that VLAN; None: in its switch's provisioning VLAN. Returns the port as it
+    is now."""
+    return change(
+        tx,
+        port,
+        wanted_vlan=vlan,
+        seq=port.seq + 1,
+        wished_at=now,
+        next_at=now,
+        attempts=0,
+        reason="",
+        given_up=False,
+    )
 
 
 def hand_over(tx: Tx, node_id: int, heir_id: int) -> None:
@@ -89,17 +136,26 @@ def hand_over(tx: Tx, node_id: int, heir_id: int) -> None:
 
 
 def detach(tx: Tx, node_ids: Sequence[int]) -> None:
-    """Take those nodes' NICs from their ports; a port that COD has changed goes back to provisioning."""
+    """Take those nodes' NICs from their ports; a port that COD has changed goes back to
+    provisioning."""
     mine = _p.node_id.in_(node_ids)
-    tx.execute(update(t.switch_ports).where(mine, _p.wanted_vlan.is_not(None)).values(
-        wanted_vlan=None, seq=_p.seq + 1, next_at=0.0, attempts=0, reason="", given_up=False))
+    tx.execute(
+        update(t.switch_ports)
+        .where(mine, _p.wanted_vlan.is_not(None))
+        .values(
+            wanted_vlan=None, seq=_p.seq + 1, next_at=0.0, attempts=0, reason="", given_up=False
+        )
+    )
     tx.execute(update(t.switch_ports).where(mine).values(node_id=None, mac=None))
 
 
 def due(tx: Tx, switch: str, now: float, limit: int) -> list[SwitchPort]:
-    """Return the switch's ports that are to be changed or verified now: wishes first, the longest due first."""
+    """Return the switch's ports that are to be changed or verified now: wishes first, the longest
+    due first."""
     query = select(*_COLUMNS).where(_p.switch == switch, _p.next_at <= now)
-    query = query.order_by(case((_p.applied_seq == _p.seq, 1), else_=0), _p.next_at, _p.id).limit(limit)
+    query = query.order_by(case((_p.applied_seq == _p.seq, 1), else_=0), _p.next_at, _p.id).limit(
+        limit
+    )
     return [SwitchPort(*row) for row in tx.execute(query)]
 
 
@@ -109,24 +165,42 @@ def switches_due(tx: Tx, now: float) -> set[str]:
 
 
 def outcome(tx: Tx, port: SwitchPort, **columns: Any) -> bool:
-    """Write what came of an attempt for `port`; False, and nothing is written, when a newer wish has been made."""
-    done = tx.execute(update(t.switch_ports).where(_p.id == port.id, _p.seq == port.seq).values(**columns))
+    """Write what came of an attempt for `port`; False, and nothing is written, when a newer wish
+    has been made."""
+    done = tx.execute(
+        update(t.switch_ports).where(_p.id == port.id, _p.seq == port.seq).values(**columns)
+    )
     return done.rowcount == 1
 
 
 def verify_soon(tx: Tx, port_ids: Collection[int], now: float) -> None:
     """Have those ports read again now: nobody knows what they are in."""
-    tx.execute(update(t.switch_ports).where(_p.id.in_(list(port_ids)), _p.seq > 0, _p.given_up.is_(False),
-                                            or_(_p.next_at.is_(None), _p.next_at > now)).values(next_at=now))
+    tx.execute(
+        update(t.switch_ports)
+        .where(
+            _p.id.in_(list(port_ids)),
+            _p.seq > 0,
+            _p.given_up.is_(False),
+            or_(_p.next_at.is_(None), _p.next_at > now),
+        )
+        .values(next_at=now)
+    )
 
 
 def counts(tx: Tx) -> dict[str, dict[str, int]]:
-    """Return, by switch: how many ports are known ('ports'), wait for their VLAN ('pending'), and were given up
-    ('given_up')."""
+    """Return, by switch: how many ports are known ('ports'), wait for their VLAN ('pending'), and
+    were given up ('given_up')."""
     pending = case((and_(_p.applied_seq != _p.seq, _p.given_up.is_(False)), 1), else_=0)
-    query = select(_p.switch, func.count(), func.sum(pending), func.sum(case((_p.given_up.is_(True), 1), else_=0)))
-    return {switch: {"ports": int(ports), "pending": int(waiting), "given_up": int(failed)}
-            for switch, ports, waiting, failed in tx.execute(query.group_by(_p.switch))}
+    query = select(
+        _p.switch,
+        func.count(),
+        func.sum(pending),
+        func.sum(case((_p.given_up.is_(True), 1), else_=0)),
+    )
+    return {
+        switch: {"ports": int(ports), "pending": int(waiting), "given_up": int(failed)}
+        for switch, ports, waiting, failed in tx.execute(query.group_by(_p.switch))
+    }
 
 
 def vlans(tx: Tx) -> set[int]:

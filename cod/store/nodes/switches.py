@@ -1,7 +1,7 @@
 """Sessions with switches: who has the claim on one, and what came of the last.
 
-A claim is the pair (`claimed_by`, `epoch`): each claim adds one to the epoch, so that a server that comes back after
-its claim ran out and was taken over is told from the new owner.
+A claim is the pair (`claimed_by`, `epoch`): each claim adds one to the epoch, so that a server that
+comes back after its claim ran out and was taken over is told from the new owner.
 """
 
 from __future__ import annotations
@@ -40,25 +40,42 @@ def keep(tx: Tx, names: Collection[str]) -> None:
         tx.execute(insert(t.switches), [{"name": name} for name in new])
 
 
-def claim(tx: Tx, switch: SwitchSession, server: str, now: float, until: float) -> SwitchSession | None:
+def claim(
+    tx: Tx, switch: SwitchSession, server: str, now: float, until: float
+) -> SwitchSession | None:
     """Claim the switch until `until`; None when another server has been quicker."""
     free = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
-    columns: dict[str, Any] = {"claimed_by": server, "claim_expires": until, "epoch": switch.epoch + 1,
-                               "check_wanted": False}
-    won = tx.execute(update(t.switches).where(_s.name == switch.name, _s.epoch == switch.epoch, free).values(**columns))
+    columns: dict[str, Any] = {
+        "claimed_by": server,
+        "claim_expires": until,
+        "epoch": switch.epoch + 1,
+        "check_wanted": False,
+    }
+    won = tx.execute(
+        update(t.switches)
+        .where(_s.name == switch.name, _s.epoch == switch.epoch, free)
+        .values(**columns)
+    )
     return replace(switch, **columns) if won.rowcount == 1 else None
 
 
 def shorten(tx: Tx, server: str, until: float) -> None:
     """End claims of `server` that last longer at `until`."""
-    tx.execute(update(t.switches).where(_s.claimed_by == server, _s.claim_expires > until)
-               .values(claim_expires=until))
+    tx.execute(
+        update(t.switches)
+        .where(_s.claimed_by == server, _s.claim_expires > until)
+        .values(claim_expires=until)
+    )
 
 
 def ended(tx: Tx, name: str, epoch: int, **columns: Any) -> bool:
-    """End the session of that epoch with its outcome; False, and nothing is written, when the claim was lost."""
-    done = tx.execute(update(t.switches).where(_s.name == name, _s.epoch == epoch).values(
-        claimed_by=None, claim_expires=None, **columns))
+    """End the session of that epoch with its outcome; False, and nothing is written, when the claim
+    was lost."""
+    done = tx.execute(
+        update(t.switches)
+        .where(_s.name == name, _s.epoch == epoch)
+        .values(claimed_by=None, claim_expires=None, **columns)
+    )
     return done.rowcount == 1
 
 

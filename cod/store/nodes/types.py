@@ -13,7 +13,8 @@ from cod.model import NodeType
 from cod.store import tables as t
 from cod.store.engine import Tx
 
-_GIVEN = ("cost", "warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")  # by an administrator
+# by an administrator
+_GIVEN = ("cost", "warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
 _COLUMNS = [t.node_types.c[f.name] for f in fields(NodeType)]
 
 
@@ -23,11 +24,11 @@ def every(tx: Tx) -> list[NodeType]:
 
 
 def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> NodeType:
-    """Return the type with those canonical attributes (`policy.hardware.match.canonical`), made now if they were never
-    seen.
+    """Return the type with those canonical attributes (`policy.hardware.match.canonical`), made now
+    if they were never seen.
 
-    A rack of equal machines reports at once, to several servers: whoever is second takes what the first has made.
-    A type that is made takes cost, marks and watts from `like`.
+    A rack of equal machines reports at once, to several servers: whoever is second takes what the
+    first has made. A type that is made takes cost, marks and watts from `like`.
     """
     digest = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
     query = select(*_COLUMNS).where(t.node_types.c.digest == digest)
@@ -36,10 +37,14 @@ def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> N
         return NodeType(*row)
     own = {"cost": 1.0} if like is None else {name: getattr(like, name) for name in _GIVEN}
     number = (tx.scalar(select(func.max(t.node_types.c.id))) or 0) + 1
-    for name in (f"type{number}", f"type-{digest[:12]}"):  # an administrator may have given the first to another
+    # an administrator may have given the first to another
+    for name in (f"type{number}", f"type-{digest[:12]}"):
         with suppress(exc.IntegrityError), tx.begin_nested():
-            tx.execute(insert(t.node_types).values(
-                name=name, digest=digest, attributes=canonical, created_at=now, **own))
+            tx.execute(
+                insert(t.node_types).values(
+                    name=name, digest=digest, attributes=canonical, created_at=now, **own
+                )
+            )
         row = tx.execute(query).one_or_none()
         if row is not None:
             return NodeType(*row)
@@ -52,7 +57,8 @@ def change(tx: Tx, type_id: int, **columns: Any) -> None:
 
 
 def by_name(tx: Tx, name: str, *, lock: bool = False) -> NodeType | None:
-    """Return the type with that name; with `lock`, nobody else changes it until this transaction ends."""
+    """Return the type with that name; with `lock`, nobody else changes it until this transaction
+    ends."""
     query = select(*_COLUMNS).where(t.node_types.c.name == name)
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
     return NodeType(*row) if row else None
@@ -64,8 +70,8 @@ def get(tx: Tx, type_id: int) -> NodeType:
 
 
 def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
-    """Return how many nodes of each type (of one, if it is named) are in each state; types without nodes are left
-    out."""
+    """Return how many nodes of each type (of one, if it is named) are in each state; types without
+    nodes are left out."""
     n = t.nodes.c
     query = select(n.type_id, n.state, func.count()).group_by(n.type_id, n.state)
     query = query.where(n.type_id.is_not(None) if type_id is None else n.type_id == type_id)
@@ -97,12 +103,18 @@ class Reported(NamedTuple):
 def reported(tx: Tx, after: int, limit: int) -> list[Reported]:
     """Return nodes that have reported, by id, those after the id `after`."""
     n = t.nodes.c
-    query = select(n.id, n.type_id, n.attributes, n.reported_at).where(n.id > after, n.attributes.is_not(None))
+    query = select(n.id, n.type_id, n.attributes, n.reported_at).where(
+        n.id > after, n.attributes.is_not(None)
+    )
     return [Reported(*row) for row in tx.execute(query.order_by(n.id).limit(limit))]
 
 
 def put(tx: Tx, node: Reported, type_id: int) -> bool:
     """Give the node its type, unless it has reported again meanwhile, which is newer."""
     n = t.nodes.c
-    query = update(t.nodes).where(n.id == node.id, n.reported_at == node.reported_at).values(type_id=type_id)
+    query = (
+        update(t.nodes)
+        .where(n.id == node.id, n.reported_at == node.reported_at)
+        .values(type_id=type_id)
+    )
     return tx.execute(query).rowcount == 1

@@ -19,38 +19,65 @@ def last_event(tx: Tx) -> int:
 
 
 def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
-    """Return transitions with ids after `after`, oldest first: the history's columns, with `node` and `vcluster` by
-    name, the holder's `group_id` and the `left_group_id` of who held it before."""
+    """Return transitions with ids after `after`, oldest first: the history's columns, with `node`
+    and `vcluster` by name, the holder's `group_id` and the `left_group_id` of who held it
+    before."""
     h, before, held = t.node_history, t.node_history.alias(), t.vclusters.alias()
     left = (
-        select(held.c.group_id).select_from(before).outerjoin(held, before.c.vcluster_id == held.c.id)
-        .where(before.c.node_id == h.c.node_id, before.c.id < h.c.id).order_by(before.c.id.desc()).limit(1)
+        select(held.c.group_id)
+        .select_from(before)
+        .outerjoin(held, before.c.vcluster_id == held.c.id)
+        .where(before.c.node_id == h.c.node_id, before.c.id < h.c.id)
+        .order_by(before.c.id.desc())
+        .limit(1)
     )
     query = (
-        select(h, t.nodes.c.name.label("node"), t.vclusters.c.name.label("vcluster"), t.vclusters.c.group_id,
-               left.scalar_subquery().label("left_group_id"))
+        select(
+            h,
+            t.nodes.c.name.label("node"),
+            t.vclusters.c.name.label("vcluster"),
+            t.vclusters.c.group_id,
+            left.scalar_subquery().label("left_group_id"),
+        )
         .join_from(h, t.nodes, h.c.node_id == t.nodes.c.id)
         .outerjoin(t.vclusters, h.c.vcluster_id == t.vclusters.c.id)
-        .where(h.c.id > after).order_by(h.c.id).limit(limit)
+        .where(h.c.id > after)
+        .order_by(h.c.id)
+        .limit(limit)
     )
     return [dict(row._mapping) for row in tx.execute(query)]
 
 
 def progress(tx: Tx) -> list[Mapping[str, Any]]:
-    """Return how far the nodes are whose disks are being written or read now, and their holders' `group_id`."""
+    """Return how far the nodes are whose disks are being written or read now, and their holders'
+    `group_id`."""
     n = t.nodes
     query = select(
-        n.c.name.label("node"), n.c.state, n.c.progress_done.label("done"), n.c.progress_total.label("total"),
-        n.c.progress_rate.label("rate"), n.c.progress_phase.label("phase"), t.vclusters.c.group_id)
+        n.c.name.label("node"),
+        n.c.state,
+        n.c.progress_done.label("done"),
+        n.c.progress_total.label("total"),
+        n.c.progress_rate.label("rate"),
+        n.c.progress_phase.label("phase"),
+        t.vclusters.c.group_id,
+    )
     query = query.outerjoin_from(n, t.vclusters, n.c.vcluster_id == t.vclusters.c.id)
-    return [dict(row._mapping) for row in tx.execute(query.where(n.c.progress_total > 0).order_by(n.c.name))]
+    return [
+        dict(row._mapping)
+        for row in tx.execute(query.where(n.c.progress_total > 0).order_by(n.c.name))
+    ]
 
 
 def counts(tx: Tx) -> list[tuple[str, str, int]]:
-    """(what, label, count): nodes by state, bindings by kind, requests by state … in one statement."""
+    """(what, label, count): nodes by state, bindings by kind, requests by state … in one
+    statement."""
     p = t.switch_ports.c
-    port_state = case((p.given_up.is_(True), literal("given up")), (p.applied_seq != p.seq, literal("pending")),
-                      (p.seq > 0, literal("applied")), else_=literal("untouched"))
+    port_state = case(
+        (p.given_up.is_(True), literal("given up")),
+        (p.applied_seq != p.seq, literal("pending")),
+        (p.seq > 0, literal("applied")),
+        else_=literal("untouched"),
+    )
     parts: Iterable[tuple[str, ColumnElement[Any] | Column[Any], Any]] = (
         ("nodes", t.nodes.c.state, None),
         ("bindings", t.bindings.c.kind, t.bindings.c.state.in_(("bound", "offered"))),
@@ -63,7 +90,9 @@ def counts(tx: Tx) -> list[tuple[str, str, int]]:
         ("sessions", literal("open"), None),
     )
     n = t.nodes.c
-    rate = select(literal("disk_bytes_per_second"), n.state, sql_cast(func.sum(n.progress_rate), Integer))
+    rate = select(
+        literal("disk_bytes_per_second"), n.state, sql_cast(func.sum(n.progress_rate), Integer)
+    )
     tables = {"sessions": t.sessions, "power_actions": t.power_actions}
     selects = []
     for what, label, where in parts:

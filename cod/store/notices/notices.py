@@ -1,7 +1,8 @@
 """Notices, and the deliveries that they are to have.
 
-A claim of a delivery is the pair (`claimed_by`, `attempts`), as of a power wish (`store.nodes.power`): each claim
-counts one attempt, so a server that comes back late cannot write over what another did meanwhile.
+A claim of a delivery is the pair (`claimed_by`, `attempts`), as of a power wish
+(`store.nodes.power`): each claim counts one attempt, so a server that comes back late cannot write
+over what another did meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ADMINISTRATORS = ""
 
 
 def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: Any) -> Notice:
-    """Return a new notice, and a delivery of it to each target: (channel, address). `columns` as in the table."""
+    """Return a new notice, and a delivery of it to each target: (channel, address). `columns` as in
+    the table."""
     notice_id = new_id(tx.execute(insert(t.notices).values(at=now, **columns)))
     for channel, target in targets:
         send(tx, notice_id, channel, target, now)
@@ -38,16 +40,27 @@ def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: An
 
 
 def add_events(tx: Tx, group: Group, kind: str, subject: str, events: str, now: float) -> None:
-    """Post to the group's webhook what happened (JSON): for programs, so people are not shown it."""
-    notice_id = new_id(tx.execute(insert(t.notices).values(
-        at=now, kind=kind, group_id=group.id, subject=subject, about="", events=events)))
+    """Post to the group's webhook what happened (JSON): for programs, so people are not shown
+    it."""
+    notice_id = new_id(
+        tx.execute(
+            insert(t.notices).values(
+                at=now, kind=kind, group_id=group.id, subject=subject, about="", events=events
+            )
+        )
+    )
     send(tx, notice_id, WEBHOOK, group.webhook, now)
 
 
 def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
     """Return a new delivery of the notice; returns its id."""
-    return new_id(tx.execute(insert(t.notice_sends).values(
-        notice_id=notice_id, channel=channel, target=target, next_at=now)))
+    return new_id(
+        tx.execute(
+            insert(t.notice_sends).values(
+                notice_id=notice_id, channel=channel, target=target, next_at=now
+            )
+        )
+    )
 
 
 def get(tx: Tx, notice_id: int) -> Notice:
@@ -59,42 +72,61 @@ def get(tx: Tx, notice_id: int) -> Notice:
 
 
 def due(tx: Tx, now: float, limit: int) -> list[tuple[str, str, int]]:
-    """(channel, target, id of its most urgent delivery) for targets that may be sent to now, the longest due first.
+    """(channel, target, id of its most urgent delivery) for targets that may be sent to now, the
+    longest due first.
 
     A target to which another delivery is under way is left out.
     """
     other = t.notice_sends.alias()
-    busy = exists().where(other.c.channel == _s.channel, other.c.target == _s.target, other.c.done_at.is_(None),
-                          other.c.claim_expires > now)
+    busy = exists().where(
+        other.c.channel == _s.channel,
+        other.c.target == _s.target,
+        other.c.done_at.is_(None),
+        other.c.claim_expires > now,
+    )
     query = (
         select(_s.channel, _s.target, func.min(_s.id))
         .where(_s.done_at.is_(None), _s.next_at <= now, ~busy)
-        .group_by(_s.channel, _s.target).order_by(func.min(_s.next_at), func.min(_s.id)).limit(limit))
+        .group_by(_s.channel, _s.target)
+        .order_by(func.min(_s.next_at), func.min(_s.id))
+        .limit(limit)
+    )
     return [(channel, target, send_id) for channel, target, send_id in tx.execute(query)]
 
 
 def claim(tx: Tx, send_id: int, server: str, now: float, until: float) -> Send | None:
-    """Take the delivery, and one attempt of it, until `until`; None when somebody else has been quicker."""
+    """Take the delivery, and one attempt of it, until `until`; None when somebody else has been
+    quicker."""
     free = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
-    won = tx.execute(update(t.notice_sends).where(_s.id == send_id, _s.done_at.is_(None), _s.next_at <= now, free)
-                     .values(claimed_by=server, claim_expires=until, attempts=_s.attempts + 1))
+    won = tx.execute(
+        update(t.notice_sends)
+        .where(_s.id == send_id, _s.done_at.is_(None), _s.next_at <= now, free)
+        .values(claimed_by=server, claim_expires=until, attempts=_s.attempts + 1)
+    )
     if won.rowcount != 1:
         return None
     return Send(*tx.execute(select(*_SEND).where(_s.id == send_id)).one())
 
 
 def close(tx: Tx, send: Send, now: float, delivered: bool, error: str = "") -> bool:
-    """Close a notice as `delivered` or given up; return False when `send`'s claim is no longer valid."""
+    """Close a notice as `delivered` or given up; return False when `send`'s claim is no longer
+    valid."""
     return _set(tx, send, done_at=now, delivered=delivered, error=error)
 
 
 def again(tx: Tx, send: Send, next_at: float, error: str) -> bool:
-    """Note that the attempt failed: try again at `next_at`; False when `send`'s claim is no longer valid."""
+    """Note that the attempt failed: try again at `next_at`; False when `send`'s claim is no longer
+    valid."""
     return _set(tx, send, next_at=next_at, error=error)
 
 
 def _set(tx: Tx, send: Send, **columns: Any) -> bool:
-    own = (_s.id == send.id, _s.attempts == send.attempts, _s.claimed_by == send.claimed_by, _s.done_at.is_(None))
+    own = (
+        _s.id == send.id,
+        _s.attempts == send.attempts,
+        _s.claimed_by == send.claimed_by,
+        _s.done_at.is_(None),
+    )
     values = dict(claimed_by=None, claim_expires=None, **columns)
     return tx.execute(update(t.notice_sends).where(*own).values(values)).rowcount == 1
 
@@ -108,26 +140,47 @@ def sent(tx: Tx, send_id: int, group_id: int) -> Send | None:
 
 def rest(tx: Tx, channel: str, target: str | None, until: float) -> None:
     """Send nothing open to `target` (None: to any of the channel) before `until`."""
-    tx.execute(update(t.notice_sends).where(*_open(channel, target), _s.next_at < until).values(next_at=until))
+    tx.execute(
+        update(t.notice_sends)
+        .where(*_open(channel, target), _s.next_at < until)
+        .values(next_at=until)
+    )
 
 
-def give_up(tx: Tx, channel: str, target: str | None, before: float, now: float, error: str) -> None:
-    """Give up what is open to `target` (None: to any of the channel) of notices older than `before`."""
+def give_up(
+    tx: Tx, channel: str, target: str | None, before: float, now: float, error: str
+) -> None:
+    """Give up what is open to `target` (None: to any of the channel) of notices older than
+    `before`."""
     old = select(_n.id).where(_n.at <= before)
     idle = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
-    tx.execute(update(t.notice_sends).where(*_open(channel, target), _s.notice_id.in_(old), idle)
-               .values(done_at=now, error=error))
+    tx.execute(
+        update(t.notice_sends)
+        .where(*_open(channel, target), _s.notice_id.in_(old), idle)
+        .values(done_at=now, error=error)
+    )
 
 
 def _open(channel: str, target: str | None) -> list[Any]:
-    return [_s.done_at.is_(None), _s.channel == channel, *([] if target is None else [_s.target == target])]
+    return [
+        _s.done_at.is_(None),
+        _s.channel == channel,
+        *([] if target is None else [_s.target == target]),
+    ]
 
 
 def redirect(tx: Tx, group_id: int, channel: str, target: str, now: float) -> None:
     """Send what is open to the group by that channel to `target` from now on; '': give it up."""
-    own = (_s.done_at.is_(None), _s.channel == channel,
-           _s.notice_id.in_(select(_n.id).where(_n.group_id == group_id)))
-    values = dict(target=target, next_at=now) if target else dict(done_at=now, error=f"the group has no {channel} now")
+    own = (
+        _s.done_at.is_(None),
+        _s.channel == channel,
+        _s.notice_id.in_(select(_n.id).where(_n.group_id == group_id)),
+    )
+    values = (
+        dict(target=target, next_at=now)
+        if target
+        else dict(done_at=now, error=f"the group has no {channel} now")
+    )
     tx.execute(update(t.notice_sends).where(*own).values(values))
 
 
@@ -135,8 +188,8 @@ def redirect(tx: Tx, group_id: int, channel: str, target: str, now: float) -> No
 
 
 def forget(tx: Tx, group_id: int) -> None:
-    """Remove all that the group was told. The newest of all notices stays, and is the site's then: SQLite would give
-    its id a second time."""
+    """Remove all that the group was told. The newest of all notices stays, and is the site's then:
+    SQLite would give its id a second time."""
     own = select(_n.id).where(_n.group_id == group_id)
     tx.execute(delete(t.notice_sends).where(_s.notice_id.in_(own)))
     tx.execute(delete(t.notices).where(_n.group_id == group_id, _n.id != newest(tx)))
@@ -144,23 +197,36 @@ def forget(tx: Tx, group_id: int) -> None:
 
 
 def forget_events(tx: Tx, before: float, limit: int) -> None:
-    """Remove posts of events that were written before then and are done, at most `limit`. As in `forget`, the newest
-    notice of all stays."""
+    """Remove posts of events that were written before then and are done, at most `limit`. As in
+    `forget`, the newest notice of all stays."""
     waits = exists().where(_s.notice_id == _n.id, _s.done_at.is_(None))
-    old = list(tx.scalars(select(_n.id).where(_n.kind.in_(EVENTS), _n.at < before, ~waits, _n.id != newest(tx))
-                          .order_by(_n.id).limit(limit)))
+    old = list(
+        tx.scalars(
+            select(_n.id)
+            .where(_n.kind.in_(EVENTS), _n.at < before, ~waits, _n.id != newest(tx))
+            .order_by(_n.id)
+            .limit(limit)
+        )
+    )
     tx.execute(delete(t.notice_sends).where(_s.notice_id.in_(old)))
     tx.execute(delete(t.notices).where(_n.id.in_(old)))
 
 
 def every(
-    tx: Tx, *, group: str | None = None, after: int | None = None, notice_id: int | None = None, limit: int = 1000,
+    tx: Tx,
+    *,
+    group: str | None = None,
+    after: int | None = None,
+    notice_id: int | None = None,
+    limit: int = 1000,
     groups: frozenset[int] | None = None,
 ) -> list[NoticeView]:
-    """Return notices with their deliveries, oldest first: those with ids after `after`, or the newest ones without
-    it."""
+    """Return notices with their deliveries, oldest first: those with ids after `after`, or the
+    newest ones without it."""
     wanted = {t.groups.c.name: group, _n.id: notice_id}
-    rows = query(groups).where(*(column == value for column, value in wanted.items() if value is not None))
+    rows = query(groups).where(
+        *(column == value for column, value in wanted.items() if value is not None)
+    )
     rows = rows if notice_id is not None else rows.where(_n.events.is_(None))
     if after is None:
         return seen(tx, tx.execute(rows.order_by(_n.id.desc()).limit(limit)).all()[::-1])
@@ -169,18 +235,30 @@ def every(
 
 def query(groups: frozenset[int] | None) -> Select[Any]:
     """Return the rows that `seen` takes, without an order: notices to these groups (None: all)."""
-    return select(*_NOTICE, t.groups.c.name, t.vclusters.c.name).select_from(
-        t.notices.outerjoin(t.groups, _n.group_id == t.groups.c.id)
-        .outerjoin(t.vclusters, _n.vcluster_id == t.vclusters.c.id)).where(*theirs(_n.group_id, groups))
+    return (
+        select(*_NOTICE, t.groups.c.name, t.vclusters.c.name)
+        .select_from(
+            t.notices.outerjoin(t.groups, _n.group_id == t.groups.c.id).outerjoin(
+                t.vclusters, _n.vcluster_id == t.vclusters.c.id
+            )
+        )
+        .where(*theirs(_n.group_id, groups))
+    )
 
 
 def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
     """Return notices for people from rows of `query`."""
     sends: dict[int, list[Send]] = {}
     for part in slices([row[0] for row in rows]):
-        for send in (Send(*row) for row in tx.execute(select(*_SEND).where(_s.notice_id.in_(part)).order_by(_s.id))):
+        for send in (
+            Send(*row)
+            for row in tx.execute(select(*_SEND).where(_s.notice_id.in_(part)).order_by(_s.id))
+        ):
             sends.setdefault(send.notice_id, []).append(send)
-    return [NoticeView(Notice(*row[:-2]), row[-2], row[-1], tuple(sends.get(row[0], ()))) for row in rows]
+    return [
+        NoticeView(Notice(*row[:-2]), row[-2], row[-1], tuple(sends.get(row[0], ())))
+        for row in rows
+    ]
 
 
 def newest(tx: Tx) -> int:
@@ -189,9 +267,14 @@ def newest(tx: Tx) -> int:
 
 
 def newest_before(tx: Tx, transition: int) -> int:
-    """Return the id of the newest notice that is older than the transition with that id, or than the next one there
-    is."""
-    at = select(t.node_history.c.at).where(t.node_history.c.id >= transition).order_by(t.node_history.c.id).limit(1)
+    """Return the id of the newest notice that is older than the transition with that id, or than
+    the next one there is."""
+    at = (
+        select(t.node_history.c.at)
+        .where(t.node_history.c.id >= transition)
+        .order_by(t.node_history.c.id)
+        .limit(1)
+    )
     moment = tx.scalar(at)
     if moment is None:
         return newest(tx)

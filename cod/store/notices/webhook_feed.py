@@ -1,7 +1,7 @@
 """What happened to nodes and vclusters, for the groups that have it posted to their webhooks.
 
-A mark says up to which row of a history it was posted: `marks.at` holds the row's id. Rows younger than `SETTLED` are
-left for the next time, because MariaDB may commit them out of order.
+A mark says up to which row of a history it was posted: `marks.at` holds the row's id. Rows younger
+than `SETTLED` are left for the next time, because MariaDB may commit them out of order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _MOST = 1000  # rows at a time
 
 
 class Happened(NamedTuple):
-    """Something that happened: its row, when, and what of it each group is told that it concerns, by id."""
+    """Something that happened: its row, when, and what of it each group is told that it concerns,
+    by id."""
 
     id: int
     at: float
@@ -48,7 +49,8 @@ def begin(tx: Tx, kind: str) -> None:
 
 
 def move(tx: Tx, kind: str, before: int, after: int) -> bool:
-    """Move the mark to the row that was posted last; False when another server has moved the mark meanwhile."""
+    """Move the mark to the row that was posted last; False when another server has moved the mark
+    meanwhile."""
     return watermarks.move(tx, _name(kind), float(before), float(after))
 
 
@@ -77,25 +79,53 @@ def happened(tx: Tx, kind: str, after: int, now: float) -> list[Happened]:
 
 def _vclusters(tx: Tx, after: int) -> list[Happened]:
     h, v = t.vcluster_history.c, t.vclusters.c
-    query = (select(v.group_id, h.id, h.at, v.name, h.event, h.state, h.size, h.expires_at)
-             .join_from(t.vcluster_history, t.vclusters, h.vcluster_id == v.id)
-             .where(h.id > after).order_by(h.id).limit(_MOST))
+    query = (
+        select(v.group_id, h.id, h.at, v.name, h.event, h.state, h.size, h.expires_at)
+        .join_from(t.vcluster_history, t.vclusters, h.vcluster_id == v.id)
+        .where(h.id > after)
+        .order_by(h.id)
+        .limit(_MOST)
+    )
     names = ("id", "at", "vcluster", "event", "state", "size", "expires_at")
-    return [Happened(row[1], row[2], {row[0]: dict(zip(names, row[1:], strict=True))}) for row in tx.execute(query)]
+    return [
+        Happened(row[1], row[2], {row[0]: dict(zip(names, row[1:], strict=True))})
+        for row in tx.execute(query)
+    ]
 
 
 def _nodes(tx: Tx, after: int) -> list[Happened]:
-    """Return the nodes' events with the vcluster that each left, where it left one: the row says only where it is
-    afterwards."""
+    """Return the nodes' events with the vcluster that each left, where it left one: the row says
+    only where it is afterwards."""
     h, n, v = t.node_history.c, t.nodes.c, t.vclusters.alias()
-    query = (select(v.c.group_id, _left(), h.id, h.at, n.name, h.event, h.from_state, h.to_state, v.c.name, h.cause,
-                    h.vcluster_id)
-             .join_from(t.node_history, t.nodes, h.node_id == n.id).outerjoin(v, h.vcluster_id == v.c.id)
-             .where(h.id > after).order_by(h.id).limit(_MOST))
+    query = (
+        select(
+            v.c.group_id,
+            _left(),
+            h.id,
+            h.at,
+            n.name,
+            h.event,
+            h.from_state,
+            h.to_state,
+            v.c.name,
+            h.cause,
+            h.vcluster_id,
+        )
+        .join_from(t.node_history, t.nodes, h.node_id == n.id)
+        .outerjoin(v, h.vcluster_id == v.c.id)
+        .where(h.id > after)
+        .order_by(h.id)
+        .limit(_MOST)
+    )
     rows = tx.execute(query).all()
-    left = {row[0]: (row[1], row[2]) for row in tx.execute(
-        select(t.vclusters.c.id, t.vclusters.c.group_id, t.vclusters.c.name)
-        .where(t.vclusters.c.id.in_({row[1] for row in rows if row[1] is not None})))}
+    left = {
+        row[0]: (row[1], row[2])
+        for row in tx.execute(
+            select(t.vclusters.c.id, t.vclusters.c.group_id, t.vclusters.c.name).where(
+                t.vclusters.c.id.in_({row[1] for row in rows if row[1] is not None})
+            )
+        )
+    }
     return [Happened(row[2], row[3], _told(row, *left.get(row[1], (None, None)))) for row in rows]
 
 
@@ -103,7 +133,8 @@ _NODE_EVENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster"
 
 
 def _told(row: Any, group_left: int | None, left: str | None) -> dict[int, dict[str, Any]]:
-    """Return what its holder's group is told, and what the group is told that it leaves: nothing of each other."""
+    """Return what its holder's group is told, and what the group is told that it leaves: nothing of
+    each other."""
     event = dict(zip(_NODE_EVENT, row[2:10], strict=True)) | {"left": None}
     told = {} if row[0] is None else {row[0]: event}
     if group_left is None or row[1] == row[10]:

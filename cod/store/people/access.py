@@ -15,32 +15,41 @@ from cod.store.engine import Tx
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:
     """Return who owns the `kind` of thing named `key`; None where there is no such thing.
 
-    kind  '' (nothing in particular), 'group', 'vcluster', 'node', 'user' by name; 'image', 'template' by full name;
-          'volume' by full name; 'request', 'reclaim', 'notice', 'upload', 'invitation' by id
+    kind  '' (nothing in particular), 'group', 'vcluster', 'node', 'user' by name; 'image',
+          'template' by full name; 'volume' by full name; 'request', 'reclaim', 'notice', 'upload',
+          'invitation' by id
     """
     return _KINDS[kind](tx, key)
 
 
 def in_full(tx: Tx, kind: str, key: str, groups: frozenset[int] | None) -> list[str]:
-    """Return the full names, three at most, of images, templates or volumes of `groups` (None: of all) that the bare
-    name `key` may have been said for, or the site's that 'site/NAME' was said for; none for other kinds."""
+    """Return the full names, three at most, of images, templates or volumes of `groups` (None: of
+    all) that the bare name `key` may have been said for, or the site's that 'site/NAME' was said
+    for; none for other kinds."""
     table = {"image": t.images, "template": t.config_templates, "volume": t.volumes}.get(kind)
     name, at, revision = key.partition("@")
     owner, slash, own = name.rpartition("/")
     if table is None or (slash and owner != SITE):
         return []
-    meant = ([table.c.group_id.is_(None), table.c.name == own] if slash else
-             [*theirs(table.c.group_id, groups), table.c.name.endswith(f"/{name}", autoescape=True)])
+    meant = (
+        [table.c.group_id.is_(None), table.c.name == own]
+        if slash
+        else [*theirs(table.c.group_id, groups), table.c.name.endswith(f"/{name}", autoescape=True)]
+    )
     query = select(table.c.name).where(*meant).distinct().order_by(table.c.name).limit(3)
     return [f"{full}{at}{revision}" for full in tx.scalars(query)]
 
 
-def theirs(column: ColumnElement[int | None], groups: frozenset[int] | None) -> list[ColumnElement[bool]]:
+def theirs(
+    column: ColumnElement[int | None], groups: frozenset[int] | None
+) -> list[ColumnElement[bool]]:
     """Return conditions that narrow a list to what `groups` own (None: to nothing)."""
     return [] if groups is None else [column.in_(groups)]
 
 
-def theirs_or_shared(column: ColumnElement[int | None], groups: frozenset[int] | None) -> list[ColumnElement[bool]]:
+def theirs_or_shared(
+    column: ColumnElement[int | None], groups: frozenset[int] | None
+) -> list[ColumnElement[bool]]:
     """Return the condition for images and templates: those of the site (null) are everybody's."""
     return [] if groups is None else [column.is_(None) | column.in_(groups)]
 
@@ -54,7 +63,8 @@ def _of(tx: Tx, query: Select[Any]) -> Owned | None:
 
 
 def _shared(tx: Tx, query: Select[Any]) -> Owned | None:
-    """Return who owns an image or template: what is no group's is the site's, and everybody may see it."""
+    """Return who owns an image or template: what is no group's is the site's, and everybody may see
+    it."""
     found = _of(tx, query)
     return Owned(shared=True) if found == Owned() else found
 
@@ -64,8 +74,8 @@ def _number(key: str) -> int:
 
 
 def _vcluster(tx: Tx, key: str) -> Owned | None:
-    """Return the one that lives under that name; where none does, the last that did. Or 'name@id', as in
-    `views.called`."""
+    """Return the one that lives under that name; where none does, the last that did. Or 'name@id',
+    as in `views.called`."""
     v = t.vclusters.c
     name, at, number = key.partition("@")
     query = select(v.group_id).where(v.name == name, *([v.id == _number(number)] if at else []))
@@ -82,7 +92,9 @@ def _node(tx: Tx, key: str) -> Owned | None:
 
 def _template(tx: Tx, key: str) -> Owned | None:
     c = t.config_templates.c
-    return _shared(tx, select(c.group_id).where(c.name == key.partition("@")[0]).order_by(c.id.desc()))
+    return _shared(
+        tx, select(c.group_id).where(c.name == key.partition("@")[0]).order_by(c.id.desc())
+    )
 
 
 def _user(tx: Tx, key: str) -> Owned | None:
@@ -97,8 +109,12 @@ def _user(tx: Tx, key: str) -> Owned | None:
 def _of_vcluster(tx: Tx, table: Table, key: str) -> Owned | None:
     """Return who owns the vcluster that a request or a reclaim is of."""
     v = t.vclusters.c
-    return _of(tx, select(v.group_id).join_from(table, t.vclusters, table.c.vcluster_id == v.id)
-               .where(table.c.id == _number(key)))
+    return _of(
+        tx,
+        select(v.group_id)
+        .join_from(table, t.vclusters, table.c.vcluster_id == v.id)
+        .where(table.c.id == _number(key)),
+    )
 
 
 _KINDS: dict[str, Callable[[Tx, str], Owned | None]] = {
@@ -110,9 +126,13 @@ _KINDS: dict[str, Callable[[Tx, str], Owned | None]] = {
     "node": _node,
     "request": lambda tx, key: _of_vcluster(tx, t.node_requests, key),
     "reclaim": lambda tx, key: _of_vcluster(tx, t.reclaims, key),
-    "notice": lambda tx, key: _of(tx, select(t.notices.c.group_id).where(t.notices.c.id == _number(key))),
+    "notice": lambda tx, key: _of(
+        tx, select(t.notices.c.group_id).where(t.notices.c.id == _number(key))
+    ),
     "user": _user,
     "volume": lambda tx, key: _of(tx, select(t.volumes.c.group_id).where(t.volumes.c.name == key)),
-    "invitation": lambda tx, key: _of(tx, select(t.invitations.c.group_id).where(t.invitations.c.id == _number(key))),
+    "invitation": lambda tx, key: _of(
+        tx, select(t.invitations.c.group_id).where(t.invitations.c.id == _number(key))
+    ),
     "upload": lambda tx, key: _of(tx, select(t.uploads.c.group_id).where(t.uploads.c.id == key)),
 }

@@ -19,13 +19,31 @@ _a = t.audit.c
 
 
 def add(
-    tx: Tx, *, actor: str, address: str = "", action: str, thing: str = "", group_id: int | None = None,
-    before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None, now: float,
+    tx: Tx,
+    *,
+    actor: str,
+    address: str = "",
+    action: str,
+    thing: str = "",
+    group_id: int | None = None,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    now: float,
 ) -> None:
-    """Put down that somebody did something. `before` and `after`: what changed, without secrets; None: nothing."""
-    tx.execute(insert(t.audit).values(
-        at=now, actor=actor[:80], address=address[:45], action=action[:40], thing=thing[:200], group_id=group_id,
-        before=_json(before), after=_json(after)))
+    """Put down that somebody did something. `before` and `after`: what changed, without secrets;
+    None: nothing."""
+    tx.execute(
+        insert(t.audit).values(
+            at=now,
+            actor=actor[:80],
+            address=address[:45],
+            action=action[:40],
+            thing=thing[:200],
+            group_id=group_id,
+            before=_json(before),
+            after=_json(after),
+        )
+    )
 
 
 def by(tx: Tx, who: Who, action: str, thing: str, *, now: float, **rest: Any) -> None:
@@ -34,21 +52,37 @@ def by(tx: Tx, who: Who, action: str, thing: str, *, now: float, **rest: Any) ->
 
 
 def every(
-    tx: Tx, page: Page = ALL, groups: frozenset[int] | None = None, *, group: str | None = None,
-    actor: str | None = None, action: str | None = None, thing: str | None = None, since: float | None = None,
+    tx: Tx,
+    page: Page = ALL,
+    groups: frozenset[int] | None = None,
+    *,
+    group: str | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+    thing: str | None = None,
+    since: float | None = None,
     until: float | None = None,
 ) -> Listed[AuditRow]:
-    """Return a part of the rows, the newest first; of those `groups` alone (None: all, the site's too).
+    """Return a part of the rows, the newest first; of those `groups` alone (None: all, the site's
+    too).
 
     actor   exactly, or without its kind: 'carla' finds 'user:carla'; thing: exactly
     action  its first words; since, until: seconds since the epoch
     """
     name = t.groups.c.name
-    query = select(_a.id, _a.at, _a.actor, _a.address, _a.action, _a.thing, name, _a.before, _a.after)
+    query = select(
+        _a.id, _a.at, _a.actor, _a.address, _a.action, _a.thing, name, _a.before, _a.after
+    )
     query = query.select_from(t.audit).outerjoin(t.groups, t.groups.c.id == _a.group_id)
-    query = query.where(*theirs(_a.group_id, groups), *having(page.q, _a.actor, _a.action, _a.thing))
+    query = query.where(
+        *theirs(_a.group_id, groups), *having(page.q, _a.actor, _a.action, _a.thing)
+    )
     compared: list[tuple[Any, Any, Callable[[Any, Any], Any]]] = [
-        (name, group, eq), (_a.thing, thing, eq), (_a.at, since, ge), (_a.at, until, lt)]
+        (name, group, eq),
+        (_a.thing, thing, eq),
+        (_a.at, since, ge),
+        (_a.at, until, lt),
+    ]
     query = query.where(*(by(column, value) for column, value, by in compared if value is not None))
     if actor is not None:
         any_kind = [] if ":" in actor else [_a.actor.endswith(f":{actor}", autoescape=True)]
@@ -71,4 +105,6 @@ def was_deleted(tx: Tx, user: str) -> bool:
 
 
 def _json(value: Mapping[str, Any] | None) -> str:
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)
+    return (
+        "" if value is None else json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)
+    )

@@ -17,7 +17,8 @@ from cod.store.nodes import energy
 from cod.store.people import audit, posix_ids
 
 POSIX = PosixRules()
-_LONGEST = 120  # characters of the name of a template whose group is gone; a number still fits behind it
+# characters of the name of a template whose group is gone; a number still fits behind it
+_LONGEST = 120
 _COLUMNS = [t.groups.c[f.name] for f in fields(Group)]
 
 
@@ -34,7 +35,11 @@ def get(tx: Tx, group_id: int) -> Group:
 def fade(tx: Tx, before: float, factor: float, now: float) -> None:
     """Multiply what was counted until `before` by `factor`; it is what there is `now`."""
     g = t.groups.c
-    tx.execute(update(t.groups).where(g.faded_at == before).values(faded_usage=g.faded_usage * factor, faded_at=now))
+    tx.execute(
+        update(t.groups)
+        .where(g.faded_at == before)
+        .values(faded_usage=g.faded_usage * factor, faded_at=now)
+    )
 
 
 def use(tx: Tx, group_id: int, usage: float) -> None:
@@ -44,11 +49,16 @@ def use(tx: Tx, group_id: int, usage: float) -> None:
 
 
 def type_limits(tx: Tx, group_id: int | None = None) -> dict[int, dict[int, int]]:
-    """Return the nodes of types that groups (or that one) may hold, by the group's id and the type's."""
+    """Return the nodes of types that groups (or that one) may hold, by the group's id and the
+    type's."""
     limits = t.group_type_limits.c
-    query = select(limits.group_id, limits.type_id, limits.nodes).order_by(limits.group_id, limits.type_id)
+    query = select(limits.group_id, limits.type_id, limits.nodes).order_by(
+        limits.group_id, limits.type_id
+    )
     found: dict[int, dict[int, int]] = {}
-    for group, type_id, nodes in tx.execute(query if group_id is None else query.where(limits.group_id == group_id)):
+    for group, type_id, nodes in tx.execute(
+        query if group_id is None else query.where(limits.group_id == group_id)
+    ):
         found.setdefault(group, {})[type_id] = nodes
     return found
 
@@ -57,8 +67,13 @@ def limit_types(tx: Tx, group_id: int, limits: Mapping[int, int]) -> None:
     """Replace the nodes of types that a group may hold, by the type's id."""
     tx.execute(delete(t.group_type_limits).where(t.group_type_limits.c.group_id == group_id))
     if limits:
-        tx.execute(insert(t.group_type_limits), [{"group_id": group_id, "type_id": type_id, "nodes": nodes}
-                                                 for type_id, nodes in limits.items()])
+        tx.execute(
+            insert(t.group_type_limits),
+            [
+                {"group_id": group_id, "type_id": type_id, "nodes": nodes}
+                for type_id, nodes in limits.items()
+            ],
+        )
 
 
 def by_name(tx: Tx, name: str) -> Group | None:
@@ -68,7 +83,8 @@ def by_name(tx: Tx, name: str) -> Group | None:
 
 
 def named(tx: Tx, name: str, field: str = "name") -> Group:
-    """Return the same; raises `Refused` ('not_found', about `field` of the question) where there is none."""
+    """Return the same; raises `Refused` ('not_found', about `field` of the question) where there is
+    none."""
     group = by_name(tx, name)
     if group is None:
         raise Refused("not_found", f"there is no group {name!r}", field)
@@ -77,24 +93,34 @@ def named(tx: Tx, name: str, field: str = "name") -> Group:
 
 def names(tx: Tx) -> dict[int | None, str]:
     """Return what owners of images and templates are called, by their ids; None is the site."""
-    return {None: SITE} | {row[0]: row[1] for row in tx.execute(select(t.groups.c.id, t.groups.c.name))}
+    return {None: SITE} | {
+        row[0]: row[1] for row in tx.execute(select(t.groups.c.id, t.groups.c.name))
+    }
 
 
 def owner_id(tx: Tx, name: str) -> int | None:
-    """Return the id to put down as an image's or template's owner: None stands for the site. Raises `Refused`."""
+    """Return the id to put down as an image's or template's owner: None stands for the site. Raises
+    `Refused`."""
     return None if name in ("", SITE) else named(tx, name, "group").id
 
 
 def prefix(tx: Tx, owner: int | None) -> str:
-    """Return what the full names of an owner's things begin with: the group's name, or '' for the site."""
+    """Return what the full names of an owner's things begin with: the group's name, or '' for the
+    site."""
     return "" if owner is None else get(tx, owner).name
 
 
 def add(
-    tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, gid: int | None = None, **columns: Any
+    tx: Tx,
+    name: str,
+    now: float,
+    *,
+    posix: PosixRules = POSIX,
+    gid: int | None = None,
+    **columns: Any,
 ) -> Group:
-    """Return a new group; without a `gid` it gets one from the site's range. The name is unique; the caller checks
-    first. Raises `Refused` where the range is used up."""
+    """Return a new group; without a `gid` it gets one from the site's range. The name is unique;
+    the caller checks first. Raises `Refused` where the range is used up."""
     if gid is None:
         gid = posix_ids.give(tx, ("gid",), posix.first_gid, posix.last_gid, f"group:{name}", now)
     tx.execute(insert(t.groups).values(name=name, created_at=now, gid=gid, **columns))
@@ -104,7 +130,8 @@ def add(
 
 
 def ensure(tx: Tx, name: str, now: float) -> Group:
-    """Return the group with that name, made now if need be: without shares, so that it takes none of the others'."""
+    """Return the group with that name, made now if need be: without shares, so that it takes none
+    of the others'."""
     return by_name(tx, name) or add(tx, name, now, shares=0.0)
 
 
@@ -115,19 +142,26 @@ def change(tx: Tx, group_id: int, **columns: Any) -> None:
 
 
 def owned(tx: Tx, group_id: int) -> dict[str, int]:
-    """Count the things that still belong to the group, by sort; ended vclusters and retired templates do not count."""
+    """Count the things that still belong to the group, by sort; ended vclusters and retired
+    templates do not count."""
     v, c = t.vclusters.c, t.config_templates.c
     queries = {
         "vclusters": select(func.count()).where(v.group_id == group_id, v.live_name.is_not(None)),
         "images": select(func.count()).where(t.images.c.group_id == group_id),
-        "templates": select(func.count(c.name.distinct())).where(c.group_id == group_id, c.retired_at.is_(None)),
+        "templates": (
+            select(func.count(c.name.distinct())).where(
+                c.group_id == group_id, c.retired_at.is_(None)
+            )
+        ),
         "volumes": select(func.count()).where(t.volumes.c.group_id == group_id),
-        "open uploads": select(func.count()).where(t.uploads.c.group_id == group_id)}
+        "open uploads": select(func.count()).where(t.uploads.c.group_id == group_id),
+    }
     return {what: tx.scalar(query) or 0 for what, query in queries.items()}
 
 
 def still_there(tx: Tx, ids: Collection[int], since: float) -> set[int]:
-    """Return those of the groups that have been there since then or longer; they stay until the commit."""
+    """Return those of the groups that have been there since then or longer; they stay until the
+    commit."""
     query = select(t.groups.c.id).where(t.groups.c.id.in_(ids), t.groups.c.created_at <= since)
     return set(tx.scalars(query.order_by(t.groups.c.id).with_for_update(read=True)))
 
@@ -135,11 +169,13 @@ def still_there(tx: Tx, ids: Collection[int], since: float) -> set[int]:
 def remove(tx: Tx, group_id: int, site_id: int) -> None:
     """Remove a group that owns nothing any more, its members' roles, and links and tokens into it.
 
-    Its ended vclusters and retired templates become those of the group `site_id`, and not the site's own, which
-    everybody may see: nodes' histories go on naming them. The energy that it used becomes that group's, too, and its
-    audit is for administrators: SQLite gives its id to the next group, which must not inherit them.
+    Its ended vclusters and retired templates become those of the group `site_id`, and not the
+    site's own, which everybody may see: nodes' histories go on naming them. The energy that it used
+    becomes that group's, too, and its audit is for administrators: SQLite gives its id to the next
+    group, which must not inherit them.
     """
-    tx.execute(select(t.groups.c.id).where(t.groups.c.id == group_id).with_for_update())  # see `still_there`
+    # see `still_there`
+    tx.execute(select(t.groups.c.id).where(t.groups.c.id == group_id).with_for_update())
     audit.disown(tx, group_id)
     energy.fold(tx, group_id, site_id)
     v, n = t.vclusters.c, t.nodes.c
@@ -147,18 +183,28 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
     _disown_templates(tx, group_id, site_id)
     tx.execute(update(t.nodes).where(n.cached_group_id == group_id).values(cached_group_id=None))
     tx.execute(update(t.groups).where(t.groups.c.parent_id == group_id).values(parent_id=None))
-    for table in (t.captures, t.group_type_limits, t.group_permissions, t.node_permissions, t.invitations,
-                  t.api_tokens):
+    for table in (
+        t.captures,
+        t.group_type_limits,
+        t.group_permissions,
+        t.node_permissions,
+        t.invitations,
+        t.api_tokens,
+    ):
         tx.execute(delete(table).where(table.c.group_id == group_id))
     tx.execute(delete(t.groups).where(t.groups.c.id == group_id))
 
 
 def _disown_templates(tx: Tx, group_id: int, site_id: int) -> None:
-    """Give a group's templates to the group `site_id`, `physics/web` as `site/physics.web`: a group that is called
-    `physics` later gets neither their names nor their revisions."""
+    """Give a group's templates to the group `site_id`, `physics/web` as `site/physics.web`: a group
+    that is called `physics` later gets neither their names nor their revisions."""
     c, group = t.config_templates.c, get(tx, group_id).name
     for name in tx.scalars(select(c.name).where(c.group_id == group_id).distinct()).all():
         left = f"{get(tx, site_id).name}/{group}.{name.rpartition('/')[2]}"[:_LONGEST]
         names = chain([left], (f"{left}.{number}" for number in count(2)))
-        free = next(each for each in names if tx.scalar(select(c.id).where(c.name == each).limit(1)) is None)
-        tx.execute(update(t.config_templates).where(c.name == name).values(name=free, group_id=site_id))
+        free = next(
+            each for each in names if tx.scalar(select(c.id).where(c.name == each).limit(1)) is None
+        )
+        tx.execute(
+            update(t.config_templates).where(c.name == name).values(name=free, group_id=site_id)
+        )

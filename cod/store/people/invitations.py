@@ -13,10 +13,23 @@ from cod.store.engine import Tx
 
 _i = t.invitations.c
 _SELECT: Select[Any] = (
-    select(_i.id, _i.group_id, t.groups.c.name, _i.role, _i.user_id, t.users.c.name, _i.email, _i.invited_by,
-           _i.created_at, _i.expires_at, _i.used_at)
-    .select_from(t.invitations).outerjoin(t.groups, t.groups.c.id == _i.group_id)
-    .outerjoin(t.users, t.users.c.id == _i.user_id))
+    select(
+        _i.id,
+        _i.group_id,
+        t.groups.c.name,
+        _i.role,
+        _i.user_id,
+        t.users.c.name,
+        _i.email,
+        _i.invited_by,
+        _i.created_at,
+        _i.expires_at,
+        _i.used_at,
+    )
+    .select_from(t.invitations)
+    .outerjoin(t.groups, t.groups.c.id == _i.group_id)
+    .outerjoin(t.users, t.users.c.id == _i.user_id)
+)
 
 
 def add(tx: Tx, digest: str, now: float, **columns: Any) -> Invitation:
@@ -27,7 +40,9 @@ def add(tx: Tx, digest: str, now: float, **columns: Any) -> Invitation:
 
 def by_digest(tx: Tx, digest: str, now: float) -> Invitation | None:
     """Return the one whose secret has that digest, if it can still be used."""
-    row = tx.execute(_SELECT.where(_i.digest == digest, _i.used_at.is_(None), _i.expires_at > now)).one_or_none()
+    row = tx.execute(
+        _SELECT.where(_i.digest == digest, _i.used_at.is_(None), _i.expires_at > now)
+    ).one_or_none()
     return Invitation(*row) if row else None
 
 
@@ -41,20 +56,33 @@ def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[
 
 def spend(tx: Tx, invitation_id: int, now: float) -> bool:
     """Use it up. True for the one caller that was first."""
-    query = update(t.invitations).where(_i.id == invitation_id, _i.used_at.is_(None)).values(used_at=now)
+    query = (
+        update(t.invitations)
+        .where(_i.id == invitation_id, _i.used_at.is_(None))
+        .values(used_at=now)
+    )
     return tx.execute(query).rowcount == 1
 
 
 def remove(tx: Tx, invitation_id: int) -> bool:
     """Make it worthless; False where there is none that could be used."""
-    return tx.execute(delete(t.invitations).where(_i.id == invitation_id, _i.used_at.is_(None))).rowcount == 1
+    return (
+        tx.execute(
+            delete(t.invitations).where(_i.id == invitation_id, _i.used_at.is_(None))
+        ).rowcount
+        == 1
+    )
 
 
 def remove_by(tx: Tx, name: str, group_id: int | None = None, but: Collection[int] = ()) -> None:
-    """Make worthless what the user of that name, or a token of theirs, has given away: into one group, or all `but`
-    into those."""
+    """Make worthless what the user of that name, or a token of theirs, has given away: into one
+    group, or all `but` into those."""
     theirs = (_i.invited_by == f"user:{name}") | _i.invited_by.endswith(f"@{name}", autoescape=True)
-    where = [_i.group_id == group_id] if group_id is not None else [_i.group_id.is_(None) | _i.group_id.not_in(but)]
+    where = (
+        [_i.group_id == group_id]
+        if group_id is not None
+        else [_i.group_id.is_(None) | _i.group_id.not_in(but)]
+    )
     tx.execute(delete(t.invitations).where(theirs, _i.used_at.is_(None), *where))
 
 

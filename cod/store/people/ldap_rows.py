@@ -1,4 +1,5 @@
-"""Rows behind the LDAP tree of a vcluster: whose node asks, who has an account there, its nodes' names."""
+"""Rows behind the LDAP tree of a vcluster: whose node asks, who has an account there, its nodes'
+names."""
 
 from __future__ import annotations
 
@@ -15,19 +16,35 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.people import ABLE
 
-_u, _p, _g, _v, _n, _b = (each.c for each in (
-    t.users, t.group_permissions, t.groups, t.vclusters, t.nodes, t.bindings))
+_u, _p, _g, _v, _n, _b = (
+    each.c for each in (t.users, t.group_permissions, t.groups, t.vclusters, t.nodes, t.bindings)
+)
 _LOGS_IN = (Role.OWNER, Role.MEMBER)  # viewers look, they do not log in
-assert [field.name for field in fields(NodeUser)] == ["id", "name", "full_name", "email", "uid", "gid", "role"]
+assert [field.name for field in fields(NodeUser)] == [
+    "id",
+    "name",
+    "full_name",
+    "email",
+    "uid",
+    "gid",
+    "role",
+]
 
 
 _COLUMNS = (_v.id, _v.name, _g.id, _g.name, _g.gid)
 _TREE = (
     select(*_COLUMNS)
-    .join_from(t.bindings, t.nodes, _n.id == _b.node_id).join(t.vclusters, _v.id == _n.vcluster_id)
+    .join_from(t.bindings, t.nodes, _n.id == _b.node_id)
+    .join(t.vclusters, _v.id == _n.vcluster_id)
     .join(t.groups, _g.id == _v.group_id)
-    .where(_b.address == bindparam("address"), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"]),
-           _n.state.in_(OWN_SYSTEM), _v.live_name.is_not(None)))
+    .where(
+        _b.address == bindparam("address"),
+        _b.kind == "vcluster",
+        _b.state.in_(["bound", "reserved"]),
+        _n.state.in_(OWN_SYSTEM),
+        _v.live_name.is_not(None),
+    )
+)
 
 
 def tree_at(tx: Tx, address: str) -> NodeTree | None:
@@ -42,45 +59,84 @@ def tree_at(tx: Tx, address: str) -> NodeTree | None:
 
 def tree_of(tx: Tx, vcluster_id: int) -> NodeTree | None:
     """Return that vcluster as its tree needs it; None: it has ended."""
-    row = tx.execute(select(*_COLUMNS).join_from(t.vclusters, t.groups, _g.id == _v.group_id).where(
-        _v.id == vcluster_id, _v.live_name.is_not(None))).one_or_none()
+    row = tx.execute(
+        select(*_COLUMNS)
+        .join_from(t.vclusters, t.groups, _g.id == _v.group_id)
+        .where(_v.id == vcluster_id, _v.live_name.is_not(None))
+    ).one_or_none()
     return None if row is None else NodeTree(*row)
 
 
 def _accounts(admins: bool) -> ColumnElement[bool]:
-    """Return the condition for users who have an account where a vcluster is the group's. Each half of it has an
-    index: of a site's many users those of one group are read."""
+    """Return the condition for users who have an account where a vcluster is the group's. Each half
+    of it has an index: of a site's many users those of one group are read."""
     of_group = select(_p.user_id).where(_p.group_id == bindparam("group"), _p.role.in_(_LOGS_IN))
     some = union(of_group, select(_u.id).where(_u.admin)) if admins else of_group
-    return and_(_u.id.in_(some), _u.uid.is_not(None), _u.gid.is_not(None), _u.name.not_in(SYSTEM_ACCOUNTS), *ABLE)
+    return and_(
+        _u.id.in_(some),
+        _u.uid.is_not(None),
+        _u.gid.is_not(None),
+        _u.name.not_in(SYSTEM_ACCOUNTS),
+        *ABLE,
+    )
 
 
 @cache
 def _users(admins: bool, narrowed: tuple[str, ...]) -> Select[Any]:
-    """Return the statement for accounts, narrowed by those columns. To put it together takes longer than to run it."""
-    role = select(_p.role).where(_p.group_id == bindparam("group"), _p.user_id == _u.id).scalar_subquery()
-    return select(_u.id, _u.name, _u.full_name, _u.email, _u.uid, _u.gid, func.coalesce(role, "")).where(
-        _accounts(admins), _u.id > bindparam("after"),
-        *(_u[name].in_(bindparam(f"some_{name}", expanding=True)) for name in narrowed),
-    ).order_by(_u.id).limit(bindparam("most"))
+    """Return the statement for accounts, narrowed by those columns. To put it together takes longer
+    than to run it."""
+    role = (
+        select(_p.role)
+        .where(_p.group_id == bindparam("group"), _p.user_id == _u.id)
+        .scalar_subquery()
+    )
+    return (
+        select(_u.id, _u.name, _u.full_name, _u.email, _u.uid, _u.gid, func.coalesce(role, ""))
+        .where(
+            _accounts(admins),
+            _u.id > bindparam("after"),
+            *(_u[name].in_(bindparam(f"some_{name}", expanding=True)) for name in narrowed),
+        )
+        .order_by(_u.id)
+        .limit(bindparam("most"))
+    )
 
 
 def users(
-    tx: Tx, group_id: int, admins: bool, *, names: Collection[str] | None = None, uids: Collection[int] | None = None,
-    gids: Collection[int] | None = None, after: int = 0, limit: int,
+    tx: Tx,
+    group_id: int,
+    admins: bool,
+    *,
+    names: Collection[str] | None = None,
+    uids: Collection[int] | None = None,
+    gids: Collection[int] | None = None,
+    after: int = 0,
+    limit: int,
 ) -> list[NodeUser]:
-    """Return those with an account where a vcluster is the group's, by id, with ids above `after`; None: any name, any
-    number. `admins`: site administrators have one, too."""
-    given = {name: list(each) for name, each in (("name", names), ("uid", uids), ("gid", gids)) if each is not None}
+    """Return those with an account where a vcluster is the group's, by id, with ids above `after`;
+    None: any name, any number. `admins`: site administrators have one, too."""
+    given = {
+        name: list(each)
+        for name, each in (("name", names), ("uid", uids), ("gid", gids))
+        if each is not None
+    }
     values = {f"some_{name}": each for name, each in given.items()}
-    return [NodeUser(*row) for row in tx.execute(
-        _users(admins, tuple(given)), {"group": group_id, "after": after, "most": limit, **values})]
+    return [
+        NodeUser(*row)
+        for row in tx.execute(
+            _users(admins, tuple(given)),
+            {"group": group_id, "after": after, "most": limit, **values},
+        )
+    ]
 
 
 _MEMBERS = select(_u.name).where(_accounts(False)).order_by(_u.name)
 _k = t.ssh_keys.c
-_KEYS = (select(_k.user_id, _k.algorithm, _k.key, _k.name)
-         .where(_k.user_id.in_(bindparam("users", expanding=True))).order_by(_k.id))
+_KEYS = (
+    select(_k.user_id, _k.algorithm, _k.key, _k.name)
+    .where(_k.user_id.in_(bindparam("users", expanding=True)))
+    .order_by(_k.id)
+)
 
 
 def members(tx: Tx, group_id: int) -> list[str]:
@@ -98,12 +154,25 @@ def keys(tx: Tx, user_ids: Collection[int]) -> dict[int, list[str]]:
 
 def running(tx: Tx, group_id: int) -> list[str]:
     """Return the nodes of the group's vclusters that run their own systems, as HOST.VCLUSTER."""
-    rows = tx.execute(select(_n.hostname, _v.name).join_from(t.nodes, t.vclusters, _v.id == _n.vcluster_id).where(
-        _v.group_id == group_id, _v.live_name.is_not(None), _n.state.in_(OWN_SYSTEM), _n.hostname.is_not(None)))
+    rows = tx.execute(
+        select(_n.hostname, _v.name)
+        .join_from(t.nodes, t.vclusters, _v.id == _n.vcluster_id)
+        .where(
+            _v.group_id == group_id,
+            _v.live_name.is_not(None),
+            _n.state.in_(OWN_SYSTEM),
+            _n.hostname.is_not(None),
+        )
+    )
     return sorted(f"{host}.{vcluster}" for host, vcluster in rows)
 
 
 def hosts(tx: Tx, vcluster_id: int) -> list[str]:
     """Return the names of the vcluster's nodes."""
-    return [name for name in tx.scalars(select(_n.hostname).where(_n.vcluster_id == vcluster_id).order_by(_n.hostname))
-            if name]
+    return [
+        name
+        for name in tx.scalars(
+            select(_n.hostname).where(_n.vcluster_id == vcluster_id).order_by(_n.hostname)
+        )
+        if name
+    ]

@@ -37,7 +37,8 @@ def get(tx: Tx, user_id: int) -> User | None:
 
 
 def by_name(tx: Tx, name: str) -> User | None:
-    """Return the user with that sign-in name, to the letter: MariaDB takes 'ANN' and 'ann ' for 'ann'."""
+    """Return the user with that sign-in name, to the letter: MariaDB takes 'ANN' and 'ann ' for
+    'ann'."""
     row = tx.execute(select(*_COLUMNS).where(_u.name == name)).one_or_none()
     return User(*row) if row and row.name == name else None
 
@@ -57,19 +58,28 @@ def by_subject(tx: Tx, subject: str) -> User | None:
 
 
 def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
-    """Return those who sign in there and are not disabled here, of whom it matters whether they are still known there:
-    they have a session, a token or a key, or were not known when it was last asked; by id."""
-    held = [select(each.user_id).where(*live) for each, live in (
-        (t.web_sessions.c, [t.web_sessions.c.expires_at > now]),
-        (t.api_tokens.c, [t.api_tokens.c.user_id.is_not(None)]), (t.ssh_keys.c, []))]
-    query = select(*_COLUMNS).where(_u.directory == directory, _u.disabled_at.is_(None),
-                                    _u.absent_at.is_not(None) | or_(*(_u.id.in_(each) for each in held)))
+    """Return those who sign in there and are not disabled here, of whom it matters whether they are
+    still known there: they have a session, a token or a key, or were not known when it was last
+    asked; by id."""
+    held = [
+        select(each.user_id).where(*live)
+        for each, live in (
+            (t.web_sessions.c, [t.web_sessions.c.expires_at > now]),
+            (t.api_tokens.c, [t.api_tokens.c.user_id.is_not(None)]),
+            (t.ssh_keys.c, []),
+        )
+    ]
+    query = select(*_COLUMNS).where(
+        _u.directory == directory,
+        _u.disabled_at.is_(None),
+        _u.absent_at.is_not(None) | or_(*(_u.id.in_(each) for each in held)),
+    )
     return [User(*row) for row in tx.execute(query.order_by(_u.id))]
 
 
 def add(tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, **columns: Any) -> User:
-    """Return a new user, with numbers from the site's range. The name is unique; the caller checks first. Raises
-    `Refused` where the range is used up."""
+    """Return a new user, with numbers from the site's range. The name is unique; the caller checks
+    first. Raises `Refused` where the range is used up."""
     uid = posix_ids.give(tx, ("uid", "gid"), posix.first_uid, posix.last_uid, f"user:{name}", now)
     tx.execute(insert(t.users).values(name=name, created_at=now, uid=uid, gid=uid, **columns))
     user = by_name(tx, name)
@@ -78,12 +88,19 @@ def add(tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, **columns: 
 
 
 def change(tx: Tx, user_id: int, **columns: Any) -> None:
-    """Change columns of the user. Home directories are asked for anew where that decides about them."""
+    """Change columns of the user. Home directories are asked for anew where that decides about
+    them."""
     on_nodes = [_u[name] for name in _ON_NODES & columns.keys()]
-    before = tx.execute(select(_u.admin, *on_nodes).where(_u.id == user_id)).one_or_none() if on_nodes else None
+    before = (
+        tx.execute(select(_u.admin, *on_nodes).where(_u.id == user_id)).one_or_none()
+        if on_nodes
+        else None
+    )
     if columns:
         tx.execute(update(t.users).where(_u.id == user_id).values(columns))
-    if before is not None and any(getattr(before, column.name) != columns[column.name] for column in on_nodes):
+    if before is not None and any(
+        getattr(before, column.name) != columns[column.name] for column in on_nodes
+    ):
         of_user = t.volumes.c.group_id.in_(select(_p.group_id).where(_p.user_id == user_id))
         _make_homes(tx, *([] if before.admin or columns.get("admin") else [of_user]))
 
@@ -95,8 +112,13 @@ _ON_NODES = frozenset({"uid", "gid", "admin", "disabled_at", "absent_at"})
 def _make_homes(tx: Tx, *conditions: ColumnElement[bool]) -> None:
     """Ask file servers anew for the directories in home volumes."""
     v = t.volumes.c
-    tx.execute(update(t.volumes).where(v.kind == "home", *conditions).values(
-        sequence=v.sequence + 1, next_at=0.0, attempts=0, claimed_by=None, claim_expires=None))
+    tx.execute(
+        update(t.volumes)
+        .where(v.kind == "home", *conditions)
+        .values(
+            sequence=v.sequence + 1, next_at=0.0, attempts=0, claimed_by=None, claim_expires=None
+        )
+    )
 
 
 def remove(tx: Tx, user_id: int) -> None:
@@ -112,8 +134,8 @@ def password(tx: Tx, user_id: int) -> str:
 
 
 def admins(tx: Tx) -> int:
-    """Return how many administrators may sign in; their rows are locked, so that of two who go at once the second sees
-    it."""
+    """Return how many administrators may sign in; their rows are locked, so that of two who go at
+    once the second sees it."""
     query = select(func.count()).select_from(t.users).where(_u.admin, *ABLE)
     return tx.scalar(query.with_for_update()) or 0
 
@@ -128,12 +150,19 @@ def roles(tx: Tx, user_id: int) -> dict[int, Role]:
 
 
 def members(
-    tx: Tx, *, group_id: int | None = None, user_id: int | None = None, groups: Collection[int] | None = None
+    tx: Tx,
+    *,
+    group_id: int | None = None,
+    user_id: int | None = None,
+    groups: Collection[int] | None = None,
 ) -> list[Member]:
     """Return members of a group, or memberships of a user in `groups` (None: all), by names."""
-    query = (select(_g.name, _u.name, _u.full_name, _u.email, _p.role)
-             .join_from(t.group_permissions, t.groups, _p.group_id == _g.id).join(t.users, _p.user_id == _u.id)
-             .order_by(_g.name, _u.name))
+    query = (
+        select(_g.name, _u.name, _u.full_name, _u.email, _p.role)
+        .join_from(t.group_permissions, t.groups, _p.group_id == _g.id)
+        .join(t.users, _p.user_id == _u.id)
+        .order_by(_g.name, _u.name)
+    )
     if group_id is not None:
         query = query.where(_p.group_id == group_id)
     if user_id is not None:
@@ -145,15 +174,21 @@ def members(
 
 def owners(tx: Tx, group_id: int) -> int:
     """Return how many owners of the group may sign in; locked as `admins`."""
-    query = (select(func.count()).select_from(t.group_permissions).join(t.users, _p.user_id == _u.id)
-             .where(_p.group_id == group_id, _p.role == Role.OWNER, *ABLE))
+    query = (
+        select(func.count())
+        .select_from(t.group_permissions)
+        .join(t.users, _p.user_id == _u.id)
+        .where(_p.group_id == group_id, _p.role == Role.OWNER, *ABLE)
+    )
     return tx.scalar(query.with_for_update()) or 0
 
 
 def set_role(tx: Tx, group_id: int, user_id: int, role: Role | None) -> None:
-    """Make the user `role` in the group; None: take the user out. The group's home volume gets a directory for each
-    member: its file server is asked anew."""
+    """Make the user `role` in the group; None: take the user out. The group's home volume gets a
+    directory for each member: its file server is asked anew."""
     _make_homes(tx, t.volumes.c.group_id == group_id)
     tx.execute(delete(t.group_permissions).where(_p.group_id == group_id, _p.user_id == user_id))
     if role is not None:
-        tx.execute(insert(t.group_permissions).values(group_id=group_id, user_id=user_id, role=role.value))
+        tx.execute(
+            insert(t.group_permissions).values(group_id=group_id, user_id=user_id, role=role.value)
+        )

@@ -1,4 +1,5 @@
-"""POSIX numbers of users and groups. A number that was given once stays with its holder, also after their deletion."""
+"""POSIX numbers of users and groups. A number that was given once stays with its holder, also after
+their deletion."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ _i = t.posix_ids.c
 
 
 def give(tx: Tx, kinds: tuple[str, ...], first: int, last: int, holder: str, now: float) -> int:
-    """Return a number between `first` and `last` that nobody ever had, given to `holder` as each of `kinds` ('uid',
-    'gid'). Raises `Refused` where all are given."""
-    # A locking read: two servers that give a number at once wait for each other, or one of them is run again.
+    """Return a number between `first` and `last` that nobody ever had, given to `holder` as each of
+    `kinds` ('uid', 'gid'). Raises `Refused` where all are given."""
+    # A locking read: two servers that give a number at once wait for each other, or one of them is
+    # run again.
     within = select(_i.number).where(_i.number.between(first, last))
     highest = tx.scalar(within.order_by(_i.number.desc()).limit(1).with_for_update())
     number = first if highest is None else highest + 1
@@ -23,8 +25,11 @@ def give(tx: Tx, kinds: tuple[str, ...], first: int, last: int, holder: str, now
     while number in OVERFLOW:
         number += 1
     if not first <= number <= last:
-        raise Refused("conflict", f"all numbers from {first} to {last} are given: an administrator has to extend the "
-                                  "range in [accounts] of the site file")
+        raise Refused(
+            "conflict",
+            f"all numbers from {first} to {last} are given: an administrator has to extend the "
+            "range in [accounts] of the site file",
+        )
     for kind in kinds:
         claim(tx, kind, number, holder, now)
     return number
@@ -36,8 +41,11 @@ def _gap(tx: Tx, first: int, last: int) -> int:
         return first
     after = t.posix_ids.alias().c
     follows = select(after.number).where(after.number == _i.number + 1).exists()
-    before = tx.scalar(select(func.min(_i.number)).where(
-        and_(_i.number >= first, _i.number < last, ~follows, (_i.number + 1).not_in(OVERFLOW))))
+    before = tx.scalar(
+        select(func.min(_i.number)).where(
+            and_(_i.number >= first, _i.number < last, ~follows, (_i.number + 1).not_in(OVERFLOW))
+        )
+    )
     return last + 1 if before is None else before + 1
 
 

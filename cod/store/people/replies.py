@@ -1,4 +1,5 @@
-"""What was answered to questions that carried a key of their asker's: repeated, they get the same answer."""
+"""What was answered to questions that carried a key of their asker's: repeated, they get the same
+answer."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _r = t.replies.c
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer: HTTP status and body ('' where it has none, or none that is kept), and to which question."""
+    """An answer: HTTP status and body ('' where it has none, or none that is kept), and to which
+    question."""
 
     question: str
     status: int
@@ -22,14 +24,16 @@ class Kept:
 
 
 def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
-    """Claim the key; None: it is new, so the question is to be answered. Of two at once the second waits for the end
-    of the first one's transaction, and then sees its answer."""
+    """Claim the key; None: it is new, so the question is to be answered. Of two at once the second
+    waits for the end of the first one's transaction, and then sees its answer."""
     there = _kept(tx, key)
     if there is not None:
         return there
     try:
         with tx.begin_nested():
-            tx.execute(insert(t.replies).values(key=key, question=question, status=0, body="", at=now))
+            tx.execute(
+                insert(t.replies).values(key=key, question=question, status=0, body="", at=now)
+            )
     except exc.IntegrityError:
         there = _kept(tx, key)
         if there is None:

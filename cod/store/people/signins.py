@@ -17,24 +17,37 @@ _COLUMNS = [_w[f.name] for f in fields(WebSession)]
 
 # ---------------------------------------------------------------- failed attempts
 
-_THERE = insert(t.sign_ins).prefix_with("OR IGNORE", dialect="sqlite").prefix_with(
-    "IGNORE", dialect="mysql").prefix_with("IGNORE", dialect="mariadb")
+_THERE = (
+    insert(t.sign_ins)
+    .prefix_with("OR IGNORE", dialect="sqlite")
+    .prefix_with("IGNORE", dialect="mysql")
+    .prefix_with("IGNORE", dialect="mariadb")
+)
 
 
 def counts(tx: Tx, keys: Iterable[str]) -> dict[str, tuple[int, float, float]]:
-    """(failures, last, when the next is listened to) by key; locked until the commit, also where there was none: of two
-    first attempts at once the second sees the first."""
+    """(failures, last, when the next is listened to) by key; locked until the commit, also where
+    there was none: of two first attempts at once the second sees the first."""
     wanted = sorted(keys)
-    tx.execute(_THERE, [{"key": key, "failures": 0, "last_at": 0.0, "open_at": 0.0} for key in wanted])
-    query = select(_s.key, _s.failures, _s.last_at, _s.open_at).where(_s.key.in_(wanted)).with_for_update()
+    tx.execute(
+        _THERE, [{"key": key, "failures": 0, "last_at": 0.0, "open_at": 0.0} for key in wanted]
+    )
+    query = (
+        select(_s.key, _s.failures, _s.last_at, _s.open_at)
+        .where(_s.key.in_(wanted))
+        .with_for_update()
+    )
     return {key: (failures, last, opens) for key, failures, last, opens in tx.execute(query)}
 
 
 def put(tx: Tx, counts: Mapping[str, tuple[int, float, float] | None]) -> None:
     """Write counts down; None: the count goes."""
     tx.execute(delete(t.sign_ins).where(_s.key.in_(sorted(counts))))
-    rows = [dict(key=key, failures=count[0], last_at=count[1], open_at=count[2])
-            for key, count in sorted(counts.items()) if count is not None]
+    rows = [
+        dict(key=key, failures=count[0], last_at=count[1], open_at=count[2])
+        for key, count in sorted(counts.items())
+        if count is not None
+    ]
     if rows:
         tx.execute(insert(t.sign_ins), rows)
 
@@ -47,7 +60,9 @@ def is_known(tx: Tx, key: str, since: float) -> bool:
 def forget(tx: Tx, failed_before: float, known_before: float) -> None:
     """Delete old counts, and old known places."""
     known = _s.key.startswith("known:")
-    tx.execute(delete(t.sign_ins).where(_s.last_at < failed_before, ~known | (_s.last_at < known_before)))
+    tx.execute(
+        delete(t.sign_ins).where(_s.last_at < failed_before, ~known | (_s.last_at < known_before))
+    )
 
 
 # ---------------------------------------------------------------- sessions
@@ -55,7 +70,11 @@ def forget(tx: Tx, failed_before: float, known_before: float) -> None:
 
 def add(tx: Tx, digest: str, user_id: int, now: float, **columns: Any) -> WebSession:
     """Return a new session: expires_at, address, browser."""
-    tx.execute(insert(t.web_sessions).values(digest=digest, user_id=user_id, created_at=now, last_seen=now, **columns))
+    tx.execute(
+        insert(t.web_sessions).values(
+            digest=digest, user_id=user_id, created_at=now, last_seen=now, **columns
+        )
+    )
     found = by_digest(tx, digest)
     assert found is not None
     return found
@@ -69,14 +88,19 @@ def by_digest(tx: Tx, digest: str) -> WebSession | None:
 
 def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
     """Return the user's sessions that go on, the newest first."""
-    query = (select(*_COLUMNS).where(_w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle)
-             .order_by(_w.id.desc()))
+    query = (
+        select(*_COLUMNS)
+        .where(_w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle)
+        .order_by(_w.id.desc())
+    )
     return [WebSession(*row) for row in tx.execute(query)]
 
 
 def seen(tx: Tx, session_id: int, now: float) -> None:
     """Record that somebody used the session just now."""
-    tx.execute(update(t.web_sessions).where(_w.id == session_id, _w.last_seen < now).values(last_seen=now))
+    tx.execute(
+        update(t.web_sessions).where(_w.id == session_id, _w.last_seen < now).values(last_seen=now)
+    )
 
 
 def end(tx: Tx, user_id: int, session_id: int | None = None, *, but: int | None = None) -> int:

@@ -17,17 +17,22 @@ _COLUMNS = [_k[f.name] for f in fields(SshKey)]
 
 def of_user(tx: Tx, user_id: int) -> list[SshKey]:
     """Return the user's keys, in the order in which they came."""
-    return [SshKey(*row) for row in
-            tx.execute(select(*_COLUMNS).where(_k.user_id == user_id).order_by(_k.id))]
+    return [
+        SshKey(*row)
+        for row in tx.execute(select(*_COLUMNS).where(_k.user_id == user_id).order_by(_k.id))
+    ]
 
 
 def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
-    """(user's name, key) of those who work with the group's nodes, owners and members who may sign in; by name, then
-    in the order in which the keys came."""
-    query = (select(_u.name, *_COLUMNS).join_from(t.ssh_keys, t.users, _k.user_id == _u.id)
-             .join(t.group_permissions, _p.user_id == _u.id)
-             .where(_p.group_id == group_id, _p.role.in_([Role.OWNER, Role.MEMBER]), *people.ABLE)
-             .order_by(_u.name, _k.id))
+    """(user's name, key) of those who work with the group's nodes, owners and members who may sign
+    in; by name, then in the order in which the keys came."""
+    query = (
+        select(_u.name, *_COLUMNS)
+        .join_from(t.ssh_keys, t.users, _k.user_id == _u.id)
+        .join(t.group_permissions, _p.user_id == _u.id)
+        .where(_p.group_id == group_id, _p.role.in_([Role.OWNER, Role.MEMBER]), *people.ABLE)
+        .order_by(_u.name, _k.id)
+    )
     return [(row[0], SshKey(*row[1:])) for row in tx.execute(query)]
 
 
@@ -41,4 +46,6 @@ def add(tx: Tx, key: SshKey) -> SshKey:
 
 def remove(tx: Tx, user_id: int, key_id: int) -> bool:
     """Forget a key of the user; False where it is not theirs."""
-    return tx.execute(delete(t.ssh_keys).where(_k.user_id == user_id, _k.id == key_id)).rowcount == 1
+    return (
+        tx.execute(delete(t.ssh_keys).where(_k.user_id == user_id, _k.id == key_id)).rowcount == 1
+    )

@@ -17,7 +17,9 @@ _ROUNDS = 5  # another server may take the same block first
 
 def of(tx: Tx, vcluster_id: int) -> list[AddressBlock]:
     """Return the vcluster's blocks, in order."""
-    rows = tx.execute(select(*_COLUMNS).where(_b.vcluster_id == vcluster_id).order_by(_b.first_address))
+    rows = tx.execute(
+        select(*_COLUMNS).where(_b.vcluster_id == vcluster_id).order_by(_b.first_address)
+    )
     return [AddressBlock(*row) for row in rows]
 
 
@@ -25,7 +27,9 @@ def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, list[AddressBloc
     """Return the blocks of those vclusters, by vcluster; those without any are left out."""
     found: dict[int, list[AddressBlock]] = {}
     for part in slices(list(vcluster_ids)):
-        for vcluster_id, *block in tx.execute(select(_b.vcluster_id, *_COLUMNS).where(_b.vcluster_id.in_(part))):
+        for vcluster_id, *block in tx.execute(
+            select(_b.vcluster_id, *_COLUMNS).where(_b.vcluster_id.in_(part))
+        ):
             found.setdefault(vcluster_id, []).append(AddressBlock(*block))
     return found
 
@@ -47,18 +51,26 @@ def free_room(tx: Tx, subnet: Subnet) -> int:
 
 
 def claim(tx: Tx, vcluster_id: int, subnet: Subnet, nodes: int) -> bool:
-    """Give the vcluster the lowest free blocks of `subnet` that have addresses for so many further nodes. False: too
-    few are free, and it gets none."""
+    """Give the vcluster the lowest free blocks of `subnet` that have addresses for so many further
+    nodes. False: too few are free, and it gets none."""
     for attempt in range(_ROUNDS):
         rows: list[dict[str, object]] = []
         room = 0
-        for first in (start for run in _free_runs(tx, subnet) for start in run.addresses[::subnet.block_size]):
+        for first in (
+            start for run in _free_runs(tx, subnet) for start in run.addresses[:: subnet.block_size]
+        ):
             if room >= nodes:
                 break
             block = AddressRange(first, first + subnet.block_size - 1)
             room += block.room
-            rows.append({"first_address": block.first, "last_address": block.last, "vcluster_id": vcluster_id,
-                         "subnet": subnet.name})
+            rows.append(
+                {
+                    "first_address": block.first,
+                    "last_address": block.last,
+                    "vcluster_id": vcluster_id,
+                    "subnet": subnet.name,
+                }
+            )
         if room < nodes:
             return False
         if not rows:
@@ -75,24 +87,36 @@ def claim(tx: Tx, vcluster_id: int, subnet: Subnet, nodes: int) -> bool:
 
 def add(tx: Tx, vcluster_id: int, block: AddressBlock) -> None:
     """Give the vcluster that block, which nobody has."""
-    tx.execute(insert(t.vcluster_blocks).values(
-        first_address=block.first, last_address=block.last, vcluster_id=vcluster_id, subnet=block.subnet))
+    tx.execute(
+        insert(t.vcluster_blocks).values(
+            first_address=block.first,
+            last_address=block.last,
+            vcluster_id=vcluster_id,
+            subnet=block.subnet,
+        )
+    )
 
 
 def give_back(tx: Tx, vcluster_id: int, kept: int = 0) -> None:
-    """Free the vcluster's blocks that no address is bound in, the highest first, as long as the others have addresses
-    for `kept` nodes; with 0, free all of them. While a volume is exported to the vcluster, it keeps all: another one
-    would get addresses that the export still names."""
+    """Free the vcluster's blocks that no address is bound in, the highest first, as long as the
+    others have addresses for `kept` nodes; with 0, free all of them. While a volume is exported to
+    the vcluster, it keeps all: another one would get addresses that the export still names."""
     if not kept:
         tx.execute(delete(t.vcluster_blocks).where(_b.vcluster_id == vcluster_id))
         return
-    exported = select(t.volume_attachments.c.id).where(t.volume_attachments.c.vcluster_id == vcluster_id)
+    exported = select(t.volume_attachments.c.id).where(
+        t.volume_attachments.c.vcluster_id == vcluster_id
+    )
     if tx.scalar(exported.limit(1)) is not None:
         return
     there = of(tx, vcluster_id)
     room = sum(block.room for block in there)
     for block in reversed(there[1:]):
-        used = select(t.bindings.c.address).where(t.bindings.c.address.between(block.first, block.last)).limit(1)
+        used = (
+            select(t.bindings.c.address)
+            .where(t.bindings.c.address.between(block.first, block.last))
+            .limit(1)
+        )
         if room - block.room >= kept and tx.scalar(used) is None:
             room -= block.room
             tx.execute(delete(t.vcluster_blocks).where(_b.first_address == block.first))
@@ -103,8 +127,11 @@ def _free_runs(tx: Tx, subnet: Subnet) -> Iterator[AddressRange]:
     lowest, highest = (ipv4(address) for address in subnet.block_pool)
     size = subnet.block_size
     end = highest + 1 - (highest + 1 - lowest) % size
-    taken = tx.execute(select(_b.first_address, _b.last_address).where(
-        _b.last_address >= lowest, _b.first_address < end).order_by(_b.first_address))
+    taken = tx.execute(
+        select(_b.first_address, _b.last_address)
+        .where(_b.last_address >= lowest, _b.first_address < end)
+        .order_by(_b.first_address)
+    )
     start = lowest
     for first, last in [*taken.all(), (end, end)]:
         until = first - (first - lowest) % size  # blocks of another size may have been given before

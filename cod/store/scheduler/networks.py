@@ -25,36 +25,54 @@ def of(tx: Tx, vcluster_id: int) -> VclusterNetwork | None:
 
 def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, VclusterNetwork]:
     """Return the networks of those vclusters that have one, by vcluster."""
-    rows = (row for part in slices(list(vcluster_ids))
-            for row in tx.execute(select(*_COLUMNS).where(_n.vcluster_id.in_(part))))
+    rows = (
+        row
+        for part in slices(list(vcluster_ids))
+        for row in tx.execute(select(*_COLUMNS).where(_n.vcluster_id.in_(part)))
+    )
     return {row.vcluster_id: VclusterNetwork(*row) for row in rows}
 
 
 def of_subnets(tx: Tx, vlans: Collection[int], addresses: Collection[int]) -> list[VclusterNetwork]:
     """Return the networks with any of those VLANs, or that any of those addresses may be in."""
-    spans = [and_(_n.first_address <= each, _n.first_address > each - _LARGEST) for each in addresses]
+    spans = [
+        and_(_n.first_address <= each, _n.first_address > each - _LARGEST) for each in addresses
+    ]
     if not vlans and not spans:
         return []
-    return [VclusterNetwork(*row) for row in tx.execute(select(*_COLUMNS).where(or_(_n.vlan.in_(vlans), *spans)))]
+    return [
+        VclusterNetwork(*row)
+        for row in tx.execute(select(*_COLUMNS).where(or_(_n.vlan.in_(vlans), *spans)))
+    ]
 
 
 def every(tx: Tx) -> list[VclusterNetwork]:
     """Return all networks of vclusters that have not ended, by VLAN."""
     v = t.vclusters.c
-    query = select(*_COLUMNS).join(t.vclusters, v.id == _n.vcluster_id).where(v.state != VclusterState.ENDED)
+    query = (
+        select(*_COLUMNS)
+        .join(t.vclusters, v.id == _n.vcluster_id)
+        .where(v.state != VclusterState.ENDED)
+    )
     return [VclusterNetwork(*row) for row in tx.execute(query.order_by(_n.vlan))]
 
 
 def place(tx: Tx, prefix: int, rules: Isolation) -> tuple[int, int]:
-    """Return the lowest free VLAN of the site, and the first address of the lowest free subnet of that prefix length.
-    Raise `Refused` where all are taken."""
-    there = [VclusterNetwork(*row) for row in tx.execute(select(*_COLUMNS).order_by(_n.first_address))]
+    """Return the lowest free VLAN of the site, and the first address of the lowest free subnet of
+    that prefix length. Raise `Refused` where all are taken."""
+    there = [
+        VclusterNetwork(*row) for row in tx.execute(select(*_COLUMNS).order_by(_n.first_address))
+    ]
     first, last = rules.vlans
     used = {each.vlan for each in there}
     vlan = next((number for number in range(first, last + 1) if number not in used), None)
     if vlan is None:
-        raise Refused("conflict", f"all {last + 1 - first} VLANs of the site ({first} to {last}) are in use: delete an "
-                      "isolated vcluster, or widen vlans in the site file", "isolated")
+        raise Refused(
+            "conflict",
+            f"all {last + 1 - first} VLANs of the site ({first} to {last}) are in use: delete an "
+            "isolated vcluster, or widen vlans in the site file",
+            "isolated",
+        )
     whole, size = IPv4Network(rules.networks), 2 ** (32 - prefix)
     start, end = int(whole.network_address), int(whole.broadcast_address)
     for each in there:
@@ -62,8 +80,12 @@ def place(tx: Tx, prefix: int, rules: Isolation) -> tuple[int, int]:
             break
         start = max(start, each.last_address + 1 + -(each.last_address + 1) % size)
     if start + size - 1 > end:
-        raise Refused("conflict", f"no subnet of size /{prefix} is free in {rules.networks}: ask for a smaller one, "
-                      "delete an isolated vcluster, or enlarge networks in the site file", "network_size")
+        raise Refused(
+            "conflict",
+            f"no subnet of size /{prefix} is free in {rules.networks}: ask for a smaller one, "
+            "delete an isolated vcluster, or enlarge networks in the site file",
+            "network_size",
+        )
     return vlan, start
 
 
@@ -73,6 +95,9 @@ def add(tx: Tx, network: VclusterNetwork) -> None:
 
 
 def free(tx: Tx, in_use: Collection[int]) -> None:
-    """Free the networks of vclusters that have ended, but for the VLANs `in_use`: switch ports are in them still."""
+    """Free the networks of vclusters that have ended, but for the VLANs `in_use`: switch ports are
+    in them still."""
     ended = select(t.vclusters.c.id).where(t.vclusters.c.state == VclusterState.ENDED)
-    tx.execute(delete(t.vcluster_networks).where(_n.vcluster_id.in_(ended), _n.vlan.not_in(list(in_use))))
+    tx.execute(
+        delete(t.vcluster_networks).where(_n.vcluster_id.in_(ended), _n.vlan.not_in(list(in_use)))
+    )

@@ -1,12 +1,14 @@
-"""What the resource manager counts: nodes that are alike, never single ones; and which rows such a count means.
+"""What the resource manager counts: nodes that are alike, never single ones; and which rows such a
+count means.
 
-Whatever is counted is grouped by columns of the index ix_nodes_census alone, in its order, so that a hundred thousand
-nodes are counted without reading one of their wide rows. Nodes with reservations are few: their rows are read (`kept`),
-and taken off the counts.
+Whatever is counted is grouped by columns of the index ix_nodes_census alone, in its order, so that
+a hundred thousand nodes are counted without reading one of their wide rows. Nodes with reservations
+are few: their rows are read (`kept`), and taken off the counts.
 
-In all functions `many` says whether the site has more than one subnet. If not, the subnet of every node is '', whatever
-its row says: they are all on the one. A block of 0 is no block. `ports` says whether nodes with and without a usable
-switch port (`store.nodes.switch_ports.usable`) are counted apart; for that their wide rows are read.
+In all functions `many` says whether the site has more than one subnet. If not, the subnet of every
+node is '', whatever its row says: they are all on the one. A block of 0 is no block. `ports` says
+whether nodes with and without a usable switch port (`store.nodes.switch_ports.usable`) are counted
+apart; for that their wide rows are read.
 """
 
 from __future__ import annotations
@@ -35,13 +37,21 @@ _FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND)
 _COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY))
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
 _USABLE = switch_ports.usable(_n.boot_mac)
-_ALIKE = (_n.state, _n.type_id, _n.block_id, _n.subnet, _n.disk, _n.cached_template_id, _n.cached_group_id)
+_ALIKE = (
+    _n.state,
+    _n.type_id,
+    _n.block_id,
+    _n.subnet,
+    _n.disk,
+    _n.cached_template_id,
+    _n.cached_group_id,
+)
 _KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 
 class NodeKindRow(NamedTuple):
-    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.NodeKind`. `port`: usable or
-    unusable; '': nobody asked."""
+    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.NodeKind`.
+    `port`: usable or unusable; '': nobody asked."""
 
     type: int
     block: int
@@ -74,9 +84,12 @@ class Free(NamedTuple):
 class Held(NamedTuple):
     """So many nodes of one kind are held by a vcluster.
 
-    mobile        how many of them were assigned by a given time (`AssignedBy`) and are not chosen by a reclaim
-    first_later   when the first of those was assigned that were assigned later; None: there are none
-    started       of preemptible vclusters: (when assigned, how many) of the mobile nodes, the latest first
+    mobile        how many of them were assigned by a given time (`AssignedBy`) and are not chosen
+                  by a reclaim
+    first_later   when the first of those was assigned that were assigned later; None: there are
+                  none
+    started       of preemptible vclusters: (when assigned, how many) of the mobile nodes, the
+                  latest first
     """
 
     vcluster_id: int
@@ -106,7 +119,8 @@ def _by_port(ports: bool) -> tuple[ColumnElement[str], ...]:
 
 
 class Kept(NamedTuple):
-    """So many nodes with reservations are alike: of whom, what they are (as `free` and `coming` have it), what kind.
+    """So many nodes with reservations are alike: of whom, what they are (as `free` and `coming`
+    have it), what kind.
 
     request_id  for which request; 0 where a vcluster still holds them
     """
@@ -133,13 +147,24 @@ def kept(tx: Tx, idle_since: float, ports: bool = False) -> list[Kept]:
     r = t.reservations.c
     flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
     columns: tuple[Any, ...] = (
-        case((_n.vcluster_id.is_(None), r.request_id), else_=0), _n.vcluster_id, *flags, *_ALIKE, *_by_port(ports))
-    query = (select(func.count(), *columns).join_from(t.reservations, t.nodes, _n.id == r.node_id)
-             .where(_n.type_id.is_not(None)).group_by(*columns))
+        case((_n.vcluster_id.is_(None), r.request_id), else_=0),
+        _n.vcluster_id,
+        *flags,
+        *_ALIKE,
+        *_by_port(ports),
+    )
+    query = (
+        select(func.count(), *columns)
+        .join_from(t.reservations, t.nodes, _n.id == r.node_id)
+        .where(_n.type_id.is_not(None))
+        .group_by(*columns)
+    )
     return [Kept(*row) for row in tx.execute(query).all()]
 
 
-def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, ports: bool = False) -> list[Free]:
+def free(
+    tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, ports: bool = False
+) -> list[Free]:
     """Return nodes that nobody holds and that can be had now.
 
     kept        all nodes with reservations
@@ -149,7 +174,11 @@ def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, ports: boo
     counts: Counter[FreeKey] = Counter()
     idles: Counter[FreeKey] = Counter()
     alike = *_ALIKE, *_by_port(ports)
-    query = select(*alike, func.count(), func.sum(case((idle, 1), else_=0))).where(_FREE).group_by(*alike)
+    query = (
+        select(*alike, func.count(), func.sum(case((idle, 1), else_=0)))
+        .where(_FREE)
+        .group_by(*alike)
+    )
     for row in tx.execute(query).all():
         key = _free_key(row, many, row[7] if ports else "")
         counts[key] += row[-2]
@@ -167,8 +196,13 @@ def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, ports: boo
 def _free_key(row: Sequence[Any], many: bool, port: str) -> FreeKey:
     state, type_id, block_id, subnet, disk, template, group = row[:7]
     cached = disk == Disk.CACHED
-    return FreeKey(state, _kind((type_id, block_id, subnet), many, port), template if cached else None,
-                   group if cached else None, 0)
+    return FreeKey(
+        state,
+        _kind((type_id, block_id, subnet), many, port),
+        template if cached else None,
+        group if cached else None,
+        0,
+    )
 
 
 def _idle(since: float) -> ColumnElement[bool]:
@@ -178,12 +212,14 @@ def _idle(since: float) -> ColumnElement[bool]:
 def coming(
     tx: Tx, kept: Sequence[Kept], many: bool, ports: bool = False
 ) -> dict[tuple[NodeKindRow, int, bool], int]:
-    """Return nodes that nobody holds and that are on their way to the reserve: how many of which kind, for which
-    request they are kept (0: none), and whether they come clean, and soon: from sleep or a reset.
+    """Return nodes that nobody holds and that are on their way to the reserve: how many of which
+    kind, for which request they are kept (0: none), and whether they come clean, and soon: from
+    sleep or a reset.
     """
     counts: Counter[tuple[NodeKindRow, int, bool]] = Counter()
     alike = *_KIND, case((_CLEAN_SOON, 1), else_=0), *_by_port(ports)
-    for released in (_n.released == 0, _n.released > 0):  # two ranges of the index in place of all that nobody holds
+    # two ranges of the index in place of all that nobody holds
+    for released in (_n.released == 0, _n.released > 0):
         query = select(*alike, func.count()).where(_COMING, released).group_by(*alike)
         for row in tx.execute(query).all():
             counts[_kind(row, many, row[4] if ports else ""), 0, bool(row[3])] += row[-1]
@@ -206,21 +242,36 @@ def waking(tx: Tx) -> int:
 
 def held_rows(by: AssignedBy, ports: bool = False) -> Select[Any]:
     """Return what `held` reads."""
-    time = case(by.by_priority, value=t.groups.c.priority, else_=by.time) if by.by_priority else by.time
+    time = (
+        case(by.by_priority, value=t.groups.c.priority, else_=by.time)
+        if by.by_priority
+        else by.time
+    )
     later = _n.assigned_at > time
     # In the index's order, so that nothing is sorted, unless ports are asked for.
     alike = _n.vcluster_id, _n.released, _n.state, *_KIND, *_by_port(ports)
-    query = (select(_n.vcluster_id, *_KIND, func.count().label("nodes"),
-                    func.sum(case((later, 0), else_=1)).label("mobile"),
-                    func.min(case((later, _n.assigned_at))).label("first_later"), *_by_port(ports))
-             .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None)).group_by(*alike))
+    query = (
+        select(
+            _n.vcluster_id,
+            *_KIND,
+            func.count().label("nodes"),
+            func.sum(case((later, 0), else_=1)).label("mobile"),
+            func.min(case((later, _n.assigned_at))).label("first_later"),
+            *_by_port(ports),
+        )
+        .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
+        .group_by(*alike)
+    )
     if not by.by_priority:
         return query
-    return (query.join(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
-            .join(t.groups, t.groups.c.id == t.vclusters.c.group_id))
+    return query.join(t.vclusters, t.vclusters.c.id == _n.vcluster_id).join(
+        t.groups, t.groups.c.id == t.vclusters.c.group_id
+    )
 
 
-def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, ports: bool = False) -> list[Held]:
+def held(
+    tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, ports: bool = False
+) -> list[Held]:
     """Return what vclusters hold, by kind."""
     found: dict[tuple[int, NodeKindRow], Held] = {}
     for row in tx.execute(held_rows(by, ports)).all():
@@ -229,7 +280,9 @@ def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, ports: bool =
     chosen: Counter[tuple[int, NodeKindRow]] = Counter()
     for one in kept:
         if one.vcluster_id is not None:
-            chosen[one.vcluster_id, _kind((one.type, one.block, one.subnet), many, one.port)] += one.nodes
+            chosen[one.vcluster_id, _kind((one.type, one.block, one.subnet), many, one.port)] += (
+                one.nodes
+            )
     for own, there in found.items():
         if chosen[own]:  # a node that was chosen was mobile, and stays so
             found[own] = there._replace(mobile=max(there.mobile - chosen[own], 0))
@@ -239,20 +292,25 @@ def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, ports: bool =
     for own, there in found.items():
         if own[0] in preemptible:  # without inertia
             runs = started.get(own, ())
-            found[own] = there._replace(mobile=sum(count for _, count in runs), first_later=None, started=runs)
+            found[own] = there._replace(
+                mobile=sum(count for _, count in runs), first_later=None, started=runs
+            )
     return list(found.values())
 
 
 def _started(
     tx: Tx, vcluster_ids: Iterable[int], many: bool, ports: bool
 ) -> dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]]:
-    """Return when nodes of those vclusters were assigned that no reclaim has chosen, the latest first: how many at each
-    time."""
+    """Return when nodes of those vclusters were assigned that no reclaim has chosen, the latest
+    first: how many at each time."""
     counts: Counter[tuple[tuple[int, NodeKindRow], float]] = Counter()
     for part in slices(sorted(vcluster_ids)):
         alike = _n.vcluster_id, *_KIND, _n.assigned_at, *_by_port(ports)
-        query = (select(*alike, func.count())
-                 .where(_n.vcluster_id.in_(part), _n.type_id.is_not(None), _kept_for(0)).group_by(*alike))
+        query = (
+            select(*alike, func.count())
+            .where(_n.vcluster_id.in_(part), _n.type_id.is_not(None), _kept_for(0))
+            .group_by(*alike)
+        )
         for row in tx.execute(query).all():
             counts[(row[0], _kind(row[1:4], many, row[5] if ports else "")), row[4]] += row[-1]
     found: dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]] = {}
@@ -265,26 +323,40 @@ def _sum(one: Held | None, other: Held) -> Held:
     if one is None:
         return other
     later = [each.first_later for each in (one, other) if each.first_later is not None]
-    return Held(one.vcluster_id, one.kind, one.nodes + other.nodes, one.mobile + other.mobile, min(later, default=None))
+    return Held(
+        one.vcluster_id,
+        one.kind,
+        one.nodes + other.nodes,
+        one.mobile + other.mobile,
+        min(later, default=None),
+    )
 
 
 def by_type(tx: Tx) -> dict[int, int]:
-    """Return how many nodes the site has of each type, whoever holds them; those set aside count, they can be
-    restored."""
-    query = select(_n.type_id, func.count()).where(_n.type_id.is_not(None), _n.state.not_in(_NOT_OURS))
+    """Return how many nodes the site has of each type, whoever holds them; those set aside count,
+    they can be restored."""
+    query = select(_n.type_id, func.count()).where(
+        _n.type_id.is_not(None), _n.state.not_in(_NOT_OURS)
+    )
     return {row[0]: row[1] for row in tx.execute(query.group_by(_n.type_id))}
 
 
 def by_subnet(tx: Tx, usable: bool = False) -> dict[str, int]:
-    """Return how many nodes last reported from which subnet; with `usable`, of those with usable switch ports."""
-    query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None), *([_USABLE] if usable else []))
+    """Return how many nodes last reported from which subnet; with `usable`, of those with usable
+    switch ports."""
+    query = select(_n.subnet, func.count()).where(
+        _n.subnet.is_not(None), *([_USABLE] if usable else [])
+    )
     return {row[0]: row[1] for row in tx.execute(query.group_by(_n.subnet))}
 
 
 def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
     """Return the ids of those nodes whose switch port COD can put into a VLAN."""
-    return {one for part in slices(list(node_ids)) for one in tx.scalars(
-        select(_n.id).where(_n.id.in_(part), _USABLE))}
+    return {
+        one
+        for part in slices(list(node_ids))
+        for one in tx.scalars(select(_n.id).where(_n.id.in_(part), _USABLE))
+    }
 
 
 # ---------------------------------------------------------------- which nodes a count means
@@ -293,8 +365,8 @@ def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
 def pick_free(
     tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None
 ) -> list[Node]:
-    """Return `count` free nodes that are alike as `key` says, those with the lowest ids, locked. `Changed` if there are
-    fewer.
+    """Return `count` free nodes that are alike as `key` says, those with the lowest ids, locked.
+    `Changed` if there are fewer.
 
     idle_since  only those that may be put to sleep (see `free`)
     """
@@ -303,7 +375,8 @@ def pick_free(
         query = query.where(_idle(idle_since))
     ids = list(tx.scalars(query.order_by(_n.id).limit(count)))
     locked = nodes.lock(tx, ids)
-    # Between picking and locking others may have been quicker: what is locked is looked at once more.
+    # Between picking and locking others may have been quicker: what is locked is looked at once
+    # more.
     still = {one for part in slices(ids) for one in tx.scalars(query.where(_n.id.in_(part)))}
     if len(still) < count:
         raise nodes.Changed(f"{count} nodes of a kind were free, {len(still)} are left")
@@ -311,23 +384,42 @@ def pick_free(
 
 
 def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
-    """Return how many nodes, alike as `key` says but for their state, came to `state` at that very time and are
-    nobody's."""
-    return tx.scalar(select(func.count()).where(
-        _NOBODYS, _n.released == 0, _n.state == state, _n.since == at, _alike(key, many))) or 0
+    """Return how many nodes, alike as `key` says but for their state, came to `state` at that very
+    time and are nobody's."""
+    return (
+        tx.scalar(
+            select(func.count()).where(
+                _NOBODYS, _n.released == 0, _n.state == state, _n.since == at, _alike(key, many)
+            )
+        )
+        or 0
+    )
 
 
 def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:
-    cache = and_(_n.disk == Disk.CACHED, _n.cached_template_id == key.template, _n.cached_group_id == key.group)
-    return and_(_of_kind(key.kind, many), _n.disk != Disk.CACHED if key.template is None else cache,
-                _kept_for(key.reserved))
+    cache = and_(
+        _n.disk == Disk.CACHED,
+        _n.cached_template_id == key.template,
+        _n.cached_group_id == key.group,
+    )
+    return and_(
+        _of_kind(key.kind, many),
+        _n.disk != Disk.CACHED if key.template is None else cache,
+        _kept_for(key.reserved),
+    )
 
 
-def pick_held(tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float) -> list[Node]:
-    """Return the vcluster's nodes of a kind that are kept for nobody and were assigned at `assigned_by` or before,
-    locked."""
-    query = select(_n.id).where(_n.vcluster_id == vcluster_id, _n.assigned_at <= assigned_by, _of_kind(kind, many),
-                                _kept_for(0))
+def pick_held(
+    tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float
+) -> list[Node]:
+    """Return the vcluster's nodes of a kind that are kept for nobody and were assigned at
+    `assigned_by` or before, locked."""
+    query = select(_n.id).where(
+        _n.vcluster_id == vcluster_id,
+        _n.assigned_at <= assigned_by,
+        _of_kind(kind, many),
+        _kept_for(0),
+    )
     return [node for node in nodes.lock(tx, tx.scalars(query)) if node.vcluster_id == vcluster_id]
 
 

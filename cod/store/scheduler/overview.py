@@ -21,21 +21,39 @@ def pool(tx: Tx) -> dict[str, int]:
 def set_aside(tx: Tx, state: str, limit: int) -> list[Mapping[str, Any]]:
     """Return nodes in that state, the newest there first: name, since, reason."""
     n = t.nodes.c
-    query = select(n.name, n.since, n.reason).where(n.state == state).order_by(n.since.desc()).limit(limit)
+    query = (
+        select(n.name, n.since, n.reason)
+        .where(n.state == state)
+        .order_by(n.since.desc())
+        .limit(limit)
+    )
     return [dict(row._mapping) for row in tx.execute(query)]
 
 
 def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping[str, Any]]:
-    """Return nodes held by vclusters of these groups (None: all) that are on their way to work: node, hostname, state,
-    since, vcluster, done, total, rate (bytes, bytes a second), phase."""
+    """Return nodes held by vclusters of these groups (None: all) that are on their way to work:
+    node, hostname, state, since, vcluster, done, total, rate (bytes, bytes a second), phase."""
     n, v = t.nodes.c, t.vclusters.c
     query = (
-        select(n.name.label("node"), n.hostname, n.state, n.since, v.name.label("vcluster"),
-               n.progress_done.label("done"), n.progress_total.label("total"), n.progress_rate.label("rate"),
-               n.progress_phase.label("phase"))
+        select(
+            n.name.label("node"),
+            n.hostname,
+            n.state,
+            n.since,
+            v.name.label("vcluster"),
+            n.progress_done.label("done"),
+            n.progress_total.label("total"),
+            n.progress_rate.label("rate"),
+            n.progress_phase.label("phase"),
+        )
         .join_from(t.nodes, t.vclusters, n.vcluster_id == v.id)
-        .where(n.state.in_(("trampoline", "wipe", "prime", "boot", "capture", "burnin")), *theirs(v.group_id, groups))
-        .order_by(v.name, n.name).limit(limit))
+        .where(
+            n.state.in_(("trampoline", "wipe", "prime", "boot", "capture", "burnin")),
+            *theirs(v.group_id, groups),
+        )
+        .order_by(v.name, n.name)
+        .limit(limit)
+    )
     return [dict(row._mapping) for row in tx.execute(query)]
 
 

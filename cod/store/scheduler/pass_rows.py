@@ -1,6 +1,8 @@
-"""All that the manager's pass reads, in one go, as rows: two scenes are equal when a pass would see the same.
+"""All that the manager's pass reads, in one go, as rows: two scenes are equal when a pass would see
+the same.
 
-`pulse` says beforehand, at the price of a few look-ups, whether somebody has done something since the last pass.
+`pulse` says beforehand, at the price of a few look-ups, whether somebody has done something since
+the last pass.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ ANEW = 300.0  # seconds
 
 
 class Digests(NamedTuple):
-    """What the longest of lists have been made of: where it is the same again, they are. None: nobody knows.
+    """What the longest of lists have been made of: where it is the same again, they are. None:
+    nobody knows.
 
     latest    when, in periods of `ANEW`; the newest transition, request and vcluster
     held      of what vclusters hold, with what else plays a part there
@@ -40,9 +43,10 @@ class Digests(NamedTuple):
 class PassRows(NamedTuple):
     """The site at one moment.
 
-    groups      by id; `type_limits` of them by the type's id; `used`: node-seconds of the month so far, of groups that
-                have a limit
-    coming      see `node_counts.coming`; `site`: nodes of each type; `pending`: of vclusters that have not ended
+    groups      by id; `type_limits` of them by the type's id; `used`: node-seconds of the month so
+                far, of groups that have a limit
+    coming      see `node_counts.coming`; `site`: nodes of each type; `pending`: of vclusters that
+                have not ended
     templates   documents by id, of those that pending requests name
     deserted    ids of vclusters that can end
     version     of the reservations in advance (`watermarks.RESERVED`)
@@ -66,12 +70,21 @@ class PassRows(NamedTuple):
 
 
 def read(
-    tx: Tx, by: node_counts.AssignedBy, *, many: bool, idle_since: float, month: int, now: float,
-    before: PassRows | None = None, ports: bool = False,
+    tx: Tx,
+    by: node_counts.AssignedBy,
+    *,
+    many: bool,
+    idle_since: float,
+    month: int,
+    now: float,
+    before: PassRows | None = None,
+    ports: bool = False,
 ) -> PassRows:
-    """Return what is there now. `by`, `many`, `idle_since`, `ports`: see `node_counts`; `month`: its first day;
-    `before`: an earlier scene: what is known to be the same is not read again, nor are requests' tuples."""
-    version = watermarks.version(tx, watermarks.RESERVED)  # first: what is read later is as new, or newer
+    """Return what is there now. `by`, `many`, `idle_since`, `ports`: see `node_counts`; `month`:
+    its first day; `before`: an earlier scene: what is known to be the same is not read again, nor
+    are requests' tuples."""
+    # first: what is read later is as new, or newer
+    version = watermarks.version(tx, watermarks.RESERVED)
     kept = node_counts.kept(tx, idle_since, ports)
     digests = _digests(tx, kept, many, by, now, before, ports)
     live, pending, named = _requests(tx, digests, before)
@@ -98,20 +111,36 @@ def read(
 
 
 def _digests(
-    tx: Tx, kept: Iterable[node_counts.Kept], many: bool, by: node_counts.AssignedBy, now: float,
-    before: PassRows | None, ports: bool,
+    tx: Tx,
+    kept: Iterable[node_counts.Kept],
+    many: bool,
+    by: node_counts.AssignedBy,
+    now: float,
+    before: PassRows | None,
+    ports: bool,
 ) -> Digests:
-    """Return the digests of the rows. They are taken before the rows are read, and only where nothing seems to have
-    happened since the last time: in busy times they would be taken in vain. What is new and gone again meanwhile shows
-    in `latest`. Every `ANEW` seconds they count for nothing: rows and digest are not read at one moment, and a change
-    undone in between would stay unseen."""
-    ids = (select(func.max(table.c.id)).scalar_subquery() for table in (t.node_history, t.node_requests, t.vclusters))
+    """Return the digests of the rows. They are taken before the rows are read, and only where
+    nothing seems to have happened since the last time: in busy times they would be taken in vain.
+    What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds they count for
+    nothing: rows and digest are not read at one moment, and a change undone in between would stay
+    unseen."""
+    ids = (
+        select(func.max(table.c.id)).scalar_subquery()
+        for table in (t.node_history, t.node_requests, t.vclusters)
+    )
     latest = (now // ANEW, *tx.execute(select(*ids)).one())
-    held = digest(tx, node_counts.held_rows(by, ports)) if before and before.digests.latest == latest else None
+    held = (
+        digest(tx, node_counts.held_rows(by, ports))
+        if before and before.digests.latest == latest
+        else None
+    )
     if held is None:
         return Digests(latest)
-    return Digests(latest, (held, many, ports, frozenset(kept)),
-                   (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())))
+    return Digests(
+        latest,
+        (held, many, ports, frozenset(kept)),
+        (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
+    )
 
 
 def _requests(
@@ -131,12 +160,19 @@ def isolated_waits(tx: Tx) -> bool:
     """Return whether a request for an isolated vcluster is pending."""
     r, v = t.node_requests.c, t.vclusters.c
     query = select(r.id).join_from(t.vclusters, t.node_requests, r.vcluster_id == v.id)
-    return tx.scalar(query.where(v.live_name.is_not(None), v.isolated, r.state == RequestState.PENDING).limit(1)
-                     ) is not None
+    return (
+        tx.scalar(
+            query.where(
+                v.live_name.is_not(None), v.isolated, r.state == RequestState.PENDING
+            ).limit(1)
+        )
+        is not None
+    )
 
 
 def pulse(tx: Tx) -> tuple[object, ...]:
-    """Return a number that changes whenever somebody has done something that the manager may have to act on."""
+    """Return a number that changes whenever somebody has done something that the manager may have
+    to act on."""
     v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
     live = v.live_name.is_not(None)
     parts: Iterable[Select[Any]] = (

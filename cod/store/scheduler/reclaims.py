@@ -1,8 +1,10 @@
-"""Reclaims: so many nodes of a kind are being taken from a vcluster for a request of higher priority.
+"""Reclaims: so many nodes of a kind are being taken from a vcluster for a request of higher
+priority.
 
-A reclaim is *open* until as many nodes have left the vcluster for it as it wants; it is then *done*. Until then
-reservations with its id say which nodes were chosen; whoever answers for the vcluster may give others of the same kind
-instead. It is *cancelled* when its request ends or nothing may be taken any more.
+A reclaim is *open* until as many nodes have left the vcluster for it as it wants; it is then
+*done*. Until then reservations with its id say which nodes were chosen; whoever answers for the
+vcluster may give others of the same kind instead. It is *cancelled* when its request ends or
+nothing may be taken any more.
 """
 
 from __future__ import annotations
@@ -29,18 +31,37 @@ def _read(tx: Tx, query: Select[Any]) -> list[Reclaim]:
 
 
 def add(
-    tx: Tx, *, vcluster_id: int, request_id: int, type_id: int, block_id: int | None, subnet: str, attributes: str,
-    nodes: Sequence[Node], deadline: float, now: float,
+    tx: Tx,
+    *,
+    vcluster_id: int,
+    request_id: int,
+    type_id: int,
+    block_id: int | None,
+    subnet: str,
+    attributes: str,
+    nodes: Sequence[Node],
+    deadline: float,
+    now: float,
 ) -> Reclaim:
-    """Return a new open reclaim of as many nodes as were chosen for it: `nodes`, which are kept for its request from
-    now on.
+    """Return a new open reclaim of as many nodes as were chosen for it: `nodes`, which are kept for
+    its request from now on.
 
     subnet  '' for any; attributes: what the request wants of nodes (XML) or '', for whoever answers
     """
     values: dict[str, Any] = {
-        "vcluster_id": vcluster_id, "request_id": request_id, "type_id": type_id, "block_id": block_id,
-        "subnet": subnet, "attributes": attributes, "count": len(nodes), "given": 0, "deadline": deadline,
-        "state": ReclaimState.OPEN, "created_at": now, "ended_at": None}
+        "vcluster_id": vcluster_id,
+        "request_id": request_id,
+        "type_id": type_id,
+        "block_id": block_id,
+        "subnet": subnet,
+        "attributes": attributes,
+        "count": len(nodes),
+        "given": 0,
+        "deadline": deadline,
+        "state": ReclaimState.OPEN,
+        "created_at": now,
+        "ended_at": None,
+    }
     made = Reclaim(id=new_id(tx.execute(insert(t.reclaims).values(**values))), **values)
     reservations.add(tx, [node.id for node in nodes], request_id, made.id, now)
     return made
@@ -61,24 +82,39 @@ def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list
     return _read(tx, query.with_for_update() if lock else query)
 
 
-def written(tx: Tx, request_id: int, vcluster_id: int, type_id: int, block_id: int | None, at: float) -> bool:
-    """Return whether such a reclaim was written at that very time. Then the same act is being run again."""
+def written(
+    tx: Tx, request_id: int, vcluster_id: int, type_id: int, block_id: int | None, at: float
+) -> bool:
+    """Return whether such a reclaim was written at that very time. Then the same act is being run
+    again."""
     block = _c.block_id.is_(None) if block_id is None else _c.block_id == block_id
-    query = select(_c.id).where(_c.request_id == request_id, _c.vcluster_id == vcluster_id, _c.type_id == type_id,
-                                block, _c.created_at == at)
+    query = select(_c.id).where(
+        _c.request_id == request_id,
+        _c.vcluster_id == vcluster_id,
+        _c.type_id == type_id,
+        block,
+        _c.created_at == at,
+    )
     return tx.scalar(query.limit(1)) is not None
 
 
 def leaving(tx: Tx, vcluster_id: int) -> int:
     """Return how many nodes that vcluster is still to give back."""
-    query = select(func.sum(_c["count"] - _c.given)).where(_c.state == ReclaimState.OPEN, _c.vcluster_id == vcluster_id)
+    query = select(func.sum(_c["count"] - _c.given)).where(
+        _c.state == ReclaimState.OPEN, _c.vcluster_id == vcluster_id
+    )
     return int(tx.scalar(query) or 0)
 
 
 def open_for(tx: Tx, request_ids: Sequence[int]) -> list[Reclaim]:
     """Open reclaims for those requests."""
-    return [reclaim for part in slices(request_ids) for reclaim in _read(
-        tx, select(*_COLUMNS).where(_c.request_id.in_(part), _c.state == ReclaimState.OPEN))]
+    return [
+        reclaim
+        for part in slices(request_ids)
+        for reclaim in _read(
+            tx, select(*_COLUMNS).where(_c.request_id.in_(part), _c.state == ReclaimState.OPEN)
+        )
+    ]
 
 
 def chosen_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
@@ -89,13 +125,22 @@ def chosen_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
 def held_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
     """Return those of them that its vcluster still holds."""
     n = t.nodes.c
-    return [one for part in slices(chosen_ids(tx, reclaim)) for one in tx.scalars(
-        select(n.id).where(n.id.in_(part), n.vcluster_id == reclaim.vcluster_id))]
+    return [
+        one
+        for part in slices(chosen_ids(tx, reclaim))
+        for one in tx.scalars(
+            select(n.id).where(n.id.in_(part), n.vcluster_id == reclaim.vcluster_id)
+        )
+    ]
 
 
 def chosen(tx: Tx, reclaim: Reclaim) -> list[Node]:
     """Return the same as nodes, locked."""
-    return [node for node in nodes.lock(tx, chosen_ids(tx, reclaim)) if node.vcluster_id == reclaim.vcluster_id]
+    return [
+        node
+        for node in nodes.lock(tx, chosen_ids(tx, reclaim))
+        if node.vcluster_id == reclaim.vcluster_id
+    ]
 
 
 def change(tx: Tx, reclaim: Reclaim, **columns: Any) -> Reclaim:

@@ -1,8 +1,9 @@
-"""Reservations: nodes that are kept for a request, whether they are still held, on their way back, or free.
+"""Reservations: nodes that are kept for a request, whether they are still held, on their way back,
+or free.
 
-A reservation begins when a node is chosen to be taken for a request, or is given back in answer to a reclaim. It ends
-when the request ends, when the node is given to a vcluster, and when it turns out that the node will not do: it is set
-aside, or its hardware has changed.
+A reservation begins when a node is chosen to be taken for a request, or is given back in answer to
+a reclaim. It ends when the request ends, when the node is given to a vcluster, and when it turns
+out that the node will not do: it is set aside, or its hardware has changed.
 """
 
 from __future__ import annotations
@@ -36,42 +37,60 @@ def of_reclaims(tx: Tx, reclaim_ids: Sequence[int]) -> dict[int, int]:
     """Return the reclaim that each node is chosen for, or was given in answer to, by node."""
     found: dict[int, int] = {}
     for part in slices(reclaim_ids):
-        query = select(_r.node_id, _r.reclaim_id).where(_r.reclaim_id.in_(part)).order_by(_r.node_id)
+        query = (
+            select(_r.node_id, _r.reclaim_id).where(_r.reclaim_id.in_(part)).order_by(_r.node_id)
+        )
         found.update((row[0], row[1]) for row in tx.execute(query))
     return found
 
 
-def add(tx: Tx, node_ids: Iterable[int], request_id: int, reclaim_id: int | None, now: float) -> None:
+def add(
+    tx: Tx, node_ids: Iterable[int], request_id: int, reclaim_id: int | None, now: float
+) -> None:
     """Keep nodes for a request. IntegrityError: one of them is kept for somebody already."""
-    rows = [{"node_id": node_id, "request_id": request_id, "reclaim_id": reclaim_id, "at": now}
-            for node_id in sorted(node_ids)]
+    rows = [
+        {"node_id": node_id, "request_id": request_id, "reclaim_id": reclaim_id, "at": now}
+        for node_id in sorted(node_ids)
+    ]
     if rows:
         tx.execute(insert(t.reservations), rows)
 
 
 def promise(tx: Tx, reclaim_id: int, times: Mapping[int, float]) -> None:
-    """Note which of the nodes that are chosen for the reclaim are promised, by node by when; the others are not (any
-    more).
+    """Note which of the nodes that are chosen for the reclaim are promised, by node by when; the
+    others are not (any more).
     """
     tx.execute(update(t.reservations).where(_r.reclaim_id == reclaim_id).values(promised_at=None))
     for node_id, at in times.items():
-        tx.execute(update(t.reservations).where(_r.node_id == node_id, _r.reclaim_id == reclaim_id)
-                   .values(promised_at=at))
+        tx.execute(
+            update(t.reservations)
+            .where(_r.node_id == node_id, _r.reclaim_id == reclaim_id)
+            .values(promised_at=at)
+        )
 
 
 def promises(tx: Tx, reclaim_id: int) -> set[int]:
     """Return the nodes that are promised for that reclaim."""
-    return set(tx.scalars(select(_r.node_id).where(_r.reclaim_id == reclaim_id, _r.promised_at.is_not(None))))
+    return set(
+        tx.scalars(
+            select(_r.node_id).where(_r.reclaim_id == reclaim_id, _r.promised_at.is_not(None))
+        )
+    )
 
 
 def promised(tx: Tx, request_id: int) -> dict[int, tuple[int, float]]:
-    """Return what VCMs have promised for a request and their vclusters still hold, by reclaim: how many nodes, and by
-    when the last of them."""
+    """Return what VCMs have promised for a request and their vclusters still hold, by reclaim: how
+    many nodes, and by when the last of them."""
     n, c = t.nodes.c, t.reclaims.c
-    query = (select(_r.reclaim_id, func.count(), func.max(_r.promised_at))
-             .join_from(t.reservations, t.nodes, _r.node_id == n.id).join(t.reclaims, _r.reclaim_id == c.id)
-             .where(_r.request_id == request_id, _r.promised_at.is_not(None), n.vcluster_id == c.vcluster_id)
-             .group_by(_r.reclaim_id))
+    query = (
+        select(_r.reclaim_id, func.count(), func.max(_r.promised_at))
+        .join_from(t.reservations, t.nodes, _r.node_id == n.id)
+        .join(t.reclaims, _r.reclaim_id == c.id)
+        .where(
+            _r.request_id == request_id, _r.promised_at.is_not(None), n.vcluster_id == c.vcluster_id
+        )
+        .group_by(_r.reclaim_id)
+    )
     return {row[0]: (row[1], row[2]) for row in tx.execute(query)}
 
 
@@ -89,11 +108,20 @@ def any_for(tx: Tx, request_id: int) -> bool:
 def moving(tx: Tx, group_id: int) -> dict[int, int]:
     """Return nodes that moves bring to vclusters of a group from elsewhere, by type."""
     n, r, taker, holder = t.nodes.c, t.node_requests.c, t.vclusters.alias(), t.vclusters.alias()
-    query = (select(n.type_id, func.count()).join_from(t.reservations, t.nodes, _r.node_id == n.id)
-             .join(t.node_requests, _r.request_id == r.id).join(taker, r.vcluster_id == taker.c.id)
-             .outerjoin(holder, n.vcluster_id == holder.c.id)
-             .where(r.source_id.is_not(None), taker.c.group_id == group_id, n.type_id.is_not(None),
-                    func.coalesce(holder.c.group_id, 0) != group_id).group_by(n.type_id))
+    query = (
+        select(n.type_id, func.count())
+        .join_from(t.reservations, t.nodes, _r.node_id == n.id)
+        .join(t.node_requests, _r.request_id == r.id)
+        .join(taker, r.vcluster_id == taker.c.id)
+        .outerjoin(holder, n.vcluster_id == holder.c.id)
+        .where(
+            r.source_id.is_not(None),
+            taker.c.group_id == group_id,
+            n.type_id.is_not(None),
+            func.coalesce(holder.c.group_id, 0) != group_id,
+        )
+        .group_by(n.type_id)
+    )
     return {row[0]: row[1] for row in tx.execute(query)}
 
 

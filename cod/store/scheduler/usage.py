@@ -1,4 +1,5 @@
-"""The pool over time: nodes by state, and who held how many, put down once a minute and added up for questions."""
+"""The pool over time: nodes by state, and who held how many, put down once a minute and added up
+for questions."""
 
 from __future__ import annotations
 
@@ -33,11 +34,36 @@ def add(tx: Tx, counted: Iterable[tuple[int, int, str, int]], pieces: Sequence[P
         states[kind, state] = states.get((kind, state), 0) + count
         if holder:
             held[holder, kind] = held.get((holder, kind), 0) + count
-    _put(tx, t.pool_states, [{"span": span, "start": start, "type_id": kind, "state": state, "seconds": count * seconds}
-                             for span, start, seconds in pieces for (kind, state), count in states.items()])
-    _put(tx, t.pool_held, [{"span": span, "start": start, "vcluster_id": holder, "type_id": kind,
-                            "seconds": count * seconds}
-                           for span, start, seconds in pieces for (holder, kind), count in held.items()])
+    _put(
+        tx,
+        t.pool_states,
+        [
+            {
+                "span": span,
+                "start": start,
+                "type_id": kind,
+                "state": state,
+                "seconds": count * seconds,
+            }
+            for span, start, seconds in pieces
+            for (kind, state), count in states.items()
+        ],
+    )
+    _put(
+        tx,
+        t.pool_held,
+        [
+            {
+                "span": span,
+                "start": start,
+                "vcluster_id": holder,
+                "type_id": kind,
+                "seconds": count * seconds,
+            }
+            for span, start, seconds in pieces
+            for (holder, kind), count in held.items()
+        ],
+    )
 
 
 def _put(tx: Tx, table: Table, rows: list[Mapping[str, Any]]) -> None:
@@ -48,9 +74,14 @@ def _put(tx: Tx, table: Table, rows: list[Mapping[str, Any]]) -> None:
 def _adding(table: Table) -> dict[str, Any]:
     lite, maria = sqlite.insert(table), mysql.insert(table)
     on_maria = maria.on_duplicate_key_update(seconds=table.c.seconds + maria.inserted.seconds)
-    return {"sqlite": lite.on_conflict_do_update(index_elements=list(table.primary_key),
-                                                 set_={"seconds": table.c.seconds + lite.excluded.seconds}),
-            "mysql": on_maria, "mariadb": on_maria}
+    return {
+        "sqlite": lite.on_conflict_do_update(
+            index_elements=list(table.primary_key),
+            set_={"seconds": table.c.seconds + lite.excluded.seconds},
+        ),
+        "mysql": on_maria,
+        "mariadb": on_maria,
+    }
 
 
 _ADD = {table.name: _adding(table) for table in (t.pool_states, t.pool_held)}
@@ -65,23 +96,37 @@ def forget(tx: Tx, span: int, before: float) -> None:
 # ---------------------------------------------------------------- for people
 
 
-def by_state(tx: Tx, span: int, first: int, last: int, kind: str = "") -> list[tuple[str, int, float]]:
-    """(state, start, node-seconds) of the spans that begin between these moments; of one type, if it is named."""
-    query = select(_s.state, _s.start, func.sum(_s.seconds)).where(_s.span == span, _s.start.between(first, last))
+def by_state(
+    tx: Tx, span: int, first: int, last: int, kind: str = ""
+) -> list[tuple[str, int, float]]:
+    """(state, start, node-seconds) of the spans that begin between these moments; of one type, if
+    it is named."""
+    query = select(_s.state, _s.start, func.sum(_s.seconds)).where(
+        _s.span == span, _s.start.between(first, last)
+    )
     if kind:
         query = query.where(_s.type_id == select(_k.id).where(_k.name == kind).scalar_subquery())
     return [(row[0], row[1], row[2]) for row in tx.execute(query.group_by(_s.state, _s.start))]
 
 
 def held(
-    tx: Tx, span: int, first: int, last: int, by: str, groups: frozenset[int] | None, *, group: str = "",
-    vcluster: str = "", type: str = "",
+    tx: Tx,
+    span: int,
+    first: int,
+    last: int,
+    by: str,
+    groups: frozenset[int] | None,
+    *,
+    group: str = "",
+    vcluster: str = "",
+    type: str = "",
 ) -> list[tuple[str, int, float]]:
-    """(name, start, node-seconds) of what vclusters of these groups (None: all) held, by 'vcluster', 'group' or 'type';
-    of one group, vcluster or type alone, where it is named."""
+    """(name, start, node-seconds) of what vclusters of these groups (None: all) held, by
+    'vcluster', 'group' or 'type'; of one group, vcluster or type alone, where it is named."""
     own = _h.type_id if by == "type" else _h.vcluster_id
     query = select(own.label("own"), _h.start, func.sum(_h.seconds).label("seconds")).where(
-        _h.span == span, _h.start.between(first, last), *_holders(groups, group, vcluster))
+        _h.span == span, _h.start.between(first, last), *_holders(groups, group, vcluster)
+    )
     if type:
         query = query.where(_h.type_id == select(_k.id).where(_k.name == type).scalar_subquery())
     names = _names(tx, by)
@@ -95,14 +140,20 @@ def held(
 def _holders(groups: frozenset[int] | None, group: str, vcluster: str) -> list[ColumnElement[bool]]:
     """Return conditions that narrow it to the vclusters that are meant; none where all are."""
     g = t.groups.c
-    wanted = [*theirs(_v.group_id, groups), *([_v.name == vcluster] if vcluster else []),
-              *([_v.group_id == select(g.id).where(g.name == group).scalar_subquery()] if group else [])]
+    wanted = [
+        *theirs(_v.group_id, groups),
+        *([_v.name == vcluster] if vcluster else []),
+        *([_v.group_id == select(g.id).where(g.name == group).scalar_subquery()] if group else []),
+    ]
     return [_h.vcluster_id.in_(select(_v.id).where(*wanted))] if wanted else []
 
 
 def _names(tx: Tx, by: str) -> dict[int, str]:
     """Return what to call whatever an id stands for."""
     g = t.groups.c
-    query = {"vcluster": select(_v.id, _v.name), "type": select(_k.id, _k.name),
-             "group": select(_v.id, g.name).join_from(t.vclusters, t.groups, _v.group_id == g.id)}[by]
+    query = {
+        "vcluster": select(_v.id, _v.name),
+        "type": select(_k.id, _k.name),
+        "group": select(_v.id, g.name).join_from(t.vclusters, t.groups, _v.group_id == g.id),
+    }[by]
     return {row[0]: row[1] for row in tx.execute(query)}

@@ -23,12 +23,16 @@ def of(tx: Tx, vcluster_id: int) -> dict[str, VclusterName]:
 
 
 def of_live(tx: Tx, names: Collection[str]) -> dict[str, dict[str, VclusterName]]:
-    """Return the names in the vclusters of those names that have not ended, by vcluster and name."""
+    """Return the names in the vclusters of those names that have not ended, by vcluster and
+    name."""
     if not names:
         return {}
     v = t.vclusters.c
-    query = select(v.live_name, *_SELECT.selected_columns).join_from(
-        t.vcluster_names, t.vclusters, v.id == _c.vcluster_id).where(v.live_name.in_(names))
+    query = (
+        select(v.live_name, *_SELECT.selected_columns)
+        .join_from(t.vcluster_names, t.vclusters, v.id == _c.vcluster_id)
+        .where(v.live_name.in_(names))
+    )
     found: dict[str, dict[str, VclusterName]] = {}
     for vcluster, *row in tx.execute(query):
         found.setdefault(vcluster, {})[row[1]] = VclusterName(*row)

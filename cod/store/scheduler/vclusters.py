@@ -26,12 +26,14 @@ def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcluster | None:
 
 
 def by_name(tx: Tx, name: str, *, lock: bool = False) -> Vcluster | None:
-    """Return the vcluster of that name that has not ended; locked until the transaction ends, if `lock`."""
+    """Return the vcluster of that name that has not ended; locked until the transaction ends, if
+    `lock`."""
     return _one(tx, select(*_COLUMNS).where(_v.live_name == name), lock)
 
 
 def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
-    """Return the same, for who wants more nodes for it; raises `Refused` where there is none, or it is not active."""
+    """Return the same, for who wants more nodes for it; raises `Refused` where there is none, or it
+    is not active."""
     holder = by_name(tx, name, lock=lock)
     if holder is None:
         raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
@@ -53,7 +55,8 @@ def every(tx: Tx, states: Iterable[str] = ()) -> list[Vcluster]:
 
 
 class Live(NamedTuple):
-    """What the manager's pass wants to know of a vcluster that has not ended; as in `model.Vcluster`."""
+    """What the manager's pass wants to know of a vcluster that has not ended; as in
+    `model.Vcluster`."""
 
     id: int
     name: str
@@ -71,7 +74,11 @@ class Live(NamedTuple):
 
 def live_rows() -> Select[Any]:
     """Return what `live` reads."""
-    return select(*(_v[name] for name in Live._fields)).where(_v.live_name.is_not(None)).order_by(_v.id)
+    return (
+        select(*(_v[name] for name in Live._fields))
+        .where(_v.live_name.is_not(None))
+        .order_by(_v.id)
+    )
 
 
 def live(tx: Tx) -> list[Live]:
@@ -80,19 +87,40 @@ def live(tx: Tx) -> list[Live]:
 
 
 def add(
-    tx: Tx, *, name: str, group_id: int, template_id: int, size: int, attributes: str, lease_time: float,
-    subnet: Subnet, now: float, isolated: bool = False, preemptible: bool = False,
+    tx: Tx,
+    *,
+    name: str,
+    group_id: int,
+    template_id: int,
+    size: int,
+    attributes: str,
+    lease_time: float,
+    subnet: Subnet,
+    now: float,
+    isolated: bool = False,
+    preemptible: bool = False,
 ) -> Vcluster | None:
-    """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None when too few are
-    free. One that is `isolated` gets none: it is in a network of its own.
+    """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None
+    when too few are free. One that is `isolated` gets none: it is in a network of its own.
 
-    The name is unique among those that have not ended; the caller looks first, the database has the last word.
+    The name is unique among those that have not ended; the caller looks first, the database has the
+    last word.
     """
     values = {
-        "name": name, "live_name": name, "group_id": group_id, "state": VclusterState.PENDING,
-        "template_id": template_id, "size": size, "creation_size": size, "attributes": attributes,
-        "subnet": subnet.name, "lease_time": lease_time, "created_at": now, "isolated": isolated,
-        "preemptible": preemptible}
+        "name": name,
+        "live_name": name,
+        "group_id": group_id,
+        "state": VclusterState.PENDING,
+        "template_id": template_id,
+        "size": size,
+        "creation_size": size,
+        "attributes": attributes,
+        "subnet": subnet.name,
+        "lease_time": lease_time,
+        "created_at": now,
+        "isolated": isolated,
+        "preemptible": preemptible,
+    }
     with tx.begin_nested() as part:
         vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values)))
         if not isolated and not address_blocks.claim(tx, vcluster_id, subnet, size):
@@ -106,7 +134,8 @@ def add(
 
 
 def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
-    """Set columns; returns the vcluster as it is now. What matters to its owners is written to its history."""
+    """Set columns; returns the vcluster as it is now. What matters to its owners is written to its
+    history."""
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(**columns))
     changed = replace(vcluster, **columns)
     for event, column in EVENTS.items():
@@ -116,23 +145,44 @@ def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
     return changed
 
 
-EVENTS = {"state": "state", "draining": "drain_until", "lease": "expires_at", "size": "size", "ready": "ready_at"}
-"""What is written to a vcluster's history, and the column whose change it is; of several the first."""
+EVENTS = {
+    "state": "state",
+    "draining": "drain_until",
+    "lease": "expires_at",
+    "size": "size",
+    "ready": "ready_at",
+}
+"""What is written to a vcluster's history, and the column whose change it is; of several the
+first."""
 
 
 def _note(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
-    tx.execute(insert(t.vcluster_history).values(
-        vcluster_id=vcluster.id, at=now, event=event, state=vcluster.state, size=vcluster.size,
-        expires_at=vcluster.expires_at))
+    tx.execute(
+        insert(t.vcluster_history).values(
+            vcluster_id=vcluster.id,
+            at=now,
+            event=event,
+            state=vcluster.state,
+            size=vcluster.size,
+            expires_at=vcluster.expires_at,
+        )
+    )
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
     """End the vcluster: its name and its addresses are free, and nobody speaks for it any more.
 
-    Raises RuntimeError while a volume is exported to it: its addresses would be given on with the export.
+    Raises RuntimeError while a volume is exported to it: its addresses would be given on with the
+    export.
     """
-    if tx.scalar(select(t.volume_attachments.c.id).where(t.volume_attachments.c.vcluster_id == vcluster.id).limit(1)):
-        raise RuntimeError(f"vcluster {vcluster.name} cannot end: volumes are exported to its addresses")
+    if tx.scalar(
+        select(t.volume_attachments.c.id)
+        .where(t.volume_attachments.c.vcluster_id == vcluster.id)
+        .limit(1)
+    ):
+        raise RuntimeError(
+            f"vcluster {vcluster.name} cannot end: volumes are exported to its addresses"
+        )
     vcms.revoke(tx, vcluster.id)
     address_blocks.give_back(tx, vcluster.id)
     dns_zones.touch(tx, [dns_zones.SITE, ("vcluster", vcluster.name)], now)
@@ -144,15 +194,21 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
 def deserted(tx: Tx) -> list[Vcluster]:
     """Releasing vclusters that no node holds to or is on its way back from, by id: they can end.
 
-    A node that was taken out of service on its way back does not count: it may never come. A volume that is still
-    exported to the vcluster counts: its addresses stay its own until the file server has withdrawn the export.
+    A node that was taken out of service on its way back does not count: it may never come. A volume
+    that is still exported to the vcluster counts: its addresses stay its own until the file server
+    has withdrawn the export.
     """
     n = t.nodes.c
     aside = (NodeState.QUARANTINED, NodeState.RETIRED)
-    left = select(n.id).where(((n.released == _v.id) & n.state.not_in(aside)) | (n.vcluster_id == _v.id))
+    left = select(n.id).where(
+        ((n.released == _v.id) & n.state.not_in(aside)) | (n.vcluster_id == _v.id)
+    )
     exported = select(t.volume_attachments.c.id).where(t.volume_attachments.c.vcluster_id == _v.id)
-    query = select(*_COLUMNS).where(
-        _v.state == VclusterState.RELEASING, ~left.exists(), ~exported.exists()).order_by(_v.id)
+    query = (
+        select(*_COLUMNS)
+        .where(_v.state == VclusterState.RELEASING, ~left.exists(), ~exported.exists())
+        .order_by(_v.id)
+    )
     return [Vcluster(*row) for row in tx.execute(query)]
 
 
@@ -165,19 +221,34 @@ def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:
 def active_nodes(tx: Tx, vcluster_id: int) -> int:
     """Return how many of its nodes are active."""
     n = t.nodes.c
-    return tx.scalar(select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE)) or 0
+    return (
+        tx.scalar(
+            select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE)
+        )
+        or 0
+    )
 
 
 def kept(tx: Tx, group_id: int, now: float) -> int:
-    """Return how many nodes a group's active vclusters hold whose leases run, but for those that leave by reclaims;
-    preemptible ones keep nothing."""
+    """Return how many nodes a group's active vclusters hold whose leases run, but for those that
+    leave by reclaims; preemptible ones keep nothing."""
     n, c = t.nodes.c, t.reclaims.c
-    own = select(_v.id).where(_v.group_id == group_id, _v.state == VclusterState.ACTIVE, _v.drain_until.is_(None),
-                              _v.preemptible.is_(False),
-                              or_(_v.expires_at.is_(None), _v.expires_at > now))
+    own = select(_v.id).where(
+        _v.group_id == group_id,
+        _v.state == VclusterState.ACTIVE,
+        _v.drain_until.is_(None),
+        _v.preemptible.is_(False),
+        or_(_v.expires_at.is_(None), _v.expires_at > now),
+    )
     there = tx.scalar(select(func.count()).where(n.vcluster_id.in_(own))) or 0
-    leaving = tx.scalar(select(func.sum(c["count"] - c.given)).where(
-        c.state == ReclaimState.OPEN, c.vcluster_id.in_(own))) or 0
+    leaving = (
+        tx.scalar(
+            select(func.sum(c["count"] - c.given)).where(
+                c.state == ReclaimState.OPEN, c.vcluster_id.in_(own)
+            )
+        )
+        or 0
+    )
     return there - int(leaving)
 
 
@@ -189,7 +260,11 @@ def held(tx: Tx, vcluster_id: int) -> int:
 def held_by_type(tx: Tx) -> list[tuple[int, str | None, int, float | None]]:
     """Return nodes that vclusters hold: (vcluster's id, type's name, nodes, first assigned at)."""
     n = t.nodes.c
-    query = (select(n.vcluster_id, t.node_types.c.name, func.count(), func.min(n.assigned_at))
-             .select_from(t.nodes).outerjoin(t.node_types, n.type_id == t.node_types.c.id)
-             .where(n.vcluster_id.is_not(None)).group_by(n.vcluster_id, t.node_types.c.name))
+    query = (
+        select(n.vcluster_id, t.node_types.c.name, func.count(), func.min(n.assigned_at))
+        .select_from(t.nodes)
+        .outerjoin(t.node_types, n.type_id == t.node_types.c.id)
+        .where(n.vcluster_id.is_not(None))
+        .group_by(n.vcluster_id, t.node_types.c.name)
+    )
     return [(row[0], row[1], row[2], row[3]) for row in tx.execute(query)]

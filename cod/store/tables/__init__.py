@@ -1,8 +1,10 @@
-"""Every table, with its theory. The paper's persistent tables keep their names (figure 3), the transitional ones too.
+"""Every table, with its theory. The paper's persistent tables keep their names (figure 3), the
+transitional ones too.
 
-Times are seconds since the epoch (UTC) in DOUBLE columns, so that SQLite and MariaDB agree to the bit; IPv4 addresses
-are integers, so that ranges sort; XML documents are text, already validated. Nothing outside `cod/store` (and the
-migrations) names a column in SQL. A change here wants a migration in `schema/migrations`; a test compares the two.
+Times are seconds since the epoch (UTC) in DOUBLE columns, so that SQLite and MariaDB agree to the
+bit; IPv4 addresses are integers, so that ranges sort; XML documents are text, already validated.
+Nothing outside `cod/store` (and the migrations) names a column in SQL. A change here wants a
+migration in `schema/migrations`; a test compares the two.
 """
 
 from __future__ import annotations

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.dialects import mysql
 
 metadata = MetaData(
@@ -18,11 +29,14 @@ Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must b
 Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 Name = String(63)  # a DNS label
 FullName = String(127)  # GROUP/NAME of an image or template, or the site's NAME
-Exact = String(300).with_variant(mysql.VARCHAR(300, collation="utf8mb4_bin"), "mysql", "mariadb")  # 'A' is not 'a'
+# 'A' is not 'a'
+Exact = String(300).with_variant(mysql.VARCHAR(300, collation="utf8mb4_bin"), "mysql", "mariadb")
 Mac = String(17)
 Time: Double[float] = Double()
 
 
 def table(name: str, *columns: Column[object] | Index | UniqueConstraint, comment: str) -> Table:
     """Return a table of COD's database. `comment`: its theory."""
-    return Table(name, metadata, *columns, comment=comment, mysql_engine="InnoDB", mysql_charset="utf8mb4")
+    return Table(
+        name, metadata, *columns, comment=comment, mysql_engine="InnoDB", mysql_charset="utf8mb4"
+    )

@@ -10,14 +10,30 @@ notices = table(
     "notices",
     Column("id", Id, primary_key=True),
     Column("at", Time, nullable=False),
-    Column("kind", String(16), nullable=False, comment="ready, lease, reclaim, request, hardware …"),
-    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="whom it concerns; null: the site"),
+    Column(
+        "kind", String(16), nullable=False, comment="ready, lease, reclaim, request, hardware …"
+    ),
+    Column(
+        "group_id",
+        Id,
+        ForeignKey("groups.id"),
+        index=True,
+        comment="whom it concerns; null: the site",
+    ),
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), index=True),
     Column("subject", String(200), nullable=False),
     Column("about", Text, nullable=False, comment="the sentences"),
-    Column("events", Document, comment="JSON of what happened, for programs; null: a notice for people"),
-    Column("link", String(300), nullable=False, default="", server_default="",
-           comment="path of the portal's page where something can be done about it; ''"),
+    Column(
+        "events", Document, comment="JSON of what happened, for programs; null: a notice for people"
+    ),
+    Column(
+        "link",
+        String(300),
+        nullable=False,
+        default="",
+        server_default="",
+        comment="path of the portal's page where something can be done about it; ''",
+    ),
     Index(None, "kind", "at"),
     comment="What groups and the site are told.",
 )
@@ -27,14 +43,25 @@ notice_sends = table(
     Column("id", Id, primary_key=True),
     Column("notice_id", Id, ForeignKey("notices.id"), nullable=False, index=True),
     Column("channel", String(8), nullable=False, comment="webhook or email"),
-    Column("target", Text, nullable=False, comment="URL or addresses; '': the administrators of the site file"),
+    Column(
+        "target",
+        Text,
+        nullable=False,
+        comment="URL or addresses; '': the administrators of the site file",
+    ),
     Column("attempts", Integer, nullable=False, default=0),
     Column("next_at", Time, nullable=False, comment="when to try"),
     Column("claimed_by", String(64)),
     Column("claim_expires", Time),
     Column("done_at", Time, comment="set: delivered or given up"),
     Column("delivered", Boolean, nullable=False, default=False),
-    Column("error", Text, nullable=False, default="", comment="of the last attempt; if delivered: who refused it"),
+    Column(
+        "error",
+        Text,
+        nullable=False,
+        default="",
+        comment="of the last attempt; if delivered: who refused it",
+    ),
     Index(None, "done_at", "next_at"),
     comment="Deliveries of notices; run at least once.",
 )
@@ -42,31 +69,89 @@ notice_sends = table(
 vcms = table(
     "vcms",
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), primary_key=True),
-    Column("serial", String(64), nullable=False, default="", comment="of its certificate, hex; '': known by address"),
-    Column("address", String(15), nullable=False, default="", comment="the only one it may come from; '': any"),
+    Column(
+        "serial",
+        String(64),
+        nullable=False,
+        default="",
+        comment="of its certificate, hex; '': known by address",
+    ),
+    Column(
+        "address",
+        String(15),
+        nullable=False,
+        default="",
+        comment="the only one it may come from; '': any",
+    ),
     Column("enrolled_at", Time, nullable=False),
-    Column("sequence", BigInteger, nullable=False, default=0, comment="of the last message that was put in its outbox"),
-    Column("acked", BigInteger, nullable=False, default=0, comment="up to which it has dealt with them"),
+    Column(
+        "sequence",
+        BigInteger,
+        nullable=False,
+        default=0,
+        comment="of the last message that was put in its outbox",
+    ),
+    Column(
+        "acked", BigInteger, nullable=False, default=0, comment="up to which it has dealt with them"
+    ),
     Column("about", String(200), nullable=False, default="", comment="what it says it is"),
     Column("server", String(64), comment="the server that holds its connection; null: it is away"),
-    Column("epoch", BigInteger, nullable=False, default=0, comment="newest wins; an older connection is closed"),
+    Column(
+        "epoch",
+        BigInteger,
+        nullable=False,
+        default=0,
+        comment="newest wins; an older connection is closed",
+    ),
     Column("connected_at", Time, comment="when it came, or went"),
-    Column("head", Name, comment="host name of the vcluster's node that it runs on; null: it runs elsewhere"),
-    Column("ends_at", Time, comment="when its certificate ends; null: it has none, or has not shown it since"),
-    Column("next_serial", String(64), comment="of the certificate that it got for this one and has not shown yet"),
+    Column(
+        "head",
+        Name,
+        comment="host name of the vcluster's node that it runs on; null: it runs elsewhere",
+    ),
+    Column(
+        "ends_at",
+        Time,
+        comment="when its certificate ends; null: it has none, or has not shown it since",
+    ),
+    Column(
+        "next_serial",
+        String(64),
+        comment="of the certificate that it got for this one and has not shown yet",
+    ),
     Column("next_ends_at", Time, comment="when that one ends"),
     Column("warned_at", Time, comment="when its group was last told of the certificate's end"),
-    comment="Virtual cluster managers. A row is what lets one speak for its vcluster, and choose its nodes.",
+    comment=(
+        "Virtual cluster managers. A row is what lets one speak for its vcluster, and choose its"
+        " nodes."
+    ),
 )
 
 vcm_invitations = table(
     "vcm_invitations",
     Column("vcluster_id", Id, ForeignKey("vcms.vcluster_id"), primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True, comment="whom it was given to"),
-    Column("digest", String(64), nullable=False, comment="SHA-256 of the invitation, which is kept nowhere"),
+    Column(
+        "node_id",
+        Id,
+        ForeignKey("nodes.id"),
+        nullable=False,
+        index=True,
+        comment="whom it was given to",
+    ),
+    Column(
+        "digest",
+        String(64),
+        nullable=False,
+        comment="SHA-256 of the invitation, which is kept nowhere",
+    ),
     Column("expires_at", Time, nullable=False),
-    Column("taken_by", String(64), comment="SHA-256 of the public key that has a certificate for it"),
-    comment="What the VCM on a vcluster's head trades for its certificate; written when the head is primed.",
+    Column(
+        "taken_by", String(64), comment="SHA-256 of the public key that has a certificate for it"
+    ),
+    comment=(
+        "What the VCM on a vcluster's head trades for its certificate; written when the head is"
+        " primed."
+    ),
 )
 
 outbox = table(

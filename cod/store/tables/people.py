@@ -26,14 +26,37 @@ users = table(
     Column("email", String(254), nullable=False, default=""),
     Column("created_at", Time, nullable=False),
     Column("disabled_at", Time, comment="set: may not sign in"),
-    Column("admin", Boolean, nullable=False, default=False, server_default=false(), comment="a site administrator"),
-    Column("password", String(200), nullable=False, default="", server_default="",
-           comment="argon2id in its own notation; '': none, signs in elsewhere or not yet"),
-    Column("directory", String(16), nullable=False, default="", server_default="",
-           comment="where it signs in: '' here, ldap or oidc"),
+    Column(
+        "admin",
+        Boolean,
+        nullable=False,
+        default=False,
+        server_default=false(),
+        comment="a site administrator",
+    ),
+    Column(
+        "password",
+        String(200),
+        nullable=False,
+        default="",
+        server_default="",
+        comment="argon2id in its own notation; '': none, signs in elsewhere or not yet",
+    ),
+    Column(
+        "directory",
+        String(16),
+        nullable=False,
+        default="",
+        server_default="",
+        comment="where it signs in: '' here, ldap or oidc",
+    ),
     Column("subject", Exact, unique=True, comment="its name there; null: signs in here"),
     Column("signed_in_at", Time, comment="when it last came in by showing who it is; null: never"),
-    Column("absent_at", Time, comment="since when its directory does not know it any more; null: it does"),
+    Column(
+        "absent_at",
+        Time,
+        comment="since when its directory does not know it any more; null: it does",
+    ),
     Column("uid", BigInteger, unique=True, comment="its POSIX number on nodes"),
     Column("gid", BigInteger, comment="of its primary group: its own where it is the uid"),
     Index("ix_users_admin", "admin"),
@@ -44,29 +67,91 @@ groups = table(
     "groups",
     Column("id", Id, primary_key=True),
     Column("name", Name, nullable=False, unique=True),
-    Column("priority", Integer, nullable=False, default=0, comment="set by the administrator; larger goes first"),
+    Column(
+        "priority",
+        Integer,
+        nullable=False,
+        default=0,
+        comment="set by the administrator; larger goes first",
+    ),
     Column("default_lease", Time, comment="seconds; null: the site's"),
-    Column("max_lease", Time, comment="seconds of a whole lease, with all extensions; null: no limit"),
-    Column("image_quota", BigInteger, comment="bytes that its images and uploads may take; null: the site's"),
-    Column("volume_quota", BigInteger, comment="bytes that its volumes may have together; null: the site's"),
-    Column("email", Text, nullable=False, default="", server_default="",
-           comment="whom to tell: addresses, separated by commas"),
-    Column("webhook", Text, nullable=False, default="", server_default="",
-           comment="URL that notices are posted to, or ''"),
-    Column("webhook_events", String(40), nullable=False, default="notices", server_default="notices",
-           comment="what is posted: notices, vclusters, nodes; with spaces between"),
-    Column("webhook_turn", Integer, nullable=False, default=0, server_default="0",
-           comment="how often the webhook's secret was changed; part of what it is derived from"),
+    Column(
+        "max_lease", Time, comment="seconds of a whole lease, with all extensions; null: no limit"
+    ),
+    Column(
+        "image_quota",
+        BigInteger,
+        comment="bytes that its images and uploads may take; null: the site's",
+    ),
+    Column(
+        "volume_quota",
+        BigInteger,
+        comment="bytes that its volumes may have together; null: the site's",
+    ),
+    Column(
+        "email",
+        Text,
+        nullable=False,
+        default="",
+        server_default="",
+        comment="whom to tell: addresses, separated by commas",
+    ),
+    Column(
+        "webhook",
+        Text,
+        nullable=False,
+        default="",
+        server_default="",
+        comment="URL that notices are posted to, or ''",
+    ),
+    Column(
+        "webhook_events",
+        String(40),
+        nullable=False,
+        default="notices",
+        server_default="notices",
+        comment="what is posted: notices, vclusters, nodes; with spaces between",
+    ),
+    Column(
+        "webhook_turn",
+        Integer,
+        nullable=False,
+        default=0,
+        server_default="0",
+        comment="how often the webhook's secret was changed; part of what it is derived from",
+    ),
     Column("gid", BigInteger, unique=True, comment="its POSIX number on nodes"),
-    Column("shares", Double, nullable=False, default=1.0, server_default="1",
-           comment="what it is to have of the site, in proportion to the other groups'"),
-    Column("guarantee", Integer, nullable=False, default=0, server_default="0",
-           comment="nodes that are not taken from it for others"),
+    Column(
+        "shares",
+        Double,
+        nullable=False,
+        default=1.0,
+        server_default="1",
+        comment="what it is to have of the site, in proportion to the other groups'",
+    ),
+    Column(
+        "guarantee",
+        Integer,
+        nullable=False,
+        default=0,
+        server_default="0",
+        comment="nodes that are not taken from it for others",
+    ),
     Column("node_limit", Integer, comment="nodes that it may hold at once; null: the site's"),
     Column("hours_limit", Double, comment="node-hours that it may use in a month; null: no limit"),
-    Column("parent_id", Id, ForeignKey("groups.id"), comment="the group that it is a subgroup of; null: of none"),
-    Column("faded_usage", Double, comment="node-seconds, weighted by types' costs, not faded at faded_at; null: not "
-           "counted yet"),
+    Column(
+        "parent_id",
+        Id,
+        ForeignKey("groups.id"),
+        comment="the group that it is a subgroup of; null: of none",
+    ),
+    Column(
+        "faded_usage",
+        Double,
+        comment=(
+            "node-seconds, weighted by types' costs, not faded at faded_at; null: not counted yet"
+        ),
+    ),
     Column("faded_at", Time),
     Column("grace", Time, comment="seconds to give nodes back after a reclaim; null: the site's"),
     Column("created_at", Time, nullable=False),
@@ -93,7 +178,12 @@ posix_ids = table(
     "posix_ids",
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(3), primary_key=True, comment="uid or gid"),
-    Column("holder", String(80), nullable=False, comment="user:NAME or group:NAME; it stays when they are deleted"),
+    Column(
+        "holder",
+        String(80),
+        nullable=False,
+        comment="user:NAME or group:NAME; it stays when they are deleted",
+    ),
     Column("given_at", Time, nullable=False),
     comment="Every POSIX number that was ever given, so that none is given to somebody else.",
 )
@@ -103,9 +193,23 @@ api_tokens = table(
     Column("id", Id, primary_key=True),
     Column("name", Name, nullable=False, unique=True),
     Column("user_id", Id, ForeignKey("users.id"), comment="null: acts as the site's administrator"),
-    Column("scope", String(8), nullable=False, default="admin", comment="admin, or read: may look, not change"),
-    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="only for this group's things; null: no limit"),
-    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the token, hex"),
+    Column(
+        "scope",
+        String(8),
+        nullable=False,
+        default="admin",
+        comment="admin, or read: may look, not change",
+    ),
+    Column(
+        "group_id",
+        Id,
+        ForeignKey("groups.id"),
+        index=True,
+        comment="only for this group's things; null: no limit",
+    ),
+    Column(
+        "digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the token, hex"
+    ),
     Column("created_at", Time, nullable=False),
     Column("expires_at", Time, comment="null: never"),
     comment="Bearer tokens of the REST API. The token itself is shown once and not kept.",
@@ -114,7 +218,9 @@ api_tokens = table(
 web_sessions = table(
     "web_sessions",
     Column("id", Id, primary_key=True, comment="public name of the session"),
-    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the cookie, hex"),
+    Column(
+        "digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the cookie, hex"
+    ),
     Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
     Column("created_at", Time, nullable=False),
     Column("last_seen", Time, nullable=False, comment="written once a minute at most"),
@@ -127,7 +233,12 @@ web_sessions = table(
 sign_ins = table(
     "sign_ins",
     Column("key", String(80), primary_key=True, comment="'name:NAME' or 'address:ADDRESS'"),
-    Column("failures", Integer, nullable=False, comment="since the last success, or since they were forgotten"),
+    Column(
+        "failures",
+        Integer,
+        nullable=False,
+        comment="since the last success, or since they were forgotten",
+    ),
     Column("last_at", Time, nullable=False, index=True),
     Column("open_at", Time, nullable=False, comment="when the next attempt is listened to"),
     comment="Failed sign-ins, which make the next one wait.",
@@ -136,16 +247,40 @@ sign_ins = table(
 invitations = table(
     "invitations",
     Column("id", Id, primary_key=True),
-    Column("digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the link's secret, hex"),
-    Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="null: to the site, into no group"),
-    Column("role", String(16), nullable=False, default="", comment="owner, member or viewer; '': none"),
-    Column("user_id", Id, ForeignKey("users.id"), index=True, comment="set: a new password for that user"),
-    Column("email", String(254), nullable=False, default="", comment="for whom, as the inviter put it"),
+    Column(
+        "digest",
+        String(64),
+        nullable=False,
+        unique=True,
+        comment="BLAKE2b-256 of the link's secret, hex",
+    ),
+    Column(
+        "group_id",
+        Id,
+        ForeignKey("groups.id"),
+        index=True,
+        comment="null: to the site, into no group",
+    ),
+    Column(
+        "role", String(16), nullable=False, default="", comment="owner, member or viewer; '': none"
+    ),
+    Column(
+        "user_id",
+        Id,
+        ForeignKey("users.id"),
+        index=True,
+        comment="set: a new password for that user",
+    ),
+    Column(
+        "email", String(254), nullable=False, default="", comment="for whom, as the inviter put it"
+    ),
     Column("invited_by", String(80), nullable=False),
     Column("created_at", Time, nullable=False),
     Column("expires_at", Time, nullable=False, index=True),
     Column("used_at", Time, comment="set: it has done its work"),
-    comment="Links that make an account, add one to a group, or set a new password; each works once.",
+    comment=(
+        "Links that make an account, add one to a group, or set a new password; each works once."
+    ),
 )
 
 ssh_keys = table(
@@ -166,21 +301,47 @@ audit = table(
     Column("id", Id, primary_key=True),
     Column("at", Time, nullable=False, index=True),
     Column("actor", String(80), nullable=False, comment="user:NAME, token:NAME, vcm:VCLUSTER …"),
-    Column("address", String(45), nullable=False, default="", comment="from where; '': the server itself"),
+    Column(
+        "address",
+        String(45),
+        nullable=False,
+        default="",
+        comment="from where; '': the server itself",
+    ),
     Column("action", String(40), nullable=False, comment="what was done: 'vcluster create' …"),
     Column("thing", String(200), nullable=False, default="", comment="to what"),
-    Column("group_id", Id, index=True, comment="whose it is; null: the site's. No key: it outlives the group"),
-    Column("before", Document, nullable=False, default="", comment="JSON of what changed; secrets left out"),
+    Column(
+        "group_id",
+        Id,
+        index=True,
+        comment="whose it is; null: the site's. No key: it outlives the group",
+    ),
+    Column(
+        "before",
+        Document,
+        nullable=False,
+        default="",
+        comment="JSON of what changed; secrets left out",
+    ),
     Column("after", Document, nullable=False, default="", comment="the same afterwards"),
     comment="Every change that somebody made.",
 )
 
 replies = table(
     "replies",
-    Column("key", String(64), primary_key=True, comment="SHA-256 of who asked and the key that they gave"),
-    Column("question", String(64), nullable=False, comment="SHA-256 of method, path, query and body"),
+    Column(
+        "key",
+        String(64),
+        primary_key=True,
+        comment="SHA-256 of who asked and the key that they gave",
+    ),
+    Column(
+        "question", String(64), nullable=False, comment="SHA-256 of method, path, query and body"
+    ),
     Column("status", Integer, nullable=False),
-    Column("body", Document, nullable=False, comment="JSON; '' where it had a secret in it, or nothing"),
+    Column(
+        "body", Document, nullable=False, comment="JSON; '' where it had a secret in it, or nothing"
+    ),
     Column("at", Time, nullable=False, index=True),
     comment="What was answered to questions that carried an Idempotency-Key; kept for a day.",
 )

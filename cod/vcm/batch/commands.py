@@ -24,16 +24,26 @@ class NotUnderstood(Exception):
 def run(
     words: Sequence[str], environment: Mapping[str, str], path: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command of a batch system's, from the folder `path` where that is not ''; return its status and output.
-    Raises `CommandFailed` when it cannot be run, or does not end."""
+    """Run a command of a batch system's, from the folder `path` where that is not ''; return its
+    status and output. Raises `CommandFailed` when it cannot be run, or does not end."""
     program = f"{path}/{words[0]}" if path else words[0]
     try:
-        return subprocess.run([program, *words[1:]], capture_output=True, timeout=PATIENCE, check=False,
-                              env={**os.environ, **environment}, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            [program, *words[1:]],
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
-        raise CommandFailed(f"{words[0]} does not answer within {PATIENCE:.0f} s: is its server up?") from None
+        raise CommandFailed(
+            f"{words[0]} does not answer within {PATIENCE:.0f} s: is its server up?"
+        ) from None
     except OSError as error:
-        raise CommandFailed(f"{program}: {error.strerror}; set `path` in the pool's table") from None
+        raise CommandFailed(
+            f"{program}: {error.strerror}; set `path` in the pool's table"
+        ) from None
 
 
 def said(done: subprocess.CompletedProcess[bytes]) -> str:
@@ -51,8 +61,10 @@ def _command(text: str) -> str:
     try:
         filled(text, FIELDS)
     except (ValueError, LookupError):
-        raise ValueError(f"{text!r}: only {{hostname}}, {{address}} and {{jobs}} are filled in; other braces are "
-                         "written twice, and quotes in pairs") from None
+        raise ValueError(
+            f"{text!r}: only {{hostname}}, {{address}} and {{jobs}} are filled in; other braces are"
+            " written twice, and quotes in pairs"
+        ) from None
     return text
 
 
@@ -68,7 +80,9 @@ def run_own(command: str, fields: Mapping[str, str], seconds: float) -> None:
     """Run a site's command. Raises `CommandFailed` when it fails or takes longer."""
     words = filled(command, fields)
     try:
-        done = subprocess.run(words, capture_output=True, timeout=seconds, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            words, capture_output=True, timeout=seconds, check=False, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"{' '.join(words)}: {error}") from None
     if done.returncode:

@@ -1,4 +1,5 @@
-"""The pool of a batch system as a `cod.vcm.pool.Pool`: the four functions, whatever the system is."""
+"""The pool of a batch system as a `cod.vcm.pool.Pool`: the four functions, whatever the system
+is."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from cod.vcm.batch.settings import BatchTable
 from cod.vcm.batch.system import BatchSystem, EndSignals, Host, Job, Wants
 from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
 
-STALE = 5.0  # seconds at most for which a node that leaves when its jobs have ended is not looked at again
+# seconds at most for which a node that leaves when its jobs have ended is not looked at again
+STALE = 5.0
 MOST_TOLD = 100  # lines of the log about jobs, at a look
 LEAVING = 30.0  # seconds for jobs to be put back into the queue and a node to be taken out
 
@@ -25,7 +27,9 @@ log = logging.getLogger("cod.vcm")
 class BatchPool:
     """Resizes the pool of a batch system. The clock is an argument for tests."""
 
-    def __init__(self, table: BatchTable, system: BatchSystem, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, table: BatchTable, system: BatchSystem, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._table, self._system, self._clock = table, system, clock
         self._idle_since: dict[str, float] = {}
         self._unheard_since: dict[str, float] = {}
@@ -36,44 +40,70 @@ class BatchPool:
         self._drained_by: dict[str, float] = {}
         self._emptied_from: dict[str, float] = {}
         self._saved: set[str] = set()
-        self._warned: dict[str, set[str]] = {}  # jobs that have got the signal before their end, by host
+        # jobs that have got the signal before their end, by host
+        self._warned: dict[str, set[str]] = {}
         self._warning = Lock()
-        self._seen: tuple[float, Mapping[str, Host]] = (-inf, {})  # the hosts, and when they were asked for
+        # the hosts, and when they were asked for
+        self._seen: tuple[float, Mapping[str, Host]] = (-inf, {})
         self._asking = Lock()
-        self._one_at_a_time = Lock()  # some systems rewrite whole objects: two changes at once lose one
+        # some systems rewrite whole objects: two changes at once lose one
+        self._one_at_a_time = Lock()
 
     # ------------------------------------------------------------ what is wanted
 
     def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
-        """Return what the pool wants by `resize.resize`; nodes that are not heard of any more go first of all, then
-        those that have become too old."""
+        """Return what the pool wants by `resize.resize`; nodes that are not heard of any more go
+        first of all, then those that have become too old."""
         ours = [name for name in members if name not in self._table.keep]
         hosts, wants = self._system.look(ours, coming)
         self._watch(hosts, ours, now)
         self._tell_never(wants)
-        gone = self._longer({name: self._unheard_since[name] for name in ours if name in self._unheard_since},
-                            self._table.unheard_limit, now)
+        gone = self._longer(
+            {name: self._unheard_since[name] for name in ours if name in self._unheard_since},
+            self._table.unheard_limit,
+            now,
+        )
         spent = tuple(name for name in wants.spent if name not in gone)
         ages = {name: members[name].since or now for name in ours if name not in {*gone, *spent}}
         old = self._longer(ages, self._table.lifetime, now) if self._table.lifetime else ()
         self._drained_by.update(dict.fromkeys(old, inf))
         staying = [name for name in ours if name not in {*gone, *spent, *old}]
-        going = len(ours) - len(staying) + sum(by == inf and name not in ours for name, by in self._drained_by.items())
+        going = (
+            len(ours)
+            - len(staying)
+            + sum(by == inf and name not in ours for name, by in self._drained_by.items())
+        )
         idle_since = {name: since for name, since in self._idle_since.items() if name in staying}
-        change = resize.resize(len(staying), going, coming, wants, idle_since, self._wanted_at, self._table, now)
+        change = resize.resize(
+            len(staying), going, coming, wants, idle_since, self._wanted_at, self._table, now
+        )
         wanted = ours if change.grow else wants.kept
-        self._wanted_at = {name: now if name in wanted else self._wanted_at.get(name, members[name].since)
-                           for name in ours}
-        reasons = [f"not heard of for {self._table.unheard_limit:.0f} s" if gone else "",
-                   "the job that it was for is over" if spent else "",
-                   f"it has been here for {self._table.lifetime:.0f} s" if old else "", change.why]
-        return Demand(change.grow, (*gone, *spent, *change.leave), old, change.withdraw,
-                      "; ".join(filter(None, reasons)))
+        self._wanted_at = {
+            name: now if name in wanted else self._wanted_at.get(name, members[name].since)
+            for name in ours
+        }
+        reasons = [
+            f"not heard of for {self._table.unheard_limit:.0f} s" if gone else "",
+            "the job that it was for is over" if spent else "",
+            f"it has been here for {self._table.lifetime:.0f} s" if old else "",
+            change.why,
+        ]
+        return Demand(
+            change.grow,
+            (*gone, *spent, *change.leave),
+            old,
+            change.withdraw,
+            "; ".join(filter(None, reasons)),
+        )
 
     def _watch(self, hosts: Mapping[str, Host], ours: Collection[str], now: float) -> None:
         idle = {name for name in ours if name in hosts and hosts[name].idle}
         self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
-        unheard = {name for name in {*ours, *self._drained_by} if name not in hosts or not hosts[name].heard}
+        unheard = {
+            name
+            for name in {*ours, *self._drained_by}
+            if name not in hosts or not hosts[name].heard
+        }
         self._unheard_since = {name: self._unheard_since.get(name, now) for name in unheard}
 
     def _longer(self, since: Mapping[str, float], limit: float, now: float) -> tuple[str, ...]:
@@ -95,7 +125,8 @@ class BatchPool:
                 self._warn(hosts[name], left)
 
     def _hosts(self, age: float = 0.0) -> Mapping[str, Host]:
-        """Return the hosts as they were so many seconds ago, or later. Threads that ask at a time share an answer."""
+        """Return the hosts as they were so many seconds ago, or later. Threads that ask at a time
+        share an answer."""
         asked = self._clock() - age
         with self._asking:
             now = self._clock()
@@ -110,7 +141,8 @@ class BatchPool:
         name = member.hostname
         if name in self._table.keep:
             return
-        for known in (self._drained_by, self._emptied_from, self._warned):  # it was to leave, and may stay
+        # it was to leave, and may stay
+        for known in (self._drained_by, self._emptied_from, self._warned):
             known.pop(name, None)
         self._saved.discard(name)
         try:
@@ -118,7 +150,9 @@ class BatchPool:
         except CommandFailed:  # a batch system that does not answer is no fault of the node's
             self._joining.pop(name, None)
             raise
-        late = self._clock() >= self._joining.setdefault(name, self._clock()) + self._table.join_time
+        late = (
+            self._clock() >= self._joining.setdefault(name, self._clock()) + self._table.join_time
+        )
         another = host is not None and host.address not in ("", member.address)
         if not late and (name not in self._begun or another):
             with self._one_at_a_time:
@@ -135,8 +169,10 @@ class BatchPool:
             raise NotYet(f"{name} has not reported")
         else:
             self._joined(name)
-            raise GivenUp(f"it has not reported within {self._table.join_time:.0f} s: does its execution daemon run, "
-                          "and does it find its server by name?")
+            raise GivenUp(
+                f"it has not reported within {self._table.join_time:.0f} s: does its execution"
+                " daemon run, and does it find its server by name?"
+            )
 
     def _restore(self, member: Member, late: bool) -> None:
         if not self._table.restore:
@@ -158,18 +194,27 @@ class BatchPool:
 
     # ------------------------------------------------------------ leaving
 
-    def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
-        """Name idle nodes first, then the busy one whose last job started last. Its jobs have the time that they ask
-        for before their end, as far as the deadline allows; with `drain`, all of that."""
+    def choose(
+        self, reclaim: Reclaim, members: Mapping[str, Member], now: float
+    ) -> Sequence[Named]:
+        """Name idle nodes first, then the busy one whose last job started last. Its jobs have the
+        time that they ask for before their end, as far as the deadline allows; with `drain`, all of
+        that."""
         hosts = self._hosts()
         ours = [name for name in members if name not in self._table.keep]
         chosen = resize.victims(hosts, ours, self._idle_since, reclaim.count)
-        spare = max(1.0, reclaim.deadline - now - LEAVING - (self._table.save_time if self._table.save else 0.0))
+        spare = max(
+            1.0,
+            reclaim.deadline - now - LEAVING - (self._table.save_time if self._table.save else 0.0),
+        )
         within = {}
         for name in chosen:
             jobs = hosts[name].jobs if name in hosts else ()
-            self._drained_by.pop(name, None)  # its age would have let its jobs end: there is no time for that now
-            notice = spare if jobs and self._table.drain else max(map(self._notice, jobs), default=0.0)
+            # its age would have let its jobs end: there is no time for that now
+            self._drained_by.pop(name, None)
+            notice = (
+                spare if jobs and self._table.drain else max(map(self._notice, jobs), default=0.0)
+            )
             within[name] = max(1.0, min(spare, notice))
             if notice:
                 self._drained_by[name] = now + within[name]
@@ -201,22 +246,29 @@ class BatchPool:
             self._stop(member)
         with self._one_at_a_time:
             self._system.expel(name, lost)
-        for known in (self._idle_since, self._unheard_since, self._wanted_at, self._drained_by, self._emptied_from,
-                      self._warned):
+        for known in (
+            self._idle_since,
+            self._unheard_since,
+            self._wanted_at,
+            self._drained_by,
+            self._emptied_from,
+            self._warned,
+        ):
             known.pop(name, None)
         self._saved.discard(name)
 
     def _stays(self, name: str) -> bool:
-        """Return whether a node stays for its jobs' sake, however long they take, as it did a moment ago."""
+        """Return whether a node stays for its jobs' sake, however long they take, as it did a
+        moment ago."""
         if self._drained_by.get(name) != inf:
             return False
         host = self._hosts(min(STALE, self._table.lifetime / 60)).get(name)
         return host is not None and host.closed and host.heard and bool(host.jobs)
 
     def _empty(self, member: Member, host: Host, lost: bool) -> None:
-        """Put the host's jobs back into the queue, and see that they are gone: one that is leaked goes on running where
-        nobody looks. Those of a host that is lost have no daemon to end with; while the batch system thinks that they
-        run, nobody runs them again."""
+        """Put the host's jobs back into the queue, and see that they are gone: one that is leaked
+        goes on running where nobody looks. Those of a host that is lost have no daemon to end with;
+        while the batch system thinks that they run, nobody runs them again."""
         now = self._clock()
         if not host.jobs:
             return
@@ -230,15 +282,19 @@ class BatchPool:
             return
         if self._table.save and not lost and host.name not in self._saved:
             self._saved.add(host.name)
-            self._own(self._table.save, self._fields(member, [job.id for job in host.jobs]), self._table.save_time)
+            self._own(
+                self._table.save,
+                self._fields(member, [job.id for job in host.jobs]),
+                self._table.save_time,
+            )
             self._emptied_from[host.name] = self._clock()
         for job in host.jobs:
             self._system.requeue(job)
         raise NotYet(f"jobs on {host.name} are being put back into the queue")
 
     def _warn(self, host: Host, left: float) -> None:
-        """Send the jobs that have so many seconds left the signal that they want before their end: once, by whichever
-        thread, as a job may be on several nodes."""
+        """Send the jobs that have so many seconds left the signal that they want before their end:
+        once, by whichever thread, as a job may be on several nodes."""
         if not isinstance(self._system, EndSignals):
             return
         with self._warning:

@@ -1,15 +1,17 @@
-"""When a batch pool grows, shrinks, and what it gives up: the paper's policy (section 6) with its knobs. Pure.
+"""When a batch pool grows, shrinks, and what it gives up: the paper's policy (section 6) with its
+knobs. Pure.
 
-**Growing.** By what the waiting jobs are worth (`Wants`), up to `maximum`. Nodes on their way are subtracted: a queue
-asks once. What was asked for and is not needed any more is withdrawn.
+**Growing.** By what the waiting jobs are worth (`Wants`), up to `maximum`. Nodes on their way are
+subtracted: a queue asks once. What was asked for and is not needed any more is withdrawn.
 
-**Shrinking.** Nodes idle for `idle_limit` go back, down to `reserve` idle ones and `minimum` in all. Not while a job
-waits that could start there, nor within `calm` seconds of growth or of the last such job: a burst must not thrash, nor
-jobs that are over before the next look. Nodes that are older than `lifetime` go when their work has ended.
+**Shrinking.** Nodes idle for `idle_limit` go back, down to `reserve` idle ones and `minimum` in
+all. Not while a job waits that could start there, nor within `calm` seconds of growth or of the
+last such job: a burst must not thrash, nor jobs that are over before the next look. Nodes that are
+older than `lifetime` go when their work has ended.
 
-**Giving up.** For a reclaim: idle nodes first, the longest idle first of all; then the node whose last job started
-last, which loses the least work. What a job on several nodes loses is lost with the first of them, so the others go
-with it.
+**Giving up.** For a reclaim: idle nodes first, the longest idle first of all; then the node whose
+last job started last, which loses the least work. What a job on several nodes loses is lost with
+the first of them, so the others go with it.
 
 Hosts that COD did not give are never touched.
 """
@@ -27,7 +29,8 @@ from cod.vcm.pool import Nodeset
 
 @dataclass(frozen=True, slots=True)
 class PoolChange:
-    """What to do: `grow`, let `leave` go, and why; `withdraw` what is coming and not needed any more."""
+    """What to do: `grow`, let `leave` go, and why; `withdraw` what is coming and not needed any
+    more."""
 
     grow: Mapping[Nodeset, int] = field(default_factory=dict)
     leave: tuple[str, ...] = ()
@@ -36,8 +39,14 @@ class PoolChange:
 
 
 def resize(
-    size: int, going: int, coming: Counter[str], wants: Wants, idle_since: Mapping[str, float],
-    wanted_at: Mapping[str, float], rules: BatchTable, now: float,
+    size: int,
+    going: int,
+    coming: Counter[str],
+    wants: Wants,
+    idle_since: Mapping[str, float],
+    wanted_at: Mapping[str, float],
+    rules: BatchTable,
+    now: float,
 ) -> PoolChange:
     """Return what the pool should do now.
 
@@ -59,19 +68,31 @@ def resize(
         room -= more
     withdraw = {name: count - named[name] for name, count in coming.items() if count > named[name]}
     if +grow:
-        return PoolChange(+grow, (), withdraw, f"{wants.jobs} jobs wait, {idle} nodes are idle, "
-                                               f"{coming.total()} are coming")
-    old = sorted((name for name, since in idle_since.items()
-                  if since <= now - rules.idle_limit and wanted_at.get(name, 0.0) <= now - rules.calm
-                  and name not in wants.kept), key=lambda name: (idle_since[name], name))
-    leave = tuple(old[:max(0, min(idle - rules.reserve, size - rules.minimum))])
+        return PoolChange(
+            +grow,
+            (),
+            withdraw,
+            f"{wants.jobs} jobs wait, {idle} nodes are idle, {coming.total()} are coming",
+        )
+    old = sorted(
+        (
+            name
+            for name, since in idle_since.items()
+            if since <= now - rules.idle_limit
+            and wanted_at.get(name, 0.0) <= now - rules.calm
+            and name not in wants.kept
+        ),
+        key=lambda name: (idle_since[name], name),
+    )
+    leave = tuple(old[: max(0, min(idle - rules.reserve, size - rules.minimum))])
     return PoolChange({}, leave, withdraw, f"idle for {rules.idle_limit:.0f} s" if leave else "")
 
 
 def victims(
     hosts: Mapping[str, Host], members: Iterable[str], idle_since: Mapping[str, float], count: int
 ) -> list[str]:
-    """Return the `count` members that cost least to give up, cheapest first; fewer if there are fewer."""
+    """Return the `count` members that cost least to give up, cheapest first; fewer if there are
+    fewer."""
     left, chosen, lost = list(members), list[str](), set[str]()
 
     def cost(name: str) -> tuple[bool, bool, float, str]:

@@ -1,7 +1,8 @@
 """What a batch system does for its pool: it is looked at, lets hosts in, and gives them up.
 
-Each function may block, and says what shall be: done twice, it does no harm. They raise `CommandFailed` where a command
-fails, and `NotUnderstood` where its output cannot be read: who cannot read a pool must not change it.
+Each function may block, and says what shall be: done twice, it does no harm. They raise
+`CommandFailed` where a command fails, and `NotUnderstood` where its output cannot be read: who
+cannot read a pool must not change it.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class BatchSystem(Protocol):
         ...
 
     def begin(self, member: Member) -> None:
-        """Make a node known, closed, before its daemon reports. What is known of an earlier node of its name at another
-        address is struck off."""
+        """Make a node known, closed, before its daemon reports. What is known of an earlier node of
+        its name at another address is struck off."""
         ...
 
     def open(self, member: Member) -> None:
@@ -101,7 +102,8 @@ class BatchSystem(Protocol):
         ...
 
     def requeue(self, job: Job) -> None:
-        """Put a job back into the queue, also one whose owner said that it should not run again: its host is going."""
+        """Put a job back into the queue, also one whose owner said that it should not run again:
+        its host is going."""
         ...
 
     def stop(self, name: str) -> None:

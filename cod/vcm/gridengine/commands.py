@@ -1,7 +1,8 @@
 """Grid Engine's own commands, and what they mean when they say no.
 
-Several of them say "no" with exit status 0, and others say "it is so already" with status 1 (both seen with Son of Grid
-Engine 8.1.9), so status and text are read together. Each function says what shall be: done twice, it does no harm.
+Several of them say "no" with exit status 0, and others say "it is so already" with status 1 (both
+seen with Son of Grid Engine 8.1.9), so status and text are read together. Each function says what
+shall be: done twice, it does no harm.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from cod.vcm.gridengine.view import View, offered, read
 
 @dataclass(frozen=True, slots=True)
 class GridEngine:
-    """A cell. `environment`: SGE_ROOT, SGE_CELL, ports, where they are not the process's own; `path`: of the commands.
+    """A cell. `environment`: SGE_ROOT, SGE_CELL, ports, where they are not the process's own;
+    `path`: of the commands.
     """
 
     queue: str
@@ -30,7 +32,8 @@ class GridEngine:
     # ------------------------------------------------------------ looking
 
     def view(self) -> View:
-        """Return the pool now. Raises `NotUnderstood`, or `CommandFailed` when the master does not answer."""
+        """Return the pool now. Raises `NotUnderstood`, or `CommandFailed` when the master does not
+        answer."""
         return read(self._output("qstat", "-f", "-r", "-u", "*", "-xml"), self.queue)
 
     def execution_hosts(self) -> set[str]:
@@ -63,9 +66,14 @@ class GridEngine:
     def whole_environments(self) -> frozenset[str]:
         """Parallel environments whose jobs have to fit on one host."""
         names = self._output("qconf", "-spl", nothing_is_fine=True).decode(errors="replace").split()
-        rules = {name: self._output("qconf", "-sp", name).decode(errors="replace") for name in names}
-        return frozenset(name for name, text in rules.items()
-                         if re.search(r"^allocation_rule\s+\$pe_slots", text, re.MULTILINE))
+        rules = {
+            name: self._output("qconf", "-sp", name).decode(errors="replace") for name in names
+        }
+        return frozenset(
+            name
+            for name, text in rules.items()
+            if re.search(r"^allocation_rule\s+\$pe_slots", text, re.MULTILINE)
+        )
 
     def _hosts(self, option: str) -> set[str]:
         listed = self._output("qconf", option, nothing_is_fine=True).decode(errors="replace")
@@ -81,24 +89,46 @@ class GridEngine:
     def join(self, host: str, slots: int) -> None:
         """Put it into the host group, with its slots, disabled until it has reported."""
         if host not in self.members():
-            self._do("qconf", "-aattr", "hostgroup", "hostlist", host, self.hostgroup, meaning="modified|exists")
-        self._do("qconf", "-rattr", "queue", "slots", str(slots), self._instance(host), meaning="modified|unchanged")
+            self._do(
+                "qconf",
+                "-aattr",
+                "hostgroup",
+                "hostlist",
+                host,
+                self.hostgroup,
+                meaning="modified|exists",
+            )
+        self._do(
+            "qconf",
+            "-rattr",
+            "queue",
+            "slots",
+            str(slots),
+            self._instance(host),
+            meaning="modified|unchanged",
+        )
 
     def enable(self, host: str) -> None:
         """Let it take jobs."""
-        self._do("qmod", "-e", self._instance(host), meaning="enabled|already in the specified state")
+        self._do(
+            "qmod", "-e", self._instance(host), meaning="enabled|already in the specified state"
+        )
 
     # ------------------------------------------------------------ leaving
 
     def disable(self, host: str) -> None:
         """Let it take no more jobs."""
-        self._do("qmod", "-d", self._instance(host), meaning="disabled|already in the specified state")
+        self._do(
+            "qmod", "-d", self._instance(host), meaning="disabled|already in the specified state"
+        )
 
     def reschedule(self, job: int, task: int) -> None:
-        """Put a running job back into the queue, also one whose owner said that it should not be run again: its host is
-        going, with or without it."""
+        """Put a running job back into the queue, also one whose owner said that it should not be
+        run again: its host is going, with or without it."""
         name = f"{job}.{task}" if task else str(job)
-        self._do("qmod", "-f", "-rj", name, meaning="rescheduling|not running|does not exist|not allow")
+        self._do(
+            "qmod", "-f", "-rj", name, meaning="rescheduling|not running|does not exist|not allow"
+        )
 
     def delete(self, job: int, task: int) -> None:
         """Delete a job that its owner has deleted, without waiting for its host."""
@@ -112,9 +142,24 @@ class GridEngine:
     def expel(self, host: str) -> None:
         """Remove every trace of the host, in the order that Grid Engine wants."""
         if host in self.members():
-            self._do("qconf", "-dattr", "hostgroup", "hostlist", host, self.hostgroup, meaning="modified|not exist")
-        self._do("qconf", "-purge", "queue", "*", self._instance(host), meaning="modified|not.*exist|No",
-                 any_status=True)
+            self._do(
+                "qconf",
+                "-dattr",
+                "hostgroup",
+                "hostlist",
+                host,
+                self.hostgroup,
+                meaning="modified|not exist",
+            )
+        self._do(
+            "qconf",
+            "-purge",
+            "queue",
+            "*",
+            self._instance(host),
+            meaning="modified|not.*exist|No",
+            any_status=True,
+        )
         if host in self.execution_hosts():
             self._do("qconf", "-de", host, meaning="removed|does not exist")
         if host in self.administrative_hosts():
@@ -125,19 +170,38 @@ class GridEngine:
     # ------------------------------------------------------------ setting up
 
     def prepare(self, placeholder: str) -> None:
-        """Make the host group if there is none, put it into the queue, and `placeholder` into it, disabled: where a
-        queue has no host at all, qsub turns users away. A host that is in the queue already is left as it is.
+        """Make the host group if there is none, put it into the queue, and `placeholder` into it,
+        disabled: where a queue has no host at all, qsub turns users away. A host that is in the
+        queue already is left as it is.
         """
-        listed = self._output("qconf", "-shgrpl", nothing_is_fine=True).decode(errors="replace").split()
+        listed = (
+            self._output("qconf", "-shgrpl", nothing_is_fine=True).decode(errors="replace").split()
+        )
         if self.hostgroup not in listed:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "hostgroup"
                 file.write_text(f"group_name {self.hostgroup}\nhostlist NONE\n")
                 self._do("qconf", "-Ahgrp", str(file), meaning="added|already exists")
-        self._do("qconf", "-aattr", "queue", "hostlist", self.hostgroup, self.queue, meaning="modified|already exists")
+        self._do(
+            "qconf",
+            "-aattr",
+            "queue",
+            "hostlist",
+            self.hostgroup,
+            self.queue,
+            meaning="modified|already exists",
+        )
         there = self.view().hosts.get(placeholder)
         if there is None:
-            self._do("qconf", "-aattr", "hostgroup", "hostlist", placeholder, self.hostgroup, meaning="modified|exists")
+            self._do(
+                "qconf",
+                "-aattr",
+                "hostgroup",
+                "hostlist",
+                placeholder,
+                self.hostgroup,
+                meaning="modified|exists",
+            )
         if there is None or not (there.heard or "d" in there.states):
             self.disable(placeholder)
 

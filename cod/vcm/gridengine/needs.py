@@ -1,8 +1,9 @@
-"""What the jobs that wait in a Grid Engine queue are worth in nodes, and which no node of the pool could run. Pure.
+"""What the jobs that wait in a Grid Engine queue are worth in nodes, and which no node of the pool
+could run. Pure.
 
-One node for each `jobs_per_node` jobs that have not started (tasks of arrays count one by one); a parallel job counts
-as many nodes as its slots fill. Not counted: jobs that would not start anyway (held, erroneous), and jobs that ask for
-what no node of this pool's template has.
+One node for each `jobs_per_node` jobs that have not started (tasks of arrays count one by one); a
+parallel job counts as many nodes as its slots fill. Not counted: jobs that would not start anyway
+(held, erroneous), and jobs that ask for what no node of this pool's template has.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from cod.vcm.gridengine.view import Waiting, amount
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """What one node of the pool's template offers: complex values by name (as -l asks for them) and its slots.
+    """What one node of the pool's template offers: complex values by name (as -l asks for them) and
+    its slots.
 
     whole   parallel environments whose jobs have to fit on one host (allocation rule $pe_slots)
-    relops  how each complex value is compared with what is wanted (complex(5)); '<=' where it is not named
+    relops  how each complex value is compared with what is wanted (complex(5)); '<=' where it is
+            not named
     queue, hostgroup   what -q may name
     most    slots of all hosts when the pool is as large as it may be
     """
@@ -45,7 +48,9 @@ def wanted_nodes(waiting: Iterable[Waiting], offer: NodeOffer, jobs_per_node: in
     return ceil(single / jobs_per_node) + parallel
 
 
-def sorted_out(waiting: Iterable[Waiting], offer: NodeOffer) -> tuple[list[Waiting], tuple[str, ...]]:
+def sorted_out(
+    waiting: Iterable[Waiting], offer: NodeOffer
+) -> tuple[list[Waiting], tuple[str, ...]]:
     """Return the jobs that a node more could start, and for the others why not."""
     can, never = [], []
     for job in waiting:
@@ -74,7 +79,8 @@ def lacking(job: Waiting, offer: NodeOffer) -> str:
 
 
 def _names(queue: str, offer: NodeOffer) -> bool:
-    """Return whether a new node may be in what -q names: QUEUE, QUEUE@HOST, QUEUE@@GROUP, each perhaps a pattern."""
+    """Return whether a new node may be in what -q names: QUEUE, QUEUE@HOST, QUEUE@@GROUP, each
+    perhaps a pattern."""
     name, _, host = queue.partition("@")
     return fnmatchcase(offer.queue, name or "*") and (host in ("", "*") or host == offer.hostgroup)
 
@@ -91,9 +97,15 @@ def _missing(name: str, wanted: str, offer: NodeOffer) -> str:
 
 
 def _enough(wanted: str, have: str, relop: str) -> bool:
-    """Grid Engine compares amounts (wanted RELOP have) and takes everything else for patterns (complex(5))."""
+    """Grid Engine compares amounts (wanted RELOP have) and takes everything else for patterns
+    (complex(5))."""
     one, other = amount(wanted), amount(have)
     if one is None or other is None:
         return any(fnmatchcase(have.lower(), part.lower()) for part in wanted.split("|"))
-    return {"==": one == other, "!=": one != other, ">=": one >= other, ">": one > other, "<": one < other}.get(
-        relop, one <= other)
+    return {
+        "==": one == other,
+        "!=": one != other,
+        ">=": one >= other,
+        ">": one > other,
+        "<": one < other,
+    }.get(relop, one <= other)

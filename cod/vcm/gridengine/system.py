@@ -17,7 +17,9 @@ from cod.vcm.pool import ANY, Member
 class GridEngineSystem:
     """See the module. `prepare`: set the queue up where it is not."""
 
-    def __init__(self, table: GridEngineTable, cell: GridEngine | None = None, *, prepare: bool = True) -> None:
+    def __init__(
+        self, table: GridEngineTable, cell: GridEngine | None = None, *, prepare: bool = True
+    ) -> None:
         self._table, self._prepare = table, prepare
         self._cell = cell or GridEngine(table.queue, table.hostgroup, table.environment, table.path)
         self._placeholder = table.placeholder or next(iter(table.keep), "")
@@ -30,13 +32,16 @@ class GridEngineSystem:
         return _hosts(self._cell.view())
 
     def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
-        """Return what qstat says, and what the jobs that wait are worth beside the hosts that are idle."""
+        """Return what qstat says, and what the jobs that wait are worth beside the hosts that are
+        idle."""
         seen = self._view()
         hosts, offer = _hosts(seen), self._offer(seen, ours)
         can, never = needs.sorted_out(seen.waiting, offer)
         idle = sum(name in hosts and hosts[name].idle for name in ours)
         lacking = max(0, needs.wanted_nodes(can, offer, self._table.jobs_per_node) - idle)
-        return hosts, Wants({ANY: lacking}, sum(job.tasks for job in can), frozenset(ours if can else ()), (), never)
+        return hosts, Wants(
+            {ANY: lacking}, sum(job.tasks for job in can), frozenset(ours if can else ()), (), never
+        )
 
     def _view(self) -> view.View:
         """Return the queue; with a placeholder in it."""
@@ -53,15 +58,28 @@ class GridEngineSystem:
         wanted = any(job.resources for job in seen.waiting)
         if wanted:
             self._shown |= self._cell.offered(ours)
-        whole = self._cell.whole_environments() if any(job.parallel for job in seen.waiting) else frozenset()
-        others = sum(host.slots for host in seen.hosts.values() if host.usable and host.name not in ours)
+        whole = (
+            self._cell.whole_environments()
+            if any(job.parallel for job in seen.waiting)
+            else frozenset()
+        )
+        others = sum(
+            host.slots for host in seen.hosts.values() if host.usable and host.name not in ours
+        )
         most = max(self._table.maximum, len(ours)) * self._table.slots + others
-        return NodeOffer(self._table.slots, {**self._shown, **self._table.offers}, whole,
-                         self._cell.relops() if wanted else {}, self._table.queue, self._table.hostgroup, most)
+        return NodeOffer(
+            self._table.slots,
+            {**self._shown, **self._table.offers},
+            whole,
+            self._cell.relops() if wanted else {},
+            self._table.queue,
+            self._table.hostgroup,
+            most,
+        )
 
     def begin(self, member: Member) -> None:
-        """Admit it, and put it into the queue, disabled. A host that was never put there by a VCM is no member, and so
-        never comes here."""
+        """Admit it, and put it into the queue, disabled. A host that was never put there by a VCM
+        is no member, and so never comes here."""
         name = member.hostname
         self._cell.admit(name)
         self._cell.join(name, self._table.slots)
@@ -77,7 +95,8 @@ class GridEngineSystem:
             self._cell.disable(host.name)
 
     def requeue(self, job: Job) -> None:
-        """Reschedule a job that runs; one on its way back is left alone, one that its owner has deleted is deleted."""
+        """Reschedule a job that runs; one on its way back is left alone, one that its owner has
+        deleted is deleted."""
         number, _, task = job.id.partition(".")
         if "d" in job.state:
             self._cell.delete(int(number), int(task or 0))
@@ -94,10 +113,19 @@ class GridEngineSystem:
 
 
 def _hosts(seen: view.View) -> dict[str, Host]:
-    """Return the hosts as every batch system shows them; slots that are used with no job to be seen keep one busy."""
-    return {host.name: Host(
-        host.name, "", host.heard and "u" not in host.states, "d" in host.states,
-        host.usable and (bool(host.running) or not host.used),
-        tuple(Job(f"{job.job}.{job.task}" if job.task else str(job.job), job.started, job.state)
-              for job in host.running))
-        for host in seen.hosts.values()}
+    """Return the hosts as every batch system shows them; slots that are used with no job to be seen
+    keep one busy."""
+    return {
+        host.name: Host(
+            host.name,
+            "",
+            host.heard and "u" not in host.states,
+            "d" in host.states,
+            host.usable and (bool(host.running) or not host.used),
+            tuple(
+                Job(f"{job.job}.{job.task}" if job.task else str(job.job), job.started, job.state)
+                for job in host.running
+            ),
+        )
+        for host in seen.hosts.values()
+    }

@@ -1,8 +1,9 @@
 """What Grid Engine says of a pool: its hosts and its jobs, read from ``qstat -f -r -u '*' -xml``.
 
-The document has an element `Queue-List` for each queue instance, with the jobs that run there, and behind them the jobs
-that wait. Whatever is not as it should be raises `NotUnderstood`: who cannot read the state of a pool must not change
-it. Times in it are local times of the master, without a zone; they are only compared with each other.
+The document has an element `Queue-List` for each queue instance, with the jobs that run there, and
+behind them the jobs that wait. Whatever is not as it should be raises `NotUnderstood`: who cannot
+read the state of a pool must not change it. Times in it are local times of the master, without a
+zone; they are only compared with each other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LARGEST = 64 * 2**20  # bytes of qstat's output
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A job, or one task of an array, with `slots` slots on one host. `started` is seconds on the master's clock."""
+    """A job, or one task of an array, with `slots` slots on one host. `started` is seconds on the
+    master's clock."""
 
     job: int
     task: int
@@ -38,7 +40,8 @@ class Waiting:
     parallel   its parallel environment, or ''
     resources  hard requests (-l) by name
     queues     the queues that it has to run in (-q), as it names them; none: in any
-    considered the scheduler has given it a priority; before it has looked at a job, and before a job's time (-a) has
+    considered the scheduler has given it a priority; before it has looked at a job, and before a
+    job's time (-a) has
                come, it has none
     """
 
@@ -53,13 +56,15 @@ class Waiting:
 
     @property
     def ready(self) -> bool:
-        """Return whether the job would start if there were room: held, erroneous and deleted jobs would not."""
+        """Return whether the job would start if there were room: held, erroneous and deleted jobs
+        would not."""
         return self.considered and not set(self.state) & set("hEd")
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host of the pool. `states` has the letters of its queue instance: d disabled, u unheard of, o orphaned, E …
+    """A host of the pool. `states` has the letters of its queue instance: d disabled, u unheard of,
+    o orphaned, E …
 
     heard  its execution daemon has reported since the master knows it
     """
@@ -93,9 +98,9 @@ def read(output: bytes, queue: str) -> View:
 
 
 def offered(output: bytes, queue: str, members: Collection[str]) -> dict[str, str]:
-    """Return what -l can ask for of the pool's hosts, by name, read from ``qstat -F -xml``: the most that any of
-    `members` offers, and what the queue itself allows, which also an instance shows that was never heard of. Raises
-    `NotUnderstood`.
+    """Return what -l can ask for of the pool's hosts, by name, read from ``qstat -F -xml``: the
+    most that any of `members` offers, and what the queue itself allows, which also an instance
+    shows that was never heard of. Raises `NotUnderstood`.
     """
     best: dict[str, str] = {}
     for instance in _root(output).iterfind("queue_info/Queue-List"):
@@ -112,11 +117,22 @@ def offered(output: bytes, queue: str, members: Collection[str]) -> dict[str, st
 
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
 _TIME = re.compile(r"([0-9]*):([0-9]{1,2}):([0-9]{1,2})")
-_FACTORS = {"": 1.0, "k": 1e3, "K": 2.0**10, "m": 1e6, "M": 2.0**20, "g": 1e9, "G": 2.0**30, "t": 1e12, "T": 2.0**40}
+_FACTORS = {
+    "": 1.0,
+    "k": 1e3,
+    "K": 2.0**10,
+    "m": 1e6,
+    "M": 2.0**20,
+    "g": 1e9,
+    "G": 2.0**30,
+    "t": 1e12,
+    "T": 2.0**40,
+}
 
 
 def amount(text: str) -> float | None:
-    """Return the amount of memory or time, or the number, that the text is (complex(5)); None where it is none."""
+    """Return the amount of memory or time, or the number, that the text is (complex(5)); None where
+    it is none."""
     if text.lower() == "infinity":
         return float("inf")
     if found := _TIME.fullmatch(text):
@@ -131,7 +147,8 @@ def more(one: str, other: str) -> bool:
     return first is not None and second is not None and first > second
 
 
-_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not in XML, though names of jobs may have it
+# not in XML, though names of jobs may have it
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def _root(output: bytes) -> etree._Element:
@@ -139,7 +156,9 @@ def _root(output: bytes) -> etree._Element:
         raise NotUnderstood(f"{len(output)} bytes of output")
     parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
     try:
-        root = etree.fromstring(_NO_TEXT.sub("\ufffd", output.decode(errors="replace")).encode(), parser)
+        root = etree.fromstring(
+            _NO_TEXT.sub("\ufffd", output.decode(errors="replace")).encode(), parser
+        )
     except etree.XMLSyntaxError as error:
         raise NotUnderstood(f"not XML: {error.msg}") from None
     if root.tag != "job_info" or root.find("queue_info") is None or root.find("job_info") is None:
@@ -152,9 +171,13 @@ def _hosts(root: etree._Element, queue: str) -> Iterator[Host]:
         name, _, host = _text(instance, "name").partition("@")
         if name == queue and host:
             yield Host(
-                host.split(".")[0], _number(instance, "slots_total"), _number(instance, "slots_used"),
-                instance.findtext("state") or "", instance.find("arch") is not None,
-                tuple(_running(job) for job in instance.iterfind("job_list")))
+                host.split(".")[0],
+                _number(instance, "slots_total"),
+                _number(instance, "slots_used"),
+                instance.findtext("state") or "",
+                instance.find("arch") is not None,
+                tuple(_running(job) for job in instance.iterfind("job_list")),
+            )
 
 
 def _running(job: etree._Element) -> Running:
@@ -176,7 +199,9 @@ def _waiting(job: etree._Element) -> Waiting:
         slots=_number(job, "slots"),
         tasks=tasks(job.findtext("tasks") or "1"),
         parallel="" if requested is None else requested.get("name", ""),
-        resources={each.get("name", ""): (each.text or "").strip() for each in job.iterfind("hard_request")},
+        resources={
+            each.get("name", ""): (each.text or "").strip() for each in job.iterfind("hard_request")
+        },
         queues=tuple((each.text or "").strip() for each in job.iterfind("hard_req_queue")),
         considered=not re.fullmatch(r"0+(\.0*)?", (job.findtext("JAT_prio") or "1").strip()),
     )

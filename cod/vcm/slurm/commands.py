@@ -1,8 +1,8 @@
 """Slurm's own commands, and what they mean when they say no.
 
-Some of them fail with status 1 where what is wanted is so already, and `squeue --json` succeeds with an empty list when
-the controller does not answer (both seen with 22.05.8), so status and text are read together. Each function says what
-shall be: done twice, it does no harm.
+Some of them fail with status 1 where what is wanted is so already, and `squeue --json` succeeds
+with an empty list when the controller does not answer (both seen with 22.05.8), so status and text
+are read together. Each function says what shall be: done twice, it does no harm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at one moment. Nodes that a reservation keeps from other jobs have the flag RESERVED."""
+    """The cluster at one moment. Nodes that a reservation keeps from other jobs have the flag
+    RESERVED."""
 
     nodes: Mapping[str, SlurmNode]
     jobs: list[SlurmJob]
@@ -42,7 +43,8 @@ class View:
 
 
 class Slurm:
-    """A cluster. `environment`: SLURM_CONF, where it is not the process's own; `path`: of the commands."""
+    """A cluster. `environment`: SLURM_CONF, where it is not the process's own; `path`: of the
+    commands."""
 
     def __init__(self, partition: str, environment: Mapping[str, str], path: str = "") -> None:
         self.partition, self.environment, self.path = partition, environment, path
@@ -50,13 +52,16 @@ class Slurm:
     # ------------------------------------------------------------ looking
 
     def view(self) -> View:
-        """Return the cluster now. Raises `NotUnderstood`, or `CommandFailed` when the controller does not answer."""
+        """Return the cluster now. Raises `NotUnderstood`, or `CommandFailed` when the controller
+        does not answer."""
         nodes = view.nodes(self._output("sinfo", "--all", "--json"))
         jobs = view.jobs(self._output("squeue", "--all", "--json"))
         reservations = _reservations(self._output("scontrol", "--oneliner", "show", "reservation"))
         kept = {name for one in reservations.values() for name in one.nodes}
-        shown = {name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
-                 for name, node in _in_step(nodes, jobs).items()}
+        shown = {
+            name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
+            for name, node in _in_step(nodes, jobs).items()
+        }
         return View(shown, jobs, reservations)
 
     def node(self, name: str) -> SlurmNode | None:
@@ -64,9 +69,11 @@ class Slurm:
         return view.nodes(self._output("sinfo", "--all", "--json")).get(name)
 
     def rules(self, limit: int) -> Rules:
-        """Return what the configuration says of what jobs share, for a pool of so many nodes. Raises `CommandFailed`
-        where there is no such partition."""
-        partition = self._output("scontrol", "--oneliner", "show", "partition", self.partition).decode(errors="replace")
+        """Return what the configuration says of what jobs share, for a pool of so many nodes.
+        Raises `CommandFailed` where there is no such partition."""
+        partition = self._output(
+            "scontrol", "--oneliner", "show", "partition", self.partition
+        ).decode(errors="replace")
         text = self._output("scontrol", "show", "config").decode(errors="replace").upper()
         values = dict(re.findall(r"^(SELECTTYPE\w*)\s*=\s*(.*)$", text, re.MULTILINE))
         counted = values.get("SELECTTYPEPARAMETERS", "")
@@ -105,9 +112,12 @@ class Slurm:
     # ------------------------------------------------------------ jobs
 
     def requeue(self, job: str) -> bool:
-        """Put a job that has not ended back into the queue, also one whose owner said that it should not run again; one
-        that has ended stays as it is. Return False for a job that is no batch job: there is nothing to run again."""
-        text = self._do("scontrol", "requeue", "Incomplete", job, done=f"{NO_JOB}|presently disabled|batch jobs")
+        """Put a job that has not ended back into the queue, also one whose owner said that it
+        should not run again; one that has ended stays as it is. Return False for a job that is no
+        batch job: there is nothing to run again."""
+        text = self._do(
+            "scontrol", "requeue", "Incomplete", job, done=f"{NO_JOB}|presently disabled|batch jobs"
+        )
         if "presently disabled" in text:
             self._do("scontrol", "update", f"jobid={job}", "requeue=1", done=NO_JOB)
             self._do("scontrol", "requeue", "Incomplete", job, done=NO_JOB)
@@ -117,12 +127,15 @@ class Slurm:
         """Return a batch job's script; '' for a job that has none, or has ended."""
         ended = run(["scontrol", "write", "batch_script", job, "-"], self.environment, self.path)
         text = ended.stderr.decode(errors="replace").strip()
-        if (ended.returncode or text) and not re.search(f"{NO_JOB}|{NO_SCRIPT}", text, re.IGNORECASE):
+        if (ended.returncode or text) and not re.search(
+            f"{NO_JOB}|{NO_SCRIPT}", text, re.IGNORECASE
+        ):
             raise CommandFailed(f"scontrol write batch_script {job}: {said(ended)}")
         return ended.stdout.decode(errors="replace")
 
     def signal(self, job: str, signal: str, batch: bool) -> None:
-        """Send a signal to the shell of a batch job, or to the steps of a job and not to its shell."""
+        """Send a signal to the shell of a batch job, or to the steps of a job and not to its
+        shell."""
         self._do("scancel", f"--signal={signal}", *(["--batch"] if batch else []), job, done=NO_JOB)
 
     def cancel(self, job: str) -> None:
@@ -133,24 +146,37 @@ class Slurm:
 
     def reserve(self, reservation: Reservation, user: str) -> None:
         """Keep nodes for jobs of one user that ask for this reservation."""
-        self._do("scontrol", "create", "reservation", f"reservationname={reservation.name}",
-                 f"nodes={','.join(reservation.nodes)}", f"users={user}", "starttime=now", "duration=infinite",
-                 "flags=ignore_jobs")
+        self._do(
+            "scontrol",
+            "create",
+            "reservation",
+            f"reservationname={reservation.name}",
+            f"nodes={','.join(reservation.nodes)}",
+            f"users={user}",
+            "starttime=now",
+            "duration=infinite",
+            "flags=ignore_jobs",
+        )
 
     def bind(self, job: str, reservation: str) -> None:
         """Let a job run on the nodes of a reservation only; '' on any."""
-        self._do("scontrol", "update", f"jobid={job}", f"reservationname={reservation}", done=NO_JOB)
+        self._do(
+            "scontrol", "update", f"jobid={job}", f"reservationname={reservation}", done=NO_JOB
+        )
 
     def release(self, reservation: str) -> None:
         """End a reservation. Raises `NotYet` while a job runs in it."""
-        text = self._do("scontrol", "delete", f"reservation={reservation}", done=f"{NO_RESERVATION}|in use")
+        text = self._do(
+            "scontrol", "delete", f"reservation={reservation}", done=f"{NO_RESERVATION}|in use"
+        )
         if "in use" in text:
             raise NotYet(f"the job of the reservation {reservation} has not ended")
 
     # ------------------------------------------------------------ running them
 
     def _do(self, *command: str, done: str = "^$") -> str:
-        """Run a command; return what it complained of, which is among what `done` matches. Raises `CommandFailed`."""
+        """Run a command; return what it complained of, which is among what `done` matches. Raises
+        `CommandFailed`."""
         ended = run(command, self.environment, self.path)
         text = ended.stderr.decode(errors="replace").strip()
         if text and re.search(done, text, re.IGNORECASE):
@@ -167,8 +193,8 @@ class Slurm:
 
 
 def _in_step(nodes: Mapping[str, SlurmNode], jobs: list[SlurmJob]) -> dict[str, SlurmNode]:
-    """Return the nodes as the jobs show them, which were listed a moment later: one on which no job is any more is
-    free, one on which the first has started since is not."""
+    """Return the nodes as the jobs show them, which were listed a moment later: one on which no job
+    is any more is free, one on which the first has started since is not."""
     running: dict[str, list[SlurmJob]] = {}
     for job in jobs:
         for name in job.nodes:

@@ -12,8 +12,9 @@ _TOKEN = re.compile(r"\s*([\w.:/=+-]+|[&|()\[\]])\s*")
 
 @cache
 def matches(constraint: str, features: frozenset[str]) -> bool:
-    """Return whether a node with these features meets a constraint (-C): names, '&' and '|' from left to right, and
-    brackets. Raises `NotUnderstood` for others, such as those with counts ('gpu*2')."""
+    """Return whether a node with these features meets a constraint (-C): names, '&' and '|' from
+    left to right, and brackets. Raises `NotUnderstood` for others, such as those with counts
+    ('gpu*2')."""
     tokens = _TOKEN.findall(constraint)
     if "".join(tokens) != re.sub(r"\s", "", constraint):
         raise NotUnderstood(f"the constraint {constraint!r}")

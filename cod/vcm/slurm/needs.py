@@ -1,11 +1,14 @@
-"""What the jobs that wait in a partition are worth in nodes, and which of them no node of the pool could run. Pure.
+"""What the jobs that wait in a partition are worth in nodes, and which of them no node of the pool
+could run. Pure.
 
-**Which count.** Jobs that wait for room: `COUNTING` are Slurm's reasons for that. Jobs that would not start if there
-were room do not: held, dependent, of the future, limited by QOS or association, waiting for licences or a reservation.
-Tasks of an array count one by one, as many as may run at a time.
+**Which count.** Jobs that wait for room: `COUNTING` are Slurm's reasons for that. Jobs that would
+not start if there were room do not: held, dependent, of the future, limited by QOS or association,
+waiting for licences or a reservation. Tasks of an array count one by one, as many as may run at a
+time.
 
-**What they are worth.** Each is put where Slurm would put it: on free CPUs of nodes that are there, then of nodes that
-are coming, then of new ones, which are of the first nodeset that could run it. Jobs of higher priority go first.
+**What they are worth.** Each is put where Slurm would put it: on free CPUs of nodes that are there,
+then of nodes that are coming, then of new ones, which are of the first nodeset that could run it.
+Jobs of higher priority go first.
 """
 
 from __future__ import annotations
@@ -23,14 +26,23 @@ from cod.vcm.slurm.constraints import matches
 from cod.vcm.slurm.view import JobSize, SlurmJob, SlurmNode, gres, task_ids
 
 _gres = cache(gres)
-COUNTING = frozenset({"None", "Priority", "Resources", "PartitionConfig", "PartitionNodeLimit", "ReqNodeNotAvail",
-                      "NodeDown"})
+COUNTING = frozenset(
+    {
+        "None",
+        "Priority",
+        "Resources",
+        "PartitionConfig",
+        "PartitionNodeLimit",
+        "ReqNodeNotAvail",
+        "NodeDown",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """What a node of a nodeset has. `memory` in MiB, None where not known; `threads` of a core; `guessed`: nothing
-    is known of it."""
+    """What a node of a nodeset has. `memory` in MiB, None where not known; `threads` of a core;
+    `guessed`: nothing is known of it."""
 
     nodeset: Nodeset
     cpus: int = 1
@@ -43,7 +55,8 @@ class NodeKind:
 
 @dataclass(slots=True)
 class Room:
-    """What is free on a node. `name` is '' for one that is not there yet; `kind`: its nodeset, None for one that is.
+    """What is free on a node. `name` is '' for one that is not there yet; `kind`: its nodeset, None
+    for one that is.
 
     all_memory  of the node, free or not
     unit        CPUs that no two jobs share: those of a core, where Slurm gives jobs whole cores
@@ -65,8 +78,17 @@ class Room:
         """Return what is free on a node that is there."""
         free = {name: count - node.gres_used.get(name, 0) for name, count in node.gres.items()}
         unit = {"core": node.threads, "socket": node.threads * node.cores}.get(rules.unit, 1)
-        return cls(node.name, None, node.cpus - node.cpus_used, node.memory - node.memory_used, node.memory, free,
-                   node.features, unit, node.cpus_used > 0)
+        return cls(
+            node.name,
+            None,
+            node.cpus - node.cpus_used,
+            node.memory - node.memory_used,
+            node.memory,
+            free,
+            node.features,
+            unit,
+            node.cpus_used > 0,
+        )
 
     @classmethod
     def whole(cls, node: SlurmNode, rules: Rules) -> Room:
@@ -77,8 +99,16 @@ class Room:
     def of(cls, kind: NodeKind, rules: Rules) -> Room:
         """Return a node that is not there yet."""
         memory = inf if kind.memory is None else kind.memory
-        return cls("", kind.nodeset, kind.cpus, memory, memory, dict(kind.gres), kind.features,
-                   1 if rules.unit == "cpu" else kind.threads)
+        return cls(
+            "",
+            kind.nodeset,
+            kind.cpus,
+            memory,
+            memory,
+            dict(kind.gres),
+            kind.features,
+            1 if rules.unit == "cpu" else kind.threads,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +132,12 @@ class Rules:
 class Plan:
     """Where the jobs that wait go.
 
-    nodes   by nodeset, how many of those that are not there yet they fill: coming ones, then new ones
+    nodes   by nodeset, how many of those that are not there yet they fill: coming ones, then new
+            ones
     jobs    how many could start on a node of this pool
     sizes   what those ask for
-    placed  which of them fit on nodes that are there, by name (of an array's task: ARRAY_TASK), and on which
+    placed  which of them fit on nodes that are there, by name (of an array's task: ARRAY_TASK), and
+            on which
     never   a sentence for each job that no node could run
     """
 
@@ -117,8 +149,12 @@ class Plan:
 
 
 def plan(
-    jobs: Sequence[SlurmJob], there: Sequence[SlurmNode], coming: Mapping[str, int], kinds: Sequence[NodeKind],
-    rules: Rules, fixed: Collection[str] = (),
+    jobs: Sequence[SlurmJob],
+    there: Sequence[SlurmNode],
+    coming: Mapping[str, int],
+    kinds: Sequence[NodeKind],
+    rules: Rules,
+    fixed: Collection[str] = (),
 ) -> Plan:
     """Put every job that waits and counts somewhere.
 
@@ -128,11 +164,14 @@ def plan(
     """
     found = Plan()
     known = [Room.on(node, rules) for node in there]
-    expected = [Room.of(kind, rules) for kind in kinds for _ in range(coming.get(kind.nodeset.name, 0))]
+    expected = [
+        Room.of(kind, rules) for kind in kinds for _ in range(coming.get(kind.nodeset.name, 0))
+    ]
     rooms = [*known, *expected]
     fates: dict[JobSize, tuple[JobSize, str]] = {}
     first: dict[JobSize, int] = {}
-    full: set[JobSize] = set()  # what fits nowhere any more, now that the pool is as large as it may be
+    # what fits nowhere any more, now that the pool is as large as it may be
+    full: set[JobSize] = set()
     for job, names in _counting(jobs, rules):
         if job.size not in fates:
             fates[job.size] = _fate(job.size, there, kinds, rules, fixed)
@@ -154,20 +193,29 @@ def plan(
             if on and all(room.kind is None for room in on):
                 found.placed[name] = tuple(room.name for room in on)
     found.nodes = Counter(room.kind for room in rooms if room.kind is not None and room.used)
-    if found.never and any(kind.guessed for kind in kinds):  # the first node will tell what nodes have
+    # the first node will tell what nodes have
+    if found.never and any(kind.guessed for kind in kinds):
         found.never = []
         found.nodes = found.nodes or Counter({kind.nodeset: 1 for kind in kinds})
     return found
 
 
 def _fate(
-    size: JobSize, there: Sequence[SlurmNode], kinds: Sequence[NodeKind], rules: Rules, fixed: Collection[str]
+    size: JobSize,
+    there: Sequence[SlurmNode],
+    kinds: Sequence[NodeKind],
+    rules: Rules,
+    fixed: Collection[str],
 ) -> tuple[JobSize, str]:
-    """Return the size as nodes are counted by it, and why no node could run such a job; '' where one could."""
+    """Return the size as nodes are counted by it, and why no node could run such a job; '' where
+    one could."""
     if size.required:
         known = {node.name for node in there}
-        return size, "" if known.issuperset(size.required) else (
-            f"wants {', '.join(size.required)} by name, and a new node may be another")
+        return size, (
+            ""
+            if known.issuperset(size.required)
+            else (f"wants {', '.join(size.required)} by name, and a new node may be another")
+        )
     offered = [Room.of(kind, rules) for kind in kinds]
     empty = [Room.whole(node, rules) for node in there]
     try:
@@ -181,19 +229,31 @@ def _fate(
 
 
 def _too_large(
-    size: JobSize, kinds: Sequence[NodeKind], there: Sequence[SlurmNode], rules: Rules, fixed: Collection[str]
+    size: JobSize,
+    kinds: Sequence[NodeKind],
+    there: Sequence[SlurmNode],
+    rules: Rules,
+    fixed: Collection[str],
 ) -> str:
-    """Return why a job would not start if the pool were as large as it may be; '' where it would."""
+    """Return why a job would not start if the pool were as large as it may be; '' where it
+    would."""
     others = [Room.whole(node, rules) for node in there if node.name in fixed]
     ours = [Room.whole(node, rules) for node in there if node.name not in fixed]
     most = max(rules.limit, len(ours))
-    each = max(_fitting(size, room, rules) for room in [*(Room.of(kind, rules) for kind in kinds), *ours])
-    fitting = sorted([*(_fitting(size, room, rules) for room in others), *[each] * most], reverse=True)
-    counts_ = [count for count in fitting if count][:size.most or None]
+    each = max(
+        _fitting(size, room, rules) for room in [*(Room.of(kind, rules) for kind in kinds), *ours]
+    )
+    fitting = sorted(
+        [*(_fitting(size, room, rules) for room in others), *[each] * most], reverse=True
+    )
+    counts_ = [count for count in fitting if count][: size.most or None]
     if size.most and len(counts_) < size.least:
         return f"wants {size.least} nodes at once, there are {len(counts_)} such at most"
     if sum(counts_) < size.tasks and not any(kind.guessed for kind in kinds):
-        return f"wants {size.tasks} tasks at once, the {len(counts_)} nodes that there are at most take {sum(counts_)}"
+        return (
+            f"wants {size.tasks} tasks at once, the {len(counts_)} nodes that there are at most"
+            f" take {sum(counts_)}"
+        )
     return ""
 
 
@@ -206,7 +266,8 @@ def could_run(sizes: Iterable[JobSize], node: SlurmNode, rules: Rules) -> bool:
 
 
 def _counting(jobs: Sequence[SlurmJob], rules: Rules) -> Iterator[tuple[SlurmJob, list[str]]]:
-    """Yield the jobs that would start if there were room, with the names of their pieces, by priority."""
+    """Yield the jobs that would start if there were room, with the names of their pieces, by
+    priority."""
     may_run = {job.array: job.limit for job in jobs if job.array and job.limit}
     for job in jobs:
         if not job.waits and job.array in may_run:
@@ -214,7 +275,11 @@ def _counting(jobs: Sequence[SlurmJob], rules: Rules) -> Iterator[tuple[SlurmJob
     for job in sorted(jobs, key=lambda job: (-job.priority, job.id)):
         if not counts(job, rules):
             continue
-        pieces = (f"{job.array}_{task}" for task in task_ids(job.array_tasks)) if job.array_tasks else iter((job.name,))
+        pieces = (
+            (f"{job.array}_{task}" for task in task_ids(job.array_tasks))
+            if job.array_tasks
+            else iter((job.name,))
+        )
         names = list(islice(pieces, max(0, may_run[job.array]) if job.array in may_run else None))
         if job.array in may_run:
             may_run[job.array] -= len(names)
@@ -222,23 +287,31 @@ def _counting(jobs: Sequence[SlurmJob], rules: Rules) -> Iterator[tuple[SlurmJob
 
 
 def counts(job: SlurmJob, rules: Rules) -> bool:
-    """Return whether the job waits for room in this partition. One that was put back into the queue has a time before
-    which it does not start, a few seconds away. One that Slurm has not looked at yet has no reason, whatever it waits
-    for."""
-    return (job.state == "PENDING" and rules.partition in job.partitions and not job.reservation
-            and (job.reason in COUNTING or (job.reason == "BeginTime" and job.restarts > 0))
-            and (job.reason != "None" or job.eligible))
+    """Return whether the job waits for room in this partition. One that was put back into the queue
+    has a time before which it does not start, a few seconds away. One that Slurm has not looked at
+    yet has no reason, whatever it waits for."""
+    return (
+        job.state == "PENDING"
+        and rules.partition in job.partitions
+        and not job.reservation
+        and (job.reason in COUNTING or (job.reason == "BeginTime" and job.restarts > 0))
+        and (job.reason != "None" or job.eligible)
+    )
 
 
 # ---------------------------------------------------------------- where they fit
 
 
 def _place(
-    size: JobSize, rooms: list[Room], first: dict[JobSize, int], kinds: Sequence[NodeKind], rules: Rules
+    size: JobSize,
+    rooms: list[Room],
+    first: dict[JobSize, int],
+    kinds: Sequence[NodeKind],
+    rules: Rules,
 ) -> list[Room]:
-    """Put one piece onto nodes that are there, else with those that are coming or were counted for earlier jobs, else
-    with new ones; return them. `first`: by size, the first of the rooms that was not yet found too small for it all:
-    rooms become no larger."""
+    """Put one piece onto nodes that are there, else with those that are coming or were counted for
+    earlier jobs, else with new ones; return them. `first`: by size, the first of the rooms that was
+    not yet found too small for it all: rooms become no larger."""
     if not size.most or size.least == 1:
         at = first.get(size, 0)
         while at < len(rooms) and _fitting(size, rooms[at], rules) < size.tasks:
@@ -248,11 +321,16 @@ def _place(
             _take(size, rooms[at], size.tasks, rules)
             return [rooms[at]]
     fitting = [(count, room) for room in rooms if (count := _fitting(size, room, rules))]
-    chosen = _chosen(size, [one for one in fitting if one[1].kind is None]) or _chosen(size, fitting)
+    chosen = _chosen(size, [one for one in fitting if one[1].kind is None]) or _chosen(
+        size, fitting
+    )
     if not chosen:
         for kind in kinds:
             each = _fitting(size, Room.of(kind, rules), rules)
-            new = [(each, Room.of(kind, rules)) for _ in range(_lacking_nodes(size, fitting, each) if each else 0)]
+            new = [
+                (each, Room.of(kind, rules))
+                for _ in range(_lacking_nodes(size, fitting, each) if each else 0)
+            ]
             if chosen := _chosen(size, [*fitting, *new]):
                 rooms += [room for _, room in new]
                 break
@@ -265,11 +343,12 @@ def _place(
 
 
 def _lacking_nodes(size: JobSize, fitting: Sequence[tuple[int, Room]], each: int) -> int:
-    """Return how many nodes, each of which takes `each` tasks, a job needs beside those that fit it."""
+    """Return how many nodes, each of which takes `each` tasks, a job needs beside those that fit
+    it."""
     if size.most:
         best = sorted((count for count, _ in fitting), reverse=True)
         for more in range(1, size.most + 1):
-            counts_ = sorted([*best[:size.most], *[each] * more], reverse=True)[:size.most]
+            counts_ = sorted([*best[: size.most], *[each] * more], reverse=True)[: size.most]
             if sum(counts_) >= size.tasks and len(counts_) >= size.least:
                 return more
         return size.most
@@ -336,12 +415,20 @@ def _with_job_gres(size: JobSize, offered: Sequence[Room]) -> JobSize:
             return replace(size, node_gres=size.job_gres)
         nodes = max(size.least if size.most else 1, ceil(wanted / most))
         share = f"{name}:{ceil(wanted / nodes)}"
-        size = replace(size, least=nodes, most=max(size.most, nodes), tasks=max(size.tasks, nodes),
-                       cpus=max(size.cpus, nodes), node_gres=",".join(filter(None, (size.node_gres, share))))
+        size = replace(
+            size,
+            least=nodes,
+            most=max(size.most, nodes),
+            tasks=max(size.tasks, nodes),
+            cpus=max(size.cpus, nodes),
+            node_gres=",".join(filter(None, (size.node_gres, share))),
+        )
     return replace(size, job_gres="")
 
 
-def _lacking(size: JobSize, offered: Sequence[Room], kinds: Sequence[NodeKind], rules: Rules) -> str:
+def _lacking(
+    size: JobSize, offered: Sequence[Room], kinds: Sequence[NodeKind], rules: Rules
+) -> str:
     """Return why no node of any nodeset could run the job; '' where one could."""
     reasons = []
     for kind, room in zip(kinds, offered, strict=True):
@@ -355,7 +442,10 @@ def _lacking(size: JobSize, offered: Sequence[Room], kinds: Sequence[NodeKind], 
 def _missing(size: JobSize, room: Room, rules: Rules) -> str:
     """Return what a node of a nodeset lacks for the job, '' for nothing."""
     if size.features and not matches(size.features, room.features):
-        return f"wants the features {size.features}, a node has {','.join(sorted(room.features)) or 'none'}"
+        return (
+            f"wants the features {size.features}, a node has"
+            f" {','.join(sorted(room.features)) or 'none'}"
+        )
     if size.memory and room.memory < size.memory:
         return f"wants {size.memory} MiB on a node, a node has {room.memory:.0f}"
     for name, wanted in (_gres(size.node_gres) | _gres(size.task_gres)).items():
@@ -366,7 +456,10 @@ def _missing(size: JobSize, room: Room, rules: Rules) -> str:
         return f"wants {each} CPUs on a node, a node has {room.cpus}"
     count = _fitting(size, room, rules)
     if not count:
-        return f"wants {size.cpu_memory} MiB for each CPU, a node has {room.memory:.0f} for {room.cpus}"
+        return (
+            f"wants {size.cpu_memory} MiB for each CPU, a node has {room.memory:.0f} for"
+            f" {room.cpus}"
+        )
     if size.most and count * size.most < size.tasks:
         return f"wants {size.tasks} tasks on {size.most} nodes at most, a node takes {count}"
     return ""

@@ -18,26 +18,44 @@ def _gres(text: str) -> str:
     try:
         gres(text)
     except NotUnderstood:
-        raise ValueError(f"{text!r} is not of the form 'gpu:2' or 'gpu:a100:2', with commas between several") from None
+        raise ValueError(
+            f"{text!r} is not of the form 'gpu:2' or 'gpu:a100:2', with commas between several"
+        ) from None
     return text
 
 
 class NodesetTable(Table):
     """One kind of nodes."""
 
-    name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="name of the nodeset, for the log")
+    name: str = Field(
+        pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="name of the nodeset, for the log"
+    )
     cpus: int = Field(1, ge=1, le=100_000, description="CPUs of a node, as `slurmd -C` counts them")
-    threads: int = Field(1, ge=1, le=64, description="its threads of a core, where Slurm gives jobs whole cores")
+    threads: int = Field(
+        1, ge=1, le=64, description="its threads of a core, where Slurm gives jobs whole cores"
+    )
     memory: int = Field(0, ge=0, description="its memory in MiB (RealMemory); 0: any job fits")
-    gres: Annotated[str, AfterValidator(_gres)] = Field("", description="its generic resources: `gpu:a100:2,nvme:1`")
-    features: tuple[str, ...] = Field((), description="features that it has beside `feature`; the VCM sets them")
-    requires: Requirements = Field("", description="requirements of such nodes (XML); empty: those of the whole file")
+    gres: Annotated[str, AfterValidator(_gres)] = Field(
+        "", description="its generic resources: `gpu:a100:2,nvme:1`"
+    )
+    features: tuple[str, ...] = Field(
+        (), description="features that it has beside `feature`; the VCM sets them"
+    )
+    requires: Requirements = Field(
+        "", description="requirements of such nodes (XML); empty: those of the whole file"
+    )
     template: str = Field("", description="template of such nodes; empty: that of the whole file")
 
     def kind(self, feature: str) -> NodeKind:
         """Return what such a node has."""
-        return NodeKind(Nodeset(self.name, self.template, self.requires), self.cpus, self.memory or None,
-                        gres(self.gres), frozenset({feature, *self.features}), self.threads)
+        return NodeKind(
+            Nodeset(self.name, self.template, self.requires),
+            self.cpus,
+            self.memory or None,
+            gres(self.gres),
+            frozenset({feature, *self.features}),
+            self.threads,
+        )
 
 
 def _distinct(nodesets: tuple[NodesetTable, ...]) -> tuple[NodesetTable, ...]:
@@ -50,14 +68,25 @@ def _distinct(nodesets: tuple[NodesetTable, ...]) -> tuple[NodesetTable, ...]:
 class SlurmTable(BatchTable):
     """What Slurm needs beside what every batch system does."""
 
-    partition: str = Field("vc", min_length=1, description="the partition whose jobs wait for nodes")
-    feature: str = Field("cod", min_length=1, description="feature of every node of the pool, by which it is in the "
-                         "partition's NodeSet")
-    fresh: bool = Field(False, description="each job gets nodes of its own, which are given back when it is over")
+    partition: str = Field(
+        "vc", min_length=1, description="the partition whose jobs wait for nodes"
+    )
+    feature: str = Field(
+        "cod",
+        min_length=1,
+        description="feature of every node of the pool, by which it is in the partition's NodeSet",
+    )
+    fresh: bool = Field(
+        False, description="each job gets nodes of its own, which are given back when it is over"
+    )
     nodesets: Annotated[tuple[NodesetTable, ...], AfterValidator(_distinct)] = Field(
-        (), description="kinds of nodes, tables of their own: a job gets the first that could run it; `minimum` "
-        "and `reserve` are of the very first; none: all nodes are like those that have joined, and one is asked for to "
-        "see")
+        (),
+        description=(
+            "kinds of nodes, tables of their own: a job gets the first that could run it; `minimum`"
+            " and `reserve` are of the very first; none: all nodes are like those that have joined,"
+            " and one is asked for to see"
+        ),
+    )
 
 
 class SlurmSettings(Settings):

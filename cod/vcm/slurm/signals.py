@@ -1,8 +1,10 @@
-"""The signal that a job asks for before its end: ``sbatch --signal=[B:]NAME[@SECONDS]``, read from its script.
+"""The signal that a job asks for before its end: ``sbatch --signal=[B:]NAME[@SECONDS]``, read from
+its script.
 
-Slurm 22.05 keeps the wish to itself: neither squeue nor scontrol shows it. A job's script is to be had, with its lines
-of ``#SBATCH``; what stood on sbatch's own command line is not. To move the job's end would make Slurm send the signal
-by itself, but would also make it end the job for good (TIMEOUT) should nobody put the job back into the queue in time.
+Slurm 22.05 keeps the wish to itself: neither squeue nor scontrol shows it. A job's script is to be
+had, with its lines of ``#SBATCH``; what stood on sbatch's own command line is not. To move the
+job's end would make Slurm send the signal by itself, but would also make it end the job for good
+(TIMEOUT) should nobody put the job back into the queue in time.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ import shlex
 from dataclasses import dataclass
 
 DEFAULT = 60  # seconds, where a job does not say
-_WISH = re.compile(r"(?:(?P<flags>[RB]{1,2}):)?(?P<signal>[A-Z0-9]{1,12})\s*(?:@(?P<seconds>\d{1,5}))?", re.IGNORECASE)
-_OPTION = re.compile(r"--si(?:g(?:n(?:al?)?)?)?")  # sbatch takes any beginning that is no other option's
+_WISH = re.compile(
+    r"(?:(?P<flags>[RB]{1,2}):)?(?P<signal>[A-Z0-9]{1,12})\s*(?:@(?P<seconds>\d{1,5}))?",
+    re.IGNORECASE,
+)
+# sbatch takes any beginning that is no other option's
+_OPTION = re.compile(r"--si(?:g(?:n(?:al?)?)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +35,8 @@ class EndSignal:
 
 
 def end_signal(script: str) -> EndSignal | None:
-    """Return the signal that a job's script asks for before its end; None: none. The last line that asks counts, and
-    lines after the script's first command do not."""
+    """Return the signal that a job's script asks for before its end; None: none. The last line that
+    asks counts, and lines after the script's first command do not."""
     wanted = None
     for line in script.splitlines():
         if line.strip() and not line.startswith("#"):

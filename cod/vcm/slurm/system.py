@@ -1,4 +1,5 @@
-"""A partition of Slurm as a `cod.vcm.batch.system.BatchSystem`. Its nodes are dynamic (`slurmd -Z`)."""
+"""A partition of Slurm as a `cod.vcm.batch.system.BatchSystem`. Its nodes are dynamic (`slurmd
+-Z`)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from cod.vcm.slurm.settings import SlurmTable
 from cod.vcm.slurm.signals import end_signal
 from cod.vcm.slurm.view import SlurmJob, SlurmNode
 
-READY = "cod: waits for its one job"  # reasons for which nodes are drained: Slurm remembers them for the VCM
+# reasons for which nodes are drained: Slurm remembers them for the VCM
+READY = "cod: waits for its one job"
 LEAVES = "cod: leaves"
 HELD_BACK = frozenset({"JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied"})
 
@@ -31,14 +33,17 @@ log = logging.getLogger("cod.vcm")
 class SlurmSystem:
     """See the module. `dry_run`: change nothing."""
 
-    def __init__(self, table: SlurmTable, slurm: Slurm | None = None, *, dry_run: bool = False) -> None:
+    def __init__(
+        self, table: SlurmTable, slurm: Slurm | None = None, *, dry_run: bool = False
+    ) -> None:
         self._table, self._dry_run = table, dry_run
         self._slurm = slurm or Slurm(table.partition, table.environment, table.path)
         self._kinds = [one.kind(table.feature) for one in table.nodesets]
         self._alike = NodeKind(ANY, features=frozenset({table.feature}), guessed=True)
         self._rules: Rules | None = None
         self._busy: set[str] = set()
-        self._joining: set[str] = set()  # they may take jobs already, and are among those that are coming
+        # they may take jobs already, and are among those that are coming
+        self._joining: set[str] = set()
         self._left: dict[str, str] = {}  # addresses of nodes that have left, by name
         self._changing = Lock()
         self._end_signal = lru_cache(10_000)(lambda job: end_signal(self._slurm.script(job)))
@@ -50,7 +55,8 @@ class SlurmSystem:
         return self._hosts(self._slurm.view())
 
     def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
-        """Return what squeue and sinfo say, and what the jobs that wait are worth beside the room on nodes."""
+        """Return what squeue and sinfo say, and what the jobs that wait are worth beside the room
+        on nodes."""
         never, ready = list[str](), list[SlurmNode]()
         with self._changing:
             seen, rules = self._slurm.view(), self._read_rules()
@@ -58,12 +64,22 @@ class SlurmSystem:
             if self._table.fresh:
                 if self._serve(seen, ours, never):
                     seen = self._slurm.view()
-                ready = [node for name in ours if (node := seen.nodes.get(name)) and self._is_ready(node)
-                         and not self._bound(seen, name)]
+                ready = [
+                    node
+                    for name in ours
+                    if (node := seen.nodes.get(name))
+                    and self._is_ready(node)
+                    and not self._bound(seen, name)
+                ]
                 there = [node for node in ready if "RESERVED" not in node.flags]
             else:
-                there = [node for node in seen.nodes.values() if node.usable and rules.partition in node.partitions
-                         and node.name not in self._joining - set(ours)]
+                there = [
+                    node
+                    for node in seen.nodes.values()
+                    if node.usable
+                    and rules.partition in node.partitions
+                    and node.name not in self._joining - set(ours)
+                ]
                 self._reopen(seen, ours)
             fixed = [node.name for node in there if node.name not in ours]
             kinds = self._offered(seen, ours)
@@ -71,10 +87,15 @@ class SlurmSystem:
             if self._table.fresh and not self._dry_run:
                 self._assign(seen, found.placed, never)
         spent = self._spent(seen, ours, ready) if self._table.fresh else ()
-        kept = frozenset(name for name in ours if (node := seen.nodes.get(name)) is not None
-                         and needs.could_run(found.sizes, node, rules))
-        return self._hosts(seen), Wants(found.nodes, found.jobs, kept, spent, (*found.never, *never),
-                                        kinds[0].nodeset)
+        kept = frozenset(
+            name
+            for name in ours
+            if (node := seen.nodes.get(name)) is not None
+            and needs.could_run(found.sizes, node, rules)
+        )
+        return self._hosts(seen), Wants(
+            found.nodes, found.jobs, kept, spent, (*found.never, *never), kinds[0].nodeset
+        )
 
     def _read_rules(self) -> Rules:
         if self._rules is None:
@@ -83,14 +104,24 @@ class SlurmSystem:
         return self._rules
 
     def _offered(self, seen: View, ours: Collection[str]) -> list[NodeKind]:
-        """Return what new nodes have: what the settings say, else the most that any node that has joined had."""
+        """Return what new nodes have: what the settings say, else the most that any node that has
+        joined had."""
         if self._kinds:
             return self._kinds
         for node in (seen.nodes[name] for name in ours if name in seen.nodes):
             now = self._alike
-            gres = {name: max(node.gres.get(name, 0), now.gres.get(name, 0)) for name in {*node.gres, *now.gres}}
-            self._alike = NodeKind(ANY, max(now.cpus, node.cpus), max(now.memory or 0, node.memory), gres,
-                                   now.features | node.features, max(now.threads, node.threads))
+            gres = {
+                name: max(node.gres.get(name, 0), now.gres.get(name, 0))
+                for name in {*node.gres, *now.gres}
+            }
+            self._alike = NodeKind(
+                ANY,
+                max(now.cpus, node.cpus),
+                max(now.memory or 0, node.memory),
+                gres,
+                now.features | node.features,
+                max(now.threads, node.threads),
+            )
         return [self._alike]
 
     def _hosts(self, seen: View) -> dict[str, Host]:
@@ -99,16 +130,23 @@ class SlurmSystem:
             if not job.waits:
                 for name in job.nodes:
                     running.setdefault(name, []).append(Job(job.name, job.started, job.state))
-        return {node.name: Host(
-            node.name, "" if node.address == node.name else node.address, node.heard,
-            node.closed and not self._is_ready(node), node.usable or self._is_ready(node),
-            tuple(running.get(node.name, ()))) for node in seen.nodes.values()}
+        return {
+            node.name: Host(
+                node.name,
+                "" if node.address == node.name else node.address,
+                node.heard,
+                node.closed and not self._is_ready(node),
+                node.usable or self._is_ready(node),
+                tuple(running.get(node.name, ())),
+            )
+            for node in seen.nodes.values()
+        }
 
     # ------------------------------------------------------------ joining
 
     def begin(self, member: Member) -> None:
-        """Strike off a record of its name that has another address: a node that registers under it would keep that.
-        What ran there goes back into the queue."""
+        """Strike off a record of its name that has another address: a node that registers under it
+        would keep that. What ran there goes back into the queue."""
         self._left.pop(member.hostname, None)
         self._joining.add(member.hostname)
         host = self.hosts().get(member.hostname)
@@ -129,21 +167,30 @@ class SlurmSystem:
         if wanted != node.features:
             self._slurm.set_features(node.name, wanted)
         if self._table.partition not in node.partitions:
-            raise GivenUp(f"it is not in the partition {self._table.partition}: its slurmd has to register with the "
-                          f"feature of the partition's NodeSet: slurmd -Z --conf 'Feature={self._table.feature}'")
+            raise GivenUp(
+                f"it is not in the partition {self._table.partition}: its slurmd has to register"
+                " with the feature of the partition's NodeSet: slurmd -Z --conf"
+                f" 'Feature={self._table.feature}'"
+            )
         if less := _less(node, kind):
-            raise GivenUp(f"it has {less}, less than its nodeset {kind.nodeset.name} in the VCM's settings")
+            raise GivenUp(
+                f"it has {less}, less than its nodeset {kind.nodeset.name} in the VCM's settings"
+            )
         if not self._table.fresh:
             if node.closed:
                 self._slurm.resume(node.name)
         elif node.closed and not node.reason:
             self._slurm.drain(node.name, READY)
         elif not node.closed and not self._bound(self._slurm.view(), node.name):
-            raise GivenUp("other jobs may have run on it before it was bound to one: with `fresh` its slurmd has to "
-                          f"register drained: slurmd -Z --conf 'Feature={self._table.feature} State=DRAIN'")
+            raise GivenUp(
+                "other jobs may have run on it before it was bound to one: with `fresh` its slurmd"
+                f" has to register drained: slurmd -Z --conf 'Feature={self._table.feature}"
+                " State=DRAIN'"
+            )
 
     def _reopen(self, seen: View, ours: Collection[str]) -> None:
-        """Open nodes that are drained for no reason: a controller that was killed forgets what it was told last."""
+        """Open nodes that are drained for no reason: a controller that was killed forgets what it
+        was told last."""
         for node in (seen.nodes[name] for name in ours if name in seen.nodes):
             if node.heard and node.closed and not node.reason and not self._dry_run:
                 self._slurm.resume(node.name)
@@ -151,7 +198,8 @@ class SlurmSystem:
     # ------------------------------------------------------------ leaving
 
     def close(self, host: Host, lost: bool) -> None:
-        """Drain it. One that is lost is down: its jobs go back into the queue, those that should not run again, too."""
+        """Drain it. One that is lost is down: its jobs go back into the queue, those that should
+        not run again, too."""
         if lost:
             for job in host.jobs:
                 self.requeue(job)
@@ -162,11 +210,15 @@ class SlurmSystem:
     def requeue(self, job: Job) -> None:
         """Put it back into the queue. An interactive one cannot run again: it is cancelled."""
         if job.state != "COMPLETING" and not self._slurm.requeue(job.id):
-            log.warning("job %s ends with its node: it was not submitted by sbatch, and cannot run again", job.id)
+            log.warning(
+                "job %s ends with its node: it was not submitted by sbatch, and cannot run again",
+                job.id,
+            )
             self._slurm.cancel(job.id)
 
     def notice(self, job: Job) -> float:
-        """Return how many seconds before its end a job wants its signal, as its script says; 0: it wants none."""
+        """Return how many seconds before its end a job wants its signal, as its script says; 0: it
+        wants none."""
         wanted = self._end_signal(job.id)
         return float(wanted.seconds) if wanted else 0.0
 
@@ -179,7 +231,8 @@ class SlurmSystem:
         """Do nothing: slurmd ends with its machine."""
 
     def expel(self, name: str, lost: bool) -> None:
-        """Delete its record. Where jobs do not end, they are taken for lost at the second attempt."""
+        """Delete its record. Where jobs do not end, they are taken for lost at the second
+        attempt."""
         with self._changing:
             host = self.hosts().get(name)
             try:
@@ -197,41 +250,51 @@ class SlurmSystem:
                 self._left[name] = host.address
 
     def _strike_off_revived(self, seen: View, coming: Counter[str]) -> None:
-        """Delete nodes again that have left: a controller that was killed forgets what it was told last, and would
-        start jobs there. One that reports may be new, where nodes are coming."""
+        """Delete nodes again that have left: a controller that was killed forgets what it was told
+        last, and would start jobs there. One that reports may be new, where nodes are coming."""
         hosts = self._hosts(seen)
-        for host in [hosts[name] for name in list(self._left) if name in hosts and not self._dry_run]:
+        for host in [
+            hosts[name] for name in list(self._left) if name in hosts and not self._dry_run
+        ]:
             if host.address == self._left[host.name] and not (host.heard and coming.total()):
-                log.warning("%s has left, and slurmctld has a record of it again: it is struck off", host.name)
+                log.warning(
+                    "%s has left, and slurmctld has a record of it again: it is struck off",
+                    host.name,
+                )
                 self.close(host, lost=True)
                 with suppress(NotYet):
                     self._slurm.delete(host.name)
 
     # ------------------------------------------------------------ nodes for one job
 
-    # A node registers drained, and stays so until a job is bound to it: by a reservation of the node that is named
-    # after the partition and the job, and by the job's asking for that reservation. So no other job can start there,
-    # and Slurm's own books say whose the node is, also after a crash. The reservation ends when the job is over, or
-    # when it has to run elsewhere. Reservations with other names are an administrator's, or another pool's.
+    # A node registers drained, and stays so until a job is bound to it: by a reservation of the
+    # node that is named after the partition and the job, and by the job's asking for that
+    # reservation. So no other job can start there, and Slurm's own books say whose the node is,
+    # also after a crash. The reservation ends when the job is over, or when it has to run
+    # elsewhere. Reservations with other names are an administrator's, or another pool's.
 
     def _is_ready(self, node: SlurmNode) -> bool:
         return self._table.fresh and node.heard and node.closed and node.reason == READY
 
     def _bound(self, seen: View, name: str) -> Reservation | None:
         """Return the reservation that binds a node to a job."""
-        return next((one for one in seen.reservations.values() if self._job_of(one) and name in one.nodes), None)
+        return next(
+            (one for one in seen.reservations.values() if self._job_of(one) and name in one.nodes),
+            None,
+        )
 
     def _reservation(self, job: str) -> str:
         return f"cod-{self._table.partition}-{job}"
 
     def _job_of(self, reservation: Reservation) -> str:
-        """Return the name of the job that a reservation is for; '' for one that is not this pool's."""
+        """Return the name of the job that a reservation is for; '' for one that is not this
+        pool's."""
         job = reservation.name.removeprefix(self._reservation(""))
         return job if job != reservation.name and re.fullmatch(r"\d+(_\d+)?", job) else ""
 
     def _serve(self, seen: View, ours: Collection[str], never: list[str]) -> bool:
-        """End the reservations of jobs that are over or held, or whose nodes are leaving; take up what was begun with
-        others. Return whether anything changed."""
+        """End the reservations of jobs that are over or held, or whose nodes are leaving; take up
+        what was begun with others. Return whether anything changed."""
         jobs = {job.name: job for job in seen.jobs}
         changed = False
         for one in [one for one in seen.reservations.values() if self._job_of(one)]:
@@ -249,7 +312,9 @@ class SlurmSystem:
 
     def _assign(self, seen: View, placed: Mapping[str, tuple[str, ...]], never: list[str]) -> None:
         """Bind jobs to nodes that wait for one."""
-        users = {job.name: job.user for job in seen.jobs} | {str(job.array): job.user for job in seen.jobs if job.array}
+        users = {job.name: job.user for job in seen.jobs} | {
+            str(job.array): job.user for job in seen.jobs if job.array
+        }
         for name, nodes in placed.items():
             reservation = Reservation(self._reservation(name), nodes)
             with self._only_this_job(name, never):
@@ -261,7 +326,8 @@ class SlurmSystem:
 
     @contextmanager
     def _only_this_job(self, name: str, never: list[str]) -> Iterator[None]:
-        """Go on with other jobs when a command fails for one, as for one of a user whom Slurm does not know."""
+        """Go on with other jobs when a command fails for one, as for one of a user whom Slurm does
+        not know."""
         try:
             yield
         except CommandFailed as error:
@@ -290,21 +356,40 @@ class SlurmSystem:
             waiting = self._job_of(reservation)
             self._end(reservation, next((job for job in seen.jobs if job.name == waiting), None))
 
-    def _spent(self, seen: View, ours: Collection[str], ready: Collection[SlurmNode]) -> tuple[str, ...]:
-        """Return the nodes that are bound to no job that is in the queue or runs, and do not wait for one."""
+    def _spent(
+        self, seen: View, ours: Collection[str], ready: Collection[SlurmNode]
+    ) -> tuple[str, ...]:
+        """Return the nodes that are bound to no job that is in the queue or runs, and do not wait
+        for one."""
         here = {job.name for job in seen.jobs}
-        serving = {name for one in seen.reservations.values() if self._job_of(one) in here for name in one.nodes}
+        serving = {
+            name
+            for one in seen.reservations.values()
+            if self._job_of(one) in here
+            for name in one.nodes
+        }
         waiting = {node.name for node in ready}
-        return tuple(sorted(name for name in ours if name in seen.nodes and seen.nodes[name].heard
-                            and name not in serving | waiting))
+        return tuple(
+            sorted(
+                name
+                for name in ours
+                if name in seen.nodes and seen.nodes[name].heard and name not in serving | waiting
+            )
+        )
 
 
 def _less(node: SlurmNode, kind: NodeKind) -> str:
-    """Return what a node has less of than its nodeset promises: jobs that want that would wait for ever, and each look
-    would ask for one more."""
+    """Return what a node has less of than its nodeset promises: jobs that want that would wait for
+    ever, and each look would ask for one more."""
     if node.cpus < kind.cpus:
         return f"{node.cpus} CPUs"
     if node.memory < (kind.memory or 0):
         return f"{node.memory} MiB"
-    return next((f"{name}:{node.gres.get(name, 0)}" for name, count in kind.gres.items()
-                 if node.gres.get(name, 0) < count), "")
+    return next(
+        (
+            f"{name}:{node.gres.get(name, 0)}"
+            for name, count in kind.gres.items()
+            if node.gres.get(name, 0) < count
+        ),
+        "",
+    )

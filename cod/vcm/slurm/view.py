@@ -1,6 +1,8 @@
-"""What Slurm says of a pool: its nodes and its jobs, read from ``sinfo --json`` and ``squeue --json`` (Slurm 22.05).
+"""What Slurm says of a pool: its nodes and its jobs, read from ``sinfo --json`` and ``squeue
+--json`` (Slurm 22.05).
 
-Whatever is not as it should be raises `NotUnderstood`: who cannot read the state of a pool must not change it.
+Whatever is not as it should be raises `NotUnderstood`: who cannot read the state of a pool must not
+change it.
 """
 
 from __future__ import annotations
@@ -19,13 +21,47 @@ from cod.vcm.batch.commands import CommandFailed, NotUnderstood
 LARGEST = 256 * 2**20  # bytes of one command's output
 
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "REVOKED"})
-OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
-                  "OUT_OF_MEMORY", "LAUNCH_FAILED"})
-ON_NODES = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING",
-                      "STAGE_OUT", "REQUEUED"})
+OVER = frozenset(
+    {
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "LAUNCH_FAILED",
+    }
+)
+ON_NODES = frozenset(
+    {
+        "RUNNING",
+        "CONFIGURING",
+        "COMPLETING",
+        "SUSPENDED",
+        "STOPPED",
+        "SIGNALING",
+        "RESIZING",
+        "STAGE_OUT",
+        "REQUEUED",
+    }
+)
 NODE_STATES = frozenset({"idle", "mixed", "allocated", "down", "error", "unknown"})
-NOT_TAKING = frozenset({"INVALID_REG", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "MAINTENANCE",
-                        "RESERVED", "REBOOT_ISSUED", "REBOOT_REQUESTED"})
+NOT_TAKING = frozenset(
+    {
+        "INVALID_REG",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "POWERING_UP",
+        "POWER_DOWN",
+        "MAINTENANCE",
+        "RESERVED",
+        "REBOOT_ISSUED",
+        "REBOOT_REQUESTED",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +69,11 @@ class JobSize:
     """What a job, or one task of an array, asks for.
 
     least, most     nodes; `most` is 0 where the owner did not say, and `least` Slurm's guess then
-    tasks, cpus     in all; `tasks_per_node` 0: not said; `node_cpus`: CPUs that each node has to have
+    tasks, cpus     in all; `tasks_per_node` 0: not said; `node_cpus`: CPUs that each node has to
+                    have
     memory          MiB on each node, `cpu_memory` for each CPU; None: not said
-    node_gres, task_gres, job_gres   generic resources for each node, for each task, in all, as Slurm writes them
+    node_gres, task_gres, job_gres   generic resources for each node, for each task, in all, as
+                                     Slurm writes them
     features        the constraint (-C)
     whole           --exclusive
     required, excluded   nodes by name (-w, -x)
@@ -64,13 +102,14 @@ class SlurmJob:
 
     id         its number
     name       as commands name it: the number, or ARRAY_TASK
-    array      number of the array it is of; `array_tasks`: those of its tasks that wait here ("1-9:2,20%4"); `limit`:
-               how many may run at a time; 0 and '': none
+    array      number of the array it is of; `array_tasks`: those of its tasks that wait here
+               ("1-9:2,20%4"); `limit`: how many may run at a time; 0 and '': none
     nodes      where it is
     started    seconds since the epoch
     restarts   how often it was put back into the queue
     batch      was it submitted by sbatch? Others cannot be put back into the queue
-    eligible   nothing but room keeps it from starting: no dependency, no time before which it may not start
+    eligible   nothing but room keeps it from starting: no dependency, no time before which it may
+               not start
     """
 
     id: int
@@ -99,8 +138,8 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node that Slurm knows. `cpus_used`, `memory_used`, `gres_used`: what jobs have of it; memory in MiB;
-    `cores` of a socket, `threads` of a core."""
+    """A node that Slurm knows. `cpus_used`, `memory_used`, `gres_used`: what jobs have of it;
+    memory in MiB; `cores` of a socket, `threads` of a core."""
 
     name: str
     address: str
@@ -209,20 +248,29 @@ D = TypeVar("D", _Jobs, _Nodes)
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs that are not over. Raises `NotUnderstood`, or `CommandFailed` where the output has errors."""
-    return [_job(one) for one in _document("squeue", output, _Jobs).jobs if one.job_state not in OVER]
+    """Return the jobs that are not over. Raises `NotUnderstood`, or `CommandFailed` where the
+    output has errors."""
+    return [
+        _job(one) for one in _document("squeue", output, _Jobs).jobs if one.job_state not in OVER
+    ]
 
 
 def nodes(output: bytes) -> dict[str, SlurmNode]:
-    """Return the nodes by name, without those that only say what nodes may be (FUTURE). Raises as `jobs` does."""
-    return {one.name: _node(one) for one in _document("sinfo", output, _Nodes).nodes if one.state != "future"}
+    """Return the nodes by name, without those that only say what nodes may be (FUTURE). Raises as
+    `jobs` does."""
+    return {
+        one.name: _node(one)
+        for one in _document("sinfo", output, _Nodes).nodes
+        if one.state != "future"
+    }
 
 
 def _document(command: str, output: bytes, shape: type[D]) -> D:
     if len(output) > LARGEST:
         raise NotUnderstood(f"{command} --json: {len(output)} bytes of output")
     try:
-        read = shape.model_validate_json(output.decode(errors="replace"))  # names of jobs may be any bytes
+        # names of jobs may be any bytes
+        read = shape.model_validate_json(output.decode(errors="replace"))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the document"
@@ -239,38 +287,76 @@ def _job(one: _Job) -> SlurmJob:
         task_ids(one.array_task_string)
     single = one.array_task_id is not None
     return SlurmJob(
-        id=one.job_id, state=one.job_state, reason=one.state_reason,
+        id=one.job_id,
+        state=one.job_state,
+        reason=one.state_reason,
         name=f"{one.array_job_id}_{one.array_task_id}" if single else str(one.job_id),
-        array=one.array_job_id, array_tasks="" if single else one.array_task_string, limit=one.array_max_tasks,
-        partitions=frozenset(one.partition.split(",")), nodes=hostlist(one.nodes), started=float(one.start_time),
-        restarts=one.restart_cnt, batch=one.batch_flag,
+        array=one.array_job_id,
+        array_tasks="" if single else one.array_task_string,
+        limit=one.array_max_tasks,
+        partitions=frozenset(one.partition.split(",")),
+        nodes=hostlist(one.nodes),
+        started=float(one.start_time),
+        restarts=one.restart_cnt,
+        batch=one.batch_flag,
         eligible=0 < one.eligible_time <= max(one.submit_time, one.last_sched_evaluation),
-        priority=one.priority, user=one.user_name, reservation=one.resv_name,
+        priority=one.priority,
+        user=one.user_name,
+        reservation=one.resv_name,
         size=JobSize(
-            max(1, one.node_count), one.max_nodes, max(1, one.tasks or 1), max(1, one.cpus or 1), one.tasks_per_node,
-            max(1, one.minimum_cpus_per_node), one.memory_per_node, one.memory_per_cpu, one.tres_per_node,
-            one.tres_per_task, one.tres_per_job, one.features, one.shared == "none", hostlist(one.required_nodes),
-            hostlist(one.excluded_nodes)))
+            max(1, one.node_count),
+            one.max_nodes,
+            max(1, one.tasks or 1),
+            max(1, one.cpus or 1),
+            one.tasks_per_node,
+            max(1, one.minimum_cpus_per_node),
+            one.memory_per_node,
+            one.memory_per_cpu,
+            one.tres_per_node,
+            one.tres_per_task,
+            one.tres_per_job,
+            one.features,
+            one.shared == "none",
+            hostlist(one.required_nodes),
+            hostlist(one.excluded_nodes),
+        ),
+    )
 
 
 def _node(one: _Node) -> SlurmNode:
     if one.state not in NODE_STATES:
         raise NotUnderstood(f"node {one.name} is in the state {one.state!r}")
     return SlurmNode(
-        one.name, one.address, one.state, frozenset(one.state_flags), one.reason, frozenset(one.partitions),
-        frozenset(filter(None, one.active_features.split(","))), one.cpus, one.alloc_cpus, one.real_memory,
-        one.alloc_memory, gres(one.gres), gres(one.gres_used), one.cores, one.threads)
+        one.name,
+        one.address,
+        one.state,
+        frozenset(one.state_flags),
+        one.reason,
+        frozenset(one.partitions),
+        frozenset(filter(None, one.active_features.split(","))),
+        one.cpus,
+        one.alloc_cpus,
+        one.real_memory,
+        one.alloc_memory,
+        gres(one.gres),
+        gres(one.gres_used),
+        one.cores,
+        one.threads,
+    )
 
 
 # ---------------------------------------------------------------- lists in strings
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
-_GRES = re.compile(r"(?:gres[:/])?([A-Za-z_][\w.-]*)(?::([A-Za-z_][\w.-]*))?(?:[:=]([0-9]{1,12})([KMGT]?))?")
+_GRES = re.compile(
+    r"(?:gres[:/])?([A-Za-z_][\w.-]*)(?::([A-Za-z_][\w.-]*))?(?:[:=]([0-9]{1,12})([KMGT]?))?"
+)
 _FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def task_ids(text: str) -> Iterator[int]:
-    """Return the tasks of an array that a list such as '1-9:2,20%4' names. Raises `NotUnderstood`."""
+    """Return the tasks of an array that a list such as '1-9:2,20%4' names. Raises
+    `NotUnderstood`."""
     ranges = []
     for part in text.partition("%")[0].split(","):
         found = _RANGE.fullmatch(part)
@@ -284,8 +370,8 @@ def task_ids(text: str) -> Iterator[int]:
 
 
 def gres(text: str) -> dict[str, int]:
-    """Return generic resources by name ('gpu') and by name and type ('gpu:a100'), from a list such as
-    'gpu:a100:2(S:0-1),nvme:1' or 'gres:gpu:2'. Raises `NotUnderstood`."""
+    """Return generic resources by name ('gpu') and by name and type ('gpu:a100'), from a list such
+    as 'gpu:a100:2(S:0-1),nvme:1' or 'gres:gpu:2'. Raises `NotUnderstood`."""
     counts: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", text).split(","):
         if not part:
@@ -319,5 +405,8 @@ def _expanded(piece: str, text: str) -> list[str]:
         found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
         if found is None:
             raise NotUnderstood(f"the list of nodes {text!r}")
-        numbers += [f"{number:0{len(found[1])}}" for number in range(int(found[1]), int(found[2] or found[1]) + 1)]
+        numbers += [
+            f"{number:0{len(found[1])}}"
+            for number in range(int(found[1]), int(found[2] or found[1]) + 1)
+        ]
     return numbers

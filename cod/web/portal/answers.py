@@ -1,4 +1,5 @@
-"""What the portal is asked and what it answers, free of sockets; and the headers that all pages have."""
+"""What the portal is asked and what it answers, free of sockets; and the headers that all pages
+have."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from cod.web.errors import HttpProblem
 from cod.web.portal.sessions import PortalSession
 
 HTML = "text/html; charset=utf-8"
-POLICY = ("default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-          "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
 SECURITY = {
     "Strict-Transport-Security": "max-age=31536000",
     "Content-Security-Policy": POLICY,
@@ -28,7 +31,8 @@ WORTH_PACKING = 1000  # bytes
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request for a page. `path` begins with '/', its segments are unquoted; `query` is as it was sent."""
+    """A request for a page. `path` begins with '/', its segments are unquoted; `query` is as it was
+    sent."""
 
     method: str
     path: str
@@ -41,7 +45,8 @@ class PageRequest:
 
 @dataclass(slots=True)
 class Answer:
-    """What is sent back. `cookies` are Set-Cookie headers. `secret`: it shows one, and is not compressed."""
+    """What is sent back. `cookies` are Set-Cookie headers. `secret`: it shows one, and is not
+    compressed."""
 
     status: int
     body: bytes = b""
@@ -68,7 +73,8 @@ def redirect(path: str, *cookies: str) -> Answer:
 
 
 def same_origin(header: Callable[[str], str | None]) -> bool:
-    """Return whether a browser says that the request comes from a page of this site (or nothing at all about that)."""
+    """Return whether a browser says that the request comes from a page of this site (or nothing at
+    all about that)."""
     origin = header("origin")
     if origin is not None:
         return bool(origin.rpartition("://")[2] == header("host"))
@@ -76,9 +82,11 @@ def same_origin(header: Callable[[str], str | None]) -> bool:
 
 
 def check_host(host: str | None, names: frozenset[str]) -> None:
-    """Raise `HttpProblem` (421) unless the Host header names this server: one of its names, localhost or an address.
+    """Raise `HttpProblem` (421) unless the Host header names this server: one of its names,
+    localhost or an address.
 
-    A page of somebody else's whose name is made to lead here by DNS could else read ours as if they were its own.
+    A page of somebody else's whose name is made to lead here by DNS could else read ours as if they
+    were its own.
     """
     name = (host or "").lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
@@ -87,6 +95,8 @@ def check_host(host: str | None, names: frozenset[str]) -> None:
     try:
         ip_address(name)
     except ValueError:
-        raise HttpProblem(421, "misdirected", "this server has no such name; its administrator can give it one "
-                          "([api] names)"
-                          ) from None
+        raise HttpProblem(
+            421,
+            "misdirected",
+            "this server has no such name; its administrator can give it one ([api] names)",
+        ) from None

@@ -1,4 +1,5 @@
-"""Style, script and pictures: read once, named after their content, so that browsers keep them for ever."""
+"""Style, script and pictures: read once, named after their content, so that browsers keep them for
+ever."""
 
 from __future__ import annotations
 
@@ -7,8 +8,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
-         ".png": "image/png", ".ico": "image/x-icon"}
+KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,9 @@ class Assets:
     def __init__(self, folder: Path) -> None:
         found = [_read(path) for path in sorted(folder.iterdir()) if path.suffix in KINDS]
         self._served = {each.name: each for each in found}
-        self._names = {f"{each.name.split('.')[0]}.{each.name.rpartition('.')[2]}": each.name for each in found}
+        self._names = {
+            f"{each.name.split('.')[0]}.{each.name.rpartition('.')[2]}": each.name for each in found
+        }
 
     def path(self, name: str) -> str:
         """Return where the file `name` is served. Raises KeyError."""
@@ -43,5 +51,10 @@ def _read(path: Path) -> Asset:
     content = path.read_bytes()
     tag = hashlib.sha256(content).hexdigest()[:16]
     packed = gzip.compress(content, 9, mtime=0)
-    return Asset(f"{path.stem}.{tag}{path.suffix}", KINDS[path.suffix], content,
-                 packed if len(packed) < len(content) else b"", tag)
+    return Asset(
+        f"{path.stem}.{tag}{path.suffix}",
+        KINDS[path.suffix],
+        content,
+        packed if len(packed) < len(content) else b"",
+        tag,
+    )

@@ -1,6 +1,6 @@
-"""What is wanted of nodes, in a form: a choice for each attribute that sets the site's types apart, and a field for
-requirements as XML (schema/requires.rng). Together they become one document; what is wrong with the XML is told with
-the lines as they were typed.
+"""What is wanted of nodes, in a form: a choice for each attribute that sets the site's types apart,
+and a field for requirements as XML (schema/requires.rng). Together they become one document; what
+is wrong with the XML is told with the lines as they were typed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ class _Attribute:
 
 
 _ATTRIBUTES = (
-    _Attribute("memory", "Memory", "memory/mib", "min"), _Attribute("cpus", "CPUs", "cpu/count", "min"),
-    _Attribute("clock", "Clock", "cpu/mhz", "min"), _Attribute("arch", "Architecture", "cpu/arch", "equal"),
-    _Attribute("nic", "Network", "nic/speed", "min"), _Attribute("disk", "A disk of", "disk/size", "min"),
+    _Attribute("memory", "Memory", "memory/mib", "min"),
+    _Attribute("cpus", "CPUs", "cpu/count", "min"),
+    _Attribute("clock", "Clock", "cpu/mhz", "min"),
+    _Attribute("arch", "Architecture", "cpu/arch", "equal"),
+    _Attribute("nic", "Network", "nic/speed", "min"),
+    _Attribute("disk", "A disk of", "disk/size", "min"),
     _Attribute("gpus", "GPUs", "gpu/count", "min"),
 )  # those of the CPU together: they become one element
 _UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
@@ -52,7 +55,12 @@ def choices(types: Iterable[TypeView]) -> list[Choice]:
     found = []
     for each in _ATTRIBUTES:
         # Like parts have a number ('nic 2/speed'), the attributes that one chooses by have none.
-        values = {value for own in facts for path, value in own if re.sub(r" \d+/", "/", path) == each.path and value}
+        values = {
+            value
+            for own in facts
+            for path, value in own
+            if re.sub(r" \d+/", "/", path) == each.path and value
+        }
         if values:
             found.append(Choice(each.name, each.title, tuple(_options(each, values))))
     return found
@@ -62,8 +70,10 @@ def _options(attribute: _Attribute, values: Iterable[str]) -> Iterable[tuple[str
     if attribute.operator == "equal":
         return [(value, value) for value in sorted(values)]
     numbers = {_number(value): value for value in values}
-    return [(value, f"{spoken(attribute.path, value) if number else value} or more")
-            for number, value in sorted(numbers.items())]
+    return [
+        (value, f"{spoken(attribute.path, value) if number else value} or more")
+        for number, value in sorted(numbers.items())
+    ]
 
 
 def _number(value: str) -> float:
@@ -86,8 +96,8 @@ def spoken(path: str, value: str) -> str:
 
 
 def document(fields: Fields, prefix: str = "") -> str:
-    """Return the requirements that were chosen and typed, as one document; '' for none. `prefix` of the fields'
-    names."""
+    """Return the requirements that were chosen and typed, as one document; '' for none. `prefix` of
+    the fields' names."""
     picked = ""
     for each in _ATTRIBUTES:
         if value := fields.one(prefix + each.name).strip():
@@ -100,13 +110,14 @@ def document(fields: Fields, prefix: str = "") -> str:
 
 
 def _joined(picked: str, typed: str) -> str:
-    """Join the choices into the typed document's first line, so that its lines stay where they are."""
+    """Join the choices into the typed document's first line, so that its lines stay where they
+    are."""
     if not typed.strip():
         return f"<requires>{picked}</requires>"
     head = _HEAD.match(typed)
     if head is None:
         return f"<requires>{picked}{typed}</requires>"
-    rest = typed[head.end():]
+    rest = typed[head.end() :]
     above = "\n" * head[0].count("\n")
     return f"{above}<requires>{picked}{'</requires>' if head[1] else ''}{rest}"
 

@@ -1,4 +1,5 @@
-"""What a template's document says, for people who choose among templates. What is stored has been checked."""
+"""What a template's document says, for people who choose among templates. What is stored has been
+checked."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from cod.model import SITE, Template, owner_of
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A template in short. `images`: the full names of those added that it writes or boots; `mode`: 'disk' or
-    'diskless'; `requires`: what it wants of nodes, XML or ''. `seeded`: its nodes are told their name and the group's
-    keys (cloud-init); `own_keys`: its user data lets in others; `root_closed`: its user data keeps root out,
-    so that people log in by accounts of their own."""
+    """A template in short. `images`: the full names of those added that it writes or boots; `mode`:
+    'disk' or 'diskless'; `requires`: what it wants of nodes, XML or ''. `seeded`: its nodes are
+    told their name and the group's keys (cloud-init); `own_keys`: its user data lets in others;
+    `root_closed`: its user data keeps root out, so that people log in by accounts of their own."""
 
     template: Template
     about: str
@@ -29,27 +30,36 @@ class Described:
 
 
 def described(template: Template, images: Mapping[str, str] = MappingProxyType({})) -> Described:
-    """Return a template in short. `images`: full names by what the document calls them, as far as they are known."""
+    """Return a template in short. `images`: full names by what the document calls them, as far as
+    they are known."""
     root = ElementTree.fromstring(template.document)
     boot, requires, seed = root.find("boot"), root.find("requires"), root.find("personalise")
     own = "" if seed is None else seed.findtext("user-data", "")
     files = (each for each in root.iter() if each.tag in ("image", "kernel", "ramdisk"))
-    named = [images.get(name, name) for each in files if (name := each.get("name") or each.get("image"))]
+    named = [
+        images.get(name, name) for each in files if (name := each.get("name") or each.get("image"))
+    ]
     return Described(
-        template, " ".join((root.findtext("description") or "").split()), tuple(dict.fromkeys(named)),
+        template,
+        " ".join((root.findtext("description") or "").split()),
+        tuple(dict.fromkeys(named)),
         "disk" if boot is None else boot.get("mode", "disk"),
         "" if requires is None else ElementTree.tostring(requires, encoding="unicode").strip(),
-        seed is not None and seed.get("seed") == "nocloud", any(word in own for word in _KEYS),
-        _ROOT_CLOSED.search(own) is not None)
+        seed is not None and seed.get("seed") == "nocloud",
+        any(word in own for word in _KEYS),
+        _ROOT_CLOSED.search(own) is not None,
+    )
 
 
 def said(names: Iterable[str]) -> dict[str, str]:
-    """Return how a form says each of these full names of images or templates, so that a group's own of the same name is
-    not meant in place of the site's: 'site/debian' where 'physics/debian' is in sight, too."""
+    """Return how a form says each of these full names of images or templates, so that a group's own
+    of the same name is not meant in place of the site's: 'site/debian' where 'physics/debian' is in
+    sight, too."""
     every = list(names)
     taken = {name.rpartition("/")[2] for name in every if owner_of(name)}
     return {name: f"{SITE}/{name}" if name in taken else name for name in every}
 
 
-_KEYS = ("ssh_authorized_keys", "ssh_import_id", "ssh-authorized-keys")  # cloud-init's words for keys
+# cloud-init's words for keys
+_KEYS = ("ssh_authorized_keys", "ssh_import_id", "ssh-authorized-keys")
 _ROOT_CLOSED = re.compile(r"^\s*disable_root:\s*true\s*$", re.MULTILINE)

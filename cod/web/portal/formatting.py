@@ -12,21 +12,44 @@ from markupsafe import Markup
 from cod.model import dotted
 from cod.states import PHASES
 
-__all__ = ["browser", "by_word", "clock", "colons", "count", "dotted", "duration", "exact", "node_word", "percent",
-           "phase", "remedy", "said", "size", "when"]
+__all__ = [
+    "browser",
+    "by_word",
+    "clock",
+    "colons",
+    "count",
+    "dotted",
+    "duration",
+    "exact",
+    "node_word",
+    "percent",
+    "phase",
+    "remedy",
+    "said",
+    "size",
+    "when",
+]
 
 NONE = Markup("&ndash;")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def when(at: float | None, now: float) -> Markup:
-    """Return a time, as far from now as it is, with the whole time (UTC) to be hovered over: '3 min ago', 'in 2 h'."""
+    """Return a time, as far from now as it is, with the whole time (UTC) to be hovered over: '3 min
+    ago', 'in 2 h'."""
     if at is None:
         return NONE
-    words = ("in " + duration(at - now)) if at > now + 1 else "now" if at > now - 1 else duration(now - at) + " ago"
+    words = (
+        ("in " + duration(at - now))
+        if at > now + 1
+        else "now"
+        if at > now - 1
+        else duration(now - at) + " ago"
+    )
     full = datetime.fromtimestamp(at, UTC)
     return Markup('<time datetime="{}" title="{} UTC" data-at="{}">{}</time>').format(
-        full.strftime("%Y-%m-%dT%H:%M:%SZ"), full.strftime("%Y-%m-%d %H:%M:%S"), f"{at:.0f}", words)
+        full.strftime("%Y-%m-%dT%H:%M:%SZ"), full.strftime("%Y-%m-%d %H:%M:%S"), f"{at:.0f}", words
+    )
 
 
 def clock(at: float | None) -> Markup:
@@ -35,11 +58,13 @@ def clock(at: float | None) -> Markup:
         return NONE
     full = datetime.fromtimestamp(at, UTC)
     return Markup('<time datetime="{}">{} UTC</time>').format(
-        full.strftime("%Y-%m-%dT%H:%M:%SZ"), full.strftime("%Y-%m-%d %H:%M:%S"))
+        full.strftime("%Y-%m-%dT%H:%M:%SZ"), full.strftime("%Y-%m-%d %H:%M:%S")
+    )
 
 
 def typed(at: float) -> str:
-    """Return a time (UTC) as a field for dates and times has it, where `forms.moment` reads it again."""
+    """Return a time (UTC) as a field for dates and times has it, where `forms.moment` reads it
+    again."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M")
 
 
@@ -78,11 +103,21 @@ def size(count: float | None) -> str:
     return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
 
 
-UNITS = {"TiB": 2**40, "TB": 10**12, "GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "KiB": 2**10, "kB": 10**3}
+UNITS = {
+    "TiB": 2**40,
+    "TB": 10**12,
+    "GiB": 2**30,
+    "GB": 10**9,
+    "MiB": 2**20,
+    "MB": 10**6,
+    "KiB": 2**10,
+    "kB": 10**3,
+}
 
 
 def exact_size(count: int) -> str:
-    """Return bytes for a field, where `forms.amount` reads the very number again: '200 GB', '1.5 TiB'."""
+    """Return bytes for a field, where `forms.amount` reads the very number again: '200 GB', '1.5
+    TiB'."""
     for unit, bytes_ in UNITS.items():
         if count >= bytes_ and 100 * count % bytes_ == 0:
             return f"{count / bytes_:.2f}".rstrip("0").rstrip(".") + f" {unit}"
@@ -101,11 +136,18 @@ def count(number: int, one: str, many: str = "") -> str:
 
 # What people call a node's states, and the colour of the badge.
 NODE_WORDS = {
-    "active": ("in use", "good"), "prime": ("installing", "busy"), "trampoline": ("starting", "busy"),
-    "boot": ("starting", "busy"), "capture": ("saving", "busy"), "wipe": ("erasing", "busy"),
+    "active": ("in use", "good"),
+    "prime": ("installing", "busy"),
+    "trampoline": ("starting", "busy"),
+    "boot": ("starting", "busy"),
+    "capture": ("saving", "busy"),
+    "wipe": ("erasing", "busy"),
     "burnin": ("testing", "busy"),
-    "inactive": ("free", "rest"), "off": ("asleep", "sleep"), "new": ("new", "wait"),
-    "registering": ("waiting for approval", "wait"), "quarantined": ("out of service", "bad"),
+    "inactive": ("free", "rest"),
+    "off": ("asleep", "sleep"),
+    "new": ("new", "wait"),
+    "registering": ("waiting for approval", "wait"),
+    "quarantined": ("out of service", "bad"),
     "retired": ("retired", "rest"),
 }
 
@@ -117,7 +159,7 @@ def node_word(state: str) -> tuple[str, str]:
 
 def colons(digest: str) -> str:
     """Return a fingerprint as browsers show it: 'AB:CD:…'."""
-    return ":".join(digest[place:place + 2] for place in range(0, len(digest), 2)).upper()
+    return ":".join(digest[place : place + 2] for place in range(0, len(digest), 2)).upper()
 
 
 def phase(name: str) -> str:
@@ -126,10 +168,12 @@ def phase(name: str) -> str:
 
 
 def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
-    """Return nodes counted by state, as people count them: (word, colour, nodes, the states that the word stands
-    for)."""
+    """Return nodes counted by state, as people count them: (word, colour, nodes, the states that
+    the word stands for)."""
     found: dict[str, tuple[str, str, int, list[str]]] = {}
-    for state in sorted(counts, key=lambda one: list(NODE_WORDS).index(one) if one in NODE_WORDS else -1):
+    for state in sorted(
+        counts, key=lambda one: list(NODE_WORDS).index(one) if one in NODE_WORDS else -1
+    ):
         word, tone = node_word(state)
         _, _, nodes, states = found.get(word, (word, tone, 0, []))
         if counts[state]:
@@ -138,21 +182,31 @@ def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
 
 
 def remedy(change: Any, wanted: int) -> str:
-    """Return what the button for a change of a request (`bodies.plan.RemedyReply`) says: 'Take 38 nodes'."""
+    """Return what the button for a change of a request (`bodies.plan.RemedyReply`) says: 'Take 38
+    nodes'."""
     kinds = "of several types and blocks" if change.spread else ""
     if change.count == wanted:
         return "Allow several types and blocks" if kinds else "Allow one type and block only"
     return f"Take {count(change.count, 'node')} {kinds}".strip()
 
 
-_LENGTHS = {"default_lease", "delete_after", "max_lease", "lease_time", "lease", "lifetime", "grace"}  # seconds
+# seconds
+_LENGTHS = {
+    "default_lease",
+    "delete_after",
+    "max_lease",
+    "lease_time",
+    "lease",
+    "lifetime",
+    "grace",
+}
 _TIMES = {"deadline", "since", "until", "last_seen", "at"}  # seconds since the epoch
 _SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images and volumes
 
 
 def said(name: str, value: Any, *, in_bytes: bool = False) -> str:
-    """Return a value of the audit, by what it is called: times as times, lengths of time and bytes in people's
-    units."""
+    """Return a value of the audit, by what it is called: times as times, lengths of time and bytes
+    in people's units."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -163,16 +217,31 @@ def said(name: str, value: Any, *, in_bytes: bool = False) -> str:
         if name in ("image_quota", "volume_quota") or (in_bytes and name in _SIZES):
             return size(value)
     if isinstance(value, dict):
-        return ", ".join(f"{each} {said(each, one, in_bytes=in_bytes)}" for each, one in value.items())
+        return ", ".join(
+            f"{each} {said(each, one, in_bytes=in_bytes)}" for each, one in value.items()
+        )
     if isinstance(value, list) and any(isinstance(one, dict) for one in value):
         return "; ".join(said(name, one, in_bytes=in_bytes) for one in value)
     return json.dumps(value, ensure_ascii=False)
 
 
-# What browsers call themselves is a row of all those that they want to be taken for: the first that is there is meant.
-_BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
-_SYSTEMS = (("Android", "Android"), ("iPhone", "iPhone"), ("iPad", "iPad"), ("Windows", "Windows"),
-            ("Mac OS X", "macOS"), ("Linux", "Linux"))
+# What browsers call themselves is a row of all those that they want to be taken for: the first that
+# is there is meant.
+_BROWSERS = (
+    ("Edg/", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+)
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
 
 
 def browser(agent: str) -> str:

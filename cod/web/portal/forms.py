@@ -1,4 +1,5 @@
-"""Forms: what was typed, what is wrong with it, and how it becomes the body of a route of the API."""
+"""Forms: what was typed, what is wrong with it, and how it becomes the body of a route of the
+API."""
 
 from __future__ import annotations
 
@@ -31,13 +32,22 @@ class Fields:
     def read(cls, content: bytes, kind: str) -> Fields:
         """Return the fields of a POST's body. Raises `HttpProblem`."""
         if kind.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-            raise HttpProblem(415, "unsupported_media_type", "the form should be sent as "
-                              "application/x-www-form-urlencoded")
+            raise HttpProblem(
+                415,
+                "unsupported_media_type",
+                "the form should be sent as application/x-www-form-urlencoded",
+            )
         try:
-            pairs = parse_qsl(content.decode("ascii"), keep_blank_values=True, errors="strict",
-                              max_num_fields=MOST_FIELDS)
+            pairs = parse_qsl(
+                content.decode("ascii"),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=MOST_FIELDS,
+            )
         except ValueError:
-            raise HttpProblem(400, "bad_form", "the form cannot be read: it should be UTF-8") from None
+            raise HttpProblem(
+                400, "bad_form", "the form cannot be read: it should be UTF-8"
+            ) from None
         values: dict[str, list[str]] = {}
         for name, value in pairs:
             values.setdefault(name, []).append(value.replace("\r\n", "\n"))
@@ -59,7 +69,8 @@ class Fields:
 
 @dataclass(slots=True)
 class Form:
-    """A form on a page. Where what was sent was wrong, it has what was typed and the sentences about it.
+    """A form on a page. Where what was sent was wrong, it has what was typed and the sentences
+    about it.
 
     path    where it is sent
     csrf    the token that proves that it comes from a page of ours, masked for this page
@@ -92,24 +103,32 @@ class Form:
         return default if self.typed is None else value in self.typed.all(name)
 
     def error(self, name: str) -> str:
-        """Return what is wrong with the field; '' for nothing. The field shows it, so that the form need not."""
+        """Return what is wrong with the field; '' for nothing. The field shows it, so that the form
+        need not."""
         self.shown.add(name)
         return self.errors.get(name, "")
 
     def unshown(self) -> list[str]:
-        """Return sentences that no field has shown: about the whole form, or about what it has no field for."""
+        """Return sentences that no field has shown: about the whole form, or about what it has no
+        field for."""
         return [text for name, text in self.errors.items() if name not in self.shown]
 
 
 # ---------------------------------------------------------------- fields -> body
 
-_UNITS = {1: " s sec second seconds", 60: "m min minute minutes", 3600: "h hour hours", 86400: "d day days",
-          604800: "w week weeks"}
+_UNITS = {
+    1: " s sec second seconds",
+    60: "m min minute minutes",
+    3600: "h hour hours",
+    86400: "d day days",
+    604800: "w week weeks",
+}
 _LENGTHS = {unit: length for length, units in _UNITS.items() for unit in units.split(" ")}
 
 
 def seconds(text: str) -> float:
-    """Return a length of time as people write it: '90', '45min', '12 h', '3 days', '1d 12h'. Raise ValueError."""
+    """Return a length of time as people write it: '90', '45min', '12 h', '3 days', '1d 12h'. Raise
+    ValueError."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     whole = "".join(number + unit for number, unit in parts) == re.sub(r"\s", "", text.lower())
     if not parts or not whole or any(unit not in _LENGTHS for _, unit in parts):
@@ -118,8 +137,8 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str) -> float:
-    """Return seconds since the epoch of a time as browsers send it, '2026-12-01T08:00', in UTC unless it names another
-    zone. Raise ValueError."""
+    """Return seconds since the epoch of a time as browsers send it, '2026-12-01T08:00', in UTC
+    unless it names another zone. Raise ValueError."""
     try:
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
@@ -133,19 +152,21 @@ _BYTES = {unit.lower(): bytes_ for unit, bytes_ in UNITS.items()}
 def amount(text: str) -> int:
     """Return bytes, as people write them: '500 GB', '1.5TiB'. Raise ValueError."""
     number = text.strip().lower().rstrip("bikmgt ")
-    unit = text.strip().lower()[len(number):].strip()
+    unit = text.strip().lower()[len(number) :].strip()
     try:
         return round(float(number) * (_BYTES[unit] if unit not in ("", "b") else 1))
     except (KeyError, ValueError, OverflowError):
         raise ValueError("should be an amount such as 500 GB or 1.5 TiB") from None
 
 
-def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+def body_of(
+    model: type[BaseModel], fields: Fields, convert: Mapping[str, Callable[[str], Any]]
+) -> dict[str, Any]:
     """Return the fields as the values of `model`, which has yet to check them.
 
-    A field named 'a.0.b' is within a list. An empty field is left out where that is possible (a number, something with
-    a default that cannot be empty), null where the model allows that, else ''. Raises `HttpProblem` for what `convert`
-    refuses, with all that `model` refuses as well.
+    A field named 'a.0.b' is within a list. An empty field is left out where that is possible (a
+    number, something with a default that cannot be empty), null where the model allows that, else
+    ''. Raises `HttpProblem` for what `convert` refuses, with all that `model` refuses as well.
     """
     schema = _schema(model)
     values: dict[str, Any] = {}
@@ -165,7 +186,9 @@ def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callab
         try:
             checked(model, made)
         except HttpProblem as wrong:
-            faults = {name: text for name, text in wrong.faults.items() if name not in faults} | faults
+            faults = {
+                name: text for name, text in wrong.faults.items() if name not in faults
+            } | faults
         raise HttpProblem(422, "invalid", next(iter(faults.values())), next(iter(faults)), faults)
     return made
 
@@ -183,7 +206,9 @@ def _is_place(text: str) -> bool:
 _LEFT_OUT = object()
 
 
-def _value(name: str, texts: list[str], about: Any, convert: Mapping[str, Callable[[str], Any]]) -> Any:
+def _value(
+    name: str, texts: list[str], about: Any, convert: Mapping[str, Callable[[str], Any]]
+) -> Any:
     """Return the value; raise ValueError with a sentence for what `convert` refuses."""
     if name in convert and texts[0].strip():
         return convert[name](texts[0].strip())
@@ -197,7 +222,8 @@ def _value(name: str, texts: list[str], about: Any, convert: Mapping[str, Callab
 
 
 def _typed(text: str, kinds: set[str]) -> Any:
-    """Return the text as one of those JSON types; what is none stays text, so that the model says what it should be."""
+    """Return the text as one of those JSON types; what is none stays text, so that the model says
+    what it should be."""
     if "boolean" in kinds:
         return text in ("true", "on", "1", "yes")
     for kind, make in (("integer", int), ("number", float)):

@@ -31,8 +31,8 @@ from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.render import Templates
 from cod.web.routes import Call, Names, Route, named
 
-# Statuses with which a form is shown again. 404: what a field names is not there; where the page itself is not to be
-# seen, that is found out when it is loaded.
+# Statuses with which a form is shown again. 404: what a field names is not there; where the page
+# itself is not to be seen, that is found out when it is loaded.
 AGAIN = {401, 404, 409, 412, 413, 422, 429, 503}
 NOBODY = Who("nobody", writes=False)
 
@@ -43,7 +43,9 @@ log = logging.getLogger("cod.portal")
 class Portal:
     """Pages and actions on `context`."""
 
-    def __init__(self, context: Context, pages: tuple[Page, ...], actions: tuple[Action | SessionAction, ...]) -> None:
+    def __init__(
+        self, context: Context, pages: tuple[Page, ...], actions: tuple[Action | SessionAction, ...]
+    ) -> None:
         self.context, self.pages = context, pages
         self.doors = [each for each in actions if isinstance(each, SessionAction) and each.get]
         self.actions = tuple(each for each in actions if each not in self.doors)
@@ -53,7 +55,8 @@ class Portal:
         self._served = frozenset(page.path for page in pages)
 
     async def answer(self, asked: PageRequest, refused: HttpProblem | None = None) -> Answer:
-        """Return the answer to any request that is not the API's. `refused`: it has been, on its way here."""
+        """Return the answer to any request that is not the API's. `refused`: it has been, on its
+        way here."""
         try:
             if refused:
                 raise refused
@@ -89,8 +92,11 @@ class Portal:
         found = self.assets.get(asked.path.removeprefix("/assets/"))
         if found is None:
             raise HttpProblem(404, "not_found", "No such file.")
-        headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{found.tag}"',
-                   "Vary": "Accept-Encoding"}
+        headers = {
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "ETag": f'"{found.tag}"',
+            "Vary": "Accept-Encoding",
+        }
         if asked.header("if-none-match") == f'"{found.tag}"':
             return Answer(304, headers=headers)
         if found.packed and "gzip" in (asked.header("accept-encoding") or ""):
@@ -104,50 +110,97 @@ class Portal:
     # ------------------------------------------------ pages
 
     async def _shown(
-        self, asked: PageRequest, page: Page, names: Mapping[str, str], status: int = 200, form: Form | None = None,
+        self,
+        asked: PageRequest,
+        page: Page,
+        names: Mapping[str, str],
+        status: int = 200,
+        form: Form | None = None,
         **more: Any,
     ) -> Answer:
         pairs = _pairs(asked.query)
         part = pairs.pop("part", "")
-        query = None if page.query is None else calls.checked(page.query, pairs if asked.method == "GET" else {})
+        query = (
+            None
+            if page.query is None
+            else calls.checked(page.query, pairs if asked.method == "GET" else {})
+        )
         ask = self._ask(asked, named(page.path, names), query=query)
         value = await self.context.pool.read(
-            partial(guarded, flow=partial(_dated, page, ask), who=ask.who, claims=page.claims(ask)))
-        values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
-        # Nothing is shown at the address that a form was sent to: live parts are fetched from the page's own.
-        own = links.changed(asked.path, asked.query) if asked.method == "GET" else links.fill(page.path, names)
+            partial(guarded, flow=partial(_dated, page, ask), who=ask.who, claims=page.claims(ask))
+        )
+        values = (
+            self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
+        )
+        # Nothing is shown at the address that a form was sent to: live parts are fetched from the
+        # page's own.
+        own = (
+            links.changed(asked.path, asked.query)
+            if asked.method == "GET"
+            else links.fill(page.path, names)
+        )
         values["home"] = own
         if part:
             return self._parts(page, list(dict.fromkeys(part.split(","))), values, status)
-        return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
+        return self._with_cookies(
+            asked, Answer(status, self.templates.page(page.template, values).encode())
+        )
 
     def _parts(self, page: Page, wanted: list[str], values: dict[str, Any], status: int) -> Answer:
-        """Return blocks of a page alone: one as it is, several each in a `template` element. Raises `HttpProblem`."""
-        found = {name: self.templates.part(page.template, name, values | {"part": name}) for name in wanted}
+        """Return blocks of a page alone: one as it is, several each in a `template` element. Raises
+        `HttpProblem`."""
+        found = {
+            name: self.templates.part(page.template, name, values | {"part": name})
+            for name in wanted
+        }
         if None in found.values():
             raise HttpProblem(404, "not_found", "No such part of this page.")
-        text = "".join(f'<template data-of="{name}">{text}</template>' for name, text in found.items())
-        return Answer(status, (text if len(found) > 1 else str(found[wanted[0]])).encode(),
-                      headers={"X-Live-Apart": str(values["apart"])})
+        text = "".join(
+            f'<template data-of="{name}">{text}</template>' for name, text in found.items()
+        )
+        return Answer(
+            status,
+            (text if len(found) > 1 else str(found[wanted[0]])).encode(),
+            headers={"X-Live-Apart": str(values["apart"])},
+        )
 
-    def _ask(self, asked: PageRequest, names: Names, body: Any = None, query: Any = None, key: str = "") -> Call:
-        return self.context.call(asked.visit.who or NOBODY, names, body, query, key, asked.header("host") or "")
+    def _ask(
+        self, asked: PageRequest, names: Names, body: Any = None, query: Any = None, key: str = ""
+    ) -> Call:
+        return self.context.call(
+            asked.visit.who or NOBODY, names, body, query, key, asked.header("host") or ""
+        )
 
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
         """Return what every template is given; see `web.portal`."""
         visit = asked.visit
 
         def forms(path: str, mark: str = "") -> Form:
-            made = form if form and form.path == path else Form(path, visit.csrf(), secrets.token_hex(16))
+            made = (
+                form
+                if form and form.path == path
+                else Form(path, visit.csrf(), secrets.token_hex(16))
+            )
             return replace(made, mark=mark)
 
         return {
-            "me": visit.who, "user": visit.session and visit.session.user, "site": self.context.site.current,
-            "now": self.context.clock(), "path": asked.path, "place": place,
-            "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
-            "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
-            "home": "", "part": "", "apart": round(self.context.hub.apart(), 1), "last_event": None,
-            "can": partial(_can, visit.who), "reply": None,
+            "me": visit.who,
+            "user": visit.session and visit.session.user,
+            "site": self.context.site.current,
+            "now": self.context.clock(),
+            "path": asked.path,
+            "place": place,
+            "nav": nav.entries(visit.who, self._served),
+            "flash": visit.flash,
+            "forms": forms,
+            "here": partial(links.changed, asked.path, asked.query),
+            "csrf": visit.csrf,
+            "home": "",
+            "part": "",
+            "apart": round(self.context.hub.apart(), 1),
+            "last_event": None,
+            "can": partial(_can, visit.who),
+            "reply": None,
         }
 
     def _with_cookies(self, asked: PageRequest, answer: Answer) -> Answer:
@@ -158,14 +211,22 @@ class Portal:
         return answer
 
     def rendered(
-        self, asked: PageRequest, template: str, place: str = "", form: Form | None = None, status: int = 200,
-        **values: Any
+        self,
+        asked: PageRequest,
+        template: str,
+        place: str = "",
+        form: Form | None = None,
+        status: int = 200,
+        **values: Any,
     ) -> Answer:
-        """Return a template with values, as the answer to a POST: for what is shown once, such as secrets."""
+        """Return a template with values, as the answer to a POST: for what is shown once, such as
+        secrets."""
         text = self.templates.page(template, self._context(asked, place, form) | values)
         return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
 
-    async def page_with(self, asked: PageRequest, path: str, form: Form, status: int = 200) -> Answer:
+    async def page_with(
+        self, asked: PageRequest, path: str, form: Form, status: int = 200
+    ) -> Answer:
         """Return the page at `path` with that form filled in, as the answer to a POST."""
         page, names = self._page(path)
         assert page is not None
@@ -177,8 +238,11 @@ class Portal:
         action, names = _fitting(self.actions, asked.path)
         if action is None:
             known = self._page(asked.path)[0] is not None
-            raise (HttpProblem(405, "method_not_allowed", "This page has no form.") if known else
-                   HttpProblem(404, "not_found", "No such page."))
+            raise (
+                HttpProblem(405, "method_not_allowed", "This page has no form.")
+                if known
+                else HttpProblem(404, "not_found", "No such page.")
+            )
         fields = Fields.read(asked.body, asked.header("content-type") or "")
         self._genuine(asked, fields)
         if asked.visit.who is None and not (isinstance(action, SessionAction) and action.public):
@@ -198,26 +262,47 @@ class Portal:
         raise refused
 
     def _genuine(self, asked: PageRequest, fields: Fields) -> None:
-        """Raise `HttpProblem` (403) unless the form comes from a page of ours, shown to this browser."""
+        """Raise `HttpProblem` (403) unless the form comes from a page of ours, shown to this
+        browser."""
         if not same_origin(asked.header) or not asked.visit.proves(fields.one("csrf")):
-            raise HttpProblem(403, "form_expired", "This form is too old, or does not come from this site. Go back, "
-                              "load the "
-                                             "page again and repeat what you did.")
+            raise HttpProblem(
+                403,
+                "form_expired",
+                "This form is too old, or does not come from this site. Go back, "
+                "load the "
+                "page again and repeat what you did.",
+            )
 
-    async def _done(self, asked: PageRequest, action: Action, names: Mapping[str, str], fields: Fields) -> Answer:
+    async def _done(
+        self, asked: PageRequest, action: Action, names: Mapping[str, str], fields: Fields
+    ) -> Answer:
         route, who = action.route, asked.visit.who
         assert who is not None
         calls.permit(route, who)
         model = route.body or route.query
-        values = action.body(fields) if action.body else body_of(model, fields, action.convert) if model else None
+        values = (
+            action.body(fields)
+            if action.body
+            else body_of(model, fields, action.convert)
+            if model
+            else None
+        )
         checked = calls.checked(model, values) if model else None
         key = _key(who, asked.path, fields)
         conditions = NONE if action.again else Conditions(key, key)
-        ask = self._ask(asked, named(route.path, action.names(names, fields)), checked if route.body else None,
-                        None if route.body else checked, key)
+        ask = self._ask(
+            asked,
+            named(route.path, action.names(names, fields)),
+            checked if route.body else None,
+            None if route.body else checked,
+            key,
+        )
         value = await calls.carry_out(self.context, route, ask, conditions)
-        reply = _before(route, value) if isinstance(value, Repeated) else await calls.reply(
-            self.context, route, ask, value)
+        reply = (
+            _before(route, value)
+            if isinstance(value, Repeated)
+            else await calls.reply(self.context, route, ask, value)
+        )
         if action.again:
             return await self._again(asked, action, names, fields, None, reply=reply)
         log.info("%s %s: %s", who.name, asked.method, route.summary)
@@ -228,30 +313,44 @@ class Portal:
         return redirect(action.then(ask, reply), *([sessions.flash(said)] if said else []))
 
     async def _again(
-        self, asked: PageRequest, action: Action | SessionAction, names: Mapping[str, str], fields: Fields,
+        self,
+        asked: PageRequest,
+        action: Action | SessionAction,
+        names: Mapping[str, str],
+        fields: Fields,
         wrong: HttpProblem | None,
         **more: Any,
     ) -> Answer:
-        """Return the page with the form, with what was typed, and what is wrong with it or what a look at it has
-        shown."""
+        """Return the page with the form, with what was typed, and what is wrong with it or what a
+        look at it has shown."""
         path = links.fill(action.page, names)
         page, page_names = self._page(routes.unquoted(path))
         if page is None:
             raise wrong or HttpProblem(404, "not_found", "No such page.")
         hides = action.hides if isinstance(action, Action) else ()
-        kept = {name: [] if name in hides and "PRIVATE KEY" in "".join(texts) else texts
-                for name, texts in fields.values.items()}
+        kept = {
+            name: [] if name in hides and "PRIVATE KEY" in "".join(texts) else texts
+            for name, texts in fields.values.items()
+        }
         form = filled(asked, Fields(kept), wrong)
         if isinstance(action, Action) and action.again:
             form.path = links.fill(action.again, names)
-        return await self._shown(asked, page, page_names, wrong.status if wrong else 200, form, **more)
+        return await self._shown(
+            asked, page, page_names, wrong.status if wrong else 200, form, **more
+        )
 
     # ------------------------------------------------ what went wrong
 
     def _problem(self, asked: PageRequest, wrong: HttpProblem) -> Answer:
         title = responses.get(wrong.status, "Error")
-        values = self._context(asked, "") | {"status": wrong.status, "title": title, "detail": wrong.detail}
-        return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
+        values = self._context(asked, "") | {
+            "status": wrong.status,
+            "title": title,
+            "detail": wrong.detail,
+        }
+        return self._with_cookies(
+            asked, Answer(wrong.status, self.templates.page("error.html", values).encode())
+        )
 
 
 def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
@@ -264,8 +363,8 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """Return what a page loads, and the last event that it knows of: its stream tells of those that come while it is on
-    its way."""
+    """Return what a page loads, and the last event that it knows of: its stream tells of those that
+    come while it is on its way."""
     return {"last_event": views.last_event(tx)} | dict(page.load(tx, ask))
 
 
@@ -280,17 +379,23 @@ def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None) -> For
 
 
 def _pairs(query: str) -> dict[str, str]:
-    """Return a query string's parameters; those that are empty are as if they were not there. Raises `HttpProblem`."""
+    """Return a query string's parameters; those that are empty are as if they were not there.
+    Raises `HttpProblem`."""
     try:
         return dict(parse_qsl(query, errors="strict", max_num_fields=50))
     except ValueError:
-        raise HttpProblem(400, "bad_query", "The address cannot be read: what follows its question mark should be "
-                          "UTF-8, and "
-                                      "at most 50 parameters.") from None
+        raise HttpProblem(
+            400,
+            "bad_query",
+            "The address cannot be read: what follows its question mark should be "
+            "UTF-8, and "
+            "at most 50 parameters.",
+        ) from None
 
 
 def _key(who: Who, path: str, fields: Fields) -> str:
-    """Return what makes sending a form twice harmless: the same page's form with the same fields is one question."""
+    """Return what makes sending a form twice harmless: the same page's form with the same fields is
+    one question."""
     told = sorted((name, values) for name, values in fields.values.items() if name != "csrf")
     return hashlib.sha256(f"{who.name}\0{path}\0{told}".encode(errors="replace")).hexdigest()
 
@@ -300,7 +405,11 @@ def _before(route: Route, value: Repeated) -> Any:
     if route.reply is None:
         return None
     if not value.body:
-        raise HttpProblem(409, "shown_once", "This was done when the form was sent first; what it made was a secret, "
-                          "which "
-                                       "is shown once.")
+        raise HttpProblem(
+            409,
+            "shown_once",
+            "This was done when the form was sent first; what it made was a secret, "
+            "which "
+            "is shown once.",
+        )
     return route.reply.model_validate_json(value.body)

@@ -18,24 +18,29 @@ def fill(path: str, names: Mapping[str, str]) -> str:
 
 
 def url(*parts: str | int, **query: Any) -> str:
-    """Return a path of parts, each quoted, with what of `query` is not None: url('vclusters', 'v1', sort='name'). Full
-    names of images and templates stay two segments: /images/physics/debian."""
+    """Return a path of parts, each quoted, with what of `query` is not None: url('vclusters', 'v1',
+    sort='name'). Full names of images and templates stay two segments: /images/physics/debian."""
     safe = unquoted_in(f"/{parts[0]}/") if parts else ""
     path = "".join(f"/{quote(str(part), safe=safe)}" for part in parts) or "/"
     return path + _query(query)
 
 
 def changed(path: str, query: str, **changes: Any) -> str:
-    """Return the address of the same page with some of its query changed; None and '' leave a name out."""
+    """Return the address of the same page with some of its query changed; None and '' leave a name
+    out."""
     return quote(path) + _query(dict(parse_qsl(query, keep_blank_values=True)) | changes)
 
 
 def _query(values: Mapping[str, Any]) -> str:
-    given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in values.items()
-             if value is not None and value != "" and key != "part"}
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else value
+        for key, value in values.items()
+        if value is not None and value != "" and key != "part"
+    }
     return f"?{urlencode(given)}" if given else ""
 
 
 def is_local(path: str) -> bool:
-    """Return whether it is a path of this site, and not the address of another (as `//host` and `/\\host` are)?"""
+    """Return whether it is a path of this site, and not the address of another (as `//host` and
+    `/\\host` are)?"""
     return re.fullmatch(r"/(?![/\\])[^\x00-\x20\\]*", path) is not None

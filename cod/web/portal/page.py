@@ -1,4 +1,5 @@
-"""What a page and a form's action are. Their tables are in the modules by noun; `web.portal` puts them together."""
+"""What a page and a form's action are. Their tables are in the modules by noun; `web.portal` puts
+them together."""
 
 from __future__ import annotations
 
@@ -46,17 +47,21 @@ class Action:
     """What a form's POST does: a route of the API, with the form's fields as its body or query.
 
     path     of the POST
-    page     path of the page with the form, which is shown again where something is wrong with what was typed
-    then     where the browser goes afterwards; from the question, with the names of the form's own path, and the
-             route's reply
+    page     path of the page with the form, which is shown again where something is wrong with what
+             was typed
+    then     where the browser goes afterwards; from the question, with the names of the form's own
+             path, and the route's reply
     said     the message that it finds there, from the same; '' for none
-    convert  by field: what makes a value of the text, raising ValueError with a sentence (beside what the model's
-             types make of it: numbers, check boxes, lists from lines)
+    convert  by field: what makes a value of the text, raising ValueError with a sentence (beside
+             what the model's types make of it: numbers, check boxes, lists from lines)
     body     makes the whole body of the fields instead, where they do not correspond one to one
-    names    the route's parameters from the path's and the fields, where the path does not say them all
-    shows    template that shows the reply at once, instead of `then`: for secrets that are shown once
-    again    for what only looks at what is typed: the path of the form that it belongs to. The page is shown again with
-             that form as it was typed and the route's reply as `reply`; with `?part=` that part of it alone
+    names    the route's parameters from the path's and the fields, where the path does not say them
+             all
+    shows    template that shows the reply at once, instead of `then`: for secrets that are shown
+             once
+    again    for what only looks at what is typed: the path of the form that it belongs to. The page
+             is shown again with that form as it was typed and the route's reply as `reply`; with
+             `?part=` that part of it alone
     hides    fields that are not shown again where a private key was pasted into them
     edit     changes what was typed before it is looked at and shown again
     """
@@ -79,7 +84,8 @@ class Action:
 class SessionAction:
     """What is no route of the API, by POST: what makes, changes or ends a browser's session.
 
-    opened  answers, from the portal, the question and the form's fields; what it refuses is shown at the form
+    opened  answers, from the portal, the question and the form's fields; what it refuses is shown
+            at the form
     page    path of the page with the form
     public  for those who are not signed in, too
     get     by GET, with the query string's fields: for those who come from another site
@@ -101,5 +107,6 @@ def api(method: str, path: str) -> Route:
 
 
 def to(path: str) -> Callable[[Call, Any], str]:
-    """Return what leads to that page, whatever was asked; {names} are those of the question's path."""
+    """Return what leads to that page, whatever was asked; {names} are those of the question's
+    path."""
     return lambda ask, reply: fill(path, ask.names.texts())

@@ -1,5 +1,6 @@
-"""The owners' portal: pages that are rendered from the same flows as the REST API under the same rights, and forms
-whose POSTs run through the API's own routes. It can do nothing that the API cannot.
+"""The owners' portal: pages that are rendered from the same flows as the REST API under the same
+rights, and forms whose POSTs run through the API's own routes. It can do nothing that the API
+cannot.
 
 How to add a page
 =================
@@ -10,19 +11,19 @@ How to add a page
        def _vcluster(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
            return {"found": views.vcluster(tx, name=ask.names.name, policy=ask.site.policy)}
 
-   `load(tx, ask)` returns the template's variables: it calls flows, all in one read transaction. `ask` has `who`,
-   `site`, `now`, `names` (of the path) and `query` (checked by the page's model, a `web.models.Query`). Claims are
-   those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`. Lists get `groups=ask.who.groups`. Sorting,
-   filtering and paging are query parameters, done by the flow.
-2. Put the module into the table below. An entry of the navigation shows as soon as its page is there.
+   `load(tx, ask)` returns the template's variables: it calls flows, all in one read transaction.
+   `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by the page's model, a
+   `web.models.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
+   Lists get `groups=ask.who.groups`. Sorting, filtering and paging are query parameters, done by
+   the flow.
+2. Put the module into the table below. An entry of the navigation shows as soon as its page is
+   there.
 3. A template `web/templates/vcluster.html`:
 
-       {% extends "base.html" %}
-       {% block title %}{{ found[0].vcluster.name }}{% endblock %}
-       {% block crumbs %}{{ m.crumbs([("Virtual clusters", url("vclusters"))], found[0].vcluster.name) }}{% endblock %}
-       {% block main %}
-       <section data-part="nodes" data-on="transition">{% block nodes %} ... {% endblock %}</section>
-       {% endblock %}
+       {% extends "base.html" %} {% block title %}{{ found[0].vcluster.name }}{% endblock %} {%
+       block crumbs %}{{ m.crumbs([("Virtual clusters", url("vclusters"))], found[0].vcluster.name)
+       }}{% endblock %} {% block main %} <section data-part="nodes" data-on="transition">{% block
+       nodes %} ... {% endblock %}</section> {% endblock %}
 
    Every template has:
        m                   the macros of `_macros.html`, documented there
@@ -33,16 +34,20 @@ How to add a page
        here(sort='x')      this page with its query changed (None takes a name out)
        forms(path)         the form that is sent to that path: for `m.form` and the fields in it
        asset('style.css')  where an asset is served
-       filters             at|when(now), at|clock, seconds|duration, bytes|size, n|count('node'), done|percent(total)
-       state is at_work    is a node's disk being written or read? Then there is a bar, at first with 0 %
-   Everything is escaped; `|safe` is for icons alone. What is undefined is an error. No `style=` or `on...=` attributes,
-   no `<script>` or `<style>` with content: the Content-Security-Policy forbids them.
-4. Live parts: a `{% block nodes %}` within an element with `data-part="nodes"` is fetched again as `?part=nodes` and
-   replaced when an event of a kind in `data-on` comes ('transition', 'notice', 'progress'), at most every few seconds,
-   more seldom the more browsers watch; with `data-vcluster="NAME"` only when the event concerns it. Single values
-   without that: `m.state(name, node=NODE)` and `m.progress(..., node=NODE)` follow the events by themselves. A block
-   that is fetched cannot see a `{% set %}` outside of it. Everything has to be right without the script, too: it only
-   saves the reload.
+       filters             at|when(now), at|clock, seconds|duration, bytes|size, n|count('node'),
+                           done|percent(total)
+       state is at_work    is a node's disk being written or read? Then there is a bar, at first
+                           with 0 %
+   Everything is escaped; `|safe` is for icons alone. What is undefined is an error. No `style=` or
+   `on...=` attributes, no `<script>` or `<style>` with content: the Content-Security-Policy forbids
+   them.
+4. Live parts: a `{% block nodes %}` within an element with `data-part="nodes"` is fetched again as
+   `?part=nodes` and replaced when an event of a kind in `data-on` comes ('transition', 'notice',
+   'progress'), at most every few seconds, more seldom the more browsers watch; with
+   `data-vcluster="NAME"` only when the event concerns it. Single values without that:
+   `m.state(name, node=NODE)` and `m.progress(..., node=NODE)` follow the events by themselves. A
+   block that is fetched cannot see a `{% set %}` outside of it. Everything has to be right without
+   the script, too: it only saves the reload.
 5. A form and its action:
 
        {% set f = forms(url("vclusters", v.name, "extend")) %}
@@ -51,17 +56,20 @@ How to add a page
          {{ m.submit("Extend") }}
        {% endcall %}
 
-       Action("/vclusters/{name}/extend", api("POST", "/vclusters/{name}/extend"), page="/vclusters/{name}",
+       Action("/vclusters/{name}/extend", api("POST", "/vclusters/{name}/extend"),
+       page="/vclusters/{name}",
               then=to("/vclusters/{name}"), said=lambda ask, reply: f"{reply.name} is extended.",
               convert={"lease": forms.seconds})
 
-   Fields are named as those of the route's body (`tuples.0.count` within lists) and become its types by themselves; see
-   `pages.Action`. What the model or the flow refuses is shown at its field with what was typed, on the same page.
-   Sending a form twice does nothing twice.
-6. Tests: `tests/net/portalclient.py` has a browser without scripts: `browser.get(path)`, `page.send(path, field=...)`.
+   Fields are named as those of the route's body (`tuples.0.count` within lists) and become its
+   types by themselves; see `pages.Action`. What the model or the flow refuses is shown at its field
+   with what was typed, on the same page. Sending a form twice does nothing twice.
+6. Tests: `tests/net/portalclient.py` has a browser without scripts: `browser.get(path)`,
+   `page.send(path, field=...)`.
 
-`page` (what a page is), `forms`, `links`, `sessions`, `formatting`, `answers`, `assets`, `render` know no sockets;
-`front` finds pages and renders them; `web.request` speaks HTTP, `web.memory_body` hands over.
+`page` (what a page is), `forms`, `links`, `sessions`, `formatting`, `answers`, `assets`, `render`
+know no sockets; `front` finds pages and renders them; `web.request` speaks HTTP, `web.memory_body`
+hands over.
 """
 
 from __future__ import annotations
@@ -93,11 +101,34 @@ from cod.web.portal.pages import (
 )
 from cod.web.portal.pages.jobs import burnins, captures
 
-# Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
+# Where a path fits two patterns, the first one counts: /vclusters/new comes before
+# /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
-    overview, wizard, vclusters, requests, images, captures, templates, volumes, groups, shares, notices, nodes,
-    hardware, timeline, calendar, reserve, policy, people, audit, account, signing, burnins)
+    overview,
+    wizard,
+    vclusters,
+    requests,
+    images,
+    captures,
+    templates,
+    volumes,
+    groups,
+    shares,
+    notices,
+    nodes,
+    hardware,
+    timeline,
+    calendar,
+    reserve,
+    policy,
+    people,
+    audit,
+    account,
+    signing,
+    burnins,
+)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: tuple[Action | SessionAction, ...] = tuple(
-    action for module in _MODULES for action in getattr(module, "ACTIONS", ()))
+    action for module in _MODULES for action in getattr(module, "ACTIONS", ())
+)

@@ -1,4 +1,5 @@
-"""Templates into pages: Jinja2, everything escaped, nothing undefined, no scripts or styles in a page."""
+"""Templates into pages: Jinja2, everything escaped, nothing undefined, no scripts or styles in a
+page."""
 
 from __future__ import annotations
 
@@ -18,14 +19,38 @@ class Templates:
 
     def __init__(self, folder: Path, assets: Assets) -> None:
         self._env = Environment(
-            loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True, auto_reload=False, cache_size=-1)
-        for name in ("browser", "when", "clock", "duration", "size", "exact_size", "count", "percent", "dotted",
-                     "node_word", "by_word", "phase", "remedy", "colons"):
+            loader=FileSystemLoader(folder),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+            cache_size=-1,
+        )
+        for name in (
+            "browser",
+            "when",
+            "clock",
+            "duration",
+            "size",
+            "exact_size",
+            "count",
+            "percent",
+            "dotted",
+            "node_word",
+            "by_word",
+            "phase",
+            "remedy",
+            "colons",
+        ):
             self._env.filters[name] = getattr(formatting, name)
         self._env.tests["at_work"] = states.WORKING.__contains__
-        self._env.globals |= {"url": links.url, "asset": assets.path, "node_words": formatting.NODE_WORDS,
-                              "phases": states.PHASES}
+        self._env.globals |= {
+            "url": links.url,
+            "asset": assets.path,
+            "node_words": formatting.NODE_WORDS,
+            "phases": states.PHASES,
+        }
         self._env.globals["m"] = self._env.get_template("_macros.html").module
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Who looks at a page: cookies, and the tokens that prove that a form comes from a page of ours.
 
-A browser that is signed in has the cookie `__Host-cod`; one that is not gets `__Host-cod-visit` with the first form. A
-form's token is an HMAC of the cookie, masked with fresh random bytes on each page, so that it never looks the same in
-what is compressed and encrypted (BREACH).
+A browser that is signed in has the cookie `__Host-cod`; one that is not gets `__Host-cod-visit`
+with the first form. A form's token is an HMAC of the cookie, masked with fresh random bytes on each
+page, so that it never looks the same in what is compressed and encrypted (BREACH).
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class PortalSession:
             raw = bytes.fromhex(shown)
         except ValueError:
             return False
-        return len(raw) == 2 * _SIZE and hmac.compare_digest(_xor(raw[:_SIZE], raw[_SIZE:]), _proof(self.token))
+        return len(raw) == 2 * _SIZE and hmac.compare_digest(
+            _xor(raw[:_SIZE], raw[_SIZE:]), _proof(self.token)
+        )
 
 
 def cookies(header: str | None) -> dict[str, str]:
@@ -72,13 +74,18 @@ def visit(session: SignedIn | None, header: str | None) -> PortalSession:
     found = cookies(header)
     secret = found.get(SESSION, "") if session else ""
     token = secret or found.get(VISIT, "")
-    return PortalSession(session, secret, token or secrets.token_urlsafe(_SIZE), not token,
-                         unquote(found.get(FLASH, ""), errors="replace")[:LONGEST_FLASH])
+    return PortalSession(
+        session,
+        secret,
+        token or secrets.token_urlsafe(_SIZE),
+        not token,
+        unquote(found.get(FLASH, ""), errors="replace")[:LONGEST_FLASH],
+    )
 
 
 def cookie(name: str, value: str, age: int | None = None, *, strict: bool = True) -> str:
-    """Return a Set-Cookie header. `age` in seconds; None: as long as the browser runs; 0: away with it. Not `strict`:
-    it comes along with a link from another site."""
+    """Return a Set-Cookie header. `age` in seconds; None: as long as the browser runs; 0: away with
+    it. Not `strict`: it comes along with a link from another site."""
     line = f"{name}={value}; Path=/; Secure; HttpOnly; SameSite={'Strict' if strict else 'Lax'}"
     return line if age is None else f"{line}; Max-Age={age}"
 

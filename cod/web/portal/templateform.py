@@ -1,4 +1,5 @@
-"""A template's document as a form's fields and back: what most templates need. What has more is written as XML."""
+"""A template's document as a form's fields and back: what most templates need. What has more is
+written as XML."""
 
 from __future__ import annotations
 
@@ -12,13 +13,17 @@ from cod.wire import xmldoc
 
 PARTITIONS = 6  # rows of the form
 TYPES = ("linux", "esp", "bios", "swap", "lvm", "raid", "data")
-DISKS = (("", "The first"), ("smallest", "The smallest that is large enough"), ("largest", "The largest"))
+DISKS = (
+    ("", "The first"),
+    ("smallest", "The smallest that is large enough"),
+    ("largest", "The largest"),
+)
 _PLACE = "<requires />"
 
 
 def begun(image: str, content: str) -> Fields:
-    """Return the fields that a new template begins with: it writes or boots `image` (''; none chosen), by what is in
-    it. A whole disk is told its name and keys."""
+    """Return the fields that a new template begins with: it writes or boots `image` (''; none
+    chosen), by what is in it. A whole disk is told its name and keys."""
     if content == "file":
         return Fields({"mode": ["diskless"], "kernel": [image]})
     if content == "partition":
@@ -27,20 +32,24 @@ def begun(image: str, content: str) -> Fields:
 
 
 def offered(names: Iterable[str], value: str) -> list[str]:
-    """Return the images that a field offers, with the one that it has: a document may call a group's image by its bare
-    name, which the list has in full."""
+    """Return the images that a field offers, with the one that it has: a document may call a
+    group's image by its bare name, which the list has in full."""
     found = list(names)
     return found if value in ("", *found) else [*found, value]
 
 
 def missing(fields: Fields) -> dict[str, str]:
-    """Return what nobody has filled in yet that every template has, by field: the document's faults speak of lines that
-    who fills in a form has not seen."""
+    """Return what nobody has filled in yet that every template has, by field: the document's faults
+    speak of lines that who fills in a form has not seen."""
     wrong = {} if fields.one("name").strip() else {"name": "should be a name, such as my-template"}
     diskless = fields.one("mode") == "diskless"
     if diskless and not fields.one("kernel"):
         wrong["kernel"] = "choose one of the images that are kernels"
-    if not diskless and not fields.one("image") and not any(_is_filled(fields, f"p{n}.") for n in range(PARTITIONS)):
+    if (
+        not diskless
+        and not fields.one("image")
+        and not any(_is_filled(fields, f"p{n}.") for n in range(PARTITIONS))
+    ):
         wrong["image"] = "choose an image, or say below which partitions there are"
     needed = {"time": "seconds", "port": "port"}.get(fields.one("by"))
     if needed and not fields.one(needed).strip():
@@ -75,7 +84,9 @@ def _disk(root: Element, fields: Fields) -> None:
         return
     layout = SubElement(root, "layout", table=fields.one("table", "gpt"))
     for number, row in enumerate(rows, 1):
-        made = SubElement(layout, "partition", number=str(number), type=fields.one(f"p{row}.type", "linux"))
+        made = SubElement(
+            layout, "partition", number=str(number), type=fields.one(f"p{row}.type", "linux")
+        )
         for name in ("size", "name"):
             if value := fields.one(f"p{row}.{name}").strip():
                 made.set(name, value)
@@ -105,7 +116,11 @@ def _afterwards(root: Element, fields: Fields) -> None:
     elif by in ("port", "none") or port:
         named = {"by": by} if by in ("port", "none") else {}
         asked = {"port": port, "path": path} if by != "none" else {}
-        SubElement(root, "ready", {name: value for name, value in (named | asked).items() if value or name == "port"})
+        SubElement(
+            root,
+            "ready",
+            {name: value for name, value in (named | asked).items() if value or name == "port"},
+        )
     on_disk = fields.one("mode") != "diskless"  # without a disk there is no place for the seed
     if (on_disk and fields.one("seed")) or fields.one("userdata").strip():
         seed = SubElement(root, "personalise", seed="nocloud")
@@ -118,7 +133,8 @@ def _afterwards(root: Element, fields: Fields) -> None:
 
 
 def fields_of(text: str) -> Fields | None:
-    """Return the fields that make this document; None where it is none, or has what the form has no fields for."""
+    """Return the fields that make this document; None where it is none, or has what the form has no
+    fields for."""
     try:
         xmldoc.well_formed(text.encode(), "template")
         root = ElementTree.fromstring(text)
@@ -131,13 +147,23 @@ def fields_of(text: str) -> Fields | None:
 def _shape(element: Element) -> object:
     """Return what an element says, however it says it. A boot from disk need not be said."""
     kept = [child for child in element if (child.tag, child.attrib) not in _UNSAID]
-    attributes_ = sorted((name, value) for name, value in element.attrib.items() if (name, value) not in _PLAIN)
-    return element.tag, attributes_, (element.text or "").strip(), sorted((_shape(child) for child in kept), key=repr)
+    attributes_ = sorted(
+        (name, value) for name, value in element.attrib.items() if (name, value) not in _PLAIN
+    )
+    return (
+        element.tag,
+        attributes_,
+        (element.text or "").strip(),
+        sorted((_shape(child) for child in kept), key=repr),
+    )
 
 
-READY = (("", "its system has asked for its address (DHCP), and the port answers"),
-         ("port", "the port answers at its address, without DHCP"), ("time", "some time has passed since its boot"),
-         ("none", "its boot was served"))
+READY = (
+    ("", "its system has asked for its address (DHCP), and the port answers"),
+    ("port", "the port answers at its address, without DHCP"),
+    ("time", "some time has passed since its boot"),
+    ("none", "its boot was served"),
+)
 _PLAIN = {("cache", "no"), ("verify", "no"), ("by", "dhcp"), ("secret", "no")}
 _UNSAID = (("boot", {"mode": "disk"}), ("ready", {"by": "dhcp"}))
 

@@ -1,11 +1,13 @@
-"""The REST API as one table: what may be asked, how it is checked, which flow answers, what the answer looks like.
+"""The REST API as one table: what may be asked, how it is checked, which flow answers, what the
+answer looks like.
 
-`web.server` serves the table, `web.openapi` describes it. A route's `call` gets the checked question and returns the
-flow with its arguments; its `shape` makes the reply from the flow's value.
+`web.server` serves the table, `web.openapi` describes it. A route's `call` gets the checked
+question and returns the flow with its arguments; its `shape` makes the reply from the flow's value.
 
-Each module is a noun: the models of requests (which refuse unknown keys) and replies, and the routes.
-Times are seconds since the epoch (UTC), lengths of time seconds, sizes bytes. Things are named by their names, never by
-row ids; a template is named 'name' (its newest revision) or 'name@revision'. Unknown keys of a request are refused.
+Each module is a noun: the models of requests (which refuse unknown keys) and replies, and the
+routes. Times are seconds since the epoch (UTC), lengths of time seconds, sizes bytes. Things are
+named by their names, never by row ids; a template is named 'name' (its newest revision) or
+'name@revision'. Unknown keys of a request are refused.
 """
 
 from __future__ import annotations
@@ -37,8 +39,34 @@ from cod.web.resources.network import names, switches
 from cod.web.routes import Route
 
 ROUTES: tuple[Route, ...] = (
-    *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *switches.SWITCHES, *software.IMAGES,
-    *uploads.UPLOADS, *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *nis.NIS, *vclusters.REQUESTS,
-    *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *shares.SHARES, *notices.NOTICES,
-    *energy.ENERGY, *usage.USAGE, *calendar.CALENDAR, *people.USERS, *people.MEMBERS, *invitations.INVITATIONS,
-    *account.ME, *account.DOORS, *account.SITE, *server.SERVER, *burnins.BURNINS)
+    *nodes.NODES,
+    *captures.CAPTURES,
+    *hardware.TYPES,
+    *hardware.BLOCKS,
+    *switches.SWITCHES,
+    *software.IMAGES,
+    *uploads.UPLOADS,
+    *software.TEMPLATES,
+    *vclusters.VCLUSTERS,
+    *names.NAMES,
+    *nis.NIS,
+    *vclusters.REQUESTS,
+    *plan.PLAN,
+    *reclaims.RECLAIMS,
+    *vcms.VCMS,
+    *volumes.VOLUMES,
+    *groups.GROUPS,
+    *shares.SHARES,
+    *notices.NOTICES,
+    *energy.ENERGY,
+    *usage.USAGE,
+    *calendar.CALENDAR,
+    *people.USERS,
+    *people.MEMBERS,
+    *invitations.INVITATIONS,
+    *account.ME,
+    *account.DOORS,
+    *account.SITE,
+    *server.SERVER,
+    *burnins.BURNINS,
+)

@@ -1,4 +1,5 @@
-"""The calendar: vclusters that hold nodes, until when, and nodes that change hands at a known time."""
+"""The calendar: vclusters that hold nodes, until when, and nodes that change hands at a known
+time."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ class CalendarQuery(Query):
 class CalendarBar(Reply):
     """Nodes from `start` to `end`; null: the lease has no end.
 
-    kind     held: until the lease's end; draining: held after it; reserved: in advance; moving: given by another
-             vcluster by `start`; leaving: to be given back by `end`
-    request  the request that the nodes are for; null for nodes held already, or where it may not be seen
+    kind     held: until the lease's end; draining: held after it; reserved: in advance; moving:
+             given by another vcluster by `start`; leaving: to be given back by `end`
+    request  the request that the nodes are for; null for nodes held already, or where it may not be
+             seen
     """
 
     kind: Literal["held", "draining", "reserved", "moving", "leaving"]
@@ -37,8 +39,8 @@ class CalendarBar(Reply):
 
 
 class CalendarRow(Reply):
-    """A vcluster with its bars, by their starts. `group`, `vcluster`: null where it may not be seen; `types`: nodes
-    held now by type, '' for nodes without one."""
+    """A vcluster with its bars, by their starts. `group`, `vcluster`: null where it may not be
+    seen; `types`: nodes held now by type, '' for nodes without one."""
 
     group: str | None
     vcluster: str | None
@@ -48,8 +50,8 @@ class CalendarRow(Reply):
 
 
 class CalendarReply(ReplyOf[calendar.Calendar]):
-    """Rows with bars between `since` and `until`: named ones first, then those of other groups. `omitted`: rows beyond
-    `limit`."""
+    """Rows with bars between `since` and `until`: named ones first, then those of other groups.
+    `omitted`: rows beyond `limit`."""
 
     since: float
     until: float
@@ -58,8 +60,20 @@ class CalendarReply(ReplyOf[calendar.Calendar]):
 
 
 CALENDAR = (
-    route("GET", "/calendar", ANYBODY, "Show nodes held, and coming, in time",
-          lambda a: partial(calendar.show, since=a.query.from_, until=a.query.to, limit=a.query.limit,
-                            groups=a.who.groups, now=a.now),
-          reply=CalendarReply, query=CalendarQuery),
+    route(
+        "GET",
+        "/calendar",
+        ANYBODY,
+        "Show nodes held, and coming, in time",
+        lambda a: partial(
+            calendar.show,
+            since=a.query.from_,
+            until=a.query.to,
+            limit=a.query.limit,
+            groups=a.who.groups,
+            now=a.now,
+        ),
+        reply=CalendarReply,
+        query=CalendarQuery,
+    ),
 )

@@ -20,13 +20,22 @@ Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
 
 
 class EnergyQuery(Query):
-    """Which days, and how they are added up. Days are whole, in UTC: those that the time between touches."""
+    """Which days, and how they are added up. Days are whole, in UTC: those that the time between
+    touches."""
 
-    from_: Moment = Field(default=None, alias="from", description="left out: thirty days before 'to'")
+    from_: Moment = Field(
+        default=None, alias="from", description="left out: thirty days before 'to'"
+    )
     to: Moment = Field(default=None, description="left out: now")
     by: Literal["group", "type", "day"] = Field(default="group")
-    group: str = Field(default="", max_length=63, description="of this group alone; left out: of all that you may see")
-    format: Literal["json", "csv"] | None = Field(default=None, description="left out: as `Accept` has it, else JSON")
+    group: str = Field(
+        default="",
+        max_length=63,
+        description="of this group alone; left out: of all that you may see",
+    )
+    format: Literal["json", "csv"] | None = Field(
+        default=None, description="left out: as `Accept` has it, else JSON"
+    )
 
 
 class EnergySum(Reply):
@@ -45,7 +54,8 @@ class EnergyLine(EnergySum):
 
 
 class EnergyReport(Reply):
-    """Energy between two midnights (UTC). `counted_until`: how far the accounts go; null: nothing is counted yet."""
+    """Energy between two midnights (UTC). `counted_until`: how far the accounts go; null: nothing
+    is counted yet."""
 
     since: float
     until: float
@@ -59,30 +69,70 @@ class EnergyReport(Reply):
         out = StringIO()
         lines = csv.writer(out, lineterminator="\r\n")
         lines.writerow([self.by, "node_hours", "kwh", "kwh_saved"])
-        lines.writerows([one.day if one.name is None and one.day is not None else one.name or "(reserve)",
-                         one.node_hours, one.kwh, one.kwh_saved] for one in self.items)
+        lines.writerows(
+            [
+                one.day if one.name is None and one.day is not None else one.name or "(reserve)",
+                one.node_hours,
+                one.kwh,
+                one.kwh_saved,
+            ]
+            for one in self.items
+        )
         return out.getvalue()
 
     @classmethod
     def of(cls, report: energy.Report) -> EnergyReport:
         """Return the reply from the flow's report."""
-        items = [EnergyLine(name=line.key if isinstance(line.key, str) else None,
-                            day=line.key if isinstance(line.key, float) else None,
-                            node_hours=line.seconds / 3600, kwh=line.joules / KWH,
-                            kwh_saved=(line.always_on - line.joules) / KWH) for line in report.lines]
-        total = {name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields}
-        return cls(since=report.since, until=report.until, by=report.by, counted_until=report.counted_until,
-                   items=items, total=EnergySum(**total))
+        items = [
+            EnergyLine(
+                name=line.key if isinstance(line.key, str) else None,
+                day=line.key if isinstance(line.key, float) else None,
+                node_hours=line.seconds / 3600,
+                kwh=line.joules / KWH,
+                kwh_saved=(line.always_on - line.joules) / KWH,
+            )
+            for line in report.lines
+        ]
+        total = {
+            name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields
+        }
+        return cls(
+            since=report.since,
+            until=report.until,
+            by=report.by,
+            counted_until=report.counted_until,
+            items=items,
+            total=EnergySum(**total),
+        )
 
 
 def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[RequiredRight]:
     """Let everybody read who is signed in, of their groups; only administrators see the reserve."""
-    return [RequiredRight(Right.SEE, "group", ask.query.group) if ask.query.group else RequiredRight(Right.ANY)]
+    return [
+        (
+            RequiredRight(Right.SEE, "group", ask.query.group)
+            if ask.query.group
+            else RequiredRight(Right.ANY)
+        )
+    ]
 
 
 ENERGY = (
-    route("GET", "/energy", _reads, "Show energy that nodes used, and energy saved by sleep",
-          lambda a: partial(energy.report, since=a.query.from_, until=a.query.to, by=a.query.by, group=a.query.group,
-                            groups=a.who.groups, now=a.now),
-          reply=EnergyReport, query=EnergyQuery),
+    route(
+        "GET",
+        "/energy",
+        _reads,
+        "Show energy that nodes used, and energy saved by sleep",
+        lambda a: partial(
+            energy.report,
+            since=a.query.from_,
+            until=a.query.to,
+            by=a.query.by,
+            group=a.query.group,
+            groups=a.who.groups,
+            now=a.now,
+        ),
+        reply=EnergyReport,
+        query=EnergyQuery,
+    ),
 )

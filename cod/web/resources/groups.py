@@ -35,17 +35,50 @@ from cod.web.routes import (
 from cod.wire import webhook
 
 T = TypeVar("T")
-Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images and open uploads may take; null: the "
-                             "site's default")]
+Quota = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=2**62,
+        description="bytes that its images and open uploads may take; null: the site's default",
+    ),
+]
 Gid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on nodes")]
-VolumeQuota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its volumes may have together; null: the "
-                                   "site's default")]
-Grace = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False, description="seconds in which its vclusters give "
-                               "nodes back after a reclaim, as far as the site allows; null: the site's")]
-Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
-Events = Annotated[list[Literal["notices", "vclusters", "nodes"]], Field(
-    max_length=3, description="what is posted to the webhook: notices for people, what happens to vclusters, to nodes")]
-WebhookUrl = Annotated[str, Field(max_length=2000, description="http(s) URL that notices are posted to; '' for none")]
+VolumeQuota = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=2**62,
+        description="bytes that its volumes may have together; null: the site's default",
+    ),
+]
+Grace = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1e10,
+        allow_inf_nan=False,
+        description=(
+            "seconds in which its vclusters give "
+            "nodes back after a reclaim, as far as the site allows; null: the site's"
+        ),
+    ),
+]
+Emails = Annotated[
+    str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")
+]
+Events = Annotated[
+    list[Literal["notices", "vclusters", "nodes"]],
+    Field(
+        max_length=3,
+        description=(
+            "what is posted to the webhook: notices for people, what happens to vclusters, to nodes"
+        ),
+    ),
+]
+WebhookUrl = Annotated[
+    str, Field(max_length=2000, description="http(s) URL that notices are posted to; '' for none")
+]
 
 
 class GroupCreate(Body):
@@ -59,16 +92,20 @@ class GroupCreate(Body):
     webhook: WebhookUrl = ""
     events: Events = Field(default=["notices"])
     image_quota: Quota | None = None
-    gid: Gid | None = Field(default=None, description="POSIX number on nodes; null: the next of the site's range")
+    gid: Gid | None = Field(
+        default=None, description="POSIX number on nodes; null: the next of the site's range"
+    )
     volume_quota: VolumeQuota | None = None
     grace: Grace | None = None
 
 
 class GroupPatch(Body):
-    """What to change of a group; what is left out stays. A lease of null: the site's default, no limit; a quota or a
-    grace of null: the site's."""
+    """What to change of a group; what is left out stays. A lease of null: the site's default, no
+    limit; a quota or a grace of null: the site's."""
 
-    priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="larger goes first")
+    priority: int | None = Field(
+        default=None, ge=-1_000_000, le=1_000_000, description="larger goes first"
+    )
     default_lease: Seconds | None = None
     max_lease: Seconds | None = None
     email: Emails | None = None
@@ -130,8 +167,9 @@ def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
 
 
 def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
-    """Return how a group is told things, and its grace, its owners may say; its priority and its leases are the
-    administrators' to give. To who may not see the group there is none, whatever is asked."""
+    """Return how a group is told things, and its grace, its owners may say; its priority and its
+    leases are the administrators' to give. To who may not see the group there is none, whatever is
+    asked."""
     seen = RequiredRight(Right.SEE, "group", ask.names.name)
     own = {"email", "webhook", "events", "default_lease", "grace"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
@@ -139,13 +177,18 @@ def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
 
 
 def _shown(ask: Call, group: Group) -> Group:
-    """Return the group as who asks may see it: a webhook's path and query often are a secret, which is its owners'."""
+    """Return the group as who asks may see it: a webhook's path and query often are a secret, which
+    is its owners'."""
     whole = not group.webhook or offered(ask.who, Right.MANAGE, group.id)
-    return group if whole else replace(group, webhook=f"{notices.host(('webhook', group.webhook))}/…")
+    return (
+        group if whole else replace(group, webhook=f"{notices.host(('webhook', group.webhook))}/…")
+    )
 
 
 def _counted(ask: Call, flow: Flow[T]) -> Flow[T]:
-    """Return a flow that has something sent to an address that its group's owners have chosen: so often in an hour."""
+    """Return a flow that has something sent to an address that its group's owners have chosen: so
+    often in an hour."""
+
     def counted(tx: Tx) -> T:
         invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
         return flow(tx)
@@ -154,40 +197,128 @@ def _counted(ask: Call, flow: Flow[T]) -> Flow[T]:
 
 
 GROUPS = (
-    route("GET", "/groups", ANYBODY, "List groups",
-          lambda a: in_parts(lambda tx: [_shown(a, one) for one in groups.every(tx, only=a.who.groups)], a.query.page,
-                             lambda one: (one.name,),
-                             name=attrgetter("name"), priority=attrgetter("priority"),
-                             created_at=attrgetter("created_at")),
-          reply=listed(GroupList, GroupReply.of), query=GroupQuery),
-    route("GET", "/groups/{name}", see("group"), "Show a group",
-          lambda a: lambda tx: _shown(a, groups.one(tx, a.names.name)), reply=GroupReply, names=Named),
-    route("POST", "/groups", ADMINS, "Create a group",
-          lambda a: partial(groups.create, now=a.now, rules=a.site.notices, posix=a.site.posix,
-                            policy=a.site.policy, **a.body.model_dump()),
-          reply=GroupReply, body=GroupCreate, status=201, makes="/groups/{name}"),
-    route("PATCH", "/groups/{name}", _changes, "Change a group's priority, leases or notices",
-          lambda a: partial(groups.change, name=a.names.name, changes=a.body.model_dump(exclude_unset=True),
-                            rules=a.site.notices, policy=a.site.policy, now=a.now),
-          reply=GroupReply, body=GroupPatch, names=Named),
-    route("DELETE", "/groups/{name}", ADMINS, "Delete a group that owns nothing",
-          lambda a: partial(groups.delete, name=a.names.name), status=204, names=Named),
-    route("GET", "/groups/{name}/webhook-secret", manage("group"),
-          "Show what the signature of the group's webhook is checked with",
-          lambda a: partial(_secret, a.webhook_key, a.names.name), reply=as_it_is(WebhookSecret), secret=True,
-          names=Named),
-    route("POST", "/groups/{name}/webhook-secret", manage("group"),
-          "Change what the signature of the group's webhook is checked with",
-          lambda a: partial(_secret, a.webhook_key, a.names.name, new=True), reply=as_it_is(WebhookSecret), secret=True,
-          names=Named),
-    route("GET", "/groups/{name}/deliveries", see("group"), "List what was, or is to be, delivered to a group",
-          lambda a: partial(notices.deliveries, group=a.names.name, page=a.query.page, **a.query.filters),
-          reply=listed(DeliveryList, DeliveryReply.of_pair), query=DeliveryQuery, names=Named),
-    route("POST", "/groups/{name}/deliveries/{id}/resend", manage("group"), "Deliver something once more",
-          lambda a: _counted(a, partial(notices.again, group=a.names.name, send_id=number(a.names.id),
-                                        now=a.now)),
-          reply=Shaped(DeliveryReply, DeliveryReply.of_pair), status=202, names=NamedNumber),
-    route("POST", "/groups/{name}/test-notice", manage("group"), "Send the group a test notice",
-          lambda a: _counted(a, partial(notices.test, group=a.names.name, actor=a.actor, now=a.now)),
-          reply=NoticeReply, status=202, makes="/notices/{id}", names=Named),
+    route(
+        "GET",
+        "/groups",
+        ANYBODY,
+        "List groups",
+        lambda a: in_parts(
+            lambda tx: [_shown(a, one) for one in groups.every(tx, only=a.who.groups)],
+            a.query.page,
+            lambda one: (one.name,),
+            name=attrgetter("name"),
+            priority=attrgetter("priority"),
+            created_at=attrgetter("created_at"),
+        ),
+        reply=listed(GroupList, GroupReply.of),
+        query=GroupQuery,
+    ),
+    route(
+        "GET",
+        "/groups/{name}",
+        see("group"),
+        "Show a group",
+        lambda a: lambda tx: _shown(a, groups.one(tx, a.names.name)),
+        reply=GroupReply,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/groups",
+        ADMINS,
+        "Create a group",
+        lambda a: partial(
+            groups.create,
+            now=a.now,
+            rules=a.site.notices,
+            posix=a.site.posix,
+            policy=a.site.policy,
+            **a.body.model_dump(),
+        ),
+        reply=GroupReply,
+        body=GroupCreate,
+        status=201,
+        makes="/groups/{name}",
+    ),
+    route(
+        "PATCH",
+        "/groups/{name}",
+        _changes,
+        "Change a group's priority, leases or notices",
+        lambda a: partial(
+            groups.change,
+            name=a.names.name,
+            changes=a.body.model_dump(exclude_unset=True),
+            rules=a.site.notices,
+            policy=a.site.policy,
+            now=a.now,
+        ),
+        reply=GroupReply,
+        body=GroupPatch,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/groups/{name}",
+        ADMINS,
+        "Delete a group that owns nothing",
+        lambda a: partial(groups.delete, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/groups/{name}/webhook-secret",
+        manage("group"),
+        "Show what the signature of the group's webhook is checked with",
+        lambda a: partial(_secret, a.webhook_key, a.names.name),
+        reply=as_it_is(WebhookSecret),
+        secret=True,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/groups/{name}/webhook-secret",
+        manage("group"),
+        "Change what the signature of the group's webhook is checked with",
+        lambda a: partial(_secret, a.webhook_key, a.names.name, new=True),
+        reply=as_it_is(WebhookSecret),
+        secret=True,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/groups/{name}/deliveries",
+        see("group"),
+        "List what was, or is to be, delivered to a group",
+        lambda a: partial(
+            notices.deliveries, group=a.names.name, page=a.query.page, **a.query.filters
+        ),
+        reply=listed(DeliveryList, DeliveryReply.of_pair),
+        query=DeliveryQuery,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/groups/{name}/deliveries/{id}/resend",
+        manage("group"),
+        "Deliver something once more",
+        lambda a: _counted(
+            a, partial(notices.again, group=a.names.name, send_id=number(a.names.id), now=a.now)
+        ),
+        reply=Shaped(DeliveryReply, DeliveryReply.of_pair),
+        status=202,
+        names=NamedNumber,
+    ),
+    route(
+        "POST",
+        "/groups/{name}/test-notice",
+        manage("group"),
+        "Send the group a test notice",
+        lambda a: _counted(a, partial(notices.test, group=a.names.name, actor=a.actor, now=a.now)),
+        reply=NoticeReply,
+        status=202,
+        makes="/notices/{id}",
+        names=Named,
+    ),
 )

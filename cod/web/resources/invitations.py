@@ -13,8 +13,32 @@ from cod.flows.people.signin import digest
 from cod.model import Invitation
 from cod.net.notify.invitation_mail import send_link
 from cod.pool import Tx
-from cod.web.models import Body, Email, Items, Line, Password, Reply, ReplyOf, RoleName, Seconds, Secret
-from cod.web.routes import ADMINS, ANYBODY, Call, Flow, Named, Names, Numbered, Worked, listed, manage, number, route
+from cod.web.models import (
+    Body,
+    Email,
+    Items,
+    Line,
+    Password,
+    Reply,
+    ReplyOf,
+    RoleName,
+    Seconds,
+    Secret,
+)
+from cod.web.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    Names,
+    Numbered,
+    Worked,
+    listed,
+    manage,
+    number,
+    route,
+)
 
 
 class LinkBody(Body):
@@ -59,9 +83,10 @@ class InvitationList(Items[InvitationReply]):
 
 
 class Invited(InvitationReply):
-    """A new link, shown this once. Its secret is behind the '#': browsers do not send that. `mailed`: to `email`;
-    `unsent` says why not. `fingerprint`: SHA-256 of the web server's certificate, hex, by which a browser that warns of
-    it can be told that it is the right one; empty: it has none of its own."""
+    """A new link, shown this once. Its secret is behind the '#': browsers do not send that.
+    `mailed`: to `email`; `unsent` says why not. `fingerprint`: SHA-256 of the web server's
+    certificate, hex, by which a browser that warns of it can be told that it is the right one;
+    empty: it has none of its own."""
 
     link: str
     mailed: bool
@@ -110,21 +135,36 @@ def linked(make: partial[Invitation], ask: Call[Names, LinkBody]) -> Flow[tuple[
     def linked(tx: Tx) -> tuple[Invitation, str]:
         if ask.body.mail:
             invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
-        return make(tx, digest=digest(secret), rules=ask.site.signin, who=ask.actor, now=ask.now), link
+        return (
+            make(tx, digest=digest(secret), rules=ask.site.signin, who=ask.actor, now=ask.now),
+            link,
+        )
 
     return linked
 
 
 def _reached(ask: Call[Names, LinkBody]) -> str:
-    """Return where others reach the portal: as the site file says, else as the browser of who invites has reached it.
-    The host's own name, which nobody else may know, is the last resort.
+    """Return where others reach the portal: as the site file says, else as the browser of who
+    invites has reached it. The host's own name, which nobody else may know, is the last resort.
 
-    A letter is the site's own word: no part of it is taken from the question, whose Host anybody can write.
+    A letter is the site's own word: no part of it is taken from the question, whose Host anybody
+    can write.
     """
     rules = ask.site.signin
-    here = ask.host.partition(":")[0].strip("[]") if not ask.host.startswith("[") else ask.host[1:].partition("]")[0]
+    here = (
+        ask.host.partition(":")[0].strip("[]")
+        if not ask.host.startswith("[")
+        else ask.host[1:].partition("]")[0]
+    )
     sent = ask.body.mail and rules.url  # where `url` is not known nothing is sent
-    if rules.named or sent or not here or here == "localhost" or here == "::1" or here.startswith("127."):
+    if (
+        rules.named
+        or sent
+        or not here
+        or here == "localhost"
+        or here == "::1"
+        or here.startswith("127.")
+    ):
         return rules.url
     return f"https://{ask.host}"
 
@@ -133,8 +173,13 @@ def told(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
     """Return the link, sent by mail where that is wanted. Runs in a thread."""
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
-    return Invited(**InvitationReply.of(row).model_dump(), link=link,
-                   mailed=ask.body.mail and not unsent, unsent=unsent, fingerprint=ask.fingerprint)
+    return Invited(
+        **InvitationReply.of(row).model_dump(),
+        link=link,
+        mailed=ask.body.mail and not unsent,
+        unsent=unsent,
+        fingerprint=ask.fingerprint,
+    )
 
 
 def _mailed(ask: Call, row: Invitation, link: str) -> str:
@@ -142,29 +187,84 @@ def _mailed(ask: Call, row: Invitation, link: str) -> str:
     if not ask.site.signin.url:
         return "it is not known where browsers reach this site: see signin.url in the site file"
     if row.user:
-        return send_link(ask.site, row.email, "a new password", _RESET.format(user=row.user, site=site, link=link),
-                         ask.now)
+        return send_link(
+            ask.site,
+            row.email,
+            "a new password",
+            _RESET.format(user=row.user, site=site, link=link),
+            ask.now,
+        )
     into = f", into the group {row.group} as {row.role}" if row.group else ""
     about = _LETTER.format(by=row.invited_by.partition(":")[2], site=site, into=into, link=link)
     return send_link(ask.site, row.email, "an invitation", about, ask.now)
 
 
 INVITATIONS = (
-    route("GET", "/invitations", ANYBODY, "List valid links of groups that you own",
-          lambda a: partial(invitations.every, groups=a.who.owns, now=a.now),
-          reply=listed(InvitationList, InvitationReply.of)),
-    route("POST", "/invitations", ADMINS, "Invite a person to the site",
-          lambda a: linked(partial(invitations.invite, email=a.body.email, lifetime=a.body.lifetime), a),
-          reply=Worked(Invited, told),
-          body=SiteInvite, status=201, secret=True, makes="/invitations/{id}"),
-    route("POST", "/groups/{name}/invitations", manage("group"), "Invite a person into a group",
-          lambda a: linked(partial(invitations.invite, group=a.names.name, role=a.body.role, email=a.body.email,
-                                   lifetime=a.body.lifetime), a),
-          reply=Worked(Invited, told), body=Invite, status=201, secret=True, makes="/invitations/{id}", names=Named),
-    route("DELETE", "/invitations/{id}", manage("invitation"), "Take a link back",
-          lambda a: partial(invitations.revoke, invitation_id=number(a.names.id)), status=204, names=Numbered),
-    route("POST", "/users/{name}/password-link", ADMINS, "Create a link for setting a new password",
-          lambda a: linked(partial(invitations.renew, user=a.names.name, lifetime=a.body.lifetime), a),
-          reply=Worked(Invited, told),
-          body=Renew, status=201, secret=True, names=Named),
+    route(
+        "GET",
+        "/invitations",
+        ANYBODY,
+        "List valid links of groups that you own",
+        lambda a: partial(invitations.every, groups=a.who.owns, now=a.now),
+        reply=listed(InvitationList, InvitationReply.of),
+    ),
+    route(
+        "POST",
+        "/invitations",
+        ADMINS,
+        "Invite a person to the site",
+        lambda a: linked(
+            partial(invitations.invite, email=a.body.email, lifetime=a.body.lifetime), a
+        ),
+        reply=Worked(Invited, told),
+        body=SiteInvite,
+        status=201,
+        secret=True,
+        makes="/invitations/{id}",
+    ),
+    route(
+        "POST",
+        "/groups/{name}/invitations",
+        manage("group"),
+        "Invite a person into a group",
+        lambda a: linked(
+            partial(
+                invitations.invite,
+                group=a.names.name,
+                role=a.body.role,
+                email=a.body.email,
+                lifetime=a.body.lifetime,
+            ),
+            a,
+        ),
+        reply=Worked(Invited, told),
+        body=Invite,
+        status=201,
+        secret=True,
+        makes="/invitations/{id}",
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/invitations/{id}",
+        manage("invitation"),
+        "Take a link back",
+        lambda a: partial(invitations.revoke, invitation_id=number(a.names.id)),
+        status=204,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/users/{name}/password-link",
+        ADMINS,
+        "Create a link for setting a new password",
+        lambda a: linked(
+            partial(invitations.renew, user=a.names.name, lifetime=a.body.lifetime), a
+        ),
+        reply=Worked(Invited, told),
+        body=Renew,
+        status=201,
+        secret=True,
+        names=Named,
+    ),
 )

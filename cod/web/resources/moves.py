@@ -17,14 +17,28 @@ from cod.web.routes import Call, Named
 class MoveStart(Body):
     """Nodes that move to another vcluster."""
 
-    to: str = Field(min_length=1, max_length=63, description="the vcluster that gets them; whoever asks works with "
-                    "both")
+    to: str = Field(
+        min_length=1,
+        max_length=63,
+        description="the vcluster that gets them; whoever asks works with both",
+    )
     nodes: int = Field(ge=1, le=100_000, description="how many; one stays")
-    within: float | None = Field(default=None, ge=0, le=1e10, allow_inf_nan=False, description="seconds after which "
-                                 "nodes that are still held are taken, 0: in the next pass; null: the grace of a "
-                                 "reclaim of its group")
+    within: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e10,
+        allow_inf_nan=False,
+        description=(
+            "seconds after which "
+            "nodes that are still held are taken, 0: in the next pass; null: the grace of a "
+            "reclaim of its group"
+        ),
+    )
     types: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
-        default=[], max_length=100, description="types of nodes that may move; empty: all that the other matches")
+        default=[],
+        max_length=100,
+        description="types of nodes that may move; empty: all that the other matches",
+    )
 
 
 class MoveReply(Reply):
@@ -43,8 +57,12 @@ class MoveReply(Reply):
     @classmethod
     def of(cls, view: model.RequestView) -> MoveReply:
         """Return the reply from the view of a request of kind 'move'."""
-        return cls(source=view.source or OTHERS, deadline=view.request.deadline or 0.0, leaving=view.leaving,
-                   granted=view.request.granted)
+        return cls(
+            source=view.source or OTHERS,
+            deadline=view.request.deadline or 0.0,
+            leaving=view.leaving,
+            granted=view.request.granted,
+        )
 
 
 def claims(ask: Call[Named, MoveStart]) -> list[RequiredRight]:

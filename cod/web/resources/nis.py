@@ -29,12 +29,23 @@ class NisReply(Reply):
     @classmethod
     def of(cls, found: model.NisDomain) -> NisReply:
         """Return what the API shows of a domain."""
-        return cls(domain=found.name, networks=list(found.networks), maps=dict(found.maps),
-                   securenets=list(found.securenets), access_rules=list(found.access_rules))
+        return cls(
+            domain=found.name,
+            networks=list(found.networks),
+            maps=dict(found.maps),
+            securenets=list(found.securenets),
+            access_rules=list(found.access_rules),
+        )
 
 
 NIS = (
-    route("GET", "/vclusters/{name}/nis", see("vcluster"), "Show the accounts of a vcluster's nodes as NIS maps",
-          lambda a: partial(ldap.nis_domain, name=a.names.name, site=a.site), reply=Shaped(NisReply, NisReply.of),
-          names=Named),
+    route(
+        "GET",
+        "/vclusters/{name}/nis",
+        see("vcluster"),
+        "Show the accounts of a vcluster's nodes as NIS maps",
+        lambda a: partial(ldap.nis_domain, name=a.names.name, site=a.site),
+        reply=Shaped(NisReply, NisReply.of),
+        names=Named,
+    ),
 )

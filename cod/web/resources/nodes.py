@@ -13,7 +13,18 @@ from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
 from cod.web import pci_names
-from cod.web.models import Body, DnsLabel, Items, ListPage, OneOrSeveral, Paged, Patch, Reason, Reply, ReplyOf
+from cod.web.models import (
+    Body,
+    DnsLabel,
+    Items,
+    ListPage,
+    OneOrSeveral,
+    Paged,
+    Patch,
+    Reason,
+    Reply,
+    ReplyOf,
+)
 from cod.web.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
 from cod.web.resources.server import ConflictReply
 from cod.web.routes import ADMINS, ANYBODY, Named, Shaped, Worked, listed, route, see, use
@@ -23,14 +34,29 @@ class NodeQuery(Paged):
     """Which nodes to list."""
 
     state: Annotated[str | None, OneOrSeveral(NodeState)] = Field(
-        default=None, max_length=200, description="one, or several with commas between")
+        default=None, max_length=200, description="one, or several with commas between"
+    )
     vcluster: str | None = Field(default=None, max_length=63)
     type: str | None = Field(default=None, max_length=63)
     block: str | None = Field(default=None, max_length=63)
-    group: str | None = Field(default=None, max_length=63, description="those that vclusters of this group hold")
+    group: str | None = Field(
+        default=None, max_length=63, description="those that vclusters of this group hold"
+    )
     power: Literal["on", "off", "unknown"] | None = None
-    sort: Literal["name", "-name", "state", "-state", "since", "-since", "type", "-type", "block", "-block", "vcluster",
-                  "-vcluster"] = "name"
+    sort: Literal[
+        "name",
+        "-name",
+        "state",
+        "-state",
+        "since",
+        "-since",
+        "type",
+        "-type",
+        "block",
+        "-block",
+        "vcluster",
+        "-vcluster",
+    ] = "name"
 
 
 class HistoryQuery(Paged):
@@ -43,17 +69,30 @@ class NodePatch(Patch):
     """What an administrator may change of a node; what is left out stays."""
 
     name: DnsLabel | None = None
-    block: str | None = Field(default=None, max_length=63, description="nodes near each other; '' takes it out of its")
+    block: str | None = Field(
+        default=None, max_length=63, description="nodes near each other; '' takes it out of its"
+    )
     power_driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] | None = None
     power_address: str | None = Field(default=None, max_length=200)
-    power_account: str | None = Field(default=None, max_length=63,
-                                      description="an [[account]] of the site file; '': none")
+    power_account: str | None = Field(
+        default=None, max_length=63, description="an [[account]] of the site file; '': none"
+    )
     keep: list[Annotated[str, Field(max_length=120)]] | None = Field(
-        default=None, max_length=16, description="all its disks that are never written nor erased: serial:SERIAL, "
-        "path:/dev/NAME or model:PATTERN")
+        default=None,
+        max_length=16,
+        description=(
+            "all its disks that are never written nor erased: serial:SERIAL, "
+            "path:/dev/NAME or model:PATTERN"
+        ),
+    )
     keep_was: list[str] | None = Field(
-        default=None, max_length=16, description="the value of `keep` that the change is based on; the change is "
-        "refused if somebody changed the marks since")
+        default=None,
+        max_length=16,
+        description=(
+            "the value of `keep` that the change is based on; the change is "
+            "refused if somebody changed the marks since"
+        ),
+    )
 
     @model_validator(mode="after")
     def _something(self) -> NodePatch:
@@ -66,12 +105,13 @@ class PowerWish(Body):
     """What the node's power shall be."""
 
     desired: Literal["on", "off", "soft", "cycle"] = Field(
-        description="soft: off, but its operating system is asked first")
+        description="soft: off, but its operating system is asked first"
+    )
 
 
 class WishReply(ReplyOf[model.PowerAction]):
-    """A wish for a node's power. `done_at`: null while it is being tried; `error`: of the last attempt, or why it was
-    dropped or given up."""
+    """A wish for a node's power. `done_at`: null while it is being tried; `error`: of the last
+    attempt, or why it was dropped or given up."""
 
     desired: str
     wished_at: float
@@ -104,8 +144,9 @@ class Progress(Reply):
 
 
 class Power(Reply):
-    """A node's power: as last verified, as last wished, and by what it is switched; `watts` as last measured. Where the
-    switch is, and by which account it is reached, only administrators are told."""
+    """A node's power: as last verified, as last wished, and by what it is switched; `watts` as last
+    measured. Where the switch is, and by which account it is reached, only administrators are
+    told."""
 
     closed = frozenset({"address", "account"})
 
@@ -141,15 +182,25 @@ class NodeReply(Reply):
     hostname: str | None
     address: str | None
     disk: Disk
-    keep: list[str] = Field(description="the node's own marks of disks that are never written nor erased")
-    kept: list[str] = Field(description="the disks that these and the site's rules mean, as it reported last: their "
-                            "content is not erased when `disk` says clean")
+    keep: list[str] = Field(
+        description="the node's own marks of disks that are never written nor erased"
+    )
+    kept: list[str] = Field(
+        description=(
+            "the disks that these and the site's rules mean, as it reported last: their "
+            "content is not erased when `disk` says clean"
+        )
+    )
     power: Power
     progress: Progress | None
     reported_at: float | None
     last_seen: float | None
-    immune_until: float | None = Field(description="when it may be taken for others at the earliest, or might have "
-                                       "been; null: nobody holds it")
+    immune_until: float | None = Field(
+        description=(
+            "when it may be taken for others at the earliest, or might have "
+            "been; null: nobody holds it"
+        )
+    )
 
     @classmethod
     def of(cls, view: model.NodeView) -> NodeReply:
@@ -203,8 +254,9 @@ class HistoryList(ListPage[Move]):
 
 
 class PciDevice(Reply):
-    """A function of a PCI device: ids of class, vendor, device and board in hex digits; names where the server has the
-    list of them (Debian's package pci.ids), else empty; the Linux driver in use."""
+    """A function of a PCI device: ids of class, vendor, device and board in hex digits; names where
+    the server has the list of them (Debian's package pci.ids), else empty; the Linux driver in
+    use."""
 
     slot: str
     class_id: str
@@ -218,20 +270,27 @@ class PciDevice(Reply):
 
 
 class NodeInFull(NodeReply):
-    """A node with its last hardware report (XML), its bindings, its SSH host keys, its newest transitions (oldest
-    first), and conflicts about it (newest first)."""
+    """A node with its last hardware report (XML), its bindings, its SSH host keys, its newest
+    transitions (oldest first), and conflicts about it (newest first)."""
 
     attributes: str | None
     pci: list[PciDevice]
     bindings: list[BindingReply]
-    host_keys: list[HostKeyReply] = Field(description="those that COD installed it with; none where its template says "
-                                          "hostkeys=\"own\", or writes no seed")
+    host_keys: list[HostKeyReply] = Field(
+        description=(
+            "those that COD installed it with; none where its template says "
+            'hostkeys="own", or writes no seed'
+        )
+    )
     history: list[Transition]
     conflicts: list[ConflictReply]
 
     @classmethod
     def of_parts(
-        cls, parts: tuple[model.NodeView, list[model.Binding], list[dict[str, Any]], list[dict[str, Any]]]
+        cls,
+        parts: tuple[
+            model.NodeView, list[model.Binding], list[dict[str, Any]], list[dict[str, Any]]
+        ],
     ) -> NodeInFull:
         """Return the reply from the view, the bindings, and the rows of history and conflicts."""
         view, bindings, history, conflicts = parts
@@ -241,7 +300,9 @@ class NodeInFull(NodeReply):
             pci=pci_devices(view.node),
             bindings=[_binding(each) for each in bindings],
             host_keys=[HostKeyReply.of(key) for key in view.host_keys],
-            history=[Transition(**{key: row[key] for key in Transition.model_fields}) for row in history],
+            history=[
+                Transition(**{key: row[key] for key in Transition.model_fields}) for row in history
+            ],
             conflicts=[ConflictReply.of(row) for row in conflicts],
         )
 
@@ -252,26 +313,53 @@ class NodeList(ListPage[NodeReply]):
 
 def _node(view: model.NodeView) -> dict[str, Any]:
     node = view.node
-    progress = Progress(done=node.progress_done, total=node.progress_total, rate=node.progress_rate,
-                        phase=node.progress_phase)
+    progress = Progress(
+        done=node.progress_done,
+        total=node.progress_total,
+        rate=node.progress_rate,
+        phase=node.progress_phase,
+    )
     own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
     names = ("macs", "type", "block", "vcluster", "template", "address", "immune_until")
     joined = {key: getattr(view, key) for key in names}
     switched: Any = node.power
-    power = Power(state=switched, wanted=node.power_wanted, driver=node.power_driver, address=node.power_address,
-                  account=node.power_account, watts=node.watts)
+    power = Power(
+        state=switched,
+        wanted=node.power_wanted,
+        driver=node.power_driver,
+        address=node.power_address,
+        account=node.power_account,
+        watts=node.watts,
+    )
     marks = {"keep": list(filter(None, node.keep.split("\n"))), "kept": list(nodes.kept(node))}
-    return own | joined | marks | {"power": power, "progress": progress if node.progress_total else None}
+    return (
+        own
+        | joined
+        | marks
+        | {
+            "power": power,
+            "progress": progress if node.progress_total else None,
+        }
+    )
 
 
 def pci_devices(node: model.Node) -> list[PciDevice]:
     """Return the PCI devices of a node's last report, with their names."""
     names, found = pci_names.installed(), []
     for device in nodes.pci(node):
-        get = {key: device.get(key, "") for key in ("slot", "vendor", "device", "subvendor", "subdevice", "driver")}
+        get = {
+            key: device.get(key, "")
+            for key in ("slot", "vendor", "device", "subvendor", "subdevice", "driver")
+        }
         class_id = device.get("class", "")
-        found.append(PciDevice(class_id=class_id, class_name=names.of_class(class_id),
-                               name=names.of_device(get["vendor"], get["device"]), **get))
+        found.append(
+            PciDevice(
+                class_id=class_id,
+                class_name=names.of_class(class_id),
+                name=names.of_device(get["vendor"], get["device"]),
+                **get,
+            )
+        )
     return found
 
 
@@ -281,43 +369,150 @@ def _binding(binding: model.Binding) -> BindingReply:
 
 
 NODES = (
-    route("GET", "/nodes", ANYBODY, "List nodes",
-          lambda a: partial(views.node_list, page=a.query.page, policy=a.site.policy, groups=a.who.groups,
-                            **a.query.filters),
-          reply=listed(NodeList, NodeReply.of), query=NodeQuery),
-    route("GET", "/nodes/{name}", see("node"), "Show a node with its report, bindings and history",
-          lambda a: partial(views.node_in_full, name=a.names.name, policy=a.site.policy, groups=a.who.groups),
-          reply=Shaped(NodeInFull, NodeInFull.of_parts), names=Named),
-    route("GET", "/nodes/{name}/history", see("node"), "List a node's transitions",
-          lambda a: partial(views.node_history, name=a.names.name, page=a.query.page, groups=a.who.groups),
-          reply=listed(HistoryList, Move.of), query=HistoryQuery, names=Named),
-    route("PATCH", "/nodes/{name}", ADMINS, "Change a node's name, block, power driver or kept disks",
-          lambda a: partial(nodes.change, name=a.names.name, site=a.site, now=a.now, actor=a.actor,
-                            **a.body.changes()),
-          reply=NodeReply, body=NodePatch, names=Named),
-    route("POST", "/nodes/{name}/approve", ADMINS, "Approve a new machine; COD may erase its disks from then on",
-          lambda a: partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
-          reply=NodeReply, names=Named),
-    route("GET", "/nodes/{name}/power", ADMINS, "List recent power commands to a node, and their results",
-          lambda a: partial(nodes.power_wishes, name=a.names.name),
-          reply=listed(WishList, WishReply.of), names=Named),
-    route("POST", "/nodes/{name}/power", use("node"), "Power a node on or off, or cycle it",
-          lambda a: partial(nodes.power, name=a.names.name, desired=a.body.desired, site=a.site, now=a.now,
-                            actor=a.actor),
-          reply=NodeReply, body=PowerWish, status=202, names=Named),
-    route("GET", "/nodes/{name}/console", use("node"), "Show what a node wrote on its serial console",
-          lambda a: partial(consoles.readable, name=a.names.name, rules=a.site.consoles,
-                            everything=a.who.admin, now=a.now),
-          reply=Worked(ConsoleReply, lambda a, found: console_reply(a.consoles, found, a.query.since, a.query.bytes)),
-          query=ConsoleQuery, secret=True, names=Named),
-    route("POST", "/nodes/{name}/quarantine", ADMINS, "Take a node out of service (quarantine)",
-          lambda a: partial(nodes.quarantine, name=a.names.name, reason=a.body.reason, site=a.site, now=a.now,
-                            actor=a.actor),
-          reply=NodeReply, body=Because, names=Named),
-    route("POST", "/nodes/{name}/restore", ADMINS, "Return a node from quarantine or retirement",
-          lambda a: partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
-          reply=NodeReply, names=Named),
-    route("POST", "/nodes/{name}/retire", ADMINS, "Retire a node",
-          lambda a: partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
-          reply=NodeReply, names=Named),
+    route(
+        "GET",
+        "/nodes",
+        ANYBODY,
+        "List nodes",
+        lambda a: partial(
+            views.node_list,
+            page=a.query.page,
+            policy=a.site.policy,
+            groups=a.who.groups,
+            **a.query.filters,
+        ),
+        reply=listed(NodeList, NodeReply.of),
+        query=NodeQuery,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}",
+        see("node"),
+        "Show a node with its report, bindings and history",
+        lambda a: partial(
+            views.node_in_full, name=a.names.name, policy=a.site.policy, groups=a.who.groups
+        ),
+        reply=Shaped(NodeInFull, NodeInFull.of_parts),
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/history",
+        see("node"),
+        "List a node's transitions",
+        lambda a: partial(
+            views.node_history, name=a.names.name, page=a.query.page, groups=a.who.groups
+        ),
+        reply=listed(HistoryList, Move.of),
+        query=HistoryQuery,
+        names=Named,
+    ),
+    route(
+        "PATCH",
+        "/nodes/{name}",
+        ADMINS,
+        "Change a node's name, block, power driver or kept disks",
+        lambda a: partial(
+            nodes.change,
+            name=a.names.name,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+            **a.body.changes(),
+        ),
+        reply=NodeReply,
+        body=NodePatch,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/approve",
+        ADMINS,
+        "Approve a new machine; COD may erase its disks from then on",
+        lambda a: partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        reply=NodeReply,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/power",
+        ADMINS,
+        "List recent power commands to a node, and their results",
+        lambda a: partial(nodes.power_wishes, name=a.names.name),
+        reply=listed(WishList, WishReply.of),
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/power",
+        use("node"),
+        "Power a node on or off, or cycle it",
+        lambda a: partial(
+            nodes.power,
+            name=a.names.name,
+            desired=a.body.desired,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
+        reply=NodeReply,
+        body=PowerWish,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/console",
+        use("node"),
+        "Show what a node wrote on its serial console",
+        lambda a: partial(
+            consoles.readable,
+            name=a.names.name,
+            rules=a.site.consoles,
+            everything=a.who.admin,
+            now=a.now,
+        ),
+        reply=Worked(
+            ConsoleReply,
+            lambda a, found: console_reply(a.consoles, found, a.query.since, a.query.bytes),
+        ),
+        query=ConsoleQuery,
+        secret=True,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/quarantine",
+        ADMINS,
+        "Take a node out of service (quarantine)",
+        lambda a: partial(
+            nodes.quarantine,
+            name=a.names.name,
+            reason=a.body.reason,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
+        reply=NodeReply,
+        body=Because,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/restore",
+        ADMINS,
+        "Return a node from quarantine or retirement",
+        lambda a: partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        reply=NodeReply,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/retire",
+        ADMINS,
+        "Retire a node",
+        lambda a: partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        reply=NodeReply,
+        names=Named,
+    ),
 )

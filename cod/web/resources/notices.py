@@ -21,8 +21,12 @@ class NoticeQuery(Paged):
 
     group: str | None = Field(default=None, max_length=63)
     vcluster: str | None = Field(default=None, max_length=63)
-    kind: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
-    above: int | None = Field(default=None, ge=0, le=2**62, description="those with ids after this one")
+    kind: str | None = Field(
+        default=None, max_length=200, description="one, or several with commas between"
+    )
+    above: int | None = Field(
+        default=None, ge=0, le=2**62, description="those with ids after this one"
+    )
     sort: Literal["id", "-id"] = "-id"
 
 
@@ -43,10 +47,23 @@ class SendReply(Reply):
     @classmethod
     def of(cls, send: model.Send) -> SendReply:
         """Return the reply from the row. A webhook's URL may be a secret: it is not shown."""
-        to = host((send.channel, send.target)) if send.channel == "webhook" else send.target or ADMINISTRATORS
-        state: Any = "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
-        return cls(channel=send.channel, to=to, state=state, attempts=send.attempts, done_at=send.done_at,
-                   next_at=send.next_at if send.done_at is None else None, error=send.error)
+        to = (
+            host((send.channel, send.target))
+            if send.channel == "webhook"
+            else send.target or ADMINISTRATORS
+        )
+        state: Any = (
+            "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
+        )
+        return cls(
+            channel=send.channel,
+            to=to,
+            state=state,
+            attempts=send.attempts,
+            done_at=send.done_at,
+            next_at=send.next_at if send.done_at is None else None,
+            error=send.error,
+        )
 
 
 class DeliveryQuery(Paged):
@@ -58,7 +75,8 @@ class DeliveryQuery(Paged):
 
 
 class DeliveryReply(SendReply):
-    """A delivery of a notice, or of what happened (`kind` vcluster-events or node-events), to a group."""
+    """A delivery of a notice, or of what happened (`kind` vcluster-events or node-events), to a
+    group."""
 
     id: int
     notice: int
@@ -70,8 +88,14 @@ class DeliveryReply(SendReply):
     def of_pair(cls, pair: tuple[model.Send, model.Notice]) -> DeliveryReply:
         """Return the reply from the two rows."""
         send, notice = pair
-        return cls(**SendReply.of(send).model_dump(), id=send.id, notice=notice.id, at=notice.at, kind=notice.kind,
-                   subject=notice.subject)
+        return cls(
+            **SendReply.of(send).model_dump(),
+            id=send.id,
+            notice=notice.id,
+            at=notice.at,
+            kind=notice.kind,
+            subject=notice.subject,
+        )
 
 
 class DeliveryList(ListPage[DeliveryReply]):
@@ -97,8 +121,16 @@ class NoticeReply(Reply):
     @classmethod
     def of(cls, view: model.NoticeView) -> NoticeReply:
         """Return the reply from the view."""
-        own = {key: getattr(view.notice, key) for key in ("id", "at", "kind", "subject", "about", "link")}
-        return cls(**own, group=view.group, vcluster=view.vcluster, deliveries=[SendReply.of(s) for s in view.sends])
+        own = {
+            key: getattr(view.notice, key)
+            for key in ("id", "at", "kind", "subject", "about", "link")
+        }
+        return cls(
+            **own,
+            group=view.group,
+            vcluster=view.vcluster,
+            deliveries=[SendReply.of(s) for s in view.sends],
+        )
 
 
 class NoticeList(ListPage[NoticeReply]):
@@ -106,9 +138,22 @@ class NoticeList(ListPage[NoticeReply]):
 
 
 NOTICES = (
-    route("GET", "/notices", ANYBODY, "List notices",
-          lambda a: partial(notices.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          reply=listed(NoticeList, NoticeReply.of), query=NoticeQuery),
-    route("GET", "/notices/{id}", see("notice"), "Show a notice and how its deliveries stand",
-          lambda a: partial(notices.one, notice_id=number(a.names.id)), reply=NoticeReply, names=Numbered),
+    route(
+        "GET",
+        "/notices",
+        ANYBODY,
+        "List notices",
+        lambda a: partial(notices.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
+        reply=listed(NoticeList, NoticeReply.of),
+        query=NoticeQuery,
+    ),
+    route(
+        "GET",
+        "/notices/{id}",
+        see("notice"),
+        "Show a notice and how its deliveries stand",
+        lambda a: partial(notices.one, notice_id=number(a.names.id)),
+        reply=NoticeReply,
+        names=Numbered,
+    ),
 )

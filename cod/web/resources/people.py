@@ -14,7 +14,18 @@ from cod.flows.people import invitations, people, sshkeys
 from cod.flows.people.access import RequiredRight
 from cod.model import HIGHEST, LOWEST, Right
 from cod.pool import Tx
-from cod.web.models import Body, Email, Items, Line, ListPage, Paged, Reply, ReplyOf, RoleName, UserName
+from cod.web.models import (
+    Body,
+    Email,
+    Items,
+    Line,
+    ListPage,
+    Paged,
+    Reply,
+    ReplyOf,
+    RoleName,
+    UserName,
+)
 from cod.web.resources.invitations import Invited, LinkBody, linked, told
 from cod.web.routes import (
     ADMINS,
@@ -42,7 +53,8 @@ class SessionsEnded(Reply):
 
 
 class GroupKey(Reply):
-    """A key that the nodes of a group's vclusters let in. `line` is one of an authorized_keys file."""
+    """A key that the nodes of a group's vclusters let in. `line` is one of an authorized_keys
+    file."""
 
     user: str
     name: str
@@ -54,7 +66,13 @@ class GroupKey(Reply):
     def of(cls, parts: tuple[str, model.SshKey]) -> GroupKey:
         """Return the reply from the user's name and the row."""
         user, key = parts
-        return cls(user=user, name=key.name, algorithm=key.algorithm, fingerprint=key.fingerprint, line=key.line)
+        return cls(
+            user=user,
+            name=key.name,
+            algorithm=key.algorithm,
+            fingerprint=key.fingerprint,
+            line=key.line,
+        )
 
 
 class GroupKeyList(Items[GroupKey]):
@@ -74,7 +92,9 @@ class UserCreate(LinkBody):
     full_name: Line = ""
     email: Email = ""
     admin: bool = Field(default=False, description="a site administrator")
-    uid: Uid | None = Field(default=None, description="POSIX number on nodes; null: the next of the site's range")
+    uid: Uid | None = Field(
+        default=None, description="POSIX number on nodes; null: the next of the site's range"
+    )
 
 
 class UserPatch(Body):
@@ -83,14 +103,19 @@ class UserPatch(Body):
     full_name: Line | None = None
     email: Email | None = None
     admin: bool | None = None
-    disabled: bool | None = Field(default=None, description="true: all sessions end at once, and sign-in is refused")
-    uid: Uid | None = Field(default=None, description="POSIX number on nodes; the user's own group follows")
+    disabled: bool | None = Field(
+        default=None, description="true: all sessions end at once, and sign-in is refused"
+    )
+    uid: Uid | None = Field(
+        default=None, description="POSIX number on nodes; the user's own group follows"
+    )
     gid: Uid | None = Field(default=None, description="POSIX number of the user's primary group")
 
 
 class UserReply(Reply):
-    """A user. `directory`: where they sign in: '' here, ldap or oidc; `absent`: it does not know them any more;
-    `signed_in_at`: when they last did, null: never, or not to be told; `uid`, `gid`: numbers on nodes."""
+    """A user. `directory`: where they sign in: '' here, ldap or oidc; `absent`: it does not know
+    them any more; `signed_in_at`: when they last did, null: never, or not to be told; `uid`, `gid`:
+    numbers on nodes."""
 
     closed = frozenset({"signed_in_at"})
 
@@ -130,12 +155,17 @@ class UserInFull(UserReply):
 
 
 def _user(user: model.User) -> dict[str, Any]:
-    own = {key: getattr(user, key) for key in UserReply.model_fields if key not in ("disabled", "absent")}
+    own = {
+        key: getattr(user, key)
+        for key in UserReply.model_fields
+        if key not in ("disabled", "absent")
+    }
     return own | {"disabled": user.disabled_at is not None, "absent": user.absent_at is not None}
 
 
 class MemberSet(Body):
-    """What somebody is to be in a group. `force`: the group may be without an owner, as administrators may want."""
+    """What somebody is to be in a group. `force`: the group may be without an owner, as
+    administrators may want."""
 
     role: RoleName
     force: bool = False
@@ -152,8 +182,8 @@ class MemberReply(ReplyOf[model.Member]):
 
 
 class MemberRemoved(Reply):
-    """Somebody is no longer in a group. New logins end within a minute; sessions that are open on `nodes`, as
-    HOST.VCLUSTER, go on until `command` is run there as root."""
+    """Somebody is no longer in a group. New logins end within a minute; sessions that are open on
+    `nodes`, as HOST.VCLUSTER, go on until `command` is run there as root."""
 
     group: str
     user: str
@@ -185,7 +215,11 @@ def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
 
 def said(body: Body) -> dict[str, Any]:
     """Return what a patch names; null says nothing."""
-    return {key: value for key, value in body.model_dump(exclude_unset=True).items() if value is not None}
+    return {
+        key: value
+        for key, value in body.model_dump(exclude_unset=True).items()
+        if value is not None
+    }
 
 
 def _sets(ask: Call[NamedMember, MemberSet]) -> Sequence[RequiredRight]:
@@ -201,44 +235,128 @@ def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
 
 
 _IN_FULL: Shaped[tuple[model.User, list[model.Member]], UserInFull] = Shaped(
-    UserInFull, lambda found: UserInFull(**_user(found[0]), groups=[Membership.of(each) for each in found[1]]))
+    UserInFull,
+    lambda found: UserInFull(**_user(found[0]), groups=[Membership.of(each) for each in found[1]]),
+)
 
 USERS = (
-    route("GET", "/users", ANYBODY, "List users: those of your groups; for administrators, all",
-          lambda a: in_parts(partial(people.every, groups=a.who.groups), a.query.page,
-                             lambda one: (one.name, one.full_name, one.email), name=attrgetter("name"),
-                             created_at=attrgetter("created_at")),
-          reply=listed(UserList, UserReply.of), query=UserQuery),
-    route("GET", "/users/{name}", see("user"), "Show a user",
-          lambda a: partial(people.one, name=a.names.name, groups=a.who.groups),
-          reply=_IN_FULL, names=Named),
-    route("POST", "/users", ADMINS, "Create a user, and a link for setting a password", _added,
-          reply=Worked(Invited, told), body=UserCreate, status=201, secret=True, makes="/users/{user}"),
-    route("PATCH", "/users/{name}", ADMINS, "Change a user; disabling ends all sessions at once",
-          lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
-          reply=_IN_FULL, body=UserPatch, names=Named),
-    route("DELETE", "/users/{name}", ADMINS, "Delete a user for good, with sessions, tokens, keys and roles",
-          lambda a: partial(people.delete, name=a.names.name), status=204, names=Named),
-    route("DELETE", "/users/{name}/sessions", ADMINS, "End all sessions of a user",
-          lambda a: partial(people.end_sessions, name=a.names.name),
-          reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)), names=Named),
+    route(
+        "GET",
+        "/users",
+        ANYBODY,
+        "List users: those of your groups; for administrators, all",
+        lambda a: in_parts(
+            partial(people.every, groups=a.who.groups),
+            a.query.page,
+            lambda one: (one.name, one.full_name, one.email),
+            name=attrgetter("name"),
+            created_at=attrgetter("created_at"),
+        ),
+        reply=listed(UserList, UserReply.of),
+        query=UserQuery,
+    ),
+    route(
+        "GET",
+        "/users/{name}",
+        see("user"),
+        "Show a user",
+        lambda a: partial(people.one, name=a.names.name, groups=a.who.groups),
+        reply=_IN_FULL,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/users",
+        ADMINS,
+        "Create a user, and a link for setting a password",
+        _added,
+        reply=Worked(Invited, told),
+        body=UserCreate,
+        status=201,
+        secret=True,
+        makes="/users/{user}",
+    ),
+    route(
+        "PATCH",
+        "/users/{name}",
+        ADMINS,
+        "Change a user; disabling ends all sessions at once",
+        lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
+        reply=_IN_FULL,
+        body=UserPatch,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/users/{name}",
+        ADMINS,
+        "Delete a user for good, with sessions, tokens, keys and roles",
+        lambda a: partial(people.delete, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/users/{name}/sessions",
+        ADMINS,
+        "End all sessions of a user",
+        lambda a: partial(people.end_sessions, name=a.names.name),
+        reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)),
+        names=Named,
+    ),
 )
 
 MEMBERS = (
-    route("GET", "/groups/{name}/members", see("group"), "List the members of a group",
-          lambda a: partial(people.members, group=a.names.name),
-          reply=listed(MemberList, MemberReply.of), names=Named),
-    route("GET", "/groups/{name}/members/{user}", see("group"), "Show a member's role",
-          lambda a: partial(people.member, group=a.names.name, user=a.names.user), reply=MemberReply,
-          names=NamedMember),
-    route("PUT", "/groups/{name}/members/{user}", _sets, "Set a member's role: owner, member or viewer",
-          lambda a: partial(people.set_role, group=a.names.name, user=a.names.user, enlist=a.who.admin,
-                            **a.body.model_dump()),
-          reply=MemberReply, body=MemberSet, names=NamedMember),
-    route("DELETE", "/groups/{name}/members/{user}", _removes, "Remove a member from a group",
-          lambda a: partial(people.remove, group=a.names.name, user=a.names.user),
-          reply=Shaped(MemberRemoved, MemberRemoved.of), names=NamedMember),
-    route("GET", "/groups/{name}/keys", see("group"), "List the SSH keys that the nodes of a group's vclusters let in",
-          lambda a: partial(sshkeys.of_group, group=a.names.name),
-          reply=listed(GroupKeyList, GroupKey.of), names=Named),
+    route(
+        "GET",
+        "/groups/{name}/members",
+        see("group"),
+        "List the members of a group",
+        lambda a: partial(people.members, group=a.names.name),
+        reply=listed(MemberList, MemberReply.of),
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/groups/{name}/members/{user}",
+        see("group"),
+        "Show a member's role",
+        lambda a: partial(people.member, group=a.names.name, user=a.names.user),
+        reply=MemberReply,
+        names=NamedMember,
+    ),
+    route(
+        "PUT",
+        "/groups/{name}/members/{user}",
+        _sets,
+        "Set a member's role: owner, member or viewer",
+        lambda a: partial(
+            people.set_role,
+            group=a.names.name,
+            user=a.names.user,
+            enlist=a.who.admin,
+            **a.body.model_dump(),
+        ),
+        reply=MemberReply,
+        body=MemberSet,
+        names=NamedMember,
+    ),
+    route(
+        "DELETE",
+        "/groups/{name}/members/{user}",
+        _removes,
+        "Remove a member from a group",
+        lambda a: partial(people.remove, group=a.names.name, user=a.names.user),
+        reply=Shaped(MemberRemoved, MemberRemoved.of),
+        names=NamedMember,
+    ),
+    route(
+        "GET",
+        "/groups/{name}/keys",
+        see("group"),
+        "List the SSH keys that the nodes of a group's vclusters let in",
+        lambda a: partial(sshkeys.of_group, group=a.names.name),
+        reply=listed(GroupKeyList, GroupKey.of),
+        names=Named,
+    ),
 )

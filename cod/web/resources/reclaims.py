@@ -18,7 +18,9 @@ from cod.web.routes import ANYBODY, Numbered, listed, number, route, see, use
 class ReclaimQuery(Paged):
     """Which reclaims to list."""
 
-    vcluster: str | None = Field(default=None, max_length=63, description="only those that take nodes from it")
+    vcluster: str | None = Field(
+        default=None, max_length=63, description="only those that take nodes from it"
+    )
     state: ReclaimState | None = None
     sort: Literal["id", "-id", "deadline", "-deadline"] = "-id"
 
@@ -26,16 +28,19 @@ class ReclaimQuery(Paged):
 class ReclaimAnswer(Body):
     """Which nodes (by name or host name) the vcluster gives."""
 
-    nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(min_length=1, max_length=100_000)
+    nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
+        min_length=1, max_length=100_000
+    )
 
 
 class ReclaimReply(Reply):
-    """`count` nodes of one type and block are taken from `vcluster` for a request of `wanted_by`, which is 'a vcluster
-    of another group' (and `request` null) where it may not be seen.
+    """`count` nodes of one type and block are taken from `vcluster` for a request of `wanted_by`,
+    which is 'a vcluster of another group' (and `request` null) where it may not be seen.
 
     given       how many have been given back or seized
     chosen      nodes that go at the deadline unless others of the kind are given before
-    promised    by when the vcluster's manager gives back those of them that it has promised, by node
+    promised    by when the vcluster's manager gives back those of them that it has promised, by
+                node
     attributes  what the request wants of them (XML); every node of the type has it
     moves       an owner moves the nodes to `wanted_by`, whatever the priorities
     """
@@ -61,11 +66,22 @@ class ReclaimReply(Reply):
     @classmethod
     def of(cls, view: model.ReclaimView) -> ReclaimReply:
         """Return the reply from the view."""
-        own = {key: getattr(view.reclaim, key) for key in cls.model_fields if hasattr(view.reclaim, key)}
-        return cls(**own, vcluster=view.vcluster, wanted_by=view.wanted_by or OTHERS,
-                   request=view.reclaim.request_id if view.wanted_by else None,
-                   type=view.type, block=view.block, chosen=list(view.chosen), promised=dict(view.promised),
-                   moves=view.moves)
+        own = {
+            key: getattr(view.reclaim, key)
+            for key in cls.model_fields
+            if hasattr(view.reclaim, key)
+        }
+        return cls(
+            **own,
+            vcluster=view.vcluster,
+            wanted_by=view.wanted_by or OTHERS,
+            request=view.reclaim.request_id if view.wanted_by else None,
+            type=view.type,
+            block=view.block,
+            chosen=list(view.chosen),
+            promised=dict(view.promised),
+            moves=view.moves,
+        )
 
 
 class ReclaimList(ListPage[ReclaimReply]):
@@ -73,15 +89,43 @@ class ReclaimList(ListPage[ReclaimReply]):
 
 
 RECLAIMS = (
-    route("GET", "/reclaims", ANYBODY, "List reclaims",
-          lambda a: partial(reclaims.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          reply=listed(ReclaimList, ReclaimReply.of), query=ReclaimQuery),
-    route("GET", "/reclaims/{id}", see("reclaim"), "Show a reclaim and the nodes that were chosen for it",
-          lambda a: partial(reclaims.show, reclaim_id=number(a.names.id), groups=a.who.groups),
-          reply=ReclaimReply, names=Numbered),
-    route("POST", "/reclaims/{id}/answer", use("reclaim"),
-          "Give nodes of the kind that is taken, in place of those that were chosen",
-          lambda a: partial(reclaims.answer, reclaim_id=number(a.names.id), nodes_=a.body.nodes, site=a.site,
-                            now=a.now, actor=a.actor, groups=a.who.groups),
-          reply=ReclaimReply, body=ReclaimAnswer, status=202, names=Numbered),
+    route(
+        "GET",
+        "/reclaims",
+        ANYBODY,
+        "List reclaims",
+        lambda a: partial(
+            reclaims.every, page=a.query.page, groups=a.who.groups, **a.query.filters
+        ),
+        reply=listed(ReclaimList, ReclaimReply.of),
+        query=ReclaimQuery,
+    ),
+    route(
+        "GET",
+        "/reclaims/{id}",
+        see("reclaim"),
+        "Show a reclaim and the nodes that were chosen for it",
+        lambda a: partial(reclaims.show, reclaim_id=number(a.names.id), groups=a.who.groups),
+        reply=ReclaimReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/reclaims/{id}/answer",
+        use("reclaim"),
+        "Give nodes of the kind that is taken, in place of those that were chosen",
+        lambda a: partial(
+            reclaims.answer,
+            reclaim_id=number(a.names.id),
+            nodes_=a.body.nodes,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+            groups=a.who.groups,
+        ),
+        reply=ReclaimReply,
+        body=ReclaimAnswer,
+        status=202,
+        names=Numbered,
+    ),
 )

@@ -31,13 +31,17 @@ class ConflictReply(Reply):
     def of(cls, row: Mapping[str, Any]) -> ConflictReply:
         """Return the reply from the table's row."""
         own = {key: row[key] for key in cls.model_fields}
-        return cls(**own | {"address": None if row["address"] is None else model.dotted(row["address"])})
+        return cls(
+            **own | {"address": None if row["address"] is None else model.dotted(row["address"])}
+        )
 
 
 class ConflictQuery(Paged):
     """Which conflicts to list."""
 
-    kind: str | None = Field(default=None, max_length=200, description="one, or several with commas between")
+    kind: str | None = Field(
+        default=None, max_length=200, description="one, or several with commas between"
+    )
     sort: Literal["id", "-id"] = "-id"
 
 
@@ -71,7 +75,8 @@ class Lifecycle(Reply):
 
 
 class Health(Reply):
-    """The server answers and its database too; `counts` by thing and label, empty for callers without a token."""
+    """The server answers and its database too; `counts` by thing and label, empty for callers
+    without a token."""
 
     ok: bool
     counts: dict[str, dict[str, int]]
@@ -91,8 +96,12 @@ class ServerInfo(Reply):
 class EventQuery(Query):
     """From where to follow the events."""
 
-    after: int | None = Field(default=None, ge=0, le=2**62,
-                              description="id of the last event seen; left out: only new ones")
+    after: int | None = Field(
+        default=None,
+        ge=0,
+        le=2**62,
+        description="id of the last event seen; left out: only new ones",
+    )
 
 
 class FieldFault(Reply):
@@ -103,8 +112,8 @@ class FieldFault(Reply):
 
 
 class Problem(Reply):
-    """An error (RFC 9457). `code` is stable; `field` names the part of the input that is meant, if one is; `errors` has
-    every part that is wrong, `field` and `detail` the first of them."""
+    """An error (RFC 9457). `code` is stable; `field` names the part of the input that is meant, if
+    one is; `errors` has every part that is wrong, `field` and `detail` the first of them."""
 
     type: str
     title: str
@@ -124,25 +133,67 @@ def _health(counts: list[tuple[str, str, int]]) -> Health:
 
 def lifecycle() -> Lifecycle:
     """Return the lifecycle's table as a reply."""
-    rules = [StateReply.model_validate({
-                 "name": state, "kind": rule.kind, "about": rule.about, "deadline": rule.deadline,
-                 "retries": rule.retries})
-             for state, rule in states.NODE_RULES.items()]
-    arrows = [Arrow(state=state, event=event, to=to) for (state, event), to in states.NODE_TRANSITIONS.items()]
+    rules = [
+        StateReply.model_validate(
+            {
+                "name": state,
+                "kind": rule.kind,
+                "about": rule.about,
+                "deadline": rule.deadline,
+                "retries": rule.retries,
+            }
+        )
+        for state, rule in states.NODE_RULES.items()
+    ]
+    arrows = [
+        Arrow(state=state, event=event, to=to)
+        for (state, event), to in states.NODE_TRANSITIONS.items()
+    ]
     return Lifecycle(states=rules, arrows=arrows)
 
 
 SERVER = (
-    route("GET", "/conflicts", ADMINS,
-          "List address and identity conflicts, newest first",
-          lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
-          reply=listed(ConflictList, ConflictReply.of), query=ConflictQuery),
-    route("GET", "/states", ANYBODY, "Show the nodes' lifecycle", lambda a: nothing(lifecycle()),
-          reply=as_it_is(Lifecycle)),
-    route("GET", "/health", ANYBODY, "Check that the server and its database answer",
-          lambda a: views.alive if a.is_stranger else views.counts, reply=Shaped(Health, _health), open=True),
-    route("GET", "/server", ANYBODY, "Show name and version of the server", lambda a: nothing(ServerInfo(
-              name=a.site.name, domain=a.site.domain, version=version("cod"), http_port=a.site.http_port,
-              subnets=[each.name for each in a.site.subnets], confd_port=a.site.confd_port)),
-          reply=as_it_is(ServerInfo)),
+    route(
+        "GET",
+        "/conflicts",
+        ADMINS,
+        "List address and identity conflicts, newest first",
+        lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
+        reply=listed(ConflictList, ConflictReply.of),
+        query=ConflictQuery,
+    ),
+    route(
+        "GET",
+        "/states",
+        ANYBODY,
+        "Show the nodes' lifecycle",
+        lambda a: nothing(lifecycle()),
+        reply=as_it_is(Lifecycle),
+    ),
+    route(
+        "GET",
+        "/health",
+        ANYBODY,
+        "Check that the server and its database answer",
+        lambda a: views.alive if a.is_stranger else views.counts,
+        reply=Shaped(Health, _health),
+        open=True,
+    ),
+    route(
+        "GET",
+        "/server",
+        ANYBODY,
+        "Show name and version of the server",
+        lambda a: nothing(
+            ServerInfo(
+                name=a.site.name,
+                domain=a.site.domain,
+                version=version("cod"),
+                http_port=a.site.http_port,
+                subnets=[each.name for each in a.site.subnets],
+                confd_port=a.site.confd_port,
+            )
+        ),
+        reply=as_it_is(ServerInfo),
+    ),
 )

@@ -16,18 +16,28 @@ Nodes = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
 class SharePatch(Body):
-    """What to change of a group's entitlements; what is left out stays. A node limit of null: the site's default, a
-    limit of node-hours of null: none."""
+    """What to change of a group's entitlements; what is left out stays. A node limit of null: the
+    site's default, a limit of node-hours of null: none."""
 
     shares: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = Field(
-        default=None, description="what it is to have of the site, in proportion to the other groups'")
-    guarantee: Nodes | None = Field(default=None, description="nodes that are not taken from it for others")
+        default=None,
+        description="what it is to have of the site, in proportion to the other groups'",
+    )
+    guarantee: Nodes | None = Field(
+        default=None, description="nodes that are not taken from it for others"
+    )
     node_limit: Nodes | None = Field(default=None, description="nodes that it may hold at once")
     type_limits: dict[DnsLabel, Nodes] | None = Field(
-        default=None, max_length=100, description="nodes of types that it may hold at once, all of them anew")
+        default=None,
+        max_length=100,
+        description="nodes of types that it may hold at once, all of them anew",
+    )
     hours_limit: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = Field(
-        default=None, description="node-hours that it may use in a month")
-    parent: DnsLabel | None = Field(default=None, description="the group that it is a subgroup of; null: of none")
+        default=None, description="node-hours that it may use in a month"
+    )
+    parent: DnsLabel | None = Field(
+        default=None, description="the group that it is a subgroup of; null: of none"
+    )
 
     @model_validator(mode="after")
     def _something(self) -> SharePatch:
@@ -40,11 +50,12 @@ class SharePatch(Body):
 
 
 class ShareReply(ReplyOf[GroupShare]):
-    """A group's entitlements, and where it stands. Usage is in node-hours, weighted by the costs of types, and fades.
+    """A group's entitlements, and where it stands. Usage is in node-hours, weighted by the costs of
+    types, and fades.
 
-    share: its part of the site, 0 to 1; share_nodes: in nodes; null: shares are off. ratio: of its share to its usage,
-    null: it has used nothing, or shares are off; factor, rank: by the site's rule, the best is 1; ranked: groups that
-    are
+    share: its part of the site, 0 to 1; share_nodes: in nodes; null: shares are off. ratio: of its
+    share to its usage, null: it has used nothing, or shares are off; factor, rank: by the site's
+    rule, the best is 1; ranked: groups that are
     """
 
     group: str
@@ -71,13 +82,37 @@ class ShareList(Items[ShareReply]):
 
 
 SHARES = (
-    route("GET", "/shares", ANYBODY, "List groups' shares, usage, guarantees and limits",
-          lambda a: partial(shares.every, only=a.who.groups, site=a.site, now=a.now),
-          reply=listed(ShareList, ShareReply.of)),
-    route("GET", "/shares/{name}", see("group"), "Show a group's share, usage, guarantee and limits",
-          lambda a: partial(shares.one, name=a.names.name, site=a.site, now=a.now), reply=ShareReply, names=Named),
-    route("PATCH", "/shares/{name}", ADMINS, "Change a group's share, guarantee and limits",
-          lambda a: partial(shares.change, name=a.names.name, changes=a.body.model_dump(exclude_unset=True),
-                            site=a.site, now=a.now),
-          reply=ShareReply, body=SharePatch, names=Named),
+    route(
+        "GET",
+        "/shares",
+        ANYBODY,
+        "List groups' shares, usage, guarantees and limits",
+        lambda a: partial(shares.every, only=a.who.groups, site=a.site, now=a.now),
+        reply=listed(ShareList, ShareReply.of),
+    ),
+    route(
+        "GET",
+        "/shares/{name}",
+        see("group"),
+        "Show a group's share, usage, guarantee and limits",
+        lambda a: partial(shares.one, name=a.names.name, site=a.site, now=a.now),
+        reply=ShareReply,
+        names=Named,
+    ),
+    route(
+        "PATCH",
+        "/shares/{name}",
+        ADMINS,
+        "Change a group's share, guarantee and limits",
+        lambda a: partial(
+            shares.change,
+            name=a.names.name,
+            changes=a.body.model_dump(exclude_unset=True),
+            site=a.site,
+            now=a.now,
+        ),
+        reply=ShareReply,
+        body=SharePatch,
+        names=Named,
+    ),
 )

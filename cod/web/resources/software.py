@@ -62,8 +62,8 @@ class UploadCreate(Body):
 
 
 class UploadReply(ReplyOf[model.Upload]):
-    """A file on its way in: `offset` of its `size` bytes are on the server's disk. It is given up at `expires_at`
-    unless more of it comes."""
+    """A file on its way in: `offset` of its `size` bytes are on the server's disk. It is given up
+    at `expires_at` unless more of it comes."""
 
     id: str
     name: str
@@ -81,7 +81,9 @@ class UploadReply(ReplyOf[model.Upload]):
 class UploadQuery(Paged):
     """Which uploads to list."""
 
-    sort: Literal["name", "-name", "created_at", "-created_at", "expires_at", "-expires_at"] = "name"
+    sort: Literal["name", "-name", "created_at", "-created_at", "expires_at", "-expires_at"] = (
+        "name"
+    )
 
 
 class UploadList(ListPage[UploadReply]):
@@ -89,9 +91,10 @@ class UploadList(ListPage[UploadReply]):
 
 
 class ImageReply(ReplyOf[model.ImageView]):
-    """An image. `name` is its full name: 'physics/debian', or 'debian' of the site's. `size` is of the disk, `used` of
-    its used chunks, `stored` of the served form; `sector` is the bytes of the logical sectors of the disks that it is
-    for, 0 if any will do; `used_by` are templates that name it, as 'name@revision', as far as one may see them."""
+    """An image. `name` is its full name: 'physics/debian', or 'debian' of the site's. `size` is of
+    the disk, `used` of its used chunks, `stored` of the served form; `sector` is the bytes of the
+    logical sectors of the disks that it is for, 0 if any will do; `used_by` are templates that name
+    it, as 'name@revision', as far as one may see them."""
 
     name: str
     group: str
@@ -112,8 +115,18 @@ class ImageReply(ReplyOf[model.ImageView]):
 class ImageQuery(Paged):
     """Which images to list."""
 
-    sort: Literal["name", "-name", "created_at", "-created_at", "stored", "-stored", "state", "-state", "group",
-                  "-group"] = "name"
+    sort: Literal[
+        "name",
+        "-name",
+        "created_at",
+        "-created_at",
+        "stored",
+        "-stored",
+        "state",
+        "-state",
+        "group",
+        "-group",
+    ] = "name"
 
 
 class ImageList(ListPage[ImageReply]):
@@ -140,7 +153,9 @@ class TemplateQuery(Paged):
 
     sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
 
-    name: str = Field(default="", max_length=FULL, description="all revisions of this one, not the newest of each")
+    name: str = Field(
+        default="", max_length=FULL, description="all revisions of this one, not the newest of each"
+    )
 
 
 class TemplateReply(ReplyOf[model.Template]):
@@ -181,9 +196,12 @@ _READING = Lock()
 
 
 def _read_again(ask: Call, image: model.Image) -> Verified:
-    """Read the whole image, in a thread. One at a time: there are ten threads, and people sign in by them, too."""
+    """Read the whole image, in a thread. One at a time: there are ten threads, and people sign in
+    by them, too."""
     if not _READING.acquire(blocking=False):
-        raise model.Refused("busy", "another image is being read at this moment; try again when that is done")
+        raise model.Refused(
+            "busy", "another image is being read at this moment; try again when that is done"
+        )
     try:
         found = verify(ask.images, image.digest)
     finally:
@@ -204,7 +222,9 @@ def _faults(ask: Call[Names, TemplateDocument]) -> Any:
     except xmldoc.BadDocument as fault:
         return [TemplateFault(line=fault.line, sentence=fault.reason)]
     except model.Refused as fault:
-        return [TemplateFault(line=_line(ask.body.document, fault.sentence), sentence=fault.sentence)]
+        return [
+            TemplateFault(line=_line(ask.body.document, fault.sentence), sentence=fault.sentence)
+        ]
 
 
 def _check_template(tx: Tx, read: Any, document: str, group: str) -> list[TemplateFault]:
@@ -218,71 +238,188 @@ def _check_template(tx: Tx, read: Any, document: str, group: str) -> list[Templa
 
 
 def _line(document: str, sentence: str) -> int:
-    """Return the line of the document that has the first value which the sentence quotes; 0 where none has."""
+    """Return the line of the document that has the first value which the sentence quotes; 0 where
+    none has."""
     quoted = re.search(r"'([^']+)'", sentence)
     if quoted is None:
         return 0
-    return next((number for number, line in enumerate(document.split("\n"), 1) if f'"{quoted[1]}"' in line), 0)
+    return next(
+        (number for number, line in enumerate(document.split("\n"), 1) if f'"{quoted[1]}"' in line),
+        0,
+    )
 
 
 def adds(ask: Call[Names, TemplateDocument | UploadCreate]) -> list[RequiredRight]:
-    """Return members and owners of the group that it shall belong to; for the site, its administrators."""
+    """Return members and owners of the group that it shall belong to; for the site, its
+    administrators."""
     return [owner(ask.body.group)]
 
 
 def _lists(ask: Call[Names, BaseModel, TemplateQuery]) -> list[RequiredRight]:
     """Let everybody list who is signed in; those of one template, who may look at it."""
-    return [RequiredRight(Right.SEE, "template", ask.query.name) if ask.query.name else RequiredRight(Right.ANY)]
+    return [
+        (
+            RequiredRight(Right.SEE, "template", ask.query.name)
+            if ask.query.name
+            else RequiredRight(Right.ANY)
+        )
+    ]
 
 
-def listed_templates(ask: Call[Names, BaseModel, TemplateQuery]) -> Flow[model.Listed[model.Template]]:
+def listed_templates(
+    ask: Call[Names, BaseModel, TemplateQuery],
+) -> Flow[model.Listed[model.Template]]:
     """Return the newest revision of each template, or all of one."""
-    return in_parts(partial(templates.every, name=ask.query.name, groups=ask.who.groups), ask.query.page,
-                    lambda one: (one.name,), name=lambda one: f"{one.name}@{one.revision:09}",
-                    created_at=attrgetter("created_at"))
+    return in_parts(
+        partial(templates.every, name=ask.query.name, groups=ask.who.groups),
+        ask.query.page,
+        lambda one: (one.name,),
+        name=lambda one: f"{one.name}@{one.revision:09}",
+        created_at=attrgetter("created_at"),
+    )
 
 
 def _checks(ask: Call[Names, TemplateDocument]) -> list[RequiredRight]:
     """Let everybody check who is signed in; for a group, who is in it."""
-    return [RequiredRight(Right.SEE, "group", ask.body.group) if ask.body.group else RequiredRight(Right.ANY)]
+    return [
+        (
+            RequiredRight(Right.SEE, "group", ask.body.group)
+            if ask.body.group
+            else RequiredRight(Right.ANY)
+        )
+    ]
 
 
 IMAGES = (
-    route("GET", "/images", ANYBODY, "List images",
-          lambda a: in_parts(partial(images.every, groups=a.who.groups), a.query.page, attrgetter("name", "group"),
-                             name=attrgetter("name"), created_at=attrgetter("created_at"), group=attrgetter("group"),
-                             stored=attrgetter("stored"), state=attrgetter("state")),
-          reply=listed(ImageList, ImageReply.of), query=ImageQuery),
-    route("GET", "/images/{name}", see("image"), "Show an image",
-          lambda a: partial(images.show, name=a.names.name, groups=a.who.groups), reply=ImageReply, names=Named),
-    route("POST", "/images", ADMINS, "Add a file of the server as an image",
-          lambda a: partial(images.add, name=a.body.name, source=a.body.path, sha256=a.body.sha256 or "",
-                            plain=a.body.plain, raw=a.body.raw, group=a.body.group, now=a.now),
-          reply=ImageReply, body=ImageAdd, status=202, local=True, makes="/images/{name}"),
-    route("POST", "/images/{name}/verify", use("image"), "Read an image again and compare every chunk with its digest",
-          lambda a: partial(images.show, name=a.names.name), reply=Worked(Verified, _read_again), quiet=True,
-          dear=True, names=Named),
-    route("DELETE", "/images/{name}", use("image"), "Delete an image that no template names",
-          lambda a: partial(images.delete, name=a.names.name), status=204, names=Named),
+    route(
+        "GET",
+        "/images",
+        ANYBODY,
+        "List images",
+        lambda a: in_parts(
+            partial(images.every, groups=a.who.groups),
+            a.query.page,
+            attrgetter("name", "group"),
+            name=attrgetter("name"),
+            created_at=attrgetter("created_at"),
+            group=attrgetter("group"),
+            stored=attrgetter("stored"),
+            state=attrgetter("state"),
+        ),
+        reply=listed(ImageList, ImageReply.of),
+        query=ImageQuery,
+    ),
+    route(
+        "GET",
+        "/images/{name}",
+        see("image"),
+        "Show an image",
+        lambda a: partial(images.show, name=a.names.name, groups=a.who.groups),
+        reply=ImageReply,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/images",
+        ADMINS,
+        "Add a file of the server as an image",
+        lambda a: partial(
+            images.add,
+            name=a.body.name,
+            source=a.body.path,
+            sha256=a.body.sha256 or "",
+            plain=a.body.plain,
+            raw=a.body.raw,
+            group=a.body.group,
+            now=a.now,
+        ),
+        reply=ImageReply,
+        body=ImageAdd,
+        status=202,
+        local=True,
+        makes="/images/{name}",
+    ),
+    route(
+        "POST",
+        "/images/{name}/verify",
+        use("image"),
+        "Read an image again and compare every chunk with its digest",
+        lambda a: partial(images.show, name=a.names.name),
+        reply=Worked(Verified, _read_again),
+        quiet=True,
+        dear=True,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/images/{name}",
+        use("image"),
+        "Delete an image that no template names",
+        lambda a: partial(images.delete, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
 )
 
 TEMPLATES = (
-    route("GET", "/templates", _lists, "List templates: the newest revision of each, or all of one",
-          listed_templates, reply=listed(TemplateList, TemplateReply.of), query=TemplateQuery),
-    route("GET", "/templates/{name}", see("template"), "Show a template: 'name' or 'name@revision'",
-          lambda a: partial(templates.resolve, name=a.names.name), reply=TemplateInFull, names=Named),
-    route("POST", "/templates", adds,
-          "Add a template; a changed document becomes a new revision",
-          lambda a: partial(templates.add, document=a.body.document, configuration=a.prepared, group=a.body.group,
-                            now=a.now),
-          reply=TemplateReply, body=TemplateDocument, status=201, before=_read_template, dear=True,
-          makes="/templates/{name}@{revision}"),
-    route("POST", "/templates/check", _checks, "Check a template's document; nothing is stored",
-          lambda a: partial(_check_template, read=a.prepared, document=a.body.document, group=a.body.group),
-          reply=Shaped(TemplateCheck, lambda faults: TemplateCheck(ok=not faults, faults=faults)),
-          body=TemplateDocument, quiet=True, before=_faults, dear=True),
-    route("DELETE", "/templates/{name}", use("template"),
-          "Retire a revision, or all of a template's, that nothing uses",
-          lambda a: partial(templates.retire, name=a.names.name, now=a.now),
-          reply=listed(TemplateList, TemplateReply.of), names=Named),
+    route(
+        "GET",
+        "/templates",
+        _lists,
+        "List templates: the newest revision of each, or all of one",
+        listed_templates,
+        reply=listed(TemplateList, TemplateReply.of),
+        query=TemplateQuery,
+    ),
+    route(
+        "GET",
+        "/templates/{name}",
+        see("template"),
+        "Show a template: 'name' or 'name@revision'",
+        lambda a: partial(templates.resolve, name=a.names.name),
+        reply=TemplateInFull,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/templates",
+        adds,
+        "Add a template; a changed document becomes a new revision",
+        lambda a: partial(
+            templates.add,
+            document=a.body.document,
+            configuration=a.prepared,
+            group=a.body.group,
+            now=a.now,
+        ),
+        reply=TemplateReply,
+        body=TemplateDocument,
+        status=201,
+        before=_read_template,
+        dear=True,
+        makes="/templates/{name}@{revision}",
+    ),
+    route(
+        "POST",
+        "/templates/check",
+        _checks,
+        "Check a template's document; nothing is stored",
+        lambda a: partial(
+            _check_template, read=a.prepared, document=a.body.document, group=a.body.group
+        ),
+        reply=Shaped(TemplateCheck, lambda faults: TemplateCheck(ok=not faults, faults=faults)),
+        body=TemplateDocument,
+        quiet=True,
+        before=_faults,
+        dear=True,
+    ),
+    route(
+        "DELETE",
+        "/templates/{name}",
+        use("template"),
+        "Retire a revision, or all of a template's, that nothing uses",
+        lambda a: partial(templates.retire, name=a.names.name, now=a.now),
+        reply=listed(TemplateList, TemplateReply.of),
+        names=Named,
+    ),
 )

@@ -33,7 +33,20 @@ from cod.web.models import (
 from cod.web.resources import moves as moving
 from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
 from cod.web.resources.volumes import DeleteAfter, MountPoint
-from cod.web.routes import ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, listed, number, route, see, use
+from cod.web.routes import (
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    Names,
+    Numbered,
+    Shaped,
+    listed,
+    number,
+    route,
+    see,
+    use,
+)
 
 _Shown = tuple[model.VclusterView, list[model.NodeView]]
 
@@ -49,8 +62,11 @@ class TupleAsk(Body):
 class VolumeAsk(Body):
     """A volume that a new vcluster mounts."""
 
-    volume: str = Field(min_length=1, max_length=127, description="its name; one of the vcluster's group may be named "
-                        "without it")
+    volume: str = Field(
+        min_length=1,
+        max_length=127,
+        description="its name; one of the vcluster's group may be named without it",
+    )
     mount: MountPoint = ""
     read_only: bool = False
     delete_after: DeleteAfter = None
@@ -63,22 +79,55 @@ class VclusterCreate(Body):
     size: int = Field(ge=1, le=100_000, description="nodes")
     template: TemplateName
     group: str = Field(default="site", min_length=1, max_length=63)
-    attributes: Xml = Field(default="", description="requirements for its nodes (XML); empty for any")
-    also: list[TupleAsk] = Field(default=[], max_length=99, description="nodes of other kinds beside the first `size`; "
-                                 "it gets all of them at once, or none")
+    attributes: Xml = Field(
+        default="", description="requirements for its nodes (XML); empty for any"
+    )
+    also: list[TupleAsk] = Field(
+        default=[],
+        max_length=99,
+        description=(
+            "nodes of other kinds beside the first `size`; it gets all of them at once, or none"
+        ),
+    )
     lease: Seconds | None = Field(default=None, description="seconds; null for the group's default")
     spread: bool = Field(default=False, description="its nodes may be of several types and blocks")
-    wait: bool = Field(default=True, description="false: it is rejected if it cannot be had at once")
-    preemptible: bool = Field(default=False, description="any other request may take its nodes, down to none, with "
-                              "the grace of a reclaim; it may have nodes that are held for others until then")
-    isolated: bool = Field(default=False, description="its nodes are in a VLAN and a subnet of their own")
-    network_size: int | None = Field(default=None, ge=1, le=32, description="prefix length of that subnet; null: the "
-                                     "site's default, or what the nodes need")
-    vcm_inside: bool = Field(default=False, description="its manager runs on its first node, which finds what "
-                             "that needs when it is primed")
-    homes: bool | None = Field(default=None, description="its nodes mount home directories from its group's home "
-                               "volume; null: as the site's rules say")
-    volumes: list[VolumeAsk] = Field(default=[], max_length=32, description="volumes that its nodes mount")
+    wait: bool = Field(
+        default=True, description="false: it is rejected if it cannot be had at once"
+    )
+    preemptible: bool = Field(
+        default=False,
+        description=(
+            "any other request may take its nodes, down to none, with "
+            "the grace of a reclaim; it may have nodes that are held for others until then"
+        ),
+    )
+    isolated: bool = Field(
+        default=False, description="its nodes are in a VLAN and a subnet of their own"
+    )
+    network_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=32,
+        description=(
+            "prefix length of that subnet; null: the site's default, or what the nodes need"
+        ),
+    )
+    vcm_inside: bool = Field(
+        default=False,
+        description=(
+            "its manager runs on its first node, which finds what that needs when it is primed"
+        ),
+    )
+    homes: bool | None = Field(
+        default=None,
+        description=(
+            "its nodes mount home directories from its group's home "
+            "volume; null: as the site's rules say"
+        ),
+    )
+    volumes: list[VolumeAsk] = Field(
+        default=[], max_length=32, description="volumes that its nodes mount"
+    )
 
 
 class VclusterQuery(Paged):
@@ -86,9 +135,22 @@ class VclusterQuery(Paged):
 
     group: str | None = Field(default=None, max_length=63)
     state: Annotated[str | None, OneOrSeveral(VclusterState)] = Field(
-        default=None, max_length=200, description="one, or several with commas between")
-    sort: Literal["name", "-name", "group", "-group", "state", "-state", "size", "-size", "created_at", "-created_at",
-                  "expires_at", "-expires_at"] = "name"
+        default=None, max_length=200, description="one, or several with commas between"
+    )
+    sort: Literal[
+        "name",
+        "-name",
+        "group",
+        "-group",
+        "state",
+        "-state",
+        "size",
+        "-size",
+        "created_at",
+        "-created_at",
+        "expires_at",
+        "-expires_at",
+    ] = "name"
 
     ended: bool = Field(default=False, description="also those that have ended")
 
@@ -97,8 +159,12 @@ class Resize(Body):
     """How many nodes the vcluster shall have."""
 
     size: int = Field(ge=1, le=100_000)
-    spread: bool = Field(default=False, description="further nodes may be of several types and blocks")
-    wait: bool = Field(default=True, description="false: growth is rejected if it cannot be had at once")
+    spread: bool = Field(
+        default=False, description="further nodes may be of several types and blocks"
+    )
+    wait: bool = Field(
+        default=True, description="false: growth is rejected if it cannot be had at once"
+    )
 
 
 class Extend(Body):
@@ -110,7 +176,9 @@ class Extend(Body):
 class Release(Body):
     """Which nodes (by name or host name) the vcluster gives back."""
 
-    nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(min_length=1, max_length=100_000)
+    nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
+        min_length=1, max_length=100_000
+    )
 
 
 class AddressRangeReply(Reply):
@@ -134,9 +202,11 @@ class NetworkReply(Reply):
 
 
 class VclusterReply(Reply):
-    """A vcluster. `states` counts its nodes by state; `addresses` are those of its nodes, in ranges.
+    """A vcluster. `states` counts its nodes by state; `addresses` are those of its nodes, in
+    ranges.
 
-    id           tells it from others that had its name: /vclusters/NAME@ID is this one, even after it has ended
+    id           tells it from others that had its name: /vclusters/NAME@ID is this one, even after
+                 it has ended
     drain_until  set: its lease has run out, and at that time its nodes are taken back
     ready_at     when all its nodes were first active; null: not yet
     network      null: it is not isolated, or it has ended
@@ -180,29 +250,44 @@ class VclusterList(ListPage[VclusterReply]):
 
 
 def _vcluster(view: model.VclusterView) -> dict[str, Any]:
-    own = {key: getattr(view.vcluster, key) for key in VclusterReply.model_fields if hasattr(view.vcluster, key)}
-    addresses = [AddressRangeReply(first=model.dotted(one.first), last=model.dotted(one.last))
-                 for one in view.addresses]
+    own = {
+        key: getattr(view.vcluster, key)
+        for key in VclusterReply.model_fields
+        if hasattr(view.vcluster, key)
+    }
+    addresses = [
+        AddressRangeReply(first=model.dotted(one.first), last=model.dotted(one.last))
+        for one in view.addresses
+    ]
     network = None
     if view.network is not None:
         router = view.network.router_address
-        network = NetworkReply(vlan=view.network.vlan, subnet=str(view.network),
-                               server=model.dotted(view.network.server_address),
-                               router=None if router is None else model.dotted(router))
-    return own | {"addresses": addresses, "network": network, "group": view.group, "template": view.template,
-                  "states": dict(view.states)}
+        network = NetworkReply(
+            vlan=view.network.vlan,
+            subnet=str(view.network),
+            server=model.dotted(view.network.server_address),
+            router=None if router is None else model.dotted(router),
+        )
+    return own | {
+        "addresses": addresses,
+        "network": network,
+        "group": view.group,
+        "template": view.template,
+        "states": dict(view.states),
+    }
 
 
 class KnownHostsQuery(Query):
     """How to show a known_hosts file."""
 
-    format: Literal["json", "text"] | None = Field(default=None, description="text: the lines alone, a file for "
-                                                   "OpenSSH's UserKnownHostsFile")
+    format: Literal["json", "text"] | None = Field(
+        default=None, description="text: the lines alone, a file for OpenSSH's UserKnownHostsFile"
+    )
 
 
 class KnownHosts(Reply):
-    """Lines of OpenSSH's known_hosts file, one a host key: the node's name and address, and the key that COD installed
-    it with. Nodes that make their keys themselves have none."""
+    """Lines of OpenSSH's known_hosts file, one a host key: the node's name and address, and the key
+    that COD installed it with. Nodes that make their keys themselves have none."""
 
     lines: list[str]
 
@@ -220,7 +305,8 @@ class RequestQuery(Paged):
     vcluster: str | None = Field(default=None, max_length=63)
     group: str | None = Field(default=None, max_length=63)
     state: Annotated[str | None, OneOrSeveral(RequestState)] = Field(
-        default=None, max_length=200, description="one, or several with commas between")
+        default=None, max_length=200, description="one, or several with commas between"
+    )
     kind: Kind | None = None
     sort: Literal["id", "-id", "priority", "-priority"] = "-id"
 
@@ -229,12 +315,28 @@ class RequestSubmit(Body):
     """Nodes that a vcluster wants beside those it has."""
 
     tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
-    spread: bool = Field(default=False, description="the nodes of one tuple may be of several types and blocks")
-    wait: bool = Field(default=True, description="false: it is rejected if it cannot be met at once")
-    starts_at: float | None = Field(default=None, ge=0, le=1e11, allow_inf_nan=False, description="reserves the nodes "
-                                    "in advance: seconds since the epoch; null: as soon as possible")
-    duration: Seconds | None = Field(default=None, description="of a reservation in advance: seconds for which the "
-                                     "vcluster's lease lasts from its start on, at least")
+    spread: bool = Field(
+        default=False, description="the nodes of one tuple may be of several types and blocks"
+    )
+    wait: bool = Field(
+        default=True, description="false: it is rejected if it cannot be met at once"
+    )
+    starts_at: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e11,
+        allow_inf_nan=False,
+        description=(
+            "reserves the nodes in advance: seconds since the epoch; null: as soon as possible"
+        ),
+    )
+    duration: Seconds | None = Field(
+        default=None,
+        description=(
+            "of a reservation in advance: seconds for which the "
+            "vcluster's lease lasts from its start on, at least"
+        ),
+    )
 
 
 class TupleReply(Reply):
@@ -248,7 +350,8 @@ class TupleReply(Reply):
 class RequestReply(Reply):
     """A request for nodes; `reason` says why it waits or was rejected.
 
-    may_wait    false: it is rejected unless it can be met at once; may_spread: see RequestSubmit's `spread`
+    may_wait    false: it is rejected unless it can be met at once; may_spread: see RequestSubmit's
+                `spread`
     move        of kind 'move': whose nodes it gets, and how far it is; else null
     starts_at   of a reservation in advance, with its `duration` in seconds; null: it is none
     """
@@ -272,11 +375,17 @@ class RequestReply(Reply):
     def of(cls, view: model.RequestView) -> RequestReply:
         """Return the reply from the view."""
         request = view.request
-        own = {key: getattr(request, key) for key in cls.model_fields if key not in ("vcluster", "tuples", "move")}
+        own = {
+            key: getattr(request, key)
+            for key in cls.model_fields
+            if key not in ("vcluster", "tuples", "move")
+        }
         if request.source_id is not None:
             own["move"] = moving.MoveReply.of(view)
-        tuples = [TupleReply(count=each.count, attributes=each.attributes, template=name)
-                  for each, name in zip(request.tuples, view.templates, strict=True)]
+        tuples = [
+            TupleReply(count=each.count, attributes=each.attributes, template=name)
+            for each, name in zip(request.tuples, view.templates, strict=True)
+        ]
         return cls(**own, vcluster=view.vcluster, tuples=tuples)
 
 
@@ -289,14 +398,23 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     words = ask.body.model_dump(exclude={"also", "volumes"})
     mounts = [AskedVolume(**each.model_dump()) for each in ask.body.volumes]
     inside = words.pop("vcm_inside")
-    also = [AskedTuple(each.count, checked(each.attributes, "requires", f"also.{place}.attributes"), each.template)
-            for place, each in enumerate(ask.body.also)]
+    also = [
+        AskedTuple(
+            each.count,
+            checked(each.attributes, "requires", f"also.{place}.attributes"),
+            each.template,
+        )
+        for place, each in enumerate(ask.body.also)
+    ]
     create: Flow[Result[_Shown]] = partial(
-        vclusters.create, also=also, mounts=mounts, key=ask.key, site=ask.site, now=ask.now, **words)
+        vclusters.create, also=also, mounts=mounts, key=ask.key, site=ask.site, now=ask.now, **words
+    )
     if not inside:
         return create
     if ask.authority is None or not ask.site.nmp_port:
-        raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file", "vcm_inside")
+        raise Refused(
+            "conflict", "this site has NMP switched off: [nmp] port in the site file", "vcm_inside"
+        )
 
     def with_vcm(tx: Tx) -> Result[_Shown]:
         """Create a vcluster with its VCM in one transaction: before its node is primed."""
@@ -309,77 +427,240 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
 
 def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
     wanted = [
-        AskedTuple(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
-        for place, each in enumerate(ask.body.tuples)]
-    return partial(requests.submit, vcluster=ask.names.name, key=ask.key, now=ask.now, wanted=wanted,
-                   spread=ask.body.spread, wait=ask.body.wait, site=ask.site,
-                   starts_at=ask.body.starts_at, duration=ask.body.duration, groups=ask.who.groups)
+        AskedTuple(
+            each.count,
+            checked(each.attributes, "requires", f"tuples.{place}.attributes"),
+            each.template,
+        )
+        for place, each in enumerate(ask.body.tuples)
+    ]
+    return partial(
+        requests.submit,
+        vcluster=ask.names.name,
+        key=ask.key,
+        now=ask.now,
+        wanted=wanted,
+        spread=ask.body.spread,
+        wait=ask.body.wait,
+        site=ask.site,
+        starts_at=ask.body.starts_at,
+        duration=ask.body.duration,
+        groups=ask.who.groups,
+    )
 
 
 def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:
-    """Return members and owners of the group that it shall belong to, who work with the volumes that it mounts. Its
-    templates are that group's, or the site's."""
-    group = RequiredRight(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group",
-                          ask.body.group)  # as to enrol a VCM
-    mounted = [RequiredRight(Right.USE if each.delete_after is None else Right.MANAGE, "volume",
-                             each.volume if "/" in each.volume else f"{ask.body.group}/{each.volume}")
-               for each in ask.body.volumes]
+    """Return members and owners of the group that it shall belong to, who work with the volumes
+    that it mounts. Its templates are that group's, or the site's."""
+    group = RequiredRight(
+        Right.MANAGE if ask.body.vcm_inside else Right.USE, "group", ask.body.group
+    )  # as to enrol a VCM
+    mounted = [
+        RequiredRight(
+            Right.USE if each.delete_after is None else Right.MANAGE,
+            "volume",
+            each.volume if "/" in each.volume else f"{ask.body.group}/{each.volume}",
+        )
+        for each in ask.body.volumes
+    ]
     return [group, *mounted]
 
 
-_IN_FULL: Shaped[_Shown, VclusterInFull] = Shaped(VclusterInFull, lambda found: VclusterInFull(
-    **_vcluster(found[0]), nodes=[NodeReply.of(each) for each in found[1]]))
+_IN_FULL: Shaped[_Shown, VclusterInFull] = Shaped(
+    VclusterInFull,
+    lambda found: VclusterInFull(
+        **_vcluster(found[0]), nodes=[NodeReply.of(each) for each in found[1]]
+    ),
+)
 
 VCLUSTERS = (
-    route("GET", "/vclusters", ANYBODY, "List vclusters",
-          lambda a: partial(views.vcluster_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          reply=listed(VclusterList, VclusterReply.of), query=VclusterQuery),
-    route("GET", "/vclusters/{name}", see("vcluster"), "Show a vcluster with its nodes",
-          lambda a: partial(views.vcluster, name=a.names.name, policy=a.site.policy), reply=_IN_FULL,
-          audit_view=lambda a: lambda tx: VclusterReply.of(views.vcluster_alone(tx, a.names.name)), names=Named),
-    route("GET", "/vclusters/{name}/history", see("vcluster"),
-          "List the transitions of nodes while a vcluster held them",
-          lambda a: partial(views.vcluster_history, name=a.names.name, page=a.query.page, groups=a.who.groups),
-          reply=listed(HistoryList, Move.of), query=HistoryQuery, names=Named),
-    route("GET", "/vclusters/{name}/known_hosts", see("vcluster"),
-          "List the SSH host keys of a vcluster's nodes, as known_hosts lines",
-          lambda a: partial(host_keys.known_hosts, name=a.names.name, site=a.site),
-          reply=Shaped(KnownHosts, lambda lines: KnownHosts(lines=lines)), query=KnownHostsQuery, names=Named),
-    route("POST", "/vclusters", _creates, "Create a vcluster; the manager grants its nodes later",
-          _vcluster_wanted, reply=_IN_FULL, body=VclusterCreate, status=202, makes="/vclusters/{name}"),
-    route("POST", "/vclusters/{name}/resize", use("vcluster"), "Ask for more nodes, or give some back",
-          lambda a: partial(vclusters.resize, name=a.names.name, key=a.key, site=a.site, now=a.now, actor=a.actor,
-                            **a.body.model_dump()),
-          reply=_IN_FULL, body=Resize, status=202, names=Named),
-    route("POST", "/vclusters/{name}/extend", use("vcluster"), "Extend the lease",
-          lambda a: partial(vclusters.extend, name=a.names.name, lease=a.body.lease, site=a.site,
-                            now=a.now),
-          reply=_IN_FULL, body=Extend, names=Named),
-    route("POST", "/vclusters/{name}/release", use("vcluster"), "Release some nodes",
-          lambda a: partial(vclusters.release, name=a.names.name, nodes_=a.body.nodes, site=a.site, now=a.now,
-                            actor=a.actor),
-          reply=_IN_FULL, body=Release, status=202, names=Named),
-    route("DELETE", "/vclusters/{name}", use("vcluster"), "Release all nodes and end the vcluster",
-          lambda a: partial(vclusters.delete, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
-          reply=_IN_FULL, status=202, names=Named),
+    route(
+        "GET",
+        "/vclusters",
+        ANYBODY,
+        "List vclusters",
+        lambda a: partial(
+            views.vcluster_list, page=a.query.page, groups=a.who.groups, **a.query.filters
+        ),
+        reply=listed(VclusterList, VclusterReply.of),
+        query=VclusterQuery,
+    ),
+    route(
+        "GET",
+        "/vclusters/{name}",
+        see("vcluster"),
+        "Show a vcluster with its nodes",
+        lambda a: partial(views.vcluster, name=a.names.name, policy=a.site.policy),
+        reply=_IN_FULL,
+        audit_view=lambda a: lambda tx: VclusterReply.of(views.vcluster_alone(tx, a.names.name)),
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/vclusters/{name}/history",
+        see("vcluster"),
+        "List the transitions of nodes while a vcluster held them",
+        lambda a: partial(
+            views.vcluster_history, name=a.names.name, page=a.query.page, groups=a.who.groups
+        ),
+        reply=listed(HistoryList, Move.of),
+        query=HistoryQuery,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/vclusters/{name}/known_hosts",
+        see("vcluster"),
+        "List the SSH host keys of a vcluster's nodes, as known_hosts lines",
+        lambda a: partial(host_keys.known_hosts, name=a.names.name, site=a.site),
+        reply=Shaped(KnownHosts, lambda lines: KnownHosts(lines=lines)),
+        query=KnownHostsQuery,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/vclusters",
+        _creates,
+        "Create a vcluster; the manager grants its nodes later",
+        _vcluster_wanted,
+        reply=_IN_FULL,
+        body=VclusterCreate,
+        status=202,
+        makes="/vclusters/{name}",
+    ),
+    route(
+        "POST",
+        "/vclusters/{name}/resize",
+        use("vcluster"),
+        "Ask for more nodes, or give some back",
+        lambda a: partial(
+            vclusters.resize,
+            name=a.names.name,
+            key=a.key,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+            **a.body.model_dump(),
+        ),
+        reply=_IN_FULL,
+        body=Resize,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/vclusters/{name}/extend",
+        use("vcluster"),
+        "Extend the lease",
+        lambda a: partial(
+            vclusters.extend, name=a.names.name, lease=a.body.lease, site=a.site, now=a.now
+        ),
+        reply=_IN_FULL,
+        body=Extend,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/vclusters/{name}/release",
+        use("vcluster"),
+        "Release some nodes",
+        lambda a: partial(
+            vclusters.release,
+            name=a.names.name,
+            nodes_=a.body.nodes,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
+        reply=_IN_FULL,
+        body=Release,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/vclusters/{name}",
+        use("vcluster"),
+        "Release all nodes and end the vcluster",
+        lambda a: partial(
+            vclusters.delete, name=a.names.name, site=a.site, now=a.now, actor=a.actor
+        ),
+        reply=_IN_FULL,
+        status=202,
+        names=Named,
+    ),
 )
 
 REQUESTS = (
-    route("GET", "/requests", ANYBODY, "List requests for nodes",
-          lambda a: partial(views.request_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
-          reply=listed(RequestList, RequestReply.of), query=RequestQuery),
-    route("GET", "/requests/{id}", see("request"), "Show a request and why it waits",
-          lambda a: partial(views.request, request_id=number(a.names.id), groups=a.who.groups), reply=RequestReply,
-          names=Numbered),
-    route("POST", "/vclusters/{name}/requests", use("vcluster"), "Ask for more nodes: all of the tuples, or nothing",
-          _nodes_wanted, reply=RequestReply, body=RequestSubmit, status=202, makes="/requests/{id}", names=Named),
-    route("DELETE", "/requests/{id}", use("request"), "Withdraw a request that waits",
-          lambda a: partial(requests.withdraw, request_id=number(a.names.id), reason=f"withdrawn by {a.actor}",
-                            now=a.now, seen=a.who.groups),
-          reply=RequestReply, names=Numbered),
-    route("POST", "/vclusters/{name}/moves", moving.claims, "Move nodes to another vcluster; the reply is its request",
-          lambda a: partial(moves.start, source=a.names.name, target=a.body.to, count=a.body.nodes,
-                            within=a.body.within, only=a.body.types, key=a.key, site=a.site, now=a.now, actor=a.actor,
-                            seen=a.who.groups),
-          reply=RequestReply, body=moving.MoveStart, status=202, makes="/requests/{id}", names=Named),
+    route(
+        "GET",
+        "/requests",
+        ANYBODY,
+        "List requests for nodes",
+        lambda a: partial(
+            views.request_list, page=a.query.page, groups=a.who.groups, **a.query.filters
+        ),
+        reply=listed(RequestList, RequestReply.of),
+        query=RequestQuery,
+    ),
+    route(
+        "GET",
+        "/requests/{id}",
+        see("request"),
+        "Show a request and why it waits",
+        lambda a: partial(views.request, request_id=number(a.names.id), groups=a.who.groups),
+        reply=RequestReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/vclusters/{name}/requests",
+        use("vcluster"),
+        "Ask for more nodes: all of the tuples, or nothing",
+        _nodes_wanted,
+        reply=RequestReply,
+        body=RequestSubmit,
+        status=202,
+        makes="/requests/{id}",
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/requests/{id}",
+        use("request"),
+        "Withdraw a request that waits",
+        lambda a: partial(
+            requests.withdraw,
+            request_id=number(a.names.id),
+            reason=f"withdrawn by {a.actor}",
+            now=a.now,
+            seen=a.who.groups,
+        ),
+        reply=RequestReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/vclusters/{name}/moves",
+        moving.claims,
+        "Move nodes to another vcluster; the reply is its request",
+        lambda a: partial(
+            moves.start,
+            source=a.names.name,
+            target=a.body.to,
+            count=a.body.nodes,
+            within=a.body.within,
+            only=a.body.types,
+            key=a.key,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+            seen=a.who.groups,
+        ),
+        reply=RequestReply,
+        body=moving.MoveStart,
+        status=202,
+        makes="/requests/{id}",
+        names=Named,
+    ),
 )

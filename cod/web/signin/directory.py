@@ -1,5 +1,5 @@
-"""Sign-in by an LDAP directory: somebody is looked for by their name, and whoever binds as what was found is they.
-Later it is asked whether it still knows them.
+"""Sign-in by an LDAP directory: somebody is looked for by their name, and whoever binds as what was
+found is they. Later it is asked whether it still knows them.
 
 python-ldap speaks it (the extra `ldap`). Everything here blocks.
 """
@@ -26,8 +26,8 @@ log = logging.getLogger("cod.ldap")
 
 
 def verify(rules: Ldap, name: str, password: str) -> Identity | None:
-    """Return who has that name and password there; None: nobody. Raises `Refused` where the directory cannot be
-    asked."""
+    """Return who has that name and password there; None: nobody. Raises `Refused` where the
+    directory cannot be asked."""
     ldap = _module()
     try:
         return _verified(ldap, rules, name, password)
@@ -41,7 +41,8 @@ def verify(rules: Ldap, name: str, password: str) -> Identity | None:
 
 def _verified(ldap: Any, rules: Ldap, name: str, password: str) -> Identity | None:
     found = _entry(ldap, rules, name)
-    if found is None or not password:  # RFC 4513, 5.1.2: a bind without a password succeeds, and proves nothing
+    # RFC 4513, 5.1.2: a bind without a password succeeds, and proves nothing
+    if found is None or not password:
         return None
     dn, entry = found
     own = _connected(ldap, rules)
@@ -51,9 +52,15 @@ def _verified(ldap: Any, rules: Ldap, name: str, password: str) -> Identity | No
         return None
     finally:
         own.unbind_ext_s()
-    return Identity(f"ldap:{_stays(dn, entry)}"[:LONGEST], "ldap", name,
-                    _text(entry, "displayName") or _text(entry, "cn"), _text(entry, "mail"),
-                    _number(entry, "uidNumber"), _number(entry, "gidNumber"))
+    return Identity(
+        f"ldap:{_stays(dn, entry)}"[:LONGEST],
+        "ldap",
+        name,
+        _text(entry, "displayName") or _text(entry, "cn"),
+        _text(entry, "mail"),
+        _number(entry, "uidNumber"),
+        _number(entry, "gidNumber"),
+    )
 
 
 def _module() -> Any:
@@ -67,8 +74,9 @@ def _module() -> Any:
 
 
 def known(rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
-    """Return which of these `Identity.subject` the directory knows, and lets in by the site's filter. Raises `Refused`
-    where it cannot be asked, or shows nobody at all: then it is not to be believed."""
+    """Return which of these `Identity.subject` the directory knows, and lets in by the site's
+    filter. Raises `Refused` where it cannot be asked, or shows nobody at all: then it is not to be
+    believed."""
     ldap = _module()
     try:
         return _known(ldap, rules, subjects)
@@ -77,8 +85,13 @@ def known(rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
 
 
 def _known(ldap: Any, rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
-    # Whose name it is, is not asked: names change. What else the filter wants, of groups or locks, still goes.
-    whoever = "(objectClass=*)" if _EXTENSIBLE.search(rules.filter) else rules.filter.replace("{name}", "*")
+    # Whose name it is, is not asked: names change. What else the filter wants, of groups or locks,
+    # still goes.
+    whoever = (
+        "(objectClass=*)"
+        if _EXTENSIBLE.search(rules.filter)
+        else rules.filter.replace("{name}", "*")
+    )
     reader = _reading(ldap, rules)
     try:
         if not _found(ldap, reader, rules.base, whoever):
@@ -103,8 +116,8 @@ def _is_known(ldap: Any, reader: Any, rules: Ldap, subject: str, whoever: str) -
 
 
 def _found(ldap: Any, reader: Any, base: str, wanted: str, scope: int | None = None) -> bool:
-    """Return whether the directory has an entry that matches. Raises `ldap.NO_SUCH_OBJECT` where not even the base
-    is."""
+    """Return whether the directory has an entry that matches. Raises `ldap.NO_SUCH_OBJECT` where
+    not even the base is."""
     scope = ldap.SCOPE_SUBTREE if scope is None else scope
     try:
         found = reader.search_ext_s(base, scope, wanted, ["1.1"], sizelimit=1)
@@ -120,8 +133,12 @@ def _entry(ldap: Any, rules: Ldap, name: str) -> tuple[str, Mapping[str, list[by
     reader = _reading(ldap, rules)
     try:
         found = reader.search_ext_s(
-            rules.base, ldap.SCOPE_SUBTREE, rules.filter.replace("{name}", escape_filter_chars(name)),
-            [*ATTRIBUTES], sizelimit=2)
+            rules.base,
+            ldap.SCOPE_SUBTREE,
+            rules.filter.replace("{name}", escape_filter_chars(name)),
+            [*ATTRIBUTES],
+            sizelimit=2,
+        )
     except (ldap.NO_SUCH_OBJECT, ldap.SIZELIMIT_EXCEEDED):
         return None
     finally:
@@ -158,14 +175,20 @@ def _connected(ldap: Any, rules: Ldap) -> Any:
 
 
 def _away(rules: Ldap, error: Exception) -> Refused:
-    log.error("sign-in by %s failed: %s: %s", rules.url, type(error).__name__, ascii(str(error))[:300])
+    log.error(
+        "sign-in by %s failed: %s: %s", rules.url, type(error).__name__, ascii(str(error))[:300]
+    )
     return Refused("busy", AWAY)
 
 
 def _stays(dn: str, entry: Mapping[str, list[bytes]]) -> str:
     for name in STAYS:
         if value := entry.get(name):
-            return value[0].hex() if name == "objectGUID" else value[0].decode(errors="replace").lower()
+            return (
+                value[0].hex()
+                if name == "objectGUID"
+                else value[0].decode(errors="replace").lower()
+            )
     return dn.lower()
 
 

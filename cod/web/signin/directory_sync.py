@@ -1,8 +1,9 @@
-"""Asks the LDAP directory from time to time whether it still knows those who are signed in here, or have tokens or
-keys: who was removed or locked there shall not be let in until a session or a token runs out.
+"""Asks the LDAP directory from time to time whether it still knows those who are signed in here, or
+have tokens or keys: who was removed or locked there shall not be let in until a session or a token
+runs out.
 
-A directory that is away says nothing about anybody: all stays as it is. Each server with a manager part asks; that two
-do harms nothing.
+A directory that is away says nothing about anybody: all stays as it is. Each server with a manager
+part asks; that two do harms nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class DirectorySync(Periodic):
         """Ask, if it is time."""
         rules, now = self._site.current.signin.ldap, self._clock()
         pause = self._pause or rules.check
-        if not rules.url or not rules.check or 0 <= now - self._last < pause:  # the clock may have been set back
+        # the clock may have been set back
+        if not rules.url or not rules.check or 0 <= now - self._last < pause:
             return
         self._last, self._pause = now, 0.0
         try:
@@ -52,10 +54,19 @@ class DirectorySync(Periodic):
             return
         subjects = [user.subject for user in asked if user.subject]
         known = await deferToThreadPool(
-            self._reactor, self._reactor.getThreadPool(), directory.known, self._site.current.signin.ldap, subjects)
+            self._reactor,
+            self._reactor.getThreadPool(),
+            directory.known,
+            self._site.current.signin.ldap,
+            subjects,
+        )
         gone, back = await self._pool.run(
-            directory_sync.put_down, asked=asked, known=known, since=since, now=self._clock())
+            directory_sync.put_down, asked=asked, known=known, since=since, now=self._clock()
+        )
         for name in gone:
-            log.warning("%s is not in the directory any more: signed out, and let in no more until it is", name)
+            log.warning(
+                "%s is not in the directory any more: signed out, and let in no more until it is",
+                name,
+            )
         for name in back:
             log.info("%s is in the directory again", name)

@@ -1,10 +1,13 @@
-"""Sign-in by an OpenID Connect provider: the authorization code flow with PKCE (OpenID Connect Core 1.0; RFC 7636).
+"""Sign-in by an OpenID Connect provider: the authorization code flow with PKCE (OpenID Connect Core
+1.0; RFC 7636).
 
-Authlib speaks OAuth, joserfc checks what the provider signed; both are the extra `oidc`. Everything here blocks.
+Authlib speaks OAuth, joserfc checks what the provider signed; both are the extra `oidc`. Everything
+here blocks.
 
-What has to be the same when the browser comes back (state, nonce, PKCE verifier, where to go on) travels in a cookie of
-the browser's own, beginning with `__Host-`, so that nobody else can have put it there. What a provider says is believed
-if its token is signed by one of its keys, made for this site and this very sign-in, and has not run out.
+What has to be the same when the browser comes back (state, nonce, PKCE verifier, where to go on)
+travels in a cookie of the browser's own, beginning with `__Host-`, so that nobody else can have put
+it there. What a provider says is believed if its token is signed by one of its keys, made for this
+site and this very sign-in, and has not run out.
 """
 
 from __future__ import annotations
@@ -24,14 +27,27 @@ PAGE = "/sign-in/oidc"
 PATIENCE = 600.0  # seconds for signing in over there
 KEEP = 3600.0  # seconds that a provider's description and keys are believed
 SILENCE = 10.0  # seconds that it may keep silent
-SIGNED_BY = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
+SIGNED_BY = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+    "Ed25519",
+)
 LARGEST = 2**20  # bytes of an answer
 
 log = logging.getLogger("cod.oidc")
 
 
 class Provider:
-    """The provider that `[oidc]` names. `site`: the portal's URL; `clock`: seconds since the epoch."""
+    """The provider that `[oidc]` names. `site`: the portal's URL; `clock`: seconds since the
+    epoch."""
 
     def __init__(self, rules: Oidc, site: str, clock: Callable[[], float]) -> None:
         self.rules = rules
@@ -40,32 +56,54 @@ class Provider:
 
     def begin(self, back: str) -> tuple[str, str]:
         """(where to send the browser, the cookie to give it). Raises `Refused`."""
-        visit = {"state": secrets.token_urlsafe(32), "nonce": secrets.token_urlsafe(32),
-                 "verifier": secrets.token_urlsafe(48), "back": back, "at": self._clock()}
+        visit = {
+            "state": secrets.token_urlsafe(32),
+            "nonce": secrets.token_urlsafe(32),
+            "verifier": secrets.token_urlsafe(48),
+            "back": back,
+            "at": self._clock(),
+        }
         with self._speaking() as session:
             url, _ = session.create_authorization_url(
-                self._about(session)["authorization_endpoint"], state=visit["state"], nonce=visit["nonce"],
-                code_verifier=visit["verifier"])
+                self._about(session)["authorization_endpoint"],
+                state=visit["state"],
+                nonce=visit["nonce"],
+                code_verifier=visit["verifier"],
+            )
         return str(url), urlsafe_b64encode(json.dumps(visit).encode()).decode().rstrip("=")
 
     def finish(self, query: Mapping[str, str], cookie: str) -> tuple[Identity, str]:
         """(who it is, where to go on), from what the browser came back with. Raises `Refused`."""
         visit = _visit(cookie)
         fresh = 0 <= self._clock() - visit["at"] <= PATIENCE
-        if not fresh or not secrets.compare_digest(visit["state"].encode(), query.get("state", "").encode()):
-            raise Refused("unauthorised", "this sign-in was begun elsewhere, or too long ago: begin again")
+        if not fresh or not secrets.compare_digest(
+            visit["state"].encode(), query.get("state", "").encode()
+        ):
+            raise Refused(
+                "unauthorised", "this sign-in was begun elsewhere, or too long ago: begin again"
+            )
         if "code" not in query:
             log.info("the provider let nobody in: %s", ascii(query.get("error", "no code"))[:100])
             raise Refused("unauthorised", f"{self.rules.label} did not let you in")
         with self._speaking() as session:
             claims = self._claims(session, query["code"], visit)
         name = claims.get(self.rules.name_claim) or claims.get("email") or claims["sub"]
-        return Identity(f"oidc:{claims['sub']}", "oidc", str(name), str(claims.get("name", "")),
-                        str(claims.get("email", ""))), visit["back"]
+        return (
+            Identity(
+                f"oidc:{claims['sub']}",
+                "oidc",
+                str(name),
+                str(claims.get("name", "")),
+                str(claims.get("email", "")),
+            ),
+            visit["back"],
+        )
 
     def _claims(self, session: Any, code: str, visit: Mapping[str, Any]) -> Mapping[str, Any]:
         about = self._about(session)
-        answer = session.fetch_token(about["token_endpoint"], code=code, code_verifier=visit["verifier"])
+        answer = session.fetch_token(
+            about["token_endpoint"], code=code, code_verifier=visit["verifier"]
+        )
         signed = self._checked(session, str(answer["id_token"]), visit["nonce"])
         if "userinfo_endpoint" not in about:
             return signed
@@ -75,7 +113,8 @@ class Provider:
         return {**said, **signed}
 
     def _checked(self, session: Any, token: str, nonce: str) -> Mapping[str, Any]:
-        """Return the claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises ValueError or joserfc's JoseError."""
+        """Return the claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises ValueError or
+        joserfc's JoseError."""
         from joserfc import jwt
         from joserfc.jwk import KeySet
 
@@ -87,18 +126,24 @@ class Provider:
         jwt.JWTClaimsRegistry(now=int(self._clock()), leeway=60, **rules).validate(claims)
         if claims.get("azp", self.rules.client_id) != self.rules.client_id:
             raise ValueError("the token is for another client")
-        if not isinstance(claims["sub"], str) or not 1 <= len(claims["sub"]) <= 255:  # OpenID Connect Core, 2
+        # OpenID Connect Core, 2
+        if not isinstance(claims["sub"], str) or not 1 <= len(claims["sub"]) <= 255:
             raise ValueError("it names nobody")
         return claims
 
     def _about(self, session: Any) -> Mapping[str, Any]:
         """Return the provider's own description (OpenID Connect Discovery)."""
         issuer = self.rules.issuer
-        about: Mapping[str, Any] = self._fetched(session, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        about: Mapping[str, Any] = self._fetched(
+            session, f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+        )
         if about.get("issuer") != issuer:
             raise ValueError(f"it calls itself {about.get('issuer')!r}")
         if issuer.startswith("https:") and not all(
-                str(url).startswith("https:") for key, url in about.items() if key.endswith(("_endpoint", "_uri"))):
+            str(url).startswith("https:")
+            for key, url in about.items()
+            if key.endswith(("_endpoint", "_uri"))
+        ):
             raise ValueError("it wants to be asked without TLS")
         return about
 
@@ -118,7 +163,8 @@ class Provider:
 
 
 class Speaking:
-    """A client for a few requests; what goes wrong meanwhile is logged, and told in one sentence."""
+    """A client for a few requests; what goes wrong meanwhile is logged, and told in one
+    sentence."""
 
     def __init__(self, rules: Oidc, redirect: str, known: dict[str, Any]) -> None:
         self._rules, self._redirect, self._known = rules, redirect, known
@@ -127,15 +173,24 @@ class Speaking:
         try:
             from authlib.integrations.requests_client import OAuth2Session
         except ImportError:
-            raise Refused("busy", "this server lacks what it needs for that: pip install 'cod[oidc]'") from None
+            raise Refused(
+                "busy", "this server lacks what it needs for that: pip install 'cod[oidc]'"
+            ) from None
         try:
             secret = secretfile.first_line(self._rules.secret_file or "")
         except secretfile.Unreadable as error:
             log.error("%s", error)
-            raise Refused("busy", "this site's administrator has to look at its settings for that") from None
+            raise Refused(
+                "busy", "this site's administrator has to look at its settings for that"
+            ) from None
         self._session = OAuth2Session(
-            self._rules.client_id, secret, scope=self._rules.scope, redirect_uri=self._redirect,
-            code_challenge_method="S256", default_timeout=SILENCE)
+            self._rules.client_id,
+            secret,
+            scope=self._rules.scope,
+            redirect_uri=self._redirect,
+            code_challenge_method="S256",
+            default_timeout=SILENCE,
+        )
         self._session.trust_env = False  # no proxies, no netrc
         self._session.verify = ssl.get_default_verify_paths().cafile or True
         return self._session
@@ -147,17 +202,34 @@ class Speaking:
         if not isinstance(error, Exception):
             raise error
         self._known.clear()  # it may have new keys, or have moved
-        log.warning("sign-in by %s failed: %s: %s", self._rules.issuer, type(error).__name__, ascii(str(error))[:300])
-        raise Refused("unauthorised", f"{self._rules.label} does not work at this moment, or did not let you in"
-                      ) from None
+        log.warning(
+            "sign-in by %s failed: %s: %s",
+            self._rules.issuer,
+            type(error).__name__,
+            ascii(str(error))[:300],
+        )
+        raise Refused(
+            "unauthorised",
+            f"{self._rules.label} does not work at this moment, or did not let you in",
+        ) from None
 
 
 def _visit(cookie: str) -> dict[str, Any]:
     """Return what the cookie remembers. Raises `Refused`."""
     try:
         visit = json.loads(urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4)))
-        return {key: kind(visit[key]) for key, kind in (
-            ("state", str), ("nonce", str), ("verifier", str), ("back", str), ("at", float))}
+        return {
+            key: kind(visit[key])
+            for key, kind in (
+                ("state", str),
+                ("nonce", str),
+                ("verifier", str),
+                ("back", str),
+                ("at", float),
+            )
+        }
     except (ValueError, KeyError, TypeError):
-        raise Refused("unauthorised", "the browser does not remember this sign-in: are cookies allowed? Begin again"
-                      ) from None
+        raise Refused(
+            "unauthorised",
+            "the browser does not remember this sign-in: are cookies allowed? Begin again",
+        ) from None

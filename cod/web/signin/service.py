@@ -1,6 +1,8 @@
-"""How people come in: passwords, links and the cookies of browsers. What the portal and the API ask about it.
+"""How people come in: passwords, links and the cookies of browsers. What the portal and the API ask
+about it.
 
-Passwords are verified in threads, few at once: each takes 64 MiB. Who comes when too many wait is asked to come again.
+Passwords are verified in threads, few at once: each takes 64 MiB. Who comes when too many wait is
+asked to come again.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class SignIn:
     Secrets of cookies and links are 256 random bits; the database has their digests only.
     """
 
-    def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float] = time.time
+    ) -> None:
         self._reactor, self._pool, self._site, self._clock = reactor, pool, site, clock
         self._turns, self._away = DeferredSemaphore(AT_ONCE), DeferredSemaphore(ELSEWHERE)
         self._provider: Provider | None = None
@@ -42,17 +46,28 @@ class SignIn:
     # ------------------------------------------------ sessions
 
     async def sign_in(self, name: str, password: str, *, address: str, browser: str = "") -> str:
-        """Return the secret of a new session's cookie. Raises `SlowDown`; `Refused` 'unauthorised' or 'busy'."""
+        """Return the secret of a new session's cookie. Raises `SlowDown`; `Refused` 'unauthorised'
+        or 'busy'."""
         user = await self._verified(name, password, address)
         return await self.vouched(user.id, address=address, browser=browser)
 
-    async def token(self, name: str, password: str, wanted: Mapping[str, Any], *, address: str) -> tuple[str, str]:
-        """(name, secret) of a new token, as `flows.people.tokens.make` wants it, for a program of somebody who has no
-        browser here. Raises as `sign_in`."""
+    async def token(
+        self, name: str, password: str, wanted: Mapping[str, Any], *, address: str
+    ) -> tuple[str, str]:
+        """(name, secret) of a new token, as `flows.people.tokens.make` wants it, for a program of
+        somebody who has no browser here. Raises as `sign_in`."""
         user = await self._verified(name, password, address)
         secret = f"cod_{secrets.token_urlsafe(32)}"
-        return await self._pool.run(tokens.of_password, user_id=user.id, address=address,
-                                    wanted={**wanted, "token": secret}, now=self._clock()), secret
+        return (
+            await self._pool.run(
+                tokens.of_password,
+                user_id=user.id,
+                address=address,
+                wanted={**wanted, "token": secret},
+                now=self._clock(),
+            ),
+            secret,
+        )
 
     # ------------------------------------------------ directories
 
@@ -60,9 +75,11 @@ class SignIn:
         """(where to send the browser, the cookie to give it). Raises `Refused`."""
         return await self._in_turn(self._away, self._oidc().begin, back)
 
-    async def oidc_finish(self, query: Mapping[str, str], cookie: str, *, address: str, browser: str = ""
-                          ) -> tuple[str, str]:
-        """(the secret of a new session's cookie, where to go on) for one who comes back. Raises `Refused`."""
+    async def oidc_finish(
+        self, query: Mapping[str, str], cookie: str, *, address: str, browser: str = ""
+    ) -> tuple[str, str]:
+        """(the secret of a new session's cookie, where to go on) for one who comes back. Raises
+        `Refused`."""
         identity, back = await self._in_turn(self._away, self._oidc().finish, query, cookie)
         user = await self._known(identity, self._site.current.signin.oidc.create, address)
         return await self.vouched(user.id, address=address, browser=browser), back
@@ -76,44 +93,69 @@ class SignIn:
         return self._provider
 
     async def _known(self, identity: Identity, create: bool, address: str) -> User:
-        return await self._pool.run(signin.vouched, identity=identity, create=create, address=address,
-                                    posix=self._site.current.posix,
-                                    now=self._clock())
+        return await self._pool.run(
+            signin.vouched,
+            identity=identity,
+            create=create,
+            address=address,
+            posix=self._site.current.posix,
+            now=self._clock(),
+        )
 
     # ------------------------------------------------ sessions
 
     async def vouched(self, user_id: int, *, address: str, browser: str = "") -> str:
         """Return the same for a user whom a directory vouches for."""
         cookie = secrets.token_urlsafe(32)
-        await self._pool.run(signin.begin, user_id=user_id, address=address, browser=browser, cookie=digest(cookie),
-                             rules=self._site.current.signin, now=self._clock())
+        await self._pool.run(
+            signin.begin,
+            user_id=user_id,
+            address=address,
+            browser=browser,
+            cookie=digest(cookie),
+            rules=self._site.current.signin,
+            now=self._clock(),
+        )
         return cookie
 
-    async def session(self, cookie: str, *, address: str, by_itself: bool = False) -> SignedIn | None:
-        """Return who asks by a cookie; None where its session is over. What a page asks for by itself does not prolong
-        it."""
+    async def session(
+        self, cookie: str, *, address: str, by_itself: bool = False
+    ) -> SignedIn | None:
+        """Return who asks by a cookie; None where its session is over. What a page asks for by
+        itself does not prolong it."""
         now = self._clock()
         found = await self._pool.read(
-            signin.session, cookie=digest(cookie), address=address, rules=self._site.current.signin, now=now)
+            signin.session,
+            cookie=digest(cookie),
+            address=address,
+            rules=self._site.current.signin,
+            now=now,
+        )
         if found is not None and found.stale and not by_itself:
             await self._pool.run(signin.seen, found.session.id, now)
         return found
 
     async def sign_out(self, cookie: str, *, address: str) -> None:
         """End the cookie's session."""
-        await self._pool.run(signin.sign_out, cookie=digest(cookie), address=address, now=self._clock())
+        await self._pool.run(
+            signin.sign_out, cookie=digest(cookie), address=address, now=self._clock()
+        )
 
     # ------------------------------------------------ passwords
 
-    async def change_password(self, who: Who, old: str, new: str, *, keep: int | None = None) -> int:
-        """Return a new password for the user who asks, who knows the old one. All their sessions end but `keep`; how
-        many."""
+    async def change_password(
+        self, who: Who, old: str, new: str, *, keep: int | None = None
+    ) -> int:
+        """Return a new password for the user who asks, who knows the old one. All their sessions
+        end but `keep`; how many."""
         user = await self._verified(who.person, old, who.address)
         if user.id != who.user_id:
             raise signin.wrong()
         signin.check_password(new, user.name)
         anew = await self._slowly(passwords.hashed, new)
-        return await self._pool.run(people.set_password, who=who, password=anew, but=keep, now=self._clock())
+        return await self._pool.run(
+            people.set_password, who=who, password=anew, but=keep, now=self._clock()
+        )
 
     async def _verified(self, name: str, password: str, address: str) -> User:
         """Return the user of that name, whose password this is. Raises `Refused`."""
@@ -124,12 +166,20 @@ class SignIn:
             identity = await self._in_turn(self._away, directory.verify, ldap, name, password)
             user = None if identity is None else await self._known(identity, ldap.create, address)
         else:
-            user = tried.user if await self._slowly(passwords.matches, tried.hash, password) else None
+            user = (
+                tried.user if await self._slowly(passwords.matches, tried.hash, password) else None
+            )
         if user is None:
             await self._pool.run(signin.failed, name=name, address=address, now=now)
             raise signin.wrong()
-        anew = await self._slowly(passwords.hashed, password) if tried.hash and passwords.outdated(tried.hash) else None
-        await self._pool.run(signin.right, user_id=user.id, name=name, address=address, rehashed=anew, now=now)
+        anew = (
+            await self._slowly(passwords.hashed, password)
+            if tried.hash and passwords.outdated(tried.hash)
+            else None
+        )
+        await self._pool.run(
+            signin.right, user_id=user.id, name=name, address=address, rehashed=anew, now=now
+        )
         return user
 
     async def _slowly(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -141,7 +191,9 @@ class SignIn:
         if len(turns.waiting) >= WAITING:
             raise Refused("busy", "too many people are signing in at this moment; try again")
         threads = self._reactor.getThreadPool()
-        return await turns.run(lambda: deferToThreadPool(self._reactor, threads, work, *args, **kwargs))
+        return await turns.run(
+            lambda: deferToThreadPool(self._reactor, threads, work, *args, **kwargs)
+        )
 
     # ------------------------------------------------ links
 
@@ -150,22 +202,40 @@ class SignIn:
         return await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
 
     async def accept(self, secret: str, *, address: str, browser: str = "", **told: str) -> str:
-        """Do what a link is for, as `accepted`; the secret of a session's cookie. Raises `Refused`."""
+        """Do what a link is for, as `accepted`; the secret of a session's cookie. Raises
+        `Refused`."""
         user = await self.accepted(secret, address=address, **told)
         return await self.vouched(user.id, address=address, browser=browser)
 
     async def accepted(
-        self, secret: str, *, password: str, name: str = "", full_name: str = "", email: str = "", address: str
+        self,
+        secret: str,
+        *,
+        password: str,
+        name: str = "",
+        full_name: str = "",
+        email: str = "",
+        address: str,
     ) -> User:
         """Do what a link is for: an account, or a new password. Raises `Refused`."""
         link = await self.invitation(secret)
         signin.check_password(password, link.user or name)
         kept = await self._slowly(passwords.hashed, password)
         return await self._pool.run(
-            invitations.accept, digest=digest(secret), name=name, full_name=full_name, email=email, password=kept,
-            address=address, posix=self._site.current.posix, now=self._clock())
+            invitations.accept,
+            digest=digest(secret),
+            name=name,
+            full_name=full_name,
+            email=email,
+            password=kept,
+            address=address,
+            posix=self._site.current.posix,
+            now=self._clock(),
+        )
 
     async def join(self, secret: str, who: Who) -> Invitation:
         """Add the one who asks to a link's group. Raises `Refused`."""
-        found: Invitation = await self._pool.run(invitations.join, digest=digest(secret), who=who, now=self._clock())
+        found: Invitation = await self._pool.run(
+            invitations.join, digest=digest(secret), who=who, now=self._clock()
+        )
         return found

@@ -1,4 +1,5 @@
-"""Bodies of requests about uploads: pieces that go to disk as they come, and what else the tus protocol asks for."""
+"""Bodies of requests about uploads: pieces that go to disk as they come, and what else the tus
+protocol asks for."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from cod.web.uploads import tus
 from cod.web.uploads.piece import Connection, Piece
 from cod.wire.tus import PIECE_TYPE
 
-AT_A_TIME = 2**18  # bytes of a piece that are read from the network in one go; Twisted's 64 KiB cost a third more CPU
+# bytes of a piece that are read from the network in one go; Twisted's 64 KiB cost a third more CPU
+AT_A_TIME = 2**18
 
 
 def speak(request: ApiRequest) -> None:
@@ -44,10 +46,13 @@ class UploadBody(MemoryBody):
 
     def digested(self) -> bytes:
         """Return the headers that can stand in place of the body."""
-        return b"\n".join((self.request.getHeader(name) or "").encode(errors="replace") for name in tus.CREATION)
+        return b"\n".join(
+            (self.request.getHeader(name) or "").encode(errors="replace") for name in tus.CREATION
+        )
 
     def model(self, route: Route) -> BaseModel | None:
-        """Return the body, or what headers say. Raises `HttpProblem` for what is refused whoever asks."""
+        """Return the body, or what headers say. Raises `HttpProblem` for what is refused whoever
+        asks."""
         header = self.request.getHeader
         if route.body is None:
             body = None if route.upload else super().model(route)
@@ -82,7 +87,8 @@ class UploadBody(MemoryBody):
 
 
 def check_size(request: ApiRequest, body: Any) -> None:
-    """Raise `HttpProblem` where what is to be created has no room. `body`: of a creation, else None."""
+    """Raise `HttpProblem` where what is to be created has no room. `body`: of a creation, else
+    None."""
     if body is not None:
         tus.check_size(body.size, request.context.upload_limit, request.context.intake.check_room)
 
@@ -103,7 +109,8 @@ class FileBody(Body):
         self._early: list[bytes] = []
 
     def open(self) -> None:
-        """Take nothing more from the connection until there is a piece, or a refusal; not before it is known who asks.
+        """Take nothing more from the connection until there is a piece, or a refusal; not before it
+        is known who asks.
         """
         assert self.request.authentic is not None
         self.request.channel.pauseProducing()
@@ -170,13 +177,18 @@ class PieceBody(FileBody):
             raise request.stranger
         who = request.permitted()
         if route is None or not route.upload or route.method not in ("POST", "PATCH"):
-            raise HttpProblem(415, "unsupported_media_type", "a piece of an upload is sent by PATCH to "
-                              "/api/v1/uploads/ID")
+            raise HttpProblem(
+                415,
+                "unsupported_media_type",
+                "a piece of an upload is sent by PATCH to /api/v1/uploads/ID",
+            )
         permit(route, who)
         header = request.getHeader
         tus.check_version(header)
         checksum, given = tus.checksum(header), 0 if route.method == "POST" else tus.offset(header)
-        self.upload = await (self._made(route, who) if route.method == "POST" else self._found(route, who))
+        self.upload = await (
+            self._made(route, who) if route.method == "POST" else self._found(route, who)
+        )
         piece = await request.context.intake.begin(self.upload, checksum, Flow(request))
         try:
             tus.check_offset(piece.upload, given, request.length)
@@ -190,15 +202,20 @@ class PieceBody(FileBody):
         assert route.body is not None
         body = checked(route.body, tus.creation(self.request.getHeader) or {})
         check_size(self.request, body)
-        made = await carry_out(self.request.context, route, self.request.context.call(who, Names(), body))
+        made = await carry_out(
+            self.request.context, route, self.request.context.call(who, Names(), body)
+        )
         assert isinstance(made, Upload)
         return made
 
     async def _found(self, route: Route, who: Who) -> Upload:
-        """Return the upload that goes on with this piece, which is no change of its own for the audit."""
+        """Return the upload that goes on with this piece, which is no change of its own for the
+        audit."""
         context = self.request.context
         ask = context.call(who, named(route.path, self.request.names))
-        flow: Callable[[Tx], Any] = partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask))
+        flow: Callable[[Tx], Any] = partial(
+            guarded, flow=route.call(ask), who=who, claims=route.claims(ask)
+        )
         found: Upload = await context.pool.read(flow)
         return found
 
@@ -231,7 +248,8 @@ class Flow(Connection):
 
     @property
     def _channel(self) -> Any:
-        """Return None where the connection is gone; Twisted takes it from a request that was answered, too."""
+        """Return None where the connection is gone; Twisted takes it from a request that was
+        answered, too."""
         return None if self._request.gone else getattr(self._request, "channel", None)
 
     def hold(self) -> None:

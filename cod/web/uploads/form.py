@@ -1,5 +1,6 @@
-"""An image sent by a form of the portal, without scripts: an upload as any other, made by the same route under the same
-rights, whose one piece is the file in the form. What came of it when the connection breaks stays, for whoever goes on.
+"""An image sent by a form of the portal, without scripts: an upload as any other, made by the same
+route under the same rights, whose one piece is the file in the form. What came of it when the
+connection breaks stays, for whoever goes on.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class FormBody(FileBody):
         request = self.request
         if request.refusal is None:
             try:
-                self._form = FileForm(boundary(request.getHeader("content-type")), request.length or 0)
+                self._form = FileForm(
+                    boundary(request.getHeader("content-type")), request.length or 0
+                )
             except BadForm as error:
                 request.refuse(_bad(error))
 
@@ -70,9 +73,15 @@ class FormBody(FileBody):
         fields, who = self._form.fields, self._sender()
         permit(_ROUTE, who)
         told = {name: fields.get(name, "").strip() for name in ("name", "group", "sha256")}
-        body = checked(_ROUTE.body, {name: text for name, text in told.items() if text} | {
-            "size": self._form.size, "plain": fields.get("plain") == "true",
-            "raw": fields.get("raw") == "true"})
+        body = checked(
+            _ROUTE.body,
+            {name: text for name, text in told.items() if text}
+            | {
+                "size": self._form.size,
+                "plain": fields.get("plain") == "true",
+                "raw": fields.get("raw") == "true",
+            },
+        )
         check_size(request, body)
         made = await carry_out(context, _ROUTE, context.call(who, Names(), body))
         assert isinstance(made, Upload)
@@ -87,8 +96,11 @@ class FormBody(FileBody):
         visit = sessions.visit(request.session, request.getHeader("cookie"))
         genuine = same_origin(request.getHeader) and visit.proves(self._form.fields.get("csrf", ""))
         if visit.who is None or not genuine:
-            raise HttpProblem(403, "form_expired",
-                              "This form is too old, or does not come from this site. Load the page again.")
+            raise HttpProblem(
+                403,
+                "form_expired",
+                "This form is too old, or does not come from this site. Load the page again.",
+            )
         return visit.who
 
     async def answer(self) -> None:
@@ -104,27 +116,44 @@ class FormBody(FileBody):
             assert self.piece is not None
             assert self.request.who is not None
             upload, _image = await self.piece.finish(self.request.who)
-            return redirect(url("images", upload.name), sessions.flash(f"{upload.name} is there, and is taken in."))
+            return redirect(
+                url("images", upload.name),
+                sessions.flash(f"{upload.name} is there, and is taken in."),
+            )
         except Exception as error:
             wrong = _bad(error) if isinstance(error, BadForm) else tus.wrong(error, self.upload)
             if _for_good(wrong):
                 await self._give_up()
         if wrong.status in (401, 403) or asked.visit.who is None:
             return await self._portal.answer(asked, wrong)
-        typed = {name: [text] for name, text in (self._form.fields if self._form else {}).items() if name != "csrf"}
-        form = Form(PATH, asked.visit.csrf(), secrets.token_hex(16), Fields(typed), wrong.faults or {
-            wrong.field or "": wrong.detail})
+        typed = {
+            name: [text]
+            for name, text in (self._form.fields if self._form else {}).items()
+            if name != "csrf"
+        }
+        form = Form(
+            PATH,
+            asked.visit.csrf(),
+            secrets.token_hex(16),
+            Fields(typed),
+            wrong.faults or {wrong.field or "": wrong.detail},
+        )
         return await self._portal.page_with(asked, PAGE, form, wrong.status)
 
     def leave(self) -> None:
         """Free the upload's file for others; give up what was refused for good."""
-        if self.piece is not None and self.request.refusal is not None and _for_good(self.request.refusal):
+        if (
+            self.piece is not None
+            and self.request.refusal is not None
+            and _for_good(self.request.refusal)
+        ):
             ensureDeferred(self._give_up())
         else:
             super().leave()
 
     async def _give_up(self) -> None:
-        """Drop a refused upload: it must not become an image later, nor be in the way of another try."""
+        """Drop a refused upload: it must not become an image later, nor be in the way of another
+        try."""
         piece, self.piece = self.piece, None
         if piece is None:
             return
@@ -138,7 +167,8 @@ class FormBody(FileBody):
 
 
 def _for_good(wrong: HttpProblem) -> bool:
-    """Return whether the same file would be refused again: not where the server or another sender was in the way."""
+    """Return whether the same file would be refused again: not where the server or another sender
+    was in the way."""
     return wrong.status < 500 and wrong.status != 423
 
 

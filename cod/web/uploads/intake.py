@@ -1,9 +1,9 @@
-"""Takes the bytes of uploads to disk: what requests bring, `images.incoming` writes and `flows.images.uploads` puts
-down.
+"""Takes the bytes of uploads to disk: what requests bring, `images.incoming` writes and
+`flows.images.uploads` puts down.
 
-An upload's file has one writer at a time, whichever process it is in. Whoever comes second is told to wait, unless the
-first has been silent for a while: a connection that broke at the client's end may be open here for long, and its client
-is the one who comes back.
+An upload's file has one writer at a time, whichever process it is in. Whoever comes second is told
+to wait, unless the first has been silent for a while: a connection that broke at the client's end
+may be open here for long, and its client is the one who comes back.
 """
 
 from __future__ import annotations
@@ -65,12 +65,19 @@ class Intake:
     """
 
     def __init__(
-        self, reactor: Any, pool: Pool, site: SiteRef, folder: Path, wake: Callable[[Any], object],
-        clock: Callable[[], float], boot: str | None = None,
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        folder: Path,
+        wake: Callable[[Any], object],
+        clock: Callable[[], float],
+        boot: str | None = None,
     ) -> None:
         self.reactor, self.pool, self.site, self.clock = reactor, pool, site, clock
         self._folder, self._wake, self._boot = folder, wake, boot_id() if boot is None else boot
-        self._threads = _Threads(0, THREADS, "uploads")  # of our own: a slow disk shall hold up nobody else
+        # of our own: a slow disk shall hold up nobody else
+        self._threads = _Threads(0, THREADS, "uploads")
         self._pieces: dict[str, Piece] = {}
         self._sums: dict[str, Sum] = {}
 
@@ -91,9 +98,11 @@ class Intake:
 
     # ------------------------------------------------------------ receiving
 
-    async def begin(self, upload: Upload, checksum: tuple[str, bytes] | None, connection: Connection) -> Piece:
-        """Hold the file, and be ready for what comes over `connection` from the piece's `upload.offset` on. Raises
-        Locked, `Refused`."""
+    async def begin(
+        self, upload: Upload, checksum: tuple[str, bytes] | None, connection: Connection
+    ) -> Piece:
+        """Hold the file, and be ready for what comes over `connection` from the piece's
+        `upload.offset` on. Raises Locked, `Refused`."""
         if (other := self._pieces.get(upload.id)) is not None:
             if other.silent() < SILENT:
                 raise Locked
@@ -110,12 +119,19 @@ class Intake:
         except Busy:
             raise Locked from None
         try:
-            row = await self.pool.run(uploads.begin, upload_id=upload.id, length=file.length, boot=self._boot,
-                                      checked=checked, now=self.clock())
+            row = await self.pool.run(
+                uploads.begin,
+                upload_id=upload.id,
+                length=file.length,
+                boot=self._boot,
+                checked=checked,
+                now=self.clock(),
+            )
             await self.in_thread(file.start, row.offset)
         except BaseException as error:
             if isinstance(error, Refused) and not file.length:
-                path.unlink(missing_ok=True)  # made anew by us: the upload is over (not empty, it may be an image's)
+                # made anew by us: the upload is over (not empty, it may be an image's)
+                path.unlink(missing_ok=True)
             file.close()
             raise
         return file, row
@@ -127,30 +143,48 @@ class Intake:
         file.close()
 
     async def grown(self, upload: Upload, file: Incoming) -> Upload:
-        """Have on disk what is written, and put it down. Raises `Refused` where the upload was given up."""
+        """Have on disk what is written, and put it down. Raises `Refused` where the upload was
+        given up."""
         end = file.end
         await self.in_thread(file.flush)
-        return await self.pool.run(uploads.grown, upload_id=upload.id, offset=end, rules=self.site.current.images,
-                                   now=self.clock())
+        return await self.pool.run(
+            uploads.grown,
+            upload_id=upload.id,
+            offset=end,
+            rules=self.site.current.images,
+            now=self.clock(),
+        )
 
     async def check_format(self, upload: Upload, file: Incoming) -> tuple[str, int]:
-        """Format and size of the image, as the file's first bytes show them. Raises `Refused`, and gives the upload up,
-        for a file that is not taken in: nobody shall send the rest of it in vain."""
+        """Format and size of the image, as the file's first bytes show them. Raises `Refused`, and
+        gives the upload up, for a file that is not taken in: nobody shall send the rest of it in
+        vain."""
         if upload.plain:
             return "plain", upload.size
         try:
-            return formats.look(await self.in_thread(file.head), upload.size, self.site.current.images.largest)
+            return formats.look(
+                await self.in_thread(file.head), upload.size, self.site.current.images.largest
+            )
         except Refused:
             await self.drop(upload)
             raise
 
     async def complete(self, upload: Upload, file: Incoming, who: Who | None = None) -> Image:
-        """Make a complete upload an image. Raises `Refused`; if it is the wrong file the upload is given up."""
+        """Make a complete upload an image. Raises `Refused`; if it is the wrong file the upload is
+        given up."""
         while not await self.in_thread(file.sum_up):
             pass
         form, size = await self.check_format(upload, file)
-        flow = partial(uploads.complete, upload_id=upload.id, name=upload.name, source=str(file.path),
-                       sha256=file.sum.hexdigest(), format=form, size=size, now=self.clock())
+        flow = partial(
+            uploads.complete,
+            upload_id=upload.id,
+            name=upload.name,
+            source=str(file.path),
+            sha256=file.sum.hexdigest(),
+            format=form,
+            size=size,
+            now=self.clock(),
+        )
         if who is not None:
             flow = partial(noted, flow=flow, who=who, change=_arrival(upload), now=self.clock())
         try:
@@ -161,14 +195,16 @@ class Intake:
             raise
         self._wake(result.effects)
         image: Image = result.value
-        log.info("%s came in: %d bytes, %s, sha256 %s", upload.name, upload.size, form, image.sha256)
+        log.info(
+            "%s came in: %d bytes, %s, sha256 %s", upload.name, upload.size, form, image.sha256
+        )
         return image
 
     # ------------------------------------------------------------ looking, giving up
 
     async def look(self, upload: Upload) -> Upload:
-        """Return the upload as it is. If a process died over it, the row is mended from the file first; and where
-        nothing but the last step is missing, that is done."""
+        """Return the upload as it is. If a process died over it, the row is mended from the file
+        first; and where nothing but the last step is missing, that is done."""
         try:
             length = (self._folder / upload.id).stat().st_size
         except FileNotFoundError:
@@ -203,7 +239,8 @@ class Intake:
         await self.in_thread((self._folder / upload.id).unlink, missing_ok=True)
 
     async def sweep(self) -> None:
-        """Give up what nothing more came of; finish what is all there; remove files that nobody needs."""
+        """Give up what nothing more came of; finish what is all there; remove files that nobody
+        needs."""
         try:
             for upload in await self.pool.run(uploads.sweep, now=self.clock()):
                 log.info("the upload of %s is given up: nothing more came of it", upload.name)
@@ -218,7 +255,9 @@ class Intake:
                     try:
                         await self.look(upload)
                     except Refused as no:
-                        log.info("the upload of %s cannot become an image: %s", upload.name, no.sentence)
+                        log.info(
+                            "the upload of %s cannot become an image: %s", upload.name, no.sentence
+                        )
         except Exception as error:
             log.error("uploads: %s", error, exc_info=None if self.pool.is_away(error) else error)
 
@@ -232,5 +271,11 @@ class Intake:
 
 def _arrival(upload: Upload) -> Change:
     """Return the audit's row of an image that came in."""
-    return Change("image upload", upload.name, RequiredRight(Right.SEE, "image", upload.name), None, {},
-                  lambda image: {"group": upload.group, "size": upload.size, "sha256": image.sha256})
+    return Change(
+        "image upload",
+        upload.name,
+        RequiredRight(Right.SEE, "image", upload.name),
+        None,
+        {},
+        lambda image: {"group": upload.group, "size": upload.size, "sha256": image.sha256},
+    )

@@ -1,7 +1,8 @@
 """One piece of an upload on its way from a connection to the disk, with backpressure.
 
-Bytes gather while a thread writes those that came before. When more than a little has gathered the connection is held,
-and the sender's own network does the rest: memory stays the same, however fast one is and slow the other.
+Bytes gather while a thread writes those that came before. When more than a little has gathered the
+connection is held, and the sender's own network does the rest: memory stays the same, however fast
+one is and slow the other.
 """
 
 from __future__ import annotations
@@ -71,18 +72,26 @@ class Storage(Protocol):
 class Piece:
     """The bytes of one request, for the upload's file from `upload.offset` on.
 
-    checksum  (algorithm, digest) of the piece, if it has one: then it counts as a whole or not at all
+    checksum  (algorithm, digest) of the piece, if it has one: then it counts as a whole or not at
+              all
     error     what went wrong on the way: more bytes are not taken, `finish` will raise it
     """
 
     def __init__(
-        self, intake: Storage, upload: Upload, file: Incoming, checksum: tuple[str, bytes] | None,
+        self,
+        intake: Storage,
+        upload: Upload,
+        file: Incoming,
+        checksum: tuple[str, bytes] | None,
         connection: Connection,
     ) -> None:
         self.upload = upload
         self.error: BaseException | None = None
         self._intake, self._file, self._connection = intake, file, connection
-        self._checksum, self._digest = checksum and hashlib.new(checksum[0], usedforsecurity=False), checksum
+        self._checksum, self._digest = (
+            checksum and hashlib.new(checksum[0], usedforsecurity=False),
+            checksum,
+        )
         self._start, self._sum = upload.offset, file.sum.copy()
         self._gathered: list[bytes] = []
         self._count = self._received = 0
@@ -162,18 +171,26 @@ class Piece:
     # ------------------------------------------------------------ the end
 
     async def finish(self, who: Who) -> tuple[Upload, Image | None]:
-        """Finish the piece, which is on disk when this returns; return the upload, and the image that it has become if
-        that was the last piece. Raises Mismatch, TooLong, `Refused`, OSError."""
+        """Finish the piece, which is on disk when this returns; return the upload, and the image
+        that it has become if that was the last piece. Raises Mismatch, TooLong, `Refused`,
+        OSError."""
         self._finishing = True
         try:
             await self._written()
-            if self._checksum and self.error is None and self._digest and self._checksum.digest() != self._digest[1]:
+            if (
+                self._checksum
+                and self.error is None
+                and self._digest
+                and self._checksum.digest() != self._digest[1]
+            ):
                 self.error = Mismatch()
             await self._keep()
             if self.error is not None:
                 raise self.error
             whole = self.upload.offset == self.upload.size
-            return self.upload, await self._intake.complete(self.upload, self._file, who) if whole else None
+            return self.upload, (
+                await self._intake.complete(self.upload, self._file, who) if whole else None
+            )
         finally:
             self._close()
 

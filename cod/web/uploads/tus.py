@@ -1,7 +1,8 @@
-"""Uploads over HTTP: the API's upload routes as clients of the tus protocol (and plain ones) use them. See `wire.tus`.
+"""Uploads over HTTP: the API's upload routes as clients of the tus protocol (and plain ones) use
+them. See `wire.tus`.
 
-The bytes of a piece are not part of the question: the route's flow runs, under the route's rights, when the headers are
-there, and the body goes to `web.uploads.intake` as it comes.
+The bytes of a piece are not part of the question: the route's flow runs, under the route's rights,
+when the headers are there, and the body goes to `web.uploads.intake` as it comes.
 """
 
 from __future__ import annotations
@@ -41,25 +42,38 @@ def location(upload_id: str) -> str:
 
 def options(limit: int) -> dict[str, str]:
     """Return the headers that say what this server can."""
-    return SPOKEN | {"Tus-Extension": tus.EXTENSIONS, "Tus-Max-Size": str(limit),
-                     "Tus-Checksum-Algorithm": ",".join(tus.ALGORITHMS)}
+    return SPOKEN | {
+        "Tus-Extension": tus.EXTENSIONS,
+        "Tus-Max-Size": str(limit),
+        "Tus-Checksum-Algorithm": ",".join(tus.ALGORITHMS),
+    }
 
 
 def check_version(header: Header) -> None:
-    """Raise `HttpProblem` (412) for another version of the protocol; who names none speaks plain HTTP."""
+    """Raise `HttpProblem` (412) for another version of the protocol; who names none speaks plain
+    HTTP."""
     if (header("tus-resumable") or tus.VERSION) != tus.VERSION:
-        raise HttpProblem(412, "tus_version", f"version {tus.VERSION} of the tus protocol is spoken here")
+        raise HttpProblem(
+            412, "tus_version", f"version {tus.VERSION} of the tus protocol is spoken here"
+        )
 
 
 def creation(header: Header) -> dict[str, Any] | None:
-    """Return the body of a creation, if it is made by headers as the protocol has it. Raises `HttpProblem`."""
+    """Return the body of a creation, if it is made by headers as the protocol has it. Raises
+    `HttpProblem`."""
     length, told = (header(name) for name in CREATION)
     if length is None and told is None:
         return None
     if length is None:
-        raise HttpProblem(400, "bad_header", "Upload-Length is missing: the length has to be known at the beginning")
+        raise HttpProblem(
+            400,
+            "bad_header",
+            "Upload-Length is missing: the length has to be known at the beginning",
+        )
     values = _read(tus.metadata, told or "")
-    body: dict[str, Any] = {key: values[key] for key in ("name", "group", "sha256") if key in values}
+    body: dict[str, Any] = {
+        key: values[key] for key in ("name", "group", "sha256") if key in values
+    }
     for flag in ("plain", "raw"):
         if flag in values:
             body[flag] = values[flag].lower() not in ("0", "false", "no")
@@ -73,7 +87,9 @@ def check_size(size: int, limit: int, check_room: Callable[[int], None]) -> None
     try:
         check_room(size)
     except Full:
-        raise HttpProblem(507, "no_space", f"the server's disk has no room for {size} bytes", "size") from None
+        raise HttpProblem(
+            507, "no_space", f"the server's disk has no room for {size} bytes", "size"
+        ) from None
 
 
 def offset(header: Header) -> int:
@@ -91,23 +107,33 @@ def checksum(header: Header) -> tuple[str, bytes] | None:
 
 
 def check_offset(upload: Upload, given: int, length: int | None) -> None:
-    """Raise `HttpProblem` unless a piece of `length` bytes (None: not said) at `given` is what comes next."""
+    """Raise `HttpProblem` unless a piece of `length` bytes (None: not said) at `given` is what
+    comes next."""
     if given != upload.offset:
-        raise HttpProblem(409, "offset", f"the upload has {upload.offset} bytes; go on from there, not from {given}")
+        raise HttpProblem(
+            409,
+            "offset",
+            f"the upload has {upload.offset} bytes; go on from there, not from {given}",
+        )
     if length is not None and given + length > upload.size:
         raise too_long(upload)
 
 
 def too_long(upload: Upload) -> HttpProblem:
     """Return the problem of an upload that sends more than it said."""
-    return HttpProblem(413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond")
+    return HttpProblem(
+        413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond"
+    )
 
 
 def upload_headers(upload: Upload, image: Image | None = None) -> dict[str, str]:
     """Return the headers of an answer about an upload; with the image, if it has become one."""
     headers = {"Upload-Offset": str(upload.offset), "Upload-Length": str(upload.size)}
     if image is None:
-        return headers | {"Upload-Expires": tus.expires(upload.expires_at), "Upload-Metadata": _metadata(upload)}
+        return headers | {
+            "Upload-Expires": tus.expires(upload.expires_at),
+            "Upload-Metadata": _metadata(upload),
+        }
     return headers | {"Repr-Digest": tus.encode_digest(image.sha256)}
 
 
@@ -116,9 +142,13 @@ def wrong(error: Exception, upload: Upload | None = None) -> HttpProblem:
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, Locked):
-        return HttpProblem(423, "locked", "somebody else is sending this upload; try again in some seconds")
+        return HttpProblem(
+            423, "locked", "somebody else is sending this upload; try again in some seconds"
+        )
     if isinstance(error, Mismatch):
-        return HttpProblem(tus.MISMATCH, "checksum", "the piece is not what its checksum says; send it again")
+        return HttpProblem(
+            tus.MISMATCH, "checksum", "the piece is not what its checksum says; send it again"
+        )
     if isinstance(error, TooLong) and upload is not None:
         return too_long(upload)
     if isinstance(error, OSError):

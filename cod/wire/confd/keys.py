@@ -1,4 +1,5 @@
-"""confd's secrets, keys and seals; `protocol` has the theory. Travels in the ramdisk: standard library only."""
+"""confd's secrets, keys and seals; `protocol` has the theory. Travels in the ramdisk: standard
+library only."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def frame(body: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What an agent proves itself with: a public `id` (at most 32 letters and digits) and 32 random bytes."""
+    """What an agent proves itself with: a public `id` (at most 32 letters and digits) and 32 random
+    bytes."""
 
     id: str
     key: bytes
@@ -85,7 +87,8 @@ def welcome_proof(server_key: bytes, transcript: bytes, node: str, heartbeat: fl
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """What both sides derive from one handshake: keys that seal frames, and the secret for reconnects."""
+    """What both sides derive from one handshake: keys that seal frames, and the secret for
+    reconnects."""
 
     agent_seal: bytes
     server_seal: bytes
@@ -94,12 +97,16 @@ class SessionKeys:
 
     @classmethod
     def derive(cls, client_key: bytes, server_key: bytes, transcript: bytes) -> SessionKeys:
-        """Derive the session's keys from the two keys of the secret that was proven, and everything said until the
-        proof."""
+        """Derive the session's keys from the two keys of the secret that was proven, and everything
+        said until the proof."""
         base = keyed(transcript, client_key + server_key)
         name = keyed(b"session id", base, SALT).hex()
-        return cls(keyed(b"agent frames", base), keyed(b"server frames", base), Secret(name, keyed(b"session", base)),
-                   keyed(b"session salt", base, SALT))
+        return cls(
+            keyed(b"agent frames", base),
+            keyed(b"server frames", base),
+            Secret(name, keyed(b"session", base)),
+            keyed(b"session salt", base, SALT),
+        )
 
 
 class Seal:
@@ -118,14 +125,16 @@ class Seal:
         return self._tag(body) + body
 
     def open(self, sealed: bytes) -> bytes:
-        """Return the body of a sealed frame. Raises ProtocolError when the tag is not the next one."""
+        """Return the body of a sealed frame. Raises ProtocolError when the tag is not the next
+        one."""
         if not hmac.compare_digest(sealed[:TAG], self._tag(sealed[TAG:])):
             raise ProtocolError("a frame with a wrong tag: changed, replayed or out of order")
         return sealed[TAG:]
 
 
 class Secrets:
-    """An agent's secrets and which to try next: the session's first, and after a refusal the boot's, turn about."""
+    """An agent's secrets and which to try next: the session's first, and after a refusal the
+    boot's, turn about."""
 
     def __init__(self, boot: Secret) -> None:
         self._known = [boot]
@@ -136,7 +145,8 @@ class Secrets:
         return self._known[self._next % len(self._known)]
 
     def learned(self, session: Secret) -> None:
-        """A handshake derived `session`. It counts only if it was the boot's secret that it trades in."""
+        """A handshake derived `session`. It counts only if it was the boot's secret that it trades
+        in."""
         boot = self._known[-1]
         if self.current() is boot:
             self._known, self._next = [session, boot], 0

@@ -1,9 +1,10 @@
-"""The messages of confd as records, and their XML (`schema/confd.rng`). See `docs/confd.md` for an example of each.
+"""The messages of confd as records, and their XML (`schema/confd.rng`). See `docs/confd.md` for an
+example of each.
 
-The file travels in the ramdisk: standard library only, and of ElementTree only what lxml's elements have too. `decode`
-trusts that the server has validated the document; it still raises ValueError or KeyError on what it cannot read, never
-anything else. Bytes are written in hex, seed files in base64 (XML cannot carry every byte), text without the control
-characters that XML forbids.
+The file travels in the ramdisk: standard library only, and of ElementTree only what lxml's elements
+have too. `decode` trusts that the server has validated the document; it still raises ValueError or
+KeyError on what it cannot read, never anything else. Bytes are written in hex, seed files in base64
+(XML cannot carry every byte), text without the control characters that XML forbids.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Server: shows that it knows the secret. The node's name; seconds between the agent's heartbeats."""
+    """Server: shows that it knows the secret. The node's name; seconds between the agent's
+    heartbeats."""
 
     proof: bytes
     node: str
@@ -63,7 +65,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Agent: how far an order is. Bytes, bytes per second; `phase` is wipe, zero, write, verify or the like."""
+    """Agent: how far an order is. Bytes, bytes per second; `phase` is wipe, zero, write, verify or
+    the like."""
 
     order: str
     phase: str
@@ -74,8 +77,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds, write_seconds …);
-    `results` those of a burn-in's tests."""
+    """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds,
+    write_seconds …); `results` those of a burn-in's tests."""
 
     order: str
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -97,7 +100,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Server: what the agent said about `order` (or its report, with order '') is in the database."""
+    """Server: what the agent said about `order` (or its report, with order '') is in the
+    database."""
 
     order: str = ""
 
@@ -106,7 +110,8 @@ class Ack:
 class Error:
     """Server: why it closes the connection, or why it refused a message.
 
-    code  'unknown' (no such secret), 'refused' (a rule says no), 'replaced' (a newer connection), 'stopping', 'broken'
+    code  'unknown' (no such secret), 'refused' (a rule says no), 'replaced' (a newer connection),
+          'stopping', 'broken'
     """
 
     code: str
@@ -114,7 +119,18 @@ class Error:
 
 
 Message = (
-    Hello | Challenge | Proof | Welcome | Report | Order | Progress | Done | Failed | Heartbeat | Ack | Error
+    Hello
+    | Challenge
+    | Proof
+    | Welcome
+    | Report
+    | Order
+    | Progress
+    | Done
+    | Failed
+    | Heartbeat
+    | Ack
+    | Error
 )
 FROM_AGENT = (Report, Progress, Done, Failed, Heartbeat)
 FROM_SERVER = (Order, Heartbeat, Ack, Error)
@@ -124,10 +140,19 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 # What a field's type makes of its value, and of the attribute of its name.
 _WRITTEN: dict[Any, Callable[[Any], str]] = {
-    "str": lambda text: _FORBIDDEN.sub("\ufffd", text), "int": str, "bytes": bytes.hex,
-    "float": lambda number: repr(float(number)), "bool": lambda yes: "true" if yes else "false"}
+    "str": lambda text: _FORBIDDEN.sub("\ufffd", text),
+    "int": str,
+    "bytes": bytes.hex,
+    "float": lambda number: repr(float(number)),
+    "bool": lambda yes: "true" if yes else "false",
+}
 _READ: dict[Any, Callable[[str], Any]] = {
-    "str": str, "int": int, "bytes": bytes.fromhex, "float": float, "bool": "true".__eq__}
+    "str": str,
+    "int": int,
+    "bytes": bytes.fromhex,
+    "float": float,
+    "bool": "true".__eq__,
+}
 _LEFT_OUT = ("boot", "sector")  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 
@@ -143,7 +168,11 @@ def _written(tag: str, record: Any) -> ET.Element:
     element = _element(tag, getattr(record, "reason", "")[:SENTENCE])
     for each in fields(record):
         value = getattr(record, each.name)
-        if each.type in _WRITTEN and each.name not in _AS_TEXT and (value or each.name not in _LEFT_OUT):
+        if (
+            each.type in _WRITTEN
+            and each.name not in _AS_TEXT
+            and (value or each.name not in _LEFT_OUT)
+        ):
             element.set(each.name, _WRITTEN[each.type](value))
     return element
 
@@ -151,15 +180,22 @@ def _written(tag: str, record: Any) -> ET.Element:
 def _read(kind: Any, element: Any, **more: Any) -> Any:
     """Return the record with the element's attributes in its plain fields, and `more`."""
     get = element.attrib
-    plain = {each.name: (element.text or "") if each.name in _AS_TEXT else _READ[each.type](get[each.name])
-             for each in fields(kind) if each.type in _READ and (each.name not in _LEFT_OUT or each.name in get)}
+    plain = {
+        each.name: (
+            (element.text or "") if each.name in _AS_TEXT else _READ[each.type](get[each.name])
+        )
+        for each in fields(kind)
+        if each.type in _READ and (each.name not in _LEFT_OUT or each.name in get)
+    }
     return kind(**plain, **more)
 
 
 def encode(message: Message) -> bytes:
     """Return the message as an XML document, UTF-8, without a declaration."""
     own = _ENCODERS.get(type(message))
-    return ET.tostring(own(message) if own else _written(type(message).__name__.lower(), message), "unicode").encode()
+    return ET.tostring(
+        own(message) if own else _written(type(message).__name__.lower(), message), "unicode"
+    ).encode()
 
 
 def decode(element: Any) -> Message:
@@ -179,7 +215,10 @@ def order_element(order: Order) -> ET.Element:
     root = _written("order", order)
     root.extend(_written("partition", each) for each in order.partitions)
     root.extend(_written("image", each) for each in order.images)
-    root.extend(_element("seed", b64encode(text.encode()).decode(), name=name) for name, text in order.seed.items())
+    root.extend(
+        _element("seed", b64encode(text.encode()).decode(), name=name)
+        for name, text in order.seed.items()
+    )
     root.extend(_element("keep", serial) for serial in order.keep)
     if order.deposit:
         root.append(_written("deposit", order.deposit))
@@ -192,13 +231,18 @@ def order_from(element: Any) -> Order:
     """Return an order from its XML."""
     deposit, burnin = element.find("deposit"), element.find("burnin")
     order: Order = _read(
-        Order, element,
+        Order,
+        element,
         partitions=tuple(_read(Partition, each) for each in element.iterfind("partition")),
         images=tuple(_read(ImageSource, each) for each in element.iterfind("image")),
-        seed={e.attrib["name"]: b64decode(e.text or "", validate=True).decode() for e in element.iterfind("seed")},
+        seed={
+            e.attrib["name"]: b64decode(e.text or "", validate=True).decode()
+            for e in element.iterfind("seed")
+        },
         keep=tuple(e.text or "" for e in element.iterfind("keep")),
         deposit=None if deposit is None else _read(Deposit, deposit),
-        burnin=None if burnin is None else _read(BurninPlan, burnin))
+        burnin=None if burnin is None else _read(BurninPlan, burnin),
+    )
     return order
 
 
@@ -218,7 +262,8 @@ def element_text(element: Any) -> str:
     return ET.tostring(_copy(element), "unicode")
 
 
-def _copy(element: Any) -> ET.Element:  # tells nothing of which library parsed it, and leaves the tail behind
+# tells nothing of which library parsed it, and leaves the tail behind
+def _copy(element: Any) -> ET.Element:
     copy = ET.Element(element.tag, dict(element.attrib))
     copy.text = element.text
     copy.extend(_copy(child) for child in element)
@@ -236,7 +281,9 @@ def _done(message: Done) -> ET.Element:
 
 
 def _figures(figures: Mapping[str, float]) -> list[ET.Element]:
-    return [_element("figure", name=name, value=repr(float(value))) for name, value in figures.items()]
+    return [
+        _element("figure", name=name, value=repr(float(value))) for name, value in figures.items()
+    ]
 
 
 def _figures_from(element: Any) -> dict[str, float]:
@@ -257,11 +304,21 @@ def _hello_from(element: Any) -> Any:
 
 _KINDS = {kind.__name__.lower(): kind for kind in get_args(Message)}
 _ENCODERS: dict[type, Callable[[Any], ET.Element]] = {
-    Hello: _hello, Report: _report, Order: order_element, Done: _done}
+    Hello: _hello,
+    Report: _report,
+    Order: order_element,
+    Done: _done,
+}
 _DECODERS: dict[str, Callable[[Any], Message]] = {
     "hello": _hello_from,
     "report": _report_from,
     "order": order_from,
-    "done": lambda e: _read(Done, e, figures=_figures_from(e), results=tuple(
-        _read(TestResult, each, figures=_figures_from(each)) for each in e.iterfind("result"))),
+    "done": lambda e: _read(
+        Done,
+        e,
+        figures=_figures_from(e),
+        results=tuple(
+            _read(TestResult, each, figures=_figures_from(each)) for each in e.iterfind("result")
+        ),
+    ),
 }

@@ -1,42 +1,47 @@
-"""The agent's protocol: XML over TCP, framed by length, each side proving itself to the other. No I/O in here.
+"""The agent's protocol: XML over TCP, framed by length, each side proving itself to the other. No
+I/O in here.
 
-`docs/confd.md` is the protocol's page; this is its theory. The file travels in the ramdisk: standard library only.
+`docs/confd.md` is the protocol's page; this is its theory. The file travels in the ramdisk:
+standard library only.
 
-**Frames.** A frame is four bytes of length (unsigned, most significant first) and that many bytes. The length is
-checked before anything is kept for it: 4 KiB until the peer is proven, 4 MiB after.
+**Frames.** A frame is four bytes of length (unsigned, most significant first) and that many bytes.
+The length is checked before anything is kept for it: 4 KiB until the peer is proven, 4 MiB after.
 
-**Proof.** A machine boots with a secret that was minted for it: a public id and 32 random bytes. The server keeps only
-a verifier, as in SCRAM (RFC 5802, section 3), with BLAKE2b (RFC 7693) in its keyed mode for every hash::
+**Proof.** A machine boots with a secret that was minted for it: a public id and 32 random bytes.
+The server keeps only a verifier, as in SCRAM (RFC 5802, section 3), with BLAKE2b (RFC 7693) in its
+keyed mode for every hash::
 
     salted     = B(secret, key salt)              stored_key = B(client_key)
     client_key = B("client key", key salted)      server_key = B("server key", key salted)
 
-    agent                                                     server
-      hello      id, mac, nonce             ->                  looks the id up: salt, stored_key, server_key
-                                            <-  challenge       salt, nonce
-      proof      client_key XOR             ->                  undoes the XOR; its hash must be stored_key
-                 B(transcript, key stored_key)
-                                            <-  welcome         B(transcript and welcome, key server_key)
+    agent                                                     server hello      id, mac, nonce
+      ->                  looks the id up: salt, stored_key, server_key <-  challenge       salt,
+      nonce proof      client_key XOR             ->                  undoes the XOR; its hash must
+      be stored_key B(transcript, key stored_key) <-  welcome         B(transcript and welcome, key
+      server_key)
 
-Who reads the database cannot pose as an agent, for it holds no client_key, and who listens learns neither secret. The
-transcript is the two nonces with everything said so far, so a recorded exchange proves nothing later. No key stretching
-(PBKDF2) is done: secrets are random, not passwords. There is no forward secrecy, and nothing is encrypted: a boot's
-secret comes over plain HTTP, so the network below it is trusted to that degree and no more.
+Who reads the database cannot pose as an agent, for it holds no client_key, and who listens learns
+neither secret. The transcript is the two nonces with everything said so far, so a recorded exchange
+proves nothing later. No key stretching (PBKDF2) is done: secrets are random, not passwords. There
+is no forward secrecy, and nothing is encrypted: a boot's secret comes over plain HTTP, so the
+network below it is trusted to that degree and no more.
 
-**Session key.** Both sides derive it from client_key, server_key and the transcript; it is never sent. From it come the
-two keys that seal frames, and a second secret (id, key and salt) under which the agent reconnects until its next boot.
-The first proof trades the boot's secret for it: the server stores its verifier and forgets the boot's secret in one
-transaction *before* it says welcome. The agent has derived it *before* it sends the proof; so whichever message is
-lost, one of its two secrets is good, and it tries them newest first (`Secrets`).
+**Session key.** Both sides derive it from client_key, server_key and the transcript; it is never
+sent. From it come the two keys that seal frames, and a second secret (id, key and salt) under which
+the agent reconnects until its next boot. The first proof trades the boot's secret for it: the
+server stores its verifier and forgets the boot's secret in one transaction *before* it says
+welcome. The agent has derived it *before* it sends the proof; so whichever message is lost, one of
+its two secrets is good, and it tries them newest first (`Secrets`).
 
-**Seals.** After welcome every frame is a tag of 16 bytes and a body; the tag is keyed BLAKE2b over the frame's number
-and the body, with one key for each direction. A frame that is replayed, reordered, sent back or made up has a wrong tag
-and ends the connection.
+**Seals.** After welcome every frame is a tag of 16 bytes and a body; the tag is keyed BLAKE2b over
+the frame's number and the body, with one key for each direction. A frame that is replayed,
+reordered, sent back or made up has a wrong tag and ends the connection.
 
-**The machines.** `AgentSide` and `ServerSide` are fed bytes and give events; what they want sent is in `to_send()`. A
-table says which messages a state accepts; in a state that is not in it nothing is read. What the server must know from
-its database it asks for with an event (`NeedVerifier`, `Proved`), and reads on when that is answered. Everything that
-is wrong raises `ProtocolError`, after which the machine is of no use: the connection is to be closed.
+**The machines.** `AgentSide` and `ServerSide` are fed bytes and give events; what they want sent is
+in `to_send()`. A table says which messages a state accepts; in a state that is not in it nothing is
+read. What the server must know from its database it asks for with an event (`NeedVerifier`,
+`Proved`), and reads on when that is answered. Everything that is wrong raises `ProtocolError`,
+after which the machine is of no use: the connection is to be closed.
 """
 
 from __future__ import annotations
@@ -106,7 +111,8 @@ LIMIT = 4 * 1024 * 1024  # and after
 AHEAD = 256 * 1024  # bytes that may wait while the server asks its database
 
 Parse = Callable[[bytes], Any]
-"""Bytes of a document -> its root element (ElementTree's interface). May raise anything it likes."""
+"""Bytes of a document -> its root element (ElementTree's interface). May raise anything it
+likes."""
 
 
 class Framer:
@@ -124,7 +130,8 @@ class Framer:
         return len(self._buffer)
 
     def take(self) -> bytes | None:
-        """Return the next whole frame's body, or None. Raises ProtocolError on a length over the limit."""
+        """Return the next whole frame's body, or None. Raises ProtocolError on a length over the
+        limit."""
         if len(self._buffer) < 4:
             return None
         size = int.from_bytes(self._buffer[:4], "big")
@@ -141,7 +148,8 @@ class Framer:
 
 
 class State(StrEnum):
-    """Where a connection is. The server waits in LOOKUP and TRADE for its database, everything else for the peer."""
+    """Where a connection is. The server waits in LOOKUP and TRADE for its database, everything else
+    for the peer."""
 
     HELLO = "hello"
     LOOKUP = "lookup"
@@ -165,7 +173,8 @@ class NeedVerifier:
 class Proved:
     """Server: the agent has `id`'s secret. Answer with `ServerSide.welcome` or `ServerSide.refuse`.
 
-    session, verifier   id and verifier of the session's secret, to be stored first if `id` was a boot's secret
+    session, verifier   id and verifier of the session's secret, to be stored first if `id` was a
+                        boot's secret
     """
 
     id: str
@@ -176,7 +185,8 @@ class Proved:
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """Agent: the session's secret, derived; to be given to `Secrets.learned` before the proof is sent."""
+    """Agent: the session's secret, derived; to be given to `Secrets.learned` before the proof is
+    sent."""
 
     secret: Secret
 
@@ -185,7 +195,8 @@ Event = Message | NeedVerifier | Proved | NewSecret
 
 
 class _Side(ABC):
-    """What both machines do alike: cut frames, open seals, refuse what the state does not allow, keep output."""
+    """What both machines do alike: cut frames, open seals, refuse what the state does not allow,
+    keep output."""
 
     def __init__(self, state: State, parse: Parse, expects: dict[State, tuple[type, ...]]) -> None:
         self.state = state
@@ -225,7 +236,9 @@ class _Side(ABC):
             while self.state in self._expects and (body := self._framer.take()) is not None:
                 message = self._message(self._in.open(body) if self._in else body)
                 if not isinstance(message, self._expects[self.state]):
-                    raise ProtocolError(f"{type(message).__name__.lower()} is not expected in state {self.state}")
+                    raise ProtocolError(
+                        f"{type(message).__name__.lower()} is not expected in state {self.state}"
+                    )
                 events += self._step(message, body)
         except ProtocolError:
             self.state = State.CLOSED
@@ -257,21 +270,27 @@ class _Side(ABC):
 
 
 def plain(body: bytes) -> Any:
-    """Return the parser of a side that has no lxml: ElementTree, with everything that begins ``<!`` refused."""
+    """Return the parser of a side that has no lxml: ElementTree, with everything that begins ``<!``
+    refused."""
     if b"<!" in body or b"\0" in body:
         raise ProtocolError("declarations are not allowed")
     return ET.fromstring(body)
 
 
 class AgentSide(_Side):
-    """The agent's end of one connection. `nonce` is 32 random bytes; hello is in `to_send()` at once."""
+    """The agent's end of one connection. `nonce` is 32 random bytes; hello is in `to_send()` at
+    once."""
 
     def __init__(self, secret: Secret, mac: str, nonce: bytes, parse: Parse = plain) -> None:
-        super().__init__(State.CHALLENGE, parse, {
-            State.CHALLENGE: (Challenge, Error),
-            State.WELCOME: (Welcome, Error),
-            State.OPEN: FROM_SERVER,
-        })
+        super().__init__(
+            State.CHALLENGE,
+            parse,
+            {
+                State.CHALLENGE: (Challenge, Error),
+                State.WELCOME: (Welcome, Error),
+                State.OPEN: FROM_SERVER,
+            },
+        )
         self._secret = secret
         self._nonce = nonce
         self._say(Hello(secret.id, mac, nonce))
@@ -280,7 +299,9 @@ class AgentSide(_Side):
         if isinstance(message, Challenge):
             return self._prove(message, body)
         if isinstance(message, Welcome) and self.state is State.WELCOME:
-            expected = welcome_proof(self._server_key, framed(*self._said), message.node, message.heartbeat)
+            expected = welcome_proof(
+                self._server_key, framed(*self._said), message.node, message.heartbeat
+            )
             if not hmac.compare_digest(expected, message.proof):
                 raise ProtocolError("the server does not know this machine's secret: an impostor")
             self._open(self._session.server_seal, self._session.agent_seal)
@@ -306,11 +327,15 @@ class ServerSide(_Side):
     """The server's end of one connection. `nonce` is 32 random bytes."""
 
     def __init__(self, nonce: bytes, parse: Parse = plain) -> None:
-        super().__init__(State.HELLO, parse, {
-            State.HELLO: (Hello,),
-            State.PROOF: (Proof,),
-            State.OPEN: FROM_AGENT,
-        })
+        super().__init__(
+            State.HELLO,
+            parse,
+            {
+                State.HELLO: (Hello,),
+                State.PROOF: (Proof,),
+                State.OPEN: FROM_AGENT,
+            },
+        )
         self._nonce = nonce
 
     def _step(self, message: Message, body: bytes) -> Sequence[Event]:
@@ -323,7 +348,8 @@ class ServerSide(_Side):
         return [message]
 
     def known(self, found: Verifier) -> list[Event]:
-        """Answer to NeedVerifier: challenge the agent. Gives the events of what had already arrived behind."""
+        """Answer to NeedVerifier: challenge the agent. Gives the events of what had already arrived
+        behind."""
         assert self.state is State.LOOKUP
         self._verifier = found
         self._say(Challenge(found.salt, self._nonce))
@@ -341,7 +367,9 @@ class ServerSide(_Side):
         self._session = SessionKeys.derive(client_key, self._verifier.server_key, said)
         self.state = State.TRADE
         secret = self._session.secret
-        return Proved(self._hello.id, self._hello.mac, secret.id, verifier(secret.key, self._session.salt))
+        return Proved(
+            self._hello.id, self._hello.mac, secret.id, verifier(secret.key, self._session.salt)
+        )
 
     def welcome(self, node: str, heartbeat: float) -> list[Event]:
         """Answer to Proved: the session is stored and open. `heartbeat` is in seconds."""
@@ -352,6 +380,7 @@ class ServerSide(_Side):
         return self._advance()
 
     def refuse(self, code: str, reason: str) -> None:
-        """Say why and be closed: an answer to NeedVerifier and Proved, and the end of an open connection."""
+        """Say why and be closed: an answer to NeedVerifier and Proved, and the end of an open
+        connection."""
         self._write(encode(Error(code, reason)))
         self.state = State.CLOSED

@@ -1,7 +1,8 @@
-"""NMP: what stands in the bodies, as records. `wire/nmp/xml` writes and reads them; `docs/nmp.md` shows each.
+"""NMP: what stands in the bodies, as records. `wire/nmp/xml` writes and reads them; `docs/nmp.md`
+shows each.
 
-Times are seconds since the epoch, UTC; lengths of time are seconds; sizes are bytes; `requires` and `attributes` are
-XML documents (schema/requires.rng, schema/report.rng) or ''.
+Times are seconds since the epoch, UTC; lengths of time are seconds; sizes are bytes; `requires` and
+`attributes` are XML documents (schema/requires.rng, schema/report.rng) or ''.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """VCM: whom it acts for, what it is ('cod-vcm-sge 1.0'), the last sequence number that it has dealt with."""
+    """VCM: whom it acts for, what it is ('cod-vcm-sge 1.0'), the last sequence number that it has
+    dealt with."""
 
     vcluster: str
     vcm: str
@@ -22,7 +24,8 @@ class Hello:
 class Welcome:
     """COD: the server's name; after how many silent seconds each side says ping.
 
-    sequence  the last message that COD takes for dealt with: what is sent from now on comes after it
+    sequence  the last message that COD takes for dealt with: what is sent from now on comes after
+              it
     """
 
     vcluster: str
@@ -62,8 +65,8 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """COD: the certificate that takes the place of the one shown, once it is shown itself; and the authority's own, as
-    it is now. DER in base64."""
+    """COD: the certificate that takes the place of the one shown, once it is shown itself; and the
+    authority's own, as it is now. DER in base64."""
 
     certificate: str
     authority: str
@@ -71,7 +74,8 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One tuple of a request: `count` nodes that satisfy `requires`, for `template` ('' the vcluster's own)."""
+    """One tuple of a request: `count` nodes that satisfy `requires`, for `template` ('' the
+    vcluster's own)."""
 
     count: int
     template: str = ""
@@ -80,7 +84,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class RequestNodes:
-    """VCM: all of these nodes, or none. `key` is the VCM's name for the request: repeated, it is the same request."""
+    """VCM: all of these nodes, or none. `key` is the VCM's name for the request: repeated, it is
+    the same request."""
 
     key: str
     wanted: tuple[Wanted, ...]
@@ -105,7 +110,8 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """COD: a request as it is now; `state` as in the API, `reason`: why it waits or was rejected."""
+    """COD: a request as it is now; `state` as in the API, `reason`: why it waits or was
+    rejected."""
 
     request: int
     key: str
@@ -115,9 +121,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node of the vcluster. `hostname` is its name there, `address` its own there; `node` the site's name of it.
+    """A node of the vcluster. `hostname` is its name there, `address` its own there; `node` the
+    site's name of it.
 
-    attributes  its type's canonical attributes (XML), in grants only, and there at the first member of each type
+    attributes  its type's canonical attributes (XML), in grants only, and there at the first member
+                of each type
     """
 
     node: str
@@ -131,7 +139,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """COD: the request is satisfied: these nodes are the vcluster's. `node-state` tells when each can be used."""
+    """COD: the request is satisfied: these nodes are the vcluster's. `node-state` tells when each
+    can be used."""
 
     request: int
     key: str
@@ -150,7 +159,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """COD: a node of the vcluster has come into another state ('active': its system is up; 'lost': it is gone)."""
+    """COD: a node of the vcluster has come into another state ('active': its system is up; 'lost':
+    it is gone)."""
 
     node: str
     hostname: str
@@ -187,7 +197,8 @@ class ReleaseNodes:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """COD: give back `count` nodes like these by `deadline`; `nodes` are those that would do. The VCM chooses.
+    """COD: give back `count` nodes like these by `deadline`; `nodes` are those that would do. The
+    VCM chooses.
 
     What has not been given back then is seized.
     """
@@ -202,7 +213,8 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimAnswer:
-    """VCM: these nodes, each within so many seconds (0: take it now); `reason`: why they are fewer than were asked."""
+    """VCM: these nodes, each within so many seconds (0: take it now); `reason`: why they are fewer
+    than were asked."""
 
     reclaim: int
     nodes: tuple[Named, ...] = ()
@@ -219,7 +231,8 @@ class ReclaimOver:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """COD: the vcluster's lease: `event` is warning, draining, extended or ended; `expires` is its end."""
+    """COD: the vcluster's lease: `event` is warning, draining, extended or ended; `expires` is its
+    end."""
 
     event: str
     expires: float
@@ -282,7 +295,8 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """What the message that this answers was refused for; `line` of its body, 0 where it is not about one."""
+    """What the message that this answers was refused for; `line` of its body, 0 where it is not
+    about one."""
 
     code: str
     sentence: str
@@ -290,6 +304,32 @@ class Error:
 
 
 Body = (
-    Hello | Welcome | Enroll | Enrolled | Renew | Renewed | RequestNodes | RequestStatus | Withdraw | Request | Grant
-    | Refusal | NodeState | Progress | ReleaseNodes | Reclaim | ReclaimAnswer | ReclaimOver | Lease | Extend | Done
-    | Status | Vcluster | Ack | Ping | Pong | Bye | Error)
+    Hello
+    | Welcome
+    | Enroll
+    | Enrolled
+    | Renew
+    | Renewed
+    | RequestNodes
+    | RequestStatus
+    | Withdraw
+    | Request
+    | Grant
+    | Refusal
+    | NodeState
+    | Progress
+    | ReleaseNodes
+    | Reclaim
+    | ReclaimAnswer
+    | ReclaimOver
+    | Lease
+    | Extend
+    | Done
+    | Status
+    | Vcluster
+    | Ack
+    | Ping
+    | Pong
+    | Bye
+    | Error
+)

@@ -1,6 +1,8 @@
-"""NMP, the node management protocol: its frames, without sockets. `docs/nmp.md` is the protocol's page.
+"""NMP, the node management protocol: its frames, without sockets. `docs/nmp.md` is the protocol's
+page.
 
-A frame is a start line, header lines, an empty line and a body, as in HTTP/1.1 (RFC 9112), lines ending in CRLF::
+A frame is a start line, header lines, an empty line and a body, as in HTTP/1.1 (RFC 9112), lines
+ending in CRLF::
 
     NMP/1.0 grant
     Message-Id: 812
@@ -9,10 +11,11 @@ A frame is a start line, header lines, an empty line and a body, as in HTTP/1.1 
 
     <grant request="17" ...>
 
-`Decoder` makes messages of bytes, however they are cut; `encode` is its reverse. What is wrong raises `Fault`, whose
-`code` and sentence are what the peer is told; after a `fatal` one the connection has to be closed, for nothing that
-follows can be trusted to begin where a message begins. Which message may be said when is `wire/nmp/protocol`'s matter,
-what stands in the bodies `wire/nmp/xml`'s.
+`Decoder` makes messages of bytes, however they are cut; `encode` is its reverse. What is wrong
+raises `Fault`, whose `code` and sentence are what the peer is told; after a `fatal` one the
+connection has to be closed, for nothing that follows can be trusted to begin where a message
+begins. Which message may be said when is `wire/nmp/protocol`'s matter, what stands in the bodies
+`wire/nmp/xml`'s.
 """
 
 from __future__ import annotations
@@ -29,17 +32,21 @@ LONGEST_LINE = 1024  # bytes of a start line or header line
 MOST_HEADERS = 32
 LONGEST_HELLO = 4 * 1024  # bytes of a body before the connection is open
 LONGEST_BODY = 64 * 1024  # bytes of what a VCM says: checking it against the schema takes time
-LONGEST_TOLD = 16 * 1024 * 1024  # bytes of what COD says: pictures of vclusters with thousands of nodes
+# bytes of what COD says: pictures of vclusters with thousands of nodes
+LONGEST_TOLD = 16 * 1024 * 1024
 
 
 class Fault(PeerError):
-    """The peer has erred. `code` is stable (docs/nmp.md), `line` counts from 1 in the body; 0: it is not about one.
+    """The peer has erred. `code` is stable (docs/nmp.md), `line` counts from 1 in the body; 0: it
+    is not about one.
 
     fatal  the connection cannot go on
     about  Message-Id of the message at fault, '' where it could not be read
     """
 
-    def __init__(self, code: str, sentence: str, *, line: int = 0, fatal: bool = False, about: str = "") -> None:
+    def __init__(
+        self, code: str, sentence: str, *, line: int = 0, fatal: bool = False, about: str = ""
+    ) -> None:
         super().__init__(sentence)
         self.code, self.sentence, self.line, self.fatal = code, sentence, line, fatal
         self.about = about
@@ -50,7 +57,8 @@ class Message:
     """One message. `id` is chosen by its sender, new for each message that is not a repetition.
 
     answers   Message-Id of the question that it answers, or ''
-    sequence  its place in what COD owes the VCM: kept and sent again until acknowledged; 0: not kept
+    sequence  its place in what COD owes the VCM: kept and sent again until acknowledged; 0: not
+              kept
     """
 
     verb: str
@@ -64,7 +72,9 @@ class Message:
 # ---------------------------------------------------------------- frames
 
 _START = re.compile(rb"NMP/([0-9]{1,3}\.[0-9]{1,3}) ([a-z][a-z-]{0,31})")
-_HEADER = re.compile(rb"([A-Za-z][A-Za-z0-9-]{0,62}):[ \t]*([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?[ \t]*")
+_HEADER = re.compile(
+    rb"([A-Za-z][A-Za-z0-9-]{0,62}):[ \t]*([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?[ \t]*"
+)
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -90,7 +100,8 @@ class Decoder:
     _head: _Head | None = None
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Yield the messages that are whole now. Raises a fatal `Fault`; call it no more after that."""
+        """Yield the messages that are whole now. Raises a fatal `Fault`; call it no more after
+        that."""
         self._rest += data
         while (message := self._next()) is not None:
             yield message
@@ -111,25 +122,27 @@ class Decoder:
                 self._lines.append(line)
                 if len(self._lines) > MOST_HEADERS + 1:
                     raise Fault("malformed", f"more than {MOST_HEADERS} header lines", fatal=True)
-            elif self._lines:  # an empty line before a start line is passed over (RFC 9112 section 2.2)
+            elif (
+                self._lines
+            ):  # an empty line before a start line is passed over (RFC 9112 section 2.2)
                 self._head, self._lines = _head(self._lines, self.longest), []
         return self._whole(self._head)
 
     def _line(self) -> bytes | None:
         end = self._rest.find(b"\n", 0, LONGEST_LINE + 2)
-        line = bytes(self._rest[:end if end >= 0 else LONGEST_LINE + 2]).removesuffix(b"\r")
+        line = bytes(self._rest[: end if end >= 0 else LONGEST_LINE + 2]).removesuffix(b"\r")
         if len(line) > LONGEST_LINE:
             raise Fault("malformed", f"a line is longer than {LONGEST_LINE} bytes", fatal=True)
         if end < 0:
             return None
-        del self._rest[:end + 1]
+        del self._rest[: end + 1]
         return line
 
     def _whole(self, head: _Head) -> Message | None:
         if len(self._rest) < head.length:
             return None
-        body = bytes(self._rest[:head.length])
-        del self._rest[:head.length]
+        body = bytes(self._rest[: head.length])
+        del self._rest[: head.length]
         self._head = None
         return Message(head.verb, head.id, body, head.answers, head.sequence, head.version)
 
@@ -151,7 +164,9 @@ def _head(lines: list[bytes], longest: int) -> _Head:
     for line in lines[1:]:
         found = _HEADER.fullmatch(line)
         if found is None:
-            raise Fault("malformed", "a header line should be 'Name: value', printable ASCII", fatal=True)
+            raise Fault(
+                "malformed", "a header line should be 'Name: value', printable ASCII", fatal=True
+            )
         name = found[1].decode().lower()
         if name in headers:
             raise Fault("malformed", f"the header {name} stands twice", fatal=True)
@@ -159,15 +174,22 @@ def _head(lines: list[bytes], longest: int) -> _Head:
     length = _number(headers, "content-length")
     if length > longest:
         raise Fault("too-large", f"a body has at most {longest} bytes", fatal=True)
-    return _Head(start[2].decode(), start[1].decode(), _token(headers, "message-id"),
-                 _token(headers, "in-reply-to") if "in-reply-to" in headers else "", _number(headers, "sequence"),
-                 length)
+    return _Head(
+        start[2].decode(),
+        start[1].decode(),
+        _token(headers, "message-id"),
+        _token(headers, "in-reply-to") if "in-reply-to" in headers else "",
+        _number(headers, "sequence"),
+        length,
+    )
 
 
 def _token(headers: dict[str, str], name: str) -> str:
     value = headers.get(name, "")
     if not _ID.fullmatch(value):
-        raise Fault("malformed", f"the header {name} should have 1 to 64 of A-Z a-z 0-9 . _ -", fatal=True)
+        raise Fault(
+            "malformed", f"the header {name} should have 1 to 64 of A-Z a-z 0-9 . _ -", fatal=True
+        )
     return value
 
 

@@ -1,7 +1,8 @@
-"""NMP: who may say what, when, as tables; and one end of a connection that holds both to them. Without sockets.
+"""NMP: who may say what, when, as tables; and one end of a connection that holds both to them.
+Without sockets.
 
-`Conversation` knows what has been said, refuses what may not be said now, and matches answers with questions. The
-diagram in `docs/nmp.md` is printed from the tables (`dot`).
+`Conversation` knows what has been said, refuses what may not be said now, and matches answers with
+questions. The diagram in `docs/nmp.md` is printed from the tables (`dot`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Verb:
     """What a verb promises.
 
     by       who may say it; None: both
-    answers  the verbs that it may answer: it is said in reply to one of them, and names it. 'any': it may name whatever
-             was said, as an error does
+    answers  the verbs that it may answer: it is said in reply to one of them, and names it. 'any':
+             it may name whatever was said, as an error does
     kept     it is in COD's outbox: numbered, and sent again until it is acknowledged
     """
 
@@ -106,15 +107,21 @@ class Conversation:
         self._asked: dict[Side, dict[str, str]] = {Side.VCM: {}, Side.COD: {}}
 
     def says(self, message: Message) -> bytes:
-        """Say it: the bytes to send. Raises `Fault` where it may not be said: that is a bug of ours."""
+        """Say it: the bytes to send. Raises `Fault` where it may not be said: that is a bug of
+        ours."""
         self._take(message, self.side)
         return encode(message)
 
     def hears(self, message: Message) -> str:
-        """Take what the peer says; the verb of the question that it answers, or ''. Raises `Fault`."""
+        """Take what the peer says; the verb of the question that it answers, or ''. Raises
+        `Fault`."""
         try:
             if message.version.split(".")[0] != VERSION.split(".")[0]:
-                raise Fault("version", f"version {message.version} is not spoken here, {VERSION} is", fatal=True)
+                raise Fault(
+                    "version",
+                    f"version {message.version} is not spoken here, {VERSION} is",
+                    fatal=True,
+                )
             return self._take(message, Side.COD if self.side is Side.VCM else Side.VCM)
         except Fault as fault:
             fault.about = message.id
@@ -137,7 +144,9 @@ class Conversation:
             if message.id in asked:
                 raise Fault("repeated", f"the question {message.id} is being answered already")
             if len(asked) >= MOST_OPEN:
-                raise Fault("too-many", f"at most {MOST_OPEN} questions may be open; wait for answers")
+                raise Fault(
+                    "too-many", f"at most {MOST_OPEN} questions may be open; wait for answers"
+                )
             asked[message.id] = message.verb
         self.state = after
         return question
@@ -147,8 +156,11 @@ class Conversation:
         if after is not None:
             return after
         if self.state is not State.OPEN or verb in OPENING:
-            raise Fault("out-of-state", f"{verb!r} may not be said while the connection is {self.state}",
-                        fatal=self.state is not State.OPEN)
+            raise Fault(
+                "out-of-state",
+                f"{verb!r} may not be said while the connection is {self.state}",
+                fatal=self.state is not State.OPEN,
+            )
         return self.state
 
     def _question(self, message: Message, verb: Verb, asker: Side) -> str:
@@ -170,8 +182,14 @@ class Conversation:
 def dot() -> str:
     """Return the connection's life as a Graphviz digraph."""
     lines = ["digraph nmp {", "  rankdir=LR;"]
-    lines += [f'  "{state}" [shape={"doublecircle" if state is State.CLOSED else "ellipse"}];' for state in State]
-    lines += [f'  "{state}" -> "{after}" [label="{verb}"];' for (state, verb), after in TRANSITIONS.items()]
+    lines += [
+        f'  "{state}" [shape={"doublecircle" if state is State.CLOSED else "ellipse"}];'
+        for state in State
+    ]
+    lines += [
+        f'  "{state}" -> "{after}" [label="{verb}"];'
+        for (state, verb), after in TRANSITIONS.items()
+    ]
     free = sorted(VERBS.keys() - OPENING - {"bye"})
     lines.append('  "open" -> "open" [label="' + "\\n".join(free) + '"];')
     return "\n".join([*lines, "}"])

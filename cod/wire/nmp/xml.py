@@ -1,7 +1,9 @@
-"""NMP: the bodies' XML (`schema/nmp.rng`), made of the records of `wire/nmp/bodies` and made into them.
+"""NMP: the bodies' XML (`schema/nmp.rng`), made of the records of `wire/nmp/bodies` and made into
+them.
 
-A record's plain fields are the attributes of its element, under the same names; tuples of records are child elements;
-`requires` and `attributes` are documents, embedded. The element of a message's body is its verb.
+A record's plain fields are the attributes of its element, under the same names; tuples of records
+are child elements; `requires` and `attributes` are documents, embedded. The element of a message's
+body is its verb.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _EMBEDDED = ("requires", "attributes")  # documents; the latter is a hardware re
 
 def _element(record: Any) -> str:
     """Return the element's name: RequestNodes -> request-nodes."""
-    return "".join(f"-{char.lower()}" if char.isupper() else char for char in record.__name__).lstrip("-")
+    return "".join(
+        f"-{char.lower()}" if char.isupper() else char for char in record.__name__
+    ).lstrip("-")
 
 
 RECORDS: dict[str, Any] = {_element(record): record for record in typing.get_args(Body)}
@@ -41,7 +45,8 @@ def write(body: Body) -> bytes:
 
 
 def read(message: Message) -> Body:
-    """Return the message's body, checked against the schema. Raises `Fault` with the line; the connection can go on."""
+    """Return the message's body, checked against the schema. Raises `Fault` with the line; the
+    connection can go on."""
     record = RECORDS.get(message.verb)
     if record is None:
         raise Fault("unknown-verb", f"there is no verb {message.verb!r}", about=message.id)
@@ -50,8 +55,12 @@ def read(message: Message) -> Body:
     except xmldoc.BadDocument as fault:
         raise Fault("invalid", fault.reason, line=fault.line, about=message.id) from None
     if root.tag != message.verb:
-        raise Fault("invalid", f"the body of {message.verb!r} is an element of that name, not {root.tag}", line=1,
-                    about=message.id)
+        raise Fault(
+            "invalid",
+            f"the body of {message.verb!r} is an element of that name, not {root.tag}",
+            line=1,
+            about=message.id,
+        )
     body: Body = _read(record, root)
     return body
 
@@ -63,8 +72,17 @@ def read(message: Message) -> Body:
 def _shape(record: Any) -> list[tuple[str, Any]]:
     """(field, its type) of a record; for a tuple of records, the type of its items in a list."""
     hints = typing.get_type_hints(record)
-    return [(field.name, [typing.get_args(hints[field.name])[0]] if isinstance(hints[field.name], types.GenericAlias)
-             else hints[field.name]) for field in fields(record)]
+    return [
+        (
+            field.name,
+            (
+                [typing.get_args(hints[field.name])[0]]
+                if isinstance(hints[field.name], types.GenericAlias)
+                else hints[field.name]
+            ),
+        )
+        for field in fields(record)
+    ]
 
 
 def _written(record: Any) -> etree._Element:
@@ -80,7 +98,16 @@ def _written(record: Any) -> etree._Element:
         elif kind is bool:
             element.set(name, "yes" if value else "no")
         else:
-            element.set(name, _words(name, value) if kind is str else f"{value:.6f}" if kind is float else str(value))
+            element.set(
+                name,
+                (
+                    _words(name, value)
+                    if kind is str
+                    else f"{value:.6f}"
+                    if kind is float
+                    else str(value)
+                ),
+            )
     return element
 
 
@@ -97,10 +124,14 @@ def _read(record: Any, element: etree._Element) -> Any:
     values: dict[str, Any] = {}
     for name, kind in _shape(record):
         if isinstance(kind, list):
-            values[name] = tuple(_read(kind[0], child) for child in element.findall(_element(kind[0])))
+            values[name] = tuple(
+                _read(kind[0], child) for child in element.findall(_element(kind[0]))
+            )
         elif name in _EMBEDDED:
             child = element.find("requires" if name == "requires" else "node")
-            values[name] = "" if child is None else etree.tostring(child, encoding="unicode", with_tail=False)
+            values[name] = (
+                "" if child is None else etree.tostring(child, encoding="unicode", with_tail=False)
+            )
         elif (text := element.get(name)) is not None:
             values[name] = text.strip() == "yes" if kind is bool else kind(text)
     return record(**values)

@@ -1,4 +1,5 @@
-"""Who changed what: for the site's administrators all of it, for a group's owners what is their group's."""
+"""Who changed what: for the site's administrators all of it, for a group's owners what is their
+group's."""
 
 from __future__ import annotations
 
@@ -19,10 +20,14 @@ def _audit(tx: Tx, ask: PageCall[Names, AuditQuery]) -> dict[str, Any]:
 
 
 def differences(row: AuditReply) -> list[tuple[str, str, str]]:
-    """(what, before, after) of everything that the change has changed; '' for what was not there."""
+    """(what, before, after) of everything that the change has changed; '' for what was not
+    there."""
     before, after = row.before or {}, row.after or {}
     text = partial(said, in_bytes=row.action.startswith(("image", "upload", "volume")))
-    return [(name, text(name, before.get(name)), text(name, after.get(name))) for name in {**before, **after}]
+    return [
+        (name, text(name, before.get(name)), text(name, after.get(name)))
+        for name in {**before, **after}
+    ]
 
 
 PAGES = (Page("/audit", "audit.html", _audit, query=AuditQuery),)

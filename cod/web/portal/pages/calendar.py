@@ -1,4 +1,5 @@
-"""The calendar of nodes, drawn: a row for each virtual cluster, a bar for each time in which it has nodes."""
+"""The calendar of nodes, drawn: a row for each virtual cluster, a bar for each time in which it has
+nodes."""
 
 from __future__ import annotations
 
@@ -19,12 +20,21 @@ from cod.web.portal.page import Page, PageCall, api
 from cod.web.portal.pages.timeline import DAY, dated
 from cod.web.routes import Names
 
-WINDOWS: Mapping[str, tuple[int, float]] = {"day": (1, DAY / 6), "week": (7, DAY), "month": (30, 5 * DAY)}
+WINDOWS: Mapping[str, tuple[int, float]] = {
+    "day": (1, DAY / 6),
+    "week": (7, DAY),
+    "month": (30, 5 * DAY),
+}
 """Days ahead, and seconds between dates below the chart."""
 BEFORE = 1 / 8  # of the time ahead that is shown before now
 SHOWN = 60  # rows
-KINDS = {"held": "in use", "draining": "draining", "reserved": "reserved in advance", "moving": "arriving by a move",
-         "leaving": "leaving"}
+KINDS = {
+    "held": "in use",
+    "draining": "draining",
+    "reserved": "reserved in advance",
+    "moving": "arriving by a move",
+    "leaving": "leaving",
+}
 OTHERS, OTHER = "other groups", "another cluster"
 
 
@@ -37,9 +47,20 @@ class CalendarQuery(Query):
 def _calendar(tx: Tx, ask: PageCall[Names, CalendarQuery]) -> dict[str, Any]:
     days, step = WINDOWS[ask.query.window]
     ahead = days * DAY
-    found = calendar.show(tx, since=ask.now - BEFORE * ahead, until=ask.now + ahead, limit=SHOWN,
-                          groups=ask.who.groups, now=ask.now)
-    return {"found": found, "chart": _chart(found, step, ask.now), "windows": list(WINDOWS), "kinds": KINDS}
+    found = calendar.show(
+        tx,
+        since=ask.now - BEFORE * ahead,
+        until=ask.now + ahead,
+        limit=SHOWN,
+        groups=ask.who.groups,
+        now=ask.now,
+    )
+    return {
+        "found": found,
+        "chart": _chart(found, step, ask.now),
+        "windows": list(WINDOWS),
+        "kinds": KINDS,
+    }
 
 
 def _chart(found: Calendar, step: float, now: float) -> Markup | None:
@@ -52,19 +73,30 @@ def _chart(found: Calendar, step: float, now: float) -> Markup | None:
         rows.append((group, None))
         for row in members:
             name = row.vcluster or OTHER
-            rows += [("" if place else name, [_span(bar, name) for bar in lane])
-                     for place, lane in enumerate(_lanes(row.bars))]
+            rows += [
+                ("" if place else name, [_span(bar, name) for bar in lane])
+                for place, lane in enumerate(_lanes(row.bars))
+            ]
     first = math.ceil(found.since / step) * step
-    ticks = [(at, dated(at, length)) for place in range(int(length // step) + 1)
-             if (at := first + place * step) <= found.until]
-    drawn = svg.spans("", rows, svg.Axis("UTC", ticks), window=(found.since, found.until), mark=(now, "now"),
-                      sorts=list(KINDS.values()))
+    ticks = [
+        (at, dated(at, length))
+        for place in range(int(length // step) + 1)
+        if (at := first + place * step) <= found.until
+    ]
+    drawn = svg.spans(
+        "",
+        rows,
+        svg.Axis("UTC", ticks),
+        window=(found.since, found.until),
+        mark=(now, "now"),
+        sorts=list(KINDS.values()),
+    )
     return Markup(svg.inline(drawn, "Calendar of nodes"))
 
 
 def _lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
-    """Return bars, ordered by their starts, in as few lanes as they need so that none hides another. Nodes that leave
-    are marked on the first lane, which has the nodes held."""
+    """Return bars, ordered by their starts, in as few lanes as they need so that none hides
+    another. Nodes that leave are marked on the first lane, which has the nodes held."""
     lanes: list[list[Bar]] = [[]]
     ends = [-math.inf]
     for bar in bars:
@@ -83,10 +115,22 @@ def _lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
 def _span(bar: Bar, name: str) -> svg.Span:
     """Return a bar with its number of nodes in it, and the rest as its tooltip."""
     ends = math.inf if bar.end is None else bar.end
-    until = "without an end" if bar.end is None else f"until {dated(bar.end, 3 * DAY)} {dated(bar.end, 0)} UTC"
+    until = (
+        "without an end"
+        if bar.end is None
+        else f"until {dated(bar.end, 3 * DAY)} {dated(bar.end, 0)} UTC"
+    )
     about = f"{name}: {count(bar.nodes, 'node')} {KINDS[bar.kind]} {until}"
-    text = f"{bar.nodes}, no end" if bar.end is None else "" if bar.kind == "leaving" else str(bar.nodes)
+    text = (
+        f"{bar.nodes}, no end"
+        if bar.end is None
+        else ""
+        if bar.kind == "leaving"
+        else str(bar.nodes)
+    )
     return svg.Span(bar.start, ends, KINDS[bar.kind], about, text)
 
 
-PAGES = (Page("/calendar", "calendar.html", _calendar, api("GET", "/calendar").claims, CalendarQuery),)
+PAGES = (
+    Page("/calendar", "calendar.html", _calendar, api("GET", "/calendar").claims, CalendarQuery),
+)

@@ -1,4 +1,5 @@
-"""Pages about groups: who is in them and as what, how they are told things, what they have and use."""
+"""Pages about groups: who is in them and as what, how they are told things, what they have and
+use."""
 
 from __future__ import annotations
 
@@ -24,10 +25,16 @@ from cod.web.resources.notices import DeliveryQuery, DeliveryReply
 from cod.web.routes import ANYBODY, Call, Named, NamedMember, Names, see
 
 SHOWN = "/groups/{name}"
-EVENTS = {"notices": "notices for people", "vclusters": "what happens to virtual clusters",
-          "nodes": "what happens to nodes"}
-ROLES = {"owner": "works with everything, says who may, and how it is told things", "member": "works with everything",
-         "viewer": "looks"}
+EVENTS = {
+    "notices": "notices for people",
+    "vclusters": "what happens to virtual clusters",
+    "nodes": "what happens to nodes",
+}
+ROLES = {
+    "owner": "works with everything, says who may, and how it is told things",
+    "member": "works with everything",
+    "viewer": "looks",
+}
 
 
 def _list(tx: Tx, ask: PageCall[Names, GroupQuery]) -> dict[str, Any]:
@@ -35,7 +42,12 @@ def _list(tx: Tx, ask: PageCall[Names, GroupQuery]) -> dict[str, Any]:
     held: Counter[str] = Counter()
     for view in views.vcluster_list(tx, groups=ask.who.groups):
         held[view.group] += sum(view.states.values())
-    return {"found": found, "held": held, "roles": ask.who.roles, "default_lease": ask.site.policy.default_lease}
+    return {
+        "found": found,
+        "held": held,
+        "roles": ask.who.roles,
+        "default_lease": ask.site.policy.default_lease,
+    }
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
@@ -46,13 +58,21 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     taken, quota = images.room(tx, group_id=group.id, rules=ask.site.images)
     used = energy.report(tx, since=None, until=None, by="day", group=group.name, now=ask.now)
     return {
-        "g": group, "owns": owns, "vclusters": vclusters, "taken": taken, "quota": quota,
+        "g": group,
+        "owns": owns,
+        "vclusters": vclusters,
+        "taken": taken,
+        "quota": quota,
         "states": sum((Counter(view.states) for view in vclusters), Counter()),
-        "energy": EnergyReport.of(used), "members": people.members(tx, group.name), "roles": ROLES,
-        "keys": sshkeys.of_group(tx, group.name), "events": EVENTS,
+        "energy": EnergyReport.of(used),
+        "members": people.members(tx, group.name),
+        "roles": ROLES,
+        "keys": sshkeys.of_group(tx, group.name),
+        "events": EVENTS,
         "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
         "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
-        "default_lease": ask.site.policy.default_lease, "myself": ask.who.name.partition(":")[2],
+        "default_lease": ask.site.policy.default_lease,
+        "myself": ask.who.name.partition(":")[2],
     }
 
 
@@ -62,8 +82,11 @@ def _deliveries(tx: Tx, group: str, page: Part, **filters: Any) -> Any:
 
 def _log(tx: Tx, ask: PageCall[Named, DeliveryQuery]) -> dict[str, Any]:
     group = groups.one(tx, ask.names.name)
-    return {"g": group, "owns": offered(ask.who, Right.MANAGE, group.id),
-            "found": _deliveries(tx, group.name, ask.query.page, **ask.query.filters)}
+    return {
+        "g": group,
+        "owns": offered(ask.who, Right.MANAGE, group.id),
+        "found": _deliveries(tx, group.name, ask.query.page, **ask.query.filters),
+    }
 
 
 PAGES = (
@@ -80,8 +103,11 @@ def _told(fields: Fields) -> dict[str, Any]:
     """Return what a group's owners say about it."""
     texts = {name: fields.one(name).strip() for name in ("email", "webhook")}
     chosen = [each for each in EVENTS if each in fields.all("events")]
-    return texts | {"default_lease": _converted(fields, "default_lease", forms.seconds), "events": chosen,
-                    "grace": _converted(fields, "grace", forms.seconds)}
+    return texts | {
+        "default_lease": _converted(fields, "default_lease", forms.seconds),
+        "events": chosen,
+        "grace": _converted(fields, "grace", forms.seconds),
+    }
 
 
 def _limited(fields: Fields) -> dict[str, Any]:
@@ -90,7 +116,8 @@ def _limited(fields: Fields) -> dict[str, Any]:
     return forms.body_of(GroupPatch, Fields(numbers), {}) | {
         "max_lease": _converted(fields, "max_lease", forms.seconds),
         "image_quota": _converted(fields, "image_quota", forms.amount),
-        "volume_quota": _converted(fields, "volume_quota", forms.amount)}
+        "volume_quota": _converted(fields, "volume_quota", forms.amount),
+    }
 
 
 def _converted(fields: Fields, name: str, convert: Any) -> Any:
@@ -125,25 +152,82 @@ _SECRET = SHOWN + "/webhook-secret"
 _MEMBER = SHOWN + "/members/{user}"
 
 ACTIONS = (
-    Action("/groups", api("POST", "/groups"), "/groups", lambda ask, reply: f"/groups/{reply.name}",
-           lambda ask, reply: f"Group {reply.name} is created. Invite its owner next.",
-           body=lambda fields: forms.body_of(GroupCreate, fields, {})),
-    Action(SHOWN + "/settings", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "Saved.", body=_told),
-    Action(SHOWN + "/limits", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "Saved.", body=_limited),
-    Action(SHOWN + "/remove", api("DELETE", SHOWN), SHOWN, to("/groups"),
-           lambda ask, reply: f"Group {ask.names.name} is deleted."),
-    Action(SHOWN + "/members", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role,
-           names=lambda names, fields: {**names, "user": fields.one("user").strip()}),
+    Action(
+        "/groups",
+        api("POST", "/groups"),
+        "/groups",
+        lambda ask, reply: f"/groups/{reply.name}",
+        lambda ask, reply: f"Group {reply.name} is created. Invite its owner next.",
+        body=lambda fields: forms.body_of(GroupCreate, fields, {}),
+    ),
+    Action(
+        SHOWN + "/settings",
+        api("PATCH", SHOWN),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: "Saved.",
+        body=_told,
+    ),
+    Action(
+        SHOWN + "/limits",
+        api("PATCH", SHOWN),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: "Saved.",
+        body=_limited,
+    ),
+    Action(
+        SHOWN + "/remove",
+        api("DELETE", SHOWN),
+        SHOWN,
+        to("/groups"),
+        lambda ask, reply: f"Group {ask.names.name} is deleted.",
+    ),
+    Action(
+        SHOWN + "/members",
+        api("PUT", _MEMBER),
+        SHOWN,
+        to(SHOWN),
+        _role_said,
+        body=_role,
+        names=lambda names, fields: {**names, "user": fields.one("user").strip()},
+    ),
     Action(_MEMBER + "/role", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role),
-    Action(_MEMBER + "/remove", api("DELETE", _MEMBER), SHOWN, _left,
-           lambda ask, reply: f"{reply.user} is no longer in {reply.group}.{_open_sessions(reply.nodes)}"),
-    Action(SHOWN + "/invite", api("POST", SHOWN + "/invitations"), SHOWN, to(SHOWN), shows="link.html"),
-    Action(SHOWN + "/invitations/{id}/revoke", api("DELETE", "/invitations/{id}"), SHOWN, to(SHOWN),
-           lambda ask, reply: "The link is revoked."),
+    Action(
+        _MEMBER + "/remove",
+        api("DELETE", _MEMBER),
+        SHOWN,
+        _left,
+        lambda ask, reply: (
+            f"{reply.user} is no longer in {reply.group}.{_open_sessions(reply.nodes)}"
+        ),
+    ),
+    Action(
+        SHOWN + "/invite", api("POST", SHOWN + "/invitations"), SHOWN, to(SHOWN), shows="link.html"
+    ),
+    Action(
+        SHOWN + "/invitations/{id}/revoke",
+        api("DELETE", "/invitations/{id}"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: "The link is revoked.",
+    ),
     Action(_SECRET, api("GET", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"),
-    Action(_SECRET + "/change", api("POST", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"),
-    Action(SHOWN + "/test", api("POST", SHOWN + "/test-notice"), SHOWN, to(SHOWN),
-           lambda ask, reply: "A test notice is on its way; its deliveries are shown below."),
-    Action(SHOWN + "/deliveries/{id}/resend", api("POST", SHOWN + "/deliveries/{id}/resend"), SHOWN + "/deliveries",
-           to(SHOWN + "/deliveries"), lambda ask, reply: "The delivery is repeated."),
+    Action(
+        _SECRET + "/change", api("POST", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"
+    ),
+    Action(
+        SHOWN + "/test",
+        api("POST", SHOWN + "/test-notice"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: "A test notice is on its way; its deliveries are shown below.",
+    ),
+    Action(
+        SHOWN + "/deliveries/{id}/resend",
+        api("POST", SHOWN + "/deliveries/{id}/resend"),
+        SHOWN + "/deliveries",
+        to(SHOWN + "/deliveries"),
+        lambda ask, reply: "The delivery is repeated.",
+    ),
 )

@@ -1,4 +1,5 @@
-"""Pages about node types and blocks: what the site has, what it costs, and which nodes are near each other."""
+"""Pages about node types and blocks: what the site has, what it costs, and which nodes are near
+each other."""
 
 from __future__ import annotations
 
@@ -23,25 +24,68 @@ def _block(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 _TYPE, _BLOCK = "/types/{name}", "/blocks/{name}"
 
 PAGES = (
-    Page("/types", "types.html", lambda tx, ask: {"types": types.every(tx), "spoken": attributes.spoken}),
+    Page(
+        "/types",
+        "types.html",
+        lambda tx, ask: {"types": types.every(tx), "spoken": attributes.spoken},
+    ),
     Page(_TYPE, "type.html", _type, nav="/types"),
-    Page("/blocks", "blocks.html",
-         lambda tx, ask: {"blocks": blocks.every(tx), "proposal": blocks.proposal(tx)}, ADMINS),
+    Page(
+        "/blocks",
+        "blocks.html",
+        lambda tx, ask: {"blocks": blocks.every(tx), "proposal": blocks.proposal(tx)},
+        ADMINS,
+    ),
     Page(_BLOCK, "block.html", _block, ADMINS, nav="/blocks"),
 )
 ACTIONS = (
-    Action("/types/{name}/change", api("PATCH", _TYPE), _TYPE, lambda ask, reply: f"/types/{reply.name}",
-           lambda ask, reply: f"{reply.name} is changed; the next plan goes by it."),
-    Action("/types/{name}/forget", api("DELETE", _TYPE), _TYPE, to("/types"),
-           lambda ask, reply: f"{ask.names.name} is forgotten."),
-    Action("/blocks", api("POST", "/blocks"), "/blocks", to("/blocks"),
-           lambda ask, reply: f"Block {reply.name} is created. Add nodes to it."),
-    Action("/blocks/proposal", api("POST", "/blocks/proposal"), "/blocks", to("/blocks"),
-           lambda ask, reply: "The proposed blocks are created."),
-    Action("/blocks/{name}/add", api("POST", "/blocks/{name}/add"), _BLOCK, to(_BLOCK),
-           lambda ask, reply: f"{reply.name} has {reply.nodes} nodes now."),
-    Action("/blocks/{name}/remove", api("POST", "/blocks/{name}/remove"), _BLOCK, to(_BLOCK),
-           lambda ask, reply: f"{reply.name} has {reply.nodes} nodes now."),
-    Action("/blocks/{name}/delete", api("DELETE", _BLOCK), _BLOCK, to("/blocks"),
-           lambda ask, reply: f"{ask.names.name} is deleted."),
+    Action(
+        "/types/{name}/change",
+        api("PATCH", _TYPE),
+        _TYPE,
+        lambda ask, reply: f"/types/{reply.name}",
+        lambda ask, reply: f"{reply.name} is changed; the next plan goes by it.",
+    ),
+    Action(
+        "/types/{name}/forget",
+        api("DELETE", _TYPE),
+        _TYPE,
+        to("/types"),
+        lambda ask, reply: f"{ask.names.name} is forgotten.",
+    ),
+    Action(
+        "/blocks",
+        api("POST", "/blocks"),
+        "/blocks",
+        to("/blocks"),
+        lambda ask, reply: f"Block {reply.name} is created. Add nodes to it.",
+    ),
+    Action(
+        "/blocks/proposal",
+        api("POST", "/blocks/proposal"),
+        "/blocks",
+        to("/blocks"),
+        lambda ask, reply: "The proposed blocks are created.",
+    ),
+    Action(
+        "/blocks/{name}/add",
+        api("POST", "/blocks/{name}/add"),
+        _BLOCK,
+        to(_BLOCK),
+        lambda ask, reply: f"{reply.name} has {reply.nodes} nodes now.",
+    ),
+    Action(
+        "/blocks/{name}/remove",
+        api("POST", "/blocks/{name}/remove"),
+        _BLOCK,
+        to(_BLOCK),
+        lambda ask, reply: f"{reply.name} has {reply.nodes} nodes now.",
+    ),
+    Action(
+        "/blocks/{name}/delete",
+        api("DELETE", _BLOCK),
+        _BLOCK,
+        to("/blocks"),
+        lambda ask, reply: f"{ask.names.name} is deleted.",
+    ),
 )

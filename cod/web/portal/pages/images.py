@@ -16,8 +16,12 @@ SHOWN, NEW = "/images/{name}", "/images/new"
 
 
 def _list(tx: Tx, ask: PageCall[Names, ImageQuery]) -> dict[str, Any]:
-    return {"found": IMAGES[0].call(ask)(tx), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
-            "served": images.is_served(tx, ask.now)}
+    return {
+        "found": IMAGES[0].call(ask)(tx),
+        "rooms": _rooms(tx, ask),
+        "uploads": uploads.every(tx, ask.who.groups),
+        "served": images.is_served(tx, ask.now),
+    }
 
 
 def _rooms(tx: Tx, ask: Call) -> list[tuple[str, int, int | None]]:
@@ -32,8 +36,12 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 def _new(tx: Tx, ask: Call) -> dict[str, Any]:
-    return {"owners": owners(tx, ask.who), "rooms": _rooms(tx, ask), "uploads": uploads.every(tx, ask.who.groups),
-            "served": images.is_served(tx, ask.now)}
+    return {
+        "owners": owners(tx, ask.who),
+        "rooms": _rooms(tx, ask),
+        "uploads": uploads.every(tx, ask.who.groups),
+        "served": images.is_served(tx, ask.now),
+    }
 
 
 PAGES = (
@@ -46,13 +54,25 @@ PAGES = (
 def _verified(ask: Call, reply: Verified) -> str:
     if reply.ok:
         return f"The image is intact: {reply.chunks} chunks were compared."
-    return f"The image is damaged: {len(reply.bad)} of {reply.chunks} chunks differ. Upload it again."
+    return (
+        f"The image is damaged: {len(reply.bad)} of {reply.chunks} chunks differ. Upload it again."
+    )
 
 
 ACTIONS = (
-    Action(SHOWN + "/delete", api("DELETE", SHOWN), SHOWN, to("/images"),
-           lambda ask, reply: f"Image {ask.names.name} is deleted."),
+    Action(
+        SHOWN + "/delete",
+        api("DELETE", SHOWN),
+        SHOWN,
+        to("/images"),
+        lambda ask, reply: f"Image {ask.names.name} is deleted.",
+    ),
     Action(SHOWN + "/verify", api("POST", SHOWN + "/verify"), SHOWN, to(SHOWN), _verified),
-    Action("/uploads/{id}/drop", api("DELETE", "/uploads/{id}"), NEW, to(NEW),
-           lambda ask, reply: "The upload is cancelled."),
+    Action(
+        "/uploads/{id}/drop",
+        api("DELETE", "/uploads/{id}"),
+        NEW,
+        to(NEW),
+        lambda ask, reply: "The upload is cancelled.",
+    ),
 )

@@ -1,4 +1,5 @@
-"""Pages about nodes: all that one may see, and one with its hardware, its history and what can be done with it."""
+"""Pages about nodes: all that one may see, and one with its hardware, its history and what can be
+done with it."""
 
 from __future__ import annotations
 
@@ -27,32 +28,46 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
     if ask.who.admin:
         unfit = views.conflict_list(tx, page=ListPage(limit=UNFIT), kind="architecture")
         names = {"types": types.names_of(tx), "blocks": blocks.names_of(tx), "unfit": unfit}
-    nodes = views.node_list(tx, page=ask.query.page, policy=ask.site.policy, groups=ask.who.groups, **ask.query.filters)
+    nodes = views.node_list(
+        tx, page=ask.query.page, policy=ask.site.policy, groups=ask.who.groups, **ask.query.filters
+    )
     return {"nodes": nodes, "states": STATES, **names}
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     works = allows(tx, ask.who, RequiredRight(Right.USE, "node", ask.names.name))
     view, bindings, history, conflicts = views.node_in_full(
-        tx, ask.names.name, ask.site.policy, ask.who.groups)
+        tx, ask.names.name, ask.site.policy, ask.who.groups
+    )
     holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
     console: ConsoleReply | None = None
     if works:
-        found = consoles.readable(tx, name=ask.names.name, rules=ask.site.consoles, everything=ask.who.admin,
-                                  now=ask.now)
+        found = consoles.readable(
+            tx, name=ask.names.name, rules=ask.site.consoles, everything=ask.who.admin, now=ask.now
+        )
         console = console_reply(ask.consoles, found, None, SHOWN)
-    return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
-            "conflicts": conflicts,
-            "facts": [fact for fact in nodes.hardware(view.node) if not fact[0].startswith("pci ")],
-            "pci": pci_devices(view.node), "kept": nodes.kept(view.node),
-            "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
-            "offered": _offered(view.node.state) if ask.who.admin else (),
-            "switches": view.node.power_driver != "none" and works,
-            "console": console, "whole_console": SHOWN_WHOLE,
-            "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
-            "ports": switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else [],
-            "port_switches": [switch.name for switch in ask.site.switches] if ask.who.admin else [],
-            "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
+    return {
+        "view": view,
+        "holder": holder,
+        "node": view.node,
+        "bindings": bindings,
+        "history": history,
+        "conflicts": conflicts,
+        "facts": [fact for fact in nodes.hardware(view.node) if not fact[0].startswith("pci ")],
+        "pci": pci_devices(view.node),
+        "kept": nodes.kept(view.node),
+        "life": life(history, ask.now),
+        "rule": states.NODE_RULES[states.NodeState(view.node.state)],
+        "offered": _offered(view.node.state) if ask.who.admin else (),
+        "switches": view.node.power_driver != "none" and works,
+        "console": console,
+        "whole_console": SHOWN_WHOLE,
+        "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
+        "ports": switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else [],
+        "port_switches": [switch.name for switch in ask.site.switches] if ask.who.admin else [],
+        "drivers": DRIVERS,
+        "accounts": ["", *(account.name for account in ask.site.accounts)],
+    }
 
 
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes
@@ -60,13 +75,21 @@ SHOWN = 2**13  # bytes of a console on the page
 SHOWN_WHOLE = 2**22  # in the file that the page offers
 DRIVERS = ("none", "lab", "ipmi", "redfish", "wol", "pdu")
 # What an administrator is offered, by the event that it is to the node.
-_OFFERS = {"approve": "approved", "quarantine": "quarantined", "restore": "restored", "retire": "retired"}
+_OFFERS = {
+    "approve": "approved",
+    "quarantine": "quarantined",
+    "restore": "restored",
+    "retire": "retired",
+}
 
 
 def _offered(state: str) -> tuple[str, ...]:
     """Return which of `_OFFERS` the lifecycle allows in that state."""
-    return tuple(name for name, event in _OFFERS.items()
-                 if (states.NodeState(state), states.NodeEvent(event)) in states.NODE_TRANSITIONS)
+    return tuple(
+        name
+        for name, event in _OFFERS.items()
+        if (states.NodeState(state), states.NodeEvent(event)) in states.NODE_TRANSITIONS
+    )
 
 
 def _done(sentence: str) -> Any:
@@ -74,8 +97,8 @@ def _done(sentence: str) -> Any:
 
 
 def _aside(fields: Fields) -> dict[str, Any]:
-    """Return the reason. Of a node in use somebody has to say that the work on it may stop; all that is missing is
-    told."""
+    """Return the reason. Of a node in use somebody has to say that the work on it may stop; all
+    that is missing is told."""
     wrong = {} if fields.one("reason").strip() else {"reason": "should say why"}
     if fields.one("holder") and fields.one("sure") != fields.one("holder"):
         wrong["sure"] = f"tick this: the work of {fields.one('holder')} on it stops"
@@ -91,23 +114,72 @@ PAGES = (
     Page(_PAGE, "node.html", _one, see("node"), nav="/nodes"),
 )
 ACTIONS = (
-    Action("/nodes/{name}/change", api("PATCH", _PAGE), _PAGE, lambda ask, reply: f"/nodes/{reply.name}",
-           _done("{} is changed.")),
-    Action("/nodes/{name}/keep", api("PATCH", _PAGE), _PAGE, to(_PAGE),
-           _done("The kept disks of {} are changed."),
-           body=lambda fields: {name: [line.strip() for line in fields.one(name).splitlines() if line.strip()]
-                                for name in ("keep", "keep_was")}),
-    Action("/nodes/{name}/approve", api("POST", "/nodes/{name}/approve"), _PAGE, to(_PAGE),
-           _done("{} belongs to the site now.")),
-    Action("/nodes/{name}/power", api("POST", "/nodes/{name}/power"), _PAGE, to(_PAGE),
-           _done("{} is being switched; what its power turns out to be is shown here.")),
-    Action("/nodes/{name}/port", api("PUT", "/nodes/{name}/port"), _PAGE, to(_PAGE),
-           lambda ask, reply: "The switch port is entered."),
-    Action("/nodes/{name}/port-retry", api("POST", "/nodes/{name}/port/retry"), _PAGE, to(_PAGE),
-           lambda ask, reply: "The switch port is tried again; the outcome is shown here."),
-    Action("/nodes/{name}/quarantine", api("POST", "/nodes/{name}/quarantine"), _PAGE, to(_PAGE), body=_aside,
-           said=           _done("{} is out of service.")),
-    Action("/nodes/{name}/restore", api("POST", "/nodes/{name}/restore"), _PAGE, to(_PAGE), _done("{} is back.")),
-    Action("/nodes/{name}/retire", api("POST", "/nodes/{name}/retire"), _PAGE, to(_PAGE),
-           _done("{} is no longer part of the site.")),
+    Action(
+        "/nodes/{name}/change",
+        api("PATCH", _PAGE),
+        _PAGE,
+        lambda ask, reply: f"/nodes/{reply.name}",
+        _done("{} is changed."),
+    ),
+    Action(
+        "/nodes/{name}/keep",
+        api("PATCH", _PAGE),
+        _PAGE,
+        to(_PAGE),
+        _done("The kept disks of {} are changed."),
+        body=lambda fields: {
+            name: [line.strip() for line in fields.one(name).splitlines() if line.strip()]
+            for name in ("keep", "keep_was")
+        },
+    ),
+    Action(
+        "/nodes/{name}/approve",
+        api("POST", "/nodes/{name}/approve"),
+        _PAGE,
+        to(_PAGE),
+        _done("{} belongs to the site now."),
+    ),
+    Action(
+        "/nodes/{name}/power",
+        api("POST", "/nodes/{name}/power"),
+        _PAGE,
+        to(_PAGE),
+        _done("{} is being switched; what its power turns out to be is shown here."),
+    ),
+    Action(
+        "/nodes/{name}/port",
+        api("PUT", "/nodes/{name}/port"),
+        _PAGE,
+        to(_PAGE),
+        lambda ask, reply: "The switch port is entered.",
+    ),
+    Action(
+        "/nodes/{name}/port-retry",
+        api("POST", "/nodes/{name}/port/retry"),
+        _PAGE,
+        to(_PAGE),
+        lambda ask, reply: "The switch port is tried again; the outcome is shown here.",
+    ),
+    Action(
+        "/nodes/{name}/quarantine",
+        api("POST", "/nodes/{name}/quarantine"),
+        _PAGE,
+        to(_PAGE),
+        body=_aside,
+        said=_done("{} is out of service."),
+    ),
+    Action(
+        "/nodes/{name}/restore",
+        api("POST", "/nodes/{name}/restore"),
+        _PAGE,
+        to(_PAGE),
+        _done("{} is back."),
+    ),
+    Action(
+        "/nodes/{name}/retire",
+        api("POST", "/nodes/{name}/retire"),
+        _PAGE,
+        to(_PAGE),
+        _done("{} is no longer part of the site."),
+    ),
 )

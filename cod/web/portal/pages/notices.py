@@ -14,15 +14,23 @@ from cod.web.routes import ANYBODY, Names, Numbered, number, see
 
 
 def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:
-    return {"found": notices.every(tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
-            "groups": own_groups(tx, ask.who), "kinds": notice_texts.KINDS, "remedies": notice_texts.REMEDIES}
+    return {
+        "found": notices.every(tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
+        "groups": own_groups(tx, ask.who),
+        "kinds": notice_texts.KINDS,
+        "remedies": notice_texts.REMEDIES,
+    }
 
 
 def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
     found = notices.one(tx, notice_id=number(ask.names.id))
-    return {"view": found, "n": found.notice, "sends": NoticeReply.of(found).deliveries,
-            "kinds": notice_texts.KINDS,
-            "remedies": notice_texts.REMEDIES}
+    return {
+        "view": found,
+        "n": found.notice,
+        "sends": NoticeReply.of(found).deliveries,
+        "kinds": notice_texts.KINDS,
+        "remedies": notice_texts.REMEDIES,
+    }
 
 
 PAGES = (

@@ -1,5 +1,5 @@
-"""The overview: what the groups of who looks have, what is under way, what waits and why; for administrators, how the
-site stands."""
+"""The overview: what the groups of who looks have, what is under way, what waits and why; for
+administrators, how the site stands."""
 
 from __future__ import annotations
 
@@ -22,21 +22,29 @@ FEW = Part(limit=8)
 
 def _overview(tx: Tx, ask: Call) -> dict[str, Any]:
     groups = ask.who.groups
-    mine = {"vclusters": views.vcluster_list(tx, page=SOONEST, groups=groups),
-            "under_way": overview.under_way(tx, groups=groups),
-            "waiting": views.request_list(tx, page=FEW, state="pending", groups=groups),
-            "notices": notices.every(tx, page=FEW, groups=groups)}
-    return mine | (_stands(overview.standing(tx), ask.now) if ask.who.admin else {"site_stands": None})
+    mine = {
+        "vclusters": views.vcluster_list(tx, page=SOONEST, groups=groups),
+        "under_way": overview.under_way(tx, groups=groups),
+        "waiting": views.request_list(tx, page=FEW, state="pending", groups=groups),
+        "notices": notices.every(tx, page=FEW, groups=groups),
+    }
+    return mine | (
+        _stands(overview.standing(tx), ask.now) if ask.who.admin else {"site_stands": None}
+    )
 
 
 def _stands(found: overview.Standing, now: float) -> dict[str, Any]:
     manager = found.manager
-    return {"site_stands": found, "pool": sorts(found.pool), "managed": manager is not None
-            and float(manager["expires_at"]) > now}
+    return {
+        "site_stands": found,
+        "pool": sorts(found.pool),
+        "managed": manager is not None and float(manager["expires_at"]) > now,
+    }
 
 
 def sorts(pool: Mapping[str, int]) -> list[tuple[str, str, int, float]]:
-    """(what, colour, nodes, where its part of a bar of 100 begins), of those that there are; retired ones are not."""
+    """(what, colour, nodes, where its part of a bar of 100 begins), of those that there are;
+    retired ones are not."""
     counted = by_word({state: count for state, count in pool.items() if state != NodeState.RETIRED})
     total, begun, parts = sum(count for _, _, count, _ in counted), 0, []
     for what, colour, count, _ in counted:

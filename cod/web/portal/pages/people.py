@@ -1,4 +1,5 @@
-"""Pages about the site's users, for its administrators: who there is, what they are, and links for new ones."""
+"""Pages about the site's users, for its administrators: who there is, what they are, and links for
+new ones."""
 
 from __future__ import annotations
 
@@ -14,8 +15,13 @@ from cod.web.routes import ADMINS, Named, Names, in_parts
 
 
 def _users(tx: Tx, ask: PageCall[Names, UserQuery]) -> dict[str, Any]:
-    users = in_parts(people.every, ask.query.page, lambda one: (one.name, one.full_name, one.email),
-                     name=attrgetter("name"), created_at=attrgetter("created_at"))
+    users = in_parts(
+        people.every,
+        ask.query.page,
+        lambda one: (one.name, one.full_name, one.email),
+        name=attrgetter("name"),
+        created_at=attrgetter("created_at"),
+    )
     return {"users": users(tx), "links": invitations.every(tx, groups=None, now=ask.now)}
 
 
@@ -33,16 +39,48 @@ PAGES = (
 )
 ACTIONS = (
     Action("/people", api("POST", "/users"), "/people", to("/people"), shows=_SHOWN),
-    Action("/people/invite", api("POST", "/invitations"), "/people", to("/people"), shows=_SHOWN,
-           convert={"lifetime": seconds}),
-    Action("/people/invitations/{id}/revoke", api("DELETE", "/invitations/{id}"), "/people", to("/people"),
-           lambda ask, reply: "The link is revoked."),
-    Action("/people/{name}/change", api("PATCH", "/users/{name}"), _USER, to(_USER),
-           lambda ask, reply: f"{reply.name} is changed."),
-    Action("/people/{name}/delete", api("DELETE", "/users/{name}"), _USER, to("/people"),
-           lambda ask, reply: f"{ask.names.name} is deleted."),
-    Action("/people/{name}/sign-out", api("DELETE", "/users/{name}/sessions"), _USER, to(_USER),
-           lambda ask, reply: f"{ask.names.name} is signed out everywhere."),
-    Action("/people/{name}/link", api("POST", "/users/{name}/password-link"), _USER, to(_USER), shows=_SHOWN,
-           convert={"lifetime": seconds}),
+    Action(
+        "/people/invite",
+        api("POST", "/invitations"),
+        "/people",
+        to("/people"),
+        shows=_SHOWN,
+        convert={"lifetime": seconds},
+    ),
+    Action(
+        "/people/invitations/{id}/revoke",
+        api("DELETE", "/invitations/{id}"),
+        "/people",
+        to("/people"),
+        lambda ask, reply: "The link is revoked.",
+    ),
+    Action(
+        "/people/{name}/change",
+        api("PATCH", "/users/{name}"),
+        _USER,
+        to(_USER),
+        lambda ask, reply: f"{reply.name} is changed.",
+    ),
+    Action(
+        "/people/{name}/delete",
+        api("DELETE", "/users/{name}"),
+        _USER,
+        to("/people"),
+        lambda ask, reply: f"{ask.names.name} is deleted.",
+    ),
+    Action(
+        "/people/{name}/sign-out",
+        api("DELETE", "/users/{name}/sessions"),
+        _USER,
+        to(_USER),
+        lambda ask, reply: f"{ask.names.name} is signed out everywhere.",
+    ),
+    Action(
+        "/people/{name}/link",
+        api("POST", "/users/{name}/password-link"),
+        _USER,
+        to(_USER),
+        shows=_SHOWN,
+        convert={"lifetime": seconds},
+    ),
 )

@@ -11,8 +11,12 @@ from cod.web.routes import ADMINS, Call
 
 
 def _policy(tx: Tx, ask: Call) -> dict[str, Any]:
-    return {"planned": plan.preview(tx, site=ask.site, now=ask.now), "rules": ask.site.policy,
-            "reserve": ask.site.energy, "kinds": ask.site.types}
+    return {
+        "planned": plan.preview(tx, site=ask.site, now=ask.now),
+        "rules": ask.site.policy,
+        "reserve": ask.site.energy,
+        "kinds": ask.site.types,
+    }
 
 
 PAGES = (Page("/policy", "policy.html", _policy, ADMINS),)

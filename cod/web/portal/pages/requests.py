@@ -18,14 +18,26 @@ SHOWN = "/requests/{id}"
 
 
 def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
-    return {"found": views.request_list(tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
-            "groups": own_groups(tx, ask.who), "states": [str(state) for state in RequestState]}
+    return {
+        "found": views.request_list(
+            tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters
+        ),
+        "groups": own_groups(tx, ask.who),
+        "states": [str(state) for state in RequestState],
+    }
 
 
 def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
     seen = plan.look(tx, ask.site, ask.now)
-    found = explain.waits(tx, request_id=number(ask.names.id), scene=seen.scene, snapshot=seen.site,
-                          site=ask.site, groups=ask.who.groups, now=ask.now)
+    found = explain.waits(
+        tx,
+        request_id=number(ask.names.id),
+        scene=seen.scene,
+        snapshot=seen.site,
+        site=ask.site,
+        groups=ask.who.groups,
+        now=ask.now,
+    )
     view = found.request
     owner = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}").vcluster
     return {"view": view, "r": view.request, "owner": owner, "why": ExplainReply.of(found)}
@@ -36,6 +48,11 @@ PAGES = (
     Page(SHOWN, "request.html", _one, see("request"), nav="/requests"),
 )
 ACTIONS = (
-    Action(SHOWN + "/withdraw", api("DELETE", SHOWN), SHOWN, lambda ask, reply: f"/vclusters/{reply.vcluster}",
-           lambda ask, reply: "The request is withdrawn."),
+    Action(
+        SHOWN + "/withdraw",
+        api("DELETE", SHOWN),
+        SHOWN,
+        lambda ask, reply: f"/vclusters/{reply.vcluster}",
+        lambda ask, reply: "The request is withdrawn.",
+    ),
 )

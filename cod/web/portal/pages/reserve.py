@@ -1,4 +1,5 @@
-"""The reserve pool and energy: how many free nodes of each type are awake, and what the site has used and saved."""
+"""The reserve pool and energy: how many free nodes of each type are awake, and what the site has
+used and saved."""
 
 from __future__ import annotations
 
@@ -23,28 +24,43 @@ AWAKE, ASLEEP = "inactive", "off"
 def _reserve(tx: Tx, ask: Call) -> dict[str, Any]:
     report = partial(energy.report, since=None, until=None, now=ask.now)
     days, groups = (EnergyReport.of(report(tx, by=by)) for by in ("day", "group"))
-    return {"days": days, "groups": groups, "chart": chart(days), "rules": ask.site.energy,
-            "reserve": [_type(each, ask) for each in types.every(tx)]}
+    return {
+        "days": days,
+        "groups": groups,
+        "chart": chart(days),
+        "rules": ask.site.energy,
+        "reserve": [_type(each, ask) for each in types.every(tx)],
+    }
 
 
 def _type(view: TypeView, ask: Call) -> dict[str, Any]:
     """Return a type's free nodes, and the marks that hold for it."""
     rules, own = ask.site.energy, view.type
-    return {"name": own.name, "awake": view.states.get(AWAKE, 0), "asleep": view.states.get(ASLEEP, 0),
-            "low": rules.warm_low if own.warm_low is None else own.warm_low,
-            "high": rules.warm_high if own.warm_high is None else own.warm_high}
+    return {
+        "name": own.name,
+        "awake": view.states.get(AWAKE, 0),
+        "asleep": view.states.get(ASLEEP, 0),
+        "low": rules.warm_low if own.warm_low is None else own.warm_low,
+        "high": rules.warm_high if own.warm_high is None else own.warm_high,
+    }
 
 
 def chart(days: EnergyReport) -> Markup | None:
-    """Return energy by day: what was used, and what the reserve's sleep has saved; None before two days have been
-    counted."""
+    """Return energy by day: what was used, and what the reserve's sleep has saved; None before two
+    days have been counted."""
     if len(days.items) < 2:
         return None
     used = [(line.day or 0.0, line.kwh) for line in days.items]
     saved = [(line.day or 0.0, max(0.0, line.kwh_saved)) for line in days.items]
-    ticks = [(at, strftime("%d %b", gmtime(at))) for at, _ in used[::max(1, len(used) // TICKS)]]
-    drawn = svg.areas("", [("used", used), ("saved by sleep", saved)], svg.Axis("", ticks), svg.Axis("kWh a day"))
-    return Markup(svg.inline(drawn, f"Energy by day: {days.total.kwh:.0f} kWh used, {days.total.kwh_saved:.0f} saved"))
+    ticks = [(at, strftime("%d %b", gmtime(at))) for at, _ in used[:: max(1, len(used) // TICKS)]]
+    drawn = svg.areas(
+        "", [("used", used), ("saved by sleep", saved)], svg.Axis("", ticks), svg.Axis("kWh a day")
+    )
+    return Markup(
+        svg.inline(
+            drawn, f"Energy by day: {days.total.kwh:.0f} kWh used, {days.total.kwh_saved:.0f} saved"
+        )
+    )
 
 
 PAGES = (Page("/energy", "energy.html", _reserve, ADMINS),)

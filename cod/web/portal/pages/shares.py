@@ -12,11 +12,21 @@ from cod.web.routes import ANYBODY, Call
 
 
 def _shares(tx: Tx, ask: Call) -> dict[str, Any]:
-    held = usage.held(tx, since=ask.now - 30 * DAY, until=ask.now, by="group", limit=SHOWN, groups=ask.who.groups,
-                      now=ask.now)
-    return {"found": shares.every(tx, only=ask.who.groups, site=ask.site, now=ask.now),
-            "ranked": ask.site.policy.fair_half_life > 0, "half_life": ask.site.policy.fair_half_life,
-            "chart": chart(held, "Nodes held by group")}
+    held = usage.held(
+        tx,
+        since=ask.now - 30 * DAY,
+        until=ask.now,
+        by="group",
+        limit=SHOWN,
+        groups=ask.who.groups,
+        now=ask.now,
+    )
+    return {
+        "found": shares.every(tx, only=ask.who.groups, site=ask.site, now=ask.now),
+        "ranked": ask.site.policy.fair_half_life > 0,
+        "half_life": ask.site.policy.fair_half_life,
+        "chart": chart(held, "Nodes held by group"),
+    }
 
 
 PAGES = (Page("/shares", "shares.html", _shares, ANYBODY),)

@@ -33,14 +33,20 @@ def _sign_in_page(tx: Tx, ask: PageCall[Names, SignInQuery]) -> dict[str, Any]:
 
 async def _sign_in(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     cookie = await portal.context.signin.sign_in(
-        fields.one("name").strip(), fields.one("password"), address=asked.address, browser=_browser(asked))
+        fields.one("name").strip(),
+        fields.one("password"),
+        address=asked.address,
+        browser=_browser(asked),
+    )
     back = fields.one("back", "/")
     return _begun(cookie, back if is_local(back) else "/", "")
 
 
 async def _sign_out(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     await portal.context.signin.sign_out(asked.visit.cookie, address=asked.address)
-    answer = redirect("/sign-in", sessions.flash(SIGNED_OUT), sessions.cookie(sessions.SESSION, "", 0))
+    answer = redirect(
+        "/sign-in", sessions.flash(SIGNED_OUT), sessions.cookie(sessions.SESSION, "", 0)
+    )
     answer.headers["Clear-Site-Data"] = '"cache", "storage"'
     return answer
 
@@ -49,23 +55,27 @@ async def _sign_out(portal: Portal, asked: PageRequest, fields: Fields) -> Answe
 
 
 async def _leave(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Send the browser to the provider. What is to be the same when the browser is back is in a cookie that comes along
-    then."""
+    """Send the browser to the provider. What is to be the same when the browser is back is in a
+    cookie that comes along then."""
     back = fields.one("back", "/")
     url, visit = await portal.context.signin.oidc_begin(back if is_local(back) else "/")
     return redirect(url, sessions.cookie(sessions.AWAY, visit, 600, strict=False))
 
 
 async def _return(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Sign in who comes back from the provider. The next page is our own page's doing, not the redirect's: else the new
-    cookie, which is strict, would stay behind."""
+    """Sign in who comes back from the provider. The next page is our own page's doing, not the
+    redirect's: else the new cookie, which is strict, would stay behind."""
     found = sessions.cookies(asked.header("cookie")).get(sessions.AWAY, "")
     query = {name: values[0] for name, values in fields.values.items()}
     cookie, back = await portal.context.signin.oidc_finish(
-        query, found, address=asked.address, browser=_browser(asked))
+        query, found, address=asked.address, browser=_browser(asked)
+    )
     answer = portal.rendered(asked, "signed-in.html", back=back if is_local(back) else "/")
-    answer.cookies += [sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0),
-                       sessions.cookie(sessions.AWAY, "", 0, strict=False)]
+    answer.cookies += [
+        sessions.cookie(sessions.SESSION, cookie),
+        sessions.cookie(sessions.VISIT, "", 0),
+        sessions.cookie(sessions.AWAY, "", 0, strict=False),
+    ]
     return answer
 
 
@@ -73,25 +83,38 @@ async def _return(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
 
 
 async def _look(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Return the code of a link, typed or put in by the script from the address's fragment, which is never sent."""
+    """Return the code of a link, typed or put in by the script from the address's fragment, which
+    is never sent."""
     code = fields.one("code").strip().rpartition("#")[2]
     link = await portal.context.signin.invitation(code)
     return portal.rendered(asked, "invited.html", link=link, code=code)
 
 
 async def _accept(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Make the account, or set the new password; what is wrong is shown on the same page, with what was typed."""
+    """Make the account, or set the new password; what is wrong is shown on the same page, with what
+    was typed."""
     code = fields.one("code")
     link = await portal.context.signin.invitation(code)
     try:
         cookie = await portal.context.signin.accept(
-            code, password=fields.one("password"), name=fields.one("name").strip(),
-            full_name=fields.one("full_name").strip(), email=fields.one("email").strip(), address=asked.address,
-            browser=_browser(asked))
+            code,
+            password=fields.one("password"),
+            name=fields.one("name").strip(),
+            full_name=fields.one("full_name").strip(),
+            email=fields.one("email").strip(),
+            address=asked.address,
+            browser=_browser(asked),
+        )
     except Refused as refused:
         wrong = unexpected(refused)
-        return portal.rendered(asked, "invited.html", link=link, code=code, status=wrong.status,
-                      form=filled(asked, fields, wrong))
+        return portal.rendered(
+            asked,
+            "invited.html",
+            link=link,
+            code=code,
+            status=wrong.status,
+            form=filled(asked, fields, wrong),
+        )
     return _begun(cookie, "/", "Your new password is set." if link.user else "Welcome.")
 
 
@@ -110,7 +133,9 @@ def _browser(asked: PageRequest) -> str:
 
 def _begun(cookie: str, path: str, said: str) -> Answer:
     """Return a new session: its cookie is never one that the browser had before."""
-    answer = redirect(path, sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0))
+    answer = redirect(
+        path, sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0)
+    )
     if said:
         answer.cookies.append(sessions.flash(said))
     return answer

@@ -1,4 +1,5 @@
-"""Pages about templates: which there are, one with its revisions and what they differ in, and an editor."""
+"""Pages about templates: which there are, one with its revisions and what they differ in, and an
+editor."""
 
 from __future__ import annotations
 
@@ -62,13 +63,21 @@ def _one(tx: Tx, ask: PageCall[Named, OneQuery]) -> dict[str, Any]:
     found = templates.resolve(tx, name=ask.names.name)
     revisions = sorted(templates.every(tx, name=found.name), key=lambda one: -one.revision)
     before = next((one for one in revisions if one.revision == ask.query.since), None) or next(
-        (one for one in revisions if one.revision < found.revision), None)
+        (one for one in revisions if one.revision < found.revision), None
+    )
     return {
-        "t": found, "about": described(found, templates.image_names(tx, [found])[found.id]),
-        "revisions": revisions, "before": before,
-        "changes": changes(before, found) if before else [], "owner": _names(tx)[found.group_id],
-        "users": [one for one in views.vcluster_list(tx, groups=ask.who.groups)
-                  if one.template.partition("@")[0] == found.name]}
+        "t": found,
+        "about": described(found, templates.image_names(tx, [found])[found.id]),
+        "revisions": revisions,
+        "before": before,
+        "changes": changes(before, found) if before else [],
+        "owner": _names(tx)[found.group_id],
+        "users": [
+            one
+            for one in views.vcluster_list(tx, groups=ask.who.groups)
+            if one.template.partition("@")[0] == found.name
+        ],
+    }
 
 
 def changes(before: Template, after: Template) -> list[tuple[str, str]]:
@@ -84,7 +93,11 @@ def changes(before: Template, after: Template) -> list[tuple[str, str]]:
 
 
 def _begun(ask: PageCall[Names, NewQuery]) -> list[RequiredRight]:
-    return [RequiredRight(Right.SEE, "template", ask.query.like)] if ask.query.like else [RequiredRight(Right.ANY)]
+    return (
+        [RequiredRight(Right.SEE, "template", ask.query.like)]
+        if ask.query.like
+        else [RequiredRight(Right.ANY)]
+    )
 
 
 def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
@@ -97,17 +110,29 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
     whole = _named(found, "disk", names)
     offered = owners(tx, ask.who)
     owner = like.group_id if like else chosen.group_id if chosen else None
-    near = [name for name in whole if owner_of(name) in ("", SITE, *(group for group, _ in offered[:1]))]
+    near = [
+        name for name in whole if owner_of(name) in ("", SITE, *(group for group, _ in offered[:1]))
+    ]
     first = names[ask.query.image] if usable else "" if ask.query.image else next(iter(near), "")
-    filled = templateform.fields_of(text) if like else templateform.begun(
-        first, chosen.content if chosen and usable else "disk")
+    filled = (
+        templateform.fields_of(text)
+        if like
+        else templateform.begun(first, chosen.content if chosen and usable else "disk")
+    )
     return {
-        "chosen": chosen, "like": like, "text": text, "filled": filled, "was": (filled or Fields()).one,
+        "chosen": chosen,
+        "like": like,
+        "text": text,
+        "filled": filled,
+        "was": (filled or Fields()).one,
         "owners": offered,
         "owner": _names(tx)[owner] if owner is not None else "",
-        "disks": whole, "partitions": _named(found, "partition", names),
+        "disks": whole,
+        "partitions": _named(found, "partition", names),
         "files": _named(found, "file", names),
-        "choices": attributes.choices(types.every(tx)), "form": templateform}
+        "choices": attributes.choices(types.every(tx)),
+        "form": templateform,
+    }
 
 
 def _named(found: Iterable[ImageView], content: str, names: Mapping[str, str]) -> list[str]:
@@ -141,13 +166,24 @@ async def _to_form(portal: Portal, asked: PageRequest, fields: Fields) -> Answer
     """Show the XML's template as a form."""
     found = templateform.fields_of(fields.one("document"))
     if found is None:
-        return await _viewed(portal, asked, AS_XML, fields, "The document is not XML, or uses elements that the form "
-                             "does not show.")
-    return await _viewed(portal, asked, AS_FORM, Fields({**found.values, "group": [fields.one("group")]}))
+        return await _viewed(
+            portal,
+            asked,
+            AS_XML,
+            fields,
+            "The document is not XML, or uses elements that the form does not show.",
+        )
+    return await _viewed(
+        portal, asked, AS_FORM, Fields({**found.values, "group": [fields.one("group")]})
+    )
 
 
-async def _viewed(portal: Portal, asked: PageRequest, path: str, typed: Fields, wrong: str = "") -> Answer:
-    form = Form(path, asked.visit.csrf(), secrets.token_hex(16), typed, {"": wrong} if wrong else {})
+async def _viewed(
+    portal: Portal, asked: PageRequest, path: str, typed: Fields, wrong: str = ""
+) -> Answer:
+    form = Form(
+        path, asked.visit.csrf(), secrets.token_hex(16), typed, {"": wrong} if wrong else {}
+    )
     return await portal.page_with(asked, NEW, form, 422 if wrong else 200)
 
 
@@ -168,6 +204,11 @@ ACTIONS = (
     Action("/templates/form/check", _CHECK, NEW, to(NEW), body=_from_form, again=AS_FORM),
     SessionAction("/templates/as-xml", NEW, _to_xml),
     SessionAction("/templates/as-form", NEW, _to_form),
-    Action(SHOWN + "/retire", api("DELETE", SHOWN), SHOWN, to("/templates"),
-           lambda ask, reply: f"{ask.names.name} is retired: nothing new can run it."),
+    Action(
+        SHOWN + "/retire",
+        api("DELETE", SHOWN),
+        SHOWN,
+        to("/templates"),
+        lambda ask, reply: f"{ask.names.name} is retired: nothing new can run it.",
+    ),
 )

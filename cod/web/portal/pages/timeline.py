@@ -1,4 +1,5 @@
-"""The pool over time: who held how many nodes, and nodes by state, drawn; the numbers can be had as well."""
+"""The pool over time: who held how many nodes, and nodes by state, drawn; the numbers can be had as
+well."""
 
 from __future__ import annotations
 
@@ -41,14 +42,28 @@ class TimelineQuery(Query):
 
 def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
     since = ask.now - WINDOWS[ask.query.window] * DAY
-    held = usage.held(tx, since=since, until=ask.now, by=ask.query.by, limit=SHOWN, groups=ask.who.groups,
-                      now=ask.now, **ask.query.whose)
+    held = usage.held(
+        tx,
+        since=since,
+        until=ask.now,
+        by=ask.query.by,
+        limit=SHOWN,
+        groups=ask.who.groups,
+        now=ask.now,
+        **ask.query.whose,
+    )
     states = usage.states(tx, since=since, until=ask.now, now=ask.now)
     numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
-    return {"held": held, "held_chart": chart(held, "Nodes held"), "states": states,
-            "states_chart": chart(states, "Nodes by state"), "windows": list(WINDOWS), "rest": REST,
-            "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
-            "state_numbers": numbers("pool", "history")}
+    return {
+        "held": held,
+        "held_chart": chart(held, "Nodes held"),
+        "states": states,
+        "states_chart": chart(states, "Nodes by state"),
+        "windows": list(WINDOWS),
+        "rest": REST,
+        "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
+        "state_numbers": numbers("pool", "history"),
+    }
 
 
 def chart(shown: Chart, about: str) -> Markup | None:
@@ -56,34 +71,50 @@ def chart(shown: Chart, about: str) -> Markup | None:
     if len(shown.starts) < 2 or not shown.series:
         return None
     middles = [start + shown.span / 2 for start in shown.starts]
-    stacked = [(one.key or REST, list(zip(middles, one.nodes, strict=True))) for one in shown.series]
+    stacked = [
+        (one.key or REST, list(zip(middles, one.nodes, strict=True))) for one in shown.series
+    ]
     every = max(1, len(middles) // TICKS)
     length = shown.starts[-1] - shown.starts[0]
-    ticks = [(at, dated(at, length)) for at in middles[every // 2::every]]
-    return Markup(svg.inline(svg.areas("", stacked, svg.Axis("UTC", ticks), svg.Axis("nodes")), about))
+    ticks = [(at, dated(at, length)) for at in middles[every // 2 :: every]]
+    return Markup(
+        svg.inline(svg.areas("", stacked, svg.Axis("UTC", ticks), svg.Axis("nodes")), about)
+    )
 
 
 def dated(at: float, length: float) -> str:
-    """Return a moment as the axis of that many seconds has it, in UTC: the time of the day on a short one, else the
-    date."""
+    """Return a moment as the axis of that many seconds has it, in UTC: the time of the day on a
+    short one, else the date."""
     return strftime("%d %b" if length > 2 * DAY else "%H:%M", gmtime(at))
 
 
 def life(history: Sequence[Any], now: float) -> Markup | None:
-    """Return one node's states in time, by its transitions (oldest first); None where there is one at most."""
+    """Return one node's states in time, by its transitions (oldest first); None where there is one
+    at most."""
     if len(history) < 2:
         return None
     ends = [*(row["at"] for row in history[1:]), now]
-    spans = [svg.Span(row["at"], end, row["to_state"], f"{row['to_state']} from {dated(row['at'], 0)}: {row['cause']}")
-             for row, end in zip(history, ends, strict=True)]
+    spans = [
+        svg.Span(
+            row["at"],
+            end,
+            row["to_state"],
+            f"{row['to_state']} from {dated(row['at'], 0)}: {row['cause']}",
+        )
+        for row, end in zip(history, ends, strict=True)
+    ]
     length = now - history[0]["at"]
-    ticks = [(at, dated(at, length)) for at in apart([row["at"] for row in history], length / TICKS)]
-    return Markup(svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "History of states"))
+    ticks = [
+        (at, dated(at, length)) for at in apart([row["at"] for row in history], length / TICKS)
+    ]
+    return Markup(
+        svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "History of states")
+    )
 
 
 def apart(moments: Sequence[float], least: float) -> list[float]:
-    """Return those of the moments, in order, that are not too near to the one before: their texts would lie on each
-    other."""
+    """Return those of the moments, in order, that are not too near to the one before: their texts
+    would lie on each other."""
     kept: list[float] = []
     for at in moments:
         if not kept or at - kept[-1] >= least:
@@ -91,4 +122,6 @@ def apart(moments: Sequence[float], least: float) -> list[float]:
     return kept
 
 
-PAGES = (Page("/timeline", "timeline.html", _timeline, api("GET", "/timeline").claims, TimelineQuery),)
+PAGES = (
+    Page("/timeline", "timeline.html", _timeline, api("GET", "/timeline").claims, TimelineQuery),
+)

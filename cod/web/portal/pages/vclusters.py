@@ -1,4 +1,5 @@
-"""Pages about virtual clusters: which there are, and each in full with everything that can be done with it."""
+"""Pages about virtual clusters: which there are, and each in full with everything that can be done
+with it."""
 
 from __future__ import annotations
 
@@ -33,13 +34,21 @@ SHOWN = "/vclusters/{name}"
 
 
 def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
-    return {"found": views.vcluster_list(tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
-            "groups": group_names(ask.who, tx)}
+    return {
+        "found": views.vcluster_list(
+            tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters
+        ),
+        "groups": group_names(ask.who, tx),
+    }
 
 
 def group_names(who: Who, tx: Tx, right: Right = Right.SEE) -> list[str]:
     """Return the groups that `who` has that right on, by name."""
-    return [one.name for one in groups.every(tx, who.groups) if right is Right.SEE or offered(who, right, one.id)]
+    return [
+        one.name
+        for one in groups.every(tx, who.groups)
+        if right is Right.SEE or offered(who, right, one.id)
+    ]
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
@@ -52,24 +61,46 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "history": views.vcluster_history(tx, name=name, page=FEW, groups=seen),
         "vcm": vcms.find(tx, vcluster=name),
         "names": vcluster_names.every(tx, vcluster=name, site=ask.site),
-        "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id)}
-    targets = _targets(tx, ask.who, name) if view.vcluster.state == VclusterState.ACTIVE and len(nodes) > 1 else []
+        "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id),
+    }
+    targets = (
+        _targets(tx, ask.who, name)
+        if view.vcluster.state == VclusterState.ACTIVE and len(nodes) > 1
+        else []
+    )
     keys = sshkeys.of_group(tx, view.group)
-    run = {name: documents.described(templates.resolve(tx, name=name))
-           for name in {view.template, *(one.template for one in nodes if one.template)}}
+    run = {
+        name: documents.described(templates.resolve(tx, name=name))
+        for name in {view.template, *(one.template for one in nodes if one.template)}
+    }
     own = ask.who.name.removeprefix("user:") if ask.who.user_id is not None else "NAME"
     users = {one.node.name: own for one in nodes if one.template and run[one.template].root_closed}
-    return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site, users=users),
-                   "keys": keys, "group": groups.one(tx, view.group), "seeded": run[view.template].seeded,
-                   "root_closed": run[view.template].root_closed, "locked": locked(nodes, keys, run),
-                   "targets": targets, "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
+    return rest | {
+        "view": view,
+        "v": view.vcluster,
+        "nodes": nodes,
+        "ssh": partial(ssh, site=ask.site, users=users),
+        "keys": keys,
+        "group": groups.one(tx, view.group),
+        "seeded": run[view.template].seeded,
+        "root_closed": run[view.template].root_closed,
+        "locked": locked(nodes, keys, run),
+        "targets": targets,
+        "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]},
+    }
 
 
 def _targets(tx: Tx, who: Who, name: str) -> list[str]:
-    """Return the active vclusters, by name, that nodes can move to: others that `who` works with."""
-    found = views.vcluster_list(tx, page=Part(limit=1000), groups=who.groups, state=VclusterState.ACTIVE)
-    return [one.vcluster.name for one in found
-            if one.vcluster.name != name and offered(who, Right.USE, one.vcluster.group_id)]
+    """Return the active vclusters, by name, that nodes can move to: others that `who` works
+    with."""
+    found = views.vcluster_list(
+        tx, page=Part(limit=1000), groups=who.groups, state=VclusterState.ACTIVE
+    )
+    return [
+        one.vcluster.name
+        for one in found
+        if one.vcluster.name != name and offered(who, Right.USE, one.vcluster.group_id)
+    ]
 
 
 def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
@@ -79,11 +110,13 @@ def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
 
 
 def locked(
-    nodes: Iterable[NodeView], keys: Sequence[tuple[str, SshKey]], templates: Mapping[str, documents.Described]
+    nodes: Iterable[NodeView],
+    keys: Sequence[tuple[str, SshKey]],
+    templates: Mapping[str, documents.Described],
 ) -> dict[str, str]:
-    """Return why no key of the group opens a node, by the node's name. A node knows the keys of the time when it was
-    installed, or, where root is closed, those of now; who else is let in by its template's own user data, COD cannot
-    know."""
+    """Return why no key of the group opens a node, by the node's name. A node knows the keys of the
+    time when it was installed, or, where root is closed, those of now; who else is let in by its
+    template's own user data, COD cannot know."""
     first = min((key.created_at for _, key in keys), default=None)
     found: dict[str, str] = {}
     for one in nodes:
@@ -101,12 +134,16 @@ def locked(
 
 
 def _history(tx: Tx, ask: PageCall[Named, HistoryQuery]) -> dict[str, Any]:
-    return {"found": views.vcluster_history(tx, name=ask.names.name, page=ask.query.page, groups=ask.who.groups)}
+    return {
+        "found": views.vcluster_history(
+            tx, name=ask.names.name, page=ask.query.page, groups=ask.who.groups
+        )
+    }
 
 
 def ssh(node: NodeView, site: Site, users: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return how one logs in to an active node; '' where it has no address. Who `root` is, its image says. Where COD
-    answers no names, nobody may know them.
+    """Return how one logs in to an active node; '' where it has no address. Who `root` is, its
+    image says. Where COD answers no names, nobody may know them.
 
     users  who logs in to nodes whose root is closed, by the node's name
     """
@@ -120,7 +157,14 @@ def ssh(node: NodeView, site: Site, users: Mapping[str, str] = MappingProxyType(
 PAGES = (
     Page("/vclusters", "vclusters.html", _list, ANYBODY, VclusterQuery, "/vclusters"),
     Page(SHOWN, "vcluster.html", _one, see("vcluster"), nav="/vclusters"),
-    Page(SHOWN + "/history", "vcluster-history.html", _history, see("vcluster"), HistoryQuery, "/vclusters"),
+    Page(
+        SHOWN + "/history",
+        "vcluster-history.html",
+        _history,
+        see("vcluster"),
+        HistoryQuery,
+        "/vclusters",
+    ),
 )
 
 
@@ -133,7 +177,10 @@ def _released(ask: Call[Named, Release], reply: VclusterInFull) -> str:
 
 
 def _moved(ask: Call[Named, MoveStart], reply: RequestReply) -> str:
-    return f"{formatting.count(ask.body.nodes, 'node')} of {ask.names.name} will move to {reply.vcluster}."
+    return (
+        f"{formatting.count(ask.body.nodes, 'node')} of {ask.names.name} will move to"
+        f" {reply.vcluster}."
+    )
 
 
 def _named(ask: Call[NamedLabel, NameSet], reply: NameReply) -> str:
@@ -148,20 +195,67 @@ _NAME = SHOWN + "/names/{label}"
 
 ACTIONS = (
     Action(SHOWN + "/resize", api("POST", "/vclusters/{name}/resize"), SHOWN, to(SHOWN), _resized),
-    Action(SHOWN + "/extend", api("POST", "/vclusters/{name}/extend"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"The lease of {reply.name} is extended.", {"lease": forms.seconds}),
-    Action(SHOWN + "/release", api("POST", "/vclusters/{name}/release"), SHOWN, to(SHOWN), _released),
-    Action(SHOWN + "/moves", api("POST", "/vclusters/{name}/moves"), SHOWN, to(SHOWN), _moved,
-           {"within": forms.seconds}),
-    Action(SHOWN + "/end", api("DELETE", "/vclusters/{name}"), SHOWN, to("/vclusters"),
-           lambda ask, reply: f"{reply.name} ends; its nodes go back."),
-    Action(SHOWN + "/reclaims/{id}/answer", api("POST", "/reclaims/{id}/answer"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Released for {reply.wanted_by}: {', '.join(ask.body.nodes)}."),
-    Action(SHOWN + "/names", api("PUT", _NAME), SHOWN, to(SHOWN), _named, body=_target,
-           names=lambda names, fields: {**names, "label": fields.one("name").strip()}),
-    Action(_NAME + "/remove", api("DELETE", _NAME), SHOWN, to(SHOWN),
-           lambda ask, reply: f"{ask.names.label} is removed."),
-    Action(SHOWN + "/vcm/enrol", api("POST", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN), shows="vcm-enrolled.html"),
-    Action(SHOWN + "/vcm/revoke", api("DELETE", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"The autoscaler of {ask.names.name} is revoked."),
+    Action(
+        SHOWN + "/extend",
+        api("POST", "/vclusters/{name}/extend"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"The lease of {reply.name} is extended.",
+        {"lease": forms.seconds},
+    ),
+    Action(
+        SHOWN + "/release", api("POST", "/vclusters/{name}/release"), SHOWN, to(SHOWN), _released
+    ),
+    Action(
+        SHOWN + "/moves",
+        api("POST", "/vclusters/{name}/moves"),
+        SHOWN,
+        to(SHOWN),
+        _moved,
+        {"within": forms.seconds},
+    ),
+    Action(
+        SHOWN + "/end",
+        api("DELETE", "/vclusters/{name}"),
+        SHOWN,
+        to("/vclusters"),
+        lambda ask, reply: f"{reply.name} ends; its nodes go back.",
+    ),
+    Action(
+        SHOWN + "/reclaims/{id}/answer",
+        api("POST", "/reclaims/{id}/answer"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"Released for {reply.wanted_by}: {', '.join(ask.body.nodes)}.",
+    ),
+    Action(
+        SHOWN + "/names",
+        api("PUT", _NAME),
+        SHOWN,
+        to(SHOWN),
+        _named,
+        body=_target,
+        names=lambda names, fields: {**names, "label": fields.one("name").strip()},
+    ),
+    Action(
+        _NAME + "/remove",
+        api("DELETE", _NAME),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"{ask.names.label} is removed.",
+    ),
+    Action(
+        SHOWN + "/vcm/enrol",
+        api("POST", "/vclusters/{name}/vcm"),
+        SHOWN,
+        to(SHOWN),
+        shows="vcm-enrolled.html",
+    ),
+    Action(
+        SHOWN + "/vcm/revoke",
+        api("DELETE", "/vclusters/{name}/vcm"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"The autoscaler of {ask.names.name} is revoked.",
+    ),
 )

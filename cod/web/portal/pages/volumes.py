@@ -1,4 +1,5 @@
-"""Pages about volumes: which there are, a new one, and one in full with everything that can be done with it."""
+"""Pages about volumes: which there are, a new one, and one in full with everything that can be done
+with it."""
 
 from __future__ import annotations
 
@@ -35,16 +36,24 @@ def _list(tx: Tx, ask: PageCall[Names, VolumeQuery]) -> dict[str, Any]:
 
 def _new(tx: Tx, ask: PageCall[Names, NewVolume]) -> dict[str, Any]:
     groups = own_groups(tx, ask.who)
-    return {"groups": groups, "servers": [one.name for one in ask.site.fileservers],
-            "rooms": [(one.name, *volumes.room(tx, group=one.name, site=ask.site)) for one in groups]}
+    return {
+        "groups": groups,
+        "servers": [one.name for one in ask.site.fileservers],
+        "rooms": [(one.name, *volumes.room(tx, group=one.name, site=ask.site)) for one in groups],
+    }
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     view = volumes.show(tx, name=ask.names.name, now=ask.now)
     there = {one.vcluster for one in view.attachments if not one.leaving}
     found = views.vcluster_list(tx, page=EVERY, groups=ask.who.groups, ended=False)
-    open_ = [one.vcluster.name for one in found if one.vcluster.name not in there and one.vcluster.state in (
-        "pending", "active") and offered(ask.who, Right.USE, one.vcluster.group_id)]
+    open_ = [
+        one.vcluster.name
+        for one in found
+        if one.vcluster.name not in there
+        and one.vcluster.state in ("pending", "active")
+        and offered(ask.who, Right.USE, one.vcluster.group_id)
+    ]
     return {"view": view, "v": view.volume, "open": open_, "grace": ask.site.volumes.grace}
 
 
@@ -61,21 +70,64 @@ def _detached(ask: Call[Named, VolumeDetach], reply: VolumeInFull) -> str:
 
 
 ACTIONS = (
-    Action("/volumes", api("POST", "/volumes"), NEW, lambda ask, reply: f"/volumes/{reply.name}",
-           lambda ask, reply: f"Volume {reply.name} is being made.", {"size": forms.amount}),
-    Action(SHOWN + "/resize", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "The size is changed.",
-           {"size": forms.amount}),
-    Action(SHOWN + "/attach", api("POST", SHOWN + "/attach"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"{ask.body.vcluster} mounts {reply.name} in a moment.", {"delete_after": forms.seconds}),
+    Action(
+        "/volumes",
+        api("POST", "/volumes"),
+        NEW,
+        lambda ask, reply: f"/volumes/{reply.name}",
+        lambda ask, reply: f"Volume {reply.name} is being made.",
+        {"size": forms.amount},
+    ),
+    Action(
+        SHOWN + "/resize",
+        api("PATCH", SHOWN),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: "The size is changed.",
+        {"size": forms.amount},
+    ),
+    Action(
+        SHOWN + "/attach",
+        api("POST", SHOWN + "/attach"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"{ask.body.vcluster} mounts {reply.name} in a moment.",
+        {"delete_after": forms.seconds},
+    ),
     Action(SHOWN + "/detach", api("POST", SHOWN + "/detach"), SHOWN, to(SHOWN), _detached),
-    Action(SHOWN + "/snapshots", api("POST", SHOWN + "/snapshots"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Snapshot {ask.body.snapshot} is being taken."),
-    Action(SHOWN + "/snapshots/{id}/delete", api("DELETE", SHOWN + "/snapshots/{id}"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Snapshot {ask.names.id} is deleted."),
-    Action(SHOWN + "/delete", api("DELETE", SHOWN), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Volume {reply.name} is deleted. It can be restored for a while."),
-    Action(SHOWN + "/restore", api("POST", SHOWN + "/restore"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Volume {reply.name} is restored."),
-    Action(SHOWN + "/remake", api("POST", SHOWN + "/remake"), SHOWN, to(SHOWN),
-           lambda ask, reply: f"Volume {reply.name} begins anew, empty."),
+    Action(
+        SHOWN + "/snapshots",
+        api("POST", SHOWN + "/snapshots"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"Snapshot {ask.body.snapshot} is being taken.",
+    ),
+    Action(
+        SHOWN + "/snapshots/{id}/delete",
+        api("DELETE", SHOWN + "/snapshots/{id}"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"Snapshot {ask.names.id} is deleted.",
+    ),
+    Action(
+        SHOWN + "/delete",
+        api("DELETE", SHOWN),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"Volume {reply.name} is deleted. It can be restored for a while.",
+    ),
+    Action(
+        SHOWN + "/restore",
+        api("POST", SHOWN + "/restore"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"Volume {reply.name} is restored.",
+    ),
+    Action(
+        SHOWN + "/remake",
+        api("POST", SHOWN + "/remake"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"Volume {reply.name} begins anew, empty.",
+    ),
 )

@@ -32,7 +32,8 @@ NEW, MORE = "/vclusters/new", "/vclusters/{name}/ask"
 
 
 class Changed(Query):
-    """A request that the form begins with, and what is changed in it: see `policy.scheduler.whatif.Remedy`."""
+    """A request that the form begins with, and what is changed in it: see
+    `policy.scheduler.whatif.Remedy`."""
 
     request: int = Field(default=0, ge=0, le=2**53, description="0: none")
     count: int = Field(default=0, ge=0, le=100_000, description="0: as it was")
@@ -58,8 +59,8 @@ def own_groups(tx: Tx, who: Who, right: Right = Right.USE) -> list[Group]:
 
 
 def owners(tx: Tx, who: Who) -> list[tuple[str, str]]:
-    """Return whose an image or template may be that `who` adds, as options of a field. The group `site` is none: what
-    is added for it is the site's (`store.people.groups.owner_id`)."""
+    """Return whose an image or template may be that `who` adds, as options of a field. The group
+    `site` is none: what is added for it is the site's (`store.people.groups.owner_id`)."""
     site = [("", "the site")] if who.admin else []
     return site + [(one.name, one.name) for one in own_groups(tx, who) if one.name != SITE]
 
@@ -67,24 +68,36 @@ def owners(tx: Tx, who: Who) -> list[tuple[str, str]]:
 def _choices(tx: Tx, ask: Call) -> dict[str, Any]:
     found = [one for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
     images = templates.image_names(tx, found)
-    return {"templates": [described(one, images[one.id]) for one in found], "said": said(one.name for one in found),
-            "choices": attributes.choices(types.every(tx))}
+    return {
+        "templates": [described(one, images[one.id]) for one in found],
+        "said": said(one.name for one in found),
+        "choices": attributes.choices(types.every(tx)),
+    }
 
 
 def _before(tx: Tx, changed: Changed) -> dict[str, str]:
-    """Return the fields of the request that the form begins with, by the names that `MORE` has for them."""
+    """Return the fields of the request that the form begins with, by the names that `MORE` has for
+    them."""
     if not changed.request:
         return {}
     view = views.request(tx, changed.request)
     request = view.request
-    found = {"spread": "true" if changed.spread or request.may_spread else "",
-             "wait": "true" if request.may_wait else ""}
+    found = {
+        "spread": "true" if changed.spread or request.may_spread else "",
+        "wait": "true" if request.may_wait else "",
+    }
     if request.starts_at is not None and request.duration is not None:
-        found |= {"starts_at": formatting.typed(request.starts_at), "duration": formatting.exact(request.duration)}
+        found |= {
+            "starts_at": formatting.typed(request.starts_at),
+            "duration": formatting.exact(request.duration),
+        }
     for place, one in enumerate(request.tuples[:MOST_KINDS]):
         name, _, _ = view.templates[place].partition("@")
-        found |= {f"tuples.{place}.count": str(one.count), f"tuples.{place}.template": name,
-                  f"tuples.{place}.xml": one.attributes}
+        found |= {
+            f"tuples.{place}.count": str(one.count),
+            f"tuples.{place}.template": name,
+            f"tuples.{place}.xml": one.attributes,
+        }
     if changed.count:
         found["tuples.0.count"] = str(changed.count)
     return found
@@ -95,24 +108,44 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
     if was:
         request = views.request(tx, ask.query.request)
         made = views.vcluster_alone(tx, f"{request.vcluster}@{request.request.vcluster_id}")
-        was |= {"name": made.vcluster.name, "group": made.group,
-                "lease": formatting.exact(made.vcluster.lease_time)}
-        was |= {name: was[f"tuples.0.{old}"] for name, old in (
-            ("size", "count"), ("template", "template"), ("xml", "xml"))}
+        was |= {
+            "name": made.vcluster.name,
+            "group": made.group,
+            "lease": formatting.exact(made.vcluster.lease_time),
+        }
+        was |= {
+            name: was[f"tuples.0.{old}"]
+            for name, old in (("size", "count"), ("template", "template"), ("xml", "xml"))
+        }
         was["preemptible"] = "true" if made.vcluster.preemptible else ""
     return _choices(tx, ask) | {
-        "groups": own_groups(tx, ask.who), "default_lease": ask.site.policy.default_lease, "was": was,
-        "sizes": _sizes(ask), "most_volumes": MOST_VOLUMES,
-        "volumes": [one.volume.name for one in volumes.every(tx, now=ask.now, groups=ask.who.groups)
-                    if one.volume.kind == "data" and one.volume.deleted_at is None
-                    and offered(ask.who, Right.USE, one.volume.group_id)]}
+        "groups": own_groups(tx, ask.who),
+        "default_lease": ask.site.policy.default_lease,
+        "was": was,
+        "sizes": _sizes(ask),
+        "most_volumes": MOST_VOLUMES,
+        "volumes": [
+            one.volume.name
+            for one in volumes.every(tx, now=ask.now, groups=ask.who.groups)
+            if one.volume.kind == "data"
+            and one.volume.deleted_at is None
+            and offered(ask.who, Right.USE, one.volume.group_id)
+        ],
+    }
 
 
 def _sizes(ask: Call) -> list[tuple[str, str]]:
-    """Return sizes of an isolated cluster's subnet as options of a field; none where the site has no VLANs."""
+    """Return sizes of an isolated cluster's subnet as options of a field; none where the site has
+    no VLANs."""
     found = vclusters.network_sizes(ask.site)
-    return [("", "As large as the site's default, or as its nodes need"),
-            *((str(prefix), f"/{prefix}: up to {room} nodes") for prefix, room in found)] if found else []
+    return (
+        [
+            ("", "As large as the site's default, or as its nodes need"),
+            *((str(prefix), f"/{prefix}: up to {room} nodes") for prefix, room in found),
+        ]
+        if found
+        else []
+    )
 
 
 def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
@@ -120,18 +153,36 @@ def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
     if view.vcluster.ended_at is not None:
         raise Refused("not_found", f"vcluster {view.vcluster.name} has ended", "name")
     kinds = max(ask.query.kinds, sum(name.endswith(".count") for name in was))
-    return _choices(tx, ask) | {"view": view, "v": view.vcluster, "most": MOST_KINDS, "was": was, "kinds": kinds}
+    return _choices(tx, ask) | {
+        "view": view,
+        "v": view.vcluster,
+        "most": MOST_KINDS,
+        "was": was,
+        "kinds": kinds,
+    }
 
 
 def _seen(ask: PageCall[Names, Changed]) -> list[RequiredRight]:
     """Return who may see the request that the form begins with."""
-    return [RequiredRight(Right.SEE, "request",
-                          str(ask.query.request)) if ask.query.request else RequiredRight(Right.ANY)]
+    return [
+        (
+            RequiredRight(Right.SEE, "request", str(ask.query.request))
+            if ask.query.request
+            else RequiredRight(Right.ANY)
+        )
+    ]
 
 
 PAGES = (
     Page(NEW, "vcluster-new.html", _new, _seen, NewQuery, "/vclusters"),
-    Page(MORE, "vcluster-ask.html", _more, lambda ask: [*use("vcluster")(ask), *_seen(ask)], MoreQuery, "/vclusters"),
+    Page(
+        MORE,
+        "vcluster-ask.html",
+        _more,
+        lambda ask: [*use("vcluster")(ask), *_seen(ask)],
+        MoreQuery,
+        "/vclusters",
+    ),
 )
 
 
@@ -142,7 +193,9 @@ def _wanted(fields: Fields) -> dict[str, Any]:
     """Return the body of a new virtual cluster."""
     rows = [f"volumes.{place}." for place in range(MOST_VOLUMES)]
     unused = tuple(row for row in rows if not fields.one(f"{row}volume"))
-    kept = Fields({name: texts for name, texts in fields.values.items() if not name.startswith(unused)})
+    kept = Fields(
+        {name: texts for name, texts in fields.values.items() if not name.startswith(unused)}
+    )
     spans = {"lease": forms.seconds} | {f"{row}delete_after": forms.seconds for row in rows}
     made = forms.body_of(VclusterCreate, attributes.without(kept), spans)
     if "homes" in fields.all("boxes"):
@@ -152,13 +205,30 @@ def _wanted(fields: Fields) -> dict[str, Any]:
 
 def _asked(fields: Fields) -> dict[str, Any]:
     """Return the body of a request; kinds of nodes whose number was left empty are none."""
-    places = sorted({int(name.split(".")[1]) for name in fields.values if re.match(r"tuples\.[0-9]{1,3}\.", name)})
-    kept = [place for place in places if fields.one(f"tuples.{place}.count").strip() or place == places[0]]
+    places = sorted(
+        {
+            int(name.split(".")[1])
+            for name in fields.values
+            if re.match(r"tuples\.[0-9]{1,3}\.", name)
+        }
+    )
+    kept = [
+        place
+        for place in places
+        if fields.one(f"tuples.{place}.count").strip() or place == places[0]
+    ]
     dropped = tuple(f"tuples.{place}." for place in places if place not in kept)
-    rest = {name: texts for name, texts in fields.values.items() if not name.startswith((*dropped, "vcluster"))}
+    rest = {
+        name: texts
+        for name, texts in fields.values.items()
+        if not name.startswith((*dropped, "vcluster"))
+    }
     prefixes = [f"tuples.{place}." for place in kept]
-    made = forms.body_of(RequestSubmit, attributes.without(Fields(rest), prefixes),
-                         {"starts_at": forms.moment, "duration": forms.seconds})
+    made = forms.body_of(
+        RequestSubmit,
+        attributes.without(Fields(rest), prefixes),
+        {"starts_at": forms.moment, "duration": forms.seconds},
+    )
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
         if isinstance(one, dict):
             one["attributes"] = attributes.document(fields, prefix)
@@ -167,22 +237,36 @@ def _asked(fields: Fields) -> dict[str, Any]:
 
 def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str, Any]:
     """Return the body of the question what would come of it."""
-    texts = {"count": fields.one(prefix + count) or "1", "template": fields.one(prefix + "template"),
-             "group": fields.one("group"), "vcluster": fields.one("vcluster")}
-    texts |= {name: fields.one(name).strip() for name in ("name", "lease", "spread", "isolated", "preemptible")}
+    texts = {
+        "count": fields.one(prefix + count) or "1",
+        "template": fields.one(prefix + "template"),
+        "group": fields.one("group"),
+        "vcluster": fields.one("vcluster"),
+    }
+    texts |= {
+        name: fields.one(name).strip()
+        for name in ("name", "lease", "spread", "isolated", "preemptible")
+    }
     plain = Fields({name: [text] for name, text in texts.items() if text})
     return forms.body_of(MatchAsk, plain, {"lease": forms.seconds}) | {
-        "attributes": attributes.document(fields, prefix)}
+        "attributes": attributes.document(fields, prefix)
+    }
 
 
 def _helped(count: str) -> Callable[[Fields], Fields]:
-    """Put a remedy that was chosen ('38 spread') into the fields; `count` is the one for the number of nodes."""
+    """Put a remedy that was chosen ('38 spread') into the fields; `count` is the one for the number
+    of nodes."""
 
     def helped(fields: Fields) -> Fields:
         number, _, spread = fields.one("remedy").partition(" ")
         changes = {"spread": ["true"]} if spread else {}
         changes |= {count: [number]} if number else {}
-        return Fields({**{name: texts for name, texts in fields.values.items() if name != "remedy"}, **changes})
+        return Fields(
+            {
+                **{name: texts for name, texts in fields.values.items() if name != "remedy"},
+                **changes,
+            }
+        )
 
     return helped
 
@@ -192,12 +276,38 @@ def _came(ask: Call, reply: VclusterInFull) -> str:
 
 
 ACTIONS = (
-    Action("/vclusters", api("POST", "/vclusters"), NEW, lambda ask, reply: f"/vclusters/{reply.name}", _came,
-           body=_wanted),
-    Action("/vclusters/{name}/requests", api("POST", "/vclusters/{name}/requests"), MORE, to("/vclusters/{name}"),
-           lambda ask, reply: f"The nodes are {'reserved' if reply.starts_at else 'requested'}.", body=_asked),
-    Action("/vclusters/check", api("POST", "/match"), NEW, to(NEW), body=_supposed, again="/vclusters",
-           edit=_helped("size")),
-    Action("/vclusters/{name}/check", api("POST", "/match"), MORE, to(MORE), again="/vclusters/{name}/requests",
-           body=lambda fields: _supposed(fields, "tuples.0.", "count"), edit=_helped("tuples.0.count")),
+    Action(
+        "/vclusters",
+        api("POST", "/vclusters"),
+        NEW,
+        lambda ask, reply: f"/vclusters/{reply.name}",
+        _came,
+        body=_wanted,
+    ),
+    Action(
+        "/vclusters/{name}/requests",
+        api("POST", "/vclusters/{name}/requests"),
+        MORE,
+        to("/vclusters/{name}"),
+        lambda ask, reply: f"The nodes are {'reserved' if reply.starts_at else 'requested'}.",
+        body=_asked,
+    ),
+    Action(
+        "/vclusters/check",
+        api("POST", "/match"),
+        NEW,
+        to(NEW),
+        body=_supposed,
+        again="/vclusters",
+        edit=_helped("size"),
+    ),
+    Action(
+        "/vclusters/{name}/check",
+        api("POST", "/match"),
+        MORE,
+        to(MORE),
+        again="/vclusters/{name}/requests",
+        body=lambda fields: _supposed(fields, "tuples.0.", "count"),
+        edit=_helped("tuples.0.count"),
+    ),
 )

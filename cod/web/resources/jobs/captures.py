@@ -22,15 +22,26 @@ class CaptureWish(Body):
     """A node's disk is to be saved as an image."""
 
     image: OwnName
-    template: str | None = Field(default=None, max_length=FULL, description="what the template that writes it shall be "
-                                 "called; left out: as the image; '': make none")
-    group: str | None = Field(default=None, max_length=63, description="whose both shall be; left out: the group's "
-                              "that holds the node; '': the site's")
+    template: str | None = Field(
+        default=None,
+        max_length=FULL,
+        description=(
+            "what the template that writes it shall be "
+            "called; left out: as the image; '': make none"
+        ),
+    )
+    group: str | None = Field(
+        default=None,
+        max_length=63,
+        description=(
+            "whose both shall be; left out: the group's that holds the node; '': the site's"
+        ),
+    )
 
 
 class CaptureReply(ReplyOf[CaptureView]):
-    """A node's newest capture. `state`: wanted, running, done, failed or cancelled; bytes `done` of `total` at `rate` a
-    second while it is running."""
+    """A node's newest capture. `state`: wanted, running, done, failed or cancelled; bytes `done` of
+    `total` at `rate` a second while it is running."""
 
     node: str
     image: str
@@ -58,7 +69,8 @@ class CaptureList(ListPage[CaptureReply]):
 
 
 def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
-    """Return who works with the node, and with the things of the group that shall have the image."""
+    """Return who works with the node, and with the things of the group that shall have the
+    image."""
     node = RequiredRight(Right.USE, "node", ask.names.name)
     if ask.body.group is None:
         return (node,)
@@ -66,22 +78,65 @@ def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
 
 
 def _want(ask: Call[Named, CaptureWish]) -> Flow[Result[CaptureView]]:
-    return partial(captures.want, name=ask.names.name, image=ask.body.image, template=ask.body.template,
-                   group=ask.body.group, secret=os.urandom(32).hex(), site=ask.site, now=ask.now, actor=ask.actor)
+    return partial(
+        captures.want,
+        name=ask.names.name,
+        image=ask.body.image,
+        template=ask.body.template,
+        group=ask.body.group,
+        secret=os.urandom(32).hex(),
+        site=ask.site,
+        now=ask.now,
+        actor=ask.actor,
+    )
 
 
 CAPTURES = (
-    route("GET", "/captures", ANYBODY, "List the newest capture of each node",
-          lambda a: in_parts(partial(captures.every, groups=a.who.groups), a.query.page,
-                             lambda one: (one.node, one.image), "node", node=attrgetter("node"),
-                             asked_at=attrgetter("asked_at")),
-          reply=listed(CaptureList, CaptureReply.of), query=CaptureQuery),
-    route("GET", "/nodes/{name}/capture", see("node"), "Show a node's newest capture",
-          lambda a: partial(captures.show, name=a.names.name, groups=a.who.groups), reply=CaptureReply, names=Named),
-    route("POST", "/nodes/{name}/capture", _wants,
-          "Save a node's disk as an image: an active node reboots for it, and then goes on",
-          _want, reply=CaptureReply, body=CaptureWish, status=202, names=Named),
-    route("DELETE", "/nodes/{name}/capture", use("node"), "Cancel a node's capture: it goes back to where it was",
-          lambda a: partial(captures.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
-          reply=CaptureReply, names=Named),
+    route(
+        "GET",
+        "/captures",
+        ANYBODY,
+        "List the newest capture of each node",
+        lambda a: in_parts(
+            partial(captures.every, groups=a.who.groups),
+            a.query.page,
+            lambda one: (one.node, one.image),
+            "node",
+            node=attrgetter("node"),
+            asked_at=attrgetter("asked_at"),
+        ),
+        reply=listed(CaptureList, CaptureReply.of),
+        query=CaptureQuery,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/capture",
+        see("node"),
+        "Show a node's newest capture",
+        lambda a: partial(captures.show, name=a.names.name, groups=a.who.groups),
+        reply=CaptureReply,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/capture",
+        _wants,
+        "Save a node's disk as an image: an active node reboots for it, and then goes on",
+        _want,
+        reply=CaptureReply,
+        body=CaptureWish,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/nodes/{name}/capture",
+        use("node"),
+        "Cancel a node's capture: it goes back to where it was",
+        lambda a: partial(
+            captures.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor
+        ),
+        reply=CaptureReply,
+        names=Named,
+    ),
 )

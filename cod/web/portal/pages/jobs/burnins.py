@@ -23,10 +23,19 @@ TESTS = (("memory", "Memory"), ("disk", "Disks"), ("network", "Network"))
 _OPEN = (BurninState.WANTED, BurninState.RUNNING)
 _CAN = (NodeState.INACTIVE, NodeState.OFF, NodeState.TRAMPOLINE, NodeState.WIPE)
 MOST_LINES, MOST_DATES = 6, 6
-# Figures that people look at first, with their units: of a table, and those that are drawn over time.
-FIGURES = (("tested_percent", "% tested"), ("tested_mib", "MiB"), ("rounds", "rounds"), ("read_mb_s", "MB/s read"),
-           ("write_mb_s", "MB/s written"), ("throughput_mbit_s", "Mb/s"), ("link_mbit_s", "Mb/s link"),
-           ("drops", "drops"), ("smart_power_on_hours", "h powered on"))
+# Figures that people look at first, with their units: of a table, and those that are drawn over
+# time.
+FIGURES = (
+    ("tested_percent", "% tested"),
+    ("tested_mib", "MiB"),
+    ("rounds", "rounds"),
+    ("read_mb_s", "MB/s read"),
+    ("write_mb_s", "MB/s written"),
+    ("throughput_mbit_s", "Mb/s"),
+    ("link_mbit_s", "Mb/s link"),
+    ("drops", "drops"),
+    ("smart_power_on_hours", "h powered on"),
+)
 _DRAWN = (("read_mb_s", 1.0), ("throughput_mbit_s", 0.125))  # both as MB/s
 
 
@@ -34,13 +43,23 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     view = views.node(tx, ask.names.name, ask.site.policy)
     past = burnins.history(tx, name=ask.names.name)
     last = past[0] if past else None
-    return {"node": view.node, "holder": view.vcluster, "past": past, "last": last, "figures": FIGURES, "tests": TESTS,
-            "under_way": last is not None and last.state in _OPEN, "rules": ask.site.burnin,
-            "can_be": view.node.state in _CAN and view.vcluster is None, "chart": chart(past)}
+    return {
+        "node": view.node,
+        "holder": view.vcluster,
+        "past": past,
+        "last": last,
+        "figures": FIGURES,
+        "tests": TESTS,
+        "under_way": last is not None and last.state in _OPEN,
+        "rules": ask.site.burnin,
+        "can_be": view.node.state in _CAN and view.vcluster is None,
+        "chart": chart(past),
+    }
 
 
 def chart(past: Sequence[BurninView]) -> Markup | None:
-    """Return the speeds of disks and network over time, a line for each part; None where no part was measured twice."""
+    """Return the speeds of disks and network over time, a line for each part; None where no part
+    was measured twice."""
     points: dict[str, list[tuple[float, float]]] = {}
     for view in reversed(past):
         for result in view.results:
@@ -48,18 +67,24 @@ def chart(past: Sequence[BurninView]) -> Markup | None:
                 if (value := result["figures"].get(figure)) is not None:
                     part = result["part"] if result["test"] == "disk" else "network"
                     points.setdefault(part, []).append((view.asked_at, value * factor))
-    drawn = [svg.Line(part, measured) for part, measured in points.items() if len(measured) > 1][:MOST_LINES]
+    drawn = [svg.Line(part, measured) for part, measured in points.items() if len(measured) > 1][
+        :MOST_LINES
+    ]
     if not drawn:
         return None
     moments = sorted({at for line in drawn for at, _ in line.points})
     length = moments[-1] - moments[0]
-    ticks = [(at, dated(at, length)) for at in moments[::max(1, len(moments) // MOST_DATES)]]
-    return Markup(svg.inline(svg.lines("", drawn, svg.Axis("UTC", ticks), svg.Axis("MB/s")), "Speeds over time"))
+    ticks = [(at, dated(at, length)) for at in moments[:: max(1, len(moments) // MOST_DATES)]]
+    return Markup(
+        svg.inline(
+            svg.lines("", drawn, svg.Axis("UTC", ticks), svg.Axis("MB/s")), "Speeds over time"
+        )
+    )
 
 
 def _wish(fields: Fields) -> dict[str, Any]:
-    """Return the body: what was ticked, which cannot be nothing; minutes that are left empty are as the site file
-    says."""
+    """Return the body: what was ticked, which cannot be nothing; minutes that are left empty are as
+    the site file says."""
     made: dict[str, Any] = {"erase": bool(fields.one("erase")), "tests": fields.all("tests")}
     if minutes := fields.one("minutes").strip():
         made["seconds"] = int(minutes) * 60 if minutes.isdecimal() and len(minutes) < 9 else minutes
@@ -68,8 +93,19 @@ def _wish(fields: Fields) -> dict[str, Any]:
 
 PAGES = (Page(SHOWN, "burnin.html", _one, see("node"), nav="/nodes"),)
 ACTIONS = (
-    Action(SHOWN, api("POST", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: f"{reply.node} is being tested.",
-           body=_wish),
-    Action(SHOWN + "/cancel", api("DELETE", SHOWN), SHOWN, to(SHOWN),
-           lambda ask, reply: f"The burn-in of {reply.node} is cancelled."),
+    Action(
+        SHOWN,
+        api("POST", SHOWN),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"{reply.node} is being tested.",
+        body=_wish,
+    ),
+    Action(
+        SHOWN + "/cancel",
+        api("DELETE", SHOWN),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"The burn-in of {reply.node} is cancelled.",
+    ),
 )

@@ -32,9 +32,17 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     last = _last(tx, name, ask)
     holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
     may = offered(ask.who, Right.USE, holder.vcluster.group_id if holder else None)
-    return {"view": view, "node": view.node, "last": last, "holder": holder, "may": may,
-            "under_way": last is not None and last.state in _OPEN, "can_be": view.node.state in _CAN,
-            "owner": holder.group if holder else "", "owners": owners(tx, ask.who)}
+    return {
+        "view": view,
+        "node": view.node,
+        "last": last,
+        "holder": holder,
+        "may": may,
+        "under_way": last is not None and last.state in _OPEN,
+        "can_be": view.node.state in _CAN,
+        "owner": holder.group if holder else "",
+        "owners": owners(tx, ask.who),
+    }
 
 
 def _last(tx: Tx, name: str, ask: Call) -> CaptureView | None:
@@ -58,8 +66,19 @@ def _wish(fields: Fields) -> dict[str, Any]:
 
 
 ACTIONS = (
-    Action(SHOWN, api("POST", SHOWN), SHOWN, to(SHOWN),
-           lambda ask, reply: f"{reply.node} is being made into the image {reply.image}.", body=_wish),
-    Action(SHOWN + "/cancel", api("DELETE", SHOWN), SHOWN, to(SHOWN),
-           lambda ask, reply: "The capture is cancelled. The node returns to its previous state."),
+    Action(
+        SHOWN,
+        api("POST", SHOWN),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"{reply.node} is being made into the image {reply.image}.",
+        body=_wish,
+    ),
+    Action(
+        SHOWN + "/cancel",
+        api("DELETE", SHOWN),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: "The capture is cancelled. The node returns to its previous state.",
+    ),
 )
