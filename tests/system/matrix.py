@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -74,23 +73,13 @@ def run(wanted: Sequence[Shape]) -> int:
             (RESULTS / f"{shape.name}.json").write_text(
                 json.dumps(asdict(outcome), indent=1) + "\n"
             )
-            expected = as_expected(shape, asdict(outcome))
+            expected = shapes.as_expected(shape, outcome)
             failed += not expected
             print(
                 f"{shape.name}: {'as expected' if expected else 'NOT as expected'}: {outcome}",
                 flush=True,
             )
     return failed
-
-
-def as_expected(shape: Shape, outcome: dict[str, Any]) -> bool:
-    """Return whether a machine became active, or was refused with the sentence that its shape
-    names."""
-    if shape.refused:
-        return (
-            outcome["active"] is None and re.search(shape.refused, outcome["sentence"]) is not None
-        )
-    return outcome["active"] is not None
 
 
 def _in_process(wanted: Sequence[Shape]) -> int:
@@ -148,7 +137,12 @@ def _row(shape: Shape, outcome: dict[str, Any] | None) -> str:
         ]
         end = [
             *seconds,
-            ("refused: " if as_expected(shape, outcome) else "**failed**: ") + outcome["sentence"],
+            (
+                "refused: "
+                if shapes.as_expected(shape, shapes.Outcome(**outcome))
+                else "**failed**: "
+            )
+            + outcome["sentence"],
         ]
     else:
         end = [f"{outcome[key]:.0f} s" for key in ("inactive", "primed", "active")]

@@ -91,6 +91,7 @@ def vendors_copy(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly
 def test_a_stock_debian_is_primed_and_its_owner_logs_in(stand: Rack, tmp_path: Path) -> None:
     stand.cod("group", "create", "physics", "--priority", "10")
     keys, stranger = [Key(tmp_path, "laptop"), Key(tmp_path, "desk")], Key(tmp_path, "stranger")
@@ -193,6 +194,7 @@ def inside(image: Path, request: str) -> str:
     ).stdout
 
 
+@pytest.mark.nightly
 def test_nothing_of_the_build_machine_stays_in_it(image: Path) -> None:
     assert inside(image, "cat /etc/machine-id") == inside(image, "cat /etc/resolv.conf") == ""
     assert inside(image, "cat /etc/hostname") == "debian\n"

@@ -13,6 +13,7 @@ from tests.system.qemu import CHECKOUT, build_all, offer, rack
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.nightly,
     pytest.mark.slow,
     pytest.mark.xdist_group("disks"),
     pytest.mark.timeout(2400),

@@ -32,6 +32,7 @@ def lab(shared: GridLab) -> Iterator[GridLab]:
     print(shared.said()[-6000:])
 
 
+@pytest.mark.nightly
 def test_the_master_dies_while_the_pool_grows(lab: GridLab) -> None:
     before, gate = lab.memory()["keys"], lab.gate()
     jobs = lab.submit(6, gate)
@@ -72,6 +73,7 @@ def _all_active(memory: dict[str, Any]) -> bool:
     ],
     ids=" ".join,
 )
+@pytest.mark.nightly
 def test_its_vcm_dies_again_and_again(lab: GridLab, steps: dict[str, Callable[[Any], Any]]) -> None:
     gate = lab.gate()
     jobs = lab.submit(6, gate)
@@ -85,6 +87,7 @@ def test_its_vcm_dies_again_and_again(lab: GridLab, steps: dict[str, Callable[[A
     lab.once(jobs)
 
 
+@pytest.mark.nightly
 def test_its_vcm_dies_while_nodes_are_reclaimed(lab: GridLab) -> None:
     """Answer the reclaim that the VCM has heard of when it has been started again, and give the
     node promised."""

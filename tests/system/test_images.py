@@ -144,6 +144,7 @@ def served(lab: str, address: str, path: str) -> str:
     return str(until(asked, f"http://{address}{path} answers", 120).decode())
 
 
+@pytest.mark.nightly
 def test_the_opaque_image_says_hello_with_its_own_boot_code(lab: str) -> None:
     def text() -> str:
         return control.console(lab, "o1").read_bytes().decode(errors="replace")
@@ -157,6 +158,7 @@ def test_the_opaque_image_says_hello_with_its_own_boot_code(lab: str) -> None:
 
 
 @pytest.mark.parametrize("node", ["a1", "b1"])
+@pytest.mark.nightly
 def test_a_hello_image_says_who_it_is(
     lab: str, facts: dict[str, dict[str, Any]], node: str
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_hello_image_says_who_it_is(
 
 
 @pytest.mark.parametrize("node", ["a1", "b1"])
+@pytest.mark.nightly
 def test_what_a_user_leaves_behind_is_on_the_disk(lab: str, node: str) -> None:
     line(lab, node)
     assert (record.folder(lab) / f"disks/{node}-0.img").read_bytes().count(PATTERN) > 10_000

@@ -32,6 +32,7 @@ from tests.system.qemu import Rack, build_all, offer, rack
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.nightly,
     pytest.mark.slow,
     pytest.mark.timeout(2400),
     pytest.mark.xdist_group("members"),

@@ -68,6 +68,7 @@ def test_what_flickers_is_seen_once() -> None:
     ) == ["x", "takes jobs", "x", "no longer takes jobs"]
 
 
+@pytest.mark.nightly
 def test_qsub_wakes_machines_and_they_sleep_again() -> None:
     build_all("execd")
     with story() as pool:

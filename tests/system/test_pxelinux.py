@@ -63,6 +63,7 @@ def test_its_own_system_is_booted_from_its_disk(stand: Rack) -> None:
     assert stand.states(NAME)[-4:] == ["inactive", "prime", "boot", "active"]
 
 
+@pytest.mark.nightly
 def test_what_it_must_not_boot_is_said_on_its_console(stand: Rack) -> None:
     """The node is retired between its last DHCP exchange and its configuration: nothing is booted,
     and it says why."""

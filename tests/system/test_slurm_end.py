@@ -71,6 +71,7 @@ def test_a_job_that_asks_is_signalled_and_goes_on_where_it_was(lab: SlurmLab) ->
     lab.resumed(said, STEPS, step)
 
 
+@pytest.mark.nightly
 def test_a_job_is_saved_by_the_sites_program_before_it_is_put_back(lab: SlurmLab) -> None:
     """A vcluster of higher priority takes the only node; the job does not ask for a signal."""
     saved_in = f"{lab.cell.jobs}/saved"

@@ -132,6 +132,7 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.nightly
 def test_everybody_dies_at_every_step_and_no_job_is_lost(lab: SlurmLab) -> None:
     """A third of the jobs for each of the three: VCM, slurmctld, COD. No job ends while slurmctld
     is killed: it writes down what it does within five seconds, and would run again what has ended

@@ -17,6 +17,7 @@ from tests.system.slurmhead import slurm_head
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.nightly,
     pytest.mark.slow,
     pytest.mark.xdist_group("slurmd"),
     pytest.mark.timeout(1800),

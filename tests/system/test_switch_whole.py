@@ -10,7 +10,7 @@ from cod.lab.spec import LabDisk, LabNode
 from tests.ovs import needs_ovs
 from tests.system.qemu import build_all, offer, rack
 
-pytestmark = [pytest.mark.system, needs_ovs]
+pytestmark = [pytest.mark.system, pytest.mark.nightly, needs_ovs]
 
 
 def test_a_machine_on_a_switch_port() -> None:

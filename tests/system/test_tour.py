@@ -18,7 +18,7 @@ from tests.system.browser import chromium, context, picture
 from tests.system.qemu import CHECKOUT, build_all
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.system, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 LAB = f"tour{os.getpid()}"
 

@@ -179,6 +179,7 @@ def _health(site: Path) -> dict[str, object]:
         return {}
 
 
+@pytest.mark.nightly
 def test_the_trampoline_is_made_from_the_wheel_as_from_the_checkout(
     installed: Installed, site: Path
 ) -> None:
@@ -193,6 +194,7 @@ def test_the_trampoline_is_made_from_the_wheel_as_from_the_checkout(
         assert (site / "boot/trampoline" / name).read_bytes() == (made / name).read_bytes()
 
 
+@pytest.mark.nightly
 def test_images_are_made_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
     facts = json.loads(
         installed.cod("image", "make", "opaque", "--into", str(tmp_path / "made"), "--json")
