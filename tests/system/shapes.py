@@ -191,6 +191,8 @@ def bring_up(stand: Rack, shape: Shape, seconds: float) -> Outcome:
         )
     finally:
         stand.power(shape.name, "off")
+        if shape.refused:  # its request would take the next machine
+            stand.cod("vcluster", "delete", shape.name)
         if stand.state(shape.name) not in ("", "active"):
             stand.cod("node", "retire", stand.node(shape.name)["name"])
 
