@@ -1,13 +1,15 @@
 # Three commands matter to a newcomer: `make demo`, `make test` and `make try`.
 SHELL := /bin/bash
 PYTEST = .venv/bin/python -m pytest
-WORKERS ?= 2
+WORKERS ?= $(shell expr 2 \* $$(nproc))
+# Units of tests run longest first, and as many that burn a core as there are cores: tests/schedule.py.
+SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 
 # Thousands of tests are compiled once, and hundreds of processes that they start not at all; the folders stay clean.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build demo test try test-fast attack check bench science matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build demo test test-all try test-fast ledger attack check bench science matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -52,11 +54,20 @@ deb:
 ldap: system-test dev
 	.venv/bin/python -c "import ldap" 2>/dev/null || .venv/bin/pip install --quiet -e '.[ldap]'
 
+# On MariaDB a sample of the day, and no nightly tests: docs/testing.md.
 test: system-test check build ldap
-	$(PYTEST) -n $(WORKERS) --dist loadgroup --durations 60
+	$(PYTEST) $(SPREAD) -m "not nightly" --sample today
+
+test-all: system-test check build ldap
+	$(PYTEST) $(SPREAD)
+
+# What the last run cost, into tests/ledger.tsv, from which the next run has its order; and docs/testing.md of it.
+ledger: dev
+	.venv/bin/python -m tests.ledger
+	.venv/bin/python -m tests.ledger --page
 
 test-fast: system-test dev
-	$(PYTEST) -n $(WORKERS) -m "not system and not mariadb and not slow" -q --hypothesis-profile fast
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not system and not mariadb and not slow and not nightly" -q --hypothesis-profile fast
 
 check: dev
 	.venv/bin/ruff check .

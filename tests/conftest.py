@@ -27,6 +27,8 @@ from cod.store import tables
 from cod.store.engine import Tx, connect
 from tests.leftovers import Before, process
 
+pytest_plugins = ("tests.sampling", "tests.ledger", "tests.schedule")
+
 # How long an example takes, and how long to think of one, is the machine's affair. A change is
 # judged by the same examples as the last one was; who looks for others says --hypothesis-profile
 # search.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-COUNT = int(os.environ.get("COD_ATTACK", "20000"))
+COUNT = int(os.environ.get("COD_ATTACK", "10000"))
 """Messages of each protocol; `make attack` sends a million."""
 
 

@@ -19,6 +19,8 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from tests.mariadb import UNSYNCED, MariaDB
 
+pytestmark = pytest.mark.mariadb_always
+
 
 class Calls:
     """A reactor as far as the pool needs one: runs what threads hand over when the test asks."""

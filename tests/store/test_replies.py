@@ -19,6 +19,8 @@ from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.people import groups, replies
 
+pytestmark = pytest.mark.mariadb_always
+
 once = partial(flow.once, key="k", question="q", status=201, body=str, now=5.0)
 
 

@@ -18,7 +18,7 @@ from cod.store.scheduler.row_digest import digest
 from tests.bench.pass_world import NOW, SITE, Size, fill
 from tests.store.manager_world import in_tx
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mariadb_always]
 
 SIZE = Size(200, 30)
 BY = node_counts.AssignedBy(*assigned_by(SITE.policy, NOW))

@@ -22,7 +22,7 @@ from cod.store.engine import connect
 from cod.store.nodes import nodes
 from tests.mariadb import MariaDB
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mariadb_always]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.mariadb)])

@@ -31,7 +31,7 @@ from cod.store.nodes import nodes
 from tests.mariadb import MariaDB
 from tests.store.test_dhcp_flow import dora, held_node
 
-pytestmark = pytest.mark.slow  # each test founds a site
+pytestmark = [pytest.mark.slow, pytest.mark.mariadb_always]  # each test founds a site
 
 NOW = 1_770_000_000.0
 

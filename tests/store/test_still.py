@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from sqlalchemy import Engine, update
 
 from cod.flows.scheduler import plan as flow
@@ -13,6 +14,8 @@ from cod.model import Site
 from cod.store import tables as t
 from tests.bench.pass_world import NOW, SITE, Size, ask, fill
 from tests.store.manager_world import furnish, in_tx, run_pass
+
+pytestmark = pytest.mark.mariadb_always
 
 
 def resting(engine: Engine, site: Site) -> flow.NoChange:

@@ -20,7 +20,7 @@ from cod.store.people import groups
 from cod.store.people import people as rows
 from tests.mariadb import MariaDB
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mariadb_always]
 
 NOW = 1_000_000.0
 BEFORE = (

@@ -1,0 +1,73 @@
+"""The sample of tests on MariaDB: a fifth, the same for all workers of a day, and some always."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.sampling import always, chosen, named
+
+TESTS = [f"tests/store/test_{n % 9}.py::test_{n}[mariadb]" for n in range(1000)]
+DAYS = [f"2026-11-{day:02}" for day in range(1, 31)]
+
+
+def test_a_day_has_a_fifth_and_a_month_nearly_all() -> None:
+    assert 150 < sum(chosen(test, DAYS[0]) for test in TESTS) < 250
+    assert [chosen(test, DAYS[0]) for test in TESTS] != [chosen(test, DAYS[1]) for test in TESTS]
+    assert sum(any(chosen(test, day) for day in DAYS) for test in TESTS) > 990
+
+
+def test_a_choice_is_the_same_in_every_process_and_group() -> None:
+    """No seed of a process has to do with it: these are in the sample of that day."""
+    found = [test for test in TESTS[:20] if chosen(test, "2026-11-26")]
+    assert found == [TESTS[n] for n in (0, 2, 7, 8, 9, 17)]
+    assert found == [test for test in TESTS[:20] if chosen(f"{test}@group", "2026-11-26")]
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("threading", True),
+        ("Thread", True),
+        ("test_two_races", True),
+        ("callFromThread", True),
+        ("locked", True),
+        ("json", True),
+        ("block", False),
+        ("test_a_site_traces", False),
+        ("clock", False),
+    ],
+)
+def test_names_that_say_that_the_database_matters(name: str, right: bool) -> None:
+    assert named("test_this", name) == right
+
+
+def item(name: str, function: Any, *marks: str) -> Any:
+    """A test as pytest collects it."""
+    return SimpleNamespace(
+        nodeid=name, function=function, get_closest_marker=lambda mark: mark in marks
+    )
+
+
+def plain() -> None:
+    """Stand for a test that only writes rows."""
+
+
+def parallel() -> None:
+    """Stand for a test whose inner function uses a lock."""
+
+    def inner() -> None:
+        lock.acquire()  # type: ignore[name-defined]  # noqa: F821
+
+    inner()
+
+
+def test_what_says_more_on_mariadb_always_runs() -> None:
+    others = {"test_a[sqlite]"}
+    assert not always(item("test_a[mariadb]", plain), others)
+    assert always(item("test_a[mariadb]", parallel), others)
+    assert always(item("test_a[mariadb]", plain, "mariadb_always"), others)
+    assert always(item("test_b", plain), others)  # has no twin on SQLite
+    assert always(item("test_b[mariadb]", plain), others)

@@ -1,0 +1,236 @@
+"""Order and overlap of tests: the longest first, as many that burn a core as there are cores."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.ledger import ROOT, Cost
+from tests.schedule import KEEP, Plan, Tokens, Turns, burns, unit
+
+LONG, SHORT, WAITS = "tests/system/test_l.py", "tests/unit/test_s.py", "tests/net/test_w.py"
+COSTS = {
+    LONG: Cost(2, 50.0, 55.0),
+    SHORT: Cost(4, 4.0, 4.0),
+    WAITS: Cost(2, 1.0, 20.0),
+    "tests/attack/test_many.py": Cost(2, 80.0, 80.0),
+}
+TESTS = [
+    f"{SHORT}::test_1",
+    f"{SHORT}::test_2",
+    f"{WAITS}::test_1",
+    f"{LONG}::test_1[a@b]@machines",
+    f"{LONG}::test_2@machines",
+    "tests/attack/test_many.py::test_1",
+    "tests/attack/test_many.py::test_2",
+]
+
+
+@pytest.mark.parametrize(
+    ("test", "right"),
+    [
+        (TESTS[0], SHORT),
+        (TESTS[3], "machines"),
+        (f"{SHORT}::test_3[a@b]", SHORT),
+        (TESTS[5], TESTS[5]),  # of a long file without group
+        ("tests/unit/test_new.py::test_1", "tests/unit/test_new.py"),
+    ],
+)
+def test_what_goes_to_one_worker(test: str, right: str) -> None:
+    assert unit(test, COSTS) == right
+
+
+def started(cores: int, running: list[str]) -> list[str]:
+    """Units in the order in which they start beside `running`."""
+    plan = Plan(TESTS, COSTS)
+    waiting = [each for each in plan.costs if each not in running]
+    order = []
+    while waiting:
+        order.append(plan.next(waiting, running, cores))
+        waiting.remove(order[-1])
+    return order
+
+
+def test_the_longest_starts_first() -> None:
+    order = started(cores=9, running=[])
+    assert order[0] == "machines"
+    assert set(order[1:3]) == set(TESTS[5:])
+    assert order[3:] == [WAITS, SHORT]
+
+
+def test_what_waits_starts_first_when_every_core_is_burnt() -> None:
+    assert started(cores=1, running=["machines"])[0] == WAITS
+    assert started(cores=2, running=["machines"])[0] == TESTS[5]
+
+
+def test_an_unknown_file_is_taken_for_one_that_burns() -> None:
+    assert burns(None)
+    assert burns(COSTS[LONG])
+    assert not burns(COSTS[WAITS])
+    assert Plan(["tests/unit/test_new.py::test_1"], {}).costs["tests/unit/test_new.py"].wall > 0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "tokens").touch()
+    return tmp_path / "tokens"
+
+
+TAKES = """
+import sys
+from pathlib import Path
+from tests.schedule import Tokens
+tokens = Tokens(Path(sys.argv[1]), int(sys.argv[2]))
+for line in sys.stdin:
+    getattr(tokens, line.strip())()
+    print(line.strip(), flush=True)
+"""
+
+
+class Other:
+    """Another process that takes and gives tokens."""
+
+    def __init__(self, file: Path, number: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TAKES, str(file), str(number)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def says(self, what: str) -> None:
+        """Begin to do it."""
+        assert self.process.stdin
+        print(what, file=self.process.stdin, flush=True)
+
+    def did(self) -> str:
+        """Wait until it is done."""
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def others(file: Path) -> Iterator[list[Other]]:
+    others = [Other(file, 2) for _ in range(4)]
+    yield others
+    for other in others:
+        other.end()
+
+
+def test_no_more_tokens_than_cores_and_everybody_gets_one(others: list[Other], file: Path) -> None:
+    first, second, third, fourth = others
+    for other in (first, second):
+        other.says("take")
+        assert other.did() == "take"
+    assert Tokens(file, 2)._free() is None
+    for other in (third, fourth):
+        other.says("take")
+    first.says("give")
+    second.end()  # a worker that dies gives its token back
+    assert third.did() == fourth.did() == "take"
+    third.says("give")
+    assert (first.did(), third.did()) == ("give", "give")
+    first.says("take")
+    assert first.did() == "take"
+
+
+class Counting(Tokens):
+    """Tokens that write down what is done with them."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def take(self) -> None:
+        self.done.append("take")
+
+    def give(self) -> None:
+        self.done.append("give")
+
+
+def item(file: str, *marks: str) -> Any:
+    """A test of a file."""
+    return SimpleNamespace(
+        nodeid=f"{file}::test", path=Path(file), get_closest_marker=lambda mark: mark in marks
+    )
+
+
+def ran(turns: Turns, test: Any, following: Any, tokens: Counting) -> list[str]:
+    """Return what one test does with tokens, itself among it."""
+    tokens.done.clear()
+    running = turns.pytest_runtest_protocol(test, following)
+    next(running)
+    tokens.done.append("run")
+    with pytest.raises(StopIteration):
+        running.send(None)
+    return list(tokens.done)
+
+
+def test_what_waits_takes_no_token() -> None:
+    tokens = Counting()
+    turns = Turns(tokens, COSTS)
+    assert ran(turns, item(WAITS), item(SHORT), tokens) == ["run"]
+
+
+def test_short_tests_keep_a_token_for_a_while() -> None:
+    tokens, now = Counting(), [0.0]
+    turns = Turns(tokens, COSTS, lambda: now[0])
+    assert ran(turns, item(SHORT), item(SHORT), tokens) == ["take", "run"]
+    now[0] += KEEP
+    assert ran(turns, item(SHORT), item(SHORT), tokens) == ["take", "run", "give"]
+    assert ran(turns, item(SHORT), item(WAITS), tokens) == ["take", "run", "give"]
+    assert ran(turns, item(SHORT), None, tokens) == ["take", "run", "give"]
+
+
+def test_a_shared_stand_keeps_its_token_to_the_end_of_its_file() -> None:
+    tokens, now = Counting(), [0.0]
+    turns = Turns(tokens, COSTS, lambda: now[0])
+    stand = item(LONG, "system")
+    assert ran(turns, stand, stand, tokens) == ["take", "run"]
+    now[0] += 100 * KEEP
+    assert ran(turns, stand, stand, tokens) == ["take", "run"]
+    assert ran(turns, stand, item("tests/system/test_x.py", "system"), tokens)[-1] == "give"
+
+
+RUN = """
+import time
+import pytest
+from tests.schedule import Turns
+
+class Slow:
+    def take(self):
+        time.sleep(0.4)
+        print("has waited")
+    def give(self):
+        pass
+
+def pytest_configure(config):
+    config.pluginmanager.register(Turns(Slow(), {}), "turns")
+"""
+
+
+def test_the_wait_for_a_token_is_no_time_of_the_test(tmp_path: Path) -> None:
+    """The time limit is half of the wait."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "waiter.py").write_text(RUN)
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\n")
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "-s", "--timeout", "0.2", "-p", "waiter", "test_one.py"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{ROOT}:{tmp_path}", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert "has waited" in told.stdout
+    assert told.returncode == 0, told.stdout
