@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from twisted.internet.defer import ensureDeferred
 
 from cod.model import Site
 from cod.orders import Order
@@ -30,6 +29,7 @@ from tests.net.passed import files_passed
 from tests.net.test_confd_server import MACS, Timed, World, report, start, timed, world
 from tests.net.test_confd_server import site as site
 from tests.net.test_dhcp_server import Stand, discover, stand
+from tests.waiting import until
 
 TEMPLATE = (
     '<template name="plain"><image target="disk" url="http://10.0.0.9/a" size="1000"'
@@ -48,7 +48,6 @@ def test_a_post_of_a_request_by_rest(
     served: Served,
     site: Site,
     threads_at_work: Threads,
-    in_reactor: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     template = served.tx(
@@ -72,8 +71,9 @@ def test_a_post_of_a_request_by_rest(
         now=NOW,
     )
     served.tx(vclusters.change, made, NOW, state="active")
-    # the one of the beginning has ended, too
-    in_reactor(lambda: ensureDeferred(served.server.intake.sweep()))
+    # the server's first sweep of uploads goes through the same threads; it has ended once the next
+    # is scheduled
+    until(lambda: served.server._sweep.call)
     looked_up: list[str] = []
     monkeypatch.setattr(request, "find", lambda *asked: looked_up.append(asked[2]) or find(*asked))
     connection = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
