@@ -130,7 +130,9 @@ class Supervisor:
         fresh = now - part.started > SETTLED or not part.pause
         part.pause = FIRST_PAUSE if fresh else min(2 * part.pause, LONGEST_PAUSE)
         part.pid, part.start_at = 0, now + part.pause
-        if not self._stopping:
+        if self._stopping and code == -signal.SIGKILL:
+            log.error("%s did not end within %.0f s and was killed", part.name, PATIENCE)
+        elif not self._stopping:
             why = f"signal {-code}" if code < 0 else f"status {code}"
             log.error("%s ended with %s; starting it again in %.1f s", part.name, why, part.pause)
 

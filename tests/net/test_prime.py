@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -264,12 +263,10 @@ def test_a_server_that_stalls_for_good(server: Server, tmp_path: Path) -> None:
     image_file(tmp_path / "image", 3 * MIB)
     source = added(server, tmp_path / "image")
     server.faults = [stalls_after(10), *[stalls_after(0)] * 9]
-    started = time.monotonic()
     reason = failure(one(source), dirty(tmp_path / "disk", 3 * MIB), patience=HASTY)
+    # not that the server closed the connection
     assert "nothing came for 0.3 seconds" in reason
-    assert time.monotonic() - started < 25, (
-        "a server that stalls lets go after half a minute by itself"
-    )
+    assert any(asked.startswith("bytes=10-") for _, asked in server.seen), server.seen
 
 
 @pytest.mark.parametrize(
@@ -395,20 +392,23 @@ def test_progress_is_told_each_second_and_can_end_the_work(server: Server, tmp_p
     image_file(tmp_path / "image", 3 * MIB)
     source = added(server, tmp_path / "image")
     server.faults = [stalls_after(10)]
-    told: list[float] = []
+    told = 0
 
     class Enough(Exception):
         pass
 
     def progress(phase: str, done: int, total: int, rate: float) -> None:
+        nonlocal told
         if phase == "write":
-            told.append(time.monotonic())
-            if len(told) == 3:
+            told += 1
+            if told == 3:
                 raise Enough
 
     with pytest.raises(Enough):
         cprime.prime(one(source), [dirty(tmp_path / "disk", 3 * MIB)], progress, Patience(stall=20))
-    assert told[-1] - told[0] < 15, "not only when patience ends"
+    assert not any(asked.startswith("bytes=10-") for _, asked in server.seen), (
+        "not only when patience ends and the rest of the image is asked for"
+    )
 
 
 def test_a_layout_with_images_and_a_seed(server: Server, tmp_path: Path) -> None:

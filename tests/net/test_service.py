@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ import prometheus_client
 import pytest
 from sqlalchemy import text
 
-from cod import init, logs, supervisor
+from cod import init, logs
 from cod.client import ApiError, Client, Unreachable, _Unix
 from cod.model import SiteRef
 from cod.service import Running
@@ -166,11 +165,10 @@ def test_killed_parts_come_back_and_no_part_outlives_a_killed_server(serving: Se
     serving.until(
         serving.answers, "an answer of the next server, though the old one's socket was left behind"
     )
-    began = time.monotonic()
     assert serving.stop() == 0
-    assert time.monotonic() - began < supervisor.PATIENCE
     assert not any(map(alive, serving.parts().values()))
     assert serving.log.rstrip().endswith("stopped")
+    assert "was killed" not in serving.log
     assert "Traceback" not in serving.log
 
 

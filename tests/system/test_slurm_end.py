@@ -51,22 +51,20 @@ def test_a_job_that_asks_is_signalled_and_goes_on_where_it_was(lab: SlurmLab) ->
     )
     assert shutdown(lab, "n2") > time.time() + 3600
     before = saved.stat().st_ino
-    began = time.time()
     lab.stand.cod("vcluster", "move", "pool", "other", "1", "--within", "90s")
-    until(lambda: saved.stat().st_ino != before, "it has saved itself", 60, 0.05)
+    deadline = time.time() + 90.0
+    until(lambda: saved.stat().st_ino != before, "it has saved itself", every=0.05)
     signalled, step = time.time(), int(saved.read_text())
-    assert signalled - began < 60, "at once: the node leaves in as many seconds as the job asks for"
-    assert shutdown(lab, "n1") > began + 3600, "the head stays"
+    assert shutdown(lab, "n1") > deadline + 600, "the head stays"
+    # the VCM promises to leave once the job has had its seconds, long before the reclaim's end
+    until(lambda: shutdown(lab, "n2") < deadline - 15, "the node is told what its VCM has promised")
     until(
-        lambda: 0 < shutdown(lab, "n2") - began < 60,
-        "the node is told what its VCM has promised",
-        12,
+        lambda: lab.cell.queue()[job]["job_state"] == "PENDING",
+        "it is back in the queue",
+        every=0.05,
     )
-    until(
-        lambda: lab.cell.queue()[job]["job_state"] == "PENDING", "it is back in the queue", 60, 0.05
-    )
-    assert 10 < time.time() - signalled < 75
-    assert 0 < step <= int(saved.read_text()) < STEPS
+    print(f"put back {time.time() - signalled:.1f} s after it saved itself")
+    assert 0 < step < int(saved.read_text()) < STEPS, "it went on between signal and end"
     lab.stand.cod("vcluster", "delete", "other")
     lab.resumed(said, STEPS, step)
 
