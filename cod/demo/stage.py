@@ -22,7 +22,7 @@ from typing import Any
 from cod import data
 from cod.client import ApiError, Client, Unreachable
 from cod.lab import cleaner, control, network, record
-from cod.lab.spec import LabDisk, LabNetwork, LabNic, LabNode, LabSpec
+from cod.lab.spec import LabDisk, LabNetwork, LabNic, LabNode, LabSpec, completed
 
 LAB = "demo"
 MACHINES = (
@@ -94,6 +94,9 @@ class Stage:
     networks  further networks of the lab; `switch`: what they are made of, see `LabSpec`
     vlans     first and last VLAN for isolated vclusters, with interfaces of the server in them;
               None: none
+    snapshots  the folder of snapshots that new machines begin with (`cod.lab.snapshots`): they have
+               the same MACs, UUIDs and serial numbers then, whatever the lab's name is. None: every
+               machine boots
     patience  the site's: what its deadlines are multiplied by; `policy`: further lines of its
               [policy], and tables
     """
@@ -108,10 +111,13 @@ class Stage:
         networks: Sequence[LabNetwork] = (),
         switch: str = "bridge",
         vlans: tuple[int, int] | None = None,
+        snapshots: Path | None = None,
     ) -> None:
         self.folder, self.lab, self.patience, self.policy = folder, lab, patience, policy
         self._specs, self._networks, self._switch = tuple(machines), tuple(networks), switch
-        self._vlans = vlans
+        self._vlans, self._snapshots = vlans, snapshots
+        if snapshots is not None:
+            self._specs = completed(LabSpec(LAB, self._specs, networks=self._networks)).nodes
         self.site_file = folder / "site.toml"
         self.socket = folder / "data" / "run" / "api.sock"
         self._server: subprocess.Popen[bytes] | None = None
@@ -123,7 +129,13 @@ class Stage:
         self.folder.mkdir(parents=True)
         try:
             status = control.up(
-                LabSpec(self.lab, self._specs, networks=self._networks, switch=self._switch)
+                LabSpec(
+                    self.lab,
+                    self._specs,
+                    networks=self._networks,
+                    switch=self._switch,
+                    snapshots=str(self._snapshots or ""),
+                )
             )
             self.machines = {mac: node for node in status["nodes"] for mac in node["macs"]}
             switches = str(status["socket"])

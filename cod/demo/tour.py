@@ -102,7 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             port = door.getsockname()[1]
             console.print("Four machines and a server are made ready …")
             tables = TABLES.format(inside=INSIDE, port=port)
-            with Stage(out, MACHINES, options.lab, policy=tables, switch="ovs") as stage:
+            with Stage(
+                out,
+                MACHINES,
+                options.lab,
+                policy=tables,
+                switch="ovs",
+                snapshots=data.path("build") / "snapshots",
+            ) as stage:
                 _carry(stage, door)
                 links = _furnish(stage)
                 for machine in MACHINES:

@@ -28,8 +28,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cod.lab import machine, network, record
-from cod.lab.processes import identify
+from cod.lab import machine, network, record, snapshots
+from cod.lab.past import Past
+from cod.lab.processes import Process, identify
 from cod.lab.record import Record
 from cod.model import Refused
 
@@ -44,6 +45,7 @@ class Switches:
         self._record = made
         self._folder = record.folder(made.spec.name)
         self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._recorders: dict[str, asyncio.Task[bool]] = {}
         self._watchers: set[asyncio.Task[None]] = set()
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -69,50 +71,86 @@ class Switches:
     async def on(self, name: str) -> None:
         """Switch on; nothing happens if it is on."""
         async with self._locks[name]:
-            if name not in self._running:
-                spec = self._record.spec
-                position = next(n for n, node in enumerate(spec.nodes) if node.name == name)
-                argv = machine.command(
-                    spec.nodes[position], position, self._folder, self._record.accel, spec.switch
-                )
-                if spec.switch == "ovs":
-                    argv = network.inside(
-                        network.ports_namespace(record.namespace(spec.name), spec), argv
+            if name in self._running:
+                return
+            spec = self._record.spec
+            position = next(n for n, node in enumerate(spec.nodes) if node.name == name)
+            argv = machine.command(
+                spec.nodes[position], position, self._folder, self._record.accel, spec.switch
+            )
+            past = None
+            await self._recorded(name)
+            if spec.snapshots:
+                past = await asyncio.to_thread(Past.of, spec, position, self._folder, argv)
+            if past is None or not await self._restored(name, argv, past):
+                process = await self._start(name, argv)
+                snapshots.write_ledger("cold", name)
+                if past is not None:
+                    self._recorders[name] = asyncio.create_task(
+                        asyncio.to_thread(past.record, process)
                     )
-                machine.qmp_path(self._folder, name).unlink(missing_ok=True)
-                log_path = self._folder / "log" / f"{name}.log"
-                with open(log_path, "ab") as log:
-                    process = await asyncio.create_subprocess_exec(
-                        *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
-                    )
-                self._running[name] = process
-                identity = identify(process.pid)
-                if identity:
-                    self._record.nodes[name] = identity
-                    self._record.save()
-                watcher = asyncio.create_task(self._watch(name, process))
-                self._watchers.add(watcher)
-                watcher.add_done_callback(self._watchers.discard)
-                try:
-                    await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
-                except (TimeoutError, ConnectionError):
-                    with suppress(ProcessLookupError):
-                        process.kill()
-                    await process.wait()
-                    self._ended(name, process)
-                    raise Refused(
-                        "conflict", f"{name} does not start: {_last_line(log_path)}", "node"
-                    ) from None
+
+    async def _restored(self, name: str, argv: list[str], past: Past) -> bool:
+        """Switch on from a snapshot; returns whether that worked."""
+        if not past.snapshot.exists():
+            return False
+        try:
+            await self._start(name, argv + past.incoming())
+            await asyncio.to_thread(snapshots.resume, machine.qmp_path(self._folder, name))
+        except (Refused, snapshots.NotRestored, OSError, ValueError) as error:
+            print(f"{name} starts cold: {error}", flush=True)
+            past.snapshot.remove()
+            await self._kill(name)
+            return False
+        snapshots.write_ledger("restored", name)
+        return True
+
+    async def _start(self, name: str, argv: list[str]) -> Process:
+        """Start QEMU and wait for its greeting. `Refused` when it does not come."""
+        spec = self._record.spec
+        if spec.switch == "ovs":
+            argv = network.inside(network.ports_namespace(record.namespace(spec.name), spec), argv)
+        machine.qmp_path(self._folder, name).unlink(missing_ok=True)
+        log_path = self._folder / "log" / f"{name}.log"
+        with open(log_path, "ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self._running[name] = process
+        identity = identify(process.pid)
+        if identity:
+            self._record.nodes[name] = identity
+            self._record.save()
+        watcher = asyncio.create_task(self._watch(name, process))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+        try:
+            await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
+        except (TimeoutError, ConnectionError):
+            await self._kill(name)
+            raise Refused(
+                "conflict", f"{name} does not start: {_last_line(log_path)}", "node"
+            ) from None
+        return identity or Process(process.pid, 0)
 
     async def off(self, name: str) -> None:
         """Switch off and wait until the machine is gone; nothing happens if it is off."""
         async with self._locks[name]:
-            process = self._running.get(name)
-            if process is not None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-                self._ended(name, process)
+            await self._kill(name)
+            await self._recorded(name)
+
+    async def _recorded(self, name: str) -> None:
+        """Wait for the recorder of a machine that is off: it connects the machine's port again."""
+        if recorder := self._recorders.pop(name, None):
+            await recorder
+
+    async def _kill(self, name: str) -> None:
+        process = self._running.get(name)
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            self._ended(name, process)
 
     async def all_off(self) -> None:
         """Switch everything off, as the end of the lab does."""

@@ -46,7 +46,7 @@ def prepare(node: LabNode, folder: Path) -> None:
         with open(disk_path(folder, node, position), "xb") as file:
             file.truncate(disk.size)
     if node.firmware == "uefi":
-        shutil.copyfile(OVMF_VARS, _vars(folder, node))
+        shutil.copyfile(OVMF_VARS, variables_path(folder, node))
 
 
 def command(
@@ -129,6 +129,11 @@ def disk_path(folder: Path, node: LabNode, position: int) -> Path:
     return folder / "disks" / f"{node.name}-{position}.img"
 
 
+def variables_path(folder: Path, node: LabNode) -> Path:
+    """Return the file of the firmware's variables of a UEFI node."""
+    return folder / "vars" / f"{node.name}.fd"
+
+
 def flash(code: Path, variables: Path) -> list[str]:
     """Return the two flash chips of UEFI firmware."""
     return [
@@ -152,7 +157,7 @@ def _firmware(node: LabNode, folder: Path) -> list[str]:
     setup = [
         word for key in left_out for word in ("-fw_cfg", f"name=opt/org.tianocore/{key},string=no")
     ]
-    return [*flash(OVMF_CODE, _vars(folder, node)), *setup]
+    return [*flash(OVMF_CODE, variables_path(folder, node)), *setup]
 
 
 def _nics(node: LabNode, position: int, switch: str) -> list[str]:
@@ -205,7 +210,3 @@ def _disks(node: LabNode, folder: Path) -> list[str]:
 
 def _bootindex(node: LabNode, device: str) -> str:
     return f",bootindex={node.boot.index(device) + 1}" if device in node.boot else ""
-
-
-def _vars(folder: Path, node: LabNode) -> Path:
-    return folder / "vars" / f"{node.name}.fd"

@@ -276,9 +276,20 @@ def plug(namespace: str, new: str, port: str, mac: str) -> None:
     _batch(new, ["link set lo up", "link set eth0 up"])
 
 
+def hold(namespace: str, spec: LabSpec, tap_name: str, held: bool) -> None:
+    """Cut a tap off its switch, or connect it again; its machine sees a live port all the time."""
+    _batch(ports_namespace(namespace, spec), [f"link set {tap_name} {'down' if held else 'up'}"])
+
+
 def unplug(namespace: str) -> None:
     """Remove a namespace that `plug` made; its interfaces go with it."""
     _ip("netns", "del", namespace)
+
+
+def forget_port(namespace: str, port: str) -> None:
+    """Remove a port that `plug` made from the lab's switch, if that keeps a list of its own."""
+    if (switch := switch_of(namespace)).exists():
+        switch.vsctl("--if-exists", "del-port", port)
 
 
 def inside(namespace: str, argv: list[str]) -> list[str]:

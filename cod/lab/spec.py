@@ -113,8 +113,13 @@ class LabNode:
     @property
     def mac(self) -> str:
         """Return the MAC of the NIC that the firmware tries first."""
+        return self.nics[self.boot_nic].mac
+
+    @property
+    def boot_nic(self) -> int:
+        """Return the position of the NIC that the firmware tries first."""
         first = next((device for device in self.boot if device.startswith("nic")), "nic0")
-        return self.nics[int(first[3:])].mac
+        return int(first[3:])
 
     @property
     def macs(self) -> tuple[str, ...]:
@@ -138,8 +143,10 @@ class LabNetwork:
 class LabSpec:
     """A lab. `address` is that of the server's interface, with prefix length.
 
-    switch  "bridge": the kernel's, one flat network; "ovs": Open vSwitch, whose ports may be put
-            into VLANs
+    switch     "bridge": the kernel's, one flat network; "ovs": Open vSwitch, whose ports may be put
+               into VLANs
+    snapshots  a folder: machines that are new begin in the trampoline, see `cod.lab.snapshots`;
+               empty: every machine boots
     """
 
     name: str
@@ -147,6 +154,7 @@ class LabSpec:
     address: str = ADDRESS
     networks: tuple[LabNetwork, ...] = ()
     switch: str = "bridge"
+    snapshots: str = ""
 
     def node(self, name: str) -> LabNode:
         """Return the node with that name or MAC; `Refused` when there is none."""
@@ -177,6 +185,7 @@ def from_dict(document: Mapping[str, Any]) -> LabSpec:
         str(document.get("address", ADDRESS)),
         networks,
         str(document.get("switch", "bridge")),
+        str(document.get("snapshots", "")),
     )
     return completed(spec)
 

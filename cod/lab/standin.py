@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -42,11 +43,13 @@ class Machine:
     """The machine's life from power-on to the moment the plug is pulled."""
 
     def __init__(self, folder: Path, mac: str, arch: int) -> None:
-        self.folder, self.mac, self.arch = folder, mac, arch
+        self.folder, self.mac = folder, mac
         self.lease_file = folder / "lease"
-        self.script = folder / "udhcpc.sh"
-        self.script.write_text(LEASE.replace("LEASE", str(self.lease_file)))
-        self.script.chmod(0o755)
+        self.lease_script = folder / "udhcpc.sh"
+        self.lease_script.write_text(LEASE.replace("LEASE", str(self.lease_file)))
+        self.lease_script.chmod(0o755)
+        # what the firmware and its loader say of the machine
+        self.options = ["-V", f"PXEClient:Arch:{arch:05d}:UNDI:002001", "-x", f"0x5d:{arch:04x}"]
 
     def say(self, line: str) -> None:
         print(f"{time.time():.3f} {line}", flush=True)
@@ -62,26 +65,30 @@ class Machine:
 
     def boot(self) -> None:
         """Boot once: from the firmware's first question to the end of what was booted."""
-        vendor = f"PXEClient:Arch:{self.arch:05d}:UNDI:002001"
-        options = ["-V", vendor, "-x", f"0x5d:{self.arch:04x}"]
         try:
-            first = self.dhcp(options)
+            first = self.dhcp(self.options)
         except Failed as error:
             self.say(f"firmware: {error}; next boot option: the disk")
             self.boot_disk()
             return
-        self.say(f"firmware: {first.get('ip')} loads {first.get('boot_file')}")
-        if not first.get("boot_file"):
-            raise Failed("no boot file")
-        second = self.dhcp([*options, "-x", "0x4d:69505845"])  # user class "iPXE"
-        script = self.fetch(second["boot_file"]).decode()
-        self.say("ipxe: " + script.splitlines()[1])
+        script = self.script(first)
         if "sanboot" in script or "/boot/disk/" in script:
             self.boot_disk()
         elif kernel := re.search(r"^kernel (\S+) (.*)$", script, re.M):
             self.trampoline(script, kernel[2])
         else:
             raise Failed("nothing to boot")
+
+    def script(self, first: Mapping[str, str]) -> str:
+        """Return the boot script that the server has for the machine, whose firmware was told
+        `first`. Raises Failed."""
+        self.say(f"firmware: {first.get('ip')} loads {first.get('boot_file')}")
+        if not first.get("boot_file"):
+            raise Failed("no boot file")
+        second = self.dhcp([*self.options, "-x", "0x4d:69505845"])  # user class "iPXE"
+        script = self.fetch(second["boot_file"]).decode()
+        self.say("ipxe: " + script.splitlines()[1])
+        return script
 
     def dhcp(self, options: list[str], tries: int = 5) -> dict[str, str]:
         """Return one exchange; returns what the client's script was told."""
@@ -100,7 +107,7 @@ class Machine:
                 "-T",
                 "1",
                 "-s",
-                str(self.script),
+                str(self.lease_script),
                 *options,
             ],
             stdout=subprocess.DEVNULL,
@@ -122,14 +129,18 @@ class Machine:
             raise Failed(f"{url}: HTTP {answer.status}")
         return body
 
-    def trampoline(self, script: str, cmdline: str) -> None:
-        """The secret, the trampoline's own address, the real agent."""
+    def secret(self, script: str) -> bytes:
+        """Return the text of the secret that the boot script names. Raises Failed."""
         urls = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
         found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,}\n?)", self.fetch(urls[0]))
         if found is None:
             raise Failed("no secret in the secret's archive")
+        return found[1]
+
+    def trampoline(self, script: str, cmdline: str) -> None:
+        """The secret, the trampoline's own address, the real agent."""
         secret = self.folder / "secret"
-        secret.write_bytes(found[1])
+        secret.write_bytes(self.secret(script))
         secret.with_name("secret.session").unlink(missing_ok=True)  # RAM does not outlive a reset
         self.dhcp(["-V", "cod-trampoline"], tries=90)
         confd = re.search(r"cod\.confd=(\S+)", cmdline)

@@ -31,6 +31,7 @@ from trampoline import build as trampoline
 PATIENCE = 600.0  # seconds for a step of a machine's way
 CHECKOUT = Path(__file__).resolve().parents[2]
 TEMPLATES = CHECKOUT / "images"
+SNAPSHOTS = CHECKOUT / "build/snapshots"
 
 
 class Rack(Stage):
@@ -133,16 +134,27 @@ def rack(
     policy: str = "",
     networks: Sequence[LabNetwork] = (),
     switch: str = "bridge",
+    restored: bool = False,
 ) -> Iterator[Rack]:
     """A running rack, everything switched off; all of it is gone afterwards. Shows logs if the
     block fails. `patience`, `policy`, `networks` and `switch` are those of `Stage`.
+
+    With `restored`, machines that are new begin in the trampoline (`cod.lab.snapshots`): for
+    stories, not for proofs of a boot.
 
     Its folder is a short one: a socket's path has 108 bytes at most.
     """
     with tempfile.TemporaryDirectory(prefix="cod-") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COD_LAB_ROOT", f"{place}/labs")
         stand = Rack(
-            Path(place) / "s", machines, f"rack-{os.getpid()}", patience, policy, networks, switch
+            Path(place) / "s",
+            machines,
+            f"rack-{os.getpid()}",
+            patience,
+            policy,
+            networks,
+            switch,
+            snapshots=SNAPSHOTS if restored else None,
         )
         try:
             with stand:

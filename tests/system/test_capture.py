@@ -144,7 +144,7 @@ def test_without_a_switch_it_waits_for_a_reboot(stand: Stand) -> None:
 
 MACHINES = (
     LabNode("a", "bios", disks=(LabDisk(1 << 30, "virtio"),)),
-    LabNode("b", "uefi", disks=(LabDisk(800 << 20, "nvme"),)),
+    LabNode("b", "uefi", disks=(LabDisk(800 << 20, "ahci"),)),
 )
 
 
@@ -154,7 +154,7 @@ def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path) -> None:
     """To be captured its node loses its power: hello-b's root file system is left with a journal to
     be replayed."""
     build_all("hello-b")
-    with rack(MACHINES) as stand:
+    with rack(MACHINES, restored=True) as stand:
         offer(stand, "hello-b")
         for machine in MACHINES:
             stand.power(machine.name, "on")

@@ -63,7 +63,7 @@ systemctl is-system-running --wait
 @pytest.fixture(scope="module")
 def stand() -> Iterator[Rack]:
     build_all("debian")
-    with rack(MACHINES, patience=3.0, policy=TABLES) as stand:
+    with rack(MACHINES, patience=3.0, policy=TABLES, restored=True) as stand:
         for machine in MACHINES:
             stand.power(machine.name, "on")
         yield stand

@@ -19,6 +19,7 @@ from cod.demo.stage import Stage
 from cod.lab import control, network, record
 from cod.lab.spec import LabDisk, LabNode
 from tests.ovs import needs_ovs
+from tests.system.qemu import SNAPSHOTS
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, needs_ovs, pytest.mark.xdist_group("isolation")]
@@ -101,7 +102,15 @@ class Site:
             LabNode(name, "bios", disks=(LabDisk(1 << 30, "virtio"),)) for name in ("m1", "m2")
         ]
         self.stage = stack.enter_context(
-            Stage(folder, specs, LAB, patience=4.0, switch="ovs", vlans=(2001, 2003))
+            Stage(
+                folder,
+                specs,
+                LAB,
+                patience=4.0,
+                switch="ovs",
+                vlans=(2001, 2003),
+                snapshots=SNAPSHOTS,
+            )
         )
         self.namespace = record.namespace(LAB)
         self.switch = network.switch_of(self.namespace)

@@ -74,7 +74,7 @@ def test_layouts_boot(kinds: dict[str, str], tmp_path: Path) -> None:
     # The sizes make two types of machines, so that each gets the template that is meant for it.
     sizes = {name: (n + 1) * 256 * MIB for n, name in enumerate(kinds)}
     nodes = [LabNode(name, name, disks=(LabDisk(size, "ahci"),)) for name, size in sizes.items()]
-    with rack(nodes) as stand:
+    with rack(nodes, restored=True) as stand:
         for name in kinds:
             stand.power(name, "on")
         for name, path in pieces(tmp_path).items():

@@ -219,7 +219,7 @@ def standing(folder: Path) -> Iterator[Farm]:
     is a short one."""
     (folder / "nas").mkdir(parents=True)
     tables = TABLES.format(api=API, address=ADDRESS, root=ROOT, folder=folder / "nas")
-    with rack(MACHINES, patience=4.0, policy=tables) as stand:
+    with rack(MACHINES, patience=4.0, policy=tables, restored=True) as stand:
         for machine in MACHINES:
             stand.power(machine.name, "on")
         for own in (METADATA_ADDRESS, LAPTOP):  # on the first, COD listens already

@@ -56,7 +56,7 @@ BOOTS = 600_000.0  # milliseconds that machines may take: emulated processors ar
 def stand() -> Iterator[Rack]:
     """Two machines, known to the site and awake, and its server."""
     build_all("hello-a")
-    with rack(MACHINES, policy=TABLES) as rack_:
+    with rack(MACHINES, policy=TABLES, restored=True) as rack_:
         for machine in MACHINES:
             rack_.power(machine.name, "on")
         for machine in MACHINES:

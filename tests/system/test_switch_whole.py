@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.system, pytest.mark.nightly, needs_ovs]
 def test_a_machine_on_a_switch_port() -> None:
     build_all("hello-a")
     with rack(
-        [LabNode("n1", "bios", disks=(LabDisk(640 << 20),))], patience=3.0, switch="ovs"
+        [LabNode("n1", "bios", disks=(LabDisk(640 << 20),))],
+        patience=3.0,
+        switch="ovs",
+        restored=True,
     ) as stand:
         offer(stand, "hello-a")
         stand.power("n1", "on")

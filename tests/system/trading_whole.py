@@ -131,7 +131,7 @@ def trade() -> Iterator[Trade]:
     """The pools, empty."""
     machines = [LabNode(name, "bios", memory=512, disks=(LabDisk(640 << 20),)) for name in MACHINES]
     with (
-        rack(machines, patience=3.0, policy=POLICY + POWERLESS) as stand,
+        rack(machines, patience=3.0, policy=POLICY + POWERLESS, restored=True) as stand,
         annex(stand, (OFFICE, NIGHTLY)) as beside,
     ):
         for name in MACHINES:

@@ -1,0 +1,99 @@
+"""The snapshot that a machine of a lab can begin with at this switch of its power, and what the
+server has said to the stand-in for its firmware."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cod.lab import network, snapshots
+from cod.lab import record as records
+from cod.lab.processes import Process
+from cod.lab.snapshots import Snapshot
+from cod.lab.spec import LabNode, LabSpec
+from cod.model import Refused
+
+ARCHITECTURES = {"bios": 0, "uefi": 7}
+SECONDS = 60.0  # that the server has for the stand-in's boot
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A snapshot of the spec's node at `position`, which need not exist, and the `secret` of the
+    boot that has begun."""
+
+    spec: LabSpec
+    position: int
+    folder: Path
+    snapshot: Snapshot
+    secret: str
+
+    @classmethod
+    def of(cls, spec: LabSpec, position: int, folder: Path, argv: Sequence[str]) -> Past | None:
+        """Return the past of a machine with that command line; None where it has to boot.
+
+        Only a machine that is as it left the factory is asked for, on the lab's first network.
+        """
+        node = spec.nodes[position]
+        applicable = (
+            not node.nics[node.boot_nic].network
+            and node.netboot == "any"
+            and all(disk.bus != "nvme" for disk in node.disks)  # QEMU migrates none with these
+            and snapshots.available()
+            and snapshots.is_new(node, folder)
+        )
+        said = _boot(spec.name, position, node) if applicable else {}
+        if not said:
+            return None
+        key = f"{snapshots.machine_key(node, argv, folder)}-{said['system']}"
+        return cls(spec, position, folder, Snapshot(Path(spec.snapshots), key), said["secret"])
+
+    def incoming(self) -> list[str]:
+        """Return QEMU's words that begin with the snapshot."""
+        node = self.spec.nodes[self.position]
+        return self.snapshot.incoming(self.secret, self.folder / "qmp" / f"{node.name}.sed")
+
+    def record(self, process: Process) -> bool:
+        """Write the snapshot while the machine boots; returns whether that was done."""
+        node = self.spec.nodes[self.position]
+        port = network.tap(self.position, node.boot_nic)
+
+        def hold(held: bool) -> None:
+            # The lab may be going. A machine that was not held gets its address: no snapshot then.
+            with suppress(Refused):
+                network.hold(records.namespace(self.spec.name), self.spec, port, held)
+
+        return snapshots.record(self.snapshot, node, self.folder, process, hold)
+
+
+def _boot(lab: str, position: int, node: LabNode) -> dict[str, str]:
+    """Return what the server says to a machine's firmware, {} if it does not answer in full."""
+    namespace = records.namespace(lab)
+    own, port = f"{namespace}.firmware{position}", f"fw{position}"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with tempfile.TemporaryDirectory(prefix="cod-firmware-") as folder:
+        argv = [sys.executable, "-m", "cod.lab.firmware", "--folder", folder, "--mac", node.mac]
+        argv += ["--arch", str(ARCHITECTURES[node.firmware]), "--uuid", node.uuid]
+        network.plug(namespace, own, port, node.mac)
+        try:
+            done = subprocess.run(
+                network.inside(own, argv),
+                stdout=subprocess.PIPE,
+                timeout=SECONDS,
+                check=True,
+                env=environment,
+            )
+            return dict(json.loads(done.stdout))
+        except (subprocess.SubprocessError, ValueError) as error:
+            print(f"{node.name} boots: {error}", flush=True)
+            return {}
+        finally:
+            network.unplug(own)
+            network.forget_port(namespace, port)
