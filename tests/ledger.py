@@ -31,14 +31,15 @@ MACHINES = "COD_LAB_LEDGER"
 """Environment variable with the name of a file: the lab appends a line of JSON for each machine
 that it starts."""
 GROUPS = "cod-tests-"  # control groups of runs, by the processes' ids
+ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 WHOLE = ("", "not nightly")  # marks that leave a file's usual tests in
 
 
 @dataclass
 class Cost:
-    """What a file's tests cost: seconds of CPU in all processes, seconds of wall time without the
-    wait for a core's token; machines started cold and restored; processes that a test started and
-    did not wait for at once."""
+    """What a file's tests cost: seconds of CPU in all processes; seconds of wall time without the
+    wait for a core; machines started cold and restored; processes that a test started and did not
+    wait for at once."""
 
     tests: int = 0
     cpu: float = 0.0
@@ -61,12 +62,29 @@ class Meter:
     def __init__(self, name: str) -> None:
         self._group = _new_group(name)
 
+    def leave(self) -> None:
+        """Go back to the group above, and remove the own one if no other process is in it."""
+        if self._group is not None:
+            with suppress(OSError):
+                (self._group.parent / "cgroup.procs").write_text(str(os.getpid()))
+                self._group.rmdir()
+            self._group = None
+
     def cpu(self) -> float:
         """Return the seconds used until now."""
         if self._group is None:
             return sum(_used(pid) for pid in _tree(os.getpid()))
         text = (self._group / "cpu.stat").read_text()
         return int(text.split("usage_usec ", 1)[1].split(None, 1)[0]) / 1e6
+
+    def kept_waiting(self) -> float:
+        """Return the seconds in which a process wanted a core that others had; 0.0: not known."""
+        try:
+            assert self._group
+            text = (self._group / "cpu.pressure").read_text()
+        except (AssertionError, OSError):
+            return 0.0
+        return int(text.split("total=", 1)[1].split(None, 1)[0]) / 1e6
 
 
 @cache
@@ -169,19 +187,19 @@ class Recorder:
 
     def __init__(self, name: str, machines: Path) -> None:
         self.costs: dict[str, Cost] = {}
-        self._meter = Meter(name)
+        self.meter = Meter(name)
         self._machines = Machines(machines)
         self._daemons = Daemons()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Add what one test costs, with its set-up and teardown."""
-        cpu, wall, daemons = self._meter.cpu(), time.monotonic(), self._daemons.number
+        cpu, wall, daemons = self.meter.cpu(), self._time(), self._daemons.number
         result = yield
         cost = Cost(
             1,
-            self._meter.cpu() - cpu,
-            time.monotonic() - wall,
+            self.meter.cpu() - cpu,
+            max(0.0, self._time() - wall),
             *self._machines.new(),
             self._daemons.number - daemons,
         )
@@ -189,8 +207,14 @@ class Recorder:
         self.costs[name] = self.costs.get(name, Cost()) + cost
         return result
 
+    def _time(self) -> float:
+        """Return the time of a clock that stands still while others have the cores."""
+        return time.monotonic() - self.meter.kept_waiting()
+
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hand the costs to the controller."""
+        self.meter.leave()
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["ledger"] = {name: asdict(cost) for name, cost in self.costs.items()}
@@ -213,13 +237,15 @@ class Collector:
         for name, cost in output.get("ledger", {}).items():
             self._costs[name] = self._costs.get(name, Cost()) + Cost(**cost)
 
-    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+    def pytest_terminal_summary(
+        self, terminalreporter: Any, exitstatus: int, config: pytest.Config
+    ) -> None:
         """Write the run's costs; print the dearest files when asked to."""
         self._costs.pop("", None)
         if not self._costs:
             return
         run = {
-            "whole": self._whole and self._complete and not config.option.maxfail,
+            "whole": self._whole and self._complete and exitstatus in ENDED,
             "wall": round(time.monotonic() - self._began, 1),
             "files": {name: asdict(self._costs[name]) for name in sorted(self._costs)},
         }
@@ -240,6 +266,7 @@ def whole(option: argparse.Namespace, args: Iterable[str]) -> bool:
     return (
         (option.markexpr or "") in WHOLE
         and not option.keyword
+        and not option.maxfail
         and getattr(option, "hypothesis_profile", None) in (None, "cod")
         and not any("::" in arg for arg in args)
     )
@@ -250,6 +277,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--dearest", type=int, default=0, metavar="N", help="print N dearest files")
 
 
+@pytest.hookimpl(trylast=True)  # what is started before, as the cleaner, outlives the group
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to count, in the process that runs tests; collect, in the one that reports."""
     worker = getattr(config, "workerinput", None)
@@ -257,13 +285,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.collectonly:
         return
     if worker is not None or getattr(config.option, "dist", "no") == "no":
-        remove_groups()
         path = Path(os.environ.get("TMPDIR", "/tmp"), f"{GROUPS}{os.getpid()}.jsonl")
         os.environ[MACHINES] = str(path)
         config.add_cleanup(lambda: path.unlink(missing_ok=True))
         recorder = Recorder(str(os.getpid()), path)
         config.pluginmanager.register(recorder, "ledger-recorder")
     if worker is None:
+        remove_groups()
         config.pluginmanager.register(Collector(config, recorder), "ledger-collector")
 
 

@@ -6,6 +6,7 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,14 +40,15 @@ def test_the_last_run_replaces_its_files_and_gone_files_go() -> None:
         ({"markexpr": "not nightly"}, [], True),
         ({"markexpr": "not slow"}, [], False),
         ({"keyword": "dhcp"}, [], False),
+        ({"maxfail": 1}, [], False),
         ({"hypothesis_profile": "fast"}, [], False),
         ({}, ["tests/unit/test_a.py::test_one"], False),
     ],
 )
 def test_only_runs_of_whole_files_count(
-    option: dict[str, str], args: list[str], right: bool
+    option: dict[str, Any], args: list[str], right: bool
 ) -> None:
-    asked = argparse.Namespace(**{"markexpr": "", "keyword": ""} | option)
+    asked = argparse.Namespace(**{"markexpr": "", "keyword": "", "maxfail": 0} | option)
     assert ledger.whole(asked, args) == right
 
 
@@ -79,6 +81,7 @@ def test_machines_are_counted_once(tmp_path: Path) -> None:
     assert machines.new() == (1, 0)
 
 
+@pytest.mark.slow  # a process that imports pytest
 def test_a_daemon_is_a_process_that_nobody_waits_for_at_once() -> None:
     """Counted in a process of its own: a hook stays."""
     code = """
@@ -101,6 +104,7 @@ print(daemons.number)
 BURN = "import time\nwhile time.process_time() < 0.3: pass"
 
 
+@pytest.mark.slow  # four processes
 @pytest.mark.parametrize("grouped", [True, False], ids=["by group", "by tree"])
 def test_the_meter_counts_processes_that_end_and_that_go_on(grouped: bool) -> None:
     """In a process of its own, which a meter moves into another control group."""
@@ -119,11 +123,11 @@ with subprocess.Popen([sys.executable, "-c", still], stdin=-1, stdout=-1) as goi
     going.stdout.readline()
     print(meter.cpu() - before)
     going.stdin.close()
+meter.leave()
 """
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=ledger.ROOT, capture_output=True, text=True
     )
-    ledger.remove_groups()
     if told.returncode == 3:
         pytest.skip("no control group can be made here")
     assert 0.55 < float(told.stdout) < 1.2, told.stderr  # ticks of 10 ms are cut

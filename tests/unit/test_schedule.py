@@ -129,6 +129,7 @@ def others(file: Path) -> Iterator[list[Other]]:
         other.end()
 
 
+@pytest.mark.slow  # four processes
 def test_no_more_tokens_than_cores_and_everybody_gets_one(others: list[Other], file: Path) -> None:
     first, second, third, fourth = others
     for other in (first, second):
@@ -220,6 +221,7 @@ def pytest_configure(config):
 """
 
 
+@pytest.mark.slow  # a run of pytest
 def test_the_wait_for_a_token_is_no_time_of_the_test(tmp_path: Path) -> None:
     """The time limit is half of the wait."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
