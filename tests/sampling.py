@@ -25,19 +25,35 @@ WORDS = {"thread", "lock", "race", "barrier", "digest", "json"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
     parser.addoption(
-        "--sample", metavar="DAY", help="run a fifth of MariaDB's tests, by the day (or: today)"
+        "--sample",
+        type=_day,
+        metavar="DAY",
+        help="run a fifth of MariaDB's tests, by the day (or: today)",
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # workers get the controller's options, and so its day
+def _day(text: str) -> str:
+    return (
+        datetime.now(UTC).date().isoformat() if text == "today" else str(date.fromisoformat(text))
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the day, once for all workers."""
-    if config.option.sample == "today":
-        config.option.sample = datetime.now(UTC).date().isoformat()
-    elif config.option.sample:
-        date.fromisoformat(config.option.sample)
+    """Sum up, in the process that reports."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Summary(), "sampling-summary")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker the day: workers that read it themselves would not agree at midnight."""
+    node.workerinput["sample"] = node.config.option.sample
+
+
+def day_of(config: pytest.Config) -> str | None:
+    """Return the day by which the run chooses, or None: all tests run."""
+    worker: dict[str, str | None] | None = getattr(config, "workerinput", None)
+    return config.option.sample if worker is None else worker["sample"]
 
 
 def chosen(nodeid: str, day: str) -> bool:
@@ -75,8 +91,8 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the day's sample does not have."""
-    day: str | None = config.option.sample
-    if not day:
+    day = day_of(config)
+    if day is None:
         return
     of = [item for item in items if item.get_closest_marker("mariadb")]
     nodeids = {item.nodeid for item in items}

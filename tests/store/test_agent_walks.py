@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
@@ -251,6 +252,7 @@ STEPS: list[Callable[[Walk], None]] = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(walk=st.lists(st.sampled_from(STEPS), min_size=5, max_size=25))
 def test_any_walk_keeps_the_promises(walk: list[Callable[[Walk], None]]) -> None:

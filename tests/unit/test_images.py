@@ -433,6 +433,7 @@ def test_empty_images(tmp_path: Path, form: str) -> None:
 # ---------------------------------------------------------------- what an image holds
 
 
+@pytest.mark.slow  # foreign programs
 @pytest.mark.parametrize(
     "command",
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sampling import always, chosen, named
+from tests.sampling import always, chosen, day_of, named, pytest_configure_node
 
 TESTS = [f"tests/store/test_{n % 9}.py::test_{n}[mariadb]" for n in range(1000)]
 DAYS = [f"2026-11-{day:02}" for day in range(1, 31)]
@@ -24,6 +24,16 @@ def test_a_choice_is_the_same_in_every_process_and_group() -> None:
     found = [test for test in TESTS[:20] if chosen(test, "2026-11-26")]
     assert found == [TESTS[n] for n in (0, 2, 7, 8, 9, 17)]
     assert found == [test for test in TESTS[:20] if chosen(f"{test}@group", "2026-11-26")]
+
+
+def test_a_worker_chooses_by_the_day_of_its_controller() -> None:
+    """The worker has read its own arguments after midnight."""
+    controller: Any = SimpleNamespace(option=SimpleNamespace(sample="2026-11-26"))
+    node = SimpleNamespace(config=controller, workerinput={})
+    pytest_configure_node(node)
+    later = SimpleNamespace(sample="2026-11-27")
+    worker: Any = SimpleNamespace(option=later, workerinput=node.workerinput)
+    assert day_of(controller) == day_of(worker) == "2026-11-26"
 
 
 @pytest.mark.parametrize(
