@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests import ledger, schedule
 from tests.ledger import ROOT, Cost
-from tests.schedule import KEEP, Plan, Tokens, Turns, burns, unit
+from tests.schedule import KEEP, LongestFirst, Plan, Tokens, Turns, burns, unit
 
 LONG, SHORT, WAITS = "tests/system/test_l.py", "tests/unit/test_s.py", "tests/net/test_w.py"
 COSTS = {
@@ -74,6 +75,44 @@ def test_an_unknown_file_is_taken_for_one_that_burns() -> None:
     assert burns(COSTS[LONG])
     assert not burns(COSTS[WAITS])
     assert Plan(["tests/unit/test_new.py::test_1"], {}).costs["tests/unit/test_new.py"].wall > 0
+
+
+class Worker:
+    """A worker as pytest-xdist's scheduler sees it, which writes down what it gets."""
+
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.got: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.got += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_xdist_hands_out_units_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new release of pytest-xdist may call other methods; then no run is in order."""
+    monkeypatch.setattr(ledger, "read", lambda: COSTS)
+    monkeypatch.setattr(schedule, "cores", lambda: 1)
+    option = SimpleNamespace(loadscopereorder=True)
+    config: Any = SimpleNamespace(getvalue=lambda name: ["popen"], option=option)
+    scheduler, worker = LongestFirst(config), Worker()
+    scheduler.add_node(worker)
+    scheduler.add_node_collection(worker, TESTS)
+    scheduler.schedule()
+    while [test for test in worker.got if test not in done(scheduler, worker)]:
+        scheduler.mark_test_complete(worker, worker.got[len(done(scheduler, worker))])
+    order = [unit(TESTS[index], COSTS) for index in worker.got]
+    assert order == ["machines", "machines", WAITS, TESTS[5], TESTS[6], SHORT, SHORT]
+    assert worker.shutting_down
+
+
+def done(scheduler: LongestFirst, worker: Any) -> list[int]:
+    """Return the tests that a worker has finished."""
+    units = scheduler.assigned_work[worker].values()
+    return [TESTS.index(test) for tests in units for test, ended in tests.items() if ended]
 
 
 @pytest.fixture
