@@ -20,7 +20,7 @@ COSTS = {
     LONG: Cost(2, 50.0, 55.0),
     SHORT: Cost(4, 4.0, 4.0),
     WAITS: Cost(2, 1.0, 20.0),
-    "tests/attack/test_many.py": Cost(2, 80.0, 80.0),
+    "tests/attack/test_many.py": Cost(2, 80.0, 40.0),
 }
 TESTS = [
     f"{SHORT}::test_1",
