@@ -48,6 +48,7 @@ FORMAT = 1  # part of each key: raised when what a file holds changes
 MOST_BYTES = 4 << 30  # of a folder; the files that were used longest ago are removed first
 STALE = 3600.0  # seconds after which a file that is not whole is nobody's work any more
 IDLE = 0.1  # share of a processor below which a machine is taken to wait
+PATIENCE = 20.0  # seconds that a machine without its network is waited for
 LOADED, ASKING, ADDRESS = (
     b"trampoline: COD trampoline on",
     b"trampoline: asking for an address",
@@ -309,7 +310,8 @@ def _until(process: Process, truth: Callable[[], bool]) -> bool:
 
 
 def _waits(process: Process) -> bool:
-    """Wait until the machine does next to nothing for a second; returns whether it still lives."""
+    """Wait until the machine does next to nothing for a second, or PATIENCE is over; returns
+    whether it still lives. A machine that was busy is as good, and goes on later."""
     ticks = os.sysconf("SC_CLK_TCK")
 
     def used() -> float:
@@ -321,7 +323,8 @@ def _waits(process: Process) -> bool:
         time.sleep(1.0)
         return used() - before < IDLE * (time.monotonic() - since)
 
-    return _until(process, is_idle)
+    end = time.monotonic() + PATIENCE
+    return _until(process, lambda: is_idle() or time.monotonic() > end)
 
 
 def _tail(path: Path, offset: int) -> bytes:

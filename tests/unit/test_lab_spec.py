@@ -33,6 +33,7 @@ from cod.model import Refused
 TEXT = """
 name = "demo"
 address = "10.5.0.1/24"
+snapshots = "/snapshots"
 [[nodes]]
 name = "n1"
 [[nodes]]
@@ -64,6 +65,7 @@ def test_toml() -> None:
     assert (big.machine, big.macs[0]) == ("q35", "52:54:00:aa:bb:cc")
     assert big.mac == big.macs[1], "the MAC of a machine is of the NIC that boots"
     assert (small.boot, big.boot) == (("nic0", "disk0"), ("nic1", "disk1"))
+    assert spec.snapshots == "/snapshots"
     assert spec.networks == (LabNetwork("far", "10.6.0.1/24"),)
     assert big.disks == (LabDisk(4 << 30, "virtio"), LabDisk(1 << 40, "nvme"))
     assert from_dict(json.loads(json.dumps(as_dict(spec)))) == spec
