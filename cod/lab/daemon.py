@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from cod.lab import machine, network, record, snapshots
-from cod.lab.past import Past
 from cod.lab.processes import Process, identify
 from cod.lab.record import Record
+from cod.lab.restore import Restore
 from cod.model import Refused
 
 START_SECONDS = 60.0
@@ -78,28 +78,30 @@ class Switches:
             argv = machine.command(
                 spec.nodes[position], position, self._folder, self._record.accel, spec.switch
             )
-            past = None
+            restore = None
             await self._recorded(name)
             if spec.snapshots:
-                past = await asyncio.to_thread(Past.of, spec, position, self._folder, argv)
-            if past is None or not await self._restored(name, argv, past):
+                restore = await asyncio.to_thread(
+                    Restore.prepared, spec, position, self._folder, argv
+                )
+            if restore is None or not await self._restored(name, argv, restore):
                 process = await self._start(name, argv)
                 snapshots.write_ledger("cold", name)
-                if past is not None:
+                if restore is not None:
                     self._recorders[name] = asyncio.create_task(
-                        asyncio.to_thread(past.record, process)
+                        asyncio.to_thread(restore.record, process)
                     )
 
-    async def _restored(self, name: str, argv: list[str], past: Past) -> bool:
+    async def _restored(self, name: str, argv: list[str], restore: Restore) -> bool:
         """Switch on from a snapshot; returns whether that worked."""
-        if not past.snapshot.exists():
+        if not restore.snapshot.exists():
             return False
         try:
-            await self._start(name, argv + past.incoming())
+            await self._start(name, argv + restore.incoming())
             await asyncio.to_thread(snapshots.resume, machine.qmp_path(self._folder, name))
         except (Refused, snapshots.NotRestored, OSError, ValueError) as error:
             print(f"{name} starts cold: {error}", flush=True)
-            past.snapshot.remove()
+            restore.snapshot.remove()
             await self._kill(name)
             return False
         snapshots.write_ledger("restored", name)

@@ -47,28 +47,40 @@ def knocked(stand: Rack, secret: str, folder: Path) -> str:
     )
 
 
-def test_a_restored_machine_has_this_boots_secret_and_goes_on_to_its_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    build_all("hello-a")
-    ledger = tmp_path / "ledger"
-    monkeypatch.setenv("COD_LAB_LEDGER", str(ledger))
-    with rack([MACHINE], restored=True) as stand:
-        stand.power("r1", "on")
-        first = stand.reaches("r1", "inactive")
-        if began(ledger) == ["cold"]:  # the first time on this host
-            stand.wait(lambda: any(SNAPSHOTS.glob("*.zst")) and of_this_machine().exists(), "it")
-    ledger.write_text("")
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that tells how machines are switched on."""
+    monkeypatch.setenv("COD_LAB_LEDGER", str(tmp_path / "ledger"))
+    return tmp_path / "ledger"
 
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """The machine's, by a boot, unless an earlier run has left it."""
+    build_all("hello-a")
+    ledger = tmp_path_factory.mktemp("first") / "ledger"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COD_LAB_LEDGER", str(ledger))
+        with rack([MACHINE], restored=True) as stand:
+            known = set(SNAPSHOTS.glob("*.zst"))
+            stand.power("r1", "on")
+            stand.reaches("r1", "inactive")
+            if began(ledger) == ["cold"]:
+                stand.wait(lambda: set(SNAPSHOTS.glob("*.zst")) - known, "it is recorded")
+    return of_this_machine()
+
+
+def test_a_restored_machine_has_this_boots_secret_and_goes_on_to_its_disk(
+    snapshot: Snapshot, ledger: Path, tmp_path: Path
+) -> None:
+    before = snapshot.file.read_bytes()
     with rack([MACHINE], restored=True) as stand:
-        recorded = of_this_machine()
-        before = recorded.file.read_bytes()
         stand.power("r1", "on")
-        assert stand.reaches("r1", "inactive")["macs"] == first["macs"]
+        stand.reaches("r1", "inactive")
         assert began(ledger) == ["restored"]
         assert stand.states("r1") == ["new", "registering", "trampoline", "inactive"]
         assert "COD trampoline on Linux" not in stand.console("r1"), "no kernel has started"
-        secret = json.loads(recorded.about.read_text())["secret"]
+        secret = json.loads(snapshot.about.read_text())["secret"]
         assert "unknown" in knocked(stand, secret, tmp_path), (
             "the recorded boot's secret is nobody's"
         )
@@ -81,19 +93,16 @@ def test_a_restored_machine_has_this_boots_secret_and_goes_on_to_its_disk(
         stand.power("r1", "reset")
         stand.booted("r1", 2)
         assert began(ledger) == ["restored", "cold"]
-        assert recorded.file.read_bytes() == before
+        assert snapshot.file.read_bytes() == before
 
 
 def test_a_file_that_is_not_whole_is_removed_and_the_machine_boots(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    snapshot: Snapshot, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = tmp_path / "ledger"
-    monkeypatch.setenv("COD_LAB_LEDGER", str(ledger))
-    whole = of_this_machine()
-    broken = Snapshot(tmp_path / "snapshots", whole.key)
+    broken = Snapshot(tmp_path / "snapshots", snapshot.key)
     broken.folder.mkdir()
-    broken.about.write_bytes(whole.about.read_bytes())
-    broken.file.write_bytes(whole.file.read_bytes()[: 1 << 20])
+    broken.about.write_bytes(snapshot.about.read_bytes())
+    broken.file.write_bytes(snapshot.file.read_bytes()[: 1 << 20])
     monkeypatch.setattr("tests.system.qemu.SNAPSHOTS", broken.folder)
     with rack([MACHINE], restored=True) as stand:
         stand.power("r1", "on")

@@ -1,5 +1,5 @@
-"""The snapshot that a machine of a lab can begin with at this switch of its power, and what the
-server has said to the stand-in for its firmware."""
+"""The start of a lab's machine from a snapshot: whether it applies, and the server's answers to the
+stand-in for its firmware."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SECONDS = 60.0  # that the server has for the stand-in's boot
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """A snapshot of the spec's node at `position`, which need not exist, and the `secret` of the
-    boot that has begun."""
+class Restore:
+    """A start of the spec's node at `position`: its snapshot, which need not exist, and the `secret`
+    that the server has issued for this boot."""
 
     spec: LabSpec
     position: int
@@ -36,8 +36,10 @@ class Past:
     secret: str
 
     @classmethod
-    def of(cls, spec: LabSpec, position: int, folder: Path, argv: Sequence[str]) -> Past | None:
-        """Return the past of a machine with that command line; None where it has to boot.
+    def prepared(
+        cls, spec: LabSpec, position: int, folder: Path, argv: Sequence[str]
+    ) -> Restore | None:
+        """Return the start of a machine with that command line; None where it has to boot.
 
         Only a machine that is as it left the factory is asked for, on the lab's first network.
         """
