@@ -194,6 +194,12 @@ def test_nodes_go_back_when_they_are_too_old_though_jobs_always_wait(lab: SlurmL
         0.1,
     )
     assert lab.cell.queue(), "jobs still wait"
+
+    def said() -> list[str]:
+        return [line for line in lab.said().splitlines() if "was given back" in line]
+
+    given_back = until(lambda: said() if len(said()) >= 4 else None, said)
+    assert all(f"it has been here for {LIFETIME:.0f} s" in line for line in given_back)
     lab.cell.run("scancel", "--user=alice", "--state=PENDING")
     began = [job for job in jobs if lab.cell.ran(job)]
     lab.ended(began)
@@ -201,7 +207,6 @@ def test_nodes_go_back_when_they_are_too_old_though_jobs_always_wait(lab: SlurmL
     stays = _stays(lab, since)
     print(f"stays of {stays} s")
     assert min(stays) >= LIFETIME
-    print("SAID", lab.said())
 
 
 def _stays(lab: SlurmLab, since: float) -> list[float]:
