@@ -9,7 +9,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build demo test test-all try test-fast ledger attack check bench science matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build bytecode demo test test-all try test-fast ledger attack check bench science matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -54,11 +54,15 @@ deb:
 ldap: system-test dev
 	.venv/bin/python -c "import ldap" 2>/dev/null || .venv/bin/pip install --quiet -e '.[ldap]'
 
+# Bytecode of files that are gone stays: beyond 500 MB all of it is made anew.
+bytecode:
+	[ ! -d build/pycache ] || [ "$$(du -sm build/pycache | cut -f1)" -lt 500 ] || rm -rf build/pycache
+
 # On MariaDB a sample of the day, and no nightly tests: docs/testing.md.
-test: system-test check build ldap
+test: bytecode system-test check build ldap
 	$(PYTEST) $(SPREAD) -m "not nightly" --sample today
 
-test-all: system-test check build ldap
+test-all: bytecode system-test check build ldap
 	$(PYTEST) $(SPREAD)
 
 # What the last run cost, into tests/ledger.tsv, from which the next run has its order; and docs/testing.md of it.

@@ -8,7 +8,8 @@ them by three marks:
 - processes by their environment: `start` puts the owner's mark into it, and everything that is
   started inherits it;
 - labs by the names that the owner gave;
-- namespaces, and further labs, by the owner's process id in their names.
+- namespaces, further labs, and temporary folders that begin with `cod`, by the owner's process id
+  in their names.
 
 An owner that ended in order has left nothing, and its cleaner finds nothing.
 """
@@ -17,9 +18,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -56,7 +59,7 @@ def start(*labs: str) -> subprocess.Popen[bytes]:
 
 
 def clean(mark: str, labs: Sequence[str]) -> None:
-    """End everything that has the mark; remove its labs and namespaces."""
+    """End everything that has the mark; remove its labs, namespaces and temporary folders."""
     while left := _marked(mark):
         end(left)
     named = re.compile(rf"(?<!\d){mark.partition('.')[0]}(?!\d)")
@@ -67,6 +70,9 @@ def clean(mark: str, labs: Sequence[str]) -> None:
             while left := inside(path.name):
                 end(left)
             network.remove(path.name)
+    for path in Path(tempfile.gettempdir()).glob("cod*"):
+        if named.search(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _marked(mark: str) -> list[Process]:

@@ -46,6 +46,8 @@ def system() -> Path:
     with open(made.parent / "member.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
+            for old in made.parent.glob("member-*"):  # of packages that are no longer current
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
             _make(made, listed)
     return made
 

@@ -78,6 +78,11 @@ class Owner:
                     found.append(line.replace(b"\0", b" ").decode())
         return found
 
+    @property
+    def socket_folder(self) -> Path:
+        """Return the folder of the stand's sockets."""
+        return Path("/tmp") / self.said[1]
+
     def namespaces(self) -> list[str]:
         return [path.name for path in NAMESPACES.iterdir() if path.name.startswith(self.said[1])]
 
@@ -109,10 +114,12 @@ def test_what_it_owned_goes_with_it_and_the_next_one_starts(
         owner = Owner(program, folder if program == STAGED else _made(folder / turn))
         assert len(owner.owned()) >= 3
         assert owner.namespaces()
+        assert owner.socket_folder.exists() == (program == OWNED)
         owner.kill(how)
         until(lambda owner=owner: not owner.owned(), f"{turn}: processes are left: {owner.owned()}")
         until(lambda owner=owner: not owner.namespaces(), f"{turn}: namespaces are left")
         until(lambda: not record.names(), f"{turn}: a lab is left")
+        until(lambda owner=owner: not owner.socket_folder.exists(), f"{turn}: its folder is left")
 
 
 def _made(folder: Path) -> Path:

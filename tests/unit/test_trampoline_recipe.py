@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
+import os
 import struct
 import subprocess
 from pathlib import Path
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from cod.cli.root import cod
 from trampoline import build
-from trampoline.recipe import cpio, firmware, modules, python
+from trampoline.recipe import cpio, firmware, modules, packages, python
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
@@ -326,3 +328,18 @@ def test_a_change_of_the_agent_or_the_recipe_is_noticed(
         stamps.append(build._stamp("lab", []))
         assert (stamps[-1] != stamps[-2]) is counts, name
     assert build._stamp("generic", []) != stamps[-1]
+
+
+def test_package_files_of_old_builds_go_beyond_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep what the build uses, and of the rest what was used last."""
+    monkeypatch.setattr(packages, "LIMIT", 25)
+    digest = hashlib.sha256(bytes(10)).hexdigest()
+    for name, when in (("used", 0), ("older", 1), ("newer", 2)):
+        (tmp_path / f"{name}_1_all.deb").write_bytes(bytes(10))
+        os.utime(tmp_path / f"{name}_1_all.deb", (when, when))
+    packages.fetched([packages.Package("used_1_all.deb", digest)], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["newer_1_all.deb", "used_1_all.deb"]
+    (later,) = packages.fetched([packages.Package("newer_1_all.deb", digest)], tmp_path)
+    assert later.stat().st_mtime > 1000, "it counts as used"

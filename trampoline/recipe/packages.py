@@ -29,6 +29,10 @@ PACKAGES = (
 )
 
 
+LIMIT = 1 << 30
+"""Bytes of package files that a folder keeps; more only where one build uses more."""
+
+
 class PackagesMissing(Exception):
     """The package lists or the archive are out of reach."""
 
@@ -115,7 +119,22 @@ def fetched(packages: list[Package], folder: Path) -> list[Path]:
             raise PackagesMissing(
                 f"{package.file} came with another digest than the package lists say"
             )
-    return [folder / p.file for p in packages]
+    used = [folder / p.file for p in packages]
+    for path in used:
+        path.touch()
+    _prune(folder, used)
+    return used
+
+
+def _prune(folder: Path, used: list[Path]) -> None:
+    """Remove package files that are not `used` now beyond LIMIT, those of the oldest builds
+    first."""
+    total = sum(path.stat().st_size for path in used)
+    others = {*folder.glob("*.deb")} - {*used}
+    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
+        total += path.stat().st_size
+        if total > LIMIT:
+            path.unlink()
 
 
 def _is_whole(path: Path, sha256: str) -> bool:
