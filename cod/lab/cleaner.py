@@ -8,8 +8,8 @@ them by three marks:
 - processes by their environment: `start` puts the owner's mark into it, and everything that is
   started inherits it;
 - labs by the names that the owner gave;
-- namespaces, further labs, and temporary folders that begin with `cod`, by the owner's process id
-  in their names.
+- namespaces and further labs, by the owner's process id, the first number in their names;
+- temporary folders by names that begin with `cod`, at most one letter, and that process id.
 
 An owner that ended in order has left nothing, and its cleaner finds nothing.
 """
@@ -62,16 +62,17 @@ def clean(mark: str, labs: Sequence[str]) -> None:
     """End everything that has the mark; remove its labs, namespaces and temporary folders."""
     while left := _marked(mark):
         end(left)
-    named = re.compile(rf"(?<!\d){mark.partition('.')[0]}(?!\d)")
-    for lab in {*labs, *filter(named.search, record.names())}:
+    pid = mark.partition(".")[0]
+    named = re.compile(rf"\D*{pid}(?!\d)")
+    for lab in {*labs, *filter(named.match, record.names())}:
         control.down(lab)
     for path in NAMESPACES.glob("*") if NAMESPACES.is_dir() else ():
-        if named.search(path.name):
+        if named.match(path.name):
             while left := inside(path.name):
                 end(left)
             network.remove(path.name)
     for path in Path(tempfile.gettempdir()).glob("cod*"):
-        if named.search(path.name):
+        if re.match(rf"cod[a-z]?{pid}(?!\d)", path.name):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -289,7 +289,7 @@ def _set_up(farm: Farm) -> None:
 @pytest.fixture(scope="module")
 def farm() -> Iterator[Farm]:
     build_all("debian-members")
-    folder = Path(f"/tmp/cod-farm-{os.getpid()}")
+    folder = Path(f"/tmp/codf{os.getpid()}")
     try:
         with standing(folder) as made:
             yield made
