@@ -33,7 +33,7 @@ def test_accents_are_the_same_however_they_are_typed() -> None:
 def test_where_there_is_no_password_nothing_matches_and_it_takes_as_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same work is done: one hash of the same parameters is computed."""
+    """One hash of equal parameters is computed in both cases."""
     kept = passwords.hashed("correct horse battery")
     assert not passwords.matches("", "nobody's")
     worked: list[Parameters] = []
