@@ -25,6 +25,7 @@ from cod.lab import cleaner
 from cod.model import Policy, Site, Subnet
 from cod.store import tables
 from cod.store.engine import Tx, connect
+from tests import upkeep
 from tests.leftovers import Before, process
 
 pytest_plugins = ("tests.sampling", "tests.ledger", "tests.schedule")
@@ -116,6 +117,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Remember which test was the last."""
+    _last[:] = [nodeid]
+
+
+_last: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """See `tests.upkeep`."""
+    upkeep.tend(item.nodeid, *(_last or ["a test"]))
 
 
 @pytest.hookimpl(wrapper=True)

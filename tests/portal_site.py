@@ -42,6 +42,7 @@ from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
 from cod.store.people import groups, people
 from tests.ports import free_port
+from tests.upkeep import open_stands
 from tests.waiting import until
 
 COD = Path(sys.executable).with_name("cod")
@@ -761,14 +762,26 @@ class Portal:
         engine.dispose()
 
     def __enter__(self) -> Portal:
-        with open(self.folder / "server.log", "wb") as log:
+        open_stands.append(self)
+        self._start()
+        return self
+
+    def _start(self) -> None:
+        with open(self.folder / "server.log", "ab") as log:
             self._server = subprocess.Popen(
                 [str(COD), "--site", str(self.site_file), "serve", "--only", "web"],
                 stdout=log,
                 stderr=log,
             )
         until(self._answers, f"no answer; see {self.folder}/server.log", 180)
-        return self
+
+    def tend(self) -> None:
+        """See `tests.upkeep`. Start a server that has ended or does not answer."""
+        assert self._server is not None
+        if self._server.poll() is not None or not self._answers():
+            self._server.kill()
+            self._server.wait()
+            self._start()
 
     def _answers(self) -> bool:
         try:
@@ -778,6 +791,7 @@ class Portal:
             return False
 
     def __exit__(self, *_exception: object) -> None:
+        open_stands.remove(self)
         assert self._server is not None
         self._server.terminate()
         self._server.wait(120)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cod.model import FileServer
+from tests.upkeep import open_stands
 from tests.waiting import until
 
 ADDRESS = "10.77.0.5"
@@ -51,14 +52,17 @@ def ran(
 
 @dataclass
 class NfsStand:
-    """The stand. `folder` is short and the stand's own; `system`: btrfs or xfs."""
+    """The stand. `folder` is short and the stand's own; `system`: btrfs or xfs; `whole`: each test
+    begins with all its programs."""
 
     folder: Path
     system: str = "btrfs"
+    whole: bool = True
 
     def __enter__(self) -> NfsStand:
         self.name = f"nfs{os.getpid() % 100_000}"
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        open_stands.append(self)
         try:
             self._start()
         except BaseException:
@@ -98,10 +102,18 @@ class NfsStand:
         self.start_ganesha()
 
     def __exit__(self, *_: Any) -> None:
+        open_stands.remove(self)
         for name in reversed(list(self._children)):
             self.stop(name)
         for end in "sab":
             ran("ip", "netns", "del", f"{self.name}{end}", check=False)
+
+    def tend(self) -> None:
+        """See `tests.upkeep`. Start what a failed test has stopped, or what has ended."""
+        for name, start in (("sshd", self.start_sshd), ("ganesha", self.start_ganesha)):
+            child = self._children.get(name)
+            if self.whole and (child is None or child.poll() is not None):
+                start()
 
     def _wire(self) -> None:
         for end in "sab":

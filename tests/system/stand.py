@@ -35,6 +35,7 @@ from cod.model import Node
 from cod.store import schema
 from cod.store.engine import connect, is_retryable
 from cod.store.nodes import nodes
+from tests.upkeep import open_stands
 
 if TYPE_CHECKING:
     from tests.system.annex import Annex
@@ -199,8 +200,10 @@ class Stand:
         self.server: subprocess.Popen[bytes] | None = None
         self.machines, self.disk_size = machines, disk_size
         self.hosts: dict[str, Host] = {}
+        self._begins: dict[str, str] | None = None
 
     def __enter__(self) -> Stand:
+        open_stands.append(self)
         try:
             ip("netns", "add", self.namespace)
             ip("-n", self.namespace, "link", "set", "lo", "up")
@@ -225,6 +228,7 @@ class Stand:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        open_stands.remove(self)
         self.kill()
         for host in self.hosts.values():
             host.off()
@@ -242,6 +246,33 @@ class Stand:
 
     def __getitem__(self, name: str) -> Host:
         return self.hosts[name]
+
+    # ------------------------------------------------------------ shared by tests
+
+    def begin_here(self) -> None:
+        """Let each test begin with the nodes in their states of now, and with no vcluster."""
+        self._begins = {name: self.state(name) for name in self.hosts}
+
+    def tend(self) -> None:
+        """See `tests.upkeep`. Start a server that has ended or does not answer; where each test
+        begins with the same, remove what a failed test has left."""
+        meant = self.server is not None or self._begins is not None
+        if meant and not (self.server and self.server.poll() is None and self._answers()):
+            self.kill()
+            self.serve()
+        if self._begins is None:
+            return
+        for name in self.hosts:
+            self[name].signal(signal.SIGCONT)
+        for vcluster in self.cod("vcluster", "list"):
+            self.cod("vcluster", "delete", vcluster["name"], check=False)
+        for name, state in self._begins.items():
+            if self.state(name) == "quarantined":
+                self.cod("node", "restore", name)
+            if self.state(name) != state:
+                self[name].on()
+                self.reaches(name, state)
+        self.wait(lambda: not self.cod("vcluster", "list"), what="no vcluster is left")
 
     # ------------------------------------------------------------ waiting
 

@@ -7,8 +7,8 @@ One stand serves the whole table; each row leaves the node back in the reserve. 
 
 from __future__ import annotations
 
+import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +32,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
         stand["m1"].on()
         stand.reaches("m1", "inactive")
         offer(stand, "red")
+        stand.begin_here()
         yield stand
 
 
@@ -146,6 +147,16 @@ def test_an_active_node_boots_without_any_server(stand: Stand, slow: ImageServer
     comes_home(stand, "active")
 
 
+def test_the_stand_mends_what_a_failed_test_leaves(stand: Stand, slow: ImageServer) -> None:
+    """Leave a server that hangs, a machine that hangs and a vcluster."""
+    caught(stand, "boot", slow)
+    assert stand.server is not None
+    os.killpg(stand.server.pid, signal.SIGSTOP)
+    stand.tend()
+    assert stand.state("m1") == "inactive"
+    assert not stand.cod("vcluster", "list")
+
+
 def test_a_machine_that_hangs_is_power_cycled_when_its_time_is_up(tmp_path: Path) -> None:
     # prime: 6 s, boot: 12 s
     with Stand(tmp_path, machines=1, patience=0.02, policy="heartbeat = 1.0") as stand:
@@ -222,7 +233,7 @@ def test_an_image_larger_than_every_disk_is_refused_before_a_node_is_touched(
 
 
 def test_the_database_is_killed_on_the_way(tmp_path: Path) -> None:
-    database = MariaDB(Path("/tmp") / f"codt-{tmp_path.name}-{time.time_ns()}")
+    database = MariaDB(Path("/tmp") / f"codt{os.getpid()}-{tmp_path.name}")
     database.install()
     database.start(*UNSYNCED)
     try:

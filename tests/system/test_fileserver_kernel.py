@@ -23,7 +23,7 @@ MIB = 2**20
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NfsStand]:
-    with NfsStand(tmp_path_factory.mktemp("nfs"), "xfs") as stand:
+    with NfsStand(tmp_path_factory.mktemp("nfs"), "xfs", whole=False) as stand:
         stand.stop("ganesha")
         yield stand
 

@@ -3,6 +3,8 @@ codes."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -248,3 +250,10 @@ def test_a_check_that_was_refused_as_too_many_is_asked_again(portal: Portal, pag
     expect(place).not_to_have_attribute("aria-busy", "true")
     assert len(asked) == 2, "the last one typed is answered, without another key"
     assert "No+Name" in asked[1]
+
+
+def test_a_server_that_has_died_serves_the_next_test(portal: Portal) -> None:
+    os.kill(portal.pid, signal.SIGKILL)
+    portal.tend()
+    with portal.client() as client:
+        assert client.get("/health")["ok"]
