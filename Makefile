@@ -9,7 +9,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build bytecode demo test test-all try test-fast ledger attack check bench science matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build bytecode kills demo test test-all try test-fast ledger attack check bench science matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -87,6 +87,10 @@ attack: system-test dev build
 	    tests/net/test_hostile_owner.py tests/net/test_nmp_attack.py tests/net/test_schemathesis.py \
 	    tests/net/test_ingester.py tests/unit/test_images.py tests/unit/test_xmldoc.py \
 	    tests/store/test_dhcp_starvation.py tests/system/test_dhcp_clients.py tests/system/test_impostors.py
+
+# Ten test runs that are killed at random moments, and what they leave: make kills SEED=7
+kills: system-test dev build
+	.venv/bin/python -m tests.kills $(SEED)
 
 # One benchmark: make bench ONLY=dhcp
 bench: build dev
