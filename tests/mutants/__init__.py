@@ -1,0 +1,1 @@
+"""Planted faults: how many of them the quick tests catch. See docs/decisions/0049."""
