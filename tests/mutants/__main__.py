@@ -1,7 +1,7 @@
 """Command that plants faults and shows which ones the quick tests catch: `make mutants`.
 
-The repository is copied to build/mutants/tree, and only the copy is changed. All tests run in a
-network and process namespace of their own.
+The repository is copied to build/mutants, and only the copy is changed. All tests of planted faults
+run in a network and process namespace of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TREE = OUT / "tree"
 FOLDERS = ("cod/flows", "cod/policy", "cod/store", "cod/core", "trampoline")
 TESTS = ("tests/unit", "tests/store", "tests/net")
 CHOICE = ["-m", "not system and not mariadb", "--hypothesis-profile", "fast"]
-MOST = 30.0  # seconds, as measured, of the tests that one fault is run against
+MOST = 30.0  # seconds of processor time, as measured, of the tests that one fault is run against
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 
@@ -42,29 +42,30 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only faults whose FILE:LINE begins so")
     parser.add_argument("--by-hand", action="store_true", help="the faults of by_hand.toml instead")
     options = parser.parse_args()
-    copy_tree()
     if options.by_hand:
-        by_hand.run(TREE, options.only)
+        copy_tree(OUT / "by-hand")
+        by_hand.run(OUT / "by-hand", options.only)
         return
+    copy_tree(TREE)
     files = [path for folder in FOLDERS for path in (TREE / folder).rglob("*.py")]
     faults = plant(files, TREE, options.seed, options.count)
     maps = write_maps(options.workers)
     print(shown(run([fault for fault in faults if fault.where.startswith(options.only)], maps)))
 
 
-def copy_tree() -> None:
+def copy_tree(to: Path) -> None:
     """Copy what git knows or would add; what is built is used as it is."""
-    shutil.rmtree(TREE, ignore_errors=True)
+    shutil.rmtree(to, ignore_errors=True)
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout
     for name in names.decode().split("\0"):
         if name and (ROOT / name).is_file():
-            (TREE / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, TREE / name, follow_symlinks=False)
-    (TREE / ".venv").symlink_to(ROOT / ".venv")
-    (TREE / "build").mkdir()
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
+    (to / ".venv").symlink_to(ROOT / ".venv")
+    (to / "build").mkdir()
     for name in ("trampoline", "images", "cache"):
-        (TREE / "build" / name).symlink_to(ROOT / "build" / name)
+        (to / "build" / name).symlink_to(ROOT / "build" / name)
 
 
 def write_maps(workers: int) -> list[Path]:
@@ -180,7 +181,7 @@ def run(faults: list[Fault], maps: list[Path]) -> list[dict[str, Any]]:
         tests, total = found.tests(fault), 0.0
         chosen = [test for test in tests if (total := total + found.seconds[test]) <= MOST]
         one = {"fault": asdict(fault), "tests": chosen or tests[:1], "reached_by": len(tests)}
-        (work if tests else unreached).append(one | {"limit": 60 + 5 * min(total, MOST)})
+        (work if tests else unreached).append(one | {"limit": 60 + 20 * min(total, MOST)})
     (OUT / "work.json").write_text(json.dumps(work))
     results = OUT / "results.jsonl"
     results.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, Table, insert, inspect, select, text
+from sqlalchemy import Engine, Table, delete, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 from cod.flows.people import invitations, people, signin
@@ -135,6 +135,42 @@ def test_after_a_restore_no_node_is_believed(upgraded: Engine, tmp_path: Path) -
         assert found["a"].deadline is not None
         assert tx.scalar(select(t.boot_secrets.c.id)) is None
         assert nodes.history(tx, found["a"].id)[-1]["actor"] == "restore"
+
+
+@pytest.mark.parametrize(
+    ("holds", "table", "row"),
+    [
+        ("users", t.users, {"name": "ann", "created_at": 1.0}),
+        (
+            "images",
+            t.images,
+            {"name": "red", "state": "ready", "format": "raw", "created_at": 1.0},
+        ),
+        (
+            "templates",
+            t.config_templates,
+            {
+                "name": "red",
+                "revision": 1,
+                "document": "<template/>",
+                "digest": "",
+                "created_at": 1.0,
+            },
+        ),
+    ],
+    ids=["users", "images", "templates"],
+)
+def test_one_row_of_any_kind_is_a_reason_not_to_overwrite(
+    upgraded: Engine, tmp_path: Path, holds: str, table: Table, row: dict[str, Any]
+) -> None:
+    with upgraded.begin() as tx:
+        for each in reversed(t.metadata.sorted_tables):
+            tx.execute(delete(each))
+        tx.execute(insert(table).values(**row))
+    backup.backup(upgraded, tmp_path / "b.gz")
+    with pytest.raises(backup.BadBackup, match=f"the database holds {holds} already"):
+        backup.check(upgraded, tmp_path / "b.gz")
+    backup.check(upgraded, tmp_path / "b.gz", replace=True)
 
 
 def test_after_a_restore_people_sign_in_anew_and_links_are_worth_nothing(

@@ -205,6 +205,7 @@ def test_what_a_vcm_has_promised() -> None:
     assert told(9, NOW + 999) == (
         Chance(NOW + 300, 3, "the VCM of v1 gives 3 nodes back within 5 min"),
     )
+    assert told(3, NOW) == (Chance(NOW, 3, "the VCM of v1 gives 3 nodes back any moment"),)
     assert told(1, NOW - 1) == (
         Chance(NOW - 1, 1, "the VCM of v1 gives 1 node back any moment"),
         Chance(NOW + 300, 2, "v1 gives back 2 nodes, at the latest in 5 min"),
