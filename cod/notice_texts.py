@@ -35,9 +35,11 @@ KINDS = {
     "reservation-late": "a reservation in advance begins later than it was to",
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
+    "stopped": "a failed node is not replaced, because another would fail like it",
     "hardware": "a node's hardware has changed",
     "architecture": "a machine cannot be booted",
     "quarantined": "a node was taken out of service and needs an administrator",
+    "switch": "a switch does not answer, and nodes wait for it",
     "switch-port": "a switch port could not be put into its VLAN and needs an administrator",
     "captured": "a node's disk was saved as an image",
     "capture-failed": "the capture of a node's disk failed",
@@ -69,8 +71,10 @@ REMEDIES = {
     "reservation-late": "See why",
     "rejected": "See why, and change the request",
     "node-lost": "Open the cluster",
+    "stopped": "See why, and try again",
     "hardware": "Look at the node",
     "quarantined": "Look at the node",
+    "switch": "Look at the switch",
     "switch-port": "Look at the node",
     "captured": "Open the image",
     "capture-failed": "Try again",
@@ -286,6 +290,18 @@ def node_lost(vcluster: Vcluster, node: str, reason: str) -> NoticeText:
     )
 
 
+def request_stopped(vcluster: Vcluster, request_id: int, reason: str) -> NoticeText:
+    """Describe a request in place of a failed node that is stopped for `reason` (a sentence)."""
+    return _news(
+        "stopped",
+        f"{vcluster.name}: request {request_id} stopped",
+        f"A node of vcluster {vcluster.name} could not be made ready, and no other is tried in its"
+        f" place: {_sentence(reason)} Change the template and try the request again with its new"
+        " revision, or withdraw the request.",
+        f"/requests/{request_id}",
+    )
+
+
 def hardware_changed(
     node: str, before: str, after: str, holder: str | None, lacking: str = "", changes: str = ""
 ) -> NoticeText:
@@ -359,6 +375,17 @@ def quarantined(node: str, reason: str) -> NoticeText:
         f"Node {node} was taken out of service: {_sentence(reason)} It gets no work until an"
         " administrator returns it to service.",
         _path("nodes", node),
+    )
+
+
+def switch_away(switch: str, nodes: Sequence[str], reason: str) -> NoticeText:
+    """Describe a switch that does not answer; `nodes` wait for their ports' VLANs."""
+    return _news(
+        "switch",
+        f"switch {switch} does not answer",
+        f"COD cannot change ports of switch {switch}: {_sentence(reason)} These nodes wait for it:"
+        f" {_names(nodes)}. They go on by themselves once it answers.",
+        "/switches",
     )
 
 

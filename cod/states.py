@@ -262,12 +262,21 @@ class VclusterState(StrEnum):
 
 
 class RequestState(StrEnum):
-    """A node request's life; the last three are final."""
+    """A node request's life; the last three are final.
+
+    A request for a node in place of one that failed is stopped where another would fail like it:
+    it gets nothing until it is tried again, which makes it pending, or withdrawn.
+    """
 
     PENDING = "pending"
+    STOPPED = "stopped"
     GRANTED = "granted"
     REJECTED = "rejected"
     WITHDRAWN = "withdrawn"
+
+
+# Requests that are not over.
+UNDECIDED = frozenset({RequestState.PENDING, RequestState.STOPPED})
 
 
 class ReclaimState(StrEnum):
@@ -277,6 +286,15 @@ class ReclaimState(StrEnum):
     OPEN = "open"
     DONE = "done"
     CANCELLED = "cancelled"
+
+
+class Fault(StrEnum):
+    """Whose fault it is that a node did not get where it was to: see `policy.nodes.blame`."""
+
+    MACHINE = "machine"
+    ORDER = "order"
+    WAY = "way"
+    UNKNOWN = "unknown"
 
 
 class Disk(StrEnum):
@@ -301,6 +319,8 @@ class Step:
     wish.
 
     frees  its holder cannot use it: it loses its holder, which gets another in its place
+    fault  whose fault the trouble is that the step follows; None: it follows none
+    stops  why no other node takes its place for the time being; '': one does
     Decided by `policy.nodes.lifecycle`, carried out by `core.transitions.apply`.
     """
 
@@ -309,6 +329,8 @@ class Step:
     columns: dict[str, Any] = field(default_factory=dict)
     power: str | None = None
     frees: bool = False
+    fault: Fault | None = None
+    stops: str = ""
 
 
 class WrongEvent(Exception):

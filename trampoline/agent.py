@@ -99,7 +99,7 @@ class Job:
         except Replaced:
             self.result = Failed(self.order.id, "replaced by another order")
         except PrimeError as error:
-            self.result = Failed(self.order.id, str(error))
+            self.result = Failed(self.order.id, str(error), error.cause)
         except Exception as error:  # a bug or a sick machine: the node's record is where it is seen
             self.result = Failed(self.order.id, f"{type(error).__name__}: {error}")
         self._wake()

@@ -20,7 +20,7 @@ from cod.orders import ImageSource, Order
 from trampoline import bootcode, efiboot, images, installer, partitions, seed
 from trampoline.crew import Meter
 from trampoline.disks import choose, erasable
-from trampoline.errors import PrimeError
+from trampoline.errors import OrderError, PrimeError
 from trampoline.fetch import PATIENT, Patience
 from trampoline.images import Piece, Writing
 from trampoline.inventory import Disk
@@ -122,12 +122,12 @@ def _need(order: Order, room: int) -> int:
 
 def _piece(source: ImageSource, places: dict[str, tuple[int, int]], patience: Patience) -> Piece:
     if source.target not in places:
-        raise PrimeError(
+        raise OrderError(
             f"the order has an image for target {source.target!r}, which its layout does not have"
         )
     offset, room = places[source.target]
     if source.size > room:
-        raise PrimeError(
+        raise OrderError(
             f"the image at {source.url} ({source.size} bytes) is larger than its place ({room}"
             " bytes)"
         )
@@ -237,7 +237,7 @@ def _add_seed(target: Target, span: Span, order: Order) -> None:
     elif partitions.has_mbr(target):
         partitions.add_to_mbr(target, span)
     else:
-        raise PrimeError("the image has no partition table, so there is no place for the seed")
+        raise OrderError("the image has no partition table, so there is no place for the seed")
     target.write(memoryview(seed.build(order.seed, span.size, target.sector)), span.start)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from trampoline.errors import PrimeError
+from trampoline.errors import OrderError, PrimeError
 from trampoline.inventory import Disk
 
 
@@ -55,7 +55,7 @@ def choose(rule: str, disks: Sequence[Disk], need: int, sector: int = 0) -> Disk
     enough = [disk for disk in candidates if disk.size >= need]
     if not enough:
         largest = max(candidates, key=lambda disk: disk.size)
-        raise PrimeError(
+        raise OrderError(
             f"the disk is too small: {need} bytes are needed, {largest.path} has {largest.size}"
         )
     if rule == "smallest":

@@ -4,4 +4,21 @@ from __future__ import annotations
 
 
 class PrimeError(Exception):
-    """Note that the order cannot be carried out. The text is one sentence for the node's record."""
+    """Note that the order cannot be carried out. The text is one sentence for the node's record.
+
+    cause  what `wire.confd.messages.Failed` says of it
+    """
+
+    cause = ""
+
+
+class OrderError(PrimeError):
+    """Note that the order is wrong: another node would not carry it out either."""
+
+    cause = "order"
+
+
+class WayError(PrimeError):
+    """Note that what the order needs was not served."""
+
+    cause = "way"

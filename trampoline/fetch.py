@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 
-from trampoline.errors import PrimeError
+from trampoline.errors import PrimeError, WayError
 
 BLOCK = 1 << 18
 _SLOWEST = 1 << 16  # bytes that must arrive in each `stall` seconds
@@ -187,7 +187,7 @@ class Download:
                 " length"
             )
         else:
-            raise PrimeError(f"the image server answered {status} {response.reason} for {self.url}")
+            raise WayError(f"the image server answered {status} {response.reason} for {self.url}")
         if self.total not in (-1, found):
             raise PrimeError(f"{self.url} changed while it was being fetched")
         self.total = found
@@ -202,7 +202,7 @@ class Download:
         self._failures += 1
         self._few, self._slow = 0, 0.0
         if self._failures >= self._patience.tries or self._closed:
-            raise PrimeError(
+            raise WayError(
                 f"the image server failed at byte {self.at} of {self.url}: {why}; "
                 f"gave up after {self._failures} tries"
             )

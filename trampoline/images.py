@@ -20,7 +20,7 @@ from cod.orders import ImageSource
 from cod.wire import manifest
 from cod.wire.manifest import CHUNK, BadManifest, Chunk, Manifest
 from trampoline.crew import Crew, Meter, Progress
-from trampoline.errors import PrimeError
+from trampoline.errors import OrderError, PrimeError, WayError
 from trampoline.fetch import Download, Patience, get
 from trampoline.target import Target
 from trampoline.zstd import Decompressor, ZstdError
@@ -84,7 +84,7 @@ def load_manifest(source: ImageSource, patience: Patience) -> Manifest:
     """Fetch and check an image's manifest. Raises PrimeError."""
     data = get(f"{source.url}/manifest.json", manifest.LIMIT, patience)
     if manifest.digest(data) != source.digest:
-        raise PrimeError(
+        raise WayError(
             f"bad checksum: the manifest at {source.url} is not the one that was ordered"
         )
     try:
@@ -161,7 +161,7 @@ def unpack_chunk(
         again.fill(memoryview(data))
         again.close()
         if manifest.digest(data) != chunk.digest:
-            raise PrimeError(
+            raise WayError(
                 f"bad checksum: the chunk at byte {chunk.raw_offset} of the image at"
                 f" {piece.source.url} is damaged on its server"
             )
@@ -248,17 +248,17 @@ def stream(source: ImageSource, download: Download, writing: Writing) -> Iterato
         for block in manifest.chunked(_UNPACK[source.compression](served())):
             at += len(block)
             if at > source.size:
-                raise PrimeError(
+                raise OrderError(
                     f"the image at {source.url} is longer than the {source.size} bytes it should"
                     " have"
                 )
             yield block
     except (ZstdError, zlib.error, EOFError) as error:
-        raise PrimeError(f"the image at {source.url} is damaged or cut short ({error})") from None
+        raise OrderError(f"the image at {source.url} is damaged or cut short ({error})") from None
     if at < source.size:
-        raise PrimeError(f"short image: {source.url} has {at} bytes, {source.size} were ordered")
+        raise OrderError(f"short image: {source.url} has {at} bytes, {source.size} were ordered")
     if state.hexdigest() != source.digest:
-        raise PrimeError(
+        raise OrderError(
             f"bad checksum: the sha256 of {source.url} is {state.hexdigest()}, not {source.digest}"
         )
 

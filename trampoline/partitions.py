@@ -15,7 +15,7 @@ from typing import Protocol
 from zlib import crc32
 
 from cod.orders import Partition
-from trampoline.errors import PrimeError
+from trampoline.errors import OrderError
 
 ALIGN = 1 << 20
 # Name in templates -> GPT type GUID, MBR type (0: it has none).
@@ -67,7 +67,7 @@ def place(partitions: Sequence[Partition], disk_size: int, reserve: int = 0) -> 
     for partition in partitions:
         size = _up(partition.size) if partition.size else end - at
         if size < ALIGN or at + size > end:
-            raise PrimeError(
+            raise OrderError(
                 f"the disk is too small for the layout: partition {partition.number} does not fit"
             )
         spans.append(
@@ -128,11 +128,11 @@ class Gpt:
         or all entries are taken."""
         first, last = span.start // disk.sector, (span.start + span.size) // disk.sector - 1
         if any(first <= entry.last and entry.first <= last for entry in self.entries.values()):
-            raise PrimeError(
+            raise OrderError(
                 f"the disk {disk.path} has no room for partition {span.name!r} behind the others"
             )
         if not 0 < span.number <= self.count:
-            raise PrimeError(
+            raise OrderError(
                 f"the partition table has {self.count} entries; there is no number {span.number}"
             )
         attributes = LEGACY_BOOT if span.boot and span.type != "bios" else 0
@@ -152,7 +152,7 @@ class Gpt:
         last = sectors - 1
         first_usable = self.first_usable or self.entries_at + taken
         if any(entry.last > last - taken - 1 for entry in self.entries.values()):
-            raise PrimeError(f"the disk {disk.path} is too small for its partition table")
+            raise OrderError(f"the disk {disk.path} is too small for its partition table")
         common = (first_usable, last - taken - 1, array, disk.sector)
         _put(disk, last - taken, array)
         _put(disk, last, self._header(last, 1, last - taken, *common))
@@ -398,7 +398,7 @@ def sign(disk: Disk, others: Mapping[int, str]) -> int:
         return 0
     own = signature(sector0)
     if own and own in others and read_gpt(disk) is None:
-        raise PrimeError(
+        raise OrderError(
             f"the image's disk signature {own:08x} is that of {others[own]} too, so the BIOS could"
             " not tell them apart; give one of them another (sfdisk --disk-id)"
         )
@@ -429,18 +429,18 @@ def add_to_mbr(disk: Disk, span: Span) -> int:
     free = [n for n, entry in enumerate(entries) if not entry.type]
     slot = span.number - 1 if span.number else next(iter(free), -1)
     if slot not in free:
-        raise PrimeError(
+        raise OrderError(
             f"the partition table of {disk.path} has no free slot for partition {span.name!r}"
         )
     if any(e.type and first < e.first + e.count and e.first < first + count for e in entries):
-        raise PrimeError(
+        raise OrderError(
             f"the disk {disk.path} has no room for partition {span.name!r} behind the others"
         )
     if first + count > 0xFFFFFFFF:
-        raise PrimeError(f"the disk {disk.path} is too large for an MBR partition at its end")
+        raise OrderError(f"the disk {disk.path} is too large for an MBR partition at its end")
     kind = TYPES.get(span.type, ("", 0))[1]
     if not kind:
-        raise PrimeError(f"an MBR has no partition type {span.type}")
+        raise OrderError(f"an MBR has no partition type {span.type}")
     entry = MbrEntry(0x80 if span.boot else 0, kind, first, count).pack()
     disk.write(memoryview(sector0[: 446 + 16 * slot] + entry + sector0[462 + 16 * slot :]), 0)
     return slot + 1

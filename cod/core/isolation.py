@@ -16,7 +16,7 @@ from cod.model import DhcpClient, DhcpQuery, Isolation, Node, Refused, Site, Sub
 from cod.policy.nodes import isolation
 from cod.states import OWN_SYSTEM
 from cod.store.engine import Tx
-from cod.store.nodes import conflicts, nodes
+from cod.store.nodes import conflicts, nodes, switches
 from cod.store.nodes import switch_ports as ports
 from cod.store.scheduler import networks, node_counts
 
@@ -143,6 +143,16 @@ def elsewhere(tx: Tx, node: Node, subnet: Subnet) -> str:
         return ""
     said = trouble(tx, node)
     return said or f"its switch port is on its way to VLAN {network.vlan}"
+
+
+def way_down(tx: Tx, node: Node) -> tuple[str, float | None]:
+    """Return what keeps the node's switch port from where it is wanted though nothing is wrong with
+    the node, and since when: its switch, which cannot be reached. ('', None) where nothing does."""
+    port = ports.of_mac(tx, node.boot_mac)
+    if port is None or not port.pending:
+        return "", None
+    switch = switches.get(tx, port.switch)
+    return (f"switch {port.switch}", port.wished_at) if switch and switch.failures else ("", None)
 
 
 def trouble(tx: Tx, node: Node) -> str:

@@ -9,7 +9,7 @@ from cod import notice_texts
 from cod.core import address_blocks, notices, preemption, vcm_outbox, volumes
 from cod.model import AskedTuple, Node, Refused, Request, RequestTuple, TypeRules, Vcluster
 from cod.policy.hardware import match
-from cod.states import RequestState, VclusterState
+from cod.states import UNDECIDED, RequestState, VclusterState
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.people import groups
@@ -71,9 +71,21 @@ def replace(tx: Tx, node: Node, now: float) -> Request | None:
     )
 
 
+def stop(tx: Tx, request: Request, reason: str, now: float) -> None:
+    """Let a replacement wait until somebody tries it again: another node would fail like the last
+    one. Its group is told once, with the first of its vcluster that is stopped."""
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
+    stopped = requests.every(tx, states=[RequestState.STOPPED], vcluster_id=request.vcluster_id)
+    if not requests.turn(tx, request.id, RequestState.PENDING, RequestState.STOPPED, reason):
+        return
+    _drop(tx, [request.id], now)
+    if vcluster is not None and not stopped:
+        notices.tell(tx, vcluster, notice_texts.request_stopped(vcluster, request.id, reason), now)
+
+
 def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
-    """End a pending request's wait, and what was being done for it. False when it was not pending
-    any more: nothing was changed.
+    """End the wait of a request that is not over, and what was being done for it. False when it
+    was: nothing was changed.
     """
     done = requests.end(tx, request_id, state, reason, now)
     if done:
@@ -139,8 +151,8 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
 
 
 def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> None:
-    """Withdraw the pending requests of a vcluster (those of a `kind`, if it is given)."""
-    for one in _pending(tx, vcluster_id):
+    """Withdraw the requests of a vcluster that are not over (those of a `kind`, if it is given)."""
+    for one in _undecided(tx, vcluster_id):
         if kind in (None, one.kind):
             take_back(tx, one, reason, now)
 
@@ -158,8 +170,8 @@ def suspend(tx: Tx, vcluster_id: int, now: float) -> None:
     """Let a vcluster get nothing for the time being: its requests wait, and nothing is kept or
     taken for them. Moves end."""
     withdraw(tx, vcluster_id, "the lease of its vcluster has run out", now, kind="move")
-    _drop(tx, [one.id for one in _pending(tx, vcluster_id)], now)
+    _drop(tx, [one.id for one in _undecided(tx, vcluster_id)], now)
 
 
-def _pending(tx: Tx, vcluster_id: int) -> list[Request]:
-    return requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
+def _undecided(tx: Tx, vcluster_id: int) -> list[Request]:
+    return requests.every(tx, states=UNDECIDED, vcluster_id=vcluster_id)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod import notice_texts
-from cod.core import isolation, notices, requests, vcm_outbox
+from cod.core import blame, isolation, notices, requests, vcm_outbox
 from cod.model import Effect, Node, Policy
 from cod.policy.nodes import lifecycle
 from cod.states import (
@@ -26,7 +26,7 @@ from cod.states import (
     after,
 )
 from cod.store.engine import Tx
-from cod.store.nodes import burnins, captures, holding, host_keys, nodes, sessions
+from cod.store.nodes import burnins, captures, failures, holding, host_keys, nodes, sessions
 from cod.store.scheduler import reservations, vclusters
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
@@ -36,6 +36,7 @@ CANNOT_SWITCH_OFF = ("none", "wol")
 ENDS_CAPTURE = frozenset(
     {NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED}
 )
+ON_THE_WAY = frozenset({NodeState.TRAMPOLINE, NodeState.PRIME, NodeState.BOOT})
 ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
 
 
@@ -45,13 +46,16 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     With the transition go: the power wish; the installation that a prime order begins or that
     trouble ends; the capture that it brings nearer or ends, of which its owner is told; and for a
     node that is set aside or that the step frees, the end of its holder's hold on it, with a
-    request for another in its place, and of its reservation. Its holder is told, and of a
+    request for another in its place, which the step may stop, and of its reservation. Its holder is told, and of a
     quarantine the site's administrators. Raises as `move` does.
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
     _note_capture(tx, node, step, target, now)
     _note_burnin(tx, node, step, target, now)
+    blame.note(tx, node, step, now)
+    if step.event in (NodeEvent.RESTORED, NodeEvent.RETIRED):
+        failures.looked_at(tx, node.id)
     # not if it was a person, user:NAME: they know
     if target is NodeState.QUARANTINED and ":" not in actor:
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
@@ -59,9 +63,12 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
         if vcluster is not None:
             name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
-            notices.tell(tx, vcluster, notice_texts.node_lost(vcluster, name, step.cause), now)
+            if not step.stops:
+                notices.tell(tx, vcluster, notice_texts.node_lost(vcluster, name, step.cause), now)
         reservations.drop(tx, [node.id])
-        requests.replace(tx, node, now)
+        replacement = requests.replace(tx, node, now)
+        if step.stops and replacement is not None:
+            requests.stop(tx, replacement, step.stops, now)
         vcm_outbox.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
         node = holding.give_back(
             tx, node, up_until=now + policy.binding_time if is_stuck(node) else None
@@ -206,6 +213,10 @@ def move(
         "progress_phase": "",
         "boot_served_at": None,
     }
+    if target not in ON_THE_WAY or event is NodeEvent.PRIMED:
+        values |= {"waits_for": "", "waits_since": None}
+    elif columns.get("waits_for"):
+        values |= {"waits_since": node.waits_since or now}
     if node.state in (NodeState.WIPE, NodeState.PRIME):
         values |= {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
     elif node.state == NodeState.BURNIN and node.disk == Disk.CLEAN:
@@ -235,6 +246,8 @@ def booted(
     moved = apply(
         tx, node, Step(NodeEvent.BOOTED, cause, columns), now=now, actor=actor, policy=policy
     )
+    if node.template_id is not None:
+        failures.succeeded(tx, node.template_id)
     tell_if_ready(tx, node.vcluster_id, now)
     return moved
 

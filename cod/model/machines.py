@@ -59,6 +59,8 @@ class Node:
     progress_phase: str = ""
     disk_signature: int | None = None
     keep: str = ""
+    waits_for: str = ""
+    waits_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Column, ColumnElement, Table, delete, exists, func, select
 
-from cod.states import ReclaimState, RequestState
+from cod.states import UNDECIDED, ReclaimState
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -48,7 +48,7 @@ def node_requests(tx: Tx, before: float, limit: int) -> int:
         r.decided_at,
         before,
         limit,
-        r.state != RequestState.PENDING,
+        r.state.not_in(UNDECIDED),
         *free,
         with_=t.request_tuples.c.request_id,
     )

@@ -53,6 +53,8 @@ def every_news() -> list[notices.NoticeText]:
         notices.moved(WEB, ["web-1"]),
         notices.reservation_late(WEB, 9, 1e9, begun=False),
         notices.node_lost(WEB, "n7", "its fan is loud"),
+        notices.request_stopped(WEB, 9, "2 different nodes have failed"),
+        notices.switch_away("leaf", ["n7"], "no answer"),
         notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
         notices.quarantined(long, "it broke"),
         notices.port_given_up("leaf", "p1", "n7", 20, "no such port"),

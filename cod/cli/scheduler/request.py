@@ -73,7 +73,7 @@ def request_table(values: list[Any]) -> Any:
 
 @request.command("list")
 @click.option("--vcluster", help="Only this vcluster's.")
-@click.option("--state", help="pending, granted, rejected or withdrawn.")
+@click.option("--state", help="pending, stopped, granted, rejected or withdrawn.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 100_000),
@@ -217,6 +217,24 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
       cod request withdraw 12
     """
     said(client(ctx).delete(path("requests", number)), f"{number}: withdrawn", as_json)
+
+
+@request.command()
+@click.argument("number", type=click.IntRange(1))
+@click.option(
+    "--template", default="", help="What its nodes are to run now: NAME or NAME@REVISION."
+)
+@as_json
+@click.pass_context
+def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None:
+    """Try a request again that was stopped because its nodes failed.
+
+    \b
+    Example:
+      cod request retry 12 --template debian@4
+    """
+    reply = client(ctx).post(path("requests", number, "retry"), {"template": template})
+    said(reply, f"{number}: tried again", as_json)
 
 
 @request.command()

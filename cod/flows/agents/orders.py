@@ -25,7 +25,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cod.core import seed_parts, transitions
+from cod.core import blame, seed_parts, transitions
 from cod.model import (
     Assignment,
     Effect,
@@ -41,7 +41,7 @@ from cod.model import (
 )
 from cod.orders import BurninPlan, Deposit, Order
 from cod.policy.hardware import keep
-from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, seed, template
+from cod.policy.nodes import capture, inner_vcm, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
 from cod.policy.nodes.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
@@ -294,7 +294,7 @@ def waiting(
             order = current(tx, node, site, session.address, inviter=inviter, maker=maker, now=now)
         except Refused as refusal:
             reason = f"its order cannot be given: {refusal.sentence}"
-            step = lifecycle.on_trouble(node, NodeEvent.FAILED, reason, site.policy)
+            step = blame.on_trouble(tx, node, NodeEvent.FAILED, reason, site.policy, "order")
             moved = transitions.apply(tx, node, step, now=now, actor="confd", policy=site.policy)
             effects += transitions.wakes(node, moved)
         else:

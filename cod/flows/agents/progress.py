@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cod.core import burnins, transitions
+from cod.core import blame, burnins, transitions
 from cod.model import Node, Peer, Refused, Result, Site
 from cod.orders import TestResult
-from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import captures, nodes, sessions
@@ -107,13 +106,15 @@ def done(
     return Result(None, transitions.wakes(node, settled))
 
 
-def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result[None]:
-    """Note that the order cannot be carried out. The node rests in the trampoline, or is set
-    aside."""
+def failed(
+    tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float, cause: str = ""
+) -> Result[None]:
+    """Note that the order cannot be carried out. The node rests in the trampoline, is set aside, or
+    goes back to the reserve. `cause`: as in `policy.nodes.blame.FAULTS`."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _AT_WORK:
         return Result(None)
-    step = lifecycle.on_trouble(node, NodeEvent.FAILED, reason, site.policy)
+    step = blame.on_trouble(tx, node, NodeEvent.FAILED, reason, site.policy, cause)
     moved = transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
     return Result(None, transitions.wakes(node, moved))
 

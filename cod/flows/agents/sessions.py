@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cod.core import transitions
+from cod.core import blame, transitions
 from cod.model import BootSecret, Node, Peer, Refused, Result, Site
-from cod.policy.nodes import lifecycle
 from cod.states import WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, secrets, sessions
@@ -82,12 +81,12 @@ def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
     for when it has not."""
     cause = "its agent connected after a new boot"
     if node.state in WORKING:
-        step = lifecycle.on_trouble(
-            node, NodeEvent.ASKED, f"rebooted in state {node.state}", site.policy
+        step = blame.on_trouble(
+            tx, node, NodeEvent.ASKED, f"rebooted in state {node.state}", site.policy
         )
     elif node.state == NodeState.BOOT:
-        step = lifecycle.on_trouble(
-            node, NodeEvent.BOOT_FAILED, "came up in the trampoline again", site.policy
+        step = blame.on_trouble(
+            tx, node, NodeEvent.BOOT_FAILED, "came up in the trampoline again", site.policy
         )
     elif node.state in (NodeState.OFF, NodeState.INACTIVE):
         step = Step(NodeEvent.ASKED, cause)
@@ -108,8 +107,8 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
     node = nodes.get(tx, peer.node_id, lock=True)
     assert node is not None
     if node.state in WORKING:
-        step = lifecycle.on_trouble(
-            node, NodeEvent.LOST, f"its agent was lost in state {node.state}", site.policy
+        step = blame.on_trouble(
+            tx, node, NodeEvent.LOST, f"its agent was lost in state {node.state}", site.policy
         )
     elif node.state == NodeState.INACTIVE:
         step = Step(NodeEvent.LOST, "its agent was lost", {"reason": "its agent was lost"})

@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cod import notice_texts
-from cod.core import isolation, notices, transitions
+from cod.core import blame, isolation, notices, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.hardware import identity
-from cod.policy.nodes import boot, lifecycle, power, template
+from cod.policy.nodes import boot, power, template
 from cod.policy.nodes.newcomers import Newcomers as Newcomers  # its owner is the socket
 from cod.policy.nodes.subnets import Net, Subnets
 from cod.states import NODE_RULES, OWN_SYSTEM, NodeEvent, NodeState, Step
@@ -518,7 +518,9 @@ def _apply_event(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) 
     assert node is not None
     in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
     step = (
-        lifecycle.on_trouble(node, event, why, batch.site.policy) if in_motion else Step(event, why)
+        blame.on_trouble(batch.tx, node, event, why, batch.site.policy)
+        if in_motion
+        else Step(event, why)
     )
     return _moved(
         batch,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from cod.core import blame, isolation, transitions
 from cod.core import burnins as core
-from cod.core import isolation, transitions
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import burnin, lifecycle
 from cod.policy.scheduler import energy
@@ -72,16 +72,28 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
             )
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
-            yield (
-                node,
-                _overdue(node, site, power.trouble(tx, node), isolation.trouble(tx, node), now),
-            )
+            if not _waits(tx, node, site, now):
+                yield node, _overdue(tx, node, site, now)
         for node in sessions.silent(tx, now - patience):
             sessions.forget(tx, node.id)
             yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
 
 
-def _overdue(node: Node, site: Site, power_trouble: str, port_trouble: str, now: float) -> Step:
+def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
+    """Let the node's deadline rest while the way to where it is wanted is down; return whether it
+    does. Once the way is back, the node has a whole deadline."""
+    way, since = isolation.way_down(tx, node)
+    if not way and not node.waits_for:
+        return False
+    values = {"waits_for": way, "waits_since": node.waits_since or since if way else None}
+    nodes.change(tx, node, **values)
+    whole = NODE_RULES[NodeState(node.state)].deadline or 0.0
+    nodes.extend_deadline(tx, node, now + whole * site.policy.patience)
+    return True
+
+
+def _overdue(tx: Tx, node: Node, site: Site, now: float) -> Step:
+    power_trouble, port_trouble = power.trouble(tx, node), isolation.trouble(tx, node)
     rule = NODE_RULES[NodeState(node.state)]
     # where it works, each sign of progress moves the deadline on
     if node.state in WORKING or node.deadline is None:
@@ -93,7 +105,7 @@ def _overdue(node: Node, site: Site, power_trouble: str, port_trouble: str, now:
         reason += f"; power: {power_trouble}"
     if port_trouble:
         reason += f"; {port_trouble}"
-    step = lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, reason, site.policy)
+    step = blame.on_trouble(tx, node, NodeEvent.TIMED_OUT, reason, site.policy)
     if node.state != NodeState.TRAMPOLINE or step.event is not NodeEvent.TIMED_OUT:
         return step
     # It is switched on once more: it has as long as one that is woken alone, and longer than it

@@ -20,6 +20,7 @@ from cod.store.nodes import switch_ports as ports
 from cod.store.nodes import switches as store
 
 LINGERS = 5.0  # seconds that a session of a server that died may still take
+TOLD = 5  # sessions that fail in a row before it is told: half a minute
 BATCH = 64  # ports that one session changes or verifies
 MOVED = (Effect("wake", "orders"), Effect("wake", "manager"))
 NEIGHBOUR = "<neighbour "
@@ -152,14 +153,27 @@ def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ..
         ports.verify_soon(tx, [port.id for port, _ in task.ports], now)
         return ()
     for port, vlan in task.ports:
-        _note(tx, task.switch, port, vlan, PortOutcome(None, None, error), now)
+        _note(tx, task.switch, port, vlan, PortOutcome(None, None, error), now, reached=False)
+    waiting = [port.node_id for port, _ in task.ports if port.pending and port.node_id is not None]
+    if failures == TOLD and waiting:
+        names = [node.name for node_id in waiting if (node := nodes.get(tx, node_id))]
+        told = notice_texts.switch_away(task.switch.name, names, error)
+        notices.add(tx, **told, group_id=None, now=now)
     return MOVED
 
 
 def _note(
-    tx: Tx, switch: Switch, port: SwitchPort, vlan: int, outcome: PortOutcome, now: float
+    tx: Tx,
+    switch: Switch,
+    port: SwitchPort,
+    vlan: int,
+    outcome: PortOutcome,
+    now: float,
+    *,
+    reached: bool = True,
 ) -> None:
-    """Write what came of a port, unless a newer wish has been made."""
+    """Write what came of a port, unless a newer wish has been made. While its switch is not
+    `reached`, nothing is given up."""
     again = now + switch.verify if port.wanted_vlan is not None else None
     strayed = not port.pending and outcome.found is not None and outcome.found != vlan
     if strayed:
@@ -211,6 +225,8 @@ def _note(
         )
         return
     pause = None if outcome.lasting else policy.retry_after(attempts, now - port.wished_at)
+    if not reached:
+        pause = policy.pause(attempts)
     columns = {"given_up": True, "next_at": None} if pause is None else {"next_at": now + pause}
     if (
         ports.outcome(tx, port, attempts=attempts, reason=outcome.error, **columns, **seen)

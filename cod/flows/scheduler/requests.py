@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from cod.core import address_blocks, advance_reservations
 from cod.core import requests as core_requests
 from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
-from cod.states import RequestState
+from cod.states import UNDECIDED, RequestState
 from cod.store import views
 from cod.store.engine import Tx
+from cod.store.images import templates
 from cod.store.people import groups as group_rows
 from cod.store.scheduler import requests, vclusters
 
@@ -107,7 +108,7 @@ def check_size(wanted: Sequence[object]) -> None:
 def withdraw(
     tx: Tx, *, request_id: int, reason: str, now: float, seen: frozenset[int] | None = None
 ) -> Result[RequestView]:
-    """Take back a request that waits. The first request of a vcluster ends with the vcluster only.
+    """Take back a request that waits or is stopped. The first request of a vcluster ends with the vcluster only.
     The value is the request as the groups in `seen` (None: all) see it. Of a move, nodes that have
     not been granted stay where they are, or are free."""
     request = requests.get(tx, request_id)
@@ -120,7 +121,7 @@ def withdraw(
     vcluster = (
         vclusters.get(tx, request.vcluster_id, lock=True) if request.kind == "replace" else None
     )
-    if vcluster is not None and vcluster.size == 1 and request.state == RequestState.PENDING:
+    if vcluster is not None and vcluster.size == 1 and request.state in UNDECIDED:
         raise Refused(
             "conflict", f"vcluster {vcluster.name} would have no node left; delete it instead", "id"
         )
@@ -131,6 +132,25 @@ def withdraw(
     if vcluster is not None:  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(views.requests(tx, request.id, seen)[0], (Effect("wake", "manager"),))
+
+
+def retry(
+    tx: Tx, *, request_id: int, template: str = "", now: float, seen: frozenset[int] | None = None
+) -> Result[RequestView]:
+    """Try a stopped request again, with another template (its full name, or 'name@revision') if one
+    is given: its nodes run that. The value is as for `withdraw`. Raises `Refused`."""
+    request = requests.get(tx, request_id, lock=True)
+    if request is None:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    if request.state != RequestState.STOPPED:
+        raise Refused("conflict", f"request {request_id} is {request.state}, not stopped", "id")
+    vcluster = vclusters.get(tx, request.vcluster_id)
+    assert vcluster is not None
+    if template:
+        chosen = templates.usable(tx, template, vcluster.group_id)
+        requests.use_template(tx, request_id, chosen.id)
+    requests.turn(tx, request_id, RequestState.STOPPED, RequestState.PENDING)
+    return Result(views.requests(tx, request_id, seen)[0], (Effect("wake", "manager"),))
 
 
 def _shown(tx: Tx, request: Request) -> RequestView:

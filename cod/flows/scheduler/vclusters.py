@@ -42,7 +42,7 @@ from cod.policy.hardware import match
 from cod.policy.nodes import isolation
 from cod.policy.people import names
 from cod.policy.scheduler import leases
-from cod.states import RequestState, VclusterState
+from cod.states import UNDECIDED, VclusterState
 from cod.store import vcms, views, volumes
 from cod.store.engine import Tx
 from cod.store.images import templates
@@ -393,8 +393,8 @@ def _shrink(
     preemption.answer_all(tx, vcluster.id, leaving, now)
     effects = assignment.release(tx, leaving, cause=cause, now=now, actor=actor, policy=site.policy)
     lacking = max(size - vclusters.held(tx, vcluster.id), 0)
-    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster.id)
-    for request in [one for one in pending if one.kind == "replace"][lacking:]:
+    open_ = requests.every(tx, states=UNDECIDED, vcluster_id=vcluster.id)
+    for request in [one for one in open_ if one.kind == "replace"][lacking:]:
         core_requests.take_back(tx, request, cause, now)
     smaller = vclusters.change(tx, vcluster, now, size=size)
     address_blocks.trim(tx, vcluster.id)

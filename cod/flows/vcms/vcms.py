@@ -12,7 +12,7 @@ from cod.core import preemption, vcm_outbox
 from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
-from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
+from cod.states import OWN_SYSTEM, UNDECIDED, NodeState, VclusterState
 from cod.store import vcms, views
 from cod.store.engine import Tx
 from cod.store.images import templates
@@ -333,7 +333,7 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
     found = vclusters.get(tx, vcluster_id)
     assert found is not None
     held = nodes.every(tx, vcluster_id=vcluster_id)
-    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
+    pending = requests.every(tx, states=UNDECIDED, vcluster_id=vcluster_id)
     taking = reclaims.open_(tx, vcluster_id)
     would_do = {
         one.id: [node.hostname or node.name for node in preemption.fitting(tx, one, held)]

@@ -268,6 +268,7 @@ class AgentConnection(Protocol):
             message.reason,
             server.site.current,
             server.clock(),
+            message.cause,
         )
         self.send(Ack(message.order))
         server.done(result)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from cod.model import Assignment, Burnin, Node, Policy
 from cod.policy.hardware import keep
+from cod.policy.nodes import blame, template
 from cod.policy.nodes import burnin as tests
-from cod.policy.nodes import template
 from cod.policy.scheduler import feasibility
-from cod.states import NODE_RULES, OWN_SYSTEM, Disk, NodeEvent, NodeState, Step
+from cod.states import NODE_RULES, OWN_SYSTEM, Disk, Fault, NodeEvent, NodeState, Step
 
 FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
 LONGEST_REST = 120.0
+WAY_REST = 20.0  # seconds between two tries while the way is down
+IMAGE_SERVER = "the image server"
 
 
 def settle(
@@ -115,27 +117,51 @@ def marks_changed(node: Node, report_xml: str) -> dict[str, object]:
     return columns | {"disk": Disk.DIRTY} if exposed or node.disk == Disk.CACHED else {}
 
 
-def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:
+def on_trouble(
+    node: Node,
+    event: NodeEvent,
+    reason: str,
+    policy: Policy,
+    fault: Fault = Fault.MACHINE,
+    former: blame.FormerFailures = blame.FormerFailures(),  # noqa: B008
+) -> Step:
     """Return the step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of
-    motion: retry or quarantine.
+    motion: retry, quarantine, or where another node would fail like it, back to the reserve.
+
+    fault  whose fault it is (`policy.nodes.blame`); former: former failures, where that is unknown
 
     A timeout also wants a power cycle. A cached disk that does not boot is not trusted again. A
     capture that has used up its retries has failed, but nothing is known against the node: it goes
-    on, with a whole budget.
+    on, with a whole budget. While the way is down, nothing is counted.
     """
-    attempts = node.attempts + 1
+    attempts = node.attempts + (fault is not Fault.WAY)
     columns: dict[str, object] = {"reason": reason, "attempts": attempts}
+    if fault is Fault.WAY:
+        columns["waits_for"] = IMAGE_SERVER
     if node.state == NodeState.BOOT and node.disk == Disk.CACHED:
         columns["disk"] = Disk.DIRTY
     cycle = "cycle" if event is NodeEvent.TIMED_OUT and policy.power_cycle else None
-    if attempts <= NODE_RULES[NodeState(node.state)].retries:
-        return Step(event, reason, columns, cycle)
+    if fault is Fault.ORDER:
+        return _given_back(event, reason, cycle, fault, reason)
+    if fault is Fault.WAY or attempts <= NODE_RULES[NodeState(node.state)].retries:
+        return Step(event, reason, columns, cycle, fault=fault)
     spent = f"{reason} (trouble {attempts} on its way, in state {node.state})"
     if node.state == NodeState.CAPTURE:
         return Step(
             NodeEvent.EXHAUSTED, spent, {"reason": f"not captured: {reason}", "attempts": 0}, cycle
         )
-    return Step(NodeEvent.EXHAUSTED, spent, columns)
+    stops = blame.verdict(former) if fault is Fault.UNKNOWN else ""
+    if stops:
+        return _given_back(event, spent, cycle, fault, f"{stops}; the last one: {reason}")
+    return Step(NodeEvent.EXHAUSTED, spent, columns, fault=fault)
+
+
+def _given_back(event: NodeEvent, cause: str, power: str | None, fault: Fault, stops: str) -> Step:
+    """Return the step of a node that nothing is known against: back to the reserve, with a whole
+    budget."""
+    return Step(
+        event, cause, {"reason": cause, "attempts": 0}, power, frees=True, fault=fault, stops=stops
+    )
 
 
 def rest(attempts: int) -> float:
@@ -146,4 +172,5 @@ def rest(attempts: int) -> float:
 def rested(node: Node, policy: Policy, now: float) -> bool:
     """Return whether the node may be settled now. The site's patience stretches rests as it does
     deadlines."""
-    return now >= node.since + rest(node.attempts) * policy.patience
+    least = WAY_REST if node.waits_for else 0.0
+    return now >= node.since + max(rest(node.attempts), least) * policy.patience

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from sqlalchemy import Select, insert, select, update
 
 from cod.model import Image, Refused, Template, meant, owner_of
-from cod.states import RequestState, VclusterState
+from cod.states import UNDECIDED, VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import images
@@ -194,7 +194,7 @@ def in_use(tx: Tx) -> set[int]:
         select(t.nodes.c.template_id).where(t.nodes.c.template_id.is_not(None)),
         select(q.template_id)
         .join(t.node_requests, t.node_requests.c.id == q.request_id)
-        .where(t.node_requests.c.state == RequestState.PENDING),
+        .where(t.node_requests.c.state.in_(UNDECIDED)),
     )
     return {template_id for query in queries for template_id in tx.scalars(query.distinct())}
 

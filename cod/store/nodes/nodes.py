@@ -228,7 +228,7 @@ def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) ->
 def forget(tx: Tx, node_ids: Sequence[int]) -> None:
     """Delete machines that have never reported, with everything about them."""
     switch_ports.detach(tx, node_ids)
-    for table in (t.nics, t.bindings, t.sessions, t.power_actions, t.node_history):
+    for table in (t.nics, t.bindings, t.sessions, t.power_actions, t.node_failures, t.node_history):
         tx.execute(delete(table).where(table.c.node_id.in_(node_ids)))
     tx.execute(delete(t.nodes).where(t.nodes.c.id.in_(node_ids)))
 

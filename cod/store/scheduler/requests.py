@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, insert, select, update
 
 from cod.model import Request, RequestTuple
-from cod.states import RequestState
+from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 
@@ -200,14 +200,34 @@ def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:
 
 
 def end(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
-    """End a pending request's wait. False when it was not pending any more: nothing was changed."""
+    """End the wait of a request that is not over. False when it was: nothing was changed."""
     r = t.node_requests
     done = tx.execute(
         update(r)
-        .where(r.c.id == request_id, r.c.state == RequestState.PENDING)
+        .where(r.c.id == request_id, r.c.state.in_(UNDECIDED))
         .values(state=state, reason=reason, decided_at=now)
     )
     return done.rowcount == 1
+
+
+def turn(
+    tx: Tx, request_id: int, before: RequestState, after: RequestState, reason: str = ""
+) -> bool:
+    """Bring a request from the state `before`, in which it is not over, to another one. False when
+    it was in none such: nothing was changed."""
+    r = t.node_requests
+    done = tx.execute(
+        update(r)
+        .where(r.c.id == request_id, r.c.state == before)
+        .values(state=after, reason=reason)
+    )
+    return done.rowcount == 1
+
+
+def use_template(tx: Tx, request_id: int, template_id: int) -> None:
+    """Ask for another template in all tuples of a request that no pass has seen."""
+    r = t.request_tuples
+    tx.execute(update(r).where(r.c.request_id == request_id).values(template_id=template_id))
 
 
 def count_granted(tx: Tx, request_id: int, nodes: int) -> None:
@@ -232,7 +252,7 @@ def rank(tx: Tx, group_id: int, priority: int) -> None:
     own = select(v.id).where(v.group_id == group_id)
     tx.execute(
         update(r)
-        .where(r.c.state == RequestState.PENDING, r.c.vcluster_id.in_(own))
+        .where(r.c.state.in_(UNDECIDED), r.c.vcluster_id.in_(own))
         .values(priority=priority)
     )
 

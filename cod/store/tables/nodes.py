@@ -209,6 +209,15 @@ nodes = table(
             "its disks that are never written, as marks with newlines between: see policy/keep.py"
         ),
     ),
+    Column(
+        "waits_for",
+        String(80),
+        nullable=False,
+        default="",
+        server_default="",
+        comment="part of the site that is down and that it needs to go on; '': none",
+    ),
+    Column("waits_since", Time, comment="null: it does not"),
     Column("watts", Double, comment="as last measured by its BMC; null: never"),
     Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
     Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),
@@ -487,6 +496,29 @@ captures = table(
         comment="why it failed, or what went wrong on the way",
     ),
     comment="The newest capture of each node's disk into an image.",
+)
+
+node_failures = table(
+    "node_failures",
+    Column("id", Id, primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
+    Column(
+        "template_id",
+        Id,
+        ForeignKey("config_templates.id"),
+        index=True,
+        comment="that its holder wanted on it; null: the revision has had a success since",
+    ),
+    Column("group_id", Id, ForeignKey("groups.id"), nullable=False, index=True),
+    Column(
+        "set_aside",
+        Boolean,
+        nullable=False,
+        comment="it is in quarantine for it, and no administrator has looked at it",
+    ),
+    Column("reason", Text, nullable=False),
+    Column("at", Time, nullable=False),
+    comment="Failures on the way to a holder that count against a template or a group.",
 )
 
 burnins = table(

@@ -347,8 +347,15 @@ class TupleReply(Reply):
     template: str
 
 
+class RequestRetry(Body):
+    """Try a stopped request again. `template`: name or name@revision of what its nodes are to run;
+    '': what they were to run before."""
+
+    template: str = Field(default="", max_length=REVISION)
+
+
 class RequestReply(Reply):
-    """A request for nodes; `reason` says why it waits or was rejected.
+    """A request for nodes; `reason` says why it waits, is stopped or was rejected.
 
     may_wait    false: it is rejected unless it can be met at once; may_spread: see RequestSubmit's
                 `spread`
@@ -637,6 +644,22 @@ REQUESTS = (
             seen=a.who.groups,
         ),
         reply=RequestReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/requests/{id}/retry",
+        use("request"),
+        "Try a stopped request again, with another template if one is given",
+        lambda a: partial(
+            requests.retry,
+            request_id=number(a.names.id),
+            template=a.body.template,
+            now=a.now,
+            seen=a.who.groups,
+        ),
+        reply=RequestReply,
+        body=RequestRetry,
         names=Numbered,
     ),
     route(

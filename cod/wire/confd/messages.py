@@ -87,10 +87,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Agent: the order cannot be carried out; the reason is for people."""
+    """Agent: the order cannot be carried out; the reason is for people.
+
+    cause  'order': another node would not carry it out either; 'way': what it needs was not served; '':
+           nobody knows
+    """
 
     order: str
     reason: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,11 @@ _READ: dict[Any, Callable[[str], Any]] = {
     "float": float,
     "bool": "true".__eq__,
 }
-_LEFT_OUT = ("boot", "sector")  # where they say nothing: agents of former versions do not know them
+_LEFT_OUT = (
+    "boot",
+    "sector",
+    "cause",
+)  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 
 

@@ -49,6 +49,13 @@ PAGES = (
 )
 ACTIONS = (
     Action(
+        SHOWN + "/retry",
+        api("POST", SHOWN + "/retry"),
+        SHOWN,
+        lambda ask, reply: f"/requests/{reply.id}",
+        lambda ask, reply: "The request is tried again.",
+    ),
+    Action(
         SHOWN + "/withdraw",
         api("DELETE", SHOWN),
         SHOWN,

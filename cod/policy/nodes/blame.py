@@ -1,0 +1,74 @@
+"""Whose fault it is that a node did not get where its holder wants it, and what follows. Pure.
+
+=======  ================================  =========================================================
+fault    examples                          what follows
+=======  ================================  =========================================================
+machine  a disk that cannot be erased, a   tried again, then set aside (quarantined)
+         free machine that does not come
+order    a seed without a place, a disk    not tried again: the node goes back to the reserve, and
+         that is too small, a digest that  the request for another in its place stops
+         does not fit
+way      a switch that cannot be reached,  waited for: nothing is counted, and the node goes on when
+         an image that is not served       the way is back
+unknown  a system that never asks for an   tried again, then as for the machine's fault; as for the
+         address, an agent that is lost    order's where `verdict` says so
+         at work
+=======  ================================  =========================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cod.states import Fault, NodeState
+
+MOST_NODES = 3
+"""Nodes that one group's requests may bring into quarantine before an administrator has looked."""
+BREAKER = 2
+"""Different nodes that fail with one template revision, with no success since, before it is the
+template's fault."""
+
+FAULTS: dict[tuple[NodeState, str], Fault] = {
+    (NodeState.PRIME, ""): Fault.UNKNOWN,
+    (NodeState.PRIME, "order"): Fault.ORDER,
+    (NodeState.PRIME, "way"): Fault.WAY,
+    (NodeState.BOOT, ""): Fault.UNKNOWN,
+    (NodeState.TRAMPOLINE, ""): Fault.UNKNOWN,
+}
+"""Whose fault trouble is in a state, by what its agent or COD says of its cause ('order', 'way' or
+'': nothing). In all other states COD works for nobody, and it is the machine's."""
+
+
+def fault(state: NodeState, held: bool, cause: str = "") -> Fault:
+    """Return whose fault trouble is of a node in `state`. `held`: it is on its way to a holder."""
+    if not held:
+        return Fault.MACHINE
+    return FAULTS.get((state, cause), FAULTS.get((state, ""), Fault.MACHINE))
+
+
+@dataclass(frozen=True, slots=True)
+class FormerFailures:
+    """What is known of former failures, without the one that is judged.
+
+    template  other nodes that failed with the template revision, which had no success since
+    group     nodes in quarantine by requests of the group, which no administrator has looked at
+    """
+
+    template: int = 0
+    group: int = 0
+
+
+def verdict(former: FormerFailures) -> str:
+    """Return why a node whose failure has no known cause is not set aside, and its request stops;
+    '' where the node is."""
+    if former.template + 1 >= BREAKER:
+        return (
+            f"{former.template + 1} different nodes have failed with this template, and none has"
+            " become ready with it since"
+        )
+    if former.group >= MOST_NODES:
+        return (
+            f"requests of this group have brought {former.group} nodes into quarantine, and an"
+            " administrator has to look at them first"
+        )
+    return ""

@@ -1,0 +1,75 @@
+"""Failures of nodes on their way to a holder: those that still count against a template revision,
+or against a group."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, func, insert, select, update
+
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_f = t.node_failures.c
+
+
+def add(
+    tx: Tx,
+    *,
+    node_id: int,
+    template_id: int | None,
+    group_id: int,
+    set_aside: bool,
+    reason: str,
+    now: float,
+) -> None:
+    """Add a failure. `set_aside`: the node is in quarantine for it."""
+    tx.execute(
+        insert(t.node_failures).values(
+            node_id=node_id,
+            template_id=template_id,
+            group_id=group_id,
+            set_aside=set_aside,
+            reason=reason,
+            at=now,
+        )
+    )
+
+
+def with_template(tx: Tx, template_id: int, but: int) -> int:
+    """Return how many nodes other than `but` have failed with the revision since it had a
+    success."""
+    query = select(func.count(_f.node_id.distinct()))
+    return tx.scalar(query.where(_f.template_id == template_id, _f.node_id != but)) or 0
+
+
+def set_aside_by(tx: Tx, group_id: int, but: int) -> int:
+    """Return how many nodes other than `but` are in quarantine by requests of the group."""
+    query = select(func.count(_f.node_id.distinct()))
+    return (
+        tx.scalar(query.where(_f.group_id == group_id, _f.set_aside.is_(True), _f.node_id != but))
+        or 0
+    )
+
+
+def succeeded(tx: Tx, template_id: int) -> None:
+    """Note that a node has become ready with the revision: former failures do not count against it
+    any more."""
+    tx.execute(
+        update(t.node_failures).where(_f.template_id == template_id).values(template_id=None)
+    )
+    _drop_spent(tx)
+
+
+def looked_at(tx: Tx, node_id: int) -> None:
+    """Note that an administrator has looked at the node: its failures do not count against any
+    group any more."""
+    tx.execute(update(t.node_failures).where(_f.node_id == node_id).values(set_aside=False))
+    _drop_spent(tx)
+
+
+def forget(tx: Tx, node_ids: list[int]) -> None:
+    """Forget all failures of those nodes."""
+    tx.execute(delete(t.node_failures).where(_f.node_id.in_(node_ids)))
+
+
+def _drop_spent(tx: Tx) -> None:
+    tx.execute(delete(t.node_failures).where(_f.template_id.is_(None), _f.set_aside.is_(False)))

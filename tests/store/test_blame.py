@@ -1,0 +1,258 @@
+"""Whose fault a failure is: one member's wrong template takes no more machines than it has to, and
+a part of the site that is down takes none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cod import states as lives
+from cod.core import switch_ports, transitions
+from cod.flows.agents import progress
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.nodes import switches as switch_flows
+from cod.flows.scheduler import requests as request_flows
+from cod.flows.scheduler import vclusters as owner_flows
+from cod.model import Energy, Peer, Site, Switch, Vcluster
+from cod.states import Disk, NodeState
+from cod.store.engine import Tx
+from cod.store.nodes import nodes, switches
+from cod.store.nodes import switch_ports as port_rows
+from cod.store.notices import notices
+from cod.store.people import groups
+from cod.store.scheduler import requests
+from tests.store.agentlab import Lab
+from tests.store.manager_world import run_pass
+
+MACHINES = 8
+LEAF = Switch("leaf", "ovs", "unix:/none", provisioning_vlan=10)
+DOCUMENT = '<template><image target="disk" name="image"/></template>'
+
+
+class Hall:
+    """Machines that do all that COD wants of them, but for what a template spoils: `spoils` says
+    where."""
+
+    def __init__(self, lab: Lab, machines: int = MACHINES) -> None:
+        self.lab, self.peers = lab, dict[int, Peer]()
+        self.spoils, self.cause = "boot", ""
+        for number in range(1, machines + 1):
+            lab.machine(number, "trampoline")
+            self.boots(number)
+
+    def boots(self, number: int) -> None:
+        self.peers[number] = self.lab.boots(number)
+
+    def turn(self, seconds: float) -> None:
+        """The manager's pass, then all that machines do, then time."""
+        run_pass(self.lab.tx, self.lab.site, self.lab.now)
+        for number in self.peers:
+            self._act(number)
+        self.lab.tick(seconds)
+
+    def _act(self, number: int) -> None:
+        node = self.lab.node(number)
+        if node.state == NodeState.TRAMPOLINE and node.power_wanted == "cycle":
+            self.boots(number)
+        elif node.state == NodeState.WIPE:
+            self.lab.done(self.peers[number], self.lab.order(number).id)
+        elif node.state == NodeState.PRIME and self.spoils == "prime":
+            order = f"{node.id}.{node.generation}"
+            args = (self.lab.site, self.lab.now, self.cause)
+            progress.failed(self.lab.tx, self.peers[number], order, "no place", *args)
+        elif node.state == NodeState.PRIME:
+            self.lab.done(self.peers[number], f"{node.id}.{node.generation}")
+        elif node.state == NodeState.BOOT and not self.spoils:
+            site = self.lab.site
+            transitions.booted(
+                self.lab.tx, node, "test", now=self.lab.now, actor="test", policy=site.policy
+            )
+
+    def rest(self, most: int = 60) -> None:
+        """Turns until nothing moves and nothing is pending, or `most`."""
+        quiet = 0
+        for _ in range(most):
+            self.turn(300.0)
+            moving = any(lives.NODE_RULES[NodeState(one)].kind == "motion" for one in self.states())
+            pending = requests.every(self.lab.tx, states=["pending"])
+            quiet = 0 if moving or pending else quiet + 1
+            if quiet == 2:
+                return
+
+    def states(self) -> list[str]:
+        return sorted(self.lab.node(number).state for number in self.peers)
+
+
+@pytest.fixture
+def lab(tx: Tx, site: Site) -> Lab:
+    groups.ensure(tx, "physics", 0.0)
+    return Lab(tx, replace(site, energy=Energy()))
+
+
+def wanted(lab: Lab, template: str, count: int = 1, name: str = "vc") -> Vcluster:
+    """A vcluster of group physics that asks for so many nodes."""
+    made = owner_flows.create(
+        lab.tx,
+        name=name,
+        group="physics",
+        template=template,
+        size=count,
+        site=lab.site,
+        now=lab.now,
+    )
+    return made.value[0].vcluster
+
+
+def stopped(lab: Lab, vcluster: Vcluster) -> list[str]:
+    found = requests.every(lab.tx, states=["stopped"], vcluster_id=vcluster.id)
+    return [one.reason for one in found]
+
+
+def told(lab: Lab, kind: str) -> int:
+    return [view.notice.kind for view in notices.every(lab.tx)].count(kind)
+
+
+def revise(lab: Lab, revision: int = 1) -> str:
+    """A further revision of a template, by full name."""
+    lab.template(revision=revision, document=DOCUMENT)
+    return f"debian@{revision}"
+
+
+# ---------------------------------------------------------------- a member's wrong templates
+
+
+def test_a_template_that_nothing_becomes_ready_with_costs_one_machine(lab: Lab) -> None:
+    hall = Hall(lab)
+    vcluster = wanted(lab, revise(lab))
+    hall.rest()
+    assert hall.states() == ["inactive"] * 7 + ["quarantined"]
+    assert all(
+        lab.node(number).disk == Disk.CLEAN
+        for number in hall.peers
+        if lab.node(number).state == "inactive"
+    )
+    assert ["2 different nodes" in reason for reason in stopped(lab, vcluster)] == [True]
+    assert (told(lab, "stopped"), told(lab, "quarantined")) == (1, 1)
+
+
+def test_one_group_brings_three_machines_into_quarantine_at_most(lab: Lab) -> None:
+    hall = Hall(lab)
+    for turn in range(1, 6):
+        wanted(lab, revise(lab, turn), name=f"vc{turn}")
+        hall.rest()
+    assert hall.states() == ["inactive"] * 5 + ["quarantined"] * 3
+
+
+def test_many_nodes_at_once_cost_one_machine(lab: Lab) -> None:
+    hall = Hall(lab)
+    vcluster = wanted(lab, revise(lab), MACHINES)
+    hall.rest()
+    assert hall.states() == ["inactive"] * 7 + ["quarantined"]
+    assert len(stopped(lab, vcluster)) == 8
+    assert told(lab, "stopped") == 1
+
+
+def test_an_administrator_who_has_looked_gives_the_group_its_tries_back(lab: Lab) -> None:
+    hall = Hall(lab)
+    for turn in range(1, 4):
+        wanted(lab, revise(lab, turn), name=f"vc{turn}")
+        hall.rest()
+    for node in nodes.every(lab.tx, ["quarantined"]):
+        node_flows.restore(lab.tx, name=node.name, site=lab.site, now=lab.now, actor="user:root")
+    hall.rest()
+    assert hall.states() == ["inactive"] * 8
+    wanted(lab, revise(lab, 4), name="vc4")
+    hall.rest()
+    assert hall.states() == ["inactive"] * 7 + ["quarantined"]
+
+
+def test_a_success_closes_the_breaker(lab: Lab) -> None:
+    hall = Hall(lab)
+    vcluster = wanted(lab, revise(lab))
+    hall.rest()
+    hall.spoils = ""
+    [request] = requests.every(lab.tx, states=["stopped"], vcluster_id=vcluster.id)
+    request_flows.retry(lab.tx, request_id=request.id, now=lab.now)
+    hall.rest()
+    assert hall.states() == ["active"] + ["inactive"] * 6 + ["quarantined"]
+    hall.spoils = "boot"
+    wanted(lab, "debian@1", name="vc2")
+    hall.rest()
+    assert hall.states() == ["active"] + ["inactive"] * 5 + ["quarantined"] * 2
+
+
+def test_a_stopped_request_is_tried_again_with_another_template(lab: Lab) -> None:
+    hall = Hall(lab)
+    vcluster = wanted(lab, revise(lab))
+    hall.rest()
+    hall.spoils = ""
+    [request] = requests.every(lab.tx, states=["stopped"], vcluster_id=vcluster.id)
+    request_flows.retry(lab.tx, request_id=request.id, template=revise(lab, 2), now=lab.now)
+    hall.rest()
+    [node] = nodes.every(lab.tx, vcluster_id=vcluster.id)
+    assert (node.state, node.template_id) == ("active", 2)
+
+
+def test_an_order_that_is_wrong_costs_no_machine(lab: Lab) -> None:
+    hall = Hall(lab)
+    hall.spoils, hall.cause = "prime", "order"
+    vcluster = wanted(lab, revise(lab), 2)
+    hall.rest()
+    assert hall.states() == ["inactive"] * 8
+    assert stopped(lab, vcluster) == ["no place"] * 2
+    assert told(lab, "stopped") == 1
+
+
+def test_a_stopped_request_ends_with_its_vcluster(lab: Lab) -> None:
+    hall = Hall(lab)
+    hall.spoils, hall.cause = "prime", "order"
+    vcluster = wanted(lab, revise(lab))
+    hall.rest()
+    owner_flows.delete(lab.tx, name=vcluster.name, site=lab.site, now=lab.now, actor="user:ann")
+    assert [one.state for one in requests.every(lab.tx)][-1] == "withdrawn"
+
+
+# ---------------------------------------------------------------- the way is down
+
+
+def test_an_image_that_is_not_served_is_waited_for(lab: Lab) -> None:
+    hall = Hall(lab)
+    hall.spoils, hall.cause = "prime", "way"
+    vcluster = wanted(lab, revise(lab), 2)
+    hall.rest(20)
+    held = nodes.every(lab.tx, vcluster_id=vcluster.id)
+    assert {(node.waits_for, node.attempts) for node in held} == {("the image server", 0)}
+    hall.spoils = ""
+    hall.rest(10)
+    assert hall.states() == ["active"] * 2 + ["inactive"] * 6
+    assert {node.waits_for for node in nodes.every(lab.tx)} == {""}
+
+
+def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
+    hall = Hall(lab, machines=2)
+    vcluster = wanted(lab, revise(lab), 1)
+    hall.turn(10.0)
+    [held] = nodes.every(lab.tx, vcluster_id=vcluster.id)
+    switches.keep(lab.tx, ["leaf"])
+    switch_ports.connect(lab.tx, held, held.boot_mac, "leaf", "p1", source="manual", now=lab.now)
+    switch_ports.want(lab.tx, held, 20, lab.now)
+    for _ in range(40):
+        [task] = switch_flows.claim(lab.tx, "a", [LEAF], [], 1, lab.now, 1.0) or [None]
+        if task:
+            switch_flows.failed(lab.tx, task, "no route to host", lab.now)
+        hall.turn(300.0)
+    held = nodes.get(lab.tx, held.id) or held
+    assert (held.state, held.waits_for, held.attempts) == ("boot", "switch leaf", 0)
+    assert (told(lab, "switch"), told(lab, "switch-port")) == (1, 0)
+    port = port_rows.of_mac(lab.tx, held.boot_mac)
+    assert port is not None
+    port_rows.outcome(lab.tx, port, applied_seq=port.seq)
+    switches_row = switches.get(lab.tx, "leaf")
+    assert switches_row is not None
+    assert switches_row.failures > 5
+    hall.turn(300.0)
+    assert nodes.every(lab.tx, ["boot"]) != []
+    hall.spoils = ""
+    hall.rest()
+    assert hall.states() == ["active", "inactive"]
