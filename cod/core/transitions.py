@@ -25,6 +25,7 @@ from cod.states import (
     VclusterState,
     after,
 )
+from cod.store import volumes
 from cod.store.engine import Tx
 from cod.store.nodes import burnins, captures, failures, holding, host_keys, nodes, sessions
 from cod.store.scheduler import reservations, vclusters
@@ -253,14 +254,16 @@ def booted(
 
 
 def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
-    """Tell a vcluster's group, once, that all its nodes are active. To be asked whenever one has
-    become active.
+    """Tell a vcluster's group, once, that all its nodes are active and all that they mount is there.
+    To be asked whenever a node has become active, or a file server has carried out a change.
 
     The vcluster's row is locked, so that of two servers that see its last two nodes come up, the
     second sees both.
     """
     vcluster = None if vcluster_id is None else vclusters.get(tx, vcluster_id, lock=True)
     if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
+        return
+    if volumes.awaited(tx, [vcluster.id]):
         return
     if vclusters.active_nodes(tx, vcluster.id) == vcluster.size:
         ready = vclusters.change(tx, vcluster, now, ready_at=now)

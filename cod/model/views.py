@@ -120,7 +120,8 @@ class VcmView:
 @dataclass(frozen=True, slots=True)
 class VclusterView:
     """A vcluster for people. `states` counts its nodes by state; `addresses` are its ranges, in
-    order; `network` is that of an isolated one."""
+    order; `network` is that of an isolated one; `waits` are sentences: for which parts of the site,
+    which are down, its nodes and mounts wait."""
 
     vcluster: Vcluster
     group: str
@@ -128,6 +129,7 @@ class VclusterView:
     states: Mapping[str, int]
     addresses: tuple[AddressRange, ...] = ()
     network: VclusterNetwork | None = None
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

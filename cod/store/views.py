@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Column, Select, case, func, select
@@ -28,6 +29,7 @@ from cod.model import (
 )
 from cod.states import OWN_SYSTEM, ReclaimState
 from cod.store import tables as t
+from cod.store import volumes
 from cod.store.engine import Tx, slices
 from cod.store.people.access import theirs
 from cod.store.scheduler import address_blocks, networks
@@ -196,6 +198,7 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
         query = select(n.vcluster_id, n.state, func.count()).where(n.vcluster_id.in_(part))
         for vcluster_id, state, count in tx.execute(query.group_by(n.vcluster_id, n.state)):
             states.setdefault(vcluster_id, {})[state] = count
+    waits = _waits(tx, [row[0] for row in rows])
     blocks = address_blocks.of_each(tx, [row[0] for row in rows])
     nets = networks.of_each(tx, [row[0] for row in rows if row[_ISOLATED]])
     return [
@@ -206,9 +209,31 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
             states.get(row[0], {}),
             joined(blocks.get(row[0], ())),
             nets.get(row[0]),
+            tuple(waits.get(row[0], ())),
         )
         for row in rows
     ]
+
+
+def _waits(tx: Tx, vcluster_ids: Sequence[int]) -> dict[int, list[str]]:
+    """Return sentences for what is waited for, by vcluster."""
+    n = t.nodes.c
+    found: dict[int, list[str]] = {}
+    for part in slices(vcluster_ids):
+        query = (
+            select(n.vcluster_id, n.waits_for, func.count(), func.min(n.waits_since))
+            .where(n.vcluster_id.in_(part), n.waits_for != "")
+            .group_by(n.vcluster_id, n.waits_for)
+            .order_by(n.waits_for)
+        )
+        for vcluster_id, what, count, since in tx.execute(query):
+            nodes = "1 node waits" if count == 1 else f"{count} nodes wait"
+            at = f"{datetime.fromtimestamp(since or 0.0, UTC):%Y-%m-%d %H:%M} UTC"
+            found.setdefault(vcluster_id, []).append(f"{nodes} for {what}, since {at}")
+        for vcluster_id, mounts in volumes.awaited(tx, part).items():
+            sentences = [f"{mount} waits for {server}" for mount, server in mounts]
+            found.setdefault(vcluster_id, []).extend(sentences)
+    return found
 
 
 def requests(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> list[RequestView]:

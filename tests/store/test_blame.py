@@ -16,6 +16,7 @@ from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Energy, Peer, Site, Switch, Vcluster
 from cod.states import Disk, NodeState
+from cod.store import views
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, switches
 from cod.store.nodes import switch_ports as port_rows
@@ -244,6 +245,10 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
         hall.turn(300.0)
     held = nodes.get(lab.tx, held.id) or held
     assert (held.state, held.waits_for, held.attempts) == ("boot", "switch leaf", 0)
+    [shown] = views.vclusters(lab.tx, name="vc")
+    assert [said.partition(", since")[0] for said in shown.waits] == [
+        "1 node waits for switch leaf"
+    ]
     assert (told(lab, "switch"), told(lab, "switch-port")) == (1, 0)
     port = port_rows.of_mac(lab.tx, held.boot_mac)
     assert port is not None

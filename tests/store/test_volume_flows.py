@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cod.core import address_blocks
+from cod.core import address_blocks, transitions
 from cod.core import leases as core_leases
 from cod.core import volumes as core
 from cod.flows.people import groups as group_flows
@@ -29,9 +29,12 @@ from cod.model import (
     VolumeTask,
 )
 from cod.policy import volumes as policy
+from cod.states import NodeEvent, Step
 from cod.store import tables as t
+from cod.store import views
 from cod.store import volumes as store
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 from cod.store.scheduler import address_blocks as blocks
 from cod.store.scheduler import vclusters
 from tests.store.manager_world import arrive, furnish, run_pass
@@ -533,3 +536,21 @@ def test_a_volume_has_so_many_snapshots_and_no_more(tx: Tx, site: Site) -> None:
     flows.delete_snapshot(tx, name="site/data", snapshot="s0", now=5.0)
     settle(tx, site, 6.0)
     flows.take_snapshot(tx, name="site/data", snapshot="more", now=7.0)
+
+
+def test_a_vcluster_is_ready_when_what_it_mounts_is_there(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site)
+    web = cluster(tx, site, mounts=[AskedVolume("site/data", "/home")])
+    run_pass(tx, site, 2.0)
+    [node] = nodes.every(tx, vcluster_id=web.id)
+    primed = Step(NodeEvent.PRIMED, "test")
+    node = transitions.apply(tx, node, primed, now=3.0, actor="test", policy=site.policy)
+    transitions.booted(tx, node, "test", now=3.0, actor="test", policy=site.policy)
+    [shown] = views.vclusters(tx, name="web")
+    assert (shown.vcluster.ready_at, shown.waits) == (None, ("/home waits for nas",))
+    settle(tx, site, 4.0)
+    [shown] = views.vclusters(tx, name="web")
+    assert (shown.vcluster.ready_at, shown.waits) == (4.0, ())
+    kinds = list(tx.scalars(select(t.notices.c.kind).order_by(t.notices.c.id)))
+    assert kinds.count("ready") == 1

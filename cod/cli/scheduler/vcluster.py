@@ -84,6 +84,8 @@ def in_full(value: Any) -> Any:
             f"Isolated: VLAN {net['vlan']}, subnet {net['subnet']}, server {net['server']}, "
             + (f"router {net['router']}" if net["router"] else "no router")
         )
+    if value["waits"]:
+        parts.append(f"{value['state']}; " + "; ".join(value["waits"]))
     return Group(*parts, "", node_table(value["nodes"])) if value["nodes"] else Group(*parts)
 
 
@@ -476,4 +478,5 @@ def _all_active(value: Any) -> bool:
         value["state"] == "active"
         and len(nodes) == value["size"]
         and all(n["state"] == "active" for n in nodes)
+        and not value["waits"]
     )

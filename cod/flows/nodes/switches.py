@@ -14,6 +14,7 @@ from cod import notice_texts
 from cod.core import notices, switch_ports
 from cod.model import Effect, Node, Site, Switch, SwitchPort
 from cod.policy.nodes import switch_ports as policy
+from cod.states import NODE_RULES, NodeState
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes
 from cod.store.nodes import switch_ports as ports
@@ -154,9 +155,16 @@ def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ..
         return ()
     for port, vlan in task.ports:
         _note(tx, task.switch, port, vlan, PortOutcome(None, None, error), now, reached=False)
-    waiting = [port.node_id for port, _ in task.ports if port.pending and port.node_id is not None]
+    waiting = [
+        node
+        for port, _ in task.ports
+        if port.pending and port.node_id is not None and (node := nodes.get(tx, port.node_id))
+    ]
+    for node in waiting:
+        if NODE_RULES[NodeState(node.state)].kind == "motion" and not node.waits_for:
+            nodes.change(tx, node, waits_for=f"switch {task.switch.name}", waits_since=now)
     if failures == TOLD and waiting:
-        names = [node.name for node_id in waiting if (node := nodes.get(tx, node_id))]
+        names = [node.name for node in waiting]
         told = notice_texts.switch_away(task.switch.name, names, error)
         notices.add(tx, **told, group_id=None, now=now)
     return MOVED

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cod import notice_texts
-from cod.core import notices
+from cod.core import notices, transitions
 from cod.model import Effect, Group, HomeDirectory, Result, Site, Volume, VolumeTask, WantedVolume
 from cod.policy import volumes as policy
 from cod.store import claims
@@ -118,6 +118,8 @@ def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[boo
     )
     store.forget_left(tx, volume.id, task.sequence)
     store.settle_snapshots(tx, volume.id, task.sequence, now)
+    for one in store.attachments(tx, [volume.id]):
+        transitions.tell_if_ready(tx, one.vcluster_id, now)
     return Result(True, wake)
 
 

@@ -208,7 +208,9 @@ class VclusterReply(Reply):
     id           tells it from others that had its name: /vclusters/NAME@ID is this one, even after
                  it has ended
     drain_until  set: its lease has run out, and at that time its nodes are taken back
-    ready_at     when all its nodes were first active; null: not yet
+    ready_at     when all its nodes were first active, and all that they mount was there; null: not
+                 yet
+    waits        for which parts of the site, which are down, its nodes and mounts wait, as sentences
     network      null: it is not isolated, or it has ended
     """
 
@@ -232,6 +234,7 @@ class VclusterReply(Reply):
     created_at: float
     ended_at: float | None
     states: dict[str, int]
+    waits: list[str]
 
     @classmethod
     def of(cls, view: model.VclusterView) -> VclusterReply:
@@ -274,6 +277,7 @@ def _vcluster(view: model.VclusterView) -> dict[str, Any]:
         "group": view.group,
         "template": view.template,
         "states": dict(view.states),
+        "waits": list(view.waits),
     }
 
 
