@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cod.orders import ImageSource, Order
@@ -99,11 +99,14 @@ def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> P
     mine = erasable(disks, order.keep)
     room = seed.least_size(order.seed) if order.seed else 0
     target = choose(order.disk, mine, _need(order, room), order.sector)
-    spans = partitions.place(order.partitions, target.size, room) if order.partitions else []
+    reach = target.size
+    if order.table == "mbr":
+        reach = partitions.addressed(target.size, target.sector)
+    spans = partitions.place(order.partitions, reach, room) if order.partitions else []
     places = {str(span.number): (span.start, span.size) for span in spans} or {
         "disk": (0, target.size)
     }
-    last = Span(0, partitions.tail(target.size, room), room, "data", "cidata") if room else None
+    last = Span(0, partitions.tail(reach, room), room, "data", "cidata") if room else None
     return Plan(
         target=target,
         erase=tuple(mine) if order.wipe else (),
@@ -235,6 +238,8 @@ def _add_seed(target: Target, span: Span, order: Order) -> None:
             Span(table.free_number(), span.start, span.size, span.type, span.name), target
         ).write(target)
     elif partitions.has_mbr(target):
+        reach = partitions.addressed(target.size, target.sector)
+        span = replace(span, start=min(span.start, partitions.tail(reach, span.size)))
         partitions.add_to_mbr(target, span)
     else:
         raise OrderError("the image has no partition table, so there is no place for the seed")

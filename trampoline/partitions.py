@@ -87,6 +87,11 @@ def tail(disk_size: int, size: int) -> int:
     return _end(disk_size) - _up(size)
 
 
+def addressed(disk_size: int, sector: int) -> int:
+    """Return how many bytes of a disk an MBR can address."""
+    return min(disk_size, 0xFFFFFFFF * sector)
+
+
 def _up(size: int) -> int:
     return (size + ALIGN - 1) // ALIGN * ALIGN
 

@@ -44,7 +44,7 @@ def wait_until(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
     """Ask for the vcluster until it is `done`; its last value. Ends early where what it asked for
-    was rejected."""
+    was rejected or is stopped."""
     return _watched(
         api, name, lambda value: value is not None and done(value), timeout, quiet, clock, sleep
     )
@@ -100,7 +100,7 @@ def _ask(api: Client, name: str) -> Any:
 
 def _check_not_rejected(api: Client, name: str, ended: bool) -> None:
     for request in api.newest("/requests", 1, vcluster=name):
-        if request["state"] == "rejected":
+        if request["state"] in ("rejected", "stopped"):
             raise ApiError(409, "conflict", f"{name}: {request['reason']}")
     if ended:
         raise ApiError(409, "conflict", f"{name} has ended")

@@ -172,6 +172,16 @@ def sector_of(head: bytes) -> int:
     )
 
 
+def table_of(head: bytes) -> str:
+    """Return which partition table a raw image has, by its first 128 KiB: 'gpt', 'mbr', 'full' (an
+    MBR whose four primary partitions are taken) or 'none'."""
+    if b"EFI PART" in (head[512:520], head[4096:4104]):
+        return "gpt"
+    if content_of(head) != "disk":
+        return "none"
+    return "full" if all(head[450 + 16 * n] for n in range(4)) else "mbr"
+
+
 # ---------------------------------------------------------------- compressed files
 
 

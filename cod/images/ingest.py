@@ -102,6 +102,7 @@ def ingest(
         added.sha256(),
         made.digest,
         made.sector,
+        made.table,
     )
 
 
@@ -177,6 +178,7 @@ class _Made:
     stored: int
     digest: str
     sector: int = 0
+    table: str = ""
 
 
 # ---------------------------------------------------------------- one way for each format
@@ -334,8 +336,15 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
     found = Manifest(size, CHUNK, in_use, stored, used)
     text = manifest.encode(found)
     (job.folder / "manifest.json").write_bytes(text)
+    head = first[:_HEAD]
     return _Made(
-        content, size, found.used, stored, manifest.digest(text), formats.sector_of(first[:_HEAD])
+        content,
+        size,
+        found.used,
+        stored,
+        manifest.digest(text),
+        formats.sector_of(head),
+        formats.table_of(head),
     )
 
 

@@ -62,6 +62,8 @@ class Image:
     source   while ingesting: the file on the server that is taken in
     sector   bytes of the logical sectors of the disks that it is for, as its tables say; 0: any
              will do
+    table    partition table: 'gpt', 'mbr', 'full' (an MBR with four primary partitions) or 'none';
+             '' where it is not known
     """
 
     id: int
@@ -79,6 +81,7 @@ class Image:
     content: str = ""
     source: str = ""
     sector: int = 0
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +130,4 @@ class Ingested:
     sha256: str
     digest: str
     sector: int = 0
+    table: str = ""

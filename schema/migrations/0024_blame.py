@@ -1,4 +1,4 @@
-"""Failures of nodes that count against templates and groups, and what nodes wait for."""
+"""Failures of nodes that count against templates and groups, what nodes wait for, and images' tables."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,6 +22,16 @@ def upgrade() -> None:
     )
     op.add_column(
         "nodes", sa.Column("waits_since", sa.Double(), nullable=True, comment="null: it does not")
+    )
+    op.add_column(
+        "images",
+        sa.Column(
+            "table",
+            sa.String(length=8),
+            server_default="",
+            nullable=False,
+            comment="its partition table: gpt, mbr, full, none; '': not known",
+        ),
     )
     op.create_table(
         "node_failures",

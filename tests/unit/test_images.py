@@ -184,6 +184,14 @@ def mbr(kind: int) -> bytes:
     )
 
 
+def test_an_image_s_table_is_known() -> None:
+    entry = struct.pack("<B3sB3sII", 0, b"", 0x83, b"", 2048, 4096)
+    assert formats.table_of(mbr(0x83)) == "mbr"
+    assert formats.table_of(bytes(446) + 4 * entry + b"\x55\xaa") == "full"
+    assert formats.table_of(bytes(512) + b"EFI PART" + bytes(500)) == "gpt"
+    assert formats.table_of(bytes(8192)) == "none"
+
+
 def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
     assert formats.content_of(mbr(0x83)) == "disk"
     assert formats.content_of(bytes(512) + b"EFI PART" + bytes(500)) == "disk"

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cod.orders import Partition
-from trampoline import partitions, seed
+from cod.orders import Order, Partition
+from trampoline import cprime, partitions, seed
 from trampoline.disks import choose, erasable
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
@@ -209,6 +209,29 @@ def test_mbr_layouts_and_seed_entries(tmp_path: Path) -> None:
     assert dumped(path) == [(2048, 6144, "83"), (26624, 4096, "c"), (8192, 18432, "82")]
     with Target(str(path)) as target, pytest.raises(PrimeError, match="no room"):
         partitions.add_to_mbr(target, Span(0, 2 * MIB, MIB, "data", "seed"))
+
+
+def test_a_seed_in_an_mbr_lies_where_the_mbr_can_address_it(tmp_path: Path) -> None:
+    path = blank(tmp_path / "disk", 3 << 40)
+    with Target(str(path)) as target:
+        partitions.new_mbr(target)
+        partitions.add_to_mbr(target, Span(1, MIB, MIB, "linux", ""))
+        span = Span(0, partitions.tail(target.size, MIB), MIB, "data", "seed")
+        order = Order("1.1", "prime", seed={"meta-data": "{}"})
+        cprime._add_seed(target, span, order)
+    seed_at, sectors, kind = dumped(path)[1]
+    assert (sectors * 512, kind) == (MIB, "c")
+    assert (2 << 40) - 4 * MIB < seed_at * 512 < (2 << 40) - MIB
+
+
+def test_an_mbr_layout_ends_where_the_mbr_does(tmp_path: Path) -> None:
+    order = Order(
+        "1.1", "prime", table="mbr", partitions=(Partition(1, 0, "linux"),), seed={"meta-data": ""}
+    )
+    planned = cprime.plan(order, [disk("sda", 3 << 40)])
+    assert planned.seed is not None
+    assert planned.seed.start + planned.seed.size <= 0xFFFFFFFF * 512
+    assert planned.spans[0].start + planned.spans[0].size <= planned.seed.start
 
 
 def test_an_mbr_without_a_free_slot(tmp_path: Path) -> None:

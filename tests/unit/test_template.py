@@ -316,6 +316,37 @@ def test_images_that_cannot_be_used(row: Image | None, code: str, words: str) ->
     assert caught.value.code == code
 
 
+SEED = '<personalise seed="nocloud"/>'
+FOUR = "".join(f'<partition number="{n}" size="1MiB" type="linux"/>' for n in (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("body", "row", "words"),
+    [
+        ('<image target="disk" name="a"/>', image("a", table="none"), "no partition table"),
+        ('<image target="disk" name="a"/>', image("a", content="partition"), "no partition table"),
+        ('<image target="disk" name="a"/>', image("a", table="full"), "four primary"),
+        (
+            f'<layout table="mbr">{FOUR}</layout><image target="1" name="a"/>',
+            image("a"),
+            "which the layout takes",
+        ),
+    ],
+)
+def test_a_seed_without_a_free_slot_is_refused_with_the_template(
+    body: str, row: Image, words: str
+) -> None:
+    with pytest.raises(Refused, match=words):
+        prime.check_images(checked(wrap(body + SEED)), {"a": row})
+    prime.check_images(checked(wrap(body)), {"a": row})
+
+
+@pytest.mark.parametrize("table", ["gpt", "mbr", ""])
+def test_a_seed_that_may_have_a_slot_is_taken(table: str) -> None:
+    there = {"a": image("a", table=table)}
+    prime.check_images(checked(wrap('<image target="disk" name="a"/>' + SEED)), there)
+
+
 def test_hardware_that_the_template_does_not_take() -> None:
     document = wrap(
         '<requires><memory><mib min="8GiB"/></memory></requires><image target="disk" name="a"/>'

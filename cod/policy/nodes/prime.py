@@ -115,9 +115,42 @@ def check_images(configuration: Configuration, images: Mapping[str, Image]) -> N
         if choice.name:
             _check_image(images.get(choice.name), choice.name, ("disk", "partition"))
             _check_fits(images[choice.name].size, choice.name, sizes.get(choice.target, 0))
+    _check_seed(configuration, images)
     for file in configuration.diskless.files if configuration.diskless else ():
         if file.name:
             _check_image(images.get(file.name), file.name, ("file",))
+
+
+def _check_seed(configuration: Configuration, images: Mapping[str, Image]) -> None:
+    """Raise Refused where the seed's partition would find no free slot. What a program makes of an
+    image, or an image elsewhere has, nobody knows here."""
+    if not configuration.seed or configuration.diskless is not None:
+        return
+    if configuration.table == "mbr" and len(configuration.partitions) == 4:
+        raise Refused(
+            "invalid",
+            "the seed needs a partition, and an MBR has four, which the layout takes; use"
+            ' table="gpt"',
+            "layout",
+        )
+    for choice in configuration.images:
+        image = images.get(choice.name) if choice.target == "disk" else None
+        if image is None or choice.installer != "copy":
+            continue
+        if image.content == "partition" or image.table == "none":
+            raise Refused(
+                "invalid",
+                f"the seed needs a partition, and the image {choice.name!r} has no partition table;"
+                " give the template a layout",
+                "image",
+            )
+        if image.table == "full":
+            raise Refused(
+                "invalid",
+                f"the seed needs a partition, and the image {choice.name!r} has an MBR whose four"
+                " primary partitions are taken",
+                "image",
+            )
 
 
 def _check_image(image: Image | None, name: str, contents: Iterable[str]) -> None:

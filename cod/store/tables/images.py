@@ -64,6 +64,14 @@ images = table(
         default=0,
         comment="bytes of its disks' logical sectors; 0: any will do",
     ),
+    Column(
+        "table",
+        String(8),
+        nullable=False,
+        default="",
+        server_default="",
+        comment="its partition table: gpt, mbr, full, none; '': not known",
+    ),
     comment="Disk and partition images in their served form.",
 )
 
