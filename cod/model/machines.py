@@ -94,6 +94,7 @@ class Binding:
     expires_at: float
     client_id: str | None = None
     xid: int = 0
+    acked_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,9 @@ class DhcpClient:
     vcluster's name.
 
     vlan          of its vcluster's own network; None: the vcluster is not isolated
-
+    held_at       when a server last said that it holds the connection of the node's agent; None:
+                  there is no connection
+    reported      the agent has reported on it, and COD has not ordered a power cycle since
     sent_to_disk  what was served of late was its disk, and is what it would be served now; looked
                   up only for messages that this decides (`policy.nodes.boot.may_be_next_option`)
     """
@@ -62,6 +64,8 @@ class DhcpClient:
     attempts: int = 0
     disk: str = ""
     vlan: int | None = None
+    held_at: float | None = None
+    reported: bool | None = None
     sent_to_disk: bool = False
 
 

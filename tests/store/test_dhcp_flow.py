@@ -700,8 +700,9 @@ def test_of_addresses_that_were_left_the_oldest_is_given_first(tx: Tx, site: Sit
 
 
 def test_a_declined_system_address_is_replaced_from_the_block(tx: Tx, site: Site) -> None:
-    own = held_node(tx, site, state="active")
-    one(tx, ask("DECLINE", stage="os", requested=own), site)
+    own = held_node(tx, site, READY)
+    os_asks(tx, site, NOW, requested=own)
+    one(tx, ask("DECLINE", xid=77, stage="os", requested=own), site, NOW + 3)
     offer = one(tx, ask("DISCOVER", stage="os"), site)
     assert offer is not None
     assert offer.yiaddr != own
@@ -710,14 +711,15 @@ def test_a_declined_system_address_is_replaced_from_the_block(tx: Tx, site: Site
 
 def test_a_name_whose_address_is_not_replaced_leaves_dns(tx: Tx, site: Site) -> None:
     """Secondaries hear of it: another machine uses the address."""
-    own = held_node(tx, site, state="active")
+    own = held_node(tx, site, READY)
     vcluster = web(tx)
     tx.execute(
         update(tables.vcluster_blocks).values(first_address=ipv4(own), last_address=ipv4(own))
     )
     zones = {("vcluster", vcluster.name), ("subnet", "lab")}
+    os_asks(tx, site, NOW, requested=own)
     before = dns_zones.serials(tx, zones)
-    one(tx, ask("DECLINE", stage="os", requested=own), site)
+    one(tx, ask("DECLINE", xid=77, stage="os", requested=own), site, NOW + 3)
     assert dns_names.of_vcluster(tx, vcluster.id) == {}
     assert {
         zone for zone, serial in dns_zones.serials(tx, zones).items() if serial > before[zone]

@@ -39,6 +39,7 @@ OFFER_TIME = 60.0  # seconds that an offered address is kept for its client
 DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody was found to use
 DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
 AGAIN = 60.0  # seconds between two records of the same trouble
+DOUBT_AGAIN = 3600.0  # the same, of a MAC that another machine may use
 LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
 # seconds that a machine which never reported keeps an address that another new one needs
 GIVES_WAY = 120.0
@@ -122,6 +123,8 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
     if verdict.listed and query.kind == "DISCOVER":
         _record_unfit(batch, query, net, verdict.why)
+    if verdict.noted and client is not None:
+        _record_doubt(batch, query, net, client, verdict.why)
     if verdict.new and _make_room_for(batch, query, net):
         client = _enrol(batch, query, net)
     if client is None:
@@ -169,6 +172,8 @@ def _answer_isolated(
     if client is None or row is None or query.stage == "trampoline":
         return None
     verdict = boot.decide(query, client, row.xid, batch.site.policy, batch.now)
+    if verdict.noted:
+        _record_doubt(batch, query, net, client, verdict.why)
     if verdict.event is not None:
         client = _apply_event(batch, client, verdict.event, verdict.why)
     if verdict.binding == "none" or client.state not in OWN_SYSTEM:
@@ -233,12 +238,19 @@ def _request(
                 expires_at=until,
                 client_id=client_id,
                 xid=query.xid,
+                acked_at=batch.now,
             )
         )
     elif query.stage != "os":  # firmware in its vcluster's own network: its system is yet to ask
         batch.bindings.put(replace(row, xid=query.xid))
-    elif row.state != "bound" or row.client_id != client_id:
-        batch.bindings.put(replace(row, state="bound", client_id=client_id, xid=query.xid))
+    elif (
+        row.state != "bound"
+        or row.client_id != client_id
+        or (client.state == NodeState.BOOT and row.xid != query.xid)
+    ):
+        batch.bindings.put(
+            replace(row, state="bound", client_id=client_id, xid=query.xid, acked_at=batch.now)
+        )
     if row.kind == "vcluster" and query.stage == "os" and client.state == NodeState.BOOT:
         _note_booted(batch, client)
     return _lend(batch, "ACK", query, net, client, row)
@@ -248,10 +260,14 @@ def _decline(
     batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
     """RFC 2131 §4.3.3: somebody else uses the address. It is set aside, and the client gets another
-    when it asks."""
+    when it asks. Anybody can send this message: it counts where it follows the ACK of the same
+    transaction, and never for a node that is active or heard."""
     if row is None or query.requested != dotted(row.address):
         return
+    doubt = boot.decline_doubt(query, client, row, batch.site.policy, batch.now)
     about = f"{client.name} found that another machine uses {query.requested}"
+    if doubt:
+        about = f"a client with the MAC of {client.name} declined {query.requested}: {doubt}"
     conflicts.add_once(
         batch.tx,
         "declined",
@@ -262,6 +278,8 @@ def _decline(
         address=row.address,
         mac=query.mac,
     )
+    if doubt:
+        return
     until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
     batch.bindings.put(
         Binding(
@@ -298,10 +316,13 @@ def _decline(
 
 
 def _release(
-    batch: _Batch, query: DhcpQuery, _net: Net, _client: DhcpClient, row: Binding | None
+    batch: _Batch, query: DhcpQuery, _net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
-    """RFC 2131 §4.3.4. A boot address is free at once, and still its old client's first choice."""
+    """RFC 2131 §4.3.4. A boot address is free at once, and still its old client's first choice. An
+    agent that is heard uses its address: it has released nothing."""
     if row is None or query.ciaddr != dotted(row.address):
+        return
+    if boot.is_heard(client, batch.site.policy, batch.now):
         return
     if row.kind == "boot":
         batch.bindings.put(replace(row, state="offered", expires_at=batch.now))
@@ -395,6 +416,22 @@ def _record_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
         )
     if not recorded:
         notices.add(batch.tx, **notice_texts.cannot_boot(about), group_id=None, now=batch.now)
+
+
+def _record_doubt(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, why: str) -> None:
+    about = (
+        f"a machine with the MAC of {client.name} asked to network-boot, but {why}: another machine"
+        " may use that MAC, or the node was reset a moment ago"
+    )
+    conflicts.add_once(
+        batch.tx,
+        "identity",
+        about,
+        batch.now,
+        within=DOUBT_AGAIN,
+        subnet=net.subnet.name,
+        mac=query.mac,
+    )
 
 
 # ---------------------------------------------------------------- what it means for the node

@@ -94,6 +94,8 @@ def power(
         step = Step(NodeEvent.WOKEN, f"switched on by {actor}", power="on")
     else:
         nodes.wish_power(tx, node, desired, now)
+        if desired in ("cycle", "off"):  # the connection is of a boot that ends now
+            sessions.forget_report(tx, node.id, newer=True)
         return Result(_view(tx, node.id, site.policy), (Effect("wake", "power"),))
     moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
     return _done(tx, node, moved, site.policy)

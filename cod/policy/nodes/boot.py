@@ -42,6 +42,12 @@ A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or
 COD's back; it goes to state *trampoline* (event *asked*) and boots it. An *active* node that asks
 was power-cycled: it boots again and stays active.
 
+**Evidence outweighs packets.** Any host on the network can send a DISCOVER with another machine's
+MAC. While the agent of a node is heard (`is_heard`), such a message is answered and noted, and
+decides nothing: the machine cannot have been reset. The connection of one that was reset is given
+up after three missed heartbeats, which moves the node on; its DISCOVERs count from then on. The
+connection does not count once COD has ordered a power cycle.
+
 Who is answered: machines that COD knows; others only if they ask to network-boot and the site's
 policy is `discover`. A foreign machine gets silence, never a NAK, so COD can sit beside another
 DHCP server. A retired machine is foreign. A machine that COD has no loader for
@@ -53,7 +59,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cod.model import BootPlan, DhcpClient, DhcpQuery, Image, Policy, Refused, Site, Subnet
+from cod.model import Binding, BootPlan, DhcpClient, DhcpQuery, Image, Policy, Refused, Site, Subnet
 from cod.policy.nodes import architecture
 from cod.policy.nodes.prime import boot_files
 from cod.policy.nodes.template import Configuration
@@ -63,6 +69,9 @@ SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet th
 # seconds (times the patience) in which the system that is to end may ask for an address once more
 MISSED = 30.0
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
+# heartbeats since a server last said that it holds a connection; it gives up a dead one after three
+HELD = 6
+DECLINE_TIME = 10.0  # seconds after its ACK in which a client finds its address in use (RFC 5227)
 NO_SUCH_FILE = "go-on-to-your-disk"  # no such file
 # seconds (times the site's patience) in which firmware goes through the rest of its boot options
 NEXT_OPTION = 120.0
@@ -81,6 +90,7 @@ class Verdict:
     event    what the message tells about the node, if anything
     new      the machine is unknown and becomes a node
     listed   the administrator is told that the machine cannot be booted, and why
+    noted    the message contradicts what the node's agent shows: a conflict
     """
 
     binding: str
@@ -88,6 +98,7 @@ class Verdict:
     event: NodeEvent | None = None
     new: bool = False
     listed: bool = False
+    noted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +147,32 @@ def decide(
     if client.state in OWN_SYSTEM:
         return _asks_again(query, client, last_xid, policy, now)
     if client.state in _RESET and query.xid != last_xid:
+        if is_heard(client, policy, now):
+            return Verdict("boot", f"its agent is heard in state {client.state}", noted=True)
         return Verdict(
             "boot", f"it was reset or switched on in state {client.state}", NodeEvent.ASKED
         )
     return Verdict("boot", "on its way to the trampoline")
+
+
+def is_heard(client: DhcpClient, policy: Policy, now: float) -> bool:
+    """Return whether the node's agent is connected, of the boot that COD knows of."""
+    held = client.held_at is not None and now - client.held_at <= HELD * policy.heartbeat
+    return held and bool(client.reported)
+
+
+def decline_doubt(
+    query: DhcpQuery, client: DhcpClient, bound: Binding, policy: Policy, now: float
+) -> str:
+    """Return why a DHCPDECLINE of the address `bound` is not believed; '' when it is."""
+    if client.state == NodeState.ACTIVE:
+        return "the node is active"
+    if is_heard(client, policy, now):
+        return "the node's agent is heard"
+    recent = bound.acked_at is not None and now - bound.acked_at <= DECLINE_TIME
+    if bound.state != "bound" or bound.xid != query.xid or not recent:
+        return "it does not follow the acknowledgement of that address"
+    return ""
 
 
 def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> Verdict:
@@ -151,7 +184,7 @@ def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) ->
     # management).
     started = expected and query.kind == "DISCOVER" and client.disk != Disk.CLEAN
     # once: only a power cycle helps, and after one the deadline is patient enough
-    if started and not client.attempts:
+    if started and not client.attempts and not is_heard(client, policy, now):
         why = (
             f"its disk's system started {since:.0f} s after it was to boot from the network: it"
             " missed that boot"

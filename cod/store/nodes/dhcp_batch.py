@@ -41,10 +41,13 @@ _CLIENTS: Select[Any] = (
         _n.attempts,
         _n.disk,
         t.vcluster_networks.c.vlan,
+        t.sessions.c.last_seen,
+        t.sessions.c.reported,
     )
     .join_from(t.nics, t.nodes)
     .outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
     .outerjoin(t.vcluster_networks, t.vcluster_networks.c.vcluster_id == _n.vcluster_id)
+    .outerjoin(t.sessions, t.sessions.c.node_id == _n.id)
     .where(t.nics.c.mac.in_(bindparam("macs", expanding=True)))
 )
 _HEARD = (
@@ -60,7 +63,7 @@ _FORGET = delete(t.bindings).where(_b.address.in_(bindparam("addresses", expandi
 _LITE = sqlite.insert(t.bindings)
 _MARIA = mysql.insert(t.bindings)
 # columns without an index: a renewal is one small write
-_SET = ["hostname", "state", "expires_at", "client_id", "xid"]
+_SET = ["hostname", "state", "expires_at", "client_id", "xid", "acked_at"]
 _RENEW = {
     "sqlite": _LITE.on_conflict_do_update(
         index_elements=["address"], set_={n: _LITE.excluded[n] for n in _SET}

@@ -313,6 +313,7 @@ bindings = table(
         default=0,
         comment="of its last exchange: tells a repeat from a boot",
     ),
+    Column("acked_at", Time, comment="when that was acknowledged: a DHCPDECLINE counts just after"),
     UniqueConstraint("mac", "kind", "subnet"),
     comment=(
         "Addresses bound by DHCP. The primary key is what makes two holders of one address"

@@ -1,0 +1,162 @@
+"""A host on the nodes' network that sends packets in the name of another node, on a real database
+with a clock that is moved by hand: the forger, the decliner, the impostor, the liar about ports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from cod.flows.agents import sessions as agents
+from cod.flows.boot import dhcp
+from cod.flows.nodes.nodes import power
+from cod.model import DhcpAnswer, DhcpQuery, Site, dotted
+from cod.policy.nodes.newcomers import Newcomers
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.nodes import bindings, conflicts
+from tests.store.agentlab import TEMPLATE, Lab, mac
+
+READY = '<ready port="80"/></template>'
+STATES = ["inactive", "wipe", "prime"]
+
+
+@pytest.fixture
+def lab(tx: Tx, site: Site) -> Lab:
+    return Lab(tx, site)
+
+
+def send(lab: Lab, kind: str, xid: int = 1, stage: str = "ipxe", **more: Any) -> DhcpAnswer | None:
+    """Send one DHCP message with the MAC of node 1."""
+    query = replace(DhcpQuery(kind, mac(1), xid, "lab", stage), **more)
+    [answer] = dhcp.answer(lab.tx, [query], lab.site, Newcomers(), lab.now)
+    return answer
+
+
+def at_work(lab: Lab, state: str) -> None:
+    """Node 1 in that state, with its agent connected."""
+    lab.machine(1, "trampoline", disk="dirty" if state == "wipe" else "clean")
+    lab.boots(1)
+    if state == "prime":
+        lab.assign(1, lab.vcluster(lab.template()))
+    assert lab.node(1).state == state
+
+
+def kinds(lab: Lab) -> list[str]:
+    return [row["kind"] for row in conflicts.every(lab.tx)]
+
+
+# ---------------------------------------------------------------- the forger
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_forged_discovers_decide_nothing_while_the_agent_is_heard(lab: Lab, state: str) -> None:
+    at_work(lab, state)
+    before = lab.node(1)
+    for second in range(30):
+        lab.now += 1
+        agents.held(lab.tx, "a", lab.now)
+        for turn in range(34):
+            send(lab, "DISCOVER", xid=100 + 34 * second + turn)
+    assert lab.node(1) == before
+    assert kinds(lab) == ["identity"]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_reset_counts_once_the_old_connection_is_given_up(lab: Lab, state: str) -> None:
+    at_work(lab, state)
+    [peer] = agents.inherited(lab.tx, "a")
+    lab.now += 3 * lab.site.policy.heartbeat
+    agents.lost(lab.tx, peer, lab.site, lab.now)
+    assert lab.node(1).state == "trampoline"
+    # had it been given work again before its firmware asks
+    lab.tx.execute(update(t.nodes).values(state=state))
+    send(lab, "DISCOVER", xid=7)
+    assert lab.node(1).state == "trampoline"
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_connection_whose_server_is_dead_shows_nothing(lab: Lab, state: str) -> None:
+    at_work(lab, state)
+    lab.now += 100 * lab.site.policy.heartbeat
+    send(lab, "DISCOVER", xid=7)
+    assert lab.node(1).state == "trampoline"
+
+
+def test_the_connection_from_before_an_ordered_power_cycle_does_not_count(lab: Lab) -> None:
+    at_work(lab, "inactive")
+    lab.tx.execute(update(t.nodes).values(power_address="x"))
+    power(lab.tx, name="node1", desired="cycle", site=lab.site, now=lab.now, actor="user:root")
+    lab.now += 1
+    send(lab, "DISCOVER", xid=7)
+    assert lab.node(1).state == "trampoline"
+    assert kinds(lab) == []
+
+
+def test_a_system_that_asks_does_not_cycle_the_power_of_a_node_that_is_heard(lab: Lab) -> None:
+    lab.machine(1, "trampoline", disk="dirty", power_address="x")
+    lab.open(1)  # connected, and about to report
+    lab.tx.execute(update(t.sessions).values(reported=True))
+    for _ in range(60):
+        lab.now += 1
+        agents.held(lab.tx, "a", lab.now)
+        assert send(lab, "DISCOVER", stage="os") is None
+    assert (lab.node(1).attempts, lab.wishes(1)) == (0, [])
+
+
+def test_an_agent_that_is_heard_keeps_its_address(lab: Lab) -> None:
+    at_work(lab, "inactive")
+    offer = send(lab, "DISCOVER", stage="trampoline")
+    assert offer is not None
+    send(lab, "REQUEST", stage="trampoline", requested=offer.yiaddr)
+    before = bindings.of_node(lab.tx, lab.node(1).id)
+    send(lab, "DECLINE", requested=offer.yiaddr)
+    send(lab, "RELEASE", ciaddr=offer.yiaddr)
+    assert bindings.of_node(lab.tx, lab.node(1).id) == before
+
+
+# ---------------------------------------------------------------- the decliner
+
+
+def in_use(lab: Lab, state: str) -> str:
+    """Node 1 of a vcluster whose readiness check is a port, in that state; returns its address."""
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    document = TEMPLATE.replace("{more}", "").replace("</template>", READY)
+    vcluster = lab.vcluster(lab.template(document=document))
+    lab.assign(1, vcluster)
+    agents.lost(lab.tx, peer, lab.site, lab.now)
+    lab.tx.execute(update(t.nodes).values(state=state, boot_served_at=lab.now))
+    return dotted(bindings.reserve(lab.tx, lab.node(1), mac(1), vcluster, "n1", lab.now))
+
+
+def addresses(lab: Lab) -> set[str]:
+    rows = bindings.of_node(lab.tx, lab.node(1).id)
+    return {dotted(row.address) for row in rows if row.kind == "vcluster"}
+
+
+def test_a_declined_address_of_an_active_node_is_a_conflict_and_stays(lab: Lab) -> None:
+    own = in_use(lab, "active")
+    send(lab, "REQUEST", 7, "os", requested=own)
+    for _ in range(3):
+        send(lab, "DECLINE", 7, "os", requested=own)
+    assert addresses(lab) == {own}
+    [row] = conflicts.every(lab.tx)
+    assert (row["kind"], "is active" in row["about"]) == ("declined", True)
+
+
+@pytest.mark.parametrize(("xid", "later"), [(8, 1.0), (7, 60.0)])
+def test_a_decline_counts_right_after_its_own_acknowledgement_only(
+    lab: Lab, xid: int, later: float
+) -> None:
+    own = in_use(lab, "boot")
+    send(lab, "REQUEST", 7, "os", requested=own)
+    acked = lab.now
+    lab.now = acked + later
+    send(lab, "DECLINE", xid, "os", requested=own)
+    assert addresses(lab) == {own}
+    send(lab, "REQUEST", 9, "os", requested=own)  # the same client asks again
+    send(lab, "DECLINE", 9, "os", requested=own)
+    assert own not in addresses(lab)
