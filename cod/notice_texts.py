@@ -38,6 +38,7 @@ KINDS = {
     "stopped": "a failed node is not replaced, because another would fail like it",
     "hardware": "a node's hardware has changed",
     "architecture": "a machine cannot be booted",
+    "identity": "a machine claims to be a node, and what COD sees of that node contradicts it",
     "quarantined": "a node was taken out of service and needs an administrator",
     "switch": "a switch does not answer, and nodes wait for it",
     "switch-port": "a switch port could not be put into its VLAN and needs an administrator",
@@ -364,6 +365,17 @@ def authority_ends(ends_at: float) -> NoticeText:
         f" know each other, ends {_at(ends_at)}. A server renews it when it starts. VCMs get the"
         " new one when they renew their own certificates, within nine months. Restart each server"
         " of the site soon.",
+    )
+
+
+def not_believed(node: str, why: str) -> NoticeText:
+    """Describe a machine whose agent claimed to be a node and was refused; `why`: a sentence."""
+    return _news(
+        "identity",
+        f"a machine claims to be node {node}",
+        f"An agent that claims to be node {node} was refused: {_sentence(why)} Another machine may"
+        " use its MAC address, or the node's power driver and address are not its own.",
+        _path("nodes", node),
     )
 
 

@@ -279,6 +279,8 @@ def edge(context: PartContext) -> list[Any]:
     from cod.net.dns.server import DnsServer
     from cod.net.tftp.server import TftpServer
     from cod.periodic import Timer
+    from cod.power.drivers import drivers
+    from cod.power.status import PowerStatus
     from cod.web import metrics
 
     g, site = context, context.site.current
@@ -297,6 +299,7 @@ def edge(context: PartContext) -> list[Any]:
         effects=g.wake.effects,
         inviter=Inviter(authority.certificate.decode(), authority.invitation),
         host_key=partial(_host_key, authority),
+        power=PowerStatus(g.reactor, g.pool, drivers(g.reactor), g.site).of,
     )
     g.wake.on("orders", confd.poll)
     nmp = [_nmp(g, list(by_address))] if site.nmp_port else []

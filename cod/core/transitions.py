@@ -16,6 +16,7 @@ from cod.states import (
     ARRIVED,
     NODE_RULES,
     OWN_SYSTEM,
+    WORKING,
     BurninState,
     CaptureState,
     Disk,
@@ -32,6 +33,8 @@ from cod.store.scheduler import reservations, vclusters
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
 FOR_CAPTURE = "waits to be captured: reboot it, no power driver can"
+# Whoever resets or switches on a node in these states does so without an order of COD's.
+UNORDERED = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 CANNOT_SWITCH_OFF = ("none", "wol")
 # What a node's disk does not survive, or is not COD's to read any more.
 ENDS_CAPTURE = frozenset(
@@ -218,6 +221,10 @@ def move(
         values |= {"waits_for": "", "waits_since": None}
     elif columns.get("waits_for"):
         values |= {"waits_since": node.waits_since or now}
+    if node.state in UNORDERED and event in (NodeEvent.ASKED, NodeEvent.LOST):
+        values |= {"boot_unordered": True}
+    elif event in (NodeEvent.APPROVED, NodeEvent.RESTORED):
+        values |= {"boot_unordered": False}  # an administrator's word
     if node.state in (NodeState.WIPE, NodeState.PRIME):
         values |= {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
     elif node.state == NodeState.BURNIN and node.disk == Disk.CLEAN:

@@ -61,6 +61,7 @@ class Node:
     keep: str = ""
     waits_for: str = ""
     waits_since: float | None = None
+    boot_unordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

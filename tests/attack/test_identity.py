@@ -7,16 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from cod.flows.agents import sessions as agents
 from cod.flows.boot import dhcp
-from cod.flows.nodes.nodes import power
-from cod.model import DhcpAnswer, DhcpQuery, Site, dotted
+from cod.flows.nodes.nodes import power, restore
+from cod.flows.nodes.power import PowerTask, succeeded
+from cod.model import DhcpAnswer, DhcpQuery, PowerAction, Site, dotted
 from cod.policy.nodes.newcomers import Newcomers
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts
+from cod.store.nodes import power as power_rows
 from tests.store.agentlab import TEMPLATE, Lab, mac
 
 READY = '<ready port="80"/></template>'
@@ -160,3 +162,105 @@ def test_a_decline_counts_right_after_its_own_acknowledgement_only(
     send(lab, "REQUEST", 9, "os", requested=own)  # the same client asks again
     send(lab, "DECLINE", 9, "os", requested=own)
     assert own not in addresses(lab)
+
+
+# ---------------------------------------------------------------- the impostor
+
+
+def careful(lab: Lab) -> None:
+    """The site approves no machine by itself, as a site with tenants does not."""
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, auto_approve=False))
+
+
+def told(lab: Lab) -> list[str]:
+    return [row.kind for row in lab.tx.execute(select(t.notices)).all()]
+
+
+@pytest.mark.parametrize("state", ["off", "inactive", "wipe", "quarantined"])
+def test_no_agent_is_believed_of_a_node_whose_driver_says_off(lab: Lab, state: str) -> None:
+    lab.machine(1, state)
+    before = lab.node(1)
+    secret = lab.mint(1)
+    for _ in range(3):
+        assert isinstance(lab.knock(1, secret, power="off"), str)
+    assert lab.node(1) == before
+    assert (kinds(lab), told(lab)) == (["identity"], ["identity"])
+    [row] = lab.tx.execute(select(t.audit)).all()
+    assert (row.actor, row.action, row.thing) == ("confd", "agent refuse", "node1")
+    lab.open(1, secret, power="on")  # the secret is not spent
+
+
+def test_no_other_agent_is_believed_while_the_first_is_heard(lab: Lab) -> None:
+    at_work(lab, "inactive")
+    before = lab.node(1)
+    for server, here in (("a", [before.id]), ("b", [])):
+        assert isinstance(lab.knock(1, server=server, power="on", here=here), str)
+    assert lab.node(1) == before
+    assert (kinds(lab), told(lab)) == (["identity"], [])
+    lab.open(1)  # its connection to this server is closed: it was reset
+    assert lab.node(1).state == "trampoline"
+
+
+def test_a_boot_that_nobody_ordered_is_believed_if_the_driver_says_on(lab: Lab) -> None:
+    careful(lab)
+    lab.machine(1, "off")
+    lab.report(lab.open(1, power="on"))
+    assert (lab.node(1).state, kinds(lab)) == ("inactive", [])
+
+
+@pytest.mark.parametrize("driver", ["none", "wol"])
+def test_without_a_driver_a_boot_that_nobody_ordered_waits_for_an_administrator(
+    lab: Lab, driver: str
+) -> None:
+    careful(lab)
+    lab.machine(1, "inactive")
+    lab.tx.execute(update(t.nodes).values(power_driver=driver))
+    send(lab, "DISCOVER", xid=7)
+    peer = lab.boots(1)
+    assert (lab.node(1).state, lab.order(1).action) == ("quarantined", "wait")
+    restore(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    lab.now += 1
+    lab.report(peer)
+    assert lab.node(1).boot_unordered is False
+
+
+def test_a_driver_that_does_not_answer_is_told_to_cycle(lab: Lab) -> None:
+    careful(lab)
+    lab.machine(1, "inactive", power_address="x")
+    lab.boots(1)
+    assert (lab.node(1).state, lab.wishes(1)) == ("trampoline", ["cycle"])
+    task = PowerTask(_action(lab), "node1", "lab", "x", None, False, None)
+    succeeded(lab.tx, task, "on", lab.now + 5)
+    assert lab.node(1).boot_unordered is False
+
+
+def test_an_agent_that_comes_back_by_its_session_was_not_reset(lab: Lab) -> None:
+    careful(lab)
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    agents.lost(lab.tx, peer, lab.site, lab.now)
+    assert lab.node(1).boot_unordered is True
+    lab.report(lab.again(1))
+    assert (lab.node(1).state, lab.node(1).boot_unordered) == ("inactive", False)
+
+
+def test_after_an_outage_of_the_site_nothing_is_a_conflict(lab: Lab) -> None:
+    careful(lab)
+    for number in (1, 2, 3):
+        lab.machine(number, "trampoline")
+        peer = lab.boots(number)
+        agents.lost(lab.tx, peer, lab.site, lab.now)
+    lab.tx.execute(update(t.nodes).values(power_driver="none"))
+    lab.now += 300
+    for number in (1, 2, 3):
+        assert isinstance(lab.knock(number, power="off"), str)  # a BMC that is late
+        lab.boots(number)
+        assert lab.node(number).state == "inactive"
+    assert (kinds(lab), told(lab)) == ([], [])
+
+
+def _action(lab: Lab) -> PowerAction:
+    action = power_rows.due(lab.tx, lab.now, 1, [])[0]
+    claimed = power_rows.claim(lab.tx, action, "a", lab.now, lab.now + 60)
+    assert claimed is not None
+    return claimed

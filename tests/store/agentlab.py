@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,9 +96,31 @@ class Lab:
         return secret.id
 
     def open(
-        self, number: int, secret: str | None = None, session: str = "", server: str = "a"
+        self,
+        number: int,
+        secret: str | None = None,
+        session: str = "",
+        server: str = "a",
+        *,
+        power: str = "unknown",
     ) -> Peer:
-        """The agent connects, by default with a new boot's secret."""
+        """The agent connects, by default with a new boot's secret, while the power driver says
+        `power`."""
+        opened = self.knock(number, secret, session, server, power=power)
+        assert isinstance(opened, flow.Opened)
+        return opened.peer
+
+    def knock(
+        self,
+        number: int,
+        secret: str | None = None,
+        session: str = "",
+        server: str = "a",
+        *,
+        power: str = "unknown",
+        here: Collection[int] = (),
+    ) -> flow.Opened | str:
+        """What comes of it when the agent connects; `here`: nodes connected to that server."""
         made = BootSecret(
             session or f"session{number}.{self.minted}",
             mac(number),
@@ -108,11 +131,16 @@ class Lab:
             KEY,
             0.0,
         )
-        opened = flow.open(
-            self.tx, secret or self.mint(number), made, server, self.site, self.now
+        return flow.open(
+            self.tx,
+            secret or self.mint(number),
+            made,
+            server,
+            self.site,
+            self.now,
+            power=power,
+            here=here,
         ).value
-        assert isinstance(opened, flow.Opened)
-        return opened.peer
 
     def again(self, number: int, server: str = "a") -> Peer:
         """The agent connects again, with its session's secret."""

@@ -757,23 +757,37 @@ def test_a_machine_with_a_new_network_card_is_known_by_its_uuid(lab: Lab, state:
     assert lab.order(2).action == "wait"
 
 
-@pytest.mark.parametrize(
-    ("macs", "state"), [((mac(2),), "quarantined"), ((mac(1), mac(2)), "inactive")]
-)
-def test_a_uuid_alone_does_not_stand_for_an_approval(
-    lab: Lab, macs: tuple[str, ...], state: str
-) -> None:
-    """Some makers give many boards one UUID: a machine that nobody has approved may not be wiped in
-    another's name."""
+def test_two_machines_with_one_uuid_are_two_nodes_and_a_conflict(lab: Lab) -> None:
+    """Some makers give many boards one UUID: a machine that nobody has approved may not be wiped,
+    or taken for another, in another's name."""
     lab.site = replace(lab.site, policy=Policy(auto_approve=False))
-    lab.machine(1, "off", uuid=uuid(1), disk=Disk.DIRTY if state == "quarantined" else Disk.CLEAN)
+    lab.machine(1, "off", uuid=uuid(1), disk=Disk.DIRTY)
+    before = lab.node(1)
     lab.machine(2)
-    peer = lab.report(lab.open(2), *macs, uuid=uuid(1)).value
+    for _ in range(2):
+        lab.report(lab.open(2), mac(2), uuid=uuid(1))
     node = lab.node(2)
-    assert (node.name, node.state, peer.node_id) == ("node1", state, node.id)
-    assert ("restore the node" in node.reason) == (state == "quarantined")
-    lab.report(peer, *macs, uuid=uuid(1))
-    assert (lab.node(2).state, lab.order(2).action) == (state, "wait")
+    assert (node.name, node.state, node.uuid) == ("node2", "registering", None)
+    assert lab.node(1) == before
+    [row] = conflicts.every(lab.tx)
+    assert (row["kind"], row["mac"]) == ("identity", mac(2))
+
+
+def test_a_machine_known_by_a_mac_and_its_uuid_is_power_cycled_first(lab: Lab) -> None:
+    """The power driver of a node is not asked about a card that is not known to be its own."""
+    lab.site = replace(lab.site, policy=Policy(auto_approve=False))
+    lab.machine(1, "off", uuid=uuid(1))
+    lab.machine(2)
+    lab.report(lab.open(2), mac(1), mac(2), uuid=uuid(1))
+    assert (lab.node(2).name, lab.node(2).state, lab.wishes(2)) == (
+        "node1",
+        "trampoline",
+        ["cycle"],
+    )
+    lab.tick(30)
+    lab.report(lab.open(2, power="on"), mac(1), mac(2), uuid=uuid(1))
+    lab.tick(30)
+    assert lab.node(2).state == "inactive"
 
 
 @pytest.mark.parametrize("state", ["inactive", "active", "prime", "quarantined"])

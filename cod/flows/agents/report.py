@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cod import notice_texts
-from cod.core import burnins, notices, switch_ports, transitions
+from cod.core import boot_evidence, burnins, notices, switch_ports, transitions
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle
@@ -14,10 +16,6 @@ from cod.store.nodes import conflicts, holding, nodes, sessions, types
 from cod.store.scheduler import reservations, vclusters
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
-DOUBT = (
-    "a machine with its UUID, but with none of its network cards, has reported: restore the node if"
-    " it is the same machine, which wipes its disks"
-)
 
 
 def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[Peer | str]:
@@ -37,6 +35,10 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     if joining.refused:
         conflicts.add_once(tx, "identity", joining.refused, now, within=AGAIN, mac=peer.mac)
         return Result(joining.refused)
+    if joining.doubtful and not site.policy.auto_approve:
+        joining = identity.Joining()  # a node of its own, which waits for approval
+    if twins and joining.uuid is None:
+        _record_twins(tx, node, twins, now)
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
     shadows = [
         shadow
@@ -73,11 +75,29 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     nodes.set_macs(tx, node.id, hardware.macs)
     switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
     sessions.set_reported(tx, peer)
-    if joining.doubtful and stored.state == NodeState.TRAMPOLINE and not site.policy.auto_approve:
-        moved = _apply(tx, stored, Step(NodeEvent.QUARANTINED, DOUBT, {"reason": DOUBT}), site, now)
+    if stored.boot_unordered and (step := boot_evidence.unproven(tx, stored, site, now)):
+        moved = _apply(tx, stored, step, site, now)
     else:
         moved = _move_on(tx, stored, site, now)
     return Result(peer, transitions.wakes(stored, moved))
+
+
+def _record_twins(tx: Tx, node: Node, twins: Sequence[Node], now: float) -> None:
+    names = ", ".join(sorted(twin.name for twin in twins))
+    about = (
+        f"{node.name} reports the UUID of {names}, {twins[0].uuid}, but none of its network cards:"
+        " it stays a node of its own. If it is the same machine, retire the older node"
+    )
+    conflicts.add_once(
+        tx,
+        "identity",
+        about,
+        now,
+        within=AGAIN,
+        same=("mac", "about"),
+        subnet=node.subnet,
+        mac=node.boot_mac,
+    )
 
 
 def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeType:

@@ -7,10 +7,12 @@ same agent again, still at its work.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from cod.core import blame, transitions
+from cod.core import blame, boot_evidence, transitions
 from cod.model import BootSecret, Node, Peer, Refused, Result, Site
+from cod.policy.nodes import boot
 from cod.states import WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, secrets, sessions
@@ -38,27 +40,65 @@ def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSe
 
 
 def open(
-    tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, now: float
-) -> Result[Opened]:
+    tx: Tx,
+    secret_id: str,
+    session: BootSecret,
+    server: str,
+    site: Site,
+    now: float,
+    *,
+    power: str = "unknown",
+    here: Collection[int] = (),
+) -> Result[Opened | str]:
     """Open the session of an agent that has proven `secret_id`; `session` is the verifier of the
     secret that both sides derived.
 
     A boot's secret is spent, and with it every older one of the machine; a session's stays. The
-    value is an `Opened`. Raises `Refused` when the secret is gone (somebody was quicker) or the
+    value is an `Opened`, or the sentence with which a new boot is not believed
+    (`core.boot_evidence`). Raises `Refused` when the secret is gone (somebody was quicker) or the
     machine is not known.
+
+    power  'on', 'off' or 'unknown', as the node's power driver has just said
+    here   the nodes that have an open connection to this server
     """
     node = nodes.by_mac(tx, session.mac)
     node = node and nodes.get(tx, node.id, lock=True)
     if node is None:
         raise Refused("not_found", f"no node has the MAC {session.mac}")
     moved = node
+    if _is_of_boot(tx, secret_id):
+        heard = _is_heard(tx, node, server, here, site, now)
+        if why := boot_evidence.contradiction(tx, node, power, heard=heard, site=site, now=now):
+            return Result(why)
     if _trade(tx, secret_id, session):
         moved = _rebooted(tx, node, site, now)
+        if power == "on":
+            moved = nodes.change(tx, moved, power=power, boot_unordered=False)
+    elif node.boot_unordered:  # the same boot as before: its machine was not reset
+        moved = nodes.change(tx, node, boot_unordered=False)
     epoch = sessions.open(tx, node.id, server, session.address, now)
     sessions.seen(tx, [(node.id, now)])
     return Result(
         Opened(Peer(node.id, server, epoch, session.mac), node.name), transitions.wakes(node, moved)
     )
+
+
+def _is_of_boot(tx: Tx, secret_id: str) -> bool:
+    used = secrets.get(tx, secret_id)
+    return used is not None and used.kind == "boot"
+
+
+def _is_heard(
+    tx: Tx, node: Node, server: str, here: Collection[int], site: Site, now: float
+) -> bool:
+    """Return whether the agent of the node's earlier boot is connected, to this server or another,
+    and COD has ordered no power cycle since."""
+    session = sessions.get(tx, node.id)
+    if session is None or not session.reported:
+        return False
+    if session.server == server:
+        return node.id in here
+    return boot.is_held(session.last_seen, site.policy, now)
 
 
 def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:

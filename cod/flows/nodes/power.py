@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from cod.core import isolation
-from cod.model import PowerAction
+from cod.model import Node, PowerAction
 from cod.policy.nodes import power as policy
 from cod.states import NodeState
 from cod.store import claims
@@ -115,7 +115,9 @@ def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:
     afterwards."""
     node = nodes.get(tx, task.action.node_id, lock=True)
     if node is not None and store.close(tx, task.action, now):
-        nodes.change(tx, node, power=power)
+        # what ran before the node was cut off from its power runs no longer
+        ended = power != "unknown" and task.action.desired in ("cycle", "off", "soft")
+        nodes.change(tx, node, power=power, boot_unordered=node.boot_unordered and not ended)
 
 
 def failed(
@@ -140,18 +142,31 @@ def failed(
     return None
 
 
-# ---------------------------------------------------------------- measuring
+# ---------------------------------------------------------------- asking
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A node whose BMC may measure what it draws."""
+    """A node whose power driver may be asked something."""
 
     node_id: int
     node: str
     driver: str
     address: str
     account: str | None
+
+
+def of_booted(tx: Tx, mac: str) -> Meter | None:
+    """Return whom to ask for the power of the node with that MAC, whose agent has come from a new
+    boot; None: COD does not know the machine well enough, or it has no power driver."""
+    node = nodes.by_mac(tx, mac)
+    strange = (NodeState.NEW, NodeState.REGISTERING, NodeState.RETIRED)
+    if node is None or node.state in strange or node.power_driver == "none":
+        return None
+    return _meter(node)
+
+
+# ---------------------------------------------------------------- measuring
 
 
 def meters(
@@ -172,10 +187,11 @@ def meters(
     if claims.hold(tx, "meter", server, now, lease) is None:
         return []
     count = math.ceil(store.count_measured(tx, drivers) * share)
-    return [
-        Meter(node.id, node.name, node.power_driver, node.power_address, node.power_account)
-        for node in store.measured(tx, drivers, after, min(count, most))
-    ]
+    return [_meter(node) for node in store.measured(tx, drivers, after, min(count, most))]
+
+
+def _meter(node: Node) -> Meter:
+    return Meter(node.id, node.name, node.power_driver, node.power_address, node.power_account)
 
 
 def measured(tx: Tx, meter: Meter, watts: float | None) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -42,6 +43,7 @@ class AgentConnection(Protocol):
         self.heard_at = server.reactor.seconds()
         self.dead = False
         self.is_stranger = False
+        self._booted = False  # it comes with the secret of a new boot
         self._about: dict[str, str] = {}
         self._log = logging.LoggerAdapter(log, self._about)
         self._side = protocol.ServerSide(
@@ -169,6 +171,7 @@ class AgentConnection(Protocol):
             )
             self.end("unknown", "no such secret")
             return
+        self._booted = found.kind == "boot"
         events = self._side.known(protocol.Verifier(found.salt, found.stored_key, found.server_key))
         self.transport.write(self._side.to_send())
         self._take(events)
@@ -185,10 +188,21 @@ class AgentConnection(Protocol):
             new.server_key,
             0.0,
         )
+        power = await server.power_of(proved.mac) if self._booted else "unknown"
         result = await self._run(
-            sessions.open, proved.id, session, server.server, server.site.current, server.clock()
+            partial(sessions.open, power=power, here=server.nodes),
+            proved.id,
+            session,
+            server.server,
+            server.site.current,
+            server.clock(),
         )
-        opened: sessions.Opened = result.value
+        opened: sessions.Opened | str = result.value
+        if isinstance(opened, str):
+            server.counts["refused"] += 1
+            self._say("%s: not believed: %s", opened)
+            self.end("refused", opened)
+            return
         self._stop_timer()
         self.peer, self.name = opened.peer, opened.name
         self._about.update(node=opened.name, mac=opened.peer.mac)

@@ -17,7 +17,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 from typing import Protocol as Interface
@@ -116,6 +116,8 @@ class ConfdServer(Service):
     port     0 takes any free one (tests); `port` then says which
     inviter  what the VCM on a node that is primed begins with; None: no node is told that it runs
              one
+    power    asks the power driver of the node with a MAC: 'on', 'off' or 'unknown'; None: nobody is
+             asked
     host_key makes the SSH host key of a node that is primed (`HostKeyMaker.make`); None: nodes make
     their own
     """
@@ -135,6 +137,7 @@ class ConfdServer(Service):
         limits: Limits = USUAL,
         inviter: Inviter | None = None,
         host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
+        power: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         self._connect = connect
         self.reactor = reactor
@@ -147,6 +150,7 @@ class ConfdServer(Service):
         self.limits = limits
         self._inviter = inviter
         self._host_key = host_key
+        self._power = power
         # opened, refused, broken, lost, orders: for the metrics
         self.counts: Counter[str] = Counter()
         self.open: set[Connection] = set()
@@ -203,6 +207,10 @@ class ConfdServer(Service):
         for peer in peers:
             if peer.node_id not in self.nodes:
                 self.lose_later(peer)
+
+    async def power_of(self, mac: str) -> str:
+        """Return what the power driver of the node with that MAC says now."""
+        return await self._power(mac) if self._power else "unknown"
 
     # ------------------------------------------------------------ connections
 

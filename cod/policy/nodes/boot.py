@@ -157,8 +157,12 @@ def decide(
 
 def is_heard(client: DhcpClient, policy: Policy, now: float) -> bool:
     """Return whether the node's agent is connected, of the boot that COD knows of."""
-    held = client.held_at is not None and now - client.held_at <= HELD * policy.heartbeat
-    return held and bool(client.reported)
+    return bool(client.reported) and is_held(client.held_at, policy, now)
+
+
+def is_held(held_at: float | None, policy: Policy, now: float) -> bool:
+    """Return whether a connection that its server held at `held_at` is still there."""
+    return held_at is not None and now - held_at <= HELD * policy.heartbeat
 
 
 def decline_doubt(

@@ -323,6 +323,13 @@ def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | No
     )
 
 
+def count_lost(tx: Tx, since: float) -> int:
+    """Return how many nodes' agents were lost after `since`."""
+    h = t.node_history.c
+    query = select(func.count(h.node_id.distinct())).where(h.at > since, h.event == NodeEvent.LOST)
+    return tx.scalar(query) or 0
+
+
 def history(tx: Tx, node_id: int, limit: int = 1000) -> list[dict[str, Any]]:
     """Return the node's transitions, oldest first, as dictionaries of the table's columns."""
     h = t.node_history

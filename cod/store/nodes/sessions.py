@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import fields, replace
 
-from sqlalchemy import ColumnElement, String, bindparam, cast, delete, insert, select, update
+from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, insert, select, update
 
 from cod.model import AgentSession, Node, Peer, Refused
 from cod.states import NodeState
@@ -70,6 +70,11 @@ def close(tx: Tx, peer: Peer) -> bool:
 def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
     """Return those of the nodes that have an open connection."""
     return set(tx.scalars(select(_s.node_id).where(_s.node_id.in_(node_ids))))
+
+
+def count(tx: Tx) -> int:
+    """Return how many agents are connected."""
+    return tx.scalar(select(func.count()).select_from(t.sessions)) or 0
 
 
 def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:

@@ -14,6 +14,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from cod.store.tables.base import Document, FullName, Id, Mac, Name, Time, table
@@ -218,6 +219,13 @@ nodes = table(
         comment="part of the site that is down and that it needs to go on; '': none",
     ),
     Column("waits_since", Time, comment="null: it does not"),
+        "boot_unordered",
+        Boolean,
+        nullable=False,
+        default=False,
+        server_default=false(),
+        comment="it was reset or switched on by nobody's order, which nothing has confirmed yet",
+    ),
     Column("watts", Double, comment="as last measured by its BMC; null: never"),
     Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
     Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),

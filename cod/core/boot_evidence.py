@@ -1,0 +1,91 @@
+"""What COD sees of a node itself, against the word of an agent that claims to have booted it.
+
+A boot's secret goes to whichever machine has the node's MAC and address, and both can be forged on
+the nodes' network. So an agent that comes with one is refused while the agent of the node's
+earlier boot is heard, and while the node's power driver, asked at that moment, says that the node
+is off. A boot that nobody ordered is believed if the driver says that the node is on. Otherwise COD
+cycles the node's power, or an administrator decides where it cannot.
+
+After an outage of the whole site every machine boots by nobody's order, and BMCs start late:
+nothing of this is a conflict then.
+"""
+
+from __future__ import annotations
+
+from cod import notice_texts
+from cod.core import notices
+from cod.model import Node, Site
+from cod.policy.nodes import lifecycle
+from cod.states import NodeEvent, NodeState, Step
+from cod.store.engine import Tx
+from cod.store.nodes import conflicts, nodes, sessions
+from cod.store.people import audit
+
+AGAIN = 3600.0  # seconds in which the same contradiction is recorded once
+OUTAGE = 1800.0  # seconds after the loss of a site's agents in which machines boot by themselves
+CANNOT_TELL = ("none", "wol")
+STRANGE = (NodeState.NEW, NodeState.REGISTERING)
+
+
+def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, site: Site, now: float) -> str:
+    """Return why an agent with a new boot's secret is not believed to be `node`, a sentence; '' if
+    it is. Administrators are told, and the refusal is in the audit log.
+
+    power  'on', 'off' or 'unknown', as the node's driver says now
+    heard  the agent of the node's earlier boot is connected
+    """
+    if node.state in STRANGE:
+        return ""
+    if power == "off":
+        why = f"the power driver of {node.name} says that the node is off"
+        if is_outage(tx, now):
+            return why  # its BMC is late: the agent tries again
+    elif heard:
+        why = f"the agent of the earlier boot of {node.name} is still connected"
+    else:
+        return ""
+    known = conflicts.add_once(
+        tx,
+        "identity",
+        f"an agent with the MAC of {node.name} was refused: {why}",
+        now,
+        within=AGAIN,
+        same=("mac", "about"),
+        subnet=node.subnet,
+        mac=node.boot_mac,
+    )
+    # One that was reset a moment ago is refused for a few seconds, too: no cause to call anybody.
+    if known and power == "off":
+        notices.add(tx, **notice_texts.not_believed(node.name, why), group_id=None, now=now)
+        audit.add(
+            tx,
+            actor="confd",
+            action="agent refuse",
+            thing=node.name,
+            after={"mac": node.boot_mac, "reason": why},
+            now=now,
+        )
+    return why
+
+
+def is_outage(tx: Tx, now: float) -> bool:
+    """Return whether half of the agents, and two at least, were lost a short while ago."""
+    lost = nodes.count_lost(tx, now - OUTAGE)
+    return lost >= 2 and 2 * lost >= sessions.count(tx)
+
+
+def unproven(tx: Tx, node: Node, site: Site, now: float) -> Step | None:
+    """Return what becomes of a node in the trampoline that booted by nobody's order, which no
+    driver has confirmed; None: it goes on like any other."""
+    if not node.boot_unordered or node.state != NodeState.TRAMPOLINE or site.policy.auto_approve:
+        return None
+    if is_outage(tx, now):
+        return None
+    if node.power_driver in CANNOT_TELL:
+        why = (
+            "it was reset or switched on by nobody's order, and no power driver can confirm that it"
+            " is the same machine: restore it if somebody did so by hand"
+        )
+        return Step(NodeEvent.QUARANTINED, why, {"reason": why})
+    why = "it was reset or switched on by nobody's order, and its power driver did not answer"
+    return lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, why, site.policy)

@@ -1,0 +1,52 @@
+"""Asks a node's power driver, at this moment, whether the node is on.
+
+A driver that does not answer, or cannot tell, says neither.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as TookTooLong
+
+from cod.flows.nodes import power as flows
+from cod.model import SiteRef
+from cod.power.accounts import sign_in
+from cod.power.driver import PowerDriver, PowerError, Target
+
+PATIENCE = 6.0  # seconds for an answer: an agent waits ten for the end of its handshake
+
+log = logging.getLogger("cod.power")
+
+
+class PowerStatus:
+    """The power drivers, asked by a node's MAC. `reactor` keeps the time for answers."""
+
+    def __init__(
+        self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], site: SiteRef
+    ) -> None:
+        self._reactor = reactor
+        self._pool = pool
+        self._drivers = drivers
+        self._site = site
+
+    async def of(self, mac: str) -> str:
+        """Return 'on', 'off', or 'unknown' where nobody can tell."""
+        node = await self._pool.read(flows.of_booted, mac)
+        if node is None or node.driver not in self._drivers:
+            return "unknown"
+        try:
+            target = Target(node.address, sign_in(self._site.current, node.account))
+            asked = Deferred.fromCoroutine(self._ask(node.driver, target))
+            return str(await asked.addTimeout(PATIENCE, self._reactor))
+        except (PowerError, TookTooLong) as error:
+            log.info("%s: its power is not known: %s", node.node, error)
+        except Exception:
+            log.exception("%s: the %s driver is broken", node.node, node.driver)
+        return "unknown"
+
+    async def _ask(self, driver: str, target: Target) -> str:
+        return await self._drivers[driver].status(target)
