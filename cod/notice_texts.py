@@ -379,6 +379,19 @@ def not_believed(node: str, why: str) -> NoticeText:
     )
 
 
+def asked_elsewhere(node: str, about: str) -> NoticeText:
+    """Describe a machine that asked to boot as a node, but not where the node is; `about`: a
+    sentence."""
+    return _news(
+        "identity",
+        f"node {node} was heard elsewhere",
+        f"{_sentence(about[0].upper() + about[1:])} It gets no answer. If the node was moved, confirm"
+        " that on its page; else another machine uses its MAC address. Further nodes that are heard"
+        " elsewhere within the hour are listed as conflicts only.",
+        _path("nodes", node),
+    )
+
+
 def quarantined(node: str, reason: str) -> NoticeText:
     """Describe a node that was taken out of service."""
     return _news(

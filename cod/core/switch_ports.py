@@ -70,8 +70,12 @@ def sighted(
             vacate(tx, port, now)
     for seen in policy.neighbours(report_xml):
         found = policy.place(switches, seen.switch, seen.port)
-        if found is not None and seen.mac in macs:
+        if found is None or seen.mac not in macs:
+            continue
+        if policy.is_for_nodes(switches, *found):
             connect(tx, node, seen.mac, *found, source="lldp", now=now)
+        else:
+            _doubt(tx, node, seen.mac, *found, "which is not for nodes (nodes_on)", now)
 
 
 def connect(
@@ -81,8 +85,8 @@ def connect(
     not believed.
 
     A manual entry stays, whatever LLDP says of its NIC or its port. A NIC that has moved takes its
-    wish along, and the port that it left goes back to provisioning. A port in an isolated network
-    is not taken from its NIC by LLDP alone: that is recorded as a conflict.
+    wish along, and the port that it left goes back to provisioning. A report can lie: LLDP alone
+    takes no port that another NIC is on. That is recorded as a conflict.
     """
     there = store.at(tx, switch, port, lock=True)
     own = store.of_mac(tx, mac, lock=True)
@@ -93,8 +97,9 @@ def connect(
     if heard and own is not None and own.source == "manual":
         return None
     if there is not None and there.mac is not None:
-        if heard and (there.source == "manual" or there.wanted_vlan is not None):
-            _doubt(tx, node, mac, there, now)
+        if heard and (there.node_id != node.id or there.source == "manual"):
+            by = "a manual entry" if there.source == "manual" else "an earlier report"
+            _doubt(tx, node, mac, switch, port, f"where {there.mac} is by {by}", now)
             return None
         there = vacate(tx, there, now)
     wanted = None if own is None else own.wanted_vlan
@@ -125,12 +130,8 @@ def _unknown(node: Node) -> str:
     )
 
 
-def _doubt(tx: Tx, node: Node, mac: str, there: SwitchPort, now: float) -> None:
-    about = (
-        f"{node.name} says that its NIC is on port {there.port} of switch {there.switch}, where"
-        f" {there.mac} is by "
-        + ("a manual entry" if there.source == "manual" else "an isolated vcluster's wish")
-    )
+def _doubt(tx: Tx, node: Node, mac: str, switch: str, port: str, but: str, now: float) -> None:
+    about = f"{node.name} says that its NIC is on port {port} of switch {switch}, {but}"
     conflicts.add_once(
         tx, "switch", about, now, within=AGAIN, same=("mac", "about"), subnet=node.subnet, mac=mac
     )

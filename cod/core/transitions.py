@@ -11,7 +11,7 @@ from typing import Any
 from cod import notice_texts
 from cod.core import blame, isolation, notices, requests, vcm_outbox
 from cod.model import Effect, Node, Policy
-from cod.policy.nodes import lifecycle
+from cod.policy.nodes import lifecycle, place
 from cod.states import (
     ARRIVED,
     NODE_RULES,
@@ -224,7 +224,14 @@ def move(
     if node.state in UNORDERED and event in (NodeEvent.ASKED, NodeEvent.LOST):
         values |= {"boot_unordered": True}
     elif event in (NodeEvent.APPROVED, NodeEvent.RESTORED):
-        values |= {"boot_unordered": False}  # an administrator's word
+        values |= {"boot_unordered": False, **place.FORGOTTEN}  # an administrator's word
+        if event is NodeEvent.APPROVED:
+            values |= {
+                "home_at": now,
+                "home_subnet": node.subnet,
+                "home_circuit": node.circuit,
+                "home_remote": node.remote,
+            }
     if node.state in (NodeState.WIPE, NodeState.PRIME):
         values |= {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
     elif node.state == NodeState.BURNIN and node.disk == Disk.CLEAN:

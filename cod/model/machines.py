@@ -62,6 +62,11 @@ class Node:
     waits_for: str = ""
     waits_since: float | None = None
     boot_unordered: bool = False
+    home_at: float | None = None
+    home_subnet: str | None = None
+    home_circuit: str | None = None
+    home_remote: str | None = None
+    home_port: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

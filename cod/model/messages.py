@@ -46,6 +46,8 @@ class DhcpClient:
     held_at       when a server last said that it holds the connection of the node's agent; None:
                   there is no connection
     reported      the agent has reported on it, and COD has not ordered a power cycle since
+    home_at       when the place where the node boots was remembered: `home_subnet`, and the switch
+                  port by option 82, `home_circuit` and `home_remote`
     sent_to_disk  what was served of late was its disk, and is what it would be served now; looked
                   up only for messages that this decides (`policy.nodes.boot.may_be_next_option`)
     """
@@ -66,6 +68,10 @@ class DhcpClient:
     vlan: int | None = None
     held_at: float | None = None
     reported: bool | None = None
+    home_at: float | None = None
+    home_subnet: str | None = None
+    home_circuit: str | None = None
+    home_remote: str | None = None
     sent_to_disk: bool = False
 
 

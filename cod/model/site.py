@@ -75,6 +75,8 @@ class Policy:
     heartbeat       seconds between signs of life of an agent; three missed are a loss
     secret_time     seconds in which a boot's secret must be used
     default_lease   seconds of a vcluster's lease where its group says nothing
+    moves           'ask': a node that boots from another place waits for an administrator; 'follow':
+                    it does not
     power_cycle     may COD power-cycle nodes that overrun a deadline
     power_rate      machines of one power driver that a server begins to switch in a second, at
                     most; `power_at_once`: that it is switching at a time
@@ -114,6 +116,7 @@ class Policy:
     heartbeat: float = 5.0
     secret_time: float = 300.0
     default_lease: float = 86400.0
+    moves: str = "ask"
     power_cycle: bool = True
     power_rate: float = 8.0
     power_at_once: int = 16
@@ -363,6 +366,7 @@ class Switch:
     known_as  patterns on what LLDP calls the switch, beside its name
     ports     (pattern, name) pairs: what LLDP calls a port -> what the driver calls it; others stay
               as they are
+    nodes_on  patterns on the driver's names of the ports that nodes are on; empty: any port
     verify    seconds between looks at a port that is in an isolated network
     """
 
@@ -374,6 +378,7 @@ class Switch:
     provisioning_vlan: int = 1
     known_as: tuple[str, ...] = ()
     ports: tuple[tuple[str, str], ...] = ()
+    nodes_on: tuple[str, ...] = ()
     save: bool = False
     verify: float = 300.0
     ca_file: str | None = None

@@ -63,6 +63,13 @@ class SwitchTable(Table):
         description="regular expressions on the port ids that the switch tells by LLDP, "
         r"and the driver's names: { 'Gi(.*)' = 'GigabitEthernet\1' }",
     )
+    nodes_on: tuple[str, ...] = Field(
+        (),
+        description=(
+            "patterns on the driver's names of the ports that nodes are on; on others nothing is"
+            " believed that a node says by LLDP. Empty: any port"
+        ),
+    )
     save: bool = Field(
         False,
         description=(

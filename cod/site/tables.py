@@ -298,6 +298,13 @@ class PolicyTable(Table):
     default_lease: Positive = Field(
         86400.0, description="seconds of a vcluster's lease where its group says nothing"
     )
+    moves: Literal["ask", "follow"] = Field(
+        "ask",
+        description=(
+            "a node that boots from another relay or switch port than before: 'ask' has it wait for"
+            " an administrator, 'follow' takes it as it is"
+        ),
+    )
     power_cycle: bool = Field(True, description="may COD power-cycle nodes that overrun a deadline")
     power_rate: float = Field(
         8.0,

@@ -1,4 +1,4 @@
-"""Identity: when an address was acknowledged, and boots that nobody ordered."""
+"""Identity: when an address was acknowledged, boots that nobody ordered, and places."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -29,3 +29,11 @@ def upgrade() -> None:
                 ),
             )
         )
+        for name, kind, comment in (
+            ("home_at", sa.Double(), "when the place below was remembered; null: it was not yet"),
+            ("home_subnet", sa.String(63), "where it boots: subnet, which its relay stands for"),
+            ("home_circuit", sa.String(160), "where it boots: circuit id; null: not told"),
+            ("home_remote", sa.String(160), "where it boots: remote id; null: not told"),
+            ("home_port", sa.String(200), "where it boots: SWITCH PORT by LLDP; null: not told"),
+        ):
+            batch_op.add_column(sa.Column(name, kind, nullable=True, comment=comment))

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from cod.flows.agents import report
 from cod.flows.agents import sessions as agents
 from cod.flows.boot import dhcp
-from cod.flows.nodes.nodes import power, restore
+from cod.flows.nodes.nodes import approve, moved, power, restore
 from cod.flows.nodes.power import PowerTask, succeeded
-from cod.model import DhcpAnswer, DhcpQuery, PowerAction, Site, dotted
+from cod.model import DhcpAnswer, DhcpQuery, Peer, PowerAction, Site, Switch, dotted
 from cod.policy.nodes.newcomers import Newcomers
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts
 from cod.store.nodes import power as power_rows
-from tests.store.agentlab import TEMPLATE, Lab, mac
+from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
 READY = '<ready port="80"/></template>'
 STATES = ["inactive", "wipe", "prime"]
@@ -264,3 +265,92 @@ def _action(lab: Lab) -> PowerAction:
     claimed = power_rows.claim(lab.tx, action, "a", lab.now, lab.now + 60)
     assert claimed is not None
     return claimed
+
+
+# ---------------------------------------------------------------- elsewhere on the network
+
+HOME: dict[str, Any] = {"giaddr": "10.77.0.2", "circuit": "0004", "remote": "aa01"}
+ELSEWHERE: dict[str, Any] = HOME | {"circuit": "0009"}
+
+
+def settled(lab: Lab) -> None:
+    """Node 1, approved at a switch port that option 82 tells; it is off now."""
+    careful(lab)
+    lab.machine(1, "registering", subnet="lab")
+    send(lab, "DISCOVER", stage="trampoline", **HOME)
+    approve(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    lab.tx.execute(update(t.nodes).values(state="off"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"circuit": "0009"}, {"remote": "bb02"}, {"circuit": None, "remote": None}]
+)
+def test_a_node_is_not_answered_where_it_is_not(lab: Lab, change: dict[str, Any]) -> None:
+    settled(lab)
+    before = lab.node(1)
+    for xid in range(20, 25):
+        assert send(lab, "DISCOVER", xid, **HOME | change) is None
+        assert send(lab, "REQUEST", xid, requested="10.77.1.9", **HOME | change) is None
+    assert lab.node(1) == before
+    assert (kinds(lab), told(lab)) == (["moved"], ["identity"])
+    assert send(lab, "DISCOVER", 30, **HOME) is not None
+    assert lab.node(1).state == "trampoline"
+
+
+def test_a_renewal_past_the_relay_tells_no_place(lab: Lab) -> None:
+    settled(lab)
+    send(lab, "REQUEST", ciaddr="10.77.1.9")
+    assert kinds(lab) == []
+
+
+def test_another_relay_of_the_subnet_is_the_same_place(lab: Lab) -> None:
+    settled(lab)
+    assert send(lab, "DISCOVER", 30, **HOME | {"giaddr": "10.77.0.3"}) is not None
+
+
+@pytest.mark.parametrize("word", ["administrator", "site"])
+def test_a_node_that_was_moved_boots_when_somebody_says_so(lab: Lab, word: str) -> None:
+    settled(lab)
+    if word == "administrator":
+        assert send(lab, "DISCOVER", 20, **ELSEWHERE) is None
+        moved(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    else:
+        lab.site = replace(lab.site, policy=replace(lab.site.policy, moves="follow"))
+    assert send(lab, "DISCOVER", 21, **ELSEWHERE) is not None
+    lab.report(lab.open(1, power="on"))
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, moves="ask"))
+    assert lab.node(1).home_circuit == "0009"
+    assert send(lab, "DISCOVER", 22, **HOME) is None
+
+
+def test_a_node_approved_earlier_is_remembered_at_its_first_proven_boot(lab: Lab) -> None:
+    careful(lab)
+    lab.machine(1, "off", subnet="lab")
+    send(lab, "DISCOVER", **HOME)
+    peer = lab.open(1)
+    lab.report(peer)
+    assert lab.node(1).home_at is None  # nobody ordered that boot, and no driver confirms it
+    lab.report(lab.open(1, power="on"))
+    assert (lab.node(1).home_circuit, lab.node(1).home_remote) == ("0004", "aa01")
+
+
+# ---------------------------------------------------------------- the liar about ports
+
+
+def test_a_node_that_reports_another_port_waits_and_takes_none(lab: Lab) -> None:
+    lab.site = replace(lab.site, switches=(Switch("leaf", "ovs", "unix:/x"),))
+    victim, liar = lab.machine(1, "trampoline"), lab.machine(2, "trampoline")
+    for number, port in ((1, "p1"), (2, "p2")):
+        _reports(lab, lab.open(number), port)
+    lab.tx.execute(update(t.nodes).values(state="trampoline"))
+    _reports(lab, lab.again(2), "p1")
+    ports = {row.port: row.node_id for row in lab.tx.execute(select(t.switch_ports)).all()}
+    assert ports == {"p1": victim.id, "p2": liar.id}
+    assert (lab.node(1).state, lab.node(2).state) == ("trampoline", "quarantined")
+    assert "on port leaf p1, and was on leaf p2" in lab.node(2).reason
+
+
+def _reports(lab: Lab, peer: Peer, port: str) -> None:
+    told = f'boot="no"><neighbour switch="leaf" port="{port}"/></nic>'
+    document = hardware(peer.mac).replace('boot="no"/>', told)
+    report.report(lab.tx, peer, document, lab.site, lab.now)

@@ -3,6 +3,7 @@ read back."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,10 +174,23 @@ def test_a_port_in_an_isolated_network_is_not_taken_over_by_hearsay(tx: Tx) -> N
     )
     switch_ports.want(tx, held, None, 4.0)
     sight(tx, other, "leaf", "p1", 5.0)
-    assert store.of_mac(tx, held.boot_mac) is None, (
-        "cables of two nodes that nobody isolated were changed"
-    )
-    assert port(tx, other).port == "p1"
+    assert store.of_mac(tx, other.boot_mac) is None, "a port of nobody's network is occupied, too"
+    sight(tx, held, "leaf", "p2", 6.0)
+    sight(tx, other, "leaf", "p1", 7.0)
+    assert (port(tx, held).port, port(tx, other).port) == ("p2", "p1"), "cables were changed"
+
+
+def test_a_port_that_is_not_for_nodes_is_nobodys_by_lldp(tx: Tx) -> None:
+    node = machine(tx)
+    leaf = replace(LEAF, nodes_on=("p[0-9]",))
+    for now in (1.0, 2.0):
+        document = report(node, "leaf", "uplink")
+        switch_ports.sighted(tx, node, document, [node.boot_mac], (leaf,), now)
+    assert store.listed(tx) == []
+    (conflict,) = conflicts.every(tx)
+    assert "is on port uplink of switch leaf, which is not for nodes" in conflict["about"]
+    switch_ports.sighted(tx, node, report(node, "leaf", "p1"), [node.boot_mac], (leaf,), 3.0)
+    assert port(tx, node).port == "p1"
 
 
 def test_a_manual_entry_stays(tx: Tx) -> None:

@@ -296,6 +296,20 @@ def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @names_argument
 @as_json
 @click.pass_context
+def moved(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+    """Confirm that nodes were moved. The place where each boots next is remembered as its own.
+
+    \b
+    Example:
+      cod node moved n7
+    """
+    _each(ctx, names, "moved", as_json)
+
+
+@node.command()
+@names_argument
+@as_json
+@click.pass_context
 def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     """Retire nodes: take them out of the site.
 

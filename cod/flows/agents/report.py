@@ -8,7 +8,7 @@ from cod import notice_texts
 from cod.core import boot_evidence, burnins, notices, switch_ports, transitions
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
-from cod.policy.nodes import lifecycle
+from cod.policy.nodes import lifecycle, place
 from cod.policy.nodes.subnets import at
 from cod.states import NodeEvent, NodeState, Step
 from cod.store.engine import Tx
@@ -73,10 +73,17 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
     nodes.set_macs(tx, node.id, hardware.macs)
-    switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
+    port = place.port_of(document, peer.mac, site.switches)
+    elsewhere = place.moved(stored, port, site.policy)
+    if not elsewhere:
+        stored = nodes.change(tx, stored, **place.remembered(stored, port, site.policy, now))
+        switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
     sessions.set_reported(tx, peer)
-    if stored.boot_unordered and (step := boot_evidence.unproven(tx, stored, site, now)):
+    if elsewhere and stored.state == NodeState.TRAMPOLINE:
+        step = Step(NodeEvent.QUARANTINED, elsewhere, {"reason": elsewhere})
         moved = _apply(tx, stored, step, site, now)
+    elif stored.boot_unordered and (unproven := boot_evidence.unproven(tx, stored, site, now)):
+        moved = _apply(tx, stored, unproven, site, now)
     else:
         moved = _move_on(tx, stored, site, now)
     return Result(peer, transitions.wakes(stored, moved))

@@ -119,6 +119,9 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         and isolation.is_on_its_way(batch.tx, query, client, client.vlan, batch.now)
     ):
         return None
+    if client and (where := boot.elsewhere(query, client, net.subnet.name, batch.site)):
+        _record_moved(batch, query, net, client, where)
+        return None
     held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
     if verdict.listed and query.kind == "DISCOVER":
@@ -416,6 +419,33 @@ def _record_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
         )
     if not recorded:
         notices.add(batch.tx, **notice_texts.cannot_boot(about), group_id=None, now=batch.now)
+
+
+def _record_moved(
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, where: str
+) -> None:
+    """Tell that a node's MAC was heard elsewhere: a conflict an hour, and a notice of the first of
+    all."""
+    about = f"a machine with the MAC of {client.name} asked {where}"
+    first = not conflicts.count_since(batch.tx, "moved", batch.now - DOUBT_AGAIN)
+    if (
+        conflicts.add_once(
+            batch.tx,
+            "moved",
+            about,
+            batch.now,
+            within=DOUBT_AGAIN,
+            subnet=net.subnet.name,
+            mac=query.mac,
+        )
+        and first
+    ):
+        notices.add(
+            batch.tx,
+            **notice_texts.asked_elsewhere(client.name, about),
+            group_id=None,
+            now=batch.now,
+        )
 
 
 def _record_doubt(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, why: str) -> None:

@@ -10,7 +10,7 @@ from cod.core import burnins, preemption, transitions
 from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
-from cod.policy.nodes import lifecycle
+from cod.policy.nodes import lifecycle, place
 from cod.policy.people import names
 from cod.states import NODE_TRANSITIONS, WORKING, Disk, NodeEvent, NodeState, Step
 from cod.store import views
@@ -132,6 +132,13 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
             tx, node, site, now, cause=burnins.RESTORED, actor=actor, erase=site.burnin.erase_new
         )
     return _move(tx, node, step, site, now, actor)
+
+
+def moved(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
+    """Confirm that the node was moved: the place where it boots next is remembered as its own."""
+    node = nodes.named(tx, name, lock=True)
+    nodes.change(tx, node, **place.FORGOTTEN)
+    return Result(_view(tx, node.id, site.policy))
 
 
 def retire(

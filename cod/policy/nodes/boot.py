@@ -165,6 +165,30 @@ def is_held(held_at: float | None, policy: Policy, now: float) -> bool:
     return held_at is not None and now - held_at <= HELD * policy.heartbeat
 
 
+def elsewhere(query: DhcpQuery, client: DhcpClient, subnet: str, site: Site) -> str:
+    """Return how the place that a message comes from differs from the one where the node boots; ''
+    if it does not, or COD is not to mind.
+
+    A message that a client sends past the relay tells no place. Two relays of one subnet are one
+    place: routers stand in for each other.
+    """
+    past_relay = query.giaddr == "0.0.0.0" and query.ciaddr != "0.0.0.0"
+    if site.policy.moves == "follow" or client.home_at is None or past_relay:
+        return ""
+    if client.state == NodeState.RETIRED:
+        return ""  # foreign
+    # a subnet that was renamed in the site file is no other place
+    if subnet != client.home_subnet and client.home_subnet in {each.name for each in site.subnets}:
+        return f"on subnet {subnet}, not {client.home_subnet}"
+    for name, home, here in (
+        ("circuit id", client.home_circuit, query.circuit),
+        ("remote id", client.home_remote, query.remote),
+    ):
+        if home is not None and here != home:
+            return f"with the {name} {here or 'left out'}, not {home} (option 82)"
+    return ""
+
+
 def decline_doubt(
     query: DhcpQuery, client: DhcpClient, bound: Binding, policy: Policy, now: float
 ) -> str:

@@ -58,6 +58,16 @@ def place(switches: Iterable[Switch], switch: str, port: str) -> tuple[str, str]
     return None
 
 
+def is_for_nodes(switches: Iterable[Switch], name: str, port: str) -> bool:
+    """Return whether nodes are on that port, as far as the site file says."""
+    switch = named(switches, name)
+    return (
+        switch is None
+        or not switch.nodes_on
+        or any(fnmatchcase(port, pattern) for pattern in switch.nodes_on)
+    )
+
+
 def retry_after(attempts: int, elapsed: float) -> float | None:
     """Return the seconds to wait after failed attempt number `attempts`, `elapsed` seconds after
     the wish; None: give up."""

@@ -25,8 +25,8 @@ def add(
 ) -> None:
     """Record a conflict; `about` is a sentence for people.
 
-    `kind` is 'declined', 'exhausted', 'limited', 'identity', 'hardware', 'architecture' or
-    'switch'.
+    `kind` is 'declined', 'exhausted', 'limited', 'identity', 'moved', 'hardware',
+    'architecture' or 'switch'.
     """
     tx.execute(
         insert(t.conflicts).values(

@@ -43,6 +43,10 @@ _CLIENTS: Select[Any] = (
         t.vcluster_networks.c.vlan,
         t.sessions.c.last_seen,
         t.sessions.c.reported,
+        _n.home_at,
+        _n.home_subnet,
+        _n.home_circuit,
+        _n.home_remote,
     )
     .join_from(t.nics, t.nodes)
     .outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)

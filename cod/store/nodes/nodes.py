@@ -243,6 +243,8 @@ def reported_after(tx: Tx, node_id: int, limit: int, holding: str = "") -> list[
 
 def change(tx: Tx, node: Node, **columns: Any) -> Node:
     """Set columns other than state, generation and deadline; returns the node as it is now."""
+    if not columns:
+        return node
     assert not columns.keys() & {"state", "generation", "deadline", "since"}
     tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(**columns))
     return replace(node, **columns)

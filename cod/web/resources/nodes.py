@@ -426,6 +426,15 @@ NODES = (
     ),
     route(
         "POST",
+        "/nodes/{name}/moved",
+        ADMINS,
+        "Confirm that a node was moved: the place where it boots next is remembered as its own",
+        lambda a: partial(nodes.moved, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        reply=NodeReply,
+        names=Named,
+    ),
+    route(
+        "POST",
         "/nodes/{name}/approve",
         ADMINS,
         "Approve a new machine; COD may erase its disks from then on",
