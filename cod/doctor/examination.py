@@ -30,6 +30,7 @@ CHECKS = {
     "power": ("machines", "findings"),
     "switches": ("switches", "findings"),
     "delegation": ("delegation", "findings"),
+    "tenants": ("tenants", "findings"),
 }
 
 

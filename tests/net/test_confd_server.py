@@ -774,7 +774,7 @@ def test_a_report_passes_few_files(world: World, in_reactor: Any, pool: Pool) ->
     world.machine(0)
     agent = world.agent(0)
     agent.next(Welcome)
-    for ceiling in (29, 21):
+    for ceiling in (30, 22):
         with files_passed(in_reactor, pool) as passed:
             agent.say(Report(report(MACS[0])))
             agent.next(Ack)

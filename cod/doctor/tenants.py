@@ -1,0 +1,44 @@
+"""What tenants can do to each other's machines on the network that they share: docs/security.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cod.doctor.finding import GOOD, WARNING, Context, Finding
+
+CANNOT_TELL = ("none", "wol")
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding on the network that nodes boot on, and one on each rule that believes
+    machines too easily where it is shared."""
+    site = context.site
+    if site.isolation is not None:
+        yield Finding(
+            "tenants", GOOD, "clusters can be isolated; the others share the provisioning network"
+        )
+    else:
+        yield Finding(
+            "tenants",
+            WARNING,
+            "all clusters share the provisioning network: a root user of one node can take another"
+            " node's MAC address and read what is sent unencrypted",
+            "let clusters be isolated (docs/isolation.md), or have the switches put in option 82"
+            " and drop foreign addresses (docs/security.md)",
+        )
+    if site.policy.auto_approve:
+        yield Finding(
+            "tenants",
+            WARNING,
+            "auto_approve believes any machine that boots from the network",
+            "set auto_approve = false in [policy] where tenants are root on nodes",
+        )
+    blind = sorted({rule.match for rule in site.power if rule.driver in CANNOT_TELL})
+    if blind:
+        yield Finding(
+            "tenants",
+            WARNING,
+            f"the power drivers of {', '.join(blind)} cannot tell whether a machine is on, so a boot"
+            " that nobody ordered waits for an administrator",
+            "use the machines' BMCs or switched outlets (docs/power.md)",
+        )
