@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, insert, update
 from twisted.internet.task import Clock
 
 from cod.core import transitions
@@ -255,6 +255,34 @@ class _Any:
 
 
 ANY: Any = _Any()
+
+
+def test_an_agent_is_refused_while_its_driver_says_off(
+    engine: Engine, site: Site, start: Callable[..., ConfdServer]
+) -> None:
+    """The secret stays good: the agent tries again until its driver says on."""
+    asked: list[str] = []
+
+    async def power(mac: str) -> str:
+        asked.append(mac)
+        return "off" if len(asked) == 1 else "on"
+
+    world = World(engine, site, lambda: start(power=power))
+    world.machine(0)
+    world.flow(lambda tx: tx.execute(update(t.nodes).values(state="inactive")))
+    secret = world.boot(0)
+    agent = world.agent(0, secret)
+    assert (agent.next(Error).code, agent.closed()) == ("refused", True)
+    agent = world.agent(0, secret)
+    agent.next(Welcome)
+    agent.say(Report(report(MACS[0])))
+    agent.next(Ack)
+    assert world.node(0).power == "on"
+    agent.close()
+    again = Agent(world.server.port, agent.secrets.current(), MACS[0], at(0))
+    again.next(Welcome)  # the same boot: nobody is asked
+    assert asked == [MACS[0]] * 2
+    again.close()
 
 
 def test_a_machine_reports_and_idles(world: World) -> None:

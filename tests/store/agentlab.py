@@ -95,18 +95,9 @@ class Lab:
         secrets.add(self.tx, secret)
         return secret.id
 
-    def open(
-        self,
-        number: int,
-        secret: str | None = None,
-        session: str = "",
-        server: str = "a",
-        *,
-        power: str = "unknown",
-    ) -> Peer:
-        """The agent connects, by default with a new boot's secret, while the power driver says
-        `power`."""
-        opened = self.knock(number, secret, session, server, power=power)
+    def open(self, number: int, *args: str, **more: Any) -> Peer:
+        """The agent connects, by default with a new boot's secret; arguments as of `knock`."""
+        opened = self.knock(number, *args, **more)
         assert isinstance(opened, flow.Opened)
         return opened.peer
 
