@@ -20,7 +20,7 @@ from cod.lab.standin import Machine
 from cod.orders import Order
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Message
-from tests.system.stand import Host
+from tests.system.stand import Host, ip
 
 T = TypeVar("T")
 
@@ -105,11 +105,15 @@ class Line:
 
 
 class Intruder:
-    """Somebody at `host`, which is off."""
+    """Somebody at `host`, whose own system does not run; `mac`: another card's that it uses."""
 
-    def __init__(self, host: Host) -> None:
-        self.host, self.mac = host, host.mac
-        self.machine = Machine(host.folder, host.mac, 0)
+    def __init__(self, host: Host, mac: str | None = None) -> None:
+        self.host, self.mac = host, mac or host.mac
+        self.machine = Machine(host.folder, self.mac, 0)
+        host.by_hand = True
+        if mac:
+            for change in ("down", f"address {mac}", "up"):
+                ip("-n", host.namespace, "link", "set", "eth0", *change.split())
 
     def run(self, call: Callable[[], T]) -> T:
         return inside(self.host.namespace, call)

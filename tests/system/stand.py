@@ -67,6 +67,7 @@ class Host:
         self.folder = stand.folder / name
         self.process: subprocess.Popen[bytes] | None = None
         self.lock = threading.Lock()
+        self.by_hand = False  # on, in the hands of an `Intruder`
         prepare(
             self.folder,
             self.mac,
@@ -103,6 +104,7 @@ class Host:
         with self.lock:
             if self.is_on:
                 return
+            self.by_hand = False
             for name in ("off", "os"):
                 (self.folder / name).unlink(missing_ok=True)
             with open(self.folder / "console", "ab") as console:
@@ -130,6 +132,7 @@ class Host:
     def off(self) -> None:
         """Pull the plug."""
         with self.lock:
+            self.by_hand = False
             if self.process is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(self.process.pid, signal.SIGKILL)
@@ -178,7 +181,8 @@ class _Switch(socketserver.StreamRequestHandler):
                 asked["op"], lambda: None
             )
             act()
-            answer = {"ok": True, "name": host.name, "power": "on" if host.is_on else "off"}
+            power = "on" if host.is_on or host.by_hand else "off"
+            answer = {"ok": True, "name": host.name, "power": power}
             self.wfile.write(json.dumps(answer).encode() + b"\n")
 
 

@@ -229,3 +229,20 @@ def test_the_impostor_may_still_come_in_as_itself(stand: Stand) -> None:
     stand["m2"].on()
     stand.reaches("m2", "inactive")
     assert standing(stand) == before
+
+
+def test_an_impostor_of_a_node_that_is_off_gets_nothing(stand: Stand) -> None:
+    """With the MAC of m1, in whose place it boots."""
+    for name in ("m1", "m2"):
+        stand[name].off()
+    stand.wait(lambda: stand.read(sessions.get, stand.node("m1").id) is None)
+    stand.wait(lambda: stand.node("m1").state in ("trampoline", "inactive"))
+    thief = Intruder(stand["m2"], stand["m1"].mac)
+    line = thief.line(thief.boot())
+    (answer,) = line.next()
+    assert isinstance(answer, Error)
+    assert (answer.code, answer.reason) == (
+        "refused",
+        "the power driver of m1 says that the node is off",
+    )
+    assert stand.read(sessions.get, stand.node("m1").id) is None
