@@ -219,6 +219,7 @@ nodes = table(
         comment="part of the site that is down and that it needs to go on; '': none",
     ),
     Column("waits_since", Time, comment="null: it does not"),
+    Column(
         "boot_unordered",
         Boolean,
         nullable=False,
