@@ -27,7 +27,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from cod.store.engine import Tx as Tx  # for doors, which name flows' types and may know no store
-from cod.store.engine import is_retryable
+from cod.store.engine import is_full, is_retryable
 from cod.store.nodes import nodes
 from cod.store.nodes.nodes import Stale
 
@@ -132,7 +132,12 @@ class Pool:
     def is_away(error: BaseException) -> bool:
         """Return whether `error`, raised by a flow, means that the database could not be used,
         rather than a bug."""
-        return is_retryable(error)
+        return is_retryable(error) or is_full(error)
+
+    @staticmethod
+    def is_full(error: BaseException) -> bool:
+        """Return whether `error`, raised by a flow, means that the database's disk is full."""
+        return is_full(error)
 
     @staticmethod
     def is_race(error: BaseException) -> bool:

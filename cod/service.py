@@ -16,11 +16,14 @@ import logging
 import os
 import resource
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +46,7 @@ METRICS_EVERY = 5.0  # seconds
 # A pass makes a hundred thousand records, all of them in use until it ends: with Python's own
 # thresholds a quarter of its time would be spent looking for garbage among them.
 GARBAGE = (50_000, 20, 100)
+MEMORY = Path("/dev/shm")  # a file system in memory
 
 log = logging.getLogger("cod.service")
 
@@ -78,10 +82,17 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
     except BadService as error:
         log.error("%s", error)
         return 1
+    counters = counters_folder(settings)
     if alone:
-        return run(names[0], site, settings)
-    supervisor.Supervisor(names, site_file, settings.run / "metrics").run()
-    return 0
+        status = run(names[0], site, settings)
+    else:
+        supervisor.Supervisor(names, site_file, counters).run()
+        status = 0
+    if supervisor.PARENT not in os.environ:
+        _forget_ended(counters)
+        with suppress(OSError):  # another part counts there
+            counters.rmdir()
+    return status
 
 
 class BadService(Exception):
@@ -106,14 +117,14 @@ def _check_database(settings: Settings) -> None:
 
 
 def _prepare(site: Site, settings: Settings) -> None:
-    """The run folder, and the files that the processes of this host count in (before
+    """Make the run folder, and the files that the processes of this host count in (before
     prometheus_client is imported)."""
-    counters = settings.run / "metrics"
+    counters = counters_folder(settings)
     try:
         settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(settings.run, 0o700)
         store.private(settings.images)
-        counters.mkdir(exist_ok=True)
+        _make_private(counters)
         secretfile.key(settings.webhook_key)  # made once, before several processes want it
         if Ca(settings.authority, site.name).renew(datetime.now(UTC)):
             log.warning(
@@ -124,13 +135,40 @@ def _prepare(site: Site, settings: Settings) -> None:
     except (webcert.BadWebCertificate, ca.BadAuthority) as error:
         raise BadService(str(error)) from None
     except OSError as error:
-        raise BadService(f"{settings.run} cannot be made: {error.strerror}") from None
+        folder = error.filename or settings.run
+        raise BadService(f"{folder} cannot be made or written to: {error.strerror}") from None
     except secretfile.Unreadable as error:
         raise BadService(str(error)) from None
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
-    supervised = supervisor.PARENT in os.environ  # then the counts of a predecessor are to go on
-    for file in () if supervised else counters.glob("*.db"):
-        if not Path(f"/proc/{file.stem.rpartition('_')[2]}").exists():
+    if supervisor.PARENT not in os.environ:  # a supervised part continues its predecessor's counts
+        _forget_ended(counters)
+
+
+def counters_folder(settings: Settings) -> Path:
+    """Return the folder that the processes of this host count in. It is in memory: a counter is a
+    mapped file, and on a full disk a process that counts would be killed by SIGBUS."""
+    runtime = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]  # of a systemd unit
+    if runtime:
+        return Path(runtime, "metrics")
+    if not MEMORY.is_dir():
+        return settings.run / "metrics"
+    data = blake2b(bytes(settings.data.resolve()), digest_size=8).hexdigest()
+    return MEMORY / f"cod-{os.geteuid()}-{data}"
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder for this user alone. Raises `BadService` where somebody else has made it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise BadService(f"{folder} belongs to another user: remove it")
+
+
+def _forget_ended(counters: Path) -> None:
+    """Remove the counts of this process and of those that are gone."""
+    for file in counters.glob("*.db"):
+        process = file.stem.rpartition("_")[2]
+        if process == str(os.getpid()) or not Path("/proc", process).exists():
             file.unlink(missing_ok=True)
 
 

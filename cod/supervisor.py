@@ -133,8 +133,19 @@ class Supervisor:
         if self._stopping and code == -signal.SIGKILL:
             log.error("%s did not end within %.0f s and was killed", part.name, PATIENCE)
         elif not self._stopping:
-            why = f"signal {-code}" if code < 0 else f"status {code}"
-            log.error("%s ended with %s; starting it again in %.1f s", part.name, why, part.pause)
+            log.error(
+                "%s ended with %s; starting it again in %.1f s", part.name, ending(code), part.pause
+            )
+
+
+def ending(code: int) -> str:
+    """Return how a process ended, in words, by the status that `waitstatus_to_exitcode` gives."""
+    if code >= 0:
+        return f"status {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"
 
 
 def die_with_supervisor() -> None:

@@ -16,6 +16,7 @@ Tx = Connection
 # server away, connection cut, server shutting down
 _LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
 _RETRY = (1205, 1213)  # lock wait timeout, deadlock
+_FULL = (1021, 1114)  # the disk, a table's file
 
 
 def connect(url: str, size: int = 8) -> Engine:
@@ -105,6 +106,13 @@ def is_retryable(error: BaseException) -> bool:
     if not isinstance(error, exc.DBAPIError):
         return False
     return is_lost(error) or _code(error) in _RETRY or "database is locked" in str(error.orig)
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether the database's disk has no room."""
+    return isinstance(error, exc.DBAPIError) and (
+        _code(error) in _FULL or "database or disk is full" in str(error.orig)
+    )
 
 
 def _code(error: exc.DBAPIError) -> int | None:

@@ -3,6 +3,7 @@ a sentence."""
 
 from __future__ import annotations
 
+import errno
 import logging
 
 from cod import states
@@ -20,6 +21,7 @@ STATUS = {
     "busy": 503,
     "quota": 413,
 }
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 READS_ONLY = "this token may only read"
 
 log = logging.getLogger("cod.api")
@@ -70,6 +72,11 @@ def unexpected(error: Exception) -> HttpProblem:
         return HttpProblem(412, "changed", "it is not as it was when you saw it: look again")
     if isinstance(error, states.WrongEvent):
         return HttpProblem(409, "conflict", str(error))
+    if Pool.is_full(error) or (isinstance(error, OSError) and error.errno in NO_ROOM):
+        log.error("the disk is full: %s", error)
+        return HttpProblem(
+            507, "no_space", "the server's disk is full; an administrator has to make room"
+        )
     if Pool.is_away(error):
         return HttpProblem(503, "unavailable", "the database does not answer; try again")
     if Pool.is_race(error):

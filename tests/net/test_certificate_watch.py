@@ -87,6 +87,7 @@ def test_a_server_s_start_puts_the_authority_s_end_off(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")  # what it sets is undone with the test
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path / "runtime"))
     init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0)
     site, settings = load.load(tmp_path / "site.toml")
     rmtree(settings.authority, ignore_errors=True)

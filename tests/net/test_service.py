@@ -22,7 +22,7 @@ import prometheus_client
 import pytest
 from sqlalchemy import text
 
-from cod import init, logs
+from cod import init, logs, service, supervisor
 from cod.client import ApiError, Client, Unreachable, _Unix
 from cod.model import SiteRef
 from cod.service import Running
@@ -60,7 +60,9 @@ class Serving:
         self.site = folder / "site.toml"
         if not self.site.exists():
             init.found(folder, self.site, {}, 1000.0)
-        self.client = Client(str(folder / "run" / "api.sock"), timeout=60)
+        self.counters = service.counters_folder(load.load(self.site)[1])
+        self.socket = folder / "run" / "api.sock"
+        self.client = Client(str(self.socket), timeout=60)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -105,7 +107,7 @@ class Serving:
             return False
 
     def metrics(self) -> str:
-        connection = _Unix(str(self.folder / "run" / "api.sock"), 60)
+        connection = _Unix(str(self.socket), 60)
         connection.request("GET", "/metrics")
         return connection.getresponse().read().decode()
 
@@ -127,6 +129,7 @@ class Serving:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        shutil.rmtree(self.counters, ignore_errors=True)
         self.client.close()
 
 
@@ -152,7 +155,7 @@ def test_killed_parts_come_back_and_no_part_outlives_a_killed_server(serving: Se
     serving.until(serving.answers, "an answer")
     first = serving.parts()
     os.kill(first["web"], signal.SIGKILL)
-    serving.says("web ended with signal 9; starting it again in 0.5 s")
+    serving.says("web ended with signal 9 (SIGKILL); starting it again in 0.5 s")
     serving.until(serving.answers, "another answer")
     second = serving.parts()
     assert second["web"] != first["web"]
@@ -170,6 +173,7 @@ def test_killed_parts_come_back_and_no_part_outlives_a_killed_server(serving: Se
     assert serving.log.rstrip().endswith("stopped")
     assert "was killed" not in serving.log
     assert "Traceback" not in serving.log
+    assert not serving.counters.exists()
 
 
 def test_sighup_reads_the_site_file_again_and_a_bad_one_changes_nothing(serving: Serving) -> None:

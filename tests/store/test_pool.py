@@ -180,3 +180,23 @@ def test_flows_wait_for_a_database_that_was_killed(
     mariadb.start("--innodb-flush-log-at-trx-commit=0", *UNSYNCED)
     assert [calls.result(deferred, 120) for deferred in asked] == [1, 2, 3]
     pool.close()
+
+
+def test_a_full_disk_is_told_from_a_bug_and_flows_go_on_when_there_is_room(
+    engine: Engine, calls: Calls
+) -> None:
+    def limit(tx: Tx, pages: int) -> None:
+        tx.exec_driver_sql(f"PRAGMA max_page_count = {pages}")  # SQLite's own ENOSPC
+
+    def fill(tx: Tx) -> None:
+        for n in range(1000):
+            add_node(tx, "x" * n)
+
+    pool = Pool(engine, calls, threads=1)
+    calls.result(pool.run(limit, 1))  # as few as there are
+    with pytest.raises(exc.OperationalError, match="disk is full") as full:
+        calls.result(pool.run(fill))
+    assert Pool.is_full(full.value) and Pool.is_away(full.value)
+    calls.result(pool.run(limit, 2**30))
+    assert calls.result(pool.run(add_node, "a")) == "a"
+    pool.close()

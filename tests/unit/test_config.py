@@ -670,6 +670,8 @@ def test_the_systemd_units_run_parts_that_there_are() -> None:
     for name, text in units.items():
         only = f" --only {name.removeprefix('cod-')}" if name != "cod" else ""
         assert f"ExecStart=/usr/bin/cod --site /etc/cod/site.toml serve{only}\n" in text
+        assert "\nStartLimitIntervalSec=0\n" in text  # a full disk must not end the attempts
+        assert "\nRuntimeDirectory=cod\n" in text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""Where the server's processes count for the metrics: never on the disk that their data is on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cod import service
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Any:
+    return SimpleNamespace(data=tmp_path, run=tmp_path / "run")
+
+
+def test_counters_are_in_memory(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    folder = service.counters_folder(settings)
+    assert folder.parent == Path("/dev/shm")
+    other = SimpleNamespace(data=settings.data / "other", run=settings.run)
+    assert service.counters_folder(other) != folder  # two sites on one host
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/cod")
+    assert service.counters_folder(settings) == Path("/run/cod/metrics")
+
+
+def test_a_folder_that_somebody_else_has_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "counters").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(service.BadService, match="belongs to another user: remove it"):
+        service._make_private(tmp_path / "counters")
+
+
+def test_counts_of_processes_that_have_ended_go(tmp_path: Path) -> None:
+    for process in (1, os.getpid(), 2**22 + 1):  # alive; this one, at its end; gone
+        (tmp_path / f"counter_{process}.db").touch()
+    service._forget_ended(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["counter_1.db"]
