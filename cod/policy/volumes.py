@@ -17,31 +17,32 @@ MOST_SNAPSHOTS = 100  # of a volume: with thousands of them, file systems become
 TELL = 5  # failures after which people are told: about a minute
 MASTER, DIRECT = "auto.master", "auto.direct"  # names of the automounter's maps
 _MOUNT = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]{0,62}){1,4}")
-_SYSTEM = (
-    "bin",
-    "boot",
-    "dev",
-    "etc",
-    "lib",
-    "lib32",
-    "lib64",
-    "net",
-    "proc",
-    "root",
-    "run",
-    "sbin",
-    "sys",
-    "tmp",
-    "usr",
-    "var",
+_SYSTEM = frozenset(
+    re.findall(
+        r"\S+",
+        "bin boot dev etc lib lib32 lib64 libx32 lost+found net nix proc root run sbin snap sys tmp"
+        " usr var",
+    )
 )
-# of those, what is deeper than this may be mounted: /var/scratch, /usr/local
-_MAY_HOLD = {"var", "usr"}
+"""Folders at the top that nodes' operating systems are made of."""
+_FREE = {"usr": frozenset({"local"})}
+"""What a volume may be mounted at, or below, in a folder of the system."""
+_TAKEN = {
+    "var": frozenset(
+        re.findall(
+            r"\S+",
+            "account adm backups cache crash db empty games lib lock log mail nis opt run spool tmp"
+            " www yp",
+        )
+    )
+}
+"""What no volume may be mounted at, or below, where the rest of the folder is free:
+/var/scratch."""
 
 
 def check_mount(mount: str) -> None:
     """Raise `Refused` unless nodes can mount a volume there without losing their system."""
-    first, _, rest = mount.removeprefix("/").partition("/")
+    first, second, *_ = [*mount.removeprefix("/").split("/"), ""]
     if not _MOUNT.fullmatch(mount) or ".." in mount:
         raise Refused(
             "invalid",
@@ -49,7 +50,8 @@ def check_mount(mount: str) -> None:
             "'.', '_' and '-', at most four names deep",
             "mount",
         )
-    if first in _SYSTEM and not (first in _MAY_HOLD and rest):
+    free = second in _FREE.get(first, ()) or (second and second not in _TAKEN.get(first, {second}))
+    if first in _SYSTEM and not free:
         raise Refused(
             "invalid",
             f"{mount} belongs to the nodes' operating system: choose another mount point, such "

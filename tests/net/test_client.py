@@ -148,6 +148,14 @@ def test_a_change_is_not_repeated(far: Far) -> None:
     assert [got[0] for got in far.got] == ["PATCH", "DELETE", "PATCH"]
 
 
+def test_a_sign_in_is_not_repeated(far: Far) -> None:
+    """The server counts attempts, and a directory that is away would be many wrong passwords."""
+    far.says = [(503, {"code": "busy", "detail": "the directory does not answer"})] * 2
+    with pytest.raises(ApiError, match="does not answer"):
+        client(far, []).sign_in(name="bob", password="x", token="t")
+    assert len(far.got) == 1
+
+
 def test_patience_ends(far: Far) -> None:
     slept: list[float] = []
     far.says = [(503, {"code": "busy", "detail": "later"})] * 9

@@ -13,6 +13,7 @@ from cod.flows.people import people
 from cod.model import Identity, Ldap, Refused, SignInRules, Site
 from cod.pool import Pool
 from cod.security import passwords
+from cod.store.people import audit
 from cod.store.people import people as rows
 from cod.web.signin.directory import verify
 from tests.net import slapd
@@ -124,6 +125,18 @@ def test_people_of_the_directory_come_in_and_those_of_the_site_still_do(door: Se
     with pytest.raises(ApiError) as caught:
         sign_in(door, "bob", BOB)
     assert caught.value.status == 429  # guesses are slowed here, whoever verifies them
+
+
+def test_a_directory_that_is_away_says_so_and_locks_nobody_out(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, rules: Ldap
+) -> None:
+    away = SignInRules(ldap=replace(rules, url="ldaps://127.0.0.1:1"))
+    with serving(pool, reactor, in_reactor, replace(site, signin=away)) as served:
+        for _ in range(5):
+            with pytest.raises(ApiError, match="does not answer") as caught:
+                served.remote(None).sign_in(name="bob", password=BOB, token="t")
+            assert (caught.value.status, caught.value.code) == (503, "busy")
+        assert served.tx(audit.every) == []  # nobody has failed
 
 
 def test_a_name_that_the_site_has_is_not_asked_for_elsewhere(door: Served) -> None:

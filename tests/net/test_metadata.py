@@ -618,11 +618,24 @@ def test_heads_methods_tokens_and_proxies(lab: Lab) -> None:
 def test_hostile_paths_find_nothing(lab: Lab, target: str) -> None:
     with socket.create_connection(("127.0.0.1", lab.server.port), 60, (NODE, 0)) as line:
         line.sendall(
-            f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode("latin-1")
+            f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode(
+                "latin-1"
+            )
         )
         reply = b"".join(iter(lambda: line.recv(65536), b""))
     assert reply.split()[1] in (b"400", b"404")
     assert MAC.encode() not in reply
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8069", "cod.test.evil.example"])
+def test_a_page_whose_name_leads_here_learns_nothing(lab: Lab, host: str) -> None:
+    status, body = lab.ask("/latest/meta-data/mac", Host=host)
+    assert (status, body) == (421, "ask by this server's address\n")
+
+
+@pytest.mark.parametrize("host", ["10.77.0.1", "[::1]:8069", "ns.cod.test", "cod.test:8069"])
+def test_addresses_and_the_site_s_names_are_hosts(lab: Lab, host: str) -> None:
+    assert lab.ask("/latest/meta-data/mac", Host=host)[0] == 200
 
 
 def test_a_server_of_metadata_alone_listens_where_the_address_may_come_later(

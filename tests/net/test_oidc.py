@@ -171,6 +171,13 @@ def strict() -> Provider:
     return Provider(Oidc(issuer=ABOUT["issuer"], client_id="cod"), SITE, time.time)
 
 
+def test_a_provider_that_is_away_says_so(rules: Oidc) -> None:
+    away = Provider(replace(rules, issuer="http://127.0.0.1:1"), "https://cod.example.org", float)
+    refusal = refused(away.begin, "/")
+    assert refusal.code == "busy"
+    assert "does not answer" in refusal.sentence
+
+
 def test_a_token_as_it_should_be(strict: Provider) -> None:
     assert strict._checked(FakeSession(), token(), "n")["sub"] == "1"
     assert strict._checked(FakeSession(), token(aud=["other", "cod"], azp="cod"), "n")["sub"] == "1"

@@ -58,7 +58,7 @@ def test_what_is_wrong_is_at_its_field_and_what_was_typed_stays(there: Served) -
     assert wrong == {"name", "size"}
     assert "Choose one" in page.words
     taken = page.send(SENT, name="batch", size=1, template="debian")
-    assert "there is a vcluster 'batch' already" in taken.words
+    assert "the name 'batch' is not free" in taken.words
 
 
 def test_xml_beside_choices_keeps_its_lines(there: Served) -> None:
@@ -178,7 +178,7 @@ def test_the_check_takes_name_and_lease_into_account(there: Served) -> None:
     there.tx(lambda tx: tx.execute(update(t.groups).values(max_lease=86400.0)))
     part = checked(there, name="batch", size=1, lease="3 days")
     assert part.status == 200
-    assert "There is a vcluster 'batch' already." in part.words
+    assert "The name 'batch' is not free: choose another." in part.words
     assert "A lease of group physics lasts 24 h at most" in part.words
     fine = checked(there, name="fresh", size=1, lease="1 day").words
     assert "already" not in fine

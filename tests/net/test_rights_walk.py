@@ -127,7 +127,7 @@ LEAST = {
     "GET /volumes/{name}": VIEWER,
     "POST /volumes": MEMBER,
     "PATCH /volumes/{name}": OWNER,
-    "POST /volumes/{name}/attach": MEMBER,
+    "POST /volumes/{name}/attach": OWNER,
     "POST /volumes/{name}/detach": MEMBER,
     "POST /volumes/{name}/snapshots": MEMBER,
     "DELETE /volumes/{name}/snapshots/{id}": OWNER,

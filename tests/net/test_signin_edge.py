@@ -14,7 +14,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from cod.flows.people import people as flows
-from cod.model import Refused, SlowDown
+from cod.model import Ldap, Refused, SignInRules, SlowDown
 from cod.security import passwords
 from cod.store.people import audit, people
 from cod.web.signin import service as edge
@@ -173,6 +173,23 @@ def test_few_are_verified_at_once_and_too_many_are_turned_away(
     codes = sorted(failure.value.code for _, failure in results)
     assert codes == ["busy"] * 4 + ["unauthorised"] * 5
     assert most[0] == edge.AT_ONCE
+
+
+def test_a_directory_that_is_away_locks_nobody_out(
+    served: Served, door: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> None:
+        raise Refused("busy", edge.directory.AWAY)
+
+    monkeypatch.setattr(edge.directory, "verify", away)
+    own: SignIn = door.own  # type: ignore[attr-defined]
+    rules = SignInRules(ldap=Ldap(url="ldaps://192.0.2.1"))
+    own._site.current = replace(own._site.current, signin=rules)
+    for _ in range(20):
+        with pytest.raises(Refused, match="does not answer") as refused:
+            door("sign_in", "bob", PASSWORD, address="192.0.2.7")
+        assert refused.value.code == "busy"
+    assert served.tx(audit.every) == []
 
 
 def test_who_is_disabled_while_the_password_is_verified_does_not_come_in(

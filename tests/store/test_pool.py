@@ -196,7 +196,8 @@ def test_a_full_disk_is_told_from_a_bug_and_flows_go_on_when_there_is_room(
     calls.result(pool.run(limit, 1))  # as few as there are
     with pytest.raises(exc.OperationalError, match="disk is full") as full:
         calls.result(pool.run(fill))
-    assert Pool.is_full(full.value) and Pool.is_away(full.value)
+    assert Pool.is_full(full.value)
+    assert Pool.is_away(full.value)
     calls.result(pool.run(limit, 2**30))
     assert calls.result(pool.run(add_node, "a")) == "a"
     pool.close()

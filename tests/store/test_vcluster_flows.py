@@ -313,7 +313,9 @@ def test_blocks_of_another_size_are_not_overlapped(tx: Tx, site: Site) -> None:
         ({"name": "-a"}, "invalid", "no DNS label"),
         ({"name": "a" * 64}, "invalid", "no DNS label"),
         ({"name": "a.b"}, "invalid", "no DNS label"),
-        ({"name": "there"}, "conflict", "there is a vcluster 'there' already"),
+        ({"name": "there"}, "conflict", "the name 'there' is not free"),
+        ({"name": "localhost"}, "invalid", "every machine's own name"),
+        ({"name": "ns"}, "invalid", "name of a name server"),
         ({"size": 0}, "invalid", "at least one node"),
         ({"size": 100_000}, "invalid", "addresses for [0-9]+ nodes at most"),
         ({"template": "nothing"}, "not_found", "no template 'nothing'"),
@@ -612,7 +614,7 @@ def test_deleting_a_running_one(tx: Tx, site: Site) -> None:
     assert done.value[0].vcluster.state == "releasing"
     assert done.value[1] == []
     assert pending(tx) == []
-    with pytest.raises(Refused, match="already"):
+    with pytest.raises(Refused, match="not free"):
         create(tx, site, now=6.0)
     flows.delete(tx, name="one", site=site, now=6.0, actor=OWNER)
     arrive(tx, 7.0)

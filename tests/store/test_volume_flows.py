@@ -391,11 +391,22 @@ def test_homes_are_a_volume_of_the_group_that_vclusters_share(tx: Tx, site: Site
 
 
 @pytest.mark.parametrize(
-    "mount", ["data", "/", "/etc", "/usr", "/var", "/data/../etc", "/a b", "/proc/x", "/'x", "/a/"]
+    "mount",
+    [
+        *("data", "/", "/etc", "/usr", "/var", "/data/../etc", "/a b", "/proc/x", "/'x", "/a/"),
+        *("/usr/bin", "/usr/lib", "/usr/lib/x", "/usr/share", "/var/lib", "/var/log", "/var/lib/x"),
+    ],
 )
 def test_a_mount_point_leaves_the_system_alone(tx: Tx, site: Site, mount: str) -> None:
     with pytest.raises(Refused):
         policy.check_mount(mount)
+
+
+@pytest.mark.parametrize(
+    "mount", ["/data", "/home", "/opt", "/opt/bin", "/srv/lib", "/usr/local", "/var/scratch"]
+)
+def test_a_mount_point_beside_the_system_is_free(mount: str) -> None:
+    policy.check_mount(mount)
 
 
 def test_mount_points_are_apart(tx: Tx, site: Site) -> None:

@@ -51,6 +51,23 @@ def test_each_failure_doubles_the_wait_up_to_a_quarter_of_an_hour() -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900]
 
 
+def test_an_attempt_that_nobody_verified_is_taken_back_and_earlier_ones_stay() -> None:
+    for failures in (0, 1, 2, 3, 5):
+        guard = Guard()
+        for _ in range(failures):
+            guard.attempt("ann", "192.0.2.1")
+        guard.now += guard.wait("ann", "192.0.2.1")
+        keys = guard.keys("ann", "192.0.2.1")
+        before = {key: count.failures for key, count in guard.counts.items()}
+        guard.counts |= signin.counted(keys, guard.counts, guard.now)
+        left = signin.taken_back(keys, guard.counts, guard.now)
+        guard.counts = {
+            key: count for key, count in (guard.counts | left).items() if count is not None
+        }
+        assert {key: count.failures for key, count in guard.counts.items()} == before
+        assert guard.wait("ann", "192.0.2.1") == 0
+
+
 def test_a_failure_is_forgotten_after_a_day() -> None:
     guard = Guard()
     for _ in range(20):

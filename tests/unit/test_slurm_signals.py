@@ -120,3 +120,11 @@ def test_a_controller_that_does_not_answer_is_no_job_without_a_wish(
         with pytest.raises(CommandFailed, match="Unable to contact"):
             system.notice(Job("18", 1.0))
     assert len((tmp_path / "said").read_text().splitlines()) == 2, "asked again"
+
+
+def test_a_script_is_read_as_far_as_options_are_likely() -> None:
+    asked = "#SBATCH --signal=USR1@300"
+    assert end_signal(script(*["#"] * 30_000, asked)) == EndSignal("USR1", 300, False)
+    assert end_signal(script(*["#"] * 70_000, asked)) is None
+    assert end_signal(script("#SBATCH " + "x " * 100_000, asked)) is None
+    assert end_signal(script("#SBATCH " + "x " * 3_000 + "--signal=USR1")) is None

@@ -249,6 +249,14 @@ def test_lists_of_nodes(text: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["n[0-999999999]", "n[1-60000,1-60000]", "a[1-999]b[1-999]", "n[1-60000],m[1-60000]"]
+)
+def test_no_list_of_nodes_takes_the_memory(text: str) -> None:
+    with pytest.raises(NotUnderstood, match="more than 100000 nodes"):
+        view.hostlist(text)
+
+
+@pytest.mark.parametrize(
     ("text", "counts"),
     [
         ("", {}),

@@ -148,8 +148,7 @@ def start(
     Example:
       export COD_TOKEN=$(cod --server https://cod.example.org session start ann)
     """
-    body = {"name": name, "password": password, "token": token, "lifetime": expires}
-    value = client(ctx).post("/sign-in", body)
+    value = client(ctx).sign_in(name=name, password=password, token=token, lifetime=expires)
     said(value, value["token"], as_json)
 
 

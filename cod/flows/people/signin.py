@@ -2,7 +2,8 @@
 sessions of browsers.
 
 A password is verified between two transactions, since it takes long: `attempt` counts it as failed
-and says what to verify against; then `right` takes the count back, or `failed` puts it down.
+and says what to verify against; then `right` takes the count back, or `failed` puts it down, or
+`unverified` takes the count back because nobody could say.
 """
 
 from __future__ import annotations
@@ -91,6 +92,13 @@ def failed(tx: Tx, *, name: str, address: str, now: float) -> None:
         thing=user.name if user else "",
         now=now,
     )
+
+
+def unverified(tx: Tx, *, name: str, address: str, now: float) -> None:
+    """Take an attempt's count back: the directory is away, or too many are being verified."""
+    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
+    keys = signin.keys(name, address, known)
+    _put(tx, signin.taken_back(keys, _counts(tx, keys.all), now))
 
 
 def right(

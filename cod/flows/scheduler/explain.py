@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cod.core import isolation as core_isolation
+from cod.core import vcluster_names
 from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
 from cod.policy.hardware import match
 from cod.policy.nodes import isolation
-from cod.policy.people import names
 from cod.policy.scheduler import explain as policy
 from cod.policy.scheduler import leases, whatif
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot, effective
@@ -201,9 +201,7 @@ def _faults(tx: Tx, asked: HypotheticalRequest, owner: Group, site: Site) -> dic
 
     def name() -> None:
         if asked.name:
-            names.check_label(asked.name)
-            if vclusters.by_name(tx, asked.name):
-                raise Refused("conflict", f"there is a vcluster {asked.name!r} already", "name")
+            vcluster_names.check_new(tx, asked.name)
 
     def lease() -> None:
         leases.check(asked.lease)

@@ -17,6 +17,7 @@ from cod.core import (
     notices,
     preemption,
     transitions,
+    vcluster_names,
     vcm_outbox,
 )
 from cod.core import isolation as core_isolation
@@ -37,10 +38,8 @@ from cod.model import (
     Vcluster,
     VclusterView,
 )
-from cod.policy import dns
 from cod.policy.hardware import match
 from cod.policy.nodes import isolation
-from cod.policy.people import names
 from cod.policy.scheduler import leases
 from cod.states import UNDECIDED, VclusterState
 from cod.store import vcms, views, volumes
@@ -107,13 +106,7 @@ def create(
         )
     owner = groups.named(tx, group, "group")
     wanted = templates.usable(tx, template, owner.id)
-    names.check_label(name)
-    if dns.is_reserved(name):
-        raise Refused(
-            "invalid", f"{name} is the name of a name server in DNS: choose another", "name"
-        )
-    if vclusters.by_name(tx, name):
-        raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
+    vcluster_names.check_new(tx, name)
     match.check(attributes, site.types)
     tuples = [
         RequestTuple(size, attributes, wanted.id),

@@ -9,7 +9,8 @@ much older than the last change.
 
 Some clients want a token first (IMDSv2). There a token shows that no proxy passes on what others
 want to know. It opens nothing here, as the address does that already, so any token is given and
-none is asked for. Requests that a proxy passed on are refused.
+none is asked for. Requests that a proxy passed on are refused, and so are those for a foreign
+Host.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -51,6 +55,8 @@ class MetadataDocs:
         path = list(parts[:-1] if parts and not parts[-1] else parts)
         if any(name in headers for name in PASSED_ON):
             return 403, "ask without a proxy\n", _PLAIN
+        if not self._is_ours(headers.get(b"host", b"")):
+            return 421, "ask by this server's address\n", _PLAIN
         if tuple(path) == wire.TOKEN and method == b"PUT":
             return self._token(headers.get(LIFETIME, b"")) if await self._of(address) else _NOTHING
         if method not in (b"GET", b"HEAD"):
@@ -67,6 +73,16 @@ class MetadataDocs:
         if found is None:
             return _NOTHING
         return 200, found[0], (("Content-Type", found[1]), ("Cache-Control", "no-store"))
+
+    def _is_ours(self, host: bytes) -> bool:
+        """Return whether a request's Host is an address, or a name in the site's domain. A page
+        whose name its author lets lead to this server (DNS rebinding) has another."""
+        name = host.decode("latin-1").lower()
+        with suppress(ValueError):
+            name = urlsplit(f"//{name}").hostname or ""
+            ip_address(name)
+            return True
+        return not name or f".{name}".endswith(f".{self._site.current.domain}")
 
     @staticmethod
     def _token(lifetime: bytes) -> Answer:

@@ -16,6 +16,8 @@ def check_label(name: str) -> None:
         raise Refused(
             "invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name"
         )
+    if name == "localhost":  # RFC 6761: programs take it for themselves
+        raise Refused("invalid", "localhost is every machine's own name: choose another", "name")
 
 
 def full(group: str, name: str, field: str = "name", thing: str = "an image or template") -> str:

@@ -132,15 +132,21 @@ def forgiven(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Coun
     Only its own: who has an account does not get more guesses at others' by signing in to it
     between.
     """
-    left: dict[str, Count | None] = {
-        key: (
-            Count(count.failures - 1, count.last_at, min(count.open_at, now))
-            if count.failures > 1
-            else None
-        )
-        for key, count in counts.items()
-    }
-    return left | {keys.pair: None}
+    return {key: _less(count, now) for key, count in counts.items()} | {keys.pair: None}
+
+
+def taken_back(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count | None]:
+    """Return the counts after an attempt that was counted could not be verified; None: the count
+    goes. Earlier failures stay."""
+    slow = counts.get(keys.pair, Count()).failures > COUNTED_OF_A_PLACE  # see `counted`
+    return {key: _less(count, now) for key, count in counts.items() if key != keys.name or not slow}
+
+
+def _less(count: Count, now: float) -> Count | None:
+    """Return a count without its last failure; None where that was the only one."""
+    if count.failures <= 1:
+        return None
+    return Count(count.failures - 1, count.last_at, min(count.open_at, now))
 
 
 def _more(count: Count, free: int, now: float) -> Count:

@@ -14,6 +14,8 @@ import shlex
 from dataclasses import dataclass
 
 DEFAULT = 60  # seconds, where a job does not say
+# characters of a script that are read, and of a line of options: users write both
+MOST, LONGEST = 1 << 16, 1 << 12
 _WISH = re.compile(
     r"(?:(?P<flags>[RB]{1,2}):)?(?P<signal>[A-Z0-9]{1,12})\s*(?:@(?P<seconds>\d{1,5}))?",
     re.IGNORECASE,
@@ -36,12 +38,13 @@ class EndSignal:
 
 def end_signal(script: str) -> EndSignal | None:
     """Return the signal that a job's script asks for before its end; None: none. The last line that
-    asks counts, and lines after the script's first command do not."""
+    asks counts, and lines after the script's first command do not; nor does what is beyond `MOST`
+    or `LONGEST`."""
     wanted = None
-    for line in script.splitlines():
+    for line in script[:MOST].splitlines():
         if line.strip() and not line.startswith("#"):
             break
-        if line.startswith("#SBATCH "):
+        if line.startswith("#SBATCH ") and len(line) <= LONGEST:
             for value in _values(line.removeprefix("#SBATCH ")):
                 wanted = value
     return _read(wanted) if wanted is not None else None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice, product
+from itertools import chain, product
+from math import prod
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -385,15 +386,21 @@ def gres(text: str) -> dict[str, int]:
     return counts
 
 
+MOST_NAMES = 100_000  # in a list of nodes; Slurm's own MAX_RANGE is 65,536
+
+
 def hostlist(text: str) -> tuple[str, ...]:
-    """Return the names in a list such as 'n[1-3,07],gpu1'. Raises `NotUnderstood`."""
+    """Return the names in a list such as 'n[1-3,07],gpu1'. Raises `NotUnderstood`, also for more
+    than `MOST_NAMES`."""
     parts = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", text)
     if ",".join(parts) != text:
         raise NotUnderstood(f"the list of nodes {text!r}")
     names: list[str] = []
     for part in parts:
         pieces = [_expanded(piece, text) for piece in re.findall(r"\[[^\]]*\]|[^\[\]]+", part)]
-        names += map("".join, islice(product(*pieces), 1_000_000))
+        if len(names) + prod(map(len, pieces)) > MOST_NAMES:
+            raise NotUnderstood(f"a list of more than {MOST_NAMES} nodes")
+        names += map("".join, product(*pieces))
     return tuple(names)
 
 
@@ -405,8 +412,8 @@ def _expanded(piece: str, text: str) -> list[str]:
         found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
         if found is None:
             raise NotUnderstood(f"the list of nodes {text!r}")
-        numbers += [
-            f"{number:0{len(found[1])}}"
-            for number in range(int(found[1]), int(found[2] or found[1]) + 1)
-        ]
+        some = range(int(found[1]), int(found[2] or found[1]) + 1)
+        if len(numbers) + len(some) > MOST_NAMES:
+            raise NotUnderstood(f"a list of more than {MOST_NAMES} nodes")
+        numbers += [f"{number:0{len(found[1])}}" for number in some]
     return numbers

@@ -462,10 +462,10 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
 
 def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:
     """Return members and owners of the group that it shall belong to, who work with the volumes
-    that it mounts. Its templates are that group's, or the site's."""
-    group = RequiredRight(
-        Right.MANAGE if ask.body.vcm_inside else Right.USE, "group", ask.body.group
-    )  # as to enrol a VCM
+    that it mounts. Its templates are that group's, or the site's. Owners alone enrol a VCM, and
+    choose mount points."""
+    owners = ask.body.vcm_inside or any(each.mount for each in ask.body.volumes)
+    group = RequiredRight(Right.MANAGE if owners else Right.USE, "group", ask.body.group)
     mounted = [
         RequiredRight(
             Right.USE if each.delete_after is None else Right.MANAGE,

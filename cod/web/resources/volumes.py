@@ -236,12 +236,12 @@ def _creates(ask: Call[Names, VolumeCreate]) -> Sequence[RequiredRight]:
 
 
 def _attaches(ask: Call[Named, VolumeAttach]) -> Sequence[RequiredRight]:
-    """Return who works with the volume and with the vcluster; an owner of the volume's group may
-    have it deleted."""
+    """Return who works with the volume and owns the vcluster, whose nodes run what is mounted; an
+    owner of the volume's group may have it deleted."""
     right = Right.USE if ask.body.delete_after is None else Right.MANAGE
     return [
         RequiredRight(right, "volume", ask.names.name),
-        RequiredRight(Right.USE, "vcluster", ask.body.vcluster),
+        RequiredRight(Right.MANAGE, "vcluster", ask.body.vcluster),
     ]
 
 

@@ -208,6 +208,8 @@ class Speaking:
             type(error).__name__,
             ascii(str(error))[:300],
         )
+        if isinstance(error, OSError) and getattr(error, "response", None) is None:
+            raise Refused("busy", f"{self._rules.label} does not answer: try again later") from None
         raise Refused(
             "unauthorised",
             f"{self._rules.label} does not work at this moment, or did not let you in",

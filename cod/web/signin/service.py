@@ -16,7 +16,7 @@ from twisted.internet.defer import DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people import invitations, people, signin, tokens
-from cod.flows.people.signin import SignedIn, digest
+from cod.flows.people.signin import Attempt, SignedIn, digest
 from cod.model import Identity, Invitation, Refused, SiteRef, User, Who
 from cod.pool import Pool
 from cod.security import passwords
@@ -161,14 +161,12 @@ class SignIn:
         """Return the user of that name, whose password this is. Raises `Refused`."""
         now, password = self._clock(), signin.tried(password)
         tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
-        ldap = self._site.current.signin.ldap
-        if ldap.url and (tried.user is None or tried.user.directory == "ldap"):
-            identity = await self._in_turn(self._away, directory.verify, ldap, name, password)
-            user = None if identity is None else await self._known(identity, ldap.create, address)
-        else:
-            user = (
-                tried.user if await self._slowly(passwords.matches, tried.hash, password) else None
-            )
+        try:
+            user = await self._verified_by(tried, name, password, address)
+        except Refused as error:
+            if error.code == "busy":  # nobody has said that the password is wrong
+                await self._pool.run(signin.unverified, name=name, address=address, now=now)
+            raise
         if user is None:
             await self._pool.run(signin.failed, name=name, address=address, now=now)
             raise signin.wrong()
@@ -181,6 +179,18 @@ class SignIn:
             signin.right, user_id=user.id, name=name, address=address, rehashed=anew, now=now
         )
         return user
+
+    async def _verified_by(
+        self, tried: Attempt, name: str, password: str, address: str
+    ) -> User | None:
+        """Return the user whom the site or its directory knows by that password; None: nobody.
+        Raises `Refused` 'busy' where that cannot be said now."""
+        ldap = self._site.current.signin.ldap
+        if ldap.url and (tried.user is None or tried.user.directory == "ldap"):
+            identity = await self._in_turn(self._away, directory.verify, ldap, name, password)
+            return None if identity is None else await self._known(identity, ldap.create, address)
+        right = await self._slowly(passwords.matches, tried.hash, password)
+        return tried.user if right else None
 
     async def _slowly(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._in_turn(self._turns, work, *args, **kwargs)

@@ -52,7 +52,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         for one in found
         if one.vcluster.name not in there
         and one.vcluster.state in ("pending", "active")
-        and offered(ask.who, Right.USE, one.vcluster.group_id)
+        and offered(ask.who, Right.MANAGE, one.vcluster.group_id)
     ]
     return {"view": view, "v": view.volume, "open": open_, "grace": ask.site.volumes.grace}
 

@@ -1,0 +1,21 @@
+"""What a new vcluster may be called."""
+
+from __future__ import annotations
+
+from cod.model import Refused
+from cod.policy import dns
+from cod.policy.people import names
+from cod.store.engine import Tx
+from cod.store.scheduler import vclusters
+
+
+def check_new(tx: Tx, name: str) -> None:
+    """Raise `Refused` unless a vcluster can get that name. The names of all groups' vclusters are
+    labels in one DNS domain; the sentence does not tell whose a name is."""
+    names.check_label(name)
+    if dns.is_reserved(name):
+        raise Refused(
+            "invalid", f"{name} is the name of a name server in DNS: choose another", "name"
+        )
+    if vclusters.by_name(tx, name):
+        raise Refused("conflict", f"the name {name!r} is not free: choose another", "name")
