@@ -1,12 +1,47 @@
-"""A vcluster has addresses for as many nodes as it has and asks for."""
+"""A vcluster has addresses for as many nodes as it has, and as are reserved for it in advance. What
+waits has none."""
 
 from __future__ import annotations
 
 from cod.core import volumes
-from cod.model import Refused, Site, Vcluster
+from cod.model import Refused, Site, Subnet, Vcluster
 from cod.states import RequestState
 from cod.store.engine import Tx
 from cod.store.scheduler import address_blocks, requests, vclusters
+
+
+def check(tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str = "size") -> None:
+    """Raise `Refused` where the vcluster cannot have addresses for `size` nodes, whatever others
+    give back. It gets them with its nodes (`extend`)."""
+    subnet = (
+        next((one for one in site.subnets if one.name == vcluster.subnet), None) if site else None
+    )
+    room = address_blocks.room(tx, vcluster.id)
+    if subnet is not None and not vcluster.isolated:
+        room = max(room, address_blocks.capacity(subnet))
+    if size > room:
+        raise _too_small(vcluster, room, size, field, subnet)
+
+
+def _too_small(
+    vcluster: Vcluster, room: int, size: int, field: str, subnet: Subnet | None
+) -> Refused:
+    if vcluster.isolated:
+        sentence = (
+            f"vcluster {vcluster.name} is isolated, and its network has addresses for {room} "
+            f"nodes, not for {size}: only a new one can have a larger network"
+        )
+    elif subnet is None:
+        sentence = (
+            f"vcluster {vcluster.name} has addresses for {room} nodes, and no subnet to get "
+            "more from"
+        )
+    else:
+        sentence = (
+            f"subnet {subnet.name} has addresses for {room} nodes of vclusters, not for {size}: "
+            "ask for fewer, or enlarge block_pool in the site file"
+        )
+    return Refused("conflict", sentence, field)
 
 
 def extend(
@@ -18,23 +53,11 @@ def extend(
     room = address_blocks.room(tx, vcluster.id)
     if size <= room:
         return
-    if vcluster.isolated:
-        raise Refused(
-            "conflict",
-            f"vcluster {vcluster.name} is isolated, and its network has addresses for {room} "
-            f"nodes, not for {size}: only a new one can have a larger network",
-            field,
-        )
     subnet = (
         next((one for one in site.subnets if one.name == vcluster.subnet), None) if site else None
     )
-    if subnet is None:
-        raise Refused(
-            "conflict",
-            f"vcluster {vcluster.name} has addresses for {room} nodes, and no subnet to get "
-            "more from",
-            field,
-        )
+    if subnet is None or vcluster.isolated:
+        raise _too_small(vcluster, room, size, field, subnet)
     if not address_blocks.claim(tx, vcluster.id, subnet, size - room):
         free = address_blocks.free_room(tx, subnet)
         raise Refused(
@@ -48,7 +71,8 @@ def extend(
 
 
 def trim(tx: Tx, vcluster_id: int) -> None:
-    """Free blocks that a vcluster needs neither for the nodes it has nor for those it asks for."""
+    """Free blocks that a vcluster needs neither for the nodes it has nor for those it asks for
+    that may have blocks already."""
     vcluster = vclusters.get(tx, vcluster_id)
     if vcluster is not None and vcluster.ended_at is None:
         address_blocks.give_back(tx, vcluster_id, kept=vcluster.size + asked(tx, vcluster_id))

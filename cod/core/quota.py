@@ -1,12 +1,15 @@
-"""The bytes that a group's images and open uploads may have."""
+"""The bytes that a group's images and open uploads may have, and how much of what others want, too,
+it may have under way at once. The site's own group is its administrators', and has no limits."""
 
 from __future__ import annotations
 
-from cod.model import ImageRules
+from cod.model import SITE, Group, ImageRules, Policy, Refused
 from cod.policy.people.uploads import check_quota
 from cod.store.engine import Tx
 from cod.store.images import uploads
+from cod.store.nodes import captures
 from cod.store.people import groups
+from cod.store.scheduler import requests
 
 
 def room(tx: Tx, *, group_id: int, rules: ImageRules, lock: bool = False) -> tuple[int, int | None]:
@@ -28,3 +31,40 @@ def check(tx: Tx, group_id: int | None, size: int, rules: ImageRules, own: int =
     if group_id is not None:
         taken, quota = room(tx, group_id=group_id, rules=rules, lock=True)
         check_quota(quota, taken - own, size, groups.get(tx, group_id).name)
+
+
+def check_request(tx: Tx, group: Group, policy: Policy, *, isolated: bool = False) -> None:
+    """Raise `Refused` where the group's requests and reservations that wait are as many as may
+    wait; or, for a new `isolated` vcluster, those of its that wait with their VLANs."""
+    if group.name == SITE:
+        return
+    waiting, with_vlan = requests.waiting(tx, group.id)
+    _check(waiting, policy.pending_requests, "requests that wait", group.name)
+    if isolated:
+        _check(with_vlan, policy.pending_isolated, "isolated vclusters that wait", group.name)
+
+
+def check_upload(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
+    """Raise `Refused` where the group has as many open uploads as it may have (None: the site)."""
+    if group_id is not None:
+        name = groups.get(tx, group_id).name
+        there = len(uploads.every(tx, frozenset({group_id})))
+        _check(there, rules.open_uploads, "open uploads", name)
+
+
+def check_capture(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
+    """Raise `Refused` where as many nodes are being captured for the group as may be."""
+    if group_id is not None:
+        there = [
+            capture
+            for _, capture in captures.every(tx, frozenset({group_id}))
+            if capture.state in captures.OPEN
+        ]
+        _check(len(there), rules.open_captures, "captures under way", groups.get(tx, group_id).name)
+
+
+def _check(there: int, most: int, what: str, group: str) -> None:
+    if most and there >= most:
+        raise Refused(
+            "slow_down", f"group {group} has {there} {what}, and may have {most}: end some first"
+        )

@@ -101,6 +101,9 @@ class Policy:
     node_limit      nodes that a group may hold at once, where the group says nothing; 0: no limit
     max_lease       seconds of a whole lease, with all extensions, where the group says nothing; 0:
                     no limit
+    pending_requests  requests and reservations of a group that wait at once, at most;
+                      `pending_isolated`: isolated vclusters of a group that wait, each with a VLAN
+    changes         changes of one person in a minute, at most; of all three, 0: no limit
     """
 
     unknown: str = "discover"
@@ -134,6 +137,9 @@ class Policy:
     fair_half_life: float = 0.0
     node_limit: int = 0
     max_lease: float = 0.0
+    pending_requests: int = 200
+    pending_isolated: int = 4
+    changes: int = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +282,8 @@ class ImageRules:
     largest       bytes that an image may have on a disk
     expansion     bytes of data that each byte of an added file may stand for
     ingest_time   seconds that taking in a small file may last
+    open_uploads  uploads of a group that are not complete, at most; `open_captures`: nodes that are
+                  being captured for a group; 0: no limit
     """
 
     quota: int | None = None
@@ -284,6 +292,8 @@ class ImageRules:
     largest: int = 1 << 42
     expansion: int = 100
     ingest_time: float = 3600.0
+    open_uploads: int = 50
+    open_captures: int = 20
 
 
 @dataclass(frozen=True, slots=True)

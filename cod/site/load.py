@@ -225,6 +225,8 @@ def _site(file: SiteFile) -> model.Site:
             file.images.largest,
             file.images.expansion,
             file.images.ingest_time,
+            file.images.open_uploads,
+            file.images.open_captures,
         ),
         notices=model.NoticeRules(
             file.notices.local_webhooks,

@@ -412,6 +412,32 @@ class PolicyTable(Table):
             "says nothing; 0: no limit"
         ),
     )
+    pending_requests: int = Field(
+        200,
+        ge=0,
+        le=100_000,
+        description=(
+            "requests and reservations of a group that wait for nodes at once; 0: no limit. The"
+            " group site has none"
+        ),
+    )
+    pending_isolated: int = Field(
+        4,
+        ge=0,
+        le=4096,
+        description=(
+            "isolated vclusters of a group that wait for nodes at once, each with a VLAN; 0: no"
+            " limit"
+        ),
+    )
+    changes: int = Field(
+        600,
+        ge=0,
+        le=1_000_000,
+        description=(
+            "changes that one person makes in a minute through portal and API, at most; 0: no limit"
+        ),
+    )
 
     @field_validator("victims")
     @classmethod
@@ -528,6 +554,15 @@ class ImagesTable(Table):
         description=(
             "seconds that taking in a file may last; a large file has one more for each 4 MiB"
         ),
+    )
+    open_uploads: int = Field(
+        50, ge=0, le=100_000, description="uploads of a group that are not complete; 0: no limit"
+    )
+    open_captures: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="nodes that are being captured for a group at once; 0: no limit",
     )
     open: bool = Field(
         False,

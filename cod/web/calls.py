@@ -63,6 +63,8 @@ async def carry_out(
     flow: see `Route.act`."""
     if route.dear:
         context.rate_limits.spend(ask.who)
+    if route.changes:
+        context.rate_limits.change(ask.who, context.site.current.policy.changes)
     if route.act is not None:
         return await route.act(context.signin, ask)
     if route.before is not None:

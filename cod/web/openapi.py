@@ -71,7 +71,7 @@ def _operation(route: Route) -> dict[str, Any]:
     codes = [
         *ALWAYS,
         *(["412"] if route.changes else []),
-        *(["429"] if route.act or route.dear else []),
+        *(["429"] if route.act or route.dear or route.changes else []),
     ]
     operation: dict[str, Any] = {
         "operationId": operation_id(route),

@@ -1,4 +1,5 @@
-"""How many of the questions that cost the server much each person may ask."""
+"""How many of the questions that cost the server much each person may ask, and how many changes
+they may make."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ class RateLimits:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._buckets: dict[str, Bucket] = {}
+        self._changes: dict[str, Bucket] = {}
         self.turn = DeferredSemaphore(1)
 
     def spend(self, who: Who) -> None:
@@ -28,13 +30,7 @@ class RateLimits:
         The local administrator, who could stop the server as well, has no ration."""
         if who.local:
             return
-        now = self._clock()
-        if len(self._buckets) > 10_000:
-            self._buckets = {
-                name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)
-            }
-        bucket = self._buckets.setdefault(who.name, Bucket(RATE, BURST, now))
-        if not bucket.take(now):
+        if not self._took(self._buckets, who.name, RATE, BURST):
             raise HttpProblem(
                 429,
                 "slow_down",
@@ -43,6 +39,29 @@ class RateLimits:
                 "second are answered to one person; try again in some seconds",
                 wait=1,
             )
+
+    def change(self, who: Who, a_minute: int) -> None:
+        """Count a change of `who`, a person with all their tokens, or a token of the site. Raises
+        `HttpProblem` (429) beyond `a_minute` (0: no limit). Those who have not signed in yet are
+        slowed by other rules."""
+        person = who.name if who.user_id is None else str(who.user_id)
+        if who.local or person == "nobody" or not a_minute:
+            return
+        if not self._took(self._changes, f"{person} {a_minute}", a_minute / 60, a_minute):
+            raise HttpProblem(
+                429,
+                "slow_down",
+                f"one person makes at most {a_minute} changes in a minute here; try again in some"
+                " seconds",
+                wait=ceil(60 / a_minute),
+            )
+
+    def _took(self, buckets: dict[str, Bucket], name: str, rate: float, burst: float) -> bool:
+        now = self._clock()
+        if len(buckets) > 10_000:
+            for each in [each for each, bucket in buckets.items() if bucket.is_full(now)]:
+                del buckets[each]
+        return buckets.setdefault(name, Bucket(rate, burst, now)).take(now)
 
     def headers(self, who: Who) -> dict[str, str]:
         """Return the headers that say what is left of `who`'s ration; none where there is no

@@ -181,7 +181,7 @@ class Manager(Service):
             log.warning("%s: %s", act.name, refused.sentence)
             self._set_aside(act)
             if act.request_id is not None:
-                await self._pool.run(apply_plan.waits, act.request_id, refused)
+                await self._pool.run(apply_plan.waits, act.request_id, refused, self._clock())
         except apply_plan.Lost:
             raise
         except (

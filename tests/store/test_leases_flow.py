@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from cod.core import address_blocks, transitions
 from cod.core import requests as core_requests
-from cod.core import transitions
 from cod.flows.agents import report, sessions
 from cod.flows.boot import dhcp
 from cod.flows.nodes import deadlines, readiness
@@ -293,6 +293,7 @@ def test_a_node_that_is_set_aside_or_given_away_is_kept_for_nobody(tx: Tx, site:
     node, other = add_node(tx, 1, "trampoline"), add_node(tx, 2)
     vcluster = vclusters.get(tx, want(tx, site, "one", 1, 8192, 1.0))
     assert vcluster is not None
+    address_blocks.extend(tx, vcluster, 1, site, now=1.0)
     reservations.add(tx, [node.id, other.id], requests.every(tx)[0].id, None, 2.0)
     holding.take(
         tx,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.core import address_blocks as core_blocks
 from cod.core import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as act_flows
@@ -300,7 +301,10 @@ def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None
     why."""
     with engine.begin() as tx:
         furnish(tx, 1)
-        [block] = address_blocks.of(tx, create(tx, site, size=1))
+        made = vclusters.get(tx, create(tx, site, size=1))
+        assert made is not None
+        core_blocks.extend(tx, made, 1, site, now=1.0)
+        [block] = address_blocks.of(tx, made.id)
         bindings.add(
             tx,
             [
@@ -314,7 +318,7 @@ def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None
         act.flow(tx, claim=claim, now=3.0)
     with engine.begin() as tx:
         assert states(tx) == {"node0": "inactive"}
-        act_flows.waits(tx, act.request_id or 0, refused.value)
+        act_flows.waits(tx, act.request_id or 0, refused.value, 3.0)
         assert "no free address" in requests.every(tx)[0].reason
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cod.core import preemption
+from cod.core import address_blocks, preemption
 from cod.flows.nodes import switch_ports as port_flows
 from cod.flows.scheduler import explain, plan
 from cod.flows.scheduler import vclusters as owner_flows
@@ -224,6 +224,7 @@ def test_all_agree_which_nodes_have_usable_ports(
                     create(tx, rules, "batch", 1, False)
                     batch = vclusters.by_name(tx, "batch")
                     assert batch is not None
+                    address_blocks.extend(tx, batch, len(machines), rules, now=0.0)
                 holding.take(
                     tx,
                     node,

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.core import address_blocks as core_blocks
 from cod.core import requests as core_requests
 from cod.flows.nodes import nodes as node_flows
-from cod.flows.scheduler import explain, plan
+from cod.flows.scheduler import apply_plan, explain, plan
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
 from cod.model import AskedTuple, Effect, Refused, Result, Site
@@ -29,6 +30,7 @@ from tests.store.manager_world import (
     check_world,
     furnish,
     members,
+    planned,
     run_pass,
 )
 
@@ -47,6 +49,13 @@ def create(
         now=now,
         **{"template": "debian", "group": "site"} | rest,
     )
+
+
+def addressed(tx: Tx, site: Site, name: str = "one", size: int = 2) -> str:
+    """A vcluster that has got its addresses, as at its grant; its subnet."""
+    vcluster = create(tx, site, name, size).value[0].vcluster
+    core_blocks.extend(tx, vcluster, size, site, now=1.0)
+    return str(vcluster.subnet)
 
 
 def running(tx: Tx, site: Site, size: int, **rest: Any) -> int:
@@ -85,7 +94,7 @@ def test_create_makes_rows_and_wakes_the_manager(tx: Tx, site: Site) -> None:
         2,
     )
     assert (view.template, view.group, members_) == ("debian@1", "site", [])
-    assert [block.last - block.first for block in address_blocks.of(tx, vcluster.id)] == [63]
+    assert address_blocks.of(tx, vcluster.id) == [], "it gets addresses with its nodes"
     request = requests.every(tx)[0]
     assert (request.kind, request.state) == ("create", "pending")
     assert (request.tuples[0].count, request.tuples[0].attributes) == (
@@ -197,12 +206,63 @@ def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Sit
         site, subnets=(replace(site.subnets[0], block_pool=("10.77.128.0", "10.77.128.191")),)
     )
     furnish(tx, 0)
-    firsts = [create(tx, small, name).value[0].addresses[0].first for name in ("a", "b", "c")]
-    assert [first - firsts[0] for first in firsts] == [0, 64, 128]
-    with pytest.raises(Refused, match="the free ones have addresses for 0 nodes"):
-        create(tx, small, "d")
+    for name in ("a", "b", "c"):
+        addressed(tx, small, name)
+    assert [ranges(tx, name) for name in ("a", "b", "c")] == [
+        ["10.77.128.0 - 10.77.128.63"],
+        ["10.77.128.64 - 10.77.128.127"],
+        ["10.77.128.128 - 10.77.128.191"],
+    ]
+    waiting = create(tx, small, "d").value[0].vcluster
+    with pytest.raises(Refused, match="have addresses for 0 more, not for 2: delete a vcluster"):
+        core_blocks.extend(tx, waiting, 2, small, now=1.0)
     flows.delete(tx, name="b", site=small, now=2.0, actor=OWNER)
-    assert create(tx, small, "d").value[0].addresses[0].first == firsts[1]
+    core_blocks.extend(tx, waiting, 2, small, now=1.0)
+    assert ranges(tx, "d") == ["10.77.128.64 - 10.77.128.127"]
+
+
+def test_what_waits_takes_no_addresses_from_others(tx: Tx, site: Site) -> None:
+    """One group asks for more vclusters than the site has blocks, and another is still served."""
+    small = pools(site, "10.77.128.127")
+    furnish(tx, 1)
+    for number in range(10):
+        create(tx, small, f"much{number}", 2)  # more nodes than there are
+    running(tx, small, 1)
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"]
+
+
+def test_a_grant_without_addresses_is_refused_and_the_request_says_why(
+    engine: Engine, site: Site
+) -> None:
+    small = pools(site, "10.77.128.63")
+    with engine.begin() as tx:
+        furnish(tx, 2)
+        running(tx, small, 1)
+        for name, wait in (("waits", True), ("not", False)):
+            create(tx, small, name, 1, wait=wait)
+    for name, state in (("waits", "pending"), ("not", "rejected")):
+        with engine.begin() as tx:
+            [act] = [
+                act
+                for act in planned(tx, small, 4.0)
+                if act.request_id is not None and _vcluster(tx, act.request_id) == name
+            ]
+            claim = plan.hold(tx, "a", 4.0, 10.0)
+        with pytest.raises(Refused) as refused, engine.begin() as tx:
+            act.flow(tx, claim=claim, now=4.0)
+        with engine.begin() as tx:
+            apply_plan.waits(tx, act.request_id or 0, refused.value, 4.0)
+            request = requests.get(tx, act.request_id or 0)
+            assert request is not None
+            assert (request.state, "addresses for 0 more" in request.reason) == (state, True)
+            if name == "waits":  # so that the other is planned
+                flows.delete(tx, name=name, site=small, now=4.0, actor=OWNER)
+
+
+def _vcluster(tx: Tx, request_id: int) -> str:
+    request = requests.get(tx, request_id)
+    vcluster = vclusters.get(tx, request.vcluster_id) if request else None
+    return vcluster.name if vcluster else ""
 
 
 def pools(site: Site, *last: str) -> Site:
@@ -229,7 +289,7 @@ def ranges(tx: Tx, name: str = "one") -> list[str]:
 
 def test_a_large_one_gets_several_blocks_that_are_shown_as_one_range(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
-    create(tx, pools(site, "10.77.129.255"), size=128)
+    addressed(tx, pools(site, "10.77.129.255"), size=128)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.191"], (
         "two blocks are for 127 nodes: .0 is given to none"
     )
@@ -242,19 +302,17 @@ def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(
     small = pools(site, "10.77.128.255")
     furnish(tx, 3)
     one = running(tx, small, 2)
-    create(tx, small, "two")
+    addressed(tx, small, "two")
     flows.resize(tx, name="one", size=100, site=small, now=4.0, actor=OWNER)
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"], "the rest comes with the nodes"
+    vcluster = vclusters.get(tx, one)
+    assert vcluster is not None
+    core_blocks.extend(tx, vcluster, 100, small, now=4.0)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63", "10.77.128.128 - 10.77.128.191"]
     flows.resize(tx, name="one", size=3, site=small, now=5.0, actor=OWNER)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"]
-    asked = request_flows.submit(
-        tx, vcluster="one", wanted=[AskedTuple(125)], site=small, now=6.0
-    ).value.request
-    assert len(address_blocks.of(tx, one)) == 3
-    with pytest.raises(Refused, match="have addresses for 0 more, not for 58: delete a vcluster"):
-        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(120)], site=small, now=7.0)
-    request_flows.withdraw(tx, request_id=asked.id, reason="", now=8.0)
-    assert len(address_blocks.of(tx, one)) == 1
+    with pytest.raises(Refused, match="has addresses for 254 nodes of vclusters, not for 303"):
+        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(300)], site=small, now=7.0)
 
 
 def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_is_bound(
@@ -284,12 +342,11 @@ def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_i
 def test_a_new_one_is_put_where_blocks_are_free_for_all_of_it(tx: Tx, site: Site) -> None:
     two = pools(site, "10.77.128.63", "10.78.128.255")
     furnish(tx, 0)
-    assert create(tx, two, size=64).value[0].vcluster.subnet == "lab1"
-    with pytest.raises(Refused, match="the free ones have addresses for 127 nodes"):
-        create(tx, two, "big", size=128)
+    assert addressed(tx, two, size=64) == "lab1"
     with pytest.raises(Refused, match="addresses for 254 nodes at most"):
         create(tx, two, "big", size=255)
-    assert create(tx, two, "last", size=127).value[0].vcluster.subnet == "lab1"
+    assert addressed(tx, two, "last", size=127) == "lab1"
+    assert addressed(tx, two, "small", size=60) == "lab0", "nothing is free on the other"
 
 
 def test_blocks_of_another_size_are_not_overlapped(tx: Tx, site: Site) -> None:
@@ -299,9 +356,9 @@ def test_blocks_of_another_size_are_not_overlapped(tx: Tx, site: Site) -> None:
     )
     furnish(tx, 0)
     for name in ("a", "b", "c"):
-        create(tx, small, name)
+        addressed(tx, small, name)
     flows.delete(tx, name="a", site=small, now=2.0, actor=OWNER)
-    create(tx, pools(site, "10.77.128.255"), "large")
+    addressed(tx, pools(site, "10.77.128.255"), "large")
     assert ranges(tx, "large") == ["10.77.128.128 - 10.77.128.191"]
     assert address_blocks.free_room(tx, pools(site, "10.77.128.255").subnets[0]) == 63
 
@@ -469,7 +526,7 @@ def test_shrinking_takes_the_newest_and_leaves_the_running(tx: Tx, site: Site) -
 
 
 @pytest.mark.parametrize(
-    ("size", "sentence"), [(0, "at least one node"), (100_000, "not for 99937")]
+    ("size", "sentence"), [(0, "at least one node"), (100_000, "not for 100000")]
 )
 def test_resize_refuses(tx: Tx, site: Site, size: int, sentence: str) -> None:
     furnish(tx, 1)

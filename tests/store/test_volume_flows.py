@@ -110,6 +110,9 @@ def test_a_volume_is_made_and_attached_and_exported_to_the_block_alone(tx: Tx, s
     assert store.exported(tx, web.id) == [], "not before the file server has it"
     (task,) = settle(tx, site, 4.0)
     assert not task.wanted.may_make
+    assert task.wanted.clients == (), "the vcluster gets its addresses with its nodes"
+    run_pass(tx, site, 5.0)
+    (task,) = settle(tx, site, 6.0)
     assert [(one.network, one.read_only) for one in task.wanted.clients] == [
         ("10.77.128.0/26", True)
     ]

@@ -51,6 +51,7 @@ def create(
     name = names.full(groups.prefix(tx, owner), name)
     images.check_free(tx, name, owner)
     quota.check(tx, owner, size, rules)
+    quota.check_upload(tx, owner, rules)
     uploads.add(
         tx,
         id=upload_id,

@@ -78,6 +78,7 @@ def want(
     wanted = names.full(prefix, wanted, "template") if wanted else ""
     images.check_free(tx, image, owner)
     quota.check(tx, owner, 1, site.images)
+    quota.check_capture(tx, owner, site.images)
     captures.put(
         tx,
         node.id,

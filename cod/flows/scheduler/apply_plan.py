@@ -14,7 +14,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cod import notice_texts
-from cod.core import advance_reservations, assignment, notices, preemption, transitions, vcm_outbox
+from cod.core import (
+    address_blocks,
+    advance_reservations,
+    assignment,
+    notices,
+    preemption,
+    transitions,
+    vcm_outbox,
+)
 from cod.core import leases as core_leases
 from cod.core import requests as core_requests
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
@@ -136,7 +144,8 @@ def grant(
     seats = _seats(tx, granted.shares, site)
     if request.source_id is None:
         core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
-    _admit(tx, vcluster, request, len(seats), site, now)
+    vcluster = _admit(tx, vcluster, request, len(seats), site, now)
+    address_blocks.extend(tx, vcluster, vcluster.size, site, now=now)
     hostnames = vclusters.free_hostnames(tx, vcluster.id)
     effects: set[Effect] = set()
     slow = now + _wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
@@ -203,7 +212,7 @@ def _set_going(
 
 def _admit(
     tx: Tx, vcluster: Vcluster, request: Request, nodes_: int, site: Site, now: float
-) -> None:
+) -> Vcluster:
     if vcluster.state == VclusterState.PENDING:
         began = vclusters.change(
             tx,
@@ -215,10 +224,13 @@ def _admit(
             warned=leases.begun(vcluster.lease_time, site.policy),
         )
         notices.tell(tx, began, notice_texts.lease_began(began), now)
-    elif request.kind in ("grow", "move"):
+        return began
+    if request.kind in ("grow", "move"):
         grown = vclusters.change(tx, vcluster, now, size=vcluster.size + nodes_)
         if request.starts_at is not None:
             advance_reservations.begin(tx, grown, request, site.policy, now)
+        return grown
+    return vcluster
 
 
 def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:
@@ -237,9 +249,14 @@ def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Re
     return Result(len(refusals))
 
 
-def waits(tx: Tx, request_id: int, refused: Refused) -> None:
-    """A rule stood against a granted request when it was applied: say so on the request."""
-    requests.explain(tx, request_id, refused.sentence)
+def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
+    """A rule stood against a granted request when it was applied: say so on the request, which is
+    rejected if it may not wait."""
+    request = requests.get(tx, request_id)
+    if request is not None and not request.may_wait:
+        core_requests.reject(tx, request_id, refused.sentence, now)
+    else:
+        requests.explain(tx, request_id, refused.sentence)
 
 
 # ---------------------------------------------------------------- taking nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.core import address_blocks, advance_reservations
+from cod.core import address_blocks, advance_reservations, quota
 from cod.core import requests as core_requests
 from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
 from cod.states import UNDECIDED, RequestState
@@ -66,8 +66,10 @@ def submit(
     if not tuples:
         raise Refused("invalid", "a request is for one node at least", "wanted")
     more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
-    address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
-    if starts_at is not None or duration is not None:
+    if starts_at is None and duration is None:
+        address_blocks.check(tx, holder, holder.size + more, site, "count")
+    else:
+        address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
         advance_reservations.check(
             tx,
             holder,
@@ -81,6 +83,8 @@ def submit(
             now=now,
         )
     owner = group_rows.get(tx, holder.group_id)
+    if site is not None:
+        quota.check_request(tx, owner, site.policy)
     request = requests.add(
         tx,
         vcluster_id=holder.id,

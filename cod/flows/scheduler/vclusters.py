@@ -16,6 +16,7 @@ from cod.core import (
     assignment,
     notices,
     preemption,
+    quota,
     transitions,
     vcluster_names,
     vcm_outbox,
@@ -105,6 +106,7 @@ def create(
             "network_size",
         )
     owner = groups.named(tx, group, "group")
+    quota.check_request(tx, owner, site.policy, isolated=isolated)
     wanted = templates.usable(tx, template, owner.id)
     vcluster_names.check_new(tx, name)
     match.check(attributes, site.types)
@@ -127,7 +129,7 @@ def create(
     }
     count = sum(one.count for one in tuples)
     if rules is None:
-        vcluster = _with_block(tx, site, count, now=now, **columns)
+        vcluster = _on_subnet(tx, site, count, now=now, **columns)
     else:
         _check_size(count)
         prefix = isolation.size(network_size, count, rules)
@@ -191,7 +193,7 @@ def resize(
     _check_size(size)
     core_requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
     if size > vcluster.size:
-        address_blocks.extend(tx, vcluster, size, site, now=now)
+        address_blocks.check(tx, vcluster, size, site)
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
         requests.add(
             tx,
@@ -322,9 +324,10 @@ def delete(
 # ---------------------------------------------------------------- steps
 
 
-def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> Vcluster:
+def _on_subnet(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> Vcluster:
     """Return a new vcluster on the subnet with most nodes of those that have blocks of addresses
-    free for all of its."""
+    free for all of its, or would have. It gets its blocks with its nodes: what waits takes nothing
+    from others."""
     _check_size(size)
     roomy = [subnet for subnet in site.subnets if blocks.capacity(subnet) >= size]
     if not roomy:
@@ -337,17 +340,10 @@ def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) ->
     if len(roomy) > 1:
         known = node_counts.by_subnet(tx)
         roomy.sort(key=lambda subnet: -known.get(subnet.name, 0))
-    for subnet in roomy:
-        vcluster = vclusters.add(tx, size=size, subnet=subnet, now=now, **columns)
-        if vcluster is not None:
-            return vcluster
-    free = max(blocks.free_room(tx, subnet) for subnet in roomy)
-    raise Refused(
-        "conflict",
-        f"too many blocks of addresses are taken: the free ones have addresses for {free} nodes. "
-        "Delete a vcluster, or enlarge block_pool in the site file",
-        "size",
-    )
+        roomy.sort(key=lambda subnet: blocks.free_room(tx, subnet) < size)
+    vcluster = vclusters.add(tx, size=size, subnet=roomy[0], now=now, addresses=False, **columns)
+    assert vcluster is not None, "it wants no block that could be taken"
+    return vcluster
 
 
 def _with_network(

@@ -99,9 +99,11 @@ def add(
     now: float,
     isolated: bool = False,
     preemptible: bool = False,
+    addresses: bool = True,
 ) -> Vcluster | None:
     """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None
-    when too few are free. One that is `isolated` gets none: it is in a network of its own.
+    when too few are free. One that is `isolated` gets none: it is in a network of its own. Without
+    `addresses` it gets them later.
 
     The name is unique among those that have not ended; the caller looks first, the database has the
     last word.
@@ -123,7 +125,7 @@ def add(
     }
     with tx.begin_nested() as part:
         vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values)))
-        if not isolated and not address_blocks.claim(tx, vcluster_id, subnet, size):
+        if addresses and not isolated and not address_blocks.claim(tx, vcluster_id, subnet, size):
             part.rollback()
             return None
         made = get(tx, vcluster_id)
