@@ -201,7 +201,12 @@ def run(name: str, site: Site, settings: Settings) -> int:
     queued = Timer(
         reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()), at_once=True
     )
-    part = Running(name, context, [queued, *PARTS[name](context)])
+    alive = (
+        [Timer(reactor, every, lambda: supervisor.tell("WATCHDOG=1"), at_once=True)]
+        if (every := supervisor.sign_of_life_every())
+        else []
+    )
+    part = Running(name, context, [*alive, queued, *PARTS[name](context)])
     metrics.UP.labels(name).set(1)
     reactor.callWhenRunning(part.start)
     reactor.addSystemEventTrigger("before", "shutdown", part.stop)
@@ -242,6 +247,7 @@ class Running:
         # modules stay to the end: to look for garbage among them would take a tenth of a second
         # each time
         gc.freeze()
+        supervisor.tell("READY=1")
         log.info("ready")
 
     def stop(self) -> Any:

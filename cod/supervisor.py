@@ -5,6 +5,10 @@ takes: the others go on meanwhile. SIGTERM and SIGINT stop everything within sec
 passed on. A part asks the kernel to be killed with its supervisor, so none is ever left behind
 holding a port.
 
+A part that hangs is killed and started again: each tells its supervisor all the time that its
+reactor goes round, as a service tells systemd (sd_notify(3), WATCHDOG=1); to systemd it is the
+supervisor that does.
+
 No Twisted here: a loop around `sigtimedwait`, with nothing in it that could fail in interesting
 ways.
 """
@@ -15,29 +19,44 @@ import ctypes
 import logging
 import os
 import signal
+import socket
 import sys
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a part is started again
 SETTLED = 60.0  # a part that ran as long as this starts afresh with `FIRST_PAUSE`
 PATIENCE = 8.0  # seconds for the parts to end by themselves
+HUNG = 120.0  # seconds without a sign of life; a manager's longest pass takes a part of that
+STOPPED = 10.0  # seconds between two looks, of which there is one a second
 PARENT = "COD_SUPERVISOR"
+NOTIFY, WATCHDOG = "NOTIFY_SOCKET", "WATCHDOG_USEC"  # systemd's
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 log = logging.getLogger("cod.supervisor")
 
 
+def _unnamed() -> socket.socket:
+    """Return a socket at an address that the kernel chooses, in no folder (unix(7))."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    made.bind("")
+    return made
+
+
 @dataclass(slots=True)
 class ServerPart:
-    """One part of the server. `pid` 0: not running, to be started at `start_at`."""
+    """One part of the server. `pid` 0: not running, to be started at `start_at`. What it tells of
+    itself arrives at `signs`; `heard` is when it last did."""
 
     name: str
     pid: int = 0
     started: float = 0.0
     start_at: float = 0.0
     pause: float = 0.0
+    heard: float = 0.0
+    signs: socket.socket = field(default_factory=_unnamed)
 
 
 class Supervisor:
@@ -49,11 +68,12 @@ class Supervisor:
         self._parts = [ServerPart(name) for name in names]
         self._site_file, self._counters = site_file, counters
         self._stopping = False
-        self._kill_at = 0.0
+        self._kill_at = self._watched = 0.0
 
     def run(self) -> None:
         """Run the parts until a signal says stop."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        tell("READY=1")
         while not self._stopping or any(part.pid for part in self._parts):
             now = time.monotonic()
             for part in self._parts:
@@ -63,6 +83,8 @@ class Supervisor:
             if got is not None:
                 self._signal(got.si_signo)
             self._reap()
+            self._watch(time.monotonic())
+            tell("WATCHDOG=1")
             if self._stopping and time.monotonic() > self._kill_at:
                 self._send(signal.SIGKILL)
         log.info("stopped")
@@ -83,8 +105,14 @@ class Supervisor:
             "--only",
             part.name,
         ]
-        environment = os.environ | {PARENT: str(os.getpid())}
-        part.started = now
+        address = part.signs.getsockname().decode().replace("\0", "@")
+        environment = os.environ | {
+            PARENT: str(os.getpid()),
+            NOTIFY: address,
+            WATCHDOG: f"{HUNG * 1e6:.0f}",
+        }
+        environment.pop("WATCHDOG_PID", None)
+        part.started = part.heard = now
         try:
             part.pid = os.posix_spawn(sys.executable, argv, environment, setsigmask=[])
         except OSError as error:  # no memory or no process left: the other parts go on
@@ -123,6 +151,21 @@ class Supervisor:
                 if pid:
                     self._ended(part, os.waitstatus_to_exitcode(status))
 
+    def _watch(self, now: float) -> None:
+        """Kill parts that have not been heard for too long; `_reap` finds them ended. After a time
+        in which the supervisor itself was stopped, as the whole host may have been, all parts have
+        another chance."""
+        awake, self._watched = now - self._watched < STOPPED, now
+        for part in self._parts:
+            with suppress(BlockingIOError):
+                while part.signs.recv(4096):
+                    part.heard = now
+            part.heard = part.heard if awake else now
+            if part.pid and now - part.heard > HUNG:
+                log.error("%s has hung for %.0f s: it is killed", part.name, now - part.heard)
+                os.kill(part.pid, signal.SIGKILL)
+                part.heard = now
+
     def _ended(self, part: ServerPart, code: int) -> None:
         for gauge in self._counters.glob(f"gauge_*_{part.pid}.db"):
             gauge.unlink(missing_ok=True)
@@ -136,6 +179,25 @@ class Supervisor:
             log.error(
                 "%s ended with %s; starting it again in %.1f s", part.name, ending(code), part.pause
             )
+
+
+def tell(state: str) -> None:
+    """Tell systemd, or the supervisor in its place, how this process is; nobody where neither has
+    started it."""
+    address = os.environ.get(NOTIFY, "")
+    if address:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as line,
+            suppress(OSError),  # who does not listen does not want to know
+        ):
+            line.sendto(state.encode(), address.replace("@", "\0", 1))
+
+
+def sign_of_life_every() -> float | None:
+    """Return after how many seconds this process has to tell that it goes on; None: nobody waits
+    for it."""
+    period = os.environ.get(WATCHDOG, "")
+    return int(period) / 4e6 if period.isdigit() and int(period) else None
 
 
 def ending(code: int) -> str:
