@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cod.client import ApiError, Client
-from tests.net.test_service import Serving
+from tests.net.test_service import Serving, founded
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -58,11 +58,8 @@ class ServingOnSmallDisk(Serving):
 
 @pytest.fixture
 def serving() -> Iterator[ServingOnSmallDisk]:
-    folder = Path(tempfile.mkdtemp(prefix="cod-srv-"))
-    serving = ServingOnSmallDisk(folder)
-    yield serving
-    serving.clean_up()
-    shutil.rmtree(folder, ignore_errors=True)
+    with founded(ServingOnSmallDisk) as serving:
+        yield serving
 
 
 def test_a_full_disk_ends_no_part(serving: ServingOnSmallDisk) -> None:

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import prometheus_client
 import pytest
@@ -133,6 +134,9 @@ class Serving:
         self.client.close()
 
 
+S = TypeVar("S", bound=Serving)
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -140,13 +144,20 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.fixture
-def serving() -> Iterator[Serving]:
+@contextmanager
+def founded(kind: type[S]) -> Iterator[S]:
+    """A server of that kind on a new site, both gone at the end."""
     folder = Path(tempfile.mkdtemp(prefix="cod-srv-"))
-    serving = Serving(folder)
+    serving = kind(folder)
     yield serving
     serving.clean_up()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    with founded(Serving) as serving:
+        yield serving
 
 
 @pytest.mark.slow
