@@ -23,7 +23,7 @@ import prometheus_client
 import pytest
 from sqlalchemy import text
 
-from cod import init, logs, service, supervisor
+from cod import init, logs, service
 from cod.client import ApiError, Client, Unreachable, _Unix
 from cod.model import SiteRef
 from cod.service import Running
