@@ -1,5 +1,5 @@
 """Runs the benchmarks, then writes the table: ``python -m tests.bench [NAME...]``; ``--table`` only
-writes the table.
+writes the table, ``--smoke NAME`` runs the smallest form of one benchmark, without the table.
 
 Each `bench_NAME.py` beside this file writes build/bench/NAME.json. The table in docs/benchmarks.md
 (between its marks) and docs/plots/ratios.svg are made from whatever results there are; results of
@@ -14,25 +14,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.bench.arena import PAGES, PLOTS, RESULTS
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-RESULTS = ROOT / "build/bench"
-PAGE = ROOT / "docs/benchmarks.md"
+NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+PAGE = PAGES / "benchmarks.md"
 BEGIN, END = "<!-- table: made by make bench -->", "<!-- end of table -->"
 
 
 def main(words: list[str]) -> int:
     """Run what is named (all, if nothing is), one after the other; returns the number of benchmarks
     that failed."""
-    names = [word for word in words if not word.startswith("--")] or sorted(
-        path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py")
-    )
+    names = [word for word in words if not word.startswith("--")] or NAMES
+    if "--smoke" in words:
+        smoke(names[0])
+        return 0
     failed = 0
     for name in [] if "--table" in words else names:
         print(f"--- {name}", flush=True)
         sys.argv = [name]  # some read options of their own
         try:
-            importlib.import_module(f"tests.bench.bench_{name}").main()
+            module(name).main()
         except Exception as error:  # one peer that is missing must not cost the other numbers
             failed += 1
             print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
@@ -40,6 +42,23 @@ def main(words: list[str]) -> int:
     write_table(rows)
     plot(rows)
     return failed
+
+
+def module(name: str) -> Any:
+    """Return the module of a benchmark."""
+    return importlib.import_module(f"tests.bench.bench_{name}")
+
+
+def smoke(name: str) -> None:
+    """Run a benchmark with the sizes and the command line of its smallest form."""
+    bench = module(name)
+    for path, size in bench.SMOKE.sizes.items():
+        *owner, constant = path.split(".")
+        place = getattr(bench, owner[0]) if owner else bench
+        getattr(place, constant)  # one that is not there would change nothing
+        setattr(place, constant, size)
+    sys.argv = [name, *bench.SMOKE.words]
+    bench.main()
 
 
 def results() -> list[dict[str, Any]]:
@@ -120,8 +139,8 @@ def plot(rows: list[dict[str, Any]]) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("ratio to the peer in the same run; the black mark is the goal")
     figure.tight_layout()
-    (ROOT / "docs/plots").mkdir(exist_ok=True)
-    figure.savefig(ROOT / "docs/plots/ratios.svg", metadata={"Date": None})
+    PLOTS.mkdir(exist_ok=True)
+    figure.savefig(PLOTS / "ratios.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -20,9 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
+# Results, pages and pictures go below this folder: the project's, or a test's own.
+OUT = Path(os.environ.get("COD_BENCH_OUT", ROOT))
+RESULTS, PAGES, PLOTS = OUT / "build/bench", OUT / "docs", OUT / "docs/plots"
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
 SERVER, CLIENT = "10.199.77.1", "10.199.77.2"
 # Control groups: one counts the servers' CPU (also of children that nobody waits for), one gives
 # servers and clients alike a large share of a machine that has other work, which would otherwise
@@ -47,6 +51,30 @@ class Measure:
     ratio: float | None = None
     goal: str = ""
     rounds: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """The smallest form of a benchmark, for a test that the benchmark still runs.
+
+    rows    how the names of its measures begin: each measure with one of them
+    sizes   the module's constants (`module.NAME` for those of a module that it imports) in place
+            of the large ones
+    words   its command line
+    system  whether it needs root, namespaces or machines
+    slow    whether it boots machines
+    needs   programs of its peers
+    test    a test file that runs the benchmark's parts on a story of its own, where even the
+            smallest form takes minutes
+    """
+
+    rows: tuple[str, ...] = ()
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    system: bool = False
+    slow: bool = False
+    needs: tuple[str, ...] = ()
+    test: str = ""
 
 
 @dataclass
@@ -180,7 +208,9 @@ class Arena:
         return Run(amount, seconds, server_cpu() - before, client_cpu)
 
 
-def alternate(contenders: Mapping[str, Callable[[], Run]], rounds: int = 5) -> dict[str, list[Run]]:
+def alternate(
+    contenders: Mapping[str, Callable[[], Run]], rounds: int = ROUNDS
+) -> dict[str, list[Run]]:
     """Run the contenders in turn (A B A B), `rounds` times each; prints as it goes."""
     results: dict[str, list[Run]] = {name: [] for name in contenders}
     for _ in range(rounds):
@@ -212,7 +242,7 @@ def compare(
             unit,
             peer,
             round(peer_value, 4),
-            round(value / peer_value, 3),
+            round(value / peer_value, 3) if peer_value else None,
             goal,
             [round(what(run), 4) for run in results[ours]],
         )
@@ -227,9 +257,10 @@ def compare(
 
 def write(name: str, measures: Sequence[Measure]) -> None:
     """Write `build/bench/NAME.json` and print a table."""
-    folder = ROOT / "build" / "bench"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps([asdict(m) for m in measures], indent=1) + "\n")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(
+        json.dumps([asdict(m) for m in measures], indent=1) + "\n"
+    )
     for m in measures:
         print(
             f"{m.name:40} {m.value:10.3f} {m.unit:8} {m.peer:12} {m.peer_value or 0:10.3f}"

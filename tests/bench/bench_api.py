@@ -33,9 +33,9 @@ from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.people import people
 from tests.bench import large_site
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import RESULTS, Measure, Smoke, write
 from tests.bench.bench_portal import cpu
-from tests.bench.pass_world import NOW, TYPES
+from tests.bench.pass_world import NOW, TYPES, Size
 from tests.portal_site import Portal
 
 ROUNDS = 40
@@ -103,6 +103,20 @@ MATCH = {
         '<requires><memory><mib min="64GiB"/></memory><cpu><count min="32"/></cpu></requires>'
     ),
 }
+SMOKE = Smoke(
+    rows=("API: ",),
+    sizes={
+        "ROUNDS": 1,
+        "REQUESTS": 100,
+        "SENDS": 100,
+        "CONFLICTS": 100,
+        "KEPT": ((MINUTES, 2), (HOURS, 2), (DAYS, 2)),
+        "large_site.SIZE": Size(1_000, 300, 300),
+        "large_site.HISTORY": 1_000,
+        "large_site.NOTICES": 100,
+        "large_site.AUDITED": 100,
+    },
+)
 
 
 def add_more(tx: Tx) -> None:
@@ -295,7 +309,7 @@ def main() -> None:
         site = Portal(Path(folder))
         site.found(lambda tx, now: None)
         database = site.folder / "data" / "cod.db"
-        shutil.copy(large_site.found(ROOT / "build/bench/site"), database)
+        shutil.copy(large_site.found(RESULTS / "site"), database)
         engine = connect(f"sqlite:///{database}")
         with engine.begin() as tx:
             add_more(tx)

@@ -24,7 +24,7 @@ from cod.lab.spec import LabDisk, LabNode
 from cod.model import BootPlan
 from cod.wire import bootscript
 from cod.wire.confd import protocol
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import ROOT, Measure, Smoke, write
 from tests.system.qemu import Rack, build_all, rack
 from trampoline.recipe import cpio
 
@@ -55,6 +55,12 @@ dhcp-boot=tag:!ipxe,tag:efi64,snponly.efi
 dhcp-boot=tag:!ipxe,tag:!efi64,undionly.kpxe
 user=root
 """
+SMOKE = Smoke(
+    rows=("power-on to report, BIOS",),
+    sizes={"ROUNDS": 1, "MACHINES": MACHINES[:1], "SETTLED": 1.0},
+    system=True,
+    slow=True,
+)
 
 
 def main() -> None:

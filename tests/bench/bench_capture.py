@@ -28,7 +28,7 @@ from typing import Any
 from cod.images.verify import verify
 from cod.model import Policy, Site, SiteRef, Subnet
 from cod.orders import Deposit, Order
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import RESULTS, ROOT, Measure, Smoke, write
 from trampoline import capture
 from trampoline.inventory import file_disk
 
@@ -36,6 +36,13 @@ GIB, MIB = 1 << 30, 1 << 20
 SIZE, USED = 2 * GIB, 512 * MIB
 SECRET, ORDER = "5e" * 32, "1.1"
 PATH = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+SMOKE = Smoke(
+    rows=("capture",),
+    sizes={"SIZE": 64 * MIB, "USED": 8 * MIB},
+    words=("--rounds", "1"),
+    system=True,
+    needs=("partclone.extfs",),
+)
 
 
 def make_disk(path: Path) -> None:
@@ -170,7 +177,7 @@ def timed(*words: str | Path) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=ROOT / "build/bench/capture")
+    parser.add_argument("--folder", type=Path, default=RESULTS / "capture")
     parser.add_argument("--agent", nargs=2, metavar=("URL", "DISK"), help="be the node")
     asked = parser.parse_args()
     if asked.agent:

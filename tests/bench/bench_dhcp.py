@@ -11,7 +11,6 @@ innodb_flush_log_at_trx_commit=1); Kea's memfile and dnsmasq's lease file are wr
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -28,10 +27,12 @@ from tests.bench.arena import (
     CLIENT,
     COUNTED,
     ROOT,
+    ROUNDS,
     SERVER,
     Arena,
     Measure,
     Run,
+    Smoke,
     alternate,
     compare,
     python,
@@ -44,6 +45,8 @@ NODES = 10_000
 CLIENTS = 1_000
 SECONDS = 3
 DROPS = 2.5  # per cent
+TRIALS = 12
+CROWD = 1000, 10.0  # machines, seconds within which they come
 BASE_MAC = 0x000C01020304  # perfdhcp's
 PXE = b"PXEClient:Arch:00000:UNDI:002001".hex()
 SUBNET = {
@@ -55,6 +58,19 @@ SUBNET = {
     "boot_pool": ["10.140.0.1", "10.142.255.254"],
     "block_pool": ["10.150.0.0", "10.150.255.255"],
 }
+SMOKE = Smoke(
+    rows=("DHCP exchange", "1,000 machines", "the same: machines"),
+    sizes={
+        "NODES": 200,
+        "CLIENTS": 10,
+        "SECONDS": 1,
+        "DROPS": 100.0,
+        "TRIALS": 1,
+        "CROWD": (5, 0.1),
+    },
+    system=True,
+    needs=("kea-dhcp4", "perfdhcp"),
+)
 
 
 def populate(url: str) -> None:
@@ -106,7 +122,7 @@ class Contender:
         with self.arena.serving(self.command, lambda: listening(self.arena)):
             self.trial(min(self.rate, 1000))  # every client once: addresses are chosen
             best: Trial | None = None
-            for turn in range(12):
+            for turn in range(TRIALS):
                 trial = self.trial(self.rate)
                 if trial.drops <= DROPS:
                     best = trial
@@ -300,6 +316,10 @@ def crowd(arena: Arena, url: str) -> dict[str, list[float]]:
                 CLIENT,
                 "--base",
                 BASE_MAC.to_bytes(6, "big").hex(":"),
+                "--machines",
+                str(CROWD[0]),
+                "--seconds",
+                str(CROWD[1]),
             ],
             cwd=ROOT,
             capture_output=True,
@@ -334,7 +354,7 @@ def crowd_measures(results: Sequence[dict[str, list[float]]]) -> list[Measure]:
     ]
 
 
-def main(rounds: int = int(os.environ.get("ROUNDS", "5"))) -> None:
+def main(rounds: int = ROUNDS) -> None:
     with tempfile.TemporaryDirectory(prefix="cod-bench-dhcp-") as name, Arena("dhcp") as arena:
         folder = Path(name)
         server = MariaDB(folder / "mariadb")

@@ -25,7 +25,7 @@ from cod.store.nodes import holding, nodes
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
 from cod.wire import dns as wire
-from tests.bench.arena import Measure, write
+from tests.bench.arena import Measure, Smoke, write
 
 NODES, BATCH, SECONDS = 2000, 256, 3.0
 SITE = Site(
@@ -42,6 +42,7 @@ SITE = Site(
         ),
     ),
 )
+SMOKE = Smoke(rows=("DNS: ",), sizes={"NODES": 20, "SECONDS": 0.1})
 
 
 def fill(tx: Tx, count: int) -> None:

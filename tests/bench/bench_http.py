@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.bench.arena import SERVER, Arena, Measure, Run, alternate, compare, python, write
+from tests.bench.arena import SERVER, Arena, Measure, Run, Smoke, alternate, compare, python, write
 
 SIZE = 1 << 30
 NGINX = """
@@ -24,6 +24,7 @@ http {{
   server {{ listen {server}:8070; location / {{ root {root}; }} }}
 }}
 """
+SMOKE = Smoke(rows=("http image, ",), sizes={"SIZE": 4 << 20}, system=True, needs=("nginx",))
 
 
 class Bench:

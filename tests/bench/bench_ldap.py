@@ -23,7 +23,7 @@ from cod.model import ipv4
 from cod.store import tables as t
 from cod.store.engine import connect
 from tests.attack.mutants import memory
-from tests.bench.arena import ROOT, Measure, python, write
+from tests.bench.arena import ROOT, Measure, Smoke, python, write
 from tests.net.ldapclient import LdapClient
 
 VCLUSTERS, USERS, ASKED, SEARCHED = 1000, 50, 100, 600
@@ -55,6 +55,7 @@ ATTRIBUTES = (
     "memberUid",
     "modifyTimestamp",
 )
+SMOKE = Smoke(rows=("LDAP: ",), sizes={"VCLUSTERS": 3, "ASKED": 2, "SEARCHED": 8})
 
 
 def address(vcluster: int) -> str:

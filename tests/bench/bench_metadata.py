@@ -28,7 +28,7 @@ from cod.store.engine import Tx, connect
 from cod.store.nodes import bindings, nodes
 from cod.store.people import groups, people, sshkeys
 from cod.store.scheduler import vclusters
-from tests.bench.arena import Measure, write
+from tests.bench.arena import Measure, Smoke, write
 from tests.store.agentlab import hardware
 
 NODES, KEYS, WITHIN = 1000, 20, 10.0
@@ -52,6 +52,7 @@ DOCUMENT = (
     ' seed="nocloud"/></template>'
 )
 ALSO = ("/latest/user-data", "/2021-03-23/meta-data/instance-id", "/latest/cod.json")
+SMOKE = Smoke(rows=("metadata: ", "the same: "), sizes={"NODES": 3, "WITHIN": 0.1})
 
 
 def address(number: int) -> str:

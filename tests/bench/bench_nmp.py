@@ -10,7 +10,6 @@ is a message of the outbox, sent, heard and acknowledged, so that its row is gon
 from __future__ import annotations
 
 import json
-import os
 import resource
 import statistics
 import subprocess
@@ -26,11 +25,22 @@ from cod.security.ca import Ca
 from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import connect
-from tests.bench.arena import ROOT, Measure, python, write
+from tests.bench.arena import ROOT, ROUNDS, Measure, Smoke, python, write
 
 VCMS, PORT, ADDRESS = 5000, 18071, "127.0.0.1"
-IDLE = 60.0  # seconds
+SETTLED, IDLE = 5.0, 60.0  # seconds
+ASKING = (1, 1000)  # connections at once
 TOTALS = {"ping": 20_000, "status": 4_000, "owed": 4_000}
+SMOKE = Smoke(
+    rows=("NMP: ",),
+    sizes={
+        "VCMS": 5,
+        "SETTLED": 0.1,
+        "IDLE": 0.5,
+        "ASKING": (1, 5),
+        "TOTALS": {"ping": 20, "status": 10, "owed": 10},
+    },
+)
 
 
 def populate(url: str, serial: str) -> None:
@@ -133,7 +143,7 @@ class Process:
 
 def idle(server: Process, before: dict[str, float], opened: float) -> list[Measure]:
     """Memory of each, and the share of a core that all of them take."""
-    time.sleep(5)
+    time.sleep(SETTLED)
     first = server.figures()
     time.sleep(IDLE)
     last = server.figures()
@@ -159,7 +169,7 @@ def rates(crowd: Process, url: str, rounds: int) -> list[Measure]:
     """Questions and owed messages a second."""
     measures = []
     for verb, total in TOTALS.items():
-        for count in (1, 1000):
+        for count in ASKING:
             found = []
             for _ in range(rounds):
                 if verb == "owed":
@@ -179,7 +189,7 @@ def rates(crowd: Process, url: str, rounds: int) -> list[Measure]:
     return measures
 
 
-def main(rounds: int = int(os.environ.get("ROUNDS", "5"))) -> None:
+def main(rounds: int = ROUNDS) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     with tempfile.TemporaryDirectory(prefix="cod-bench-nmp-") as name:
         folder, url = Path(name), f"sqlite:///{name}/cod.db"

@@ -43,12 +43,10 @@ from cod.model import Refused, Site
 from cod.service import GARBAGE
 from cod.store import tables as t
 from cod.store.engine import connect
-from tests.bench.arena import ROOT, write
+from tests.bench import pass_results
+from tests.bench.arena import ROOT, Smoke, write
 from tests.bench.pass_results import (
     DATABASES,
-    LARGEST,
-    PEERS,
-    SIZES,
     Pass,
     Result,
     draw,
@@ -65,7 +63,7 @@ from tests.bench.slurm_site import Cycles, Slurm
 from tests.mariadb import MariaDB
 
 AGAIN = 7  # passes over the unchanged world
-ROUNDS = 5  # times that requests are added
+ADDED = 5  # times that requests are added
 SETTLING = 20  # passes after which a world ought to have come to rest
 
 
@@ -75,6 +73,19 @@ SETTLING = 20  # passes after which a world ought to have come to rest
 
 CLOCK = itertools.count()
 Rest = tuple[flow.Observed, flow.NoChange]
+_SIZE = Size(1_000, 10)
+SMOKE = Smoke(
+    rows=("manager: ",),
+    sizes={
+        "pass_results.NODES": (1_000,),
+        "pass_results.REQUESTS": (10,),
+        "pass_results.SIZES": [_SIZE],
+        "pass_results.LARGEST": _SIZE,
+        "pass_results.PEERS": (_SIZE,),
+    },
+    system=True,
+    needs=("slurmctld", "mariadbd"),
+)
 
 
 def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | None]:
@@ -126,9 +137,9 @@ def resident(name: str) -> float:
 def settle(engine: Engine, size: Size) -> None:
     """Pass until there is nothing to do; then make up for requests that were granted, unless none
     was; and so on."""
-    for round_ in range(ROUNDS):
+    for round_ in range(ADDED):
         granted, waiting = pass_until_rest(engine)
-        if waiting == size.requests or (round_ and not granted) or round_ == ROUNDS - 1:
+        if waiting == size.requests or (round_ and not granted) or round_ == ADDED - 1:
             return
         ask(engine, size, size.requests - waiting, seed=2 + round_)
 
@@ -293,9 +304,9 @@ def compare() -> None:
             for site in (SITE, FAIR):
                 engine = connect(made[name]("fair" if site is FAIR else "plain"))
                 t.metadata.create_all(engine)
-                fill(engine, LARGEST)
+                fill(engine, pass_results.LARGEST)
                 if site is FAIR:
-                    entitle(engine, LARGEST)
+                    entitle(engine, pass_results.LARGEST)
                 sites.append((site, engine))
             for site, engine in sites * int(os.environ.get("ROUNDS", "3")):
                 load, plan, unchanged, took = _compared(engine, site)
@@ -338,14 +349,14 @@ def main() -> None:
     sizes = (
         [Size(*map(int, sys.argv[sys.argv.index("--only") + 1].split("x")))]
         if "--only" in sys.argv
-        else SIZES
+        else pass_results.SIZES
     )
     if "--peer" not in sys.argv:
         with databases() as made:
             for size, name in itertools.product(sizes, DATABASES):
                 keep(measured(name, made[name]("cod"), size))
     if "--no-peer" not in sys.argv:
-        for size in PEERS:
+        for size in pass_results.PEERS:
             keep_peer(size, *beside(size, int(os.environ.get("ROUNDS", "3"))))
     results, pairs = kept(), kept_peers()
     cycles = {size: theirs for size, (_, theirs) in pairs.items()}

@@ -18,12 +18,12 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import PAGES, PLOTS, RESULTS, Measure, Smoke, write
 from tests.system.pool_story import MACHINES, Story, story
 from tests.system.qemu import build_all
 
 JOB = 5.0  # seconds that each job takes
-PAGE, PLOT = ROOT / "docs/gridengine-image.md", ROOT / "docs/plots/pool_way.svg"
+PAGE, PLOT = PAGES / "gridengine-image.md", PLOTS / "pool_way.svg"
 BEGIN, END = "<!-- way: made by make bench -->", "<!-- end of way -->"
 # Each stage ends when its words are seen first, after the stage before it; those that are not seen
 # are left out.
@@ -45,6 +45,7 @@ STAGES = (
 RUNNING = 8  # stages until the job runs
 
 Line = Sequence[tuple[str, float]]
+SMOKE = Smoke(test="tests/system/test_pool_whole.py")
 
 
 def main() -> None:
@@ -58,7 +59,7 @@ def main() -> None:
         pool.ended(*(pool.submit(JOB) for _ in MACHINES))
         idle = [wait_of_a_job(pool) for _ in range(3)]
     stages = {where: [durations(line) for line in each] for where, each in lines.items()}
-    (ROOT / "build/pool-stages.json").write_text(json.dumps(stages, indent=1) + "\n")
+    (RESULTS / "pool-stages.json").write_text(json.dumps(stages, indent=1) + "\n")
     write(
         "pool",
         [

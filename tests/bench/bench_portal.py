@@ -37,7 +37,8 @@ from cod.store.engine import Tx, connect
 from cod.store.people import people, signins
 from cod.web.portal.registry import PAGES
 from tests.bench import large_site
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import RESULTS, Measure, Smoke, write
+from tests.bench.pass_world import Size
 from tests.portal_site import Portal
 
 ROUNDS, WATCHERS, WATCHED = 40, 500, 20.0
@@ -52,6 +53,18 @@ NAMES = {
     "/requests/{id}": "301",
 }
 OWNERS_GROUP = 18  # of vcluster 17
+SMOKE = Smoke(
+    rows=("Portal: ",),
+    sizes={
+        "ROUNDS": 1,
+        "WATCHERS": 25,
+        "WATCHED": 0.5,
+        "large_site.SIZE": Size(1_000, 300, 300),
+        "large_site.HISTORY": 1_000,
+        "large_site.NOTICES": 100,
+        "large_site.AUDITED": 100,
+    },
+)
 
 
 def sessions(tx: Tx, now: float) -> dict[str, str]:
@@ -265,7 +278,7 @@ def main() -> None:
         portal = Portal(Path(folder))
         portal.found(lambda tx, now: None)
         database = portal.folder / "data" / "cod.db"
-        shutil.copy(large_site.found(ROOT / "build/bench/site"), database)
+        shutil.copy(large_site.found(RESULTS / "site"), database)
         url = f"sqlite:///{database}"
         engine = connect(url)
         with engine.begin() as tx:

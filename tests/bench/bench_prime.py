@@ -29,12 +29,15 @@ from cod.images.ingest import ingest
 from cod.model import Ingested
 from cod.orders import ImageSource, Order
 from cod.wire.confd.messages import encode
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import RESULTS, ROOT, Measure, Smoke, write
 
 GIB, MIB = 1 << 30, 1 << 20
 SIZE, USED = 4 * GIB, 10**9
 ADDRESS, PORT = "127.0.0.1", 18765
 URL = f"http://{ADDRESS}:{PORT}/images"
+SMOKE = Smoke(
+    rows=("prime",), sizes={"SIZE": 128 * MIB, "USED": 16 * MIB}, words=("--rounds", "1", "--file")
+)
 
 
 def make_image(path: Path) -> None:
@@ -144,7 +147,7 @@ def shell(command: str, content: Iterable[bytes] = ()) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench" / "prime")
+    parser.add_argument("--folder", type=Path, default=RESULTS / "prime")
     parser.add_argument("--file", action="store_true", help="the disk is a file, not a loop device")
     parser.add_argument(
         "--keep", action="store_true", help="keep the folder, and use what it holds next time"
@@ -188,7 +191,7 @@ def prepare(folder: Path) -> tuple[Ingested, Path]:
         shell(f"gzip -k -f -6 {image}")
         (folder / "ready").touch()
     began = time.monotonic()
-    made = ingest(image, folder / "images")
+    made = ingest(image, folder / "images", raw=True)  # extents of files, no file system
     print(f"taken in in {time.monotonic() - began:.1f} s: {made}")
     (folder / made.digest).unlink(missing_ok=True)
     (folder / made.digest).symlink_to(folder / "images" / made.digest)

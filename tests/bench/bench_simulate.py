@@ -16,7 +16,9 @@ from typing import Any
 
 from cod.sim.run import Simulation
 from cod.sim.scenario.tables import load, read
-from tests.bench.arena import Measure, write
+from tests.bench.arena import Measure, Smoke, write
+
+SMOKE = Smoke(rows=("simulate ",), words=("--days", "1"))
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from tests.bench.arena import (
     Arena,
     Measure,
     Run,
+    Smoke,
     alternate,
     compare,
     python,
@@ -31,14 +32,21 @@ from tests.bench.arena import (
 
 SIZE = 16_000_000
 MANY = 500
+FETCH = True  # the peer that is not installed
 PEERS = ROOT / "build" / "peers"
+SMOKE = Smoke(
+    rows=("tftp ",),
+    sizes={"SIZE": 1_000_000, "MANY": 10, "FETCH": False},
+    system=True,
+    needs=("atftpd",),
+)
 
 
 def tftpd_hpa() -> str | None:
     """tftpd-hpa's program, unpacked before or now (an installed `in.tftpd` may be atftpd under
     another name)."""
     unpacked = PEERS / "usr" / "sbin" / "in.tftpd"
-    if not unpacked.exists():
+    if FETCH and not unpacked.exists():
         PEERS.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             "apt-get -q download tftpd-hpa && dpkg -x tftpd-hpa_*.deb .",

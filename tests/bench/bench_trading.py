@@ -28,7 +28,7 @@ from sqlalchemy import select
 
 from cod.store import tables as t
 from tests.bench import trading_stages as stages
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import PAGES, PLOTS, RESULTS, Measure, Smoke, write
 from tests.bench.trading_day import (
     BEGIN,
     HOUR,
@@ -49,14 +49,15 @@ HOURS = 24.0
 # disk
 ROUNDS = 4
 PAGE, PLOT, KEPT = (
-    ROOT / "docs/trading.md",
-    ROOT / "docs/plots/trading.svg",
-    ROOT / "build/bench/trading/day.json",
+    PAGES / "trading.md",
+    PLOTS / "trading.svg",
+    RESULTS / "trading/day.json",
 )
 BEGINS, ENDS = "<!-- trading: made by make bench -->", "<!-- end of trading -->"
 COLOURS = {"office": "#0072b2", "nightly": "#d55e00"}
 SUBMIT = {"office": "qsub", "nightly": "sbatch"}
 TITLES = {load.name: f"{load.name} ({NAMES[load.batch]})" for load in LOADS}
+SMOKE = Smoke(test="tests/system/test_trading.py")
 
 
 def main() -> None:
@@ -102,7 +103,7 @@ def run(folder: Path, hours: float) -> dict[str, Any]:
             "waits": waits,
             "hours": hours,
             "load": os.getloadavg()[1],
-            **_ways(made),
+            **ways(made),
         }
 
 
@@ -116,8 +117,8 @@ def rounds(made: Pools, pool: str) -> list[float]:
     return waits
 
 
-def _ways(made: Pools) -> dict[str, Any]:
-    """Joins and reclaims."""
+def ways(made: Pools) -> dict[str, Any]:
+    """Return the joins and reclaims that there were."""
 
     def rows(table: Any) -> list[dict[str, Any]]:
         return list(
@@ -134,10 +135,10 @@ def _ways(made: Pools) -> dict[str, Any]:
         for way in stages.joins(log, histories, submitted)
     ]
     reclaims = rows(t.reclaims)
-    ways = stages.reclaimed(reclaims, requests, logs[NIGHTLY.name], logs[OFFICE.name], histories)
+    given = stages.reclaimed(reclaims, requests, logs[NIGHTLY.name], logs[OFFICE.name], histories)
     return {
         "joins": [asdict(way) for way in joins],
-        "reclaims": [asdict(way) for way in ways],
+        "reclaims": [asdict(way) for way in given],
         "began": made.began,
         "in_two_pools": stages.in_two_pools(logs[OFFICE.name], logs[NIGHTLY.name]),
         "all_reclaims": [

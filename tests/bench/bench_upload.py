@@ -19,13 +19,16 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
-from tests.bench.arena import SERVER, Arena, Measure, Run, alternate, compare, python, write
+from tests.bench.arena import SERVER, Arena, Measure, Run, Smoke, alternate, compare, python, write
 
 SIZE = 2 << 30
 BLOCK = 1 << 20
 PORT, TOKEN = 8068, "cod_bench"
 PEER = "write and sha256"
 MODULE = "tests.bench.bench_upload"
+SMOKE = Smoke(
+    rows=("upload of ", "server CPU of ", "memory that "), sizes={"SIZE": 8 << 20}, system=True
+)
 
 
 def serve(root: str) -> None:
@@ -147,7 +150,7 @@ def main() -> None:
         stack.enter_context(bench.arena.serving(python(MODULE, "serve", root), bench.ready))
         pid = int((root / "pid").read_text())
         idle = memory(pid, "VmRSS")
-        results = alternate({"cod": bench.upload, PEER: bench.plain}, 5)
+        results = alternate({"cod": bench.upload, PEER: bench.plain})
         measures = compare("upload of 2 GiB", "MB", results, "cod", PEER, "")[:1]
         measures.append(
             Measure(

@@ -24,14 +24,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cod.lab.spec import LabDisk, LabNode
-from tests.bench.arena import ROOT, Measure, write
+from tests.bench.arena import PLOTS, Measure, Smoke, write
 from tests.system.qemu import Rack, build_all, offer, rack
 
 COUNTS = (1, 2, 4, 8)
 IMAGE, MIB = "hello-a", 1 << 20
 STAGES = ("firmware", "loader", "kernel", "report", "prime", "reboot", "system")
 PERIOD = 0.1  # seconds between looks
-PLOTS = ROOT / "docs/plots"
 # What a machine's console says when a stage has ended; the rest is known from the node's history.
 SAYS = {
     "firmware": b"for the iPXE command line",
@@ -39,6 +38,12 @@ SAYS = {
     "kernel": b"COD trampoline on Linux",
     "reboot": b"/boot/disk/",
 }
+SMOKE = Smoke(
+    rows=("power-on to active, 1 node", "1 node at once"),
+    sizes={"COUNTS": (1,)},
+    system=True,
+    slow=True,
+)
 
 
 @dataclass

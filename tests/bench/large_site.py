@@ -34,7 +34,7 @@ BATCH = 20_000
 TABLES = sum(len(table.columns) for table in t.metadata.tables.values())
 
 
-def furnish(engine: Engine, *, history: int = HISTORY, seed: int = 1) -> None:
+def furnish(engine: Engine, *, history: int, seed: int = 1) -> None:
     """Write the site into an empty database; its times end at `pass_world.NOW`, thirty days of
     history before that."""
     fill(engine, SIZE, seed)
@@ -100,7 +100,7 @@ def found(folder: Path) -> Path:
         making = folder / f"making-{time.time_ns()}.db"
         engine = connect(f"sqlite:///{making}")
         schema.upgrade(engine)
-        furnish(engine)
+        furnish(engine, history=HISTORY)
         engine.dispose()
         making.rename(path)
     return path

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tests.bench.arena import ROOT, Measure
+from tests.bench.arena import PAGES, PLOTS, RESULTS, Measure
 from tests.bench.pass_world import Size
 from tests.bench.slurm_site import Cycles
 
@@ -18,8 +18,8 @@ SIZES = [Size(nodes, requests) for nodes in NODES for requests in REQUESTS]
 LARGEST = SIZES[-1]
 DATABASES = ("SQLite", "MariaDB")
 PEERS = (Size(1_000, 1_000), Size(10_000, 1_000))
-KEPT = ROOT / "build/bench/passes"
-PAGE, PLOT = ROOT / "docs/benchmarks.md", ROOT / "docs/plots/pass_growth.svg"
+KEPT = RESULTS / "passes"
+PAGE, PLOT = PAGES / "benchmarks.md", PLOTS / "pass_growth.svg"
 BEGIN, END = "<!-- passes: made by make bench -->", "<!-- end of passes -->"
 
 
@@ -134,8 +134,8 @@ def measures(
             for one in large
         ]
         few, many = (
-            by["SQLite", Size(NODES[0], 100)].first.plan,
-            by["SQLite", Size(NODES[-1], 100)].first.plan,
+            by["SQLite", Size(NODES[0], REQUESTS[0])].first.plan,
+            by["SQLite", Size(NODES[-1], REQUESTS[0])].first.plan,
         )
         lines += [
             Measure(

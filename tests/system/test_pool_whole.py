@@ -9,6 +9,7 @@ import time
 import pytest
 
 from cod.lab import control
+from tests.bench import bench_pool
 from tests.system.pool_story import IN_QUEUE, MACHINES, story
 from tests.system.qemu import CHECKOUT, build_all
 
@@ -81,6 +82,9 @@ def test_qsub_wakes_machines_and_they_sleep_again() -> None:
         out = CHECKOUT / "build/pool-whole.json"
         out.write_text(json.dumps(lines, indent=1) + "\n")
         print(out.read_text())
+        stages = [bench_pool.durations(line) for line in lines.values()]
+        assert all({"write", "system", "join", "start"} <= each.keys() for each in stages), stages
+        assert all(row.value > 0 for row in bench_pool.measures({"cold, empty": stages}))
 
         accounts = sorted(pool.accounts(), key=lambda row: int(row["job"]))
         assert [row.pop("host") for row in accounts] in (["n2", "n3"], ["n3", "n2"])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.bench import bench_trading
 from tests.bench import trading_stages as stages
 from tests.bench.trading_day import LOADS, NIGHTLY, OFFICE, Pools, pools
 from tests.waiting import until
@@ -63,4 +64,8 @@ def test_a_morning_and_an_evening_of_two_batch_systems(site: Pools) -> None:
     }
     assert len(traded[NIGHTLY.name]) == SHARED
     assert len(traded[OFFICE.name] & traded[NIGHTLY.name]) == given
-    assert stages.in_two_pools(logs[OFFICE.name], logs[NIGHTLY.name]) == []
+    seen = bench_trading.ways(site)  # of the benchmark's longer day
+    assert {way["pool"] for way in seen["joins"]} == {OFFICE.name, NIGHTLY.name}
+    assert sum(count for _, _, count in seen["all_reclaims"]) == given
+    assert len(seen["reclaims"]) == given
+    assert seen["in_two_pools"] == []

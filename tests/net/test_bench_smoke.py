@@ -1,0 +1,63 @@
+"""Every benchmark still runs: its smallest form, with all its peers, and the rows that it promises."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.bench.__main__ import NAMES, module
+from tests.bench.arena import RESULTS, ROOT, Smoke, python
+
+PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+SMOKES: dict[str, Smoke] = {name: module(name).SMOKE for name in NAMES}
+
+
+def runs() -> list[object]:
+    """Return a case for each benchmark with a smallest form."""
+    return [
+        pytest.param(
+            name,
+            marks=[
+                *([pytest.mark.system] if smoke.system else []),
+                *([pytest.mark.slow] if smoke.slow else []),
+                pytest.mark.skipif(
+                    any(shutil.which(program, path=PATH) is None for program in smoke.needs),
+                    reason=f"not installed: one of {', '.join(smoke.needs)}",
+                ),
+            ],
+        )
+        for name, smoke in SMOKES.items()
+        if not smoke.test
+    ]
+
+
+@pytest.mark.parametrize("name", runs())
+def test_the_smallest_form_yields_the_rows_that_it_promises(name: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("decisions"))
+    done = subprocess.run(
+        python("tests.bench", "--smoke", name),
+        cwd=ROOT,
+        env=os.environ | {"COD_BENCH_OUT": str(tmp_path), "ROUNDS": "1", "PATH": PATH},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    rows = json.loads((tmp_path / RESULTS.relative_to(ROOT) / f"{name}.json").read_text())
+    promised = SMOKES[name].rows
+    assert all(row["name"].startswith(promised) and math.isfinite(row["value"]) for row in rows)
+    assert [
+        start for start in promised if not any(row["name"].startswith(start) for row in rows)
+    ] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if SMOKES[name].test])
+def test_a_benchmark_without_a_smallest_form_names_the_test_that_runs_its_parts(name: str) -> None:
+    assert f"bench_{name}" in (ROOT / SMOKES[name].test).read_text()
