@@ -41,7 +41,6 @@ from cod.wire.confd.messages import (
     Report,
     Welcome,
 )
-from tests.net.files_passed import files_passed
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -794,23 +793,3 @@ def test_a_peer_that_sends_ahead_is_not_read_for_ever(world: World) -> None:
     ).start()
     for _ in range(100):
         assert agent.next(Ack).order == order_id
-
-
-def test_a_report_passes_few_files(world: World, in_reactor: Any, pool: Pool) -> None:
-    """The first is registered, approved and settled, and leads to an order; those after it say the
-    same again."""
-    world.machine(0)
-    agent = world.agent(0)
-    agent.next(Welcome)
-    for ceiling in (30, 22):
-        with files_passed(in_reactor, pool) as passed:
-            agent.say(Report(report(MACS[0])))
-            agent.next(Ack)
-        assert {
-            "net/confd/connection.py",
-            "flows/agents/report.py",
-            "wire/confd/protocol.py",
-        } < passed
-        assert len(passed) <= ceiling, sorted(passed)
-        if ceiling == 29:
-            agent.next(Order)

@@ -16,7 +16,6 @@ from cod.model import DhcpQuery, Site, SiteRef
 from cod.net.dhcp.server import DhcpServer
 from cod.pool import Pool
 from cod.wire import dhcp as wire
-from tests.net.files_passed import files_passed
 from tests.ports import free_port
 
 HERE = "127.0.0.1"
@@ -180,13 +179,3 @@ def test_rubbish_is_dropped_and_the_next_good_client_answered(stand: Stand) -> N
                 pass
     assert stand.server.counts["dropped", "malformed"] > 1000
     assert stand.server.counts["dropped", "failed"] == 0
-
-
-def test_a_discover_passes_few_files(stand: Stand, in_reactor: InReactor, pool: Pool) -> None:
-    stand.send(discover(1))  # the machine is registered
-    stand.receive()
-    with files_passed(in_reactor, pool) as passed:
-        stand.send(discover(1))
-        stand.receive()
-    assert {"wire/dhcp.py", "flows/boot/dhcp.py", "net/dhcp/server.py"} < passed
-    assert len(passed) <= 10, sorted(passed)
