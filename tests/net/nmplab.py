@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Engine
 
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import Site
+from cod.model import Site, SiteRef
+from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer
-from cod.pool import in_transaction
+from cod.pool import Pool, in_transaction
 from cod.security.ca import SERVER_NAME, Ca, Issued
 from cod.store.engine import Tx
 from cod.wire.nmp import bodies as b
@@ -43,6 +46,32 @@ def enrolled(
     issued = ca.vcm(name, when or datetime.now(UTC))
     in_transaction(engine, vcms.enrol, vcluster=name, serial=issued.serial, address="", now=now)
     return issued
+
+
+def serving(
+    reactor: Any,
+    in_reactor: Any,
+    pool: Pool,
+    site: Site,
+    listen: Callable[[Any], Sequence[Any]],
+    clock: Callable[[], float],
+    authority: Ca | None = None,
+) -> Iterator[NmpServer]:
+    """A server of the name cod1, while it runs."""
+    served = NmpServer(
+        reactor,
+        pool,
+        SiteRef(site),
+        "cod1",
+        listen,
+        tls.identity,
+        clock,
+        lambda effects: None,
+        authority,
+    )
+    in_reactor(served.startService)
+    yield served
+    in_reactor(served.stopService)
 
 
 class Client:

@@ -25,12 +25,13 @@ from cod.pool import Pool, in_transaction
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.images import images, templates
+from cod.store.images import images
 from cod.store.nodes import nodes
 from cod.store.people import groups
-from cod.store.scheduler import requests, vcluster_names, vclusters
+from cod.store.scheduler import requests, vcluster_names
 from tests.conftest import SUBNET
 from tests.net.apiserver import Served, serving
+from tests.rows import add_template, add_vcluster
 
 NOW = 1_000_000.0
 MARK = "qqours"
@@ -192,27 +193,16 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
         content="disk",
         created_at=NOW,
     )
-    template = templates.add(
+    template = add_template(
         tx,
-        name=full(name, f"{name}-template"),
-        revision=1,
+        full(name, f"{name}-template"),
+        DOCUMENT.format(f"{name}-template", image.name),
         group_id=group.id,
-        digest="0" * 64,
-        document=DOCUMENT.format(f"{name}-template", image.name),
-        created_at=NOW,
-    )
-    vcluster = vclusters.add(
-        tx,
-        name=f"{name}-cluster",
-        group_id=group.id,
-        template_id=template.id,
-        size=1,
-        attributes="",
-        lease_time=9e5,
-        subnet=SUBNET,
         now=NOW,
     )
-    assert vcluster is not None
+    vcluster = add_vcluster(
+        tx, f"{name}-cluster", group.id, template.id, SUBNET, now=NOW, lease_time=9e5
+    )
     request = requests.add(
         tx,
         vcluster_id=vcluster.id,

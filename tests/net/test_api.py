@@ -23,12 +23,12 @@ from cod.model import Effect
 from cod.states import NodeEvent
 from cod.store import tables
 from cod.store.engine import Tx
-from cod.store.images import templates
 from cod.store.nodes import nodes
 from cod.web import openapi
 from cod.web.resources import ROUTES
 from cod.web.routes import find, matched
 from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node
+from tests.rows import add_template
 
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
 
@@ -441,15 +441,7 @@ def test_a_power_wish_wakes_the_power_edge(served: Served) -> None:
 
 
 def test_a_vcluster_from_request_to_end(served: Served) -> None:
-    served.tx(
-        templates.add,
-        name="web",
-        revision=1,
-        group_id=None,
-        document=TEMPLATE,
-        digest="0" * 64,
-        created_at=NOW,
-    )
+    served.tx(add_template, "web", TEMPLATE, now=NOW)
     made = served.local.post("/vclusters", {"name": "blue", "size": 2, "template": "web"}, key="k1")
     assert (made["state"], made["size"], made["template"], made["group"]) == (
         "pending",
@@ -479,15 +471,7 @@ def test_a_vcluster_from_request_to_end(served: Served) -> None:
 def test_every_request_for_nodes_has_an_id_of_its_own(served: Served) -> None:
     """A flow whose commit has an unknown outcome is run again: without an id, twice the nodes would
     be asked for. A client cannot take an id that the server makes itself."""
-    served.tx(
-        templates.add,
-        name="web",
-        revision=1,
-        group_id=None,
-        document=TEMPLATE,
-        digest="0" * 64,
-        created_at=NOW,
-    )
+    served.tx(add_template, "web", TEMPLATE, now=NOW)
     for name, key in (("one", None), ("two", None), ("three", "replace 7.1"), ("four", "k" * 500)):
         served.local.post("/vclusters", {"name": name, "size": 1, "template": "web"}, key=key)
     keys = served.tx(lambda tx: list(tx.scalars(select(tables.node_requests.c.key))))

@@ -22,11 +22,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
-from cod.flows.boot import script
 from cod.flows.nodes import captures
 from cod.images import deposit, store
 from cod.images.verify import verify
-from cod.model import Binding, ImageRules, Node, Policy, Refused, Site, SiteRef, ipv4
+from cod.model import ImageRules, Node, Policy, Refused, Site, SiteRef
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.server import HttpServer
 from cod.net.confd.connection import AgentConnection
@@ -35,11 +34,11 @@ from cod.orders import Deposit, ImageSource, Order
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store.images import images, templates
-from cod.store.nodes import bindings, nodes, sessions
+from cod.store.nodes import nodes, sessions
 from cod.wire import capture as wire
-from cod.wire.confd import protocol
 from cod.wire.manifest import CHUNK
 from tests import full_disk
+from tests.bootsecret import boot_secret
 from tests.hardware import machine, nic
 from tests.waiting import until
 from trampoline import capture, cprime, ctramp
@@ -109,30 +108,7 @@ class World:
             self.in_reactor(service.stopService)
 
     def mint(self) -> None:
-        secret = protocol.Secret(os.urandom(8).hex(), os.urandom(32))
-        made = protocol.verifier(secret.key, os.urandom(16))
-
-        def boots(tx: Any) -> None:
-            now = time.time()
-            nodes.add(
-                tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="foreign"
-            )
-            bindings.add(
-                tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)]
-            )
-            script.mint(
-                tx,
-                MAC,
-                "127.0.0.1",
-                secret.id,
-                made.salt,
-                made.stored_key,
-                made.server_key,
-                now=now,
-                site=self.site,
-            )
-
-        in_transaction(self.engine, boots)
+        secret = boot_secret(self.engine, self.site, MAC, disk="foreign")
         (self.folder / "secret").write_text(str(secret))
 
     def agent(self) -> None:

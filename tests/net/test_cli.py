@@ -22,9 +22,9 @@ from cod.client import ApiError, Client, Unreachable, _Unix, find_server, path
 from cod.core import requests as core_requests
 from cod.model import ipv4
 from cod.store import tables as t
-from cod.store.images import templates
 from cod.store.nodes import conflicts
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
+from tests.rows import add_template
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
@@ -32,15 +32,7 @@ TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
 
 
 def web(served: Served) -> None:
-    served.tx(
-        templates.add,
-        name="web",
-        revision=1,
-        group_id=None,
-        document=TEMPLATE,
-        digest="0" * 64,
-        created_at=NOW,
-    )
+    served.tx(add_template, "web", TEMPLATE, now=NOW)
 
 
 # ---------------------------------------------------------------- nodes

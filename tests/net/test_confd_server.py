@@ -28,7 +28,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.store.nodes import bindings, conflicts, holding, nodes, secrets, sessions
 from cod.store.people import groups
-from cod.store.scheduler import requests, vclusters
+from cod.store.scheduler import requests
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import (
     Ack,
@@ -41,6 +41,7 @@ from cod.wire.confd.messages import (
     Report,
     Welcome,
 )
+from tests.rows import add_vcluster
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -311,18 +312,9 @@ def to_prime(world: World, number: int) -> None:
         row = {"name": "t", "revision": 1, "document": document, "digest": "", "created_at": 0.0}
         template_id = new_id(tx.execute(insert(t.config_templates).values(**row)))
         group = groups.ensure(tx, "g", 0.0)
-        vcluster = vclusters.add(
-            tx,
-            name="v",
-            group_id=group.id,
-            template_id=template_id,
-            size=1,
-            attributes="",
-            lease_time=1e6,
-            subnet=world.site.subnets[0],
-            now=NOW,
+        vcluster = add_vcluster(
+            tx, "v", group.id, template_id, world.site.subnets[0], now=NOW, lease_time=1e6
         )
-        assert vcluster is not None
         request = requests.add(
             tx,
             vcluster_id=vcluster.id,

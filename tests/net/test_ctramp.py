@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -15,15 +14,14 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.core import transitions
-from cod.flows.boot import script
-from cod.model import Binding, Node, Policy, Site, SiteRef, ipv4
+from cod.model import Node, Policy, Site, SiteRef
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import ConfdServer
 from cod.pool import Pool, in_transaction
 from cod.states import NodeEvent
-from cod.store.engine import Tx
-from cod.store.nodes import bindings, nodes
+from cod.store.nodes import nodes
 from cod.wire.confd import protocol
+from tests.bootsecret import boot_secret
 from tests.hardware import machine, nic
 from tests.waiting import until
 from trampoline import ctramp
@@ -58,31 +56,7 @@ class World:
         (folder / "secret").write_text(str(self._mint()))
 
     def _mint(self) -> protocol.Secret:
-        secret = protocol.Secret(os.urandom(8).hex(), os.urandom(32))
-        made = protocol.verifier(secret.key, os.urandom(16))
-
-        def boots(tx: Tx) -> None:
-            now = time.time()
-            nodes.add(
-                tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="dirty"
-            )
-            bindings.add(
-                tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)]
-            )
-            script.mint(
-                tx,
-                MAC,
-                "127.0.0.1",
-                secret.id,
-                made.salt,
-                made.stored_key,
-                made.server_key,
-                now=now,
-                site=self.site,
-            )
-
-        in_transaction(self.engine, boots)
-        return secret
+        return boot_secret(self.engine, self.site, MAC, disk="dirty")
 
     def options(self) -> ctramp.Options:
         return ctramp.Options(

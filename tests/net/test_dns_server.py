@@ -21,7 +21,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.store.nodes import holding, nodes
 from cod.store.people import groups
-from cod.store.scheduler import vclusters
+from tests.rows import add_vcluster
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
@@ -39,18 +39,7 @@ def member(tx: Tx, site: Site, name: str = "pool", hostname: str = "n4") -> tupl
             )
         )
     )
-    vcluster = vclusters.add(
-        tx,
-        name=name,
-        group_id=group.id,
-        template_id=template,
-        size=1,
-        attributes="",
-        lease_time=60.0,
-        subnet=site.subnets[0],
-        now=0.0,
-    )
-    assert vcluster is not None
+    vcluster = add_vcluster(tx, name, group.id, template, site.subnets[0], now=0.0)
     request = new_id(
         tx.execute(
             insert(t.node_requests).values(

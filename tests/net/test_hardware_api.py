@@ -12,10 +12,10 @@ from sqlalchemy import func, select
 from cod.client import ApiError
 from cod.store import tables
 from cod.store.engine import Tx
-from cod.store.images import templates
 from cod.store.nodes import nodes, types
 from tests.net.apiserver import NOW, Served, add_node, as_json, said
 from tests.nodes import REPORT
+from tests.rows import add_template
 
 pytestmark = pytest.mark.slow
 
@@ -287,15 +287,7 @@ def ask(inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_bad_vcluster_is_refused_and_nothing_is_stored(served: Served) -> None:
-    served.tx(
-        templates.add,
-        name="web",
-        revision=1,
-        group_id=None,
-        document=TEMPLATE,
-        digest="0" * 64,
-        created_at=NOW,
-    )
+    served.tx(add_template, "web", TEMPLATE, now=NOW)
     before = counts(served)
     for body, field, words in BAD:
         error = refused(served.local.post, "/vclusters", ask(body))
@@ -306,15 +298,7 @@ def test_a_bad_vcluster_is_refused_and_nothing_is_stored(served: Served) -> None
 
 
 def test_bad_tuples_are_refused_by_their_place_and_nothing_is_stored(served: Served) -> None:
-    served.tx(
-        templates.add,
-        name="web",
-        revision=1,
-        group_id=None,
-        document=TEMPLATE,
-        digest="0" * 64,
-        created_at=NOW,
-    )
+    served.tx(add_template, "web", TEMPLATE, now=NOW)
     served.local.post("/vclusters", ask({}))
     served.tx(lambda tx: tx.execute(tables.vclusters.update().values(state="active")))
     before = counts(served)

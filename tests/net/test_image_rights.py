@@ -26,8 +26,8 @@ from cod.store import tables as t
 from cod.store.images import images, templates
 from cod.store.nodes import bindings, nodes
 from cod.store.people import groups
-from cod.store.scheduler import vclusters
 from tests.conftest import SUBNET
+from tests.rows import add_vcluster
 
 pytestmark = pytest.mark.slow
 
@@ -113,18 +113,9 @@ def world(tx: Any) -> None:
             document=document,
             created_at=NOW,
         )
-        vcluster = vclusters.add(
-            tx,
-            name=f"v{number}",
-            group_id=group.id,
-            template_id=template.id,
-            size=1,
-            attributes="",
-            lease_time=9e5,
-            subnet=SUBNET,
-            now=NOW,
+        vcluster = add_vcluster(
+            tx, f"v{number}", group.id, template.id, SUBNET, now=NOW, lease_time=9e5
         )
-        assert vcluster is not None
         mac = f"52:54:00:00:00:{number:02x}"
         node = nodes.add(
             tx,

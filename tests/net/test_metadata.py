@@ -29,6 +29,7 @@ from cod.store.nodes import bindings, nodes
 from cod.store.people import groups, people, sshkeys
 from cod.store.scheduler import networks, reclaims, requests, vclusters
 from tests.conftest import SUBNET
+from tests.rows import add_vcluster
 from tests.store.agentlab import hardware
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -94,18 +95,9 @@ def world(tx: Any) -> None:
                 document=document,
                 created_at=NOW,
             )
-            vcluster = vclusters.add(
-                tx,
-                name=cluster,
-                group_id=owner.id,
-                template_id=template.id,
-                size=2,
-                attributes="",
-                lease_time=9e5,
-                subnet=SUBNET,
-                now=NOW,
+            vcluster = add_vcluster(
+                tx, cluster, owner.id, template.id, SUBNET, now=NOW, size=2, lease_time=9e5
             )
-            assert vcluster is not None
             made[cluster] = vclusters.change(tx, vcluster, NOW, state="active", expires_at=ENDS)
         mac = f"52:54:00:00:00:{number:02x}"
         node = nodes.add(

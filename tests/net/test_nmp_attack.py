@@ -28,7 +28,7 @@ from cod.pool import Pool, in_transaction
 from cod.security.ca import Ca, Issued
 from cod.store import vcms as store
 from cod.wire.nmp import bodies as b
-from tests.net.nmplab import NOW, Client, enrolled, founded, port
+from tests.net.nmplab import NOW, Client, enrolled, founded, port, serving
 from tests.ports import free_port
 from tests.store import manager_world as world
 from tests.waiting import until
@@ -69,19 +69,7 @@ def server(
     )
     in_transaction(engine, world.run_pass, site, NOW)
     listen = tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(
-        reactor,
-        pool,
-        SiteRef(site),
-        "cod1",
-        listen,
-        tls.identity,
-        lambda: NOW,
-        lambda effects: None,
-    )
-    in_reactor(served.startService)
-    yield served
-    in_reactor(served.stopService)
+    yield from serving(reactor, in_reactor, pool, site, listen, lambda: NOW)
 
 
 Make = Callable[..., Client]

@@ -21,14 +21,14 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from sqlalchemy import Engine
 
 from cod.flows.vcms import vcms
-from cod.model import Site, SiteRef
+from cod.model import Site
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.security.ca import SERVER_NAME, Ca, Issued, serial_text
 from cod.vcm import credentials
 from cod.wire.nmp import bodies as b
-from tests.net.nmplab import NOW, Client, founded, port
+from tests.net.nmplab import NOW, Client, founded, port, serving
 from tests.net.test_vcm_invited import Vcm
 from tests.ports import free_port
 from tests.waiting import until
@@ -49,20 +49,7 @@ def server(
 ) -> Iterator[NmpServer]:
     in_transaction(engine, founded, site)
     listen = nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(
-        reactor,
-        pool,
-        SiteRef(site),
-        "cod1",
-        listen,
-        nmptls.identity,
-        time.time,
-        lambda effects: None,
-        ca,
-    )
-    in_reactor(served.startService)
-    yield served
-    in_reactor(served.stopService)
+    yield from serving(reactor, in_reactor, pool, site, listen, time.time, ca)
 
 
 @pytest.fixture

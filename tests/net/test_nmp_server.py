@@ -23,7 +23,7 @@ from cod.core import vcm_outbox
 from cod.flows.people import groups
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import Site, SiteRef
+from cod.model import Site
 from cod.net.nmp import connection, limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -38,7 +38,7 @@ from cod.vcm.connect import over_tls
 from cod.vcm.pool import ANY, Demand
 from cod.vcm.service import Options, VcmService
 from cod.wire.nmp import bodies as b
-from tests.net.nmplab import NOW, Client, enrolled, founded, port
+from tests.net.nmplab import NOW, Client, enrolled, founded, port, serving
 from tests.store import manager_world as world
 from tests.waiting import until
 
@@ -56,19 +56,7 @@ def server(
 ) -> Iterator[NmpServer]:
     """A server at a free port of loopback; its clock stands still."""
     listen = tls.listening(reactor, ca, ["127.0.0.1"], 0)
-    served = NmpServer(
-        reactor,
-        pool,
-        SiteRef(site),
-        "cod1",
-        listen,
-        tls.identity,
-        lambda: NOW,
-        lambda effects: None,
-    )
-    in_reactor(served.startService)
-    yield served
-    in_reactor(served.stopService)
+    yield from serving(reactor, in_reactor, pool, site, listen, lambda: NOW)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from sqlalchemy import Engine, update
 
 from cod.flows.agents import orders
 from cod.flows.vcms import vcms
-from cod.model import Inviter, Site, SiteRef, ipv4
+from cod.model import Inviter, Site, ipv4
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -35,7 +35,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm import settings
 from cod.wire.nmp import bodies as b
-from tests.net.nmplab import NOW, Client, port
+from tests.net.nmplab import NOW, Client, port, serving
 from tests.ports import free_port
 from tests.store.test_vcm_inside import founded, node
 from tests.waiting import until
@@ -68,20 +68,7 @@ def ca(tmp_path: Path) -> Ca:
 @pytest.fixture
 def server(reactor: Any, in_reactor: Any, pool: Pool, site: Site, ca: Ca) -> Iterator[NmpServer]:
     listen = nmptls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
-    served = NmpServer(
-        reactor,
-        pool,
-        SiteRef(site),
-        "cod1",
-        listen,
-        nmptls.identity,
-        time.time,
-        lambda effects: None,
-        ca,
-    )
-    in_reactor(served.startService)
-    yield served
-    in_reactor(served.stopService)
+    yield from serving(reactor, in_reactor, pool, site, listen, time.time, ca)
 
 
 @pytest.fixture

@@ -8,19 +8,20 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
-from cod.core import transitions
+from cod.core import assignment, transitions
 from cod.flows.agents import orders, progress, report
 from cod.flows.agents import sessions as flow
 from cod.flows.nodes import deadlines
 from cod.model import BootSecret, Node, Peer, RequestTuple, Result, Site, Vcluster
 from cod.orders import Order
 from cod.policy.nodes import lifecycle
-from cod.states import NODE_RULES, Disk, NodeState
+from cod.states import NODE_RULES, Disk, NodeState, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import holding, nodes, secrets
 from cod.store.people import groups
-from cod.store.scheduler import requests, vclusters
+from cod.store.scheduler import requests
+from tests.rows import add_vcluster
 
 NOW = 1000.0
 KEY = bytes(32)
@@ -150,6 +151,28 @@ class Lab:
     def order(self, number: int) -> Order:
         return orders.current(self.tx, self.node(number), self.site, "10.77.1.1")
 
+    def apply(self, number: int, step: Step) -> Node:
+        """Apply a step to a node that nobody asked for."""
+        return transitions.apply(
+            self.tx,
+            self.node(number),
+            step,
+            now=self.now,
+            actor="test",
+            policy=self.site.policy,
+        )
+
+    def release(self, number: int) -> None:
+        """Take a node from its vcluster."""
+        assignment.release(
+            self.tx,
+            [self.node(number)],
+            cause="test",
+            now=self.now,
+            actor="test",
+            policy=self.site.policy,
+        )
+
     def done(self, peer: Peer, order_id: str, **figures: float) -> Result:
         return progress.done(self.tx, peer, order_id, figures, self.site, self.now)
 
@@ -184,19 +207,9 @@ class Lab:
 
     def vcluster(self, template_id: int, group: str = "physics", name: str = "vc") -> Vcluster:
         owner = groups.ensure(self.tx, group, 0.0)
-        made = vclusters.add(
-            self.tx,
-            name=name,
-            group_id=owner.id,
-            template_id=template_id,
-            size=1,
-            attributes="",
-            lease_time=1e6,
-            subnet=self.site.subnets[0],
-            now=self.now,
+        return add_vcluster(
+            self.tx, name, owner.id, template_id, self.site.subnets[0], now=self.now, lease_time=1e6
         )
-        assert made is not None
-        return made
 
     def assign(self, number: int, vcluster: Vcluster, template_id: int | None = None) -> Node:
         """Give a node of the reserve to a vcluster, as the manager does."""

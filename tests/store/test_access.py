@@ -21,6 +21,7 @@ from cod.store.nodes import nodes
 from cod.store.people import access, groups
 from cod.store.scheduler import requests, vclusters
 from tests.conftest import SUBNET
+from tests.rows import add_template, add_vcluster
 
 NOW = 1_000_000.0
 DOCUMENT = '<template name="t"><image target="disk" name="none"/></template>'
@@ -49,34 +50,13 @@ def software(tx: Tx, name: str, group: int | None) -> None:
         format="raw",
         created_at=NOW,
     )
-    templates.add(
-        tx,
-        name=full(owner, f"{name}-template"),
-        revision=1,
-        group_id=group,
-        document=DOCUMENT,
-        digest="0" * 64,
-        created_at=NOW,
-    )
+    add_template(tx, full(owner, f"{name}-template"), DOCUMENT, group_id=group, now=NOW)
 
 
 def a_vcluster(tx: Tx, name: str, group: int) -> int:
     own = full(groups.prefix(tx, group), f"of-{name}")
-    template = templates.find(tx, own) or templates.add(
-        tx, name=own, revision=1, group_id=group, document=DOCUMENT, digest="0" * 64, created_at=NOW
-    )
-    made = vclusters.add(
-        tx,
-        name=name,
-        group_id=group,
-        template_id=template.id,
-        size=1,
-        attributes="",
-        lease_time=60.0,
-        subnet=SUBNET,
-        now=NOW,
-    )
-    assert made is not None
+    template = templates.find(tx, own) or add_template(tx, own, DOCUMENT, group_id=group, now=NOW)
+    made = add_vcluster(tx, name, group, template.id, SUBNET, now=NOW)
     requests.add(
         tx,
         vcluster_id=made.id,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cod.core import assignment, transitions
+from cod.core import transitions
 from cod.flows.agents import orders
 from cod.flows.agents import sessions as flow
 from cod.flows.boot import script
@@ -64,14 +64,7 @@ def test_approval_is_waited_for(lab: Lab) -> None:
     assert (lab.node(1).state, lab.order(1).action) == ("registering", "wait")
     lab.report(peer)
     assert lab.node(1).state == "registering"
-    transitions.apply(
-        lab.tx,
-        lab.node(1),
-        Step(NodeEvent.APPROVED, "x"),
-        now=lab.now,
-        actor="x",
-        policy=lab.site.policy,
-    )
+    lab.apply(1, Step(NodeEvent.APPROVED, "x"))
     lab.tick(1)
     assert lab.node(1).state == "inactive"
 
@@ -109,9 +102,7 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
         actor="dhcp",
         policy=lab.site.policy,
     )
-    assignment.release(
-        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
-    )
+    lab.release(1)
     assert (lab.node(1).state, lab.node(1).vcluster_id, lab.wishes(1)) == (
         "trampoline",
         None,
@@ -145,20 +136,11 @@ def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
         return script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now).kernel
 
     assert served().endswith("/boot/disk/fedcba98"), "no other disk will do: it was just written"
-    transitions.apply(
-        lab.tx,
-        lab.node(1),
-        Step(NodeEvent.BOOTED, "ack"),
-        now=lab.now,
-        actor="dhcp",
-        policy=lab.site.policy,
-    )
+    lab.apply(1, Step(NodeEvent.BOOTED, "ack"))
     assert served().endswith("/boot/disk/fedcba98-or-first"), (
         "the owner may have written another table"
     )
-    assignment.release(
-        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
-    )
+    lab.release(1)
     peer = lab.boots(1)
     lab.done(peer, lab.order(1).id)
     assert (lab.node(1).disk, lab.node(1).disk_signature) == (Disk.CLEAN, None)
@@ -354,14 +336,7 @@ def test_who_does_not_wake_has_the_wake_time_again_at_each_try(lab: Lab, wake_ti
     lab.site = replace(lab.site, energy=Energy(wake_time=wake_time))
     lab.machine(1, "off")
     with_deadline = {"deadline": lab.now + wake_time}
-    transitions.apply(
-        lab.tx,
-        lab.node(1),
-        Step(NodeEvent.WOKEN, "test", with_deadline, "on"),
-        now=lab.now,
-        actor="test",
-        policy=lab.site.policy,
-    )
+    lab.apply(1, Step(NodeEvent.WOKEN, "test", with_deadline, "on"))
     for attempt in range(3):
         lab.tick(wake_time - 1)
         assert lab.node(1).attempts == attempt
@@ -650,17 +625,8 @@ def test_a_disk_is_kept_if_its_template_says_so_and_it_ran(lab: Lab) -> None:
     vcluster = lab.vcluster(template_id)
     lab.assign(1, vcluster)
     lab.done(peer, lab.order(1).id)
-    transitions.apply(
-        lab.tx,
-        lab.node(1),
-        Step(NodeEvent.BOOTED, "x"),
-        now=lab.now,
-        actor="x",
-        policy=lab.site.policy,
-    )
-    assignment.release(
-        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
-    )
+    lab.apply(1, Step(NodeEvent.BOOTED, "x"))
+    lab.release(1)
     lab.boots(1)
     node = lab.node(1)
     assert (node.state, node.disk, node.cached_template_id, node.cached_group_id) == (
@@ -691,9 +657,7 @@ def test_however_a_prime_is_cut_short_the_disk_is_dirty(lab: Lab, disk: Disk, en
         "lost": lambda: flow.lost(lab.tx, peer, lab.site, lab.now),
         "reboot": lambda: lab.open(1),
         "timeout": lambda: lab.tick(300),
-        "release": lambda: assignment.release(
-            lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
-        ),
+        "release": lambda: lab.release(1),
     }
     ends[end]()
     assert (lab.node(1).state, lab.node(1).disk) == ("trampoline", Disk.DIRTY)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, select, update
 
-from cod.core import assignment, transitions
+from cod.core import transitions
 from cod.flows.agents import sessions
 from cod.flows.boot import script
 from cod.flows.nodes import captures, deadlines
@@ -47,14 +47,7 @@ def active(lab: Lab, **columns: Any) -> Peer:
     peer = lab.boots(1)
     lab.assign(1, lab.vcluster(lab.template()))
     lab.done(peer, lab.order(1).id)
-    transitions.apply(
-        lab.tx,
-        lab.node(1),
-        Step(NodeEvent.BOOTED, "x"),
-        now=lab.now,
-        actor="dhcp",
-        policy=lab.site.policy,
-    )
+    lab.apply(1, Step(NodeEvent.BOOTED, "x"))
     return peer
 
 
@@ -374,9 +367,7 @@ def test_a_released_node_is_captured_to_the_end_and_then_wiped(lab: Lab, when: s
     want(lab)
     if when == "running":
         lab.boots(1)
-    assignment.release(
-        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
-    )
+    lab.release(1)
     peer = lab.boots(1) if when == "wanted" else lab.again(1)
     if when == "running":
         lab.report(peer)

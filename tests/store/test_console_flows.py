@@ -17,7 +17,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.store.nodes import holding, nodes
 from cod.store.people import groups
-from cod.store.scheduler import vclusters
+from tests.rows import add_vcluster
 
 NOW = 1_000_000.0
 ON = ConsoleRules(record=True)
@@ -86,18 +86,9 @@ def holder(tx: Tx, site: Site, name: str) -> tuple[Vcluster, int]:
             )
         )
     )
-    made = vclusters.add(
-        tx,
-        name=name,
-        group_id=groups.ensure(tx, f"{name}s", NOW).id,
-        template_id=template,
-        size=1,
-        attributes="",
-        lease_time=60.0,
-        subnet=site.subnets[0],
-        now=NOW,
+    made = add_vcluster(
+        tx, name, groups.ensure(tx, f"{name}s", NOW).id, template, site.subnets[0], now=NOW
     )
-    assert made is not None
     return made, new_id(
         tx.execute(
             insert(t.node_requests).values(

@@ -38,6 +38,7 @@ from cod.store.nodes import bindings, captures, conflicts, dns_names, nodes, sec
 from cod.store.nodes.dhcp_batch import probes
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
+from tests.rows import add_vcluster
 
 NOW = 1_000_000.0
 MAC = "52:54:00:00:00:01"
@@ -360,18 +361,9 @@ def held_node(tx: Tx, site: Site, document: str = LOCAL, state: str = "boot") ->
     tx.execute(insert(tables.config_templates).values(id=1, **row))
     template_id = 1
     group = groups.ensure(tx, "site", 0.0)
-    vcluster = vclusters.add(
-        tx,
-        name="web",
-        group_id=group.id,
-        template_id=template_id,
-        size=1,
-        attributes="",
-        lease_time=100.0,
-        subnet=site.subnets[0],
-        now=1.0,
+    vcluster = add_vcluster(
+        tx, "web", group.id, template_id, site.subnets[0], now=1.0, lease_time=100.0
     )
-    assert vcluster is not None
     node = nodes.add(
         tx,
         name="n1",

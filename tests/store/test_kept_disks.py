@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cod.core import assignment, transitions
 from cod.flows.agents import report as reporting
 from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
@@ -132,20 +131,11 @@ def test_what_a_holder_leaves_is_wiped_if_the_marks_changed_meanwhile(
     lab.assign(1, vcluster)
     if not cached:
         lab.done(peer, lab.order(1).id)
-    transitions.apply(
-        lab.tx,
-        lab.node(1),
-        Step(NodeEvent.BOOTED, "x"),
-        now=lab.now,
-        actor="x",
-        policy=lab.site.policy,
-    )
+    lab.apply(1, Step(NodeEvent.BOOTED, "x"))
     assert (lab.node(1).state, lab.node(1).disk) == ("active", "cached" if cached else "dirty")
     mark(lab, by, after)
     mark(lab, by, after)  # the second time nothing changes
-    assignment.release(
-        lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x", policy=lab.site.policy
-    )
+    lab.release(1)
     assert (lab.node(1).disk, lab.node(1).cached_template_id) == ("dirty", None)
     boots(lab, 1)
     assert (lab.node(1).state, lab.order(1).action, lab.order(1).keep) == ("wipe", "wipe", after)

@@ -21,6 +21,7 @@ from cod.store.nodes import bindings, nodes
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from tests.conftest import SUBNET
+from tests.rows import add_template, add_vcluster
 
 pytestmark = pytest.mark.slow
 
@@ -39,29 +40,10 @@ def add_node(tx: Tx, number: int, **columns: object) -> Node:
     )
 
 
-def add_vcluster(tx: Tx, name: str, subnet: Subnet = SUBNET) -> int:
+def add_waiting(tx: Tx, name: str, subnet: Subnet = SUBNET) -> int:
     group = groups.ensure(tx, "site", NOW)
-    template = templates.find(tx, "web") or templates.add(
-        tx,
-        name="web",
-        revision=1,
-        group_id=None,
-        document="<template/>",
-        digest="0" * 64,
-        created_at=NOW,
-    )
-    made = vclusters.add(
-        tx,
-        name=name,
-        group_id=group.id,
-        template_id=template.id,
-        size=2,
-        attributes="",
-        lease_time=60.0,
-        subnet=subnet,
-        now=NOW,
-    )
-    assert made is not None
+    template = templates.find(tx, "web") or add_template(tx, "web", now=NOW)
+    made = add_vcluster(tx, name, group.id, template.id, subnet, now=NOW, size=2)
     requests.add(
         tx,
         vcluster_id=made.id,
@@ -81,7 +63,7 @@ def bind(tx: Tx, node: Node, address: str, kind: str, state: str = "bound") -> N
 
 
 def test_a_node_has_its_names_macs_and_present_address(tx: Tx) -> None:
-    vcluster_id = add_vcluster(tx, "blue")
+    vcluster_id = add_waiting(tx, "blue")
     template = templates.find(tx, "web")
     assert template is not None
     node = add_node(tx, 1, vcluster_id=vcluster_id, template_id=template.id, hostname="a")
@@ -147,25 +129,29 @@ def test_more_nodes_than_a_statement_has_variables_are_listed(tx: Tx) -> None:
 
 
 def test_vclusters_count_their_nodes_by_state_and_vanish_when_ended(tx: Tx) -> None:
-    blue, red = add_vcluster(tx, "blue"), add_vcluster(tx, "red")
+    blue, red = add_waiting(tx, "blue"), add_waiting(tx, "red")
     add_node(tx, 1, vcluster_id=blue, state="active")
     add_node(tx, 2, vcluster_id=blue, state="active")
     add_node(tx, 3, vcluster_id=blue, state="prime")
     view, members = views.vcluster(tx, "blue")
-    assert (view.states, view.group, view.template) == ({"active": 2, "prime": 1}, "site", "web@1")
+    assert (view.states, view.group, view.template) == (
+        {"active": 2, "prime": 1},
+        "site",
+        "web@1",
+    )
     assert [member.node.name for member in members] == ["n01", "n02", "n03"]
     ended = vclusters.get(tx, red)
     assert ended is not None
     vclusters.end(tx, ended, NOW)
     assert [v.vcluster.name for v in views.vcluster_list(tx)] == ["blue"]
     assert [v.vcluster.name for v in views.vcluster_list(tx, ended=True)] == ["blue", "red"]
-    add_vcluster(tx, "red")
+    add_waiting(tx, "red")
     assert views.vcluster(tx, "red")[0].vcluster.ended_at is None
 
 
 def test_requests_come_with_their_tuples_in_order(tx: Tx) -> None:
-    add_vcluster(tx, "blue")
-    add_vcluster(tx, "red")
+    add_waiting(tx, "blue")
+    add_waiting(tx, "red")
     two, one = views.request_list(tx)
     assert (one.vcluster, two.vcluster) == ("blue", "red")
     assert [(t.count, t.attributes) for t in one.request.tuples] == [(1, "<requires/>"), (2, "")]
@@ -211,7 +197,7 @@ def test_counts_are_those_of_the_rows(tx: Tx) -> None:
     node = add_node(tx, 1, power_driver="lab")
     add_node(tx, 2)
     add_node(tx, 3, state="prime", progress_total=9, progress_rate=2.0**33)
-    add_vcluster(tx, "blue")
+    add_waiting(tx, "blue")
     bind(tx, node, "10.77.1.5", "boot")
     nodes.wish_power(tx, node, "on", NOW)
     counted = {(what, label): count for what, label, count in views.counts(tx)}
