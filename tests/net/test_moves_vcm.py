@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cod.flows.scheduler import moves, vclusters
+from cod.flows.scheduler import moves
 from cod.model import RequestView
 from cod.pool import in_transaction
 from cod.store import views
@@ -24,16 +24,7 @@ def moving(lab: Lab, within: float) -> RequestView:
     lab.start_vcm()
     lab.books.want = 3
     lab.until(lambda: len(lab.books.members) == 3, "the pool has three nodes")
-    in_transaction(
-        lab.engine,
-        vclusters.create,
-        name="web",
-        size=1,
-        template="debian",
-        group="site",
-        site=lab.site,
-        now=lab.now(),
-    )
+    lab.create("web", 1, "site")
     lab.until(lambda: len(lab.held("web")) == 1, "the other has one")
     made: Any = in_transaction(
         lab.engine,

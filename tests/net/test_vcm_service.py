@@ -59,16 +59,7 @@ def story(lab: Lab) -> None:
     shrink."""
     lab.books.want = 3
     lab.until(lambda: len(lab.books.members) == 3, "the pool has three nodes")
-    in_transaction(
-        lab.engine,
-        vclusters.create,
-        name="web",
-        size=3,
-        template="debian",
-        group="top",
-        site=lab.site,
-        now=lab.now(),
-    )
+    lab.create("web", 3, "top")
     lab.until(lambda: len(lab.held("web")) == 3, "the other has three nodes")
     lab.until(lambda: pending(lab) == 1, "the pool asks for another in its place")
     lab.books.want = 2
@@ -227,16 +218,7 @@ def test_a_memory_that_is_lost_is_asked_for(pool: Lab) -> None:
 
 
 def one_for_the_web(lab: Lab) -> None:
-    in_transaction(
-        lab.engine,
-        vclusters.create,
-        name="web",
-        size=1,
-        template="debian",
-        group="top",
-        site=lab.site,
-        now=lab.now(),
-    )
+    lab.create("web", 1, "top")
     lab.until(lambda: lab.held("web"), "the other has its node")
 
 
@@ -329,16 +311,7 @@ def test_a_vcm_that_is_away_loses_the_choice_and_nothing_else(pool: Lab) -> None
     grow(pool, 3)
     pool.vcm.die()
     pool.reviving = False
-    in_transaction(
-        pool.engine,
-        vclusters.create,
-        name="web",
-        size=3,
-        template="debian",
-        group="top",
-        site=pool.site,
-        now=pool.now(),
-    )
+    pool.create("web", 3, "top")
     pool.clock.advance(1)
     pool.away = True
     pool.until(lambda: len(pool.held("web")) == 3, "what it did not answer for was seized")
@@ -405,16 +378,7 @@ def test_a_reclaim_is_answered_once_with_what_goes_anyway_first(pool: Lab) -> No
     pool.vcm.kill_at = "remove"
     pool.books.want = 2
     pool.until(lambda: pool.vcm.dead, "it dies over a removal")
-    in_transaction(
-        pool.engine,
-        vclusters.create,
-        name="web",
-        size=3,
-        template="debian",
-        group="top",
-        site=pool.site,
-        now=pool.now(),
-    )
+    pool.create("web", 3, "top")
     in_transaction(pool.engine, pool._pass)
     pool.reviving = True
     pool.until(lambda: len(pool.held("web")) == 3 and calm(pool), "the other has its nodes")
@@ -434,16 +398,7 @@ def test_what_was_promised_is_told_to_the_pool_when_its_vcm_was_started_anew(poo
     pool.until(lambda: calm(pool), "it has given back two")
     promised = pool.now() + 5.0  # by what the pool's `choose` says
     pool.vcm.kill_at = "remove"
-    in_transaction(
-        pool.engine,
-        vclusters.create,
-        name="web",
-        size=4,
-        template="debian",
-        group="top",
-        site=pool.site,
-        now=pool.now(),
-    )
+    pool.create("web", 4, "top")
     pool.until(lambda: pool.vcm.dead, "it dies over another")
     died = pool.now() + 5.0
     pool.ticks(1)

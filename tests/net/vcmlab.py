@@ -362,6 +362,19 @@ class Lab:
 
     # ------------------------------------------------------------ what there is
 
+    def create(self, name: str, size: int, group: str) -> None:
+        """Request another vcluster."""
+        in_transaction(
+            self.engine,
+            vclusters.create,
+            name=name,
+            size=size,
+            template="debian",
+            group=group,
+            site=self.site,
+            now=self.now(),
+        )
+
     def held(self, name: str) -> set[str]:
         """The host names of a vcluster's nodes."""
         return set(in_transaction(self.engine, _held, name))
