@@ -5,7 +5,8 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Units of tests run longest first, and as many that burn a core as there are cores: tests/schedule.py.
 SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 
-# Thousands of tests are compiled once, and hundreds of processes that they start not at all; the folders stay clean.
+# Thousands of tests are compiled once, and hundreds of processes that they start not at all; the
+# folders stay clean.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
@@ -77,10 +78,11 @@ check: dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	$(PYTEST) -q tests/unit/test_imports.py
+	$(PYTEST) -q tests/unit/test_imports.py tests/unit/test_layout.py
 
-# What a hostile host, VCM or owner can do, at length: a million messages of each protocol, five minutes of attack on a
-# running server, everything as everybody, images that lie. `make test` has a share of each.
+# What a hostile host, VCM or owner can do, at length: a million messages of each protocol, five
+# minutes of attack on a running server, everything as everybody, images that lie. `make test` has a
+# share of each.
 attack: system-test dev build
 	COD_ATTACK=1000000 COD_ATTACK_SECONDS=300 $(PYTEST) --timeout 3600 tests/attack \
 	    tests/net/test_rights_walk.py tests/net/test_rights_pages.py tests/net/test_rights_forms.py \
@@ -106,7 +108,8 @@ mutants: dev $(if $(BY_HAND),system-test build)
 	.venv/bin/python -m tests.mutants --seed $(SEED) --count $(COUNT) --workers $(WORKERS) \
 	    $(if $(ONLY),--only $(ONLY)) $(if $(BY_HAND),--by-hand)
 
-# Machines of every shape, one after another, and docs/hardware.md of them: make matrix ONLY="uefi-virtio bios-usb"
+# Machines of every shape, one after another, and docs/hardware.md of them: make matrix
+# ONLY="uefi-virtio bios-usb"
 matrix: build dev system-test
 	.venv/bin/python -m tests.system.matrix $(if $(JOBS),--jobs $(JOBS)) $(ONLY)
 

@@ -1,4 +1,5 @@
-# Exports of NFS-Ganesha: a file for each volume, an index of them that its configuration includes, and D-Bus.
+# Exports of NFS-Ganesha: a file for each volume, an index of them that its configuration includes,
+# and D-Bus.
 
 fragment() {
     echo "$exports/$1.conf"
@@ -37,8 +38,8 @@ is_shown() {
     printf '%s\n' "$1" | grep -Eq "^ *uint16 $2\$"
 }
 
-# NFS-Ganesha knows file systems by their mounts: a Btrfs subvolume needs one of its own. After a restart of the host
-# COD finds the export missing, and comes here again.
+# NFS-Ganesha knows file systems by their mounts: a Btrfs subvolume needs one of its own. After a
+# restart of the host COD finds the export missing, and comes here again.
 open_path() {
     if [ "$(system)" = btrfs ] && ! mountpoint -q "$path"; then
         run mount --bind "$path" "$path"
@@ -51,8 +52,8 @@ close_path() {
     fi
 }
 
-# Names the files of all exports, without that of export $1: an include of a file that is missing keeps NFS-Ganesha from
-# starting.
+# Names the files of all exports, without that of export $1: an include of a file that is missing
+# keeps NFS-Ganesha from starting.
 index() {
     fragments | grep -vxF "$(fragment "${1:-none}")" | sort | sed 's/.*/%include "&"/' | put "$exports/cod.conf"
 }

@@ -1,9 +1,11 @@
-# What COD runs on a file server, with the rights of root, by `sh -s`: the functions that both drivers share.
+# What COD runs on a file server, with the rights of root, by `sh -s`: the functions that both
+# drivers share.
 #
-# Variables that are set before: driver root exports number path size sequence may_make source gid squash clients homes
-# snapshots dropped erase (cod/fileservers/script.py). The last line calls `apply` or `list`. An answer is lines of
-# KEY=VALUE; a failure is a sentence after "error=" and exit status 10. Every step may be repeated: one that was cut
-# short is done again by the next attempt.
+# Variables that are set before: driver root exports number path size sequence may_make source gid
+# squash clients homes snapshots dropped erase (cod/fileservers/script.py). The last line calls
+# `apply` or `list`. An answer is lines of KEY=VALUE; a failure is a sentence after "error=" and
+# exit status 10. Every step may be repeated: one that was cut short is done again by the next
+# attempt.
 
 set -eu
 LC_ALL=C
@@ -80,7 +82,8 @@ make_volume() {
     esac
 }
 
-# Who may write at the top of the volume. In a home volume only root may, so that nobody can put a link in the way.
+# Who may write at the top of the volume. In a home volume only root may, so that nobody can put a
+# link in the way.
 give() {
     if [ "$kind" = home ]; then
         run chown root:root "$path"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Give Debian's ypserv the accounts of virtual clusters: nis-refresh.sh VCLUSTER...
-# Each has an NIS domain of its own, open to its own addresses only. Domains of virtual clusters that are not named are
-# removed. When the COD server does not answer, what there is stays.
+# Each has an NIS domain of its own, open to its own addresses only. Domains of virtual clusters
+# that are not named are removed. When the COD server does not answer, what there is stays.
 set -u
 keep=/var/lib/cod-nis failed=0
 mkdir -p "$keep"

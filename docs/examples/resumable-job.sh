@@ -4,8 +4,9 @@
 #     sbatch resumable-job.sh 3600        (Slurm)
 #     qsub resumable-job.sh 3600          (Grid Engine)
 #
-# It saves itself when it is told to (SIGUSR1), when it is stopped (SIGTERM), and every hundred steps, for a node that
-# breaks tells nobody. What it has saved is one file, named by the job, in a folder that all nodes see.
+# It saves itself when it is told to (SIGUSR1), when it is stopped (SIGTERM), and every hundred
+# steps, for a node that breaks tells nobody. What it has saved is one file, named by the job, in a
+# folder that all nodes see.
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --signal=B:USR1@60

@@ -1,9 +1,11 @@
 #!/bin/bash
-# A virtual cluster manager in the shell: vcm.sh CONFIG, where CONFIG is the vcm.toml that `cod vcm enroll` writes.
+# A virtual cluster manager in the shell: vcm.sh CONFIG, where CONFIG is the vcm.toml that `cod vcm
+# enroll` writes.
 #
-# It keeps as many nodes as the file `wanted` beside CONFIG says (a number; it may change at any time), and writes those
-# that can be used into the file `members` there, a host name and an address on each line. It needs bash 5, coreutils,
-# flock, openssl and xmllint, and was written from docs/nmp.md alone; the names of sections below are that page's.
+# It keeps as many nodes as the file `wanted` beside CONFIG says (a number; it may change at any
+# time), and writes those that can be used into the file `members` there, a host name and an address
+# on each line. It needs bash 5, coreutils, flock, openssl and xmllint, and was written from
+# docs/nmp.md alone; the names of sections below are that page's.
 set -u
 export LC_ALL=C  # lengths are bytes
 
@@ -17,7 +19,8 @@ flock -n 9 || { echo "another VCM uses $state" >&2; exit 1; }
 
 log() { echo "$(date +%T) $*" >&2; }
 
-# ---- What is kept: one small file a thing, replaced as a whole and on disk before it is acknowledged.
+# ---- What is kept: one small file a thing, replaced as a whole and on disk before it is
+# acknowledged.
 
 put() {  # FILE TEXT
     printf '%s' "$2" >"$1.new" && sync "$1.new" && mv "$1.new" "$1" && sync "$(dirname "$1")"
@@ -62,7 +65,8 @@ ask() {  # VERB BODY WHAT
 field() { xmllint --nonet --xpath "string($1)" - <<<"$body" 2>/dev/null; }
 count() { xmllint --nonet --xpath "count($1)" - <<<"$body" 2>/dev/null; }
 
-# One whole message into verb, message, answers, sequence, body; 1: none has come within a second, 2: the end.
+# One whole message into verb, message, answers, sequence, body; 1: none has come within a second,
+# 2: the end.
 line="" head=()
 hear() {
     local piece="" length=0 each got

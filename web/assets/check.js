@@ -19,8 +19,10 @@ function watch(form) {
       const answer = await fetch(`${form.dataset.check}?part=${form.dataset.checkPart}`,
         { method: "POST", body, signal: asking.signal, headers: { Accept: "text/html" } });
       const text = await answer.text();
-      if (answer.status === 429) timer = setTimeout(look, AGAIN); // checks are rationed: the last one typed must be answered
-      else if ((answer.ok || answer.status === 409 || answer.status === 422) && !text.includes("<html")) show(text);
+      // checks are rationed: the last one typed must be answered
+      if (answer.status === 429) timer = setTimeout(look, AGAIN);
+      else if ((answer.ok || answer.status === 409 || answer.status === 422) &&
+        !text.includes("<html")) show(text);
     } catch (error) {
       if (error.name !== "AbortError") place.removeAttribute("aria-busy");
     }

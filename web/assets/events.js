@@ -1,6 +1,6 @@
-// The stream of events for the pages of this browser. A browser keeps six connections to a site: with a stream for each
-// page the seventh page would never load, so the pages share one, in a worker. Where there are no shared workers a page
-// has a stream of its own, by the same class.
+// The stream of events for the pages of this browser. A browser keeps six connections to a site:
+// with a stream for each page the seventh page would never load, so the pages share one, in a
+// worker. Where there are no shared workers a page has a stream of its own, by the same class.
 "use strict";
 
 const KINDS = ["transition", "progress", "notice"];
@@ -15,11 +15,13 @@ class Events {
     this.failed = 0; // times in a row
   }
 
-  // `after`: the last event that the listener's page knows of; undefined: it has to look at everything again.
+  // `after`: the last event that the listener's page knows of; undefined: it has to look at
+  // everything again.
   join(listener, live, after) {
     this.listeners.add(listener);
     if (this.open) listener({ kind: "open", again: true });
-    else if (!this.stream && !this.timer) this.begin(live, after, after === undefined ? null : listener);
+    else if (!this.stream && !this.timer) this.begin(live, after, after === undefined ? null :
+      listener);
   }
 
   leave(listener) {
@@ -41,10 +43,12 @@ class Events {
       const refused = stream.readyState === EventSource.CLOSED; // signed out, or too many streams
       const opened = this.open;
       this.end();
-      if (this.failed++ < QUICKLY) { // a connection that was kept and is gone: nobody has to be told
+      // a connection that was kept and is gone: nobody has to be told
+      if (this.failed++ < QUICKLY) {
         this.timer = setTimeout(() => {
           this.timer = 0;
-          if (this.listeners.size) this.begin(live, opened ? undefined : after, opened ? null : first);
+          if (this.listeners.size) this.begin(live, opened ? undefined : after, opened ? null :
+            first);
         }, 300);
         return;
       }
@@ -54,7 +58,8 @@ class Events {
         if (this.listeners.size) this.begin(live, undefined, null);
       }, (refused ? 15000 : 3000) * (1 + Math.random()));
     };
-    for (const kind of KINDS) stream.addEventListener(kind, (event) => this.tell({ kind, value: JSON.parse(event.data) }));
+    for (const kind of KINDS) stream.addEventListener(kind, (event) => this.tell({ kind, value:
+      JSON.parse(event.data) }));
   }
 
   end() {

@@ -1,13 +1,15 @@
 // The live parts of pages. Everything is right without this script; it only saves the reload.
 //
-// The browser's pages follow one stream of events (events.js), each while somebody looks at it. States and progress bars are changed in place; a part
-// (an element with data-part and data-on) is fetched again when an event of its kind comes, at most every few seconds.
+// The browser's pages follow one stream of events (events.js), each while somebody looks at it.
+// States and progress bars are changed in place; a part (an element with data-part and data-on) is
+// fetched again when an event of its kind comes, at most every few seconds.
 "use strict";
 
 (() => {
   const SOON = 400; // milliseconds until the first fetch
   const body = document.body;
-  const STATES = JSON.parse(body.dataset.states); // of nodes: what people call them, and the badge's colour
+  // of nodes: what people call them, and the badge's colour
+  const STATES = JSON.parse(body.dataset.states);
   const PHASES = JSON.parse(body.dataset.phases); // what people call the steps of an order
   const every = (selector, root = document) => root.querySelectorAll(selector);
   const named = (attribute, name) => every(`[${attribute}="${CSS.escape(name)}"]`);
@@ -15,7 +17,8 @@
   // ------------------------------------------------ times
 
   const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
-  const ahead = Number(body.dataset.now || 0) - Date.now() / 1000; // the server's clock and this one
+  // the server's clock and this one
+  const ahead = Number(body.dataset.now || 0) - Date.now() / 1000;
 
   function duration(seconds) {
     let left = Math.max(0, Math.round(seconds));
@@ -49,13 +52,17 @@
 
   const waiting = new Set(); // names of parts that are to be fetched
   let timer = 0, fetched = 0; // the next fetch; when the last one was
-  let apart = 1000 * (body.dataset.apart || 8); // milliseconds between two, as the server wants it: the more watch, the more
+  // milliseconds between two, as the server wants it: the more watch, the more
+  let apart = 1000 * (body.dataset.apart || 8);
 
-  const changed = (field) => field.type === "checkbox" || field.type === "radio" ? field.checked !== field.defaultChecked
-    : field.matches("select") ? field.selectedIndex !== Math.max(0, [...field.options].findIndex((one) => one.defaultSelected))
+  const changed = (field) => field.type === "checkbox" || field.type === "radio" ?
+    field.checked !== field.defaultChecked
+    : field.matches("select") ? field.selectedIndex !== Math.max(0,
+      [...field.options].findIndex((one) => one.defaultSelected))
     : field.type !== "hidden" && field.value !== field.defaultValue;
 
-  function busy(part) { // somebody types, decides or reads in it, or has typed something that was not sent yet
+  // somebody types, decides or reads in it, or has typed something that was not sent yet
+  function busy(part) {
     const at = document.activeElement, marked = getSelection();
     return part.querySelector("details.confirm[open], form[data-typed]") ||
       [...every("form[method=post] :is(input, textarea, select)", part)].some(changed) ||
@@ -64,22 +71,28 @@
       (part.contains(at) && at.matches("input:not([type=hidden]), textarea, select"));
   }
 
-  async function fetchParts() { // all that wait, in one request: their page is loaded once for all of them
+  // all that wait, in one request: their page is loaded once for all of them
+  async function fetchParts() {
     timer = 0;
     const names = [...waiting].filter((name) => named("data-part", name).length);
     waiting.clear();
     if (document.hidden || !names.length) return;
     const free = names.filter((name) => !busy(named("data-part", name)[0]));
-    if (free.length < names.length) names.filter((name) => !free.includes(name)).forEach((name) => soon(name));
+    if (free.length < names.length) names.filter((name) => !free.includes(name)).forEach((name) =>
+      soon(name));
     if (!free.length) return;
     fetched = Date.now();
-    const where = new URL(body.dataset.home, location.href); // after a form that was wrong, not the form's address
+    // after a form that was wrong, not the form's address
+    const where = new URL(body.dataset.home, location.href);
     where.searchParams.set("part", free.join(","));
     try {
-      const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With": "live" } });
-      if (reply.type === "opaqueredirect") return location.assign(body.dataset.home); // signed out meanwhile
+      const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With":
+        "live" } });
+      // signed out meanwhile
+      if (reply.type === "opaqueredirect") return location.assign(body.dataset.home);
       apart = 1000 * (reply.headers.get("X-Live-Apart") || apart / 1000);
-      if (reply.status === 404) return location.assign(body.dataset.home); // what the page is about is gone: the server says what became of it
+      // what the page is about is gone: the server says what became of it
+      if (reply.status === 404) return location.assign(body.dataset.home);
       if (!reply.ok) return;
       const text = await reply.text();
       if (free.length === 1) put(named("data-part", free[0])[0], text);
@@ -96,7 +109,8 @@
     }
   }
 
-  function again() { // what is under way and sends no events of its own is looked at anew after so many seconds
+  // what is under way and sends no events of its own is looked at anew after so many seconds
+  function again() {
     for (const sign of every("[data-part] [data-again]")) {
       soon(sign.closest("[data-part]").dataset.part, 1000 * sign.dataset.again);
     }
@@ -105,7 +119,8 @@
   function put(part, text) {
     const made = document.createElement("template");
     made.innerHTML = text;
-    const plain = text.replace(/(name="(?:csrf|once)" value=")[^"]*/g, "$1"); // these differ each time
+    // these differ each time
+    const plain = text.replace(/(name="(?:csrf|once)" value=")[^"]*/g, "$1");
     if (busy(part) || plain === part.dataset.was) return;
     part.dataset.was = plain;
     const open = [...every("details[open] > summary", part)].map((each) => each.textContent);
@@ -122,14 +137,16 @@
   function soon(name, least = 0) {
     waiting.add(name);
     const since = Date.now() - fetched;
-    const pause = since > apart ? SOON + Math.random() * SOON : (apart - since) + Math.random() * apart / 2;
+    const pause = since > apart ? SOON + Math.random() * SOON : (apart - since) +
+      Math.random() * apart / 2;
     timer ||= setTimeout(fetchParts, Math.max(least, pause));
   }
 
   function refresh(kind, value) {
     for (const part of every("[data-part][data-on]")) {
       const { on, vcluster } = part.dataset;
-      const concerns = !vcluster || !value || !("vcluster" in value) || value.vcluster === vcluster ||
+      const concerns = !vcluster || !value || !("vcluster" in value) ||
+        value.vcluster === vcluster ||
         (value.node && part.querySelector(`[data-node="${CSS.escape(value.node)}"]`));
       if ((!kind || on.split(" ").includes(kind)) && concerns) soon(part.dataset.part);
     }
@@ -148,7 +165,8 @@
       say(`${value.node} is ${(STATES[value.to_state] || [value.to_state])[0]}`);
     },
     progress(value) {
-      const part = value.total ? Math.max(0, Math.min(100, Math.floor(100 * value.done / value.total))) : 0;
+      const part = value.total ? Math.max(0, Math.min(100,
+        Math.floor(100 * value.done / value.total))) : 0;
       for (const shown of named("data-progress", value.node)) {
         shown.querySelector("progress").value = part;
         shown.querySelector(".percent").textContent = `${part} %`;
@@ -189,7 +207,8 @@
   const port = live && window.SharedWorker ? new SharedWorker(worker, { name: `events ${session}` }).port : null;
   const own = live && !port ? new Events() : null;
   if (port) port.onmessage = (event) => heard(event.data);
-  let follows = false, after = body.dataset.after; // the last event that the page knows of, as long as it is fresh
+  // the last event that the page knows of, as long as it is fresh
+  let follows = false, after = body.dataset.after;
 
   function follow() {
     if (follows || document.hidden) return;
@@ -204,7 +223,8 @@
     port ? port.postMessage({ join: false }) : own.leave(heard);
   }
 
-  // ------------------------------------------------ for those who hear pages: a few words now and then
+  // ------------------------------------------------ for those who hear pages: a few words now and
+  // then
 
   const said = document.getElementById("said");
   let words = [], pause = null;
@@ -221,7 +241,8 @@
 
   // ------------------------------------------------ small things
 
-  for (const field of every("input[data-fragment]")) { // a link's secret: never sent in an address, nor kept in one
+  // a link's secret: never sent in an address, nor kept in one
+  for (const field of every("input[data-fragment]")) {
     const secret = decodeURIComponent(location.hash.slice(1));
     if (!secret) continue;
     field.value = secret;
@@ -229,7 +250,8 @@
     field.form.requestSubmit();
   }
 
-  document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", ""); // a form that a link is about
+  // a form that a link is about
+  document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", "");
 
   document.addEventListener("click", async (event) => {
     const text = event.target.closest?.("[data-copy]");

@@ -69,10 +69,12 @@ class Upload {
 
   async begin() {
     const field = this.form.elements;
-    const wanted = { name: this.name, group: this.group, size: this.file.size, plain: field.plain.checked,
+    const wanted = { name: this.name, group: this.group, size: this.file.size, plain:
+      field.plain.checked,
       raw: field.raw.checked };
     if (field.sha256.value.trim()) wanted.sha256 = field.sha256.value.trim().toLowerCase();
-    const answer = await this.ask("POST", this.base, { "Content-Type": "application/json" }, JSON.stringify(wanted));
+    const answer = await this.ask("POST", this.base, { "Content-Type": "application/json" },
+      JSON.stringify(wanted));
     return JSON.parse(answer.responseText).id;
   }
 
@@ -124,7 +126,8 @@ function sentence(request) {
 function dress(form) {
   const place = form.querySelector("[data-sending]");
   const [bar, status] = [place.querySelector("progress"), place.querySelector("[role=status]")];
-  const [send, pause] = [form.querySelector("button:not([type])"), form.querySelector("[data-pause]")];
+  const [send, pause] = [form.querySelector("button:not([type])"),
+    form.querySelector("[data-pause]")];
   let upload = null;
 
   function show(offset, words) {
@@ -140,9 +143,11 @@ function dress(form) {
     try {
       await upload.run(show, id);
       show(upload.file.size, "All of it is there.");
-      location.assign(form.dataset.then + upload.full().split("/").map(encodeURIComponent).join("/"));
+      location.assign(form.dataset.then +
+        upload.full().split("/").map(encodeURIComponent).join("/"));
     } catch (error) {
-      status.textContent = upload.paused ? "Paused. Go on, now or after loading this page again, with the same file."
+      status.textContent = upload.paused ?
+        "Paused. Go on, now or after loading this page again, with the same file."
         : `It stopped: ${error.message}.`;
       pause.textContent = "Go on";
       pause.hidden = !upload.paused && error instanceof Refused;

@@ -1,0 +1,25 @@
+"""Lines of code end at column 100: what a machine cannot break, such as samples of output, is rare."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = (".py", ".html", ".css", ".js", ".sh", ".xml", ".toml", ".conf", ".j2")
+MOST, COLUMNS = 200, 100
+
+
+def test_few_lines_of_code_are_longer_than_100_columns() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    long = [
+        f"{name}:{number}"
+        for name in listed
+        if name.endswith(KINDS) and (ROOT / name).exists()
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
+        if len(re.sub(r"  # (noqa|type:).*", "", line)) > COLUMNS
+    ]
+    assert len(long) < MOST, long
