@@ -57,7 +57,8 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     _note_installation(tx, node, step, target, now)
     _note_capture(tx, node, step, target, now)
     _note_burnin(tx, node, step, target, now)
-    blame.note(tx, node, step, now)
+    if step.fault is not None:
+        blame.note(tx, node, step, now)
     if step.event in (NodeEvent.RESTORED, NodeEvent.RETIRED):
         failures.looked_at(tx, node.id)
     # not if it was a person, user:NAME: they know

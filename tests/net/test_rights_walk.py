@@ -112,6 +112,7 @@ LEAST = {
     "POST /vclusters/{name}/requests": MEMBER,
     "POST /vclusters/{name}/moves": MEMBER,
     "DELETE /requests/{id}": MEMBER,
+    "POST /requests/{id}/retry": MEMBER,
     "GET /plan": ADMIN,
     "GET /requests/{id}/explain": VIEWER,
     "POST /match": VIEWER,
