@@ -26,7 +26,6 @@ from cod.states import (
     VclusterState,
     after,
 )
-from cod.store import volumes
 from cod.store.engine import Tx
 from cod.store.nodes import burnins, captures, failures, holding, host_keys, nodes, sessions
 from cod.store.scheduler import reservations, vclusters
@@ -278,7 +277,7 @@ def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
     vcluster = None if vcluster_id is None else vclusters.get(tx, vcluster_id, lock=True)
     if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
         return
-    if volumes.awaited(tx, [vcluster.id]):
+    if vclusters.awaited_mounts(tx, [vcluster.id]):
         return
     if vclusters.active_nodes(tx, vcluster.id) == vcluster.size:
         ready = vclusters.change(tx, vcluster, now, ready_at=now)

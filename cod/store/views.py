@@ -29,10 +29,10 @@ from cod.model import (
 )
 from cod.states import OWN_SYSTEM, ReclaimState
 from cod.store import tables as t
-from cod.store import volumes
 from cod.store.engine import Tx, slices
 from cod.store.people.access import theirs
 from cod.store.scheduler import address_blocks, networks
+from cod.store.scheduler import vclusters as vcluster_rows
 
 _NODE = [t.nodes.c[f.name] for f in fields(Node)]
 _VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]
@@ -230,7 +230,7 @@ def _waits(tx: Tx, vcluster_ids: Sequence[int]) -> dict[int, list[str]]:
             nodes = "1 node waits" if count == 1 else f"{count} nodes wait"
             at = f"{datetime.fromtimestamp(since or 0.0, UTC):%Y-%m-%d %H:%M} UTC"
             found.setdefault(vcluster_id, []).append(f"{nodes} for {what}, since {at}")
-        for vcluster_id, mounts in volumes.awaited(tx, part).items():
+        for vcluster_id, mounts in vcluster_rows.awaited_mounts(tx, part).items():
             sentences = [f"{mount} waits for {server}" for mount, server in mounts]
             found.setdefault(vcluster_id, []).extend(sentences)
     return found

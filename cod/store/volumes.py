@@ -162,25 +162,6 @@ def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
     return [(Volume(*row[:split]), Attachment(*row[split:])) for row in tx.execute(query)]
 
 
-def awaited(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, list[tuple[str, str]]]:
-    """Return, by vcluster, what its nodes are to mount and cannot yet: (mount point, file server),
-    by mount point."""
-    found: dict[int, list[tuple[str, str]]] = {}
-    query = (
-        select(_a.vcluster_id, _a.mount, _v.fileserver)
-        .join_from(t.volume_attachments, t.volumes, _v.id == _a.volume_id)
-        .where(
-            _a.vcluster_id.in_(list(vcluster_ids)),
-            _a.leaving.is_(False),
-            (_v.applied < _a.sequence) | _v.made_at.is_(None),
-        )
-        .order_by(_a.mount)
-    )
-    for vcluster_id, mount, fileserver in tx.execute(query):
-        found.setdefault(vcluster_id, []).append((mount, fileserver))
-    return found
-
-
 def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
     """Return the blocks of addresses that a volume is to be exported to, in order, and whether for
     reading only."""

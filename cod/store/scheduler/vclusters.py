@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields, replace
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
@@ -270,3 +270,23 @@ def held_by_type(tx: Tx) -> list[tuple[int, str | None, int, float | None]]:
         .group_by(n.vcluster_id, t.node_types.c.name)
     )
     return [(row[0], row[1], row[2], row[3]) for row in tx.execute(query)]
+
+
+def awaited_mounts(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, list[tuple[str, str]]]:
+    """Return, by vcluster, what its nodes are to mount and cannot yet: (mount point, file server),
+    by mount point."""
+    a, v = t.volume_attachments.c, t.volumes.c
+    found: dict[int, list[tuple[str, str]]] = {}
+    query = (
+        select(a.vcluster_id, a.mount, v.fileserver)
+        .join_from(t.volume_attachments, t.volumes, v.id == a.volume_id)
+        .where(
+            a.vcluster_id.in_(list(vcluster_ids)),
+            a.leaving.is_(False),
+            (v.applied < a.sequence) | v.made_at.is_(None),
+        )
+        .order_by(a.mount)
+    )
+    for vcluster_id, mount, fileserver in tx.execute(query):
+        found.setdefault(vcluster_id, []).append((mount, fileserver))
+    return found
