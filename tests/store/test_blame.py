@@ -261,3 +261,12 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     hall.spoils = ""
     hall.rest()
     assert hall.states() == ["active", "inactive"]
+
+
+def test_a_holder_s_failures_do_not_count_against_the_free_node(lab: Lab) -> None:
+    hall = Hall(lab, machines=1)
+    vcluster = wanted(lab, revise(lab))
+    while lab.node(1).attempts < 2:
+        hall.turn(300.0)
+    owner_flows.delete(lab.tx, name=vcluster.name, site=lab.site, now=lab.now, actor="user:ann")
+    assert (lab.node(1).vcluster_id, lab.node(1).attempts) == (None, 0)

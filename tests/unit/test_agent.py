@@ -15,7 +15,7 @@ from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
 from trampoline import agent as agent_module
 from trampoline.agent import Agent, Disconnect, Job, Tell
-from trampoline.errors import PrimeError
+from trampoline.errors import OrderError, PrimeError, WayError
 
 MAC = "52:54:00:00:00:01"
 BEAT = 5.0
@@ -326,6 +326,16 @@ def test_what_goes_wrong_is_said(error: Exception, said: str) -> None:
 
     assert World(fail).connect().order("1.2", "prime").job_ends().heard(Failed) == [
         Failed("1.2", said)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "cause"), [(OrderError, "order"), (WayError, "way")])
+def test_whose_fault_it_is_is_said_where_it_is_known(kind: type[PrimeError], cause: str) -> None:
+    def fail(order: Order, tell: Tell) -> Mapping[str, float]:
+        raise kind("no place")
+
+    assert World(fail).connect().order("1.2", "prime").job_ends().heard(Failed) == [
+        Failed("1.2", "no place", cause)
     ]
 
 

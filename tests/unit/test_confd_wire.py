@@ -78,6 +78,7 @@ MESSAGES: list[Message] = [
     Done("1.2", {"bytes_written": 1e12, "seconds": 0.25}),
     Done("1.2"),
     Failed("1.2", "no such disk: <sda>"),
+    Failed("1.2", "no place for the seed", "order"),
     Heartbeat(),
     Ack("1.2"),
     Ack(),

@@ -104,6 +104,7 @@ def give_back(
         return node
     columns = _NOBODY | {
         "released": node.vcluster_id,
+        "attempts": 0,
         "disk": Disk.CACHED if keep_disk else Disk.DIRTY,
     }
     columns["cached_template_id"] = node.template_id if keep_disk else None
