@@ -301,6 +301,19 @@ def test_a_cluster_that_ends_waits_for_nothing(there: Served) -> None:
         assert "ended: its nodes are released" in words
 
 
+def test_a_stopped_request_is_tried_again(there: Served) -> None:
+    r = t.node_requests
+    there.tx(
+        lambda tx: tx.execute(
+            update(r).where(r.c.id == 10).values(state="stopped", reason="no place for the seed")
+        )
+    )
+    page = browse(there).get("/requests/10")
+    assert "No place for the seed" in page.words
+    assert "The request is tried again." in page.send("/requests/10/retry").words
+    assert asked(there, "batch")[0].state == "pending"
+
+
 def test_withdrawing(there: Served) -> None:
     page = browse(there).get("/requests/10")
     assert "The request is withdrawn." in page.send("/requests/10/withdraw").words
