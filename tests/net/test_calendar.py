@@ -113,6 +113,13 @@ def test_others_vclusters_have_bars_without_names(there: Served) -> None:
     assert [bar["request"] for bar in found["rows"][0]["bars"]] == [None, 23, 21]
 
 
+def test_ones_own_come_first_and_others_by_the_end_of_what_they_have(there: Served) -> None:
+    there.tx(planned)
+    rows = as_user(there, "will", "web", Role.VIEWER).get("/calendar", **WEEK)["rows"]
+    assert [row["vcluster"] for row in rows] == ["farm", None, None]
+    assert [bars(row)[0][3] for row in rows] == [None, 1.0, 72.0]
+
+
 def test_the_command(there: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     there.tx(planned)
     monkeypatch.setattr("cod.cli.scheduler.calendar.time.time", lambda: NOW)

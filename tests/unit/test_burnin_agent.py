@@ -201,6 +201,19 @@ def test_defects_that_came_during_the_test_fail_a_disk() -> None:
     assert health.complaints({}, {"pending_sectors": 4.0}) == []  # before, it did not answer
 
 
+def test_a_disk_fails_by_its_own_words_alone(
+    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = iter([{"pending_sectors": 1.0}, {"pending_sectors": 3.0}])
+    monkeypatch.setattr(health, "read", lambda path, transport: next(said))
+    result = result_of(made(tmp_path), False, log)
+    assert (result.outcome, result.about) == (
+        "failed",
+        "2 more pending sectors than before the test (SMART)",
+    )
+    assert result.figures["smart_pending_sectors"] == 3.0
+
+
 def test_a_file_says_nothing_of_its_health(tmp_path: Path) -> None:
     for transport in ("nvme", "ata", "sas", "virtio"):
         assert health.read(made(tmp_path, 512).path, transport) == {}

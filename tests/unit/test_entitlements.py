@@ -32,6 +32,8 @@ from tests.unit.policy_sites import (
     NOW,
     POLICY,
     SMALL,
+    codes,
+    granted,
     holder,
     kind,
     lot,
@@ -330,3 +332,14 @@ def test_explanations_name_guarantees_and_shares() -> None:
     higher = replace(seen, wishes=[wish(1, 8, group_id=11, priority=5)])
     (held,) = explain.explain(higher, POLICY, NOW, 1).holders
     assert (held.takeable, held.protected) == (4, "guarantee")
+
+
+def test_two_requests_that_are_met_together_stay_within_their_groups_limit() -> None:
+    seen = site(
+        lots=[lot(4)],
+        wishes=[wish(1, 2), wish(2, 2)],
+        entitlements={9: Entitlement(limit=3)},
+    )
+    done = decide(seen, POLICY, NOW)
+    assert granted(done) == [1]
+    assert codes(done)[2] == "limit"
