@@ -22,7 +22,7 @@ from cod.wire.confd.messages import encode
 from tests.imageserver import Server, dies_after, flips, serving, stalls_after
 from trampoline import bootcode, cprime
 from trampoline.errors import PrimeError
-from trampoline.fetch import Patience
+from trampoline.fetch import BLOCK, Download, Patience
 from trampoline.inventory import Disk, file_disk
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
@@ -673,3 +673,16 @@ def test_bad_qcow2_files(server: Server, tmp_path: Path, harm: str, words: str) 
         content[-100] ^= 1
     file.write_bytes(content)
     assert words in failure(one(source), dirty(tmp_path / "disk", 10 * MIB))
+
+
+def test_a_download_goes_on_further_ahead(server: Server) -> None:
+    """Near by on the same connection, further on by another request."""
+    content = random.Random(1).randbytes(3 * BLOCK)
+    (server.root / "file").write_bytes(content)
+    download, read = Download(f"{server.url}/file", Patience()), bytearray(10)
+    for place in (0, 1000, 2 * BLOCK):
+        download.skip_to(place)
+        assert download.fill(memoryview(read)) == len(read)
+        assert read == content[place : place + len(read)]
+    download.close()
+    assert [asked for _, asked in server.seen] == ["", f"bytes={2 * BLOCK}-"]

@@ -18,7 +18,7 @@ from cod.states import NodeEvent, NodeState
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import bindings, nodes
-from cod.store.people import groups
+from cod.store.people import audit, groups
 from cod.store.scheduler import requests, vclusters
 from tests.conftest import SUBNET
 from tests.rows import add_template, add_vcluster
@@ -226,6 +226,15 @@ def test_a_tokens_digest_is_kept_not_the_token(tx: Tx) -> None:
     tokens.revoke(tx, "ci")
     assert tokens.caller(tx, "cod_secret", "", NOW) is None
     assert tokens.every(tx) == []
+
+
+def test_tokens_that_are_made_and_revoked_past_the_api_are_in_the_audit(tx: Tx) -> None:
+    tokens.create(tx, "ci", "cod_secret", "admin", 60.0, NOW, actor="local:root")
+    tokens.revoke(tx, "ci", NOW + 1, actor="local:root")
+    assert [(row.at, row.actor, row.action, row.thing) for row in audit.every(tx)] == [
+        (NOW + 1, "local:root", "token revoke", "ci"),
+        (NOW, "local:root", "token create", "ci"),
+    ]
 
 
 def test_groups(tx: Tx) -> None:
