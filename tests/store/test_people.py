@@ -11,7 +11,7 @@ from cod.flows.people import invitations, people, signin, tokens
 from cod.model import Group, Identity, Refused, Role, SignInRules, SlowDown, User, Who
 from cod.policy.people import signin as signin_policy
 from cod.store.engine import Tx
-from cod.store.people import audit, groups
+from cod.store.people import audit, groups, signins
 from cod.store.people import people as rows
 
 NOW = 1_000_000.0
@@ -508,3 +508,16 @@ def test_a_directory_s_password_is_changed_there(tx: Tx) -> None:
     )
     no = refusal(people.set_password, tx, who=me(user), password="hash", but=None, now=NOW)
     assert (no.code, rows.password(tx, user.id)) == ("conflict", "")
+
+
+def test_a_place_is_known_for_its_time_whoever_signs_in_meanwhile(tx: Tx, ann: User) -> None:
+    """Guesses elsewhere shall not keep a user out who has signed in here before."""
+    begin(tx, ann)
+    key, bob = signin_policy.keys("ann", HERE).known, people.create(tx, "bob", now=NOW)
+    for passed, known in (
+        (signin_policy.FORGOTTEN_AFTER + 1, True),
+        (signin_policy.KNOWN_FOR - 1, True),
+        (signin_policy.KNOWN_FOR + 1, False),
+    ):
+        begin(tx, bob, cookie=f"after {passed}", now=NOW + passed)
+        assert signins.is_known(tx, key, 0.0) == known

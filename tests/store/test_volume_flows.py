@@ -289,6 +289,12 @@ def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, si
     assert state(tx, now=now) == "ready"
 
 
+def test_a_file_server_that_the_site_does_not_have_is_refused(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    with pytest.raises(Refused, match="no file server 'nsa'; the site has nas"):
+        create(tx, site, fileserver="nsa")
+
+
 def test_a_file_server_that_left_the_site_file_is_named_and_may_be_forgotten(
     tx: Tx, site: Site
 ) -> None:
