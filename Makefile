@@ -101,12 +101,14 @@ bench: build dev
 
 # Faults planted by a seed in copies of the code, each run against the quick tests that execute its line: the share that
 # is caught is printed, with each fault that is not, and kept in build/mutants.json (docs/decisions/0049). The same seed
-# plants the same faults. make mutants SEED=2 COUNT=20 ONLY=cod/policy; of whole machines: make mutants BY_HAND=1
+# plants the same faults. make mutants SEED=2 COUNT=20 ONLY=cod/policy; of whole machines: make mutants BY_HAND=1.
+# SECONDS_EACH: of processor time, of the tests that one fault is run against.
 SEED ?= 1
 COUNT ?= 200
+SECONDS_EACH ?= 30
 mutants: dev $(if $(BY_HAND),system-test build)
-	.venv/bin/python -m tests.mutants --seed $(SEED) --count $(COUNT) --workers $(WORKERS) \
-	    $(if $(ONLY),--only $(ONLY)) $(if $(BY_HAND),--by-hand)
+	.venv/bin/python -m tests.mutants --seed $(SEED) --count $(COUNT) --seconds $(SECONDS_EACH) \
+	    --workers $(WORKERS) $(if $(ONLY),--only $(ONLY)) $(if $(BY_HAND),--by-hand)
 
 # Machines of every shape, one after another, and docs/hardware.md of them: make matrix
 # ONLY="uefi-virtio bios-usb"

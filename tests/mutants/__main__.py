@@ -29,7 +29,6 @@ TREE = OUT / "tree"
 FOLDERS = ("cod/flows", "cod/policy", "cod/store", "cod/core", "trampoline")
 TESTS = ("tests/unit", "tests/store", "tests/net")
 CHOICE = ["-m", "not system and not mariadb", "--hypothesis-profile", "fast"]
-MOST = 30.0  # seconds of processor time, as measured, of the tests that one fault is run against
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 
@@ -38,6 +37,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make mutants")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=200)
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="of processor time, of one fault's tests"
+    )
     parser.add_argument("--workers", type=int, default=2, help="processes that write the map")
     parser.add_argument("--only", default="", help="only faults whose FILE:LINE begins so")
     parser.add_argument("--by-hand", action="store_true", help="the faults of by_hand.toml instead")
@@ -50,7 +52,8 @@ def main() -> None:
     files = [path for folder in FOLDERS for path in (TREE / folder).rglob("*.py")]
     faults = plant(files, TREE, options.seed, options.count)
     maps = write_maps(options.workers)
-    print(shown(run([fault for fault in faults if fault.where.startswith(options.only)], maps)))
+    wanted = [fault for fault in faults if fault.where.startswith(options.only)]
+    print(shown(run(wanted, Map(maps), options.seconds)))
 
 
 def copy_tree(to: Path) -> None:
@@ -172,16 +175,18 @@ class Map:
         return self._lines[path]
 
 
-def run(faults: list[Fault], maps: list[Path]) -> list[dict[str, Any]]:
-    """Run the faults, and return and keep the results in build/mutants.json."""
-    found = Map(maps)
+def run(faults: list[Fault], found: Map, most: float) -> list[dict[str, Any]]:
+    """Run the faults, and return and keep the results in build/mutants.json.
+
+    most  seconds of processor time, as measured, of the tests that one fault is run against
+    """
     work = list[dict[str, Any]]()
     unreached = list[dict[str, Any]]()
     for fault in faults:
         tests, total = found.tests(fault), 0.0
-        chosen = [test for test in tests if (total := total + found.seconds[test]) <= MOST]
+        chosen = [test for test in tests if (total := total + found.seconds[test]) <= most]
         one = {"fault": asdict(fault), "tests": chosen or tests[:1], "reached_by": len(tests)}
-        (work if tests else unreached).append(one | {"limit": 60 + 20 * min(total, MOST)})
+        (work if tests else unreached).append(one | {"limit": 60 + 20 * min(total, most)})
     (OUT / "work.json").write_text(json.dumps(work))
     results = OUT / "results.jsonl"
     results.unlink(missing_ok=True)
