@@ -325,3 +325,5 @@ def test_a_lease_is_extended_up_to_a_reservation(engine: Engine, running: Site) 
         in_tx(engine, vclusters.by_name, "other").expires_at
         == start - rules.drain_grace - rules.turnaround
     )
+    with pytest.raises(Refused, match="the lease cannot be extended: 5 nodes are reserved for"):
+        in_tx(engine, owner_flows.extend, **extend)
