@@ -129,6 +129,24 @@ def test_an_image_s_table_is_fitted_to_a_larger_disk(tmp_path: Path, more: int) 
     assert path.read_bytes().count(b"EFI PART") == 2  # the old backup is gone
 
 
+@pytest.mark.parametrize(
+    ("place", "sector"), [("inside", b"EFI PART of a disk's image"), ("outside", b"somebody's")]
+)
+def test_data_where_an_old_backup_was_stays(tmp_path: Path, place: str, sector: bytes) -> None:
+    """Only a backup header outside all partitions is the old table's own."""
+    path = foreign_gpt(tmp_path / "disk", 8 * MIB, ENTRY)
+    at = 8 * MIB - 512
+    os.truncate(path, 16 * MIB)
+    with Target(str(path)) as target:
+        table = partitions.read_gpt(target)
+        assert table
+        if place == "inside":
+            table = table.add(Span(2, 4 * MIB, 8 * MIB, "linux", ""), target)
+        target.write(memoryview(sector.ljust(512, b".")), at)
+        table.write(target)
+    assert path.read_bytes()[at : at + 512] == sector.ljust(512, b".")
+
+
 def test_a_table_that_fits_is_written_as_it_was(tmp_path: Path) -> None:
     path = foreign_gpt(tmp_path / "disk", 8 * MIB, ENTRY)
     before = path.read_bytes()
