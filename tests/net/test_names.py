@@ -105,6 +105,7 @@ def test_names_lead_on_to_the_host_key(served: Served, dns: DnsServer, engine: E
     in_transaction(engine, keyed)
     for name, target in (("www", "n1"), ("web", "www")):
         run(served, "name", "add", name, target, "--vcluster", "farm")
+    assert dig(dns, "+short", "web.farm.cod.test", "CNAME")[1] == "www.farm.cod.test.\n"
     found = dig(dns, "+short", "web.farm.cod.test", "SSHFP")[1].splitlines()
     assert found[:2] == ["www.farm.cod.test.", "n1.farm.cod.test."]
     assert found[2].startswith("4 2 ")
