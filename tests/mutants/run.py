@@ -56,6 +56,8 @@ class Runner:
         while (failed := self._forked(session, [items[name] for name in names])["test"]) in names:
             unsteady.add(failed)
             names = names[names.index(failed) + 1 :]
+        if failed:
+            pytest.exit(f"the tests that caught faults do not end without one: {failed}", 3)
         for work in caught:
             if work["test"] in unsteady:
                 self._write(work, self._one(session, functions, items, work, unsteady))
