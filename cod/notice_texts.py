@@ -386,8 +386,8 @@ def asked_elsewhere(node: str, about: str) -> NoticeText:
         "identity",
         f"node {node} was heard elsewhere",
         f"{_sentence(about[0].upper() + about[1:])} It gets no answer. If the node was moved, an"
-        " administrator confirms that; else another machine uses its MAC address. Further nodes heard"
-        " elsewhere within the hour are listed as conflicts only.",
+        " administrator confirms that; else another machine uses its MAC address. Further nodes"
+        " heard elsewhere within the hour are listed as conflicts only.",
         _path("nodes", node),
     )
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod import notice_texts
-from cod.core import address_blocks, notices, preemption, vcm_outbox, volumes
+from cod.core import notices, preemption, vcm_outbox, volumes
+from cod.core.networks import address_blocks
 from cod.model import AskedTuple, Node, Refused, Request, RequestTuple, TypeRules, Vcluster
 from cod.policy.hardware import match
 from cod.states import UNDECIDED, RequestState, VclusterState

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from cod import notice_texts
-from cod.core import blame, isolation, notices, requests, vcm_outbox
+from cod.core import blame, notices, requests, vcm_outbox
+from cod.core.networks import isolation
 from cod.model import Effect, Node, Policy
 from cod.policy.nodes import lifecycle, place
 from cod.states import (
@@ -268,7 +269,7 @@ def booted(
 
 
 def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
-    """Tell a vcluster's group, once, that all its nodes are active and all that they mount is there.
+    """Tell a vcluster's group, once, that all its nodes are active and all mounts are there.
     To be asked whenever a node has become active, or a file server has carried out a change.
 
     The vcluster's row is locked, so that of two servers that see its last two nodes come up, the

@@ -38,7 +38,7 @@ def findings(context: Context) -> Iterator[Finding]:
         yield Finding(
             "tenants",
             WARNING,
-            f"the power drivers of {', '.join(blind)} cannot tell whether a machine is on, so a boot"
-            " that nobody ordered waits for an administrator",
+            f"the power drivers of {', '.join(blind)} cannot tell whether a machine is on, so a"
+            " boot that nobody ordered waits for an administrator",
             "use the machines' BMCs or switched outlets (docs/power.md)",
         )

@@ -11,9 +11,9 @@ the secret that the server has just issued takes the place of the old one, of th
 the way into the machine's memory. Nothing is entered in the server's database, and a server
 accepts a restored machine for the same reason as any other.
 
-A snapshot is used only if everything in its key is the same: the machine's spec and command line (MACs,
-UUID, disks' sizes), QEMU's version, the kernel's command line, and the digests of the kernel and
-the ramdisk that the server serves. Machines are recorded and restored only as they leave the
+A snapshot is used only if everything in its key is the same: the machine's spec and command line
+(MACs, UUID, disks' sizes), QEMU's version, the kernel's command line, and the digests of the kernel
+and the ramdisk that the server serves. Machines are recorded and restored only as they leave the
 factory: their disks hold nothing but zeros and the firmware's variables are the delivered ones.
 The kernel in the snapshot has read the partition tables of empty disks.
 

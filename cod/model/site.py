@@ -75,8 +75,8 @@ class Policy:
     heartbeat       seconds between signs of life of an agent; three missed are a loss
     secret_time     seconds in which a boot's secret must be used
     default_lease   seconds of a vcluster's lease where its group says nothing
-    moves           'ask': a node that boots from another place waits for an administrator; 'follow':
-                    it does not
+    moves           'ask': a node that boots from another place waits for an administrator;
+                    'follow': it does not
     power_cycle     may COD power-cycle nodes that overrun a deadline
     power_rate      machines of one power driver that a server begins to switch in a second, at
                     most; `power_at_once`: that it is switching at a time

@@ -1,4 +1,4 @@
-"""Failures of nodes that count against templates and groups, what nodes wait for, and images' tables."""
+"""Failures that count against templates and groups, what nodes wait for, and images' tables."""
 
 import sqlalchemy as sa
 from alembic import op

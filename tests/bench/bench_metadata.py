@@ -165,7 +165,7 @@ async def ask(source: str, path: str, times: list[float], lost: list[str]) -> st
 
 async def asked(source: str, path: str) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", PORT, local_addr=(source, 0))
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
     if head.split()[1] not in ("200", "404"):

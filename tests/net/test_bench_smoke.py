@@ -1,4 +1,4 @@
-"""Every benchmark still runs: its smallest form, with all its peers, and the rows that it promises."""
+"""Every benchmark still runs in its smallest form, and yields the rows that it promises."""
 
 from __future__ import annotations
 

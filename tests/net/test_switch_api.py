@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cod.core import switch_ports
+from cod.core.networks import switch_ports
 from cod.model import Effect, Site, Switch
 from cod.pool import Pool
 from cod.store.nodes import nodes

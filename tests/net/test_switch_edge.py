@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from cod.core import switch_ports
+from cod.core.networks import switch_ports
 from cod.flows.nodes import switches as flows
 from cod.model import Account, Effect, Node, Site, SiteRef, Switch, SwitchPort
 from cod.policy.nodes.switch_ports import BUDGET, LONGEST_PAUSE

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from cod import states as lives
-from cod.core import switch_ports, transitions
+from cod.core import transitions
+from cod.core.networks import switch_ports
 from cod.flows.agents import progress
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.nodes import switches as switch_flows

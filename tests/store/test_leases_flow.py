@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from cod.core import address_blocks, transitions
 from cod.core import requests as core_requests
+from cod.core import transitions
+from cod.core.networks import address_blocks
 from cod.flows.agents import report, sessions
 from cod.flows.boot import dhcp
 from cod.flows.nodes import deadlines, readiness

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cod.core import address_blocks, preemption
+from cod.core import preemption
+from cod.core.networks import address_blocks
 from cod.flows.nodes import switch_ports as port_flows
 from cod.flows.scheduler import explain, plan
 from cod.flows.scheduler import vclusters as owner_flows

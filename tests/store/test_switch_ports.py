@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cod.core import switch_ports
+from cod.core.networks import switch_ports
 from cod.model import Node, Refused, Switch, SwitchPort
 from cod.policy.nodes.switch_ports import BUDGET, FIRST_PAUSE, LONGEST_PAUSE, place, retry_after
 from cod.store.engine import Tx

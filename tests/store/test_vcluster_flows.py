@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
-from cod.core import address_blocks as core_blocks
 from cod.core import requests as core_requests
+from cod.core.networks import address_blocks as core_blocks
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan, explain, plan
 from cod.flows.scheduler import requests as request_flows

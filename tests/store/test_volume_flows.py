@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cod.core import address_blocks, transitions
 from cod.core import leases as core_leases
+from cod.core import transitions
 from cod.core import volumes as core
+from cod.core.networks import address_blocks
 from cod.flows.people import groups as group_flows
 from cod.flows.people import people
 from cod.flows.scheduler import vclusters as vcluster_flows

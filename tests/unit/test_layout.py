@@ -1,4 +1,4 @@
-"""Lines of code end at column 100: what a machine cannot break, such as samples of output, is rare."""
+"""Lines of code end at column 100; those that cannot be broken, such as samples, are few."""
 
 from __future__ import annotations
 

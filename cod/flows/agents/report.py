@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod import notice_texts
-from cod.core import boot_evidence, burnins, notices, switch_ports, transitions
+from cod.core import boot_evidence, burnins, notices, transitions
+from cod.core.networks import switch_ports
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle, place

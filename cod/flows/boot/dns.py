@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cod.core import zone_records
+from cod.core.networks import zone_records
 from cod.model import DnsAnswer, DnsQuestion, DnsRecord, HostKey, Site, Subnet, VclusterName, ipv4
 from cod.policy import dns, vcluster_names
 from cod.policy.dns import Place, Zone, full_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cod.core import isolation
+from cod.core.networks import isolation
 from cod.model import Site, Subnet
 from cod.store.engine import Tx
 

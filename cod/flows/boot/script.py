@@ -7,7 +7,8 @@ else.
 
 from __future__ import annotations
 
-from cod.core import isolation, transitions
+from cod.core import transitions
+from cod.core.networks import isolation
 from cod.model import BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
 from cod.policy.nodes import boot, capture, template
 from cod.policy.nodes.template import Configuration, Ready

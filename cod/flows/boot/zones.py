@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cod.core import zone_records
+from cod.core.networks import zone_records
 from cod.model import DnsRecord, Site
 from cod.policy import dns
 from cod.policy.dns import Zone, full_name

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from cod.core import blame, isolation, transitions
+from cod.core import blame, transitions
 from cod.core import burnins as core
+from cod.core.networks import isolation
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import burnin, lifecycle
 from cod.policy.scheduler import energy

@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cod.core import isolation
+from cod.core.networks import isolation
 from cod.model import Node, PowerAction
 from cod.policy.nodes import power as policy
 from cod.states import NodeState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.core import switch_ports
+from cod.core.networks import switch_ports
 from cod.model import Effect, Refused, Result, Site, SwitchPort, SwitchPortView, SwitchView
 from cod.policy.nodes import switch_ports as policy
 from cod.store.engine import Tx

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cod.core import isolation as core_isolation
 from cod.core import vcluster_names
+from cod.core.networks import isolation as core_isolation
 from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
 from cod.policy.hardware import match
 from cod.policy.nodes import isolation

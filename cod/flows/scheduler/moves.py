@@ -13,8 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from cod import notice_texts
-from cod.core import address_blocks, advance_reservations, entitlements, notices, vcm_outbox
+from cod.core import advance_reservations, entitlements, notices, vcm_outbox
 from cod.core import preemption as core_preemption
+from cod.core.networks import address_blocks
 from cod.model import (
     Effect,
     Node,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.core import address_blocks, advance_reservations, quota
+from cod.core import advance_reservations, quota
 from cod.core import requests as core_requests
+from cod.core.networks import address_blocks
 from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
 from cod.states import UNDECIDED, RequestState
 from cod.store import views
@@ -112,9 +113,9 @@ def check_size(wanted: Sequence[object]) -> None:
 def withdraw(
     tx: Tx, *, request_id: int, reason: str, now: float, seen: frozenset[int] | None = None
 ) -> Result[RequestView]:
-    """Take back a request that waits or is stopped. The first request of a vcluster ends with the vcluster only.
-    The value is the request as the groups in `seen` (None: all) see it. Of a move, nodes that have
-    not been granted stay where they are, or are free."""
+    """Take back a request that waits or is stopped. The first request of a vcluster ends with the
+    vcluster only. The value is the request as the groups in `seen` (None: all) see it. Of a move,
+    nodes that have not been granted stay where they are, or are free."""
     request = requests.get(tx, request_id)
     if request is None:
         raise Refused("not_found", f"there is no request {request_id}", "id")

@@ -11,7 +11,6 @@ from typing import Any
 
 from cod import notice_texts
 from cod.core import (
-    address_blocks,
     advance_reservations,
     assignment,
     notices,
@@ -21,9 +20,10 @@ from cod.core import (
     vcluster_names,
     vcm_outbox,
 )
-from cod.core import isolation as core_isolation
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
+from cod.core.networks import address_blocks
+from cod.core.networks import isolation as core_isolation
 from cod.model import (
     AskedTuple,
     AskedVolume,

@@ -89,8 +89,8 @@ class Done:
 class Failed:
     """Agent: the order cannot be carried out; the reason is for people.
 
-    cause  'order': another node would not carry it out either; 'way': what it needs was not served; '':
-           nobody knows
+    cause  'order': another node would not carry it out either; 'way': what it needs was not served;
+           '': nobody knows
     """
 
     order: str

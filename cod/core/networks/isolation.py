@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cod.core import switch_ports
+from cod.core.networks import switch_ports
 from cod.model import DhcpClient, DhcpQuery, Isolation, Node, Refused, Site, Subnet, ipv4
 from cod.policy.nodes import isolation
 from cod.states import OWN_SYSTEM

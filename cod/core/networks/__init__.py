@@ -1,0 +1,1 @@
+"""A vcluster on the wire: its address blocks, VLAN and switch ports, and its zone."""
