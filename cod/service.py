@@ -15,6 +15,7 @@ import gc
 import logging
 import os
 import resource
+import shutil
 import signal
 import stat
 import time
@@ -111,7 +112,9 @@ def _check_database(settings: Settings) -> None:
     except schema.SchemaMismatch as error:
         raise BadService(str(error)) from None
     except DBAPIError as error:
-        raise BadService(f"the database cannot be used: {error.orig}") from None
+        full = settings.data.exists() and not shutil.disk_usage(settings.data).free
+        why = f"; the disk that {settings.data} is on is full" if full else ""
+        raise BadService(f"the database cannot be used: {error.orig}{why}") from None
     finally:
         engine.dispose()
 

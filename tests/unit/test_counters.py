@@ -1,4 +1,4 @@
-"""Where the server's processes count for the metrics: never on the disk that their data is on."""
+"""What a full disk does not end: the processes count in memory, and a start says what is wrong."""
 
 from __future__ import annotations
 
@@ -39,3 +39,13 @@ def test_counts_of_processes_that_have_ended_go(tmp_path: Path) -> None:
         (tmp_path / f"counter_{process}.db").touch()
     service._forget_ended(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["counter_1.db"]
+
+
+def test_a_start_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: Any = SimpleNamespace(data=tmp_path, database=f"sqlite:///{tmp_path}/none/cod.db")
+    for free, said in ((0, True), (1 << 30, False)):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(service.shutil, "disk_usage", lambda _, usage=usage: usage)
+        with pytest.raises(service.BadService, match="the database cannot be used") as refused:
+            service._check_database(settings)
+        assert ("is on is full" in str(refused.value)) == said

@@ -190,7 +190,8 @@ class Captures(Service):
         if isinstance(error, Refused):
             log.info("capture from %s refused: %s", peer, error.sentence)
             return STATUS[error.code], f"{error.sentence}\n".encode()
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        on_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if on_disk or self._pool.is_full(error):
             log.error("capture from %s: %s", peer, error)
             return 507, b"the image server's disk is full\n"
         log.error(
