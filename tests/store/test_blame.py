@@ -190,10 +190,11 @@ def test_a_stopped_request_is_tried_again_with_another_template(lab: Lab) -> Non
     hall.rest()
     hall.spoils = ""
     [request] = requests.every(lab.tx, states=["stopped"], vcluster_id=vcluster.id)
-    request_flows.retry(lab.tx, request_id=request.id, template=revise(lab, 2), now=lab.now)
+    other = lab.template(revision=2, document=DOCUMENT)
+    request_flows.retry(lab.tx, request_id=request.id, template="debian@2", now=lab.now)
     hall.rest()
     [node] = nodes.every(lab.tx, vcluster_id=vcluster.id)
-    assert (node.state, node.template_id) == ("active", 2)
+    assert (node.state, node.template_id) == ("active", other)
 
 
 def test_an_order_that_is_wrong_costs_no_machine(lab: Lab) -> None:
