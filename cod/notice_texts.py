@@ -74,6 +74,7 @@ REMEDIES = {
     "node-lost": "Open the cluster",
     "stopped": "See why, and try again",
     "hardware": "Look at the node",
+    "identity": "Look at the node",
     "quarantined": "Look at the node",
     "switch": "Look at the switch",
     "switch-port": "Look at the node",

@@ -50,8 +50,8 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     With the transition go: the power wish; the installation that a prime order begins or that
     trouble ends; the capture that it brings nearer or ends, of which its owner is told; and for a
     node that is set aside or that the step frees, the end of its holder's hold on it, with a
-    request for another in its place, which the step may stop, and of its reservation. Its holder is told, and of a
-    quarantine the site's administrators. Raises as `move` does.
+    request for another in its place, which the step may stop, and of its reservation. Its holder
+    is told, and of a quarantine the site's administrators. Raises as `move` does.
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)

@@ -89,7 +89,8 @@ def test_a_post_of_a_request_by_rest(
     connection.close()
     assert answer.status == 202
     assert looked_up == ["/vclusters/web/requests"]  # once, for all that is done with the request
-    assert len(found) <= 34, sorted(found)  # 20 is the goal
+    # 20 is the goal; rations of a group and a person, and their counts, are three files
+    assert len(found) <= 37, sorted(found)
     assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
 
 
@@ -97,11 +98,12 @@ def test_a_hardware_report_by_confd(world: World, threads_at_work: Threads) -> N
     world.machine(0)
     agent = world.agent(0)
     agent.next(Welcome)
-    for ceiling in (29, 21):  # 15 is the goal; the second says the same again
+    # 15 is the goal; the second says the same again; what drivers say of a boot is one file
+    for ceiling in (30, 22):
         with files_passed(*threads_at_work) as found:
             agent.say(Report(report(MACS[0])))
             agent.next(Ack)
-            if ceiling == 29:
+            if ceiling == 30:
                 agent.next(Order)
         assert "flows/agents/report.py" in found
         assert len(found) <= ceiling, sorted(found)
