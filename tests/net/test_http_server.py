@@ -102,7 +102,7 @@ def _rest(sock: socket.socket) -> bytes:
 def get(
     server: HttpServer, path: str, *headers: str, method: str = "GET", source: str = "127.0.0.1"
 ) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: cod", "Connection: close", *headers, "", ""]
+    lines = [f"{method} {path} HTTP/1.1", "Host: 10.77.0.1", "Connection: close", *headers, "", ""]
     return raw(server, "\r\n".join(lines).encode(), source)
 
 

@@ -130,7 +130,7 @@ def test_only_who_works_with_both_may(served: Served) -> None:
 def test_in_the_portal(served: Served) -> None:
     ann = member(served, "low", "high")
     shown = ann.get("/vclusters/old")
-    assert re.findall(r'<option value="(\w+)"', shown.text[shown.text.index('id="move"') :]) == [
+    assert re.findall(r'<option\s+value="(\w+)"', shown.text[shown.text.index('id="move"') :]) == [
         "fresh"
     ]
     done = shown.send("/vclusters/old/moves", nodes=2, within="6h")
@@ -139,7 +139,7 @@ def test_in_the_portal(served: Served) -> None:
     assert "2 nodes will move" in page
     assert "has a higher priority" not in page
     assert "from old" in ann.get("/vclusters/fresh").text
-    assert "0 moved, 2 still held until" in ann.get("/vclusters/fresh").text
+    assert "0 moved, 2 still held until" in ann.get("/vclusters/fresh").words
     assert "from old" in ann.get("/requests").text
     wrong = done.send("/vclusters/old/moves", nodes=2, within="0")
     assert (wrong.status, "one stays: 0 can move at most" in wrong.words) == (409, True)
@@ -163,7 +163,7 @@ def test_others_do_not_learn_the_other_vclusters_name(served: Served, site: Site
     )
     assert (
         "A virtual cluster of another group gets 1 node"
-        in member(served, "low").get("/vclusters/old").text
+        in member(served, "low").get("/vclusters/old").words
     )
     assert 'id="move"' not in member(served, "low").get("/vclusters/old").text, (
         "there is no other to move to"

@@ -76,6 +76,7 @@ LEAST = {
     "PUT /nodes/{name}/port": ADMIN,
     "DELETE /nodes/{name}/port": ADMIN,
     "POST /nodes/{name}/port/retry": ADMIN,
+    "POST /nodes/{name}/moved": ADMIN,
     # software
     "GET /images": ANY,
     "GET /images/{name}": VIEWER,
