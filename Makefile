@@ -32,7 +32,7 @@ system-demo:
 	.ci/install-system demo
 
 system-test:
-	.ci/install-system demo test deb
+	.ci/install-system demo test deb bench
 
 # What the lab boots: the trampoline's ramdisk and the demo's images. Both skip what is up to date.
 build: venv system-demo

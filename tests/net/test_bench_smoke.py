@@ -25,7 +25,7 @@ def runs() -> list[object]:
             name,
             marks=[
                 *([pytest.mark.system] if smoke.system else []),
-                *([pytest.mark.slow] if smoke.slow else []),
+                *([pytest.mark.slow, pytest.mark.nightly] if smoke.slow else []),
                 pytest.mark.skipif(
                     any(shutil.which(program, path=PATH) is None for program in smoke.needs),
                     reason=f"not installed: one of {', '.join(smoke.needs)}",
