@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 
-from trampoline.errors import PrimeError, WayError
+from trampoline.errors import OrderError, PrimeError, WayError
 
 BLOCK = 1 << 18
 _SLOWEST = 1 << 16  # bytes that must arrive in each `stall` seconds
@@ -192,7 +192,7 @@ class Download:
             raise PrimeError(f"{self.url} changed while it was being fetched")
         self.total = found
         if self._end is not None and self._end > found:
-            raise PrimeError(
+            raise OrderError(
                 f"{self.url} is cut short: {found} bytes, at least {self._end} expected"
             )
         return response

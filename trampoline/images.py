@@ -161,7 +161,7 @@ def unpack_chunk(
         again.fill(memoryview(data))
         again.close()
         if manifest.digest(data) != chunk.digest:
-            raise WayError(
+            raise OrderError(
                 f"bad checksum: the chunk at byte {chunk.raw_offset} of the image at"
                 f" {piece.source.url} is damaged on its server"
             )
