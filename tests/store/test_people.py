@@ -11,8 +11,10 @@ from cod.flows.people import invitations, people, signin, tokens
 from cod.model import Group, Identity, Refused, Role, SignInRules, SlowDown, User, Who
 from cod.policy.people import signin as signin_policy
 from cod.store.engine import Tx
+from cod.store.nodes import failures
 from cod.store.people import audit, groups, signins
 from cod.store.people import people as rows
+from tests.store.manager_world import add_node
 
 NOW = 1_000_000.0
 HERE = "192.0.2.1"
@@ -432,7 +434,18 @@ def test_a_group_takes_its_links_and_tokens_with_it(tx: Tx, physics: Group, ann:
         group="physics",
         now=NOW,
     )
+    node = add_node(tx, 1)
+    failures.add(
+        tx,
+        node_id=node.id,
+        template_id=None,
+        group_id=physics.id,
+        set_aside=True,
+        reason="lost",
+        now=NOW,
+    )
     groups.remove(tx, physics.id, groups.ensure(tx, groups.SITE, NOW).id)
+    assert failures.set_aside_by(tx, physics.id, but=0) == 0
     assert tokens.caller(tx, "cod_p", HERE, NOW) is None
     assert invitations.every(tx, None, NOW) == []
 

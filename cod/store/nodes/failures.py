@@ -66,10 +66,5 @@ def looked_at(tx: Tx, node_id: int) -> None:
     _drop_spent(tx)
 
 
-def forget(tx: Tx, node_ids: list[int]) -> None:
-    """Forget all failures of those nodes."""
-    tx.execute(delete(t.node_failures).where(_f.node_id.in_(node_ids)))
-
-
 def _drop_spent(tx: Tx) -> None:
     tx.execute(delete(t.node_failures).where(_f.template_id.is_(None), _f.set_aside.is_(False)))

@@ -185,6 +185,7 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
     tx.execute(update(t.groups).where(t.groups.c.parent_id == group_id).values(parent_id=None))
     for table in (
         t.captures,
+        t.node_failures,
         t.group_type_limits,
         t.group_permissions,
         t.node_permissions,
