@@ -224,6 +224,8 @@ def move(
         values |= {"waits_since": node.waits_since or now}
     if node.state in UNORDERED and event in (NodeEvent.ASKED, NodeEvent.LOST):
         values |= {"boot_unordered": True}
+    elif node.state in OWN_SYSTEM or event is NodeEvent.WOKEN:
+        values |= {"boot_unordered": False}  # the boot that follows is ordered
     elif event in (NodeEvent.APPROVED, NodeEvent.RESTORED):
         values |= {"boot_unordered": False, **place.FORGOTTEN}  # an administrator's word
         if event is NodeEvent.APPROVED:

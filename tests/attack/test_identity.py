@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from cod.core import boot_evidence
 from cod.flows.agents import report
 from cod.flows.agents import sessions as agents
 from cod.flows.boot import dhcp
@@ -253,11 +254,31 @@ def test_after_an_outage_of_the_site_nothing_is_a_conflict(lab: Lab) -> None:
         agents.lost(lab.tx, peer, lab.site, lab.now)
     lab.tx.execute(update(t.nodes).values(power_driver="none"))
     lab.now += 300
-    for number in (1, 2, 3):
+    for number in (3, 2, 1):
         assert isinstance(lab.knock(number, power="off"), str)  # a BMC that is late
-        lab.boots(number)
+        peer = lab.boots(number)
         assert lab.node(number).state == "inactive"
     assert (kinds(lab), told(lab)) == ([], [])
+    lab.assign(1, lab.vcluster(lab.template()))
+    lab.done(peer, lab.order(1).id)
+    lab.now += boot_evidence.OUTAGE
+    lab.release(1)
+    lab.boots(1)
+    assert lab.node(1).state == "wipe"  # that boot was ordered
+
+
+def test_an_outage_that_cod_slept_through_is_one_too(lab: Lab) -> None:
+    careful(lab)
+    for number in (1, 2, 3):
+        lab.machine(number, "trampoline")
+        lab.boots(number)
+    lab.tx.execute(update(t.nodes).values(power_driver="none"))
+    lab.now += 3600
+    queries = [DhcpQuery("DISCOVER", mac(number), 7, "lab", "ipxe") for number in (1, 2, 3)]
+    dhcp.answer(lab.tx, queries, lab.site, Newcomers(), lab.now)
+    for number in (1, 2, 3):
+        lab.boots(number)
+        assert lab.node(number).state == "inactive"
 
 
 def _action(lab: Lab) -> PowerAction:

@@ -326,9 +326,13 @@ def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | No
 
 
 def count_lost(tx: Tx, since: float) -> int:
-    """Return how many nodes' agents were lost after `since`."""
+    """Return how many nodes' agents were lost after `since`, or found gone when their machines
+    asked to boot."""
     h = t.node_history.c
-    query = select(func.count(h.node_id.distinct())).where(h.at > since, h.event == NodeEvent.LOST)
+    gone = (h.event == NodeEvent.ASKED) & (h.from_state != NodeState.OFF)
+    query = select(func.count(h.node_id.distinct())).where(
+        h.at > since, (h.event == NodeEvent.LOST) | gone
+    )
     return tx.scalar(query) or 0
 
 
