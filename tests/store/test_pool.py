@@ -182,6 +182,7 @@ def test_flows_wait_for_a_database_that_was_killed(
     pool.close()
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_full_disk_is_told_from_a_bug_and_flows_go_on_when_there_is_room(
     engine: Engine, calls: Calls
 ) -> None:
