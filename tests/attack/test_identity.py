@@ -19,7 +19,7 @@ from cod.model import DhcpAnswer, DhcpQuery, Peer, PowerAction, Site, Switch, do
 from cod.policy.nodes.newcomers import Newcomers
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, conflicts
+from cod.store.nodes import bindings, conflicts, nodes
 from cod.store.nodes import power as power_rows
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
@@ -316,6 +316,14 @@ def test_a_node_is_not_answered_where_it_is_not(lab: Lab, change: dict[str, Any]
     assert (kinds(lab), told(lab)) == (["moved"], ["identity"])
     assert send(lab, "DISCOVER", 30, **HOME) is not None
     assert lab.node(1).state == "trampoline"
+
+
+def test_a_system_that_asks_by_another_card_is_not_told_of(lab: Lab) -> None:
+    settled(lab)
+    nodes.add_mac(lab.tx, lab.node(1).id, mac(9))
+    query = replace(DhcpQuery("DISCOVER", mac(9), 20, "lab", "os"), **ELSEWHERE)
+    assert dhcp.answer(lab.tx, [query], lab.site, Newcomers(), lab.now) == [None]
+    assert kinds(lab) == []
 
 
 def test_a_renewal_past_the_relay_tells_no_place(lab: Lab) -> None:

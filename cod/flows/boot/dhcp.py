@@ -121,7 +121,9 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     ):
         return None
     if client and (where := boot.elsewhere(query, client, net.subnet.name, batch.site)):
-        _record_moved(batch, query, net, client, where)
+        # each card has a port of its own, and a system may ask by all of them
+        if query.stage != "os" or query.mac == client.boot_mac:
+            _record_moved(batch, query, net, client, where)
         return None
     held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
