@@ -88,4 +88,7 @@ def unproven(tx: Tx, node: Node, site: Site, now: float) -> Step | None:
         )
         return Step(NodeEvent.QUARANTINED, why, {"reason": why})
     why = "it was reset or switched on by nobody's order, and its power driver did not answer"
+    if not site.policy.power_cycle:
+        why += ": restore it if somebody did so by hand"
+        return Step(NodeEvent.QUARANTINED, why, {"reason": why})
     return lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, why, site.policy)

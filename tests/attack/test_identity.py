@@ -236,6 +236,15 @@ def test_a_driver_that_does_not_answer_is_told_to_cycle(lab: Lab) -> None:
     assert lab.node(1).boot_unordered is False
 
 
+def test_where_nothing_is_cycled_an_administrator_decides(lab: Lab) -> None:
+    careful(lab)
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, power_cycle=False))
+    lab.machine(1, "inactive", power_address="x")
+    lab.boots(1)
+    lab.tick(30)
+    assert (lab.node(1).state, lab.wishes(1)) == ("quarantined", [])
+
+
 def test_an_agent_that_comes_back_by_its_session_was_not_reset(lab: Lab) -> None:
     careful(lab)
     lab.machine(1, "trampoline")
