@@ -24,6 +24,7 @@ the same file.
 
 from __future__ import annotations
 
+import fcntl
 import filecmp
 import hashlib
 import json
@@ -128,7 +129,7 @@ def has_blank_disks(node: LabNode, folder: Path) -> bool:
 
 def is_blank(path: Path) -> bool:
     """Return whether a sparse file reads as zeros; its holes are not read."""
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:  # a buffer would not know where seeks have led
         at, size = 0, os.fstat(file.fileno()).st_size
         while at < size:
             try:
@@ -265,9 +266,17 @@ def _keep(part: Path, snapshot: Snapshot, name: str) -> bool:
         return False
     draft = part.with_suffix(".about.part")
     draft.write_text(json.dumps({"secret": secrets[0], "machine": name}) + "\n")
-    draft.replace(snapshot.about)
-    part.replace(snapshot.file)
-    _tidy(snapshot.folder)
+    folder = os.open(snapshot.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if snapshot.exists():  # another lab's: the two files of a snapshot belong together
+            draft.unlink()
+            return True
+        draft.replace(snapshot.about)
+        part.replace(snapshot.file)
+        _tidy(snapshot.folder)
+    finally:
+        os.close(folder)
     return True
 
 

@@ -160,3 +160,26 @@ def kept_in(folder: Path, name: str, content: bytes = b"") -> Snapshot:
     made.file.write_bytes(content)
     made.about.write_text("{}")
     return made
+
+
+def test_data_behind_written_zeros_and_a_hole_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "disk"
+    with open(path, "wb") as file:
+        file.write(bytes(4096))
+        file.seek(8192)
+        file.write(b"x" * 4096)
+        file.truncate(1 << 20)
+    assert not snapshots.is_blank(path)
+
+
+def test_the_second_of_two_that_record_one_machine_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = Snapshot(tmp_path, "key")
+    for secret in (OLD, NEW):
+        part = tmp_path / "key.1.part"
+        part.write_text(secret)
+        monkeypatch.setattr(snapshots, "_secrets", lambda file: [file.read_text()])
+        assert snapshots._keep(part, snapshot, "n1")
+    assert snapshot.file.read_text() == OLD
+    assert OLD in snapshot.about.read_text()
