@@ -625,7 +625,9 @@ def test_a_page_whose_name_leads_here_learns_nothing(lab: Lab, host: str) -> Non
     assert (status, body) == (421, "ask by this server's address\n")
 
 
-@pytest.mark.parametrize("host", ["10.77.0.1", "[::1]:8069", "ns.cod.test", "cod.test:8069"])
+@pytest.mark.parametrize(
+    "host", ["10.77.0.1", "[::1]:8069", "ns.cod.test", "cod.test:8069", "ns.cod.test.", "ns:8069"]
+)
 def test_addresses_and_the_site_s_names_are_hosts(lab: Lab, host: str) -> None:
     assert lab.ask("/latest/meta-data/mac", Host=host)[0] == 200
 

@@ -75,14 +75,16 @@ class MetadataDocs:
         return 200, found[0], (("Content-Type", found[1]), ("Cache-Control", "no-store"))
 
     def _is_ours(self, host: bytes) -> bool:
-        """Return whether a request's Host is an address, or a name in the site's domain. A page
-        whose name its author lets lead to this server (DNS rebinding) has another."""
+        """Return whether a request's Host is an address, a name in the site's domain, or one
+        without a domain. A page whose name its author lets lead to this server (DNS rebinding) has
+        another."""
         name = host.decode("latin-1").lower()
         with suppress(ValueError):
             name = urlsplit(f"//{name}").hostname or ""
             ip_address(name)
             return True
-        return not name or f".{name}".endswith(f".{self._site.current.domain}")
+        name = name.removesuffix(".")
+        return "." not in name or f".{name}".endswith(f".{self._site.current.domain}")
 
     @staticmethod
     def _token(lifetime: bytes) -> Answer:
