@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -190,7 +191,7 @@ def tell(state: str) -> None:
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as line,
             suppress(OSError),  # who does not listen does not want to know
         ):
-            line.sendto(state.encode(), address.replace("@", "\0", 1))
+            line.sendto(state.encode(), re.sub("^@", "\0", address))
 
 
 def sign_of_life_every() -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,3 +80,14 @@ def test_who_waits_for_signs_of_life_says_how_often(monkeypatch: pytest.MonkeyPa
     assert supervisor.sign_of_life_every() == 30.0
     monkeypatch.delenv(supervisor.NOTIFY, raising=False)
     supervisor.tell("READY=1")  # to nobody
+
+
+def test_only_a_leading_at_sign_names_an_abstract_socket(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.bind(str(tmp_path / "cod@1"))
+        line.setblocking(False)
+        monkeypatch.setenv(supervisor.NOTIFY, str(tmp_path / "cod@1"))
+        supervisor.tell("READY=1")
+        assert line.recv(100) == b"READY=1"
