@@ -197,7 +197,7 @@ def pytest_configure(config: pytest.Config) -> None:
     cores."""
     worker = getattr(config, "workerinput", None)
     if worker is not None:
-        if worker["workercount"] > cores():
+        if worker["tokens"] and worker["workercount"] > cores():
             tokens = Tokens(Path(worker["tokens"]), cores())
             config.pluginmanager.register(Turns(tokens, ledger.read()), "turns")
     elif getattr(config.option, "dist", "no") == "loadgroup":

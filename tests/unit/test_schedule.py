@@ -275,3 +275,9 @@ def test_the_wait_for_a_token_is_no_time_of_the_test(tmp_path: Path) -> None:
     )
     assert "has waited" in told.stdout
     assert told.returncode == 0, told.stdout
+
+
+def test_workers_of_another_distribution_need_no_tokens() -> None:
+    worker = {"workercount": 1000, "tokens": ""}
+    config: Any = SimpleNamespace(workerinput=worker)
+    schedule.pytest_configure(config)
