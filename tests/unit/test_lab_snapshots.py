@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -162,11 +163,17 @@ def kept_in(folder: Path, name: str, content: bytes = b"") -> Snapshot:
     return made
 
 
-def test_data_behind_written_zeros_and_a_hole_is_found(tmp_path: Path) -> None:
+def test_data_behind_written_zeros_and_a_hole_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_large_blocks(path: Path, mode: str, buffering: int = 16384) -> IO[bytes]:
+        return open(path, mode, buffering)
+
+    monkeypatch.setattr(snapshots, "open", in_large_blocks, raising=False)
     path = tmp_path / "disk"
     with open(path, "wb") as file:
         file.write(bytes(4096))
-        file.seek(8192)
+        file.seek(16384)  # where the buffer ends
         file.write(b"x" * 4096)
         file.truncate(1 << 20)
     assert not snapshots.is_blank(path)
