@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from twisted.internet.process import reapAllProcesses
 from twisted.internet.task import LoopingCall
 
+from cod.core.networks import address_blocks as core_blocks
 from cod.fileservers import edge as edges
 from cod.fileservers import script
 from cod.fileservers.driver import FileServerError, ScriptDriver
@@ -316,8 +317,10 @@ class Whole:
             site=self.site,
             now=now,
         )
+        vcluster = made.value[0].vcluster
+        self.run(core_blocks.extend, vcluster, 1, self.site, now=now)  # as a grant does
         self.run(flows.attach, name="site/data", vcluster="web", site=self.site, now=now)
-        return int(made.value[0].vcluster.id)
+        return int(vcluster.id)
 
 
 @pytest.fixture
