@@ -97,7 +97,9 @@ def test_a_node_loses_power_under_a_job_and_another_gets_its_name(lab: SlurmLab,
             (lab.cell.folder / "vcm/state.json").unlink()
         if vcm != "lives":
             lab.start_vcm(maximum=1)
-        until(lambda: len(lab.cell.ran(job)) == 2, lambda: f"it runs again: {lab.cell.queue()}", 60)
+        until(
+            lambda: len(lab.cell.ran(job)) == 2, lambda: f"it runs again: {lab.cell.queue()}", 180
+        )
     node = lab.cell.nodes()[name]
     assert lab.placed(job) == name
     assert node["address"] != address
