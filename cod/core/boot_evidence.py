@@ -15,7 +15,7 @@ from __future__ import annotations
 from cod import notice_texts
 from cod.core import notices
 from cod.model import Node, Site
-from cod.policy.nodes import lifecycle
+from cod.policy.nodes import lifecycle, place
 from cod.states import NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes, sessions
@@ -24,7 +24,6 @@ from cod.store.people import audit
 AGAIN = 3600.0  # seconds in which the same contradiction is recorded once
 OUTAGE = 1800.0  # seconds after the loss of a site's agents in which machines boot by themselves
 CANNOT_TELL = ("none", "wol")
-STRANGE = (NodeState.NEW, NodeState.REGISTERING)
 
 
 def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, site: Site, now: float) -> str:
@@ -34,7 +33,7 @@ def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, site: Site, no
     power  'on', 'off' or 'unknown', as the node's driver says now
     heard  the agent of the node's earlier boot is connected
     """
-    if node.state in STRANGE:
+    if node.state in place.STRANGE:
         return ""
     if power == "off":
         why = f"the power driver of {node.name} says that the node is off"
