@@ -106,6 +106,8 @@ def test_other_jobs_that_do_not_count() -> None:
 
 def test_a_job_that_slurm_has_not_looked_at_yet_counts_only_where_nothing_else_keeps_it() -> None:
     assert nodes(job(reason="None", eligible=False)) == 0
+    assert nodes(job(reason="ReqNodeNotAvail", eligible=False)) == 0
+    assert nodes(job(reason="ReqNodeNotAvail")) == 1
     assert nodes(job(reason="Resources", eligible=False)) == 1
 
 

@@ -37,6 +37,8 @@ COUNTING = frozenset(
         "NodeDown",
     }
 )
+# the scheduler alone tells the others
+AT_SUBMISSION = COUNTING - {"Priority", "Resources"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +290,15 @@ def _counting(jobs: Sequence[SlurmJob], rules: Rules) -> Iterator[tuple[SlurmJob
 
 def counts(job: SlurmJob, rules: Rules) -> bool:
     """Return whether the job waits for room in this partition. One that was put back into the queue
-    has a time before which it does not start, a few seconds away. One that Slurm has not looked at
-    yet has no reason, whatever it waits for."""
+    has a time before which it does not start, a few seconds away. Until the scheduler has looked at
+    a job, Slurm tells no reason or one of the partition's (`ReqNodeNotAvail` while the pool is
+    empty), whatever it waits for."""
     return (
         job.state == "PENDING"
         and rules.partition in job.partitions
         and not job.reservation
         and (job.reason in COUNTING or (job.reason == "BeginTime" and job.restarts > 0))
-        and (job.reason != "None" or job.eligible)
+        and (job.eligible or job.reason not in AT_SUBMISSION)
     )
 
 
