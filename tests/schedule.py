@@ -1,13 +1,15 @@
 """Order and overlap of test files under pytest-xdist, as a plugin of pytest.
 
 Tests with an `xdist_group` are one unit, all other tests of a file are one, which makes what its
-tests share once. Units start longest first, by the kept ledger (`tests/ledger.py`). Only as many
-units burn a core at once as there are cores; workers beyond that run units that mostly wait.
+tests share once. Units start longest first, by the kept ledger (`tests/ledger.py`). A unit that
+burns a core takes as many tokens as it uses quarters of a core on average; workers for which too
+few are left run units that mostly wait.
 """
 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import shutil
 import tempfile
@@ -22,16 +24,29 @@ from xdist.scheduler import LoadGroupScheduling
 from tests import ledger
 from tests.ledger import Cost
 
-BURNS = 0.6  # of a core's time: from there on a file's tests need a token
+BURNS = 0.6  # of a core's time: from there on a file's tests need tokens
+QUARTERS = 4  # tokens of a core
+LEAST, MOST = 3, 5  # tokens of a file that needs any: two of the dearest fit beside each other
 UNKNOWN = 10.0  # seconds that a file which is not in the ledger may last
 SPLIT = 60.0  # seconds from which on the tests of a file without group go to several workers
-KEEP = 2.0  # seconds for which a worker keeps its token over short tests
+KEEP = 2.0  # seconds for which a worker keeps its tokens over short tests
 LOOK = 0.02  # seconds between two looks at the tokens
 
 
-def burns(cost: Cost | None) -> bool:
-    """Return whether a file's tests use a core rather than wait."""
-    return cost is None or cost.cpu > BURNS * cost.wall
+def tokens_of(cost: Cost | None) -> int:
+    """Return the quarters of a core that a file's tests use on average; none where they mostly
+    wait."""
+    if cost is None:
+        return QUARTERS
+    if cost.cpu <= BURNS * cost.wall:
+        return 0
+    return min(MOST, math.ceil(QUARTERS * cost.cpu / max(cost.wall, 0.1)))
+
+
+def supply() -> int:
+    """Return how many tokens there are: half a core's more than there are cores, because also those
+    who burn one wait at times."""
+    return cores() * QUARTERS + QUARTERS // 2
 
 
 def length(cost: Cost) -> float:
@@ -67,12 +82,12 @@ class Plan:
             name = unit(nodeid, costs)
             self.costs[name] = self.costs.get(name, Cost()) + share
 
-    def next(self, waiting: Collection[str], running: Collection[str], cores: int) -> str:
-        """Return the longest unit that waits to start; of those that do not burn a core, when
-        every core is burnt already."""
-        full = sum(burns(self.costs[each]) for each in running) >= cores
-        idle = [each for each in waiting if full and not burns(self.costs[each])]
-        return max(idle or waiting, key=lambda each: length(self.costs[each]))
+    def next(self, waiting: Collection[str], running: Collection[str], tokens: int) -> str:
+        """Return the longest unit that waits to start; of those that need no tokens, when too few
+        are left for any other."""
+        left = tokens - sum(tokens_of(self.costs[each]) for each in running)
+        light = [each for each in waiting if left < LEAST and not tokens_of(self.costs[each])]
+        return max(light or waiting, key=lambda each: length(self.costs[each]))
 
 
 class LongestFirst(LoadGroupScheduling):
@@ -95,7 +110,7 @@ class LongestFirst(LoadGroupScheduling):
             for name, tests in units.items()
             if not all(tests.values())
         ]
-        self.workqueue.move_to_end(self._plan.next(self.workqueue, running, cores()), last=False)
+        self.workqueue.move_to_end(self._plan.next(self.workqueue, running, supply()), last=False)
         super()._assign_work_unit(node)
 
 
@@ -105,49 +120,53 @@ def cores() -> int:
 
 
 class Tokens:
-    """A token for each core, taken by one worker each: locks on the bytes of a file, which the
-    kernel releases when a worker dies.
+    """Tokens that workers take: locks on the bytes of a file, which the kernel releases when a
+    worker dies.
 
-    Workers wait in line: only the first looks for a free token, so that no worker which runs many
-    short tests keeps the others out.
+    Workers wait in line: only the first takes tokens, so that no worker which runs many short
+    tests, or needs few, keeps the others out.
     """
 
     def __init__(self, path: Path, number: int) -> None:
         self._file: IO[bytes] = path.open("r+b")
         self._number = number
-        self._held: int | None = None
+        self._held: set[int] = set()
 
-    def take(self) -> None:
-        """Wait for a token, unless this worker has one."""
-        if self._held is not None:
+    def take(self, count: int) -> None:
+        """Wait until this worker has at least so many tokens."""
+        if len(self._held) >= count:
             return
+        self.give()  # who keeps some while it waits in line may keep the first from going on
         fcntl.lockf(self._file, fcntl.LOCK_EX, 1, self._number)  # the line
-        while (token := self._free()) is None:
+        while True:
+            self._take_free(count)
+            if len(self._held) >= count:
+                break
             time.sleep(LOOK)
-        self._held = token
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._number)
 
-    def _free(self) -> int | None:
-        for token in range(self._number):
+    def _take_free(self, count: int) -> None:
+        for token in set(range(self._number)) - self._held:
+            if len(self._held) >= count:
+                return
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, token)
             except OSError:
                 continue
-            return token
-        return None
+            self._held.add(token)
 
     def give(self) -> None:
-        """Give the token back, if this worker has one."""
-        if self._held is not None:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._held)
-            self._held = None
+        """Give back all tokens that this worker has."""
+        for token in self._held:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, token)
+        self._held.clear()
 
 
 class Turns:
-    """Takes a token for tests that burn a core, before any time limit of the test begins.
+    """Takes tokens for tests that burn a core, before any time limit of the test begins.
 
     A stand that a file shares goes on while its tests wait: such a file (mark `system`) keeps its
-    token to its end. Other files let go after `KEEP` seconds.
+    tokens to its end. Other files let go after `KEEP` seconds.
     """
 
     def __init__(
@@ -165,10 +184,10 @@ class Turns:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        """Run a test with a token, if it needs one."""
-        if not self._needs(item):
+        """Run a test with the tokens that it needs."""
+        if not (count := self._needs(item)):
             return (yield)
-        self._tokens.take()
+        self._tokens.take(count)
         if self._since is None:
             self._since = self._clock()
         try:
@@ -178,8 +197,8 @@ class Turns:
                 self._tokens.give()
                 self._since = None
 
-    def _needs(self, item: pytest.Item) -> bool:
-        return burns(self._costs.get(_file(item.nodeid)))
+    def _needs(self, item: pytest.Item) -> int:
+        return tokens_of(self._costs.get(_file(item.nodeid)))
 
     def _keeps(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         if nextitem is None or self._since is None or not self._needs(nextitem):
@@ -198,7 +217,7 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     if worker is not None:
         if worker["tokens"] and worker["workercount"] > cores():
-            tokens = Tokens(Path(worker["tokens"]), cores())
+            tokens = Tokens(Path(worker["tokens"]), supply())
             config.pluginmanager.register(Turns(tokens, ledger.read()), "turns")
     elif getattr(config.option, "dist", "no") == "loadgroup":
         folder = config.stash[_FOLDER] = Path(tempfile.mkdtemp(prefix="cod-tokens-"))

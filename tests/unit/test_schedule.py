@@ -1,4 +1,4 @@
-"""Order and overlap of tests: the longest first, as many that burn a core as there are cores."""
+"""Order and overlap of tests: the longest first, and no more that burn a core than cores can take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests import ledger, schedule
 from tests.ledger import ROOT, Cost
-from tests.schedule import KEEP, LongestFirst, Plan, Tokens, Turns, burns, unit
+from tests.schedule import KEEP, LongestFirst, Plan, Tokens, Turns, tokens_of, unit
 
 LONG, SHORT, WAITS = "tests/system/test_l.py", "tests/unit/test_s.py", "tests/net/test_w.py"
 COSTS = {
@@ -47,33 +47,49 @@ def test_what_goes_to_one_worker(test: str, right: str) -> None:
     assert unit(test, COSTS) == right
 
 
-def started(cores: int, running: list[str]) -> list[str]:
+def started(tokens: int, running: list[str]) -> list[str]:
     """Units in the order in which they start beside `running`."""
     plan = Plan(TESTS, COSTS)
     waiting = [each for each in plan.costs if each not in running]
     order = []
     while waiting:
-        order.append(plan.next(waiting, running, cores))
+        order.append(plan.next(waiting, running, tokens))
         waiting.remove(order[-1])
     return order
 
 
 def test_the_longest_starts_first() -> None:
-    order = started(cores=9, running=[])
+    order = started(99, running=[])
     assert order[0] == "machines"
     assert set(order[1:3]) == set(TESTS[5:])
     assert order[3:] == [WAITS, SHORT]
 
 
-def test_what_waits_starts_first_when_every_core_is_burnt() -> None:
-    assert started(cores=1, running=["machines"])[0] == WAITS
-    assert started(cores=2, running=["machines"])[0] == TESTS[5]
+def test_what_waits_starts_first_when_too_few_tokens_are_left() -> None:
+    assert started(4 + 3, running=["machines"])[0] == TESTS[5]
+    assert started(4 + 2, running=["machines"])[0] == WAITS
 
 
-def test_an_unknown_file_is_taken_for_one_that_burns() -> None:
-    assert burns(None)
-    assert burns(COSTS[LONG])
-    assert not burns(COSTS[WAITS])
+@pytest.mark.parametrize(
+    ("cost", "right"),
+    [
+        (None, 4),  # an unknown file
+        (COSTS[LONG], 4),
+        (Cost(1, 7.0, 10.0), 3),
+        (COSTS[WAITS], 0),
+        (Cost(1, 90.0, 20.0), 5),  # several processes
+    ],
+)
+def test_a_file_takes_a_token_for_each_quarter_of_a_core(cost: Cost | None, right: int) -> None:
+    assert tokens_of(cost) == right
+
+
+def test_the_dearest_file_finds_tokens_enough_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "cores", lambda: 1)
+    assert schedule.supply() >= schedule.MOST
+
+
+def test_an_unknown_file_has_a_length() -> None:
     assert Plan(["tests/unit/test_new.py::test_1"], {}).costs["tests/unit/test_new.py"].wall > 0
 
 
@@ -95,7 +111,7 @@ class Worker:
 def test_xdist_hands_out_units_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new release of pytest-xdist may call other methods; then no run is in order."""
     monkeypatch.setattr(ledger, "read", lambda: COSTS)
-    monkeypatch.setattr(schedule, "cores", lambda: 1)
+    monkeypatch.setattr(schedule, "supply", lambda: 6)
     option = SimpleNamespace(loadscopereorder=True)
     config: Any = SimpleNamespace(getvalue=lambda name: ["popen"], option=option)
     scheduler, worker = LongestFirst(config), Worker()
@@ -127,7 +143,8 @@ from pathlib import Path
 from tests.schedule import Tokens
 tokens = Tokens(Path(sys.argv[1]), int(sys.argv[2]))
 for line in sys.stdin:
-    getattr(tokens, line.strip())()
+    what, *count = line.split()
+    getattr(tokens, what)(*map(int, count))
     print(line.strip(), flush=True)
 """
 
@@ -162,28 +179,30 @@ class Other:
 
 @pytest.fixture
 def others(file: Path) -> Iterator[list[Other]]:
-    others = [Other(file, 2) for _ in range(4)]
+    others = [Other(file, 6) for _ in range(4)]
     yield others
     for other in others:
         other.end()
 
 
 @pytest.mark.slow  # four processes
-def test_no_more_tokens_than_cores_and_everybody_gets_one(others: list[Other], file: Path) -> None:
+def test_no_token_is_taken_twice_and_everybody_gets_theirs(others: list[Other], file: Path) -> None:
     first, second, third, fourth = others
     for other in (first, second):
-        other.says("take")
-        assert other.did() == "take"
-    assert Tokens(file, 2)._free() is None
-    for other in (third, fourth):
-        other.says("take")
+        other.says("take 3")
+        assert other.did() == "take 3"
+    third.says("take 5")
+    fourth.says("take 1")
     first.says("give")
-    second.end()  # a worker that dies gives its token back
-    assert third.did() == fourth.did() == "take"
-    third.says("give")
-    assert (first.did(), third.did()) == ("give", "give")
-    first.says("take")
-    assert first.did() == "take"
+    second.end()  # a worker that dies gives its tokens back
+    assert (first.did(), third.did(), fourth.did()) == ("give", "take 5", "take 1")
+    first.says("take 1")  # all are taken
+    third.says("take 6")  # gives its five back before it waits in line
+    assert first.did() == "take 1"
+    for other in (first, fourth):
+        other.says("give")
+        assert other.did() == "give"
+    assert third.did() == "take 6"
 
 
 class Counting(Tokens):
@@ -192,8 +211,8 @@ class Counting(Tokens):
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def take(self) -> None:
-        self.done.append("take")
+    def take(self, count: int) -> None:
+        self.done.append(f"take {count}")
 
     def give(self) -> None:
         self.done.append("give")
@@ -226,20 +245,20 @@ def test_what_waits_takes_no_token() -> None:
 def test_short_tests_keep_a_token_for_a_while() -> None:
     tokens, now = Counting(), [0.0]
     turns = Turns(tokens, COSTS, lambda: now[0])
-    assert ran(turns, item(SHORT), item(SHORT), tokens) == ["take", "run"]
+    assert ran(turns, item(SHORT), item(SHORT), tokens) == ["take 4", "run"]
     now[0] += KEEP
-    assert ran(turns, item(SHORT), item(SHORT), tokens) == ["take", "run", "give"]
-    assert ran(turns, item(SHORT), item(WAITS), tokens) == ["take", "run", "give"]
-    assert ran(turns, item(SHORT), None, tokens) == ["take", "run", "give"]
+    assert ran(turns, item(SHORT), item(SHORT), tokens) == ["take 4", "run", "give"]
+    assert ran(turns, item(SHORT), item(WAITS), tokens) == ["take 4", "run", "give"]
+    assert ran(turns, item(SHORT), None, tokens) == ["take 4", "run", "give"]
 
 
 def test_a_shared_stand_keeps_its_token_to_the_end_of_its_file() -> None:
     tokens, now = Counting(), [0.0]
     turns = Turns(tokens, COSTS, lambda: now[0])
     stand = item(LONG, "system")
-    assert ran(turns, stand, stand, tokens) == ["take", "run"]
+    assert ran(turns, stand, stand, tokens) == ["take 4", "run"]
     now[0] += 100 * KEEP
-    assert ran(turns, stand, stand, tokens) == ["take", "run"]
+    assert ran(turns, stand, stand, tokens) == ["take 4", "run"]
     assert ran(turns, stand, item("tests/system/test_x.py", "system"), tokens)[-1] == "give"
 
 
@@ -249,7 +268,7 @@ import pytest
 from tests.schedule import Turns
 
 class Slow:
-    def take(self):
+    def take(self, count):
         time.sleep(0.4)
         print("has waited")
     def give(self):
