@@ -172,6 +172,7 @@ def recorded(stand: Rack, name: str) -> str:
     return text
 
 
+@pytest.mark.nightly  # one more boot from disk; tests/net/test_readiness.py shows when it is active
 def test_an_image_that_is_no_operating_system_boots(stand: Rack) -> None:
     """Boot what never asks DHCP, and is active by its template's word; take the node back from it
     again."""

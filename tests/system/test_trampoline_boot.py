@@ -236,10 +236,15 @@ SCSI = "virtio-net-pci virtio-scsi-pci,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
 @pytest.mark.parametrize(
     ("guest", "expected"),
     [
-        ((AHCI, False), ("bios", "e1000", "sda", "ata")),
+        # the machines of test_shapes.py and test_firmware.py have these NICs and disks too
+        pytest.param((AHCI, False), ("bios", "e1000", "sda", "ata"), marks=pytest.mark.nightly),
         ((VIRTIO, True), ("uefi", "virtio_net", "vda", "virtio")),
-        ((NVME, False), ("bios", "virtio_net", "nvme0n1", "nvme")),
-        ((SCSI, False), ("bios", "virtio_net", "sda", "virtio")),
+        pytest.param(
+            (NVME, False), ("bios", "virtio_net", "nvme0n1", "nvme"), marks=pytest.mark.nightly
+        ),
+        pytest.param(
+            (SCSI, False), ("bios", "virtio_net", "sda", "virtio"), marks=pytest.mark.nightly
+        ),
         pytest.param(
             (SERVER, False, "generic"), ("bios", "e1000e", "sda", "scsi"), marks=pytest.mark.slow
         ),
