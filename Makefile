@@ -10,7 +10,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build bytecode kills demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build bytecode prepared kills demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -59,11 +59,15 @@ ldap: system-test dev
 bytecode:
 	[ ! -d build/pycache ] || [ "$$(du -sm build/pycache | cut -f1)" -lt 500 ] || rm -rf build/pycache
 
+# What the whole suite needs; the checks use one core, the builds the other.
+prepared: bytecode system-test dev
+	$(MAKE) --jobs 2 --output-sync=target check build ldap
+
 # On MariaDB a sample of the day, and no nightly tests: docs/testing.md.
-test: bytecode system-test check build ldap
+test: prepared
 	$(PYTEST) $(SPREAD) -m "not nightly" --sample today
 
-test-all: bytecode system-test check build ldap
+test-all: prepared
 	$(PYTEST) $(SPREAD)
 
 # What the last run cost, into tests/ledger.tsv, from which the next run has its order; and docs/testing.md of it.

@@ -214,6 +214,7 @@ def test_nothing_of_the_build_machine_stays_in_it(image: Path) -> None:
     )
 
 
+@pytest.mark.nightly  # a build of minutes; test_members.py boots what it makes
 def test_the_members_variant_asks_sssd_for_accounts_and_mounts() -> None:
     """Look for what the packages have set up; the seed brings SSSD's own configuration."""
     images.build("debian-members", CHECKOUT / "build/images", CHECKOUT / "build/cache/images")
