@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,6 +94,19 @@ class SlurmHead:
             "slurmctld answers",
             60,
         )
+
+    def start_slurmd(self, name: str) -> None:
+        """Start the daemon of a node that runs on the head."""
+        with open(self.folder / f"slurmd-{name}.out", "wb") as out:
+            self._running.append(
+                subprocess.Popen(self._inside("slurmd", "-D", "-N", name), stdout=out, stderr=out)
+            )
+
+    def commands(self, folder: Path) -> None:
+        """Write into a folder programs that run Slurm's commands on the head."""
+        for name in ("squeue", "sinfo", "scontrol", "scancel"):
+            (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(self._inside(name))} "$@"\n')
+            (folder / name).chmod(0o755)
 
     def stop_slurmctld(self) -> None:
         """End slurmctld at once."""

@@ -9,7 +9,7 @@ import pytest
 
 from cod.vcm.batch.commands import CommandFailed, NotUnderstood
 from cod.vcm.pool import NotYet
-from cod.vcm.slurm.commands import Reservation, Slurm
+from cod.vcm.slurm.commands import Planned, Reservation, Slurm
 from cod.vcm.slurm.needs import Rules
 from tests.unit.test_slurm_view import sinfo, squeue
 
@@ -24,7 +24,7 @@ ReservationName=licence StartTime=2026-11-23T14:51:23 Nodes=(null) NodeCnt=0 Sta
 @pytest.fixture
 def says(tmp_path: Path) -> Says:
     """A cluster whose commands write down what they are asked, and answer by the words that they
-    are given: status, standard output, standard error."""
+    are given: status, standard output, standard error. Without others sinfo lists no node."""
 
     def cluster(**answers: tuple[int, str, str]) -> Slurm:
         for command in ("squeue", "sinfo", "scontrol", "scancel"):
@@ -37,6 +37,8 @@ def says(tmp_path: Path) -> Says:
                     f'case "{command} $*" in *{pattern}*) cat {tmp_path}/{words}.out; '
                     f"cat {tmp_path}/{words}.err >&2; exit {status};; esac"
                 )
+            if command == "sinfo" and "sinfo" not in answers:
+                lines.append(f"cat <<'END'\n{sinfo().decode()}\nEND")
             (tmp_path / command).write_text("\n".join(lines) + "\n")
             (tmp_path / command).chmod(0o755)
         return Slurm("vc", {}, str(tmp_path))
@@ -192,7 +194,16 @@ def test_everything_else_fails(
     says: Says, act: Callable[[Slurm], object], answer: tuple[int, str, str]
 ) -> None:
     with pytest.raises(CommandFailed):
-        act(says(s=answer))
+        act(says(scontrol=answer, scancel=answer))
+
+
+def test_a_node_that_backfill_counts_on_is_not_deleted(says: Says, tmp_path: Path) -> None:
+    """slurmctld 22.05.8 would die of it at its next cycle."""
+    planned = {"state_flags": ["DRAIN", "DYNAMIC_NORM", "PLANNED"]}
+    with pytest.raises(Planned, match="still plans with n2"):
+        says(sinfo=(0, sinfo(planned).decode(), "")).delete("n2")
+    says(sinfo=(0, sinfo({}).decode(), "")).delete("n2")
+    assert [line for line in asked(tmp_path) if "delete" in line] == ["scontrol delete nodename=n2"]
 
 
 def test_what_is_busy_is_not_yet(says: Says) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from cod.vcm.batch.commands import CommandFailed
 from cod.vcm.batch.pool import BatchPool
+from cod.vcm.batch.resize import victims
 from cod.vcm.batch.system import Job
 from cod.vcm.pool import ANY, Demand, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.settings import BadSettings, load
-from cod.vcm.slurm.commands import Reservation, Slurm, View
+from cod.vcm.slurm.commands import PLANNED, Planned, Reservation, Slurm, View
 from cod.vcm.slurm.needs import Rules
 from cod.vcm.slurm.settings import SlurmSettings, SlurmTable
 from cod.vcm.slurm.system import LEAVES, READY, SlurmSystem
@@ -84,6 +85,8 @@ class Books(Slurm):
         self.nodes[name] = replace(self.nodes[name], features=frozenset(features))
 
     def delete(self, name: str) -> None:
+        if name in self.nodes and PLANNED in self.nodes[name].flags:
+            raise Planned
         self._change("delete", name)
         if name in self.busy or any(name in one.nodes for one in self.reservations.values()):
             raise NotYet
@@ -386,6 +389,25 @@ def test_a_node_whose_jobs_do_not_end_is_down_at_the_second_attempt(books: Books
         pool.expel("n2", lost=False)
     pool.expel("n2", lost=False)
     assert not books.nodes
+
+
+def test_a_planned_node_is_waited_for_and_never_taken_for_lost(books: Books) -> None:
+    pool = system(books)
+    books.registers(2, reason=LEAVES, flags=frozenset({"DRAIN", PLANNED}))
+    for _ in range(3):
+        with pytest.raises(NotYet):
+            pool.expel("n2", lost=False)
+    assert books.said == []
+    books.registers(2, reason=LEAVES)
+    pool.expel("n2", lost=False)
+    assert books.said == [("delete", "n2")]
+
+
+def test_a_reclaim_takes_nodes_that_are_not_planned_first(books: Books) -> None:
+    books.registers(2, flags=frozenset({PLANNED}))
+    books.registers(3, flags=frozenset())
+    hosts = system(books).hosts()
+    assert victims(hosts, hosts, {"n2": 5.0, "n3": 9.0}, 2) == ["n3", "n2"]
 
 
 def test_a_node_that_left_and_joins_again_is_not_struck_off(books: Books) -> None:

@@ -9,9 +9,10 @@ all. Not while a job waits that could start there, nor within `calm` seconds of 
 last such job: a burst must not thrash, nor jobs that are over before the next look. Nodes that are
 older than `lifetime` go when their work has ended.
 
-**Giving up.** For a reclaim: idle nodes first, the longest idle first of all; then the node whose
-last job started last, which loses the least work. What a job on several nodes loses is lost with
-the first of them, so the others go with it.
+**Giving up.** For a reclaim: idle nodes first, of them those on which the batch system's scheduler
+does not count for a job, the longest idle first of all; then the node whose last job started last,
+which loses the least work. What a job on several nodes loses is lost with the first of them, so the
+others go with it.
 
 Hosts that COD did not give are never touched.
 """
@@ -95,12 +96,12 @@ def victims(
     fewer."""
     left, chosen, lost = list(members), list[str](), set[str]()
 
-    def cost(name: str) -> tuple[bool, bool, float, str]:
-        jobs = hosts[name].jobs if name in hosts else ()
+    def cost(name: str) -> tuple[bool, bool, bool, float, str]:
+        jobs, planned = (hosts[name].jobs, hosts[name].planned) if name in hosts else ((), False)
         still = [job.started for job in jobs if job.id not in lost]
         if not still:
-            return False, not jobs, idle_since.get(name, float("inf")), name
-        return True, False, -max(still), name
+            return False, not jobs, planned, idle_since.get(name, float("inf")), name
+        return True, False, False, -max(still), name
 
     while left and len(chosen) < count:
         name = min(left, key=cost)

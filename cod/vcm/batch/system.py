@@ -38,6 +38,7 @@ class Host:
     closed   it was told to take no more jobs
     usable   it takes jobs
     jobs     that run there; one on several hosts is found at each
+    planned  the batch system's scheduler counts on it for a job that waits: it goes later
     """
 
     name: str
@@ -46,6 +47,7 @@ class Host:
     closed: bool
     usable: bool
     jobs: tuple[Job, ...] = ()
+    planned: bool = False
 
     @property
     def idle(self) -> bool:

@@ -16,7 +16,7 @@ from cod.vcm.batch.commands import CommandFailed
 from cod.vcm.batch.system import Host, Job, Wants
 from cod.vcm.pool import ANY, GivenUp, Member, NotYet
 from cod.vcm.slurm import needs
-from cod.vcm.slurm.commands import Reservation, Slurm, View
+from cod.vcm.slurm.commands import PLANNED, Planned, Reservation, Slurm, View
 from cod.vcm.slurm.needs import NodeKind, Rules
 from cod.vcm.slurm.settings import SlurmTable
 from cod.vcm.slurm.signals import end_signal
@@ -138,6 +138,7 @@ class SlurmSystem:
                 node.closed and not self._is_ready(node),
                 node.usable or self._is_ready(node),
                 tuple(running.get(node.name, ())),
+                PLANNED in node.flags,
             )
             for node in seen.nodes.values()
         }
@@ -231,8 +232,8 @@ class SlurmSystem:
         """Do nothing: slurmd ends with its machine."""
 
     def expel(self, name: str, lost: bool) -> None:
-        """Delete its record. Where jobs do not end, they are taken for lost at the second
-        attempt."""
+        """Delete its record. Where jobs do not end, they are taken for lost at the second attempt.
+        A node that is planned is only waited for."""
         with self._changing:
             host = self.hosts().get(name)
             try:
@@ -241,6 +242,8 @@ class SlurmSystem:
                 if self._table.fresh:
                     self._free(name)
                 self._slurm.delete(name)
+            except Planned:
+                raise
             except NotYet:
                 self._busy.add(name)
                 raise
