@@ -28,6 +28,7 @@ JOB: dict[str, Any] = {
     "batch_flag": True,
     "priority": 4294901759,
     "user_name": "ann",
+    "account": "physics",
     "resv_name": "",
     "node_count": 1,
     "max_nodes": 0,

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +18,7 @@ from cod.vcm.batch.system import Host, Job, Wants
 from cod.vcm.pool import ANY, GivenUp, Member, NotYet
 from cod.vcm.slurm import needs
 from cod.vcm.slurm.commands import PLANNED, Planned, Reservation, Slurm, View
+from cod.vcm.slurm.limits import Limits
 from cod.vcm.slurm.needs import NodeKind, Rules
 from cod.vcm.slurm.settings import SlurmTable
 from cod.vcm.slurm.signals import end_signal
@@ -31,10 +33,15 @@ log = logging.getLogger("cod.vcm")
 
 
 class SlurmSystem:
-    """See the module. `dry_run`: change nothing."""
+    """See the module. `dry_run`: change nothing; `clock` is in seconds."""
 
     def __init__(
-        self, table: SlurmTable, slurm: Slurm | None = None, *, dry_run: bool = False
+        self,
+        table: SlurmTable,
+        slurm: Slurm | None = None,
+        *,
+        dry_run: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._table, self._dry_run = table, dry_run
         self._slurm = slurm or Slurm(table.partition, table.environment, table.path)
@@ -46,6 +53,7 @@ class SlurmSystem:
         self._joining: set[str] = set()
         self._left: dict[str, str] = {}  # addresses of nodes that have left, by name
         self._changing = Lock()
+        self._limits = Limits(clock)
         self._end_signal = lru_cache(10_000)(lambda job: end_signal(self._slurm.script(job)))
 
     # ------------------------------------------------------------ what there is, and what is wanted
@@ -83,7 +91,15 @@ class SlurmSystem:
                 self._reopen(seen, ours)
             fixed = [node.name for node in there if node.name not in ours]
             kinds = self._offered(seen, ours)
-            found = needs.plan(seen.jobs, there, coming, kinds, rules, fixed)
+            jobs = self._limits.believed(
+                [job for job in seen.jobs if rules.partition in job.partitions],
+                lambda job: needs.counts(job, rules),
+                any(
+                    node.usable and rules.partition in node.partitions
+                    for node in seen.nodes.values()
+                ),
+            )
+            found = needs.plan(jobs, there, coming, kinds, rules, fixed)
             if self._table.fresh and not self._dry_run:
                 self._assign(seen, found.placed, never)
         spent = self._spent(seen, ours, ready) if self._table.fresh else ()

@@ -128,6 +128,7 @@ class SlurmJob:
     eligible: bool = True
     priority: int = 0
     user: str = ""
+    account: str = ""
     reservation: str = ""
     size: JobSize = JobSize()
 
@@ -199,6 +200,7 @@ class _Job(_Shape):
     batch_flag: bool
     priority: int
     user_name: str
+    account: str
     resv_name: str
     node_count: int
     max_nodes: int
@@ -303,6 +305,7 @@ def _job(one: _Job) -> SlurmJob:
         eligible=0 < one.eligible_time <= max(one.submit_time, one.last_sched_evaluation),
         priority=one.priority,
         user=one.user_name,
+        account=one.account,
         reservation=one.resv_name,
         size=JobSize(
             max(1, one.node_count),

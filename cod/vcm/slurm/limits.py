@@ -1,0 +1,112 @@
+"""Jobs that a limit of accounting keeps from starting, though Slurm says at times that they wait for
+room.
+
+While no node is in the partition, Slurm's reason for such a job is Resources; once one is there it is
+AssocGrpCpuLimit or the like. A pool that believed it would install a node again and again in which
+nothing ever runs. So a job for which nodes were wanted, and that a limit keeps once they are there,
+is remembered, and so is its association: without nodes they count no more until a pause is over, and
+then only one of them does, to see. Each time in vain doubles the pause.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from cod.vcm.batch.pool import MOST_TOLD
+from cod.vcm.slurm.view import SlurmJob
+
+PREFIXES = ("Assoc", "QOS")  # of the reasons that are limits
+FIRST_PAUSE, LONGEST_PAUSE = 600.0, 4 * 3600.0  # seconds
+# seconds for which nodes have to be there before Slurm's reasons are those of a partition with nodes
+SETTLED = 60.0
+
+log = logging.getLogger("cod.vcm")
+
+Key = tuple[str, ...]  # of a job, of an account's user, or of a whole account
+
+
+@dataclass(slots=True)
+class Pause:
+    """For how long a job or an association is not counted, and until when."""
+
+    length: float
+    until: float
+
+
+class Limits:
+    """What is remembered of limits. The clock is in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._pauses: dict[Key, Pause] = {}
+        self._wanted: set[int] = set()  # jobs that were counted
+        self._nodes_since = inf  # since when there has been a node at every look
+
+    def believed(
+        self, jobs: Sequence[SlurmJob], counts: Callable[[SlurmJob], bool], nodes: bool
+    ) -> list[SlurmJob]:
+        """Return the partition's jobs without those that a limit would keep if there were a node.
+
+        counts  whether a job waits for room, as Slurm says
+        nodes   whether the partition has a node that takes jobs
+        """
+        now = self._clock()
+        self._nodes_since = min(self._nodes_since, now) if nodes else inf
+        settled = now >= self._nodes_since + SETTLED
+        self._notice([job for job in jobs if job.waits and job.reason.startswith(PREFIXES)], now)
+        for job in jobs:
+            if job.nodes or (settled and counts(job)):
+                for key in _keys(job):
+                    self._pauses.pop(key, None)
+        found, tried = list[SlurmJob](), set[Key]()
+        for job in sorted(jobs, key=lambda job: (-job.priority, job.id)):
+            if counts(job):
+                paused = [key for key in _keys(job) if key in self._pauses]
+                if tried & set(paused) or any(now < self._pauses[key].until for key in paused):
+                    continue
+                tried |= set(paused)
+                self._wanted.add(job.id)
+            found.append(job)
+        self._wanted &= {job.id for job in jobs}
+        return found
+
+    def _notice(self, kept: Sequence[SlurmJob], now: float) -> None:
+        """Remember what limits keep that nodes were wanted for; a pause begins when that was seen
+        last."""
+        for job in kept:
+            for key in _remembered(job):
+                if pause := self._pauses.get(key):
+                    pause.until = now + pause.length
+        in_vain = [job for job in kept if job.id in self._wanted]
+        self._wanted -= {job.id for job in in_vain}
+        for key in {key for job in in_vain for key in _remembered(job)}:
+            before = self._pauses.get(key)
+            length = min(before.length * 2, LONGEST_PAUSE) if before else FIRST_PAUSE
+            self._pauses[key] = Pause(length, now + length)
+        for job in in_vain[:MOST_TOLD]:
+            one, others = _remembered(job)
+            log.warning(
+                "job %s waits for a limit (%s), not for nodes: without a node in the partition none is"
+                " asked for %s for %.0f min",
+                job.name,
+                job.reason,
+                " ".join(others),
+                self._pauses[one].length / 60,
+            )
+
+
+def _keys(job: SlurmJob) -> tuple[Key, ...]:
+    return (
+        ("job", str(job.id)),
+        ("user", job.user, "of account", job.account or "-"),
+        ("account", job.account or "-"),
+    )
+
+
+def _remembered(job: SlurmJob) -> tuple[Key, Key]:
+    """Return the job, and the association that its limit is of."""
+    one, user, account = _keys(job)
+    return one, account if "Grp" in job.reason else user
