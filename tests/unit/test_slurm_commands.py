@@ -14,6 +14,7 @@ from cod.vcm.slurm.needs import Rules
 from tests.unit.test_slurm_view import sinfo, squeue
 
 Says = Callable[..., Slurm]
+ALONE = "squeue: option '--json' doesn't allow an argument"
 RESERVATIONS = """\
 ReservationName=cod-51 StartTime=2026-11-23T14:51:23 EndTime=2027-11-23T14:51:23 Nodes=n[2-3] NodeCnt=2 State=ACTIVE
 ReservationName=later StartTime=2027-11-23T14:51:23 EndTime=2027-11-24T14:51:23 Nodes=n9 NodeCnt=1 State=INACTIVE
@@ -28,7 +29,11 @@ def says(tmp_path: Path) -> Says:
 
     def cluster(**answers: tuple[int, str, str]) -> Slurm:
         for command in ("squeue", "sinfo", "scontrol", "scancel"):
-            lines = ["#!/bin/sh", f'echo "{command} $*" >> {tmp_path}/asked']
+            lines = [
+                "#!/bin/sh",
+                f'echo "{command} $*" >> {tmp_path}/asked',
+                f'[ "$1" = --json=list ] && {{ echo "{ALONE}" >&2; exit 1; }}',
+            ]
             for words, (status, out, err) in answers.items():
                 for name, text in (("out", out), ("err", err)):
                     (tmp_path / f"{words}.{name}").write_text(text)

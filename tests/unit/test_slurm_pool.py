@@ -39,7 +39,7 @@ class Books(Slurm):
         super().__init__("vc", {})
         self.nodes: dict[str, SlurmNode] = {}
         self.jobs: dict[str, SlurmJob] = {}
-        self.reservations: dict[str, Reservation] = {}
+        self.bookings: dict[str, Reservation] = {}
         self.said: list[tuple[Any, ...]] = []
         self.busy: set[str] = set()
         self.kill_at = 0
@@ -50,15 +50,18 @@ class Books(Slurm):
             raise Killed
 
     def view(self) -> View:
-        kept = {name for one in self.reservations.values() for name in one.nodes}
+        kept = {name for one in self.bookings.values() for name in one.nodes}
         shown = {
             name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
             for name, node in self.nodes.items()
         }
-        return View(shown, list(self.jobs.values()), dict(self.reservations))
+        return View(shown, list(self.jobs.values()), dict(self.bookings))
 
     def node(self, name: str) -> SlurmNode | None:
         return self.view().nodes.get(name)
+
+    def reservations(self) -> dict[str, Reservation]:
+        return dict(self.bookings)
 
     def rules(self, limit: int) -> Rules:
         return Rules("vc", limit=limit)
@@ -88,7 +91,7 @@ class Books(Slurm):
         if name in self.nodes and PLANNED in self.nodes[name].flags:
             raise Planned
         self._change("delete", name)
-        if name in self.busy or any(name in one.nodes for one in self.reservations.values()):
+        if name in self.busy or any(name in one.nodes for one in self.bookings.values()):
             raise NotYet
         self.nodes.pop(name, None)
 
@@ -108,7 +111,7 @@ class Books(Slurm):
     def reserve(self, reservation: Reservation, user: str) -> None:
         self._change("reserve", reservation.name, user)
         assert all(self.nodes[name].closed for name in reservation.nodes)
-        self.reservations[reservation.name] = reservation
+        self.bookings[reservation.name] = reservation
 
     def bind(self, job: str, reservation: str) -> None:
         self._change("bind", job, reservation)
@@ -125,11 +128,11 @@ class Books(Slurm):
         self._change("release", reservation)
         assert all(
             self.nodes[name].closed
-            for name in self.reservations[reservation].nodes
+            for name in self.bookings[reservation].nodes
             if name in self.nodes
         )
         assert not [job for job in self.jobs.values() if job.reservation == reservation]
-        self.reservations.pop(reservation, None)
+        self.bookings.pop(reservation, None)
 
     # ------------------------------------------------------------ what else happens
 
@@ -161,11 +164,9 @@ class Books(Slurm):
         for name, job in self.jobs.items():
             if job.state != "PENDING":
                 continue
-            kept = {each for one in self.reservations.values() for each in one.nodes}
+            kept = {each for one in self.bookings.values() for each in one.nodes}
             held = (
-                self.reservations[job.reservation].nodes
-                if job.reservation
-                else set(self.nodes) - kept
+                self.bookings[job.reservation].nodes if job.reservation else set(self.nodes) - kept
             )
             free = [
                 each
@@ -284,6 +285,23 @@ def test_a_controller_that_forgot_to_open_a_node_is_told_again(books: Books) -> 
     assert not books.said
     system(books).look(["n2", "n3"], Counter())
     assert books.said == [("resume", "n2")]
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_join_does_not_ask_for_the_queue(
+    books: Books, monkeypatch: pytest.MonkeyPatch, fresh: bool
+) -> None:
+    """With 10,200 waiting jobs squeue takes seconds, and much memory."""
+    monkeypatch.setattr(books, "view", lambda: pytest.fail("the queue is asked for"))
+    known = {}
+    monkeypatch.setattr(books, "node", lambda name: known.get(name))
+    pool = BatchPool(SlurmTable.model_validate({"fresh": fresh}), system(books, fresh=fresh))
+    with pytest.raises(NotYet):
+        pool.add(member(2))
+    books.registers(2)
+    known.update(books.nodes)
+    pool.add(member(2))
+    assert [words[0] for words in books.said] == ["drain" if fresh else "resume"]
 
 
 # ---------------------------------------------------------------- looking
@@ -544,7 +562,7 @@ def test_reservations_of_others_are_theirs(books: Books) -> None:
     books.submitted(51)
     books.registers(2, reason=READY)
     books.registers(3, flags=frozenset())
-    books.reservations = {
+    books.bookings = {
         name: Reservation(name, ("n2", "n3")) for name in ("cod-upgrade", "cod-51", "cod-other-51")
     }
     wants = system(books, fresh=True).look(["n2"], Counter())[1]
@@ -560,7 +578,7 @@ def test_a_job_that_is_held_gives_its_node_back(books: Books) -> None:
     pool.look(["n2"], Counter())
     books.jobs["7"] = replace(books.jobs["7"], reason="JobHeldUser")
     assert pool.look(["n2"], Counter())[1].spent == ("n2",)
-    assert (books.reservations, books.jobs["7"].reservation) == ({}, "")
+    assert (books.bookings, books.jobs["7"].reservation) == ({}, "")
 
 
 def test_a_job_that_cannot_be_bound_stops_no_other(

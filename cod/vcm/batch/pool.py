@@ -13,7 +13,7 @@ from threading import Lock
 from cod.vcm.batch import resize
 from cod.vcm.batch.commands import CommandFailed, run_own
 from cod.vcm.batch.settings import BatchTable
-from cod.vcm.batch.system import BatchSystem, EndSignals, Host, Job, Wants
+from cod.vcm.batch.system import BatchSystem, EndSignals, Host, Job, OneHost, Wants
 from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
 
 # seconds at most for which a node that leaves when its jobs have ended is not looked at again
@@ -146,7 +146,7 @@ class BatchPool:
             known.pop(name, None)
         self._saved.discard(name)
         try:
-            host = self._hosts().get(name)
+            host = self._joining_host(name)
         except CommandFailed:  # a batch system that does not answer is no fault of the node's
             self._joining.pop(name, None)
             raise
@@ -160,7 +160,7 @@ class BatchPool:
             if self._table.start:
                 run_own(self._table.start, self._fields(member), self._table.join_time)
             self._begun.add(name)
-            host = self._hosts().get(name)
+            host = self._joining_host(name)
         if host is not None and host.heard and host.address in ("", member.address):
             self._restore(member, late)
             self._system.open(member)
@@ -173,6 +173,13 @@ class BatchPool:
                 f"it has not reported within {self._table.join_time:.0f} s: does its execution"
                 " daemon run, and does it find its server by name?"
             )
+
+    def _joining_host(self, name: str) -> Host | None:
+        """Return the host, perhaps without its jobs: a long queue is much to ask for at each
+        join."""
+        if isinstance(self._system, OneHost):
+            return self._system.host(name)
+        return self._hosts().get(name)
 
     def _restore(self, member: Member, late: bool) -> None:
         if not self._table.restore:

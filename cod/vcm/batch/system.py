@@ -128,3 +128,12 @@ class EndSignals(Protocol):
     def warn(self, job: Job) -> None:
         """Send a job the signal that it wants before its end."""
         ...
+
+
+@runtime_checkable
+class OneHost(Protocol):
+    """What a batch system does beside that, where it can be asked about one host for little."""
+
+    def host(self, name: str) -> Host | None:
+        """Return what the batch system knows of a host, without its jobs; None for nothing."""
+        ...

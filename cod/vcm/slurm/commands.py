@@ -7,24 +7,30 @@ are read together. Each function says what shall be: done twice, it does no harm
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Collection, Mapping
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cod.vcm.batch.commands import CommandFailed, NotUnderstood, run, said
 from cod.vcm.pool import NotYet
-from cod.vcm.slurm import view
+from cod.vcm.slurm.layouts.choice import choose
+from cod.vcm.slurm.layouts.document import SILENT, Layout
 from cod.vcm.slurm.needs import Rules
-from cod.vcm.slurm.view import SlurmJob, SlurmNode
+from cod.vcm.slurm.view import SlurmJob, SlurmNode, hostlist
 
 GONE = "Invalid node name"
+NOBODY = "Unable to contact slurm controller"
 NO_JOB = r"Invalid job id|already finished|already completing|pending execution"
 NO_SCRIPT = "script not specified"
 NO_RESERVATION = "reservation is invalid"
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # otherwise lists of tasks end in '...' after 64 characters
 
-
 PLANNED = "PLANNED"  # the backfill scheduler counts on the node, for a job that waits
+
+log = logging.getLogger("cod.vcm")
 
 
 class Planned(NotYet):
@@ -55,15 +61,18 @@ class Slurm:
 
     def __init__(self, partition: str, environment: Mapping[str, str], path: str = "") -> None:
         self.partition, self.environment, self.path = partition, environment, path
+        self._known_layout: Layout | None = None
+        self._told = ""
 
     # ------------------------------------------------------------ looking
 
     def view(self) -> View:
         """Return the cluster now. Raises `NotUnderstood`, or `CommandFailed` when the controller
         does not answer."""
-        nodes = view.nodes(self._output("sinfo", "--all", "--json"))
-        jobs = view.jobs(self._output("squeue", "--all", "--json"))
-        reservations = _reservations(self._output("scontrol", "--oneliner", "show", "reservation"))
+        with self._layout() as layout:
+            nodes = layout.read_nodes(self._output(*layout.nodes))
+            jobs = layout.read_jobs(self._output(*layout.queue))
+        reservations = self.reservations()
         kept = {name for one in reservations.values() for name in one.nodes}
         shown = {
             name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
@@ -73,7 +82,35 @@ class Slurm:
 
     def node(self, name: str) -> SlurmNode | None:
         """Return what Slurm knows of a node, None for nothing."""
-        return view.nodes(self._output("sinfo", "--all", "--json")).get(name)
+        with self._layout() as layout:
+            return layout.read_nodes(self._output(*layout.node(name))).get(name)
+
+    def reservations(self) -> dict[str, Reservation]:
+        """Return the reservations that hold now, by name."""
+        return _reservations(self._output("scontrol", "--oneliner", "show", "reservation"))
+
+    @contextmanager
+    def _layout(self) -> Iterator[Layout]:
+        """Find out once how this Slurm is read; anew when it cannot be read: another release may
+        have taken its place."""
+        try:
+            if self._known_layout is None:
+                self._known_layout = self._choose()
+                if self._told != self._known_layout.releases:
+                    self._told = self._known_layout.releases
+                    log.info("Slurm's answers are read as those of %s", self._told)
+            yield self._known_layout
+        except (CommandFailed, NotUnderstood):
+            self._known_layout = None
+            raise
+
+    def _choose(self) -> Layout:
+        ended = run(["squeue", "--json=list"], self.environment, self.path)
+        try:
+            return choose((ended.stdout + ended.stderr).decode(errors="replace"))
+        except NotUnderstood as error:
+            version = self._output("squeue", "--version").decode(errors="replace").strip()
+            raise NotUnderstood(f"{version}: {error}") from None
 
     def rules(self, limit: int) -> Rules:
         """Return what the configuration says of what jobs share, for a pool of so many nodes.
@@ -142,7 +179,7 @@ class Slurm:
         if (ended.returncode or text) and not re.search(
             f"{NO_JOB}|{NO_SCRIPT}", text, re.IGNORECASE
         ):
-            raise CommandFailed(f"scontrol write batch_script {job}: {said(ended)}")
+            raise _failed(("scontrol", "write", "batch_script", job), ended)
         return ended.stdout.decode(errors="replace")
 
     def signal(self, job: str, signal: str, batch: bool) -> None:
@@ -194,14 +231,22 @@ class Slurm:
         if text and re.search(done, text, re.IGNORECASE):
             return text
         if ended.returncode or text:
-            raise CommandFailed(f"{' '.join(command)}: {said(ended)}")
+            raise _failed(command, ended)
         return ""
 
     def _output(self, *command: str) -> bytes:
         ended = run(command, {**self.environment, **WHOLE_LISTS}, self.path)
         if ended.returncode:
-            raise CommandFailed(f"{' '.join(command)}: {said(ended)}")
+            raise _failed(command, ended)
         return ended.stdout
+
+
+def _failed(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> CommandFailed:
+    """Return what a command's failure means."""
+    text = said(ended)
+    if re.search(NOBODY, text):
+        return CommandFailed(f"{SILENT} ({' '.join(command)})")
+    return CommandFailed(f"{' '.join(command)}: {text}")
 
 
 def _in_step(nodes: Mapping[str, SlurmNode], jobs: list[SlurmJob]) -> dict[str, SlurmNode]:
@@ -233,6 +278,6 @@ def _reservations(output: bytes) -> dict[str, Reservation]:
         if not {"ReservationName", "Nodes", "State"} <= values.keys():
             raise NotUnderstood(f"scontrol show reservation: {line[:80]!r}")
         if values["State"] == "ACTIVE":
-            names = view.hostlist("" if values["Nodes"] == "(null)" else values["Nodes"])
+            names = hostlist("" if values["Nodes"] == "(null)" else values["Nodes"])
             found[values["ReservationName"]] = Reservation(values["ReservationName"], names)
     return found

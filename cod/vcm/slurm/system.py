@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -62,6 +62,11 @@ class SlurmSystem:
         """Return the cluster's nodes."""
         return self._hosts(self._slurm.view())
 
+    def host(self, name: str) -> Host | None:
+        """Return a node without its jobs: the queue, which may be long, is not asked for."""
+        node = self._slurm.node(name)
+        return None if node is None else self._host(node)
+
     def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
         """Return what squeue and sinfo say, and what the jobs that wait are worth beside the room
         on nodes."""
@@ -77,7 +82,7 @@ class SlurmSystem:
                     for name in ours
                     if (node := seen.nodes.get(name))
                     and self._is_ready(node)
-                    and not self._bound(seen, name)
+                    and not self._bound(seen.reservations, name)
                 ]
                 there = [node for node in ready if "RESERVED" not in node.flags]
             else:
@@ -147,17 +152,19 @@ class SlurmSystem:
                 for name in job.nodes:
                     running.setdefault(name, []).append(Job(job.name, job.started, job.state))
         return {
-            node.name: Host(
-                node.name,
-                "" if node.address == node.name else node.address,
-                node.heard,
-                node.closed and not self._is_ready(node),
-                node.usable or self._is_ready(node),
-                tuple(running.get(node.name, ())),
-                PLANNED in node.flags,
-            )
-            for node in seen.nodes.values()
+            node.name: self._host(node, running.get(node.name, ())) for node in seen.nodes.values()
         }
+
+    def _host(self, node: SlurmNode, jobs: Sequence[Job] = ()) -> Host:
+        return Host(
+            node.name,
+            "" if node.address == node.name else node.address,
+            node.heard,
+            node.closed and not self._is_ready(node),
+            node.usable or self._is_ready(node),
+            tuple(jobs),
+            PLANNED in node.flags,
+        )
 
     # ------------------------------------------------------------ joining
 
@@ -166,10 +173,10 @@ class SlurmSystem:
         would keep that. What ran there goes back into the queue."""
         self._left.pop(member.hostname, None)
         self._joining.add(member.hostname)
-        host = self.hosts().get(member.hostname)
+        host = self.host(member.hostname)
         if host is not None and host.address not in ("", member.address):
             log.info("%s is struck off at its former address %s", host.name, host.address)
-            self.close(host, lost=True)
+            self.close(self.hosts().get(host.name, host), lost=True)
             self._slurm.delete(host.name)
 
     def open(self, member: Member) -> None:
@@ -198,7 +205,7 @@ class SlurmSystem:
                 self._slurm.resume(node.name)
         elif node.closed and not node.reason:
             self._slurm.drain(node.name, READY)
-        elif not node.closed and not self._bound(self._slurm.view(), node.name):
+        elif not node.closed and not self._bound(self._slurm.reservations(), node.name):
             raise GivenUp(
                 "other jobs may have run on it before it was bound to one: with `fresh` its slurmd"
                 f" has to register drained: slurmd -Z --conf 'Feature={self._table.feature}"
@@ -251,7 +258,7 @@ class SlurmSystem:
         """Delete its record. Where jobs do not end, they are taken for lost at the second attempt.
         A node that is planned is only waited for."""
         with self._changing:
-            host = self.hosts().get(name)
+            host = self.host(name)
             try:
                 if lost or name in self._busy:
                     self._slurm.down(name, LEAVES)
@@ -295,10 +302,10 @@ class SlurmSystem:
     def _is_ready(self, node: SlurmNode) -> bool:
         return self._table.fresh and node.heard and node.closed and node.reason == READY
 
-    def _bound(self, seen: View, name: str) -> Reservation | None:
+    def _bound(self, reservations: Mapping[str, Reservation], name: str) -> Reservation | None:
         """Return the reservation that binds a node to a job."""
         return next(
-            (one for one in seen.reservations.values() if self._job_of(one) and name in one.nodes),
+            (one for one in reservations.values() if self._job_of(one) and name in one.nodes),
             None,
         )
 
@@ -371,7 +378,7 @@ class SlurmSystem:
     def _free(self, name: str) -> None:
         """End what binds a node that leaves to a job."""
         seen = self._slurm.view()
-        if reservation := self._bound(seen, name):
+        if reservation := self._bound(seen.reservations, name):
             waiting = self._job_of(reservation)
             self._end(reservation, next((job for job in seen.jobs if job.name == waiting), None))
 

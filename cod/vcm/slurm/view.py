@@ -1,5 +1,5 @@
-"""What Slurm says of a pool: its nodes and its jobs, read from ``sinfo --json`` and ``squeue
---json`` (Slurm 22.05).
+"""A pool's nodes and jobs as the VCM sees them, whichever release of Slurm says so
+(`cod.vcm.slurm.layouts`), and the lists that all releases write into strings.
 
 Whatever is not as it should be raises `NotUnderstood`: who cannot read the state of a pool must not
 change it.
@@ -12,14 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, product
 from math import prod
-from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from cod.model import field_error
-from cod.vcm.batch.commands import CommandFailed, NotUnderstood
-
-LARGEST = 256 * 2**20  # bytes of one command's output
+from cod.vcm.batch.commands import NotUnderstood
 
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "REVOKED"})
 OVER = frozenset(
@@ -173,180 +167,6 @@ class SlurmNode:
     def usable(self) -> bool:
         """Return whether the node takes jobs."""
         return self.heard and not self.closed and not self.flags & NOT_TAKING
-
-
-# ---------------------------------------------------------------- documents
-
-
-class _Shape(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-
-class _Job(_Shape):
-    job_id: int
-    job_state: str
-    state_reason: str
-    partition: str
-    array_job_id: int
-    array_task_id: int | None
-    array_task_string: str
-    array_max_tasks: int
-    nodes: str
-    start_time: int
-    submit_time: int
-    eligible_time: int
-    last_sched_evaluation: int
-    restart_cnt: int
-    batch_flag: bool
-    priority: int
-    user_name: str
-    account: str
-    resv_name: str
-    node_count: int
-    max_nodes: int
-    tasks: int | None
-    cpus: int | None
-    tasks_per_node: int
-    minimum_cpus_per_node: int
-    memory_per_node: int | None
-    memory_per_cpu: int | None
-    tres_per_node: str
-    tres_per_task: str
-    tres_per_job: str
-    features: str
-    shared: str | None
-    required_nodes: str
-    excluded_nodes: str
-
-
-class _Node(_Shape):
-    name: str
-    address: str
-    state: str
-    state_flags: list[str]
-    reason: str
-    partitions: list[str]
-    active_features: str
-    cpus: int
-    cores: int
-    threads: int
-    alloc_cpus: int
-    real_memory: int
-    alloc_memory: int
-    gres: str
-    gres_used: str
-
-
-class _Jobs(_Shape):
-    errors: list[Any]
-    jobs: list[_Job]
-
-
-class _Nodes(_Shape):
-    errors: list[Any]
-    nodes: list[_Node]
-
-
-D = TypeVar("D", _Jobs, _Nodes)
-
-
-def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs that are not over. Raises `NotUnderstood`, or `CommandFailed` where the
-    output has errors."""
-    return [
-        _job(one) for one in _document("squeue", output, _Jobs).jobs if one.job_state not in OVER
-    ]
-
-
-def nodes(output: bytes) -> dict[str, SlurmNode]:
-    """Return the nodes by name, without those that only say what nodes may be (FUTURE). Raises as
-    `jobs` does."""
-    return {
-        one.name: _node(one)
-        for one in _document("sinfo", output, _Nodes).nodes
-        if one.state != "future"
-    }
-
-
-def _document(command: str, output: bytes, shape: type[D]) -> D:
-    if len(output) > LARGEST:
-        raise NotUnderstood(f"{command} --json: {len(output)} bytes of output")
-    try:
-        # names of jobs may be any bytes
-        read = shape.model_validate_json(output.decode(errors="replace"))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the document"
-        raise NotUnderstood(f"{command} --json: {where}: {field_error(first)}") from None
-    if read.errors:  # with status 0, and an empty list: the controller does not answer
-        raise CommandFailed(f"{command} --json: it reports errors: {read.errors[0]}")
-    return read
-
-
-def _job(one: _Job) -> SlurmJob:
-    if one.job_state not in HELD | ON_NODES | {"PENDING"}:
-        raise NotUnderstood(f"job {one.job_id} is in the state {one.job_state!r}")
-    if one.array_task_string:
-        task_ids(one.array_task_string)
-    single = one.array_task_id is not None
-    return SlurmJob(
-        id=one.job_id,
-        state=one.job_state,
-        reason=one.state_reason,
-        name=f"{one.array_job_id}_{one.array_task_id}" if single else str(one.job_id),
-        array=one.array_job_id,
-        array_tasks="" if single else one.array_task_string,
-        limit=one.array_max_tasks,
-        partitions=frozenset(one.partition.split(",")),
-        nodes=hostlist(one.nodes),
-        started=float(one.start_time),
-        restarts=one.restart_cnt,
-        batch=one.batch_flag,
-        eligible=0 < one.eligible_time <= max(one.submit_time, one.last_sched_evaluation),
-        priority=one.priority,
-        user=one.user_name,
-        account=one.account,
-        reservation=one.resv_name,
-        size=JobSize(
-            max(1, one.node_count),
-            one.max_nodes,
-            max(1, one.tasks or 1),
-            max(1, one.cpus or 1),
-            one.tasks_per_node,
-            max(1, one.minimum_cpus_per_node),
-            one.memory_per_node,
-            one.memory_per_cpu,
-            one.tres_per_node,
-            one.tres_per_task,
-            one.tres_per_job,
-            one.features,
-            one.shared == "none",
-            hostlist(one.required_nodes),
-            hostlist(one.excluded_nodes),
-        ),
-    )
-
-
-def _node(one: _Node) -> SlurmNode:
-    if one.state not in NODE_STATES:
-        raise NotUnderstood(f"node {one.name} is in the state {one.state!r}")
-    return SlurmNode(
-        one.name,
-        one.address,
-        one.state,
-        frozenset(one.state_flags),
-        one.reason,
-        frozenset(one.partitions),
-        frozenset(filter(None, one.active_features.split(","))),
-        one.cpus,
-        one.alloc_cpus,
-        one.real_memory,
-        one.alloc_memory,
-        gres(one.gres),
-        gres(one.gres_used),
-        one.cores,
-        one.threads,
-    )
 
 
 # ---------------------------------------------------------------- lists in strings
