@@ -159,8 +159,9 @@ def test_a_state_of_several_words_is_that_of_22_05(states: list[str], told: str)
     assert v23_11.jobs(changed("jobs", job_state=states))[0].state == told
 
 
-def test_a_job_that_is_over_is_none() -> None:
-    assert 1 not in [job.id for job in v23_11.jobs(changed("jobs", job_state=["TIMEOUT"]))]
+def test_a_job_that_is_over() -> None:
+    job = v23_11.jobs(changed("jobs", job_state=["TIMEOUT"], end_time=number(1795707760)))[0]
+    assert (job.over, job.waits, job.ended - job.started) == (True, False, 49.0)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from cod.vcm.settings import BadSettings, load
 from cod.vcm.slurm.commands import PLANNED, Planned, Reservation, Slurm, View
 from cod.vcm.slurm.needs import Rules
 from cod.vcm.slurm.settings import SlurmSettings, SlurmTable
-from cod.vcm.slurm.system import LEAVES, READY, SlurmSystem
+from cod.vcm.slurm.system import LEAVES, READY, RULES_LAST, SlurmSystem
 from cod.vcm.slurm.view import JobSize, SlurmJob, SlurmNode, task_ids
 
 VC = frozenset({"vc"})
@@ -305,6 +305,20 @@ def test_a_join_does_not_ask_for_the_queue(
 
 
 # ---------------------------------------------------------------- looking
+
+
+def test_the_configuration_is_read_again(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An administrator changes it, and says `scontrol reconfigure`."""
+    now = 0.0
+    table = SlurmTable.model_validate({})
+    pool = SlurmSystem(table, books, clock=lambda: now)
+    for number in (7, 8):
+        books.submitted(number)
+    books.registers(2, flags=frozenset())
+    assert pool.look(["n2"], Counter())[1].nodes == {}  # both fit on its two CPUs
+    monkeypatch.setattr(books, "rules", lambda limit: Rules("vc", alone=True, limit=limit))
+    now += RULES_LAST
+    assert pool.look(["n2"], Counter())[1].nodes == {ANY: 1}
 
 
 def test_new_nodes_are_taken_to_be_like_those_that_have_joined(books: Books) -> None:

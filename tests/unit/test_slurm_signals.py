@@ -117,7 +117,7 @@ def test_a_controller_that_does_not_answer_is_no_job_without_a_wish(
     system: SlurmSystem, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        with pytest.raises(CommandFailed, match="Unable to contact"):
+        with pytest.raises(CommandFailed, match="slurmctld does not answer"):
             system.notice(Job("18", 1.0))
     assert len((tmp_path / "said").read_text().splitlines()) == 2, "asked again"
 

@@ -22,6 +22,7 @@ JOB: dict[str, Any] = {
     "array_max_tasks": 0,
     "nodes": "",
     "start_time": 0,
+    "end_time": 0,
     "submit_time": 1795162150,
     "eligible_time": 1795162150,
     "last_sched_evaluation": 1795162150,
@@ -81,7 +82,7 @@ def sinfo(*nodes: dict[str, Any], **also: Any) -> bytes:
 
 
 def test_jobs() -> None:
-    running, waiting, array, task = v22_05.jobs(
+    running, waiting, over, array, task = v22_05.jobs(
         squeue(
             {
                 "job_state": "RUNNING",
@@ -97,7 +98,7 @@ def test_jobs() -> None:
                 "tasks": 4,
                 "cpus": 8,
             },
-            {"job_id": 9, "job_state": "COMPLETED"},
+            {"job_id": 9, "job_state": "COMPLETED", "start_time": 90, "end_time": 95},
             {
                 "job_id": 10,
                 "array_job_id": 10,
@@ -116,6 +117,7 @@ def test_jobs() -> None:
     assert running.nodes == ("n2", "n3", "n07", "gpu1")
     assert (running.waits, running.batch, running.started) == (False, False, 1795162254.0)
     assert waiting.waits
+    assert (over.over, over.waits, over.ended - over.started) == (True, False, 5.0)
     assert waiting.size == view.JobSize(tasks=4, cpus=8, cpu_memory=500, features="big", whole=True)
     assert (array.name, array.limit, list(view.task_ids(array.array_tasks))) == (
         "10",

@@ -48,11 +48,12 @@ class Reservation:
 @dataclass(frozen=True, slots=True)
 class View:
     """The cluster at one moment. Nodes that a reservation keeps from other jobs have the flag
-    RESERVED."""
+    RESERVED; `over`: jobs that have ended, which are not among `jobs`."""
 
     nodes: Mapping[str, SlurmNode]
     jobs: list[SlurmJob]
     reservations: Mapping[str, Reservation]
+    over: Sequence[SlurmJob] = ()
 
 
 class Slurm:
@@ -71,14 +72,15 @@ class Slurm:
         does not answer."""
         with self._layout() as layout:
             nodes = layout.read_nodes(self._output(*layout.nodes))
-            jobs = layout.read_jobs(self._output(*layout.queue))
+            listed = layout.read_jobs(self._output(*layout.queue))
+        jobs = [job for job in listed if not job.over]
         reservations = self.reservations()
         kept = {name for one in reservations.values() for name in one.nodes}
         shown = {
             name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
             for name, node in _in_step(nodes, jobs).items()
         }
-        return View(shown, jobs, reservations)
+        return View(shown, jobs, reservations, [job for job in listed if job.over])
 
     def node(self, name: str) -> SlurmNode | None:
         """Return what Slurm knows of a node, None for nothing."""

@@ -17,6 +17,7 @@ from cod.vcm.batch.commands import CommandFailed
 from cod.vcm.batch.system import Host, Job, Wants
 from cod.vcm.pool import ANY, GivenUp, Member, NotYet
 from cod.vcm.slurm import needs
+from cod.vcm.slurm.blackholes import JOBS, QUICK, BlackHoles
 from cod.vcm.slurm.commands import PLANNED, Planned, Reservation, Slurm, View
 from cod.vcm.slurm.limits import Limits
 from cod.vcm.slurm.needs import NodeKind, Rules
@@ -27,6 +28,7 @@ from cod.vcm.slurm.view import SlurmJob, SlurmNode
 # reasons for which nodes are drained: Slurm remembers them for the VCM
 READY = "cod: waits for its one job"
 LEAVES = "cod: leaves"
+RULES_LAST = 60.0  # seconds for which what the configuration says is taken for true
 HELD_BACK = frozenset({"JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied"})
 
 log = logging.getLogger("cod.vcm")
@@ -48,12 +50,13 @@ class SlurmSystem:
         self._kinds = [one.kind(table.feature) for one in table.nodesets]
         self._alike = NodeKind(ANY, features=frozenset({table.feature}), guessed=True)
         self._rules: Rules | None = None
+        self._clock, self._rules_read = clock, 0.0
         self._busy: set[str] = set()
         # they may take jobs already, and are among those that are coming
         self._joining: set[str] = set()
         self._left: dict[str, str] = {}  # addresses of nodes that have left, by name
         self._changing = Lock()
-        self._limits = Limits(clock)
+        self._limits, self._black_holes = Limits(clock), BlackHoles()
         self._end_signal = lru_cache(10_000)(lambda job: end_signal(self._slurm.script(job)))
 
     # ------------------------------------------------------------ what there is, and what is wanted
@@ -74,6 +77,7 @@ class SlurmSystem:
         with self._changing:
             seen, rules = self._slurm.view(), self._read_rules()
             self._strike_off_revived(seen, coming)
+            self._close_black_holes(seen, ours)
             if self._table.fresh:
                 if self._serve(seen, ours, never):
                     seen = self._slurm.view()
@@ -118,8 +122,22 @@ class SlurmSystem:
             found.nodes, found.jobs, kept, spent, (*found.never, *never), kinds[0].nodeset
         )
 
+    def _close_black_holes(self, seen: View, ours: Collection[str]) -> None:
+        """Drain nodes on which all jobs fail at once. They stay, for somebody to look at them."""
+        for name in self._black_holes.found(seen.over, ours):
+            why = f"its last {JOBS} jobs all failed within {QUICK:.0f} s"
+            log.error(
+                "%s takes no more jobs: %s. Look at its clock and its slurmd's log", name, why
+            )
+            if not self._dry_run:
+                self._slurm.drain(name, f"cod: {why}")
+
     def _read_rules(self) -> Rules:
-        if self._rules is None:
+        """Return what the configuration says; it is read again now and then, as `scontrol
+        reconfigure` changes it."""
+        now = self._clock()
+        if self._rules is None or now >= self._rules_read + RULES_LAST:
+            self._rules_read = now
             rules = self._slurm.rules(self._table.maximum)
             self._rules = replace(rules, alone=rules.alone or self._table.fresh)
         return self._rules

@@ -93,14 +93,14 @@ class JobSize:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job that is not over; the tasks of an array that wait are one of them.
+    """A job; the tasks of an array that wait are one of them.
 
     id         its number
     name       as commands name it: the number, or ARRAY_TASK
     array      number of the array it is of; `array_tasks`: those of its tasks that wait here
                ("1-9:2,20%4"); `limit`: how many may run at a time; 0 and '': none
     nodes      where it is
-    started    seconds since the epoch
+    started, ended   seconds since the epoch; of one that is not over, when it ends at the latest
     restarts   how often it was put back into the queue
     batch      was it submitted by sbatch? Others cannot be put back into the queue
     eligible   nothing but room keeps it from starting: no dependency, no time before which it may
@@ -117,6 +117,7 @@ class SlurmJob:
     partitions: frozenset[str] = frozenset()
     nodes: tuple[str, ...] = ()
     started: float = 0.0
+    ended: float = 0.0
     restarts: int = 0
     batch: bool = True
     eligible: bool = True
@@ -125,6 +126,11 @@ class SlurmJob:
     account: str = ""
     reservation: str = ""
     size: JobSize = JobSize()
+
+    @property
+    def over(self) -> bool:
+        """Return whether the job has ended: Slurm lists it for a while."""
+        return self.state in OVER
 
     @property
     def waits(self) -> bool:

@@ -23,7 +23,7 @@ class Layout:
     releases  for people
     queue, nodes   commands that list all jobs, and all nodes
     node      the command that lists a node by its name, and perhaps others
-    read_jobs      returns the jobs that are not over
+    read_jobs      returns the jobs, also those that are over
     read_nodes     returns the nodes by name, without those that only say what nodes may be (FUTURE)
     """
 

@@ -30,6 +30,7 @@ class _Job(Shape):
     array_max_tasks: int
     nodes: str
     start_time: int
+    end_time: int
     submit_time: int
     eligible_time: int
     last_sched_evaluation: int
@@ -83,11 +84,9 @@ class _Nodes(Document):
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs that are not over. Raises `NotUnderstood`, or `CommandFailed` where the
+    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` where the
     output has errors."""
-    return [
-        _job(one) for one in document("squeue", output, _Jobs).jobs if one.job_state not in OVER
-    ]
+    return [_job(one) for one in document("squeue", output, _Jobs).jobs]
 
 
 def nodes(output: bytes) -> dict[str, SlurmNode]:
@@ -101,7 +100,7 @@ def nodes(output: bytes) -> dict[str, SlurmNode]:
 
 
 def _job(one: _Job) -> SlurmJob:
-    if one.job_state not in HELD | ON_NODES | {"PENDING"}:
+    if one.job_state not in HELD | ON_NODES | OVER | {"PENDING"}:
         raise NotUnderstood(f"job {one.job_id} is in the state {one.job_state!r}")
     if one.array_task_string:
         task_ids(one.array_task_string)
@@ -117,6 +116,7 @@ def _job(one: _Job) -> SlurmJob:
         partitions=frozenset(one.partition.split(",")),
         nodes=hostlist(one.nodes),
         started=float(one.start_time),
+        ended=float(one.end_time),
         restarts=one.restart_cnt,
         batch=one.batch_flag,
         eligible=0 < one.eligible_time <= max(one.submit_time, one.last_sched_evaluation),

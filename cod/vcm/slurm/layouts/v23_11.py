@@ -67,6 +67,7 @@ class _Job(Shape):
     array_max_tasks: _Number
     nodes: str
     start_time: _Number
+    end_time: _Number
     submit_time: _Number
     eligible_time: _Number
     last_sched_evaluation: _Number
@@ -132,10 +133,10 @@ def layout(parser: str) -> Layout:
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs that are not over. Raises `NotUnderstood`, or `CommandFailed` where the
+    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` where the
     output has errors."""
     read = document("squeue", output, _Jobs).jobs
-    return [_job(one, state) for one in read if (state := _job_state(one)) not in OVER]
+    return [_job(one) for one in read]
 
 
 def nodes(output: bytes) -> dict[str, SlurmNode]:
@@ -155,14 +156,14 @@ def _job_state(one: _Job) -> str:
     return words[0]
 
 
-def _job(one: _Job, state: str) -> SlurmJob:
+def _job(one: _Job) -> SlurmJob:
     if one.array_task_string:
         task_ids(one.array_task_string)
     task, number = one.array_task_id.value, one.array_job_id.count
     evaluated = max(one.submit_time.count, one.last_sched_evaluation.count)
     return SlurmJob(
         id=one.job_id,
-        state=state,
+        state=_job_state(one),
         reason=one.state_reason,
         name=f"{number}_{task}" if task is not None else str(one.job_id),
         array=number,
@@ -171,6 +172,7 @@ def _job(one: _Job, state: str) -> SlurmJob:
         partitions=frozenset(one.partition.split(",")),
         nodes=hostlist(one.nodes),
         started=float(one.start_time.count),
+        ended=float(one.end_time.count),
         restarts=one.restart_cnt,
         batch=one.batch_flag,
         eligible=0 < one.eligible_time.count <= evaluated,
