@@ -120,8 +120,10 @@ class Ca:
         try:
             request = x509.load_der_x509_csr(asked)
             key, genuine = request.public_key(), request.is_signature_valid
-        except (UnsupportedAlgorithm, x509.InvalidVersion) as error:
-            raise ValueError(str(error)) from None
+        except UnsupportedAlgorithm:
+            raise ValueError("its key or its signature is of an unknown kind") from None
+        except (ValueError, x509.InvalidVersion):  # the parser's own words are for its authors
+            raise ValueError("it should be a request by PKCS #10 (RFC 2986), in DER") from None
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(
             key.curve, ec.SECP256R1
         ):

@@ -126,6 +126,35 @@ def test_an_answer_repeated_changes_nothing(engine: Engine, quiet: Site) -> None
         assert summary(tx)["loser"] == ("active", 3, 3)
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_an_answer_repeated_does_not_mean_the_node_that_has_got_the_name_since(
+    tx: Tx, quiet: Site, over: bool
+) -> None:
+    """The VCM has not acknowledged the new one's grant, and cannot mean it."""
+    one = contended(tx, quiet)
+    vcms.enrol(tx, one.vcluster_id, serial="1", address="", head=None, now=100.0)
+    if over:
+        answer(tx, quiet, one.id, "node0", "node3")
+    before = reclaim(tx, one.id)
+    vcms.owe(tx, one.vcluster_id, "grant", {"members": [{"node": "node1"}]}, 104.0)
+    for names, later in ((["n2"], {}), (["node1"], {}), ([], {"n2": 110.0, "node1": 110.0})):
+        flow.answer(
+            tx,
+            reclaim_id=one.id,
+            nodes_=names,
+            later=later,
+            site=quiet,
+            now=105.0,
+            actor="vcm:loser",
+            passing_over=True,
+        )
+    assert reclaim(tx, one.id) == before
+    assert flow.show(tx, one.id).promised == {}
+    node = nodes.by_name(tx, "node1")
+    assert node is not None
+    assert (node.hostname, node.state) == ("n2", "active")
+
+
 @pytest.mark.parametrize(
     ("names", "code", "sentence"),
     [

@@ -109,6 +109,18 @@ def test_what_the_page_says_in_words_is_so_too() -> None:
     assert "Told every two seconds" in PAGE
 
 
+def test_the_table_of_headers_has_those_of_a_message() -> None:
+    said = frames.encode(frames.Message("done", "c1", b"<done/>", "q1", 7)).decode()
+    table = PAGE[PAGE.index("| Header | Stands in") : PAGE.index("The body is one XML element")]
+    assert re.findall(r"^\| `([A-Z][\w-]+)`", table, re.MULTILINE) == re.findall(
+        r"^([A-Z][\w-]+):", said, re.MULTILINE
+    )
+    later = said.replace("In-Reply-To: q1", "IN-REPLY-TO: \tq1 ").encode()
+    (message,) = frames.Decoder().feed(later)
+    assert (message.answers, message.sequence) == ("q1", 7)
+    assert "compared without regard to case" in PAGE
+
+
 def grammar(name: str) -> Any:
     """What the schema says of a value."""
     root = ET.parse(ROOT / "schema/nmp.rng").getroot()

@@ -71,7 +71,7 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(
         (
             b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_TOLD + 1),
             "too-large",
-            "bytes",
+            f"the body has {LONGEST_TOLD + 1} bytes, a body has at most {LONGEST_TOLD}",
         ),
         (b"NMP/1.0 ping\r\n folded: line\r\n\r\n", "malformed", "header line"),
         (b"NMP/1.0 ping\r\nMessage-Id: \xff\r\n\r\n", "malformed", "header line"),

@@ -24,7 +24,7 @@ from cod.model import (
 )
 from cod.policy.scheduler.preemption import fits
 from cod.states import ReclaimState
-from cod.store import lists, views
+from cod.store import lists, vcms, views
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import reclaims, reservations, vclusters
@@ -55,6 +55,7 @@ def answer(
     now: float,
     actor: str,
     groups: frozenset[int] | None = None,
+    passing_over: bool = False,
 ) -> Result[ReclaimView]:
     """Answer a reclaim: the one who answers for the vcluster gives those nodes (host names in it,
     or the site's names). The value is a `ReclaimView`.
@@ -62,6 +63,8 @@ def answer(
     later  nodes that it will give, by when: those are taken at the deadline, in place of those that
            were chosen, as far as they are of the kind and are wanted; names that it has no nodes of
            are passed over. It replaces what was promised before; None: that stays
+    passing_over  nodes whose grants the vcluster's VCM has not acknowledged are passed over: an
+           answer that it repeats means the ones that had their names before
     They have to be of the kind that is taken, and no more than are still wanted. Nodes that were
     given for this reclaim before are passed over, and once it is over all that its vcluster does
     not hold, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
@@ -71,7 +74,8 @@ def answer(
     reclaim = reclaims.get(tx, reclaim_id, lock=True)
     if reclaim is None or vcluster is None:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
-    leaving = _named(tx, reclaim, vcluster, nodes_)
+    untold = vcms.untold(tx, vcluster.id) if passing_over else set()
+    leaving = [node for node in _named(tx, reclaim, vcluster, nodes_) if node.name not in untold]
     effects: tuple[Effect, ...] = ()
     if leaving:
         _check(reclaim, vcluster, leaving)
@@ -90,7 +94,9 @@ def answer(
         held = _by_name(nodes.every(tx, vcluster_id=vcluster.id, lock=True))
         end = reclaim.deadline  # then they are taken, whatever was promised
         promised = {
-            held[name].id: (held[name], min(at, end)) for name, at in later.items() if name in held
+            node.id: (node, min(at, end))
+            for name, at in later.items()
+            if (node := held.get(name)) is not None and node.name not in untold
         }
         preemption.promise(tx, reclaim, list(promised.values()), now)
     return Result(show(tx, reclaim_id, groups), effects)

@@ -123,6 +123,7 @@ def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float
             site=site,
             now=now,
             actor=peer.actor,
+            passing_over=True,
         )
 
     return ask, lambda _: b.Done()

@@ -173,7 +173,9 @@ def _head(lines: list[bytes], longest: int) -> _Head:
         headers[name] = (found[2] or b"").decode()
     length = _number(headers, "content-length")
     if length > longest:
-        raise Fault("too-large", f"a body has at most {longest} bytes", fatal=True)
+        raise Fault(
+            "too-large", f"the body has {length} bytes, a body has at most {longest}", fatal=True
+        )
     return _Head(
         start[2].decode(),
         start[1].decode(),
