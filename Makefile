@@ -10,7 +10,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build bytecode prepared kills demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build bytecode prepared kills server-kills demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -97,6 +97,12 @@ attack: system-test dev build
 # Ten test runs that are killed at random moments, and what they leave: make kills SEED=7
 kills: system-test dev build
 	.venv/bin/python -m tests.kills $(SEED)
+
+# A server under load whose parts and machines are killed at random moments, and a check of all rows of its nodes, of
+# their histories and of free disks throughout: make server-kills SEED=1 MINUTES=60
+MINUTES ?= 60
+server-kills: system-test dev build
+	.venv/bin/python -m tests.server_kills $(SEED) $(MINUTES)
 
 # One benchmark: make bench ONLY=dhcp
 bench: build dev
