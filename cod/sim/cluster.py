@@ -41,16 +41,18 @@ class IncomingKey(NamedTuple):
 
 class Machine:
     """One node; names as in the table `nodes`. `counted_as`: its key in the pool; `counted`: until
-    when it is added."""
+    when it is added; `failing`: see `sim.failures`; `blameless`: set aside though it is healthy."""
 
     __slots__ = (
         "assigned_at",
         "attempts",
+        "blameless",
         "cache",
         "cluster",
         "counted",
         "counted_as",
         "disk",
+        "failing",
         "generation",
         "id",
         "kind",
@@ -81,7 +83,7 @@ class Machine:
         self.cluster: Cluster | None = None
         self.assigned_at: float | None = None
         self.request_id = self.template_id = self.reserved = self.reclaim = self.released = 0
-        self.waking = False
+        self.waking = self.failing = self.blameless = False
         self.counted = 0.0
         self.counted_as: FreeKey | IncomingKey | None = None
 
@@ -107,6 +109,7 @@ class Owner(Protocol):
 class Cluster:
     """A virtual cluster. `held`: its machines in the order they came; `creation_size` is its floor.
 
+    stopped            nodes that it lacks, and whose requests are stopped
     seen, seen_until   what the manager sees of its machines, and until when that is so; None when
                        it has changed
     """
@@ -132,6 +135,7 @@ class Cluster:
     held: dict[Machine, None] = field(default_factory=dict)
     pending: dict[int, ClusterRequest] = field(default_factory=dict)
     released: int = 0
+    stopped: int = 0
     seen: tuple[Allocation, ...] | None = None
     seen_until: float = float("inf")
     holder: Holder | None = None

@@ -15,6 +15,7 @@ from cod.model import Energy
 from cod.policy.scheduler.snapshot import Cache
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine
+from cod.sim.failures import Failures
 from cod.sim.imageserver import ImageServer
 from cod.sim.machines import MachinePool
 from cod.sim.randomness import HOUR, about
@@ -32,6 +33,8 @@ class Lifecycle:
     on_up      called with a machine whose holder's system runs
     on_free    called with a machine that is in the reserve again
     on_broken  called with a machine that is about to be set aside; takes it from its holder
+    on_stopped  called with a machine that did not boot, and is to go back to the reserve; releases
+               it, and asks for no other in its place
     """
 
     def __init__(
@@ -40,13 +43,19 @@ class Lifecycle:
         pool: MachinePool,
         energy: Energy,
         images: ImageServer,
+        failures: Failures,
+        patience: float,
         *,
         on_up: Callable[[Machine], None],
         on_free: Callable[[Machine], None],
         on_broken: Callable[[Machine], None],
+        on_stopped: Callable[[Machine], None],
     ) -> None:
         self._clock, self._pool, self._energy, self._images = clock, pool, energy, images
-        self._on_up, self._on_free, self._on_broken = on_up, on_free, on_broken
+        self._on_up, self._on_free = on_up, on_free
+        self._on_broken, self._on_stopped = on_broken, on_stopped
+        self._failures = failures
+        self._boot_deadline = (NODE_RULES[S.BOOT].deadline or 0.0) * patience
         self.wakes = self.wakes_failed = self.sleeps = self.failures = 0
         for machine in pool.machines:
             self._fail_some_day(machine)
@@ -150,10 +159,29 @@ class Lifecycle:
 
     def _boot(self, machine: Machine, event: NodeEvent) -> None:
         self._pool.move(machine, event)
-        self._after(machine, machine.spec.times.boot, self._booted)
+        if self._failures.at_boot(machine):
+            self._clock.after(
+                self._boot_deadline, self._due, machine, machine.generation, self._did_not_boot
+            )
+        else:
+            self._after(machine, machine.spec.times.boot, self._booted)
+
+    def _did_not_boot(self, machine: Machine) -> None:
+        machine.attempts += 1
+        machine.disk, machine.cache = Disk.DIRTY, None
+        if machine.attempts <= NODE_RULES[S.BOOT].retries:
+            self._pool.move(machine, E.TIMED_OUT)
+            self._after(machine, machine.spec.times.reset, self._report)
+        elif self._failures.stops(machine):
+            machine.attempts = 0
+            self._on_stopped(machine)
+        else:
+            self._set_aside(machine, E.EXHAUSTED)
+            machine.blameless = not machine.failing
 
     def _booted(self, machine: Machine) -> None:
         machine.attempts = 0
+        self._failures.succeeded(machine.template_id)
         self._pool.move(machine, E.BOOTED)
         self._on_up(machine)
 
@@ -199,5 +227,8 @@ class Lifecycle:
         )
 
     def _repaired(self, machine: Machine) -> None:
+        self._pool.count(machine)
+        machine.blameless = False
+        self._failures.repaired(machine)
         self._pool.move(machine, E.RESTORED)
         self._after(machine, machine.spec.times.reset, self._report)

@@ -26,6 +26,8 @@ class MachinePool:
     spent    seconds by state, of all machines
     kept     the machines that are reserved for a request
     held     seconds in which they were held by somebody
+    healthy  seconds of machines that were not failing; `lost`: of those that were set aside though
+             they were healthy
     joules   consumed; `spared`: what would have been consumed on top, had sleeping machines idled
     by_group joules consumed by machines while a group held them; `held_by_group`: seconds in which
     it held them
@@ -41,7 +43,7 @@ class MachinePool:
         self.spent: dict[NodeState, float] = dict.fromkeys(NodeState, 0.0)
         self.by_group: dict[str, float] = defaultdict(float)
         self.held_by_group: dict[str, float] = defaultdict(float)
-        self.held = self.joules = self.spared = 0.0
+        self.held = self.joules = self.spared = self.healthy = self.lost = 0.0
         self._watts: dict[tuple[int, NodeState], float] = {}
         block = 0
         for number, spec in enumerate(types, 1):
@@ -82,6 +84,10 @@ class MachinePool:
         joules = seconds * self._watts[machine.kind.type, machine.state]
         self.spent[machine.state] += seconds
         self.joules += joules
+        if not machine.failing:
+            self.healthy += seconds
+        if machine.blameless:
+            self.lost += seconds
         if machine.cluster is not None:
             self.held += seconds
             self.by_group[machine.cluster.group.name] += joules

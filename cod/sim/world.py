@@ -19,9 +19,11 @@ from cod.policy.scheduler.snapshot import Entitlement, OpenReclaim, Plan, Snapsh
 from cod.policy.sharing import entitlements, shares
 from cod.sim.clock import Clock
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Owner, Reclaim
+from cod.sim.failures import Failures
 from cod.sim.imageserver import ImageServer
 from cod.sim.lifecycle import Lifecycle
 from cod.sim.machines import MachinePool
+from cod.sim.randomness import HOUR
 from cod.sim.results.stats import Stats
 from cod.sim.scenario.records import Scenario
 from cod.states import NodeState, RequestState, VclusterState
@@ -48,14 +50,18 @@ class World:
         self.images = ImageServer(
             self.clock, scenario.image_mb, scenario.image_at_once, scenario.image_mb_per_s
         )
+        self.failures = Failures(scenario, seed, self.pool.machines)
         self.lifecycle = Lifecycle(
             self.clock,
             self.pool,
             scenario.energy,
             self.images,
+            self.failures,
+            scenario.policy.patience,
             on_up=self._up,
             on_free=self._free,
             on_broken=self._broken,
+            on_stopped=self._stopped,
         )
         self.groups: dict[str, Group] = {}
         self.entitlements: Mapping[int, Entitlement] = {}
@@ -68,7 +74,7 @@ class World:
         self._act, self._watch, self._period = act, watch, scenario.period
         self._look_at = float("inf")
         self._minutes: set[float] = set()
-        self.ended = self._ids = 0
+        self.ended = self._ids = self._templates = 0
         self.look(0.0)
 
     def new_id(self) -> int:
@@ -95,9 +101,14 @@ class World:
         self._usage[group.id] = 0.0
         return group
 
-    def template(self, *, cache: bool) -> int:
-        """Add a template; return its id."""
-        number = len(self.templates) + 1
+    def template(self, *, cache: bool, wrong: bool = False) -> int:
+        """Add a template; return its id. `wrong`: no system becomes ready with it; one vcluster
+        alone asks for it."""
+        self._templates += 1
+        number = self._templates
+        if wrong:
+            self.failures.wrong.add(number)
+            self.failures.asked_wrong += 1
         keep = ' cache="yes"' if cache else ""
         self.templates[number] = (
             f'<template name="t{number}"{keep}><image target="disk" name="t{number}"/></template>'
@@ -254,6 +265,9 @@ class World:
         cluster.state = VclusterState.ENDED
         del self.clusters[cluster.id]
         self.ended += 1
+        if cluster.template_id in self.failures.wrong:
+            del self.templates[cluster.template_id]
+            self.failures.ended(cluster.template_id)
         cluster.owner.over(cluster)
 
     # ------------------------------------------------------------ what machines tell
@@ -293,6 +307,26 @@ class World:
             self._request(cluster, "replace", 1)
         machine.cluster = None
         cluster.owner.lost(machine, cluster, "broken")
+
+    def _stopped(self, machine: Machine) -> None:
+        """Let a machine go back whose holder's request for another in its place stops. A group
+        that is told so tries again within the hour, unless its template is wrong."""
+        cluster, taken = machine.cluster, machine.reclaim
+        assert cluster is not None
+        if taken:
+            cluster.size -= 1
+        else:
+            self.decide(self._request(cluster, "replace", 1), RequestState.STOPPED)
+            cluster.stopped += 1
+            if cluster.template_id not in self.failures.wrong:
+                self.clock.after(HOUR, self._try_again, cluster)
+        self.let_go(machine)
+        cluster.owner.lost(machine, cluster, "broken")
+
+    def _try_again(self, cluster: Cluster) -> None:
+        if cluster.state is VclusterState.ACTIVE:
+            cluster.stopped -= 1
+            self._request(cluster, "replace", 1)
 
     # ------------------------------------------------------------ the manager's pass
 

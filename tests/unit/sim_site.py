@@ -150,6 +150,7 @@ def _requests(site: World) -> list[str]:
         missing = sum(
             request.count for request in cluster.pending.values() if request.kind == "replace"
         )
+        missing += cluster.stopped
         if cluster.state is VclusterState.ACTIVE and cluster.size != len(cluster.held) + missing:
             wrong.append(
                 f"{cluster.name} has size {cluster.size}, holds {len(cluster.held)}, lacks"

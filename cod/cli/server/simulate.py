@@ -357,8 +357,8 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f} s" if value < 900 else duration(value)
 
 
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
+def _share(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{100 * value:.{digits}f} %"
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -432,6 +432,14 @@ def _show(result: dict[str, Any]) -> None:
         f"energy: {power['kwh']:,.0f} kWh, {power['kwh_saved']:,.0f} saved; {power['wakes']} wakes "
         f"({power['wakes_failed']} failed), {result['failures']} failures"
     )
+    faults = result["faults"]
+    if any(faults.values()):
+        out.print(
+            f"boots that failed: {faults['wrong_templates']} wrong templates;"
+            f" {faults['healthy_set_aside']} times a healthy node was set aside,"
+            f" {faults['failing_set_aside']} times a failing one; {faults['given_back']} given"
+            f" back; {_share(faults['healthy_lost'], 3)} of healthy nodes' time lost"
+        )
 
 
 def _labelled(kind: str, rows: dict[str, Any]) -> Any:

@@ -30,9 +30,19 @@ class JobOwner(BaseOwner):
         self._submitted += 1
         lease = job.estimate(self.rule.estimate) + MARGIN
         cluster = self.create(
-            job.size, f"{self.rule.name}-{self._submitted}", lease, may_wait=self.rule.may_wait
+            job.size,
+            f"{self.rule.name}-{self._submitted}",
+            lease,
+            may_wait=self.rule.may_wait,
+            template_id=self._template(),
         )
         self._running[cluster.id] = _Run(job, self.track(job))
+
+    def _template(self) -> int:
+        """Return the template of the next job: the owner's, or a new one that is wrong."""
+        if self.world.failures.next_is_wrong(self.rule.name):
+            return self.world.template(cache=self.rule.cache, wrong=True)
+        return self.template_id
 
     def up(self, machine: Machine) -> None:
         """Run the job when the last of its nodes is up."""
@@ -68,9 +78,11 @@ class JobOwner(BaseOwner):
                 self.world.grow(cluster, 1)
 
     def warned(self, cluster: Cluster, ahead: float) -> None:
-        """A lease that would end before the job is extended."""
+        """A lease that would end before the job is extended; not one of a job that does not begin
+        for its template's sake."""
         run = self._running.get(cluster.id)
-        if run is None or not self.rule.extends:
+        wrong = cluster.template_id in self.world.failures.wrong
+        if run is None or not self.rule.extends or wrong:
             return
         left = (
             (run.ends_at or self.world.clock.now + run.job.runtime) - self.world.clock.now + MARGIN

@@ -27,15 +27,21 @@ class BaseOwner:
         self.template_id = world.template(cache=rule.cache)
 
     def create(
-        self, size: int, name: str, lease: float | None, *, may_wait: bool = True
+        self,
+        size: int,
+        name: str,
+        lease: float | None,
+        *,
+        may_wait: bool = True,
+        template_id: int | None = None,
     ) -> Cluster:
-        """Return a vcluster of its own."""
+        """Return a vcluster of its own; `template_id`: None for the owner's."""
         rule = self.rule
         return self.world.create(
             self,
             self.group,
             size,
-            self.template_id,
+            self.template_id if template_id is None else template_id,
             name=name,
             needs=rule.needs,
             cache=rule.cache,

@@ -62,6 +62,7 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
         "priming": {**spread(world.images.took), "most_at_once": world.images.most},
         "power": _power(world),
         "failures": world.lifecycle.failures,
+        "faults": _faults(world),
         "passes": stats.passes,
         "events": world.clock.events,
     }
@@ -170,6 +171,20 @@ def _reallocation(world: World) -> dict[str, Any]:
         "node_hours_held": round(hours, 3),
         "reallocations_per_node_hour": share(stats.taken, hours),
         "assignments_per_node_hour": share(stats.assigned, hours),
+    }
+
+
+def _faults(world: World) -> dict[str, Any]:
+    """Return what wrong templates and failing machines cost: how often machines were set aside or
+    given back for boots that failed, and the share of healthy machines' time that was lost by
+    it."""
+    failures, pool = world.failures, world.pool
+    return {
+        "wrong_templates": failures.asked_wrong,
+        "healthy_set_aside": failures.healthy_aside,
+        "failing_set_aside": failures.failing_aside,
+        "given_back": failures.given_back,
+        "healthy_lost": share(pool.lost, pool.healthy),
     }
 
 

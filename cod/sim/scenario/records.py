@@ -249,6 +249,9 @@ class Scenario:
     image_mb: float = 1000.0
     image_at_once: int | None = None
     image_mb_per_s: float | None = None
+    wrong_templates: float = 0.0
+    failing_machines: float = 0.0
+    blame: bool = True
     folder: Path = Path()
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 from pydantic.fields import FieldInfo
 
 from cod.model import Energy, Policy, Refused, field_error, unknown_key
@@ -70,6 +70,19 @@ class ScenarioFile(BaseModel):
         "primed as fast as if it were alone",
         None,
         low=0.001,
+    )
+    wrong_templates: float = key(
+        "share of the virtual clusters of jobs whose template no system becomes ready with",
+        0.0,
+        high=1,
+    )
+    failing_machines: float = key(
+        "share of machines on which no system becomes ready; as one is repaired, another fails",
+        0.0,
+        high=1,
+    )
+    blame: StrictBool = word(
+        "false: each machine whose system does not become ready is set aside", True
     )
     policy: PolicyTable = PolicyTable.model_validate({})
     energy: EnergyTable = EnergyTable.model_validate({})
@@ -200,6 +213,9 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
         file.image_mb,
         file.image_at_once,
         file.image_mb_per_s,
+        file.wrong_templates,
+        file.failing_machines,
+        file.blame,
         folder,
     )
 
