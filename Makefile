@@ -86,13 +86,14 @@ check: dev
 
 # What a hostile host, VCM or owner can do, at length: a million messages of each protocol, five
 # minutes of attack on a running server, everything as everybody, images that lie. `make test` has a
-# share of each.
+# share of each. At the end a table: what one member or one node can do, before and now.
 attack: system-test dev build
 	COD_ATTACK=1000000 COD_ATTACK_SECONDS=300 $(PYTEST) --timeout 3600 tests/attack \
 	    tests/net/test_rights_walk.py tests/net/test_rights_pages.py tests/net/test_rights_forms.py \
 	    tests/net/test_hostile_owner.py tests/net/test_nmp_attack.py tests/net/test_schemathesis.py \
 	    tests/net/test_ingester.py tests/unit/test_images.py tests/unit/test_xmldoc.py \
 	    tests/store/test_dhcp_starvation.py tests/system/test_dhcp_clients.py tests/system/test_impostors.py
+	COD_ATTACK=1000000 .venv/bin/python -m tests.attack.table
 
 # Ten test runs that are killed at random moments, and what they leave: make kills SEED=7
 kills: system-test dev build

@@ -84,7 +84,7 @@ def node_rows(tx: Tx) -> list[NodeRow]:
     for node, group in tx.execute(select(p.node_id, p.group_id).where(p.right == "use")):
         users[node] = (*users.get(node, ()), group)
     count = select(b.node_id, func.count()).where(b.kind == "vcluster", b.node_id.is_not(None))
-    addresses: dict[int, int] = dict(tx.execute(count.group_by(b.node_id)).all())  # type: ignore[arg-type]
+    addresses = dict(map(tuple, tx.execute(count.group_by(b.node_id))))
     query = select(n.id, n.state, n.generation, n.disk, n.vcluster_id, v.state, v.group_id)
     rows = tx.execute(query.outerjoin_from(t.nodes, t.vclusters, v.id == n.vcluster_id))
     return [

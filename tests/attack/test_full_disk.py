@@ -62,7 +62,8 @@ def serving() -> Iterator[ServingOnSmallDisk]:
         yield serving
 
 
-def test_a_full_disk_ends_no_part(serving: ServingOnSmallDisk) -> None:
+def fill_and_free(serving: ServingOnSmallDisk) -> int:
+    """Let a server meet a full disk, and room again; return how many of its parts have ended."""
     serving.start()
     serving.until(serving.answers, "an answer")
     serving.fill()
@@ -76,6 +77,10 @@ def test_a_full_disk_ends_no_part(serving: ServingOnSmallDisk) -> None:
     (serving.disk / "fill").unlink()
     assert serving.client.post("/groups", {"name": "chemistry"})["name"] == "chemistry"
     serving.until(serving.counts, "the counts of both parts")
-    assert serving.parts() == first
+    return len(first.items() - serving.parts().items())
+
+
+def test_a_full_disk_ends_no_part(serving: ServingOnSmallDisk) -> None:
+    assert fill_and_free(serving) == 0
     assert "Traceback" not in serving.log
     assert serving.stop() == 0

@@ -55,15 +55,20 @@ def kinds(lab: Lab) -> list[str]:
 # ---------------------------------------------------------------- the forger
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_forged_discovers_decide_nothing_while_the_agent_is_heard(lab: Lab, state: str) -> None:
-    at_work(lab, state)
-    before = lab.node(1)
+def forge(lab: Lab) -> None:
+    """Send 34 DISCOVERs a second in node 1's name, half a minute long; its agent is heard."""
     for second in range(30):
         lab.now += 1
         agents.held(lab.tx, "a", lab.now)
         for turn in range(34):
             send(lab, "DISCOVER", xid=100 + 34 * second + turn)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_forged_discovers_decide_nothing_while_the_agent_is_heard(lab: Lab, state: str) -> None:
+    at_work(lab, state)
+    before = lab.node(1)
+    forge(lab)
     assert lab.node(1) == before
     assert kinds(lab) == ["identity"]
 
@@ -141,12 +146,18 @@ def addresses(lab: Lab) -> set[str]:
     return {dotted(row.address) for row in rows if row.kind == "vcluster"}
 
 
-def test_a_declined_address_of_an_active_node_is_a_conflict_and_stays(lab: Lab) -> None:
+def decline(lab: Lab) -> set[str]:
+    """Decline the address of an active node, right after its acknowledgement; return those
+    addresses that are not its own any more."""
     own = in_use(lab, "active")
     send(lab, "REQUEST", 7, "os", requested=own)
     for _ in range(3):
         send(lab, "DECLINE", 7, "os", requested=own)
-    assert addresses(lab) == {own}
+    return {own} ^ addresses(lab)
+
+
+def test_a_declined_address_of_an_active_node_is_a_conflict_and_stays(lab: Lab) -> None:
+    assert decline(lab) == set()
     [row] = conflicts.every(lab.tx)
     assert (row["kind"], "is active" in row["about"]) == ("declined", True)
 
@@ -375,15 +386,19 @@ def test_a_node_approved_earlier_is_remembered_at_its_first_proven_boot(lab: Lab
 # ---------------------------------------------------------------- the liar about ports
 
 
-def test_a_node_that_reports_another_port_waits_and_takes_none(lab: Lab) -> None:
+def lie(lab: Lab) -> dict[str, int]:
+    """Have node 2 report node 1's port; return which port is which node's then."""
     lab.site = replace(lab.site, switches=(Switch("leaf", "ovs", "unix:/x"),))
-    victim, liar = lab.machine(1, "trampoline"), lab.machine(2, "trampoline")
     for number, port in ((1, "p1"), (2, "p2")):
+        lab.machine(number, "trampoline")
         _reports(lab, lab.open(number), port)
     lab.tx.execute(update(t.nodes).values(state="trampoline"))
     _reports(lab, lab.again(2), "p1")
-    ports = {row.port: row.node_id for row in lab.tx.execute(select(t.switch_ports)).all()}
-    assert ports == {"p1": victim.id, "p2": liar.id}
+    return {row.port: row.node_id for row in lab.tx.execute(select(t.switch_ports)).all()}
+
+
+def test_a_node_that_reports_another_port_waits_and_takes_none(lab: Lab) -> None:
+    assert lie(lab) == {"p1": lab.node(1).id, "p2": lab.node(2).id}
     assert (lab.node(1).state, lab.node(2).state) == ("trampoline", "quarantined")
     assert "on port leaf p1, and was on leaf p2" in lab.node(2).reason
 

@@ -47,7 +47,8 @@ def history(way: list[tuple[str, str, int | None]] = WAY, node: int = 1) -> list
 
 def changed(number: int, **values: object) -> list[Transition]:
     rows = history()
-    return [*rows[:number], replace(rows[number], **values), *rows[number + 1 :]]  # type: ignore[arg-type]
+    rows[number] = replace(rows[number], **values)  # type: ignore[arg-type]
+    return rows
 
 
 def spliced(start: int, end: int) -> list[Transition]:
