@@ -93,22 +93,19 @@ def node_rows(tx: Tx) -> list[NodeRow]:
     ]
 
 
-class Watch(threading.Thread):
-    """Reads rows and disks until it is stopped, with an engine of its own."""
+class Turns(threading.Thread):
+    """Does `turn` again and again, with pauses of `pause` seconds, until it is stopped."""
 
-    def __init__(self, stand: Stand, outcome: Outcome) -> None:
+    def __init__(self, turn: Callable[[], None], pause: float) -> None:
         super().__init__(daemon=True)
-        self._stand, self._outcome = stand, outcome
-        self._engine = connect(str(stand.engine.url))
-        self._checker, self._ending = HistoryChecker(), threading.Event()
-        self.history: list[Transition] = []
+        self._turn, self._pause, self._ending = turn, pause, threading.Event()
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Look, ten times a second at most."""
+        """Take turns; what one raises ends the thread and is kept."""
         try:
-            while not self._ending.wait(0.1):
-                self.look()
+            while not self._ending.wait(self._pause):
+                self._turn()
         except BaseException as error:
             self.failure = error
 
@@ -118,6 +115,16 @@ class Watch(threading.Thread):
         self.join()
         if self.failure is not None:
             raise self.failure
+
+
+class Watch:
+    """Reads rows and disks, with an engine of its own."""
+
+    def __init__(self, stand: Stand, outcome: Outcome) -> None:
+        self._stand, self._outcome = stand, outcome
+        self._engine = connect(str(stand.engine.url))
+        self._checker = HistoryChecker()
+        self.history: list[Transition] = []
 
     def conclude(self) -> None:
         """Look a last time, and read the whole history again: nothing that was once read may be
@@ -175,31 +182,18 @@ class _Busy(Exception):
 # ---------------------------------------------------------------- what is done
 
 
-class Load(threading.Thread):
-    """Asks for virtual clusters, changes and deletes them, all the time. What the server does not
-    answer is not asked again."""
+class Load:
+    """Asks for virtual clusters, changes and deletes them. What the server does not answer is not
+    asked again."""
 
     def __init__(self, stand: Stand, outcome: Outcome, rng: random.Random) -> None:
-        super().__init__(daemon=True)
         self._stand, self._outcome, self._rng = stand, outcome, rng
-        self._ending, self._made = threading.Event(), 0
-        self.failure: BaseException | None = None
+        self._made = 0
 
-    def run(self) -> None:
-        """Ask, four times a second at most."""
-        try:
-            while not self._ending.wait(0.25):
-                with suppress(Unreachable, ApiError), self._stand.client() as client:
-                    self._act(client)
-        except BaseException as error:
-            self.failure = error
-
-    def stop(self) -> None:
-        """Stop asking. Raises what has ended the thread, where anything has."""
-        self._ending.set()
-        self.join()
-        if self.failure is not None:
-            raise self.failure
+    def ask(self) -> None:
+        """Ask for one thing."""
+        with suppress(Unreachable, ApiError), self._stand.client() as client:
+            self._act(client)
 
     def _act(self, client: Client) -> None:
         restore(client, self._outcome)
@@ -270,9 +264,10 @@ def run(
     outcome = Outcome()
     rng, watch = random.Random(seed), Watch(stand, outcome)
     load = Load(stand, outcome, random.Random(f"{seed} load"))
-    watch.start()
-    load.start()
-    while more(outcome) and not outcome.violations and watch.failure is None:
+    looking, asking = Turns(watch.look, 0.1), Turns(load.ask, 0.25)
+    looking.start()
+    asking.start()
+    while more(outcome) and not outcome.violations and looking.is_alive() and asking.is_alive():
         wanted = len(watch.history) + rng.randint(1, MOST_MOVES)
         end = time.monotonic() + STILL
         while len(watch.history) < wanted and time.monotonic() < end:
@@ -282,9 +277,10 @@ def run(
         if kill(stand, target, rng):
             outcome.kills[target] += 1
             said(f"{target}: {outcome}")
-    load.stop()
-    stand.wait(lambda: _is_at_rest(stand, outcome), 900.0, "all machines are free")
-    watch.stop()
+    asking.stop()
+    if not outcome.violations:
+        stand.wait(lambda: _is_at_rest(stand, outcome), 900.0, "all machines are free")
+    looking.stop()
     watch.conclude()
     return outcome
 
