@@ -84,6 +84,16 @@ def test_a_table_for_people(small: str) -> None:
     assert [row[0] for row in rows] == ["10", "0"]
     for word in ("nodes: active ", "taken: ", "energy: "):
         assert word in said
+    assert "boots that failed" not in said
+
+
+def test_the_cost_of_wrong_templates_is_told(small: str) -> None:
+    words = (small, "--set", "wrong_templates=0.3", "--check")
+    faults = as_json(*words)["faults"]
+    assert faults["wrong_templates"] > 3
+    said = run(*words).stdout.replace("\n", " ")
+    assert f"boots that failed: {faults['wrong_templates']} wrong templates;" in said
+    assert f"{100 * faults['healthy_lost']:.3f} % of healthy nodes' time lost" in said
 
 
 def test_equal_seeds_give_equal_bytes(small: str) -> None:
