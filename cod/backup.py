@@ -270,8 +270,10 @@ def _files(settings: Settings, target: Path) -> Iterator[Kept]:
             and path.stat().st_size <= LARGEST_NAMED
         ):
             yield Kept("host", str(path), _kept(path, target))
+    database = Path(settings.database.removeprefix("sqlite:///"))
     skipped = {
-        Path(settings.database.removeprefix("sqlite:///") + end)
+        Path(f"{each}{end}")
+        for each in (database, database.resolve())
         for end in ("", "-wal", "-shm", "-journal")
     }
     for top in sorted(settings.data.iterdir()):
@@ -369,8 +371,8 @@ def restore(
     kept = {each.place: each for each in wanted.files}["site"]
     text = (site_file if site_file.exists() else folder / "files" / kept.sha256).read_text()
     settings = load.settings(load.parse(text, site_file), site_file)
-    if running := _running(settings.run):
-        raise BackupRefused(f"the server runs ({running}): stop it first")
+    if answers := running(settings.run):
+        raise BackupRefused(f"the server runs ({answers}): stop it first")
     targets = {
         _target(each, settings): folder / "files" / each.sha256
         for each in wanted.files
@@ -429,7 +431,7 @@ def _target(kept: Kept, settings: Settings) -> Path:
     return path
 
 
-def _running(run: Path) -> str:
+def running(run: Path) -> str:
     """Return the name of a socket in the run folder that a living process listens on; '' where
     there is none."""
     for path, kind in [

@@ -77,7 +77,7 @@ def append(root: Path, node_id: int, tenure: str, data: bytes, size: int) -> Non
         last = Stretch(path, start, tenure, 0, 0.0)
         kept.append(last)
     descriptor = os.open(
-        last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640
     )
     with open(descriptor, "ab") as file:
         file.write(data)
@@ -160,7 +160,7 @@ def note(root: Path, node_id: int, state: State) -> None:
     folder = _made(root, node_id)
     made = folder / "state.new"
     made.write_text(json.dumps(asdict(state)))
-    made.chmod(0o600)
+    made.chmod(0o640)
     made.replace(folder / "state")
 
 
@@ -196,7 +196,7 @@ def _fresh(folder: Path, before: float) -> bool:
 def _made(root: Path, node_id: int) -> Path:
     folder = _folder(root, node_id)
     for each in (root, folder):
-        each.mkdir(mode=0o700, exist_ok=True)
+        each.mkdir(mode=0o750, exist_ok=True)
     return folder
 
 

@@ -33,8 +33,9 @@ from cod import logs, supervisor
 from cod.images import store
 from cod.model import METADATA_ADDRESS, HostKey, Inviter, Site, SiteRef, Subnet
 from cod.policy.nodes.subnets import listeners
-from cod.security import ca, hostkeys, secretfile, webcert
+from cod.security import ca, hostkeys, partusers, secretfile, webcert
 from cod.security.ca import Ca
+from cod.security.signer import RemoteAuthority
 from cod.site import load
 from cod.site.load import ConfigError, Settings
 from cod.store.engine import connect
@@ -64,17 +65,27 @@ class PartContext:
     clock: Callable[[], float] = time.time
 
 
-def serve(site_file: Path, only: Iterable[str] = ()) -> int:
+def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> int:
     """Run the server until it is told to stop; the exit status. One part runs in this process,
-    several in their own."""
+    several in their own; `users`: each as the user that `security.partusers` says, whose files
+    `cod permissions` has made ready."""
     names = list(only) or list(PARTS)
-    alone = len(names) == 1
+    lacking = _lacking() if users else ""
+    split = users and not lacking
+    alone = len(names) == 1 and not split
     supervisor.die_with_supervisor()
+    if split:
+        partusers.join()
     try:
         site, settings = load.load(site_file)
         logs.set_up(settings.log_level, settings.log_format, names[0] if alone else "supervisor")
+        if lacking:
+            log.warning("all parts run as one user: %s", lacking)
         _check_database(settings)
-        _prepare(site, settings)
+        if split or _has_own_user():
+            _join(settings)
+        else:
+            prepare(site, settings)
     except ConfigError as error:
         logs.set_up("info", "text", "serve")
         for problem in str(error).splitlines():
@@ -87,13 +98,22 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
     if alone:
         status = run(names[0], site, settings)
     else:
-        supervisor.Supervisor(names, site_file, counters).run()
+        supervisor.Supervisor(names, site_file, counters, users=split).run()
         status = 0
     if supervisor.PARENT not in os.environ:
         _forget_ended(counters)
         with suppress(OSError):  # another part counts there
             counters.rmdir()
     return status
+
+
+def _lacking() -> str:
+    """Return what keeps the parts from running as users of their own; '': nothing does."""
+    if os.geteuid():
+        return "only root can start the parts as users of their own"
+    if missing := partusers.missing():
+        return f"this host has no {', '.join(missing)} (docs/systemd/cod.sysusers.conf)"
+    return "" if shutil.which("setpriv") else "the program setpriv (util-linux) is missing"
 
 
 class BadService(Exception):
@@ -119,13 +139,14 @@ def _check_database(settings: Settings) -> None:
         engine.dispose()
 
 
-def _prepare(site: Site, settings: Settings) -> None:
-    """Make the run folder, and the files that the processes of this host count in (before
-    prometheus_client is imported)."""
+def prepare(site: Site, settings: Settings) -> None:
+    """Make the run folder, the keys and certificates that are missing, and the files that the
+    processes of this host count in (before prometheus_client is imported). Raises `BadService`."""
     counters = counters_folder(settings)
     try:
         settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.chmod(settings.run, 0o700)
+        if settings.run.stat().st_gid not in partusers.group_ids():
+            os.chmod(settings.run, 0o700)
         store.private(settings.images)
         _make_private(counters)
         secretfile.key(settings.webhook_key)  # made once, before several processes want it
@@ -142,6 +163,23 @@ def _prepare(site: Site, settings: Settings) -> None:
         raise BadService(f"{folder} cannot be made or written to: {error.strerror}") from None
     except secretfile.Unreadable as error:
         raise BadService(str(error)) from None
+    _count_in(counters)
+
+
+def _join(settings: Settings) -> None:
+    """Use what `cod permissions` has prepared, which the part of this process could not make.
+    Raises `BadService`."""
+    os.umask(0o027)  # the parts read each other's files, and write none of them
+    counters = counters_folder(settings)
+    for folder in (settings.run, counters):
+        if not os.access(folder, os.W_OK):
+            raise BadService(
+                f"{folder} is not there or not for the parts' users: run `cod permissions`"
+            )
+    _count_in(counters)
+
+
+def _count_in(counters: Path) -> None:
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
     if supervisor.PARENT not in os.environ:  # a supervised part continues its predecessor's counts
         _forget_ended(counters)
@@ -156,6 +194,8 @@ def counters_folder(settings: Settings) -> Path:
     if not MEMORY.is_dir():
         return settings.run / "metrics"
     data = blake2b(bytes(settings.data.resolve()), digest_size=8).hexdigest()
+    with suppress(FileNotFoundError):  # all parts' is one folder, whichever users they run as
+        return MEMORY / f"cod-{settings.data.stat().st_uid}-{data}"
     return MEMORY / f"cod-{os.geteuid()}-{data}"
 
 
@@ -199,7 +239,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
     # nodes get it by the seed
-    site = replace(site, authority=Ca(settings.authority, site.name).certificate.decode())
+    site = replace(site, authority=ca.certificate(settings.authority).decode())
     context = PartContext(reactor, pool, SiteRef(site), settings, Wake(reactor, settings.run, name))
     queued = Timer(
         reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()), at_once=True
@@ -324,6 +364,7 @@ def edge(context: PartContext) -> list[Any]:
     from cod.net.dhcp.server import DhcpServer
     from cod.net.dns.notifier import Notifier
     from cod.net.dns.server import DnsServer
+    from cod.net.signer import Signer
     from cod.net.tftp.server import TftpServer
     from cod.periodic import Timer
     from cod.power.drivers import drivers
@@ -378,6 +419,7 @@ def edge(context: PartContext) -> list[Any]:
         *nmp,
         *_ldap(g, authority, list(by_address)),
         *_isolated_edge(g, authority, by_address),
+        *([Signer(g.reactor, g.settings.signer, authority, g.clock)] if _has_own_user() else []),
         Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
     ]
 
@@ -676,12 +718,22 @@ def web(context: PartContext) -> list[Any]:
             g.wake.effects,
             g.clock,
             secretfile.key(settings.webhook_key),
-            Ca(settings.authority, site.name),
+            (
+                RemoteAuthority(settings.authority, settings.signer)
+                if _has_own_user()
+                else Ca(settings.authority, site.name)
+            ),
             tls,
             settings.names,
             settings.consoles,
         )
     ]
+
+
+def _has_own_user() -> bool:
+    """Return whether this process is a part that runs as its own user, and so without other parts'
+    secrets."""
+    return partusers.part_of(os.geteuid()) is not None
 
 
 def _web_certificate(subnets: Iterable[Subnet], settings: Settings) -> webcert.WebCertificate:

@@ -27,6 +27,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cod.security import partusers
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a part is started again
 SETTLED = 60.0  # a part that ran as long as this starts afresh with `FIRST_PAUSE`
 PATIENCE = 8.0  # seconds for the parts to end by themselves
@@ -63,11 +65,13 @@ class ServerPart:
 class Supervisor:
     """Runs `cod serve --only PART` for each of `names`."""
 
-    def __init__(self, names: list[str], site_file: Path, counters: Path) -> None:
+    def __init__(
+        self, names: list[str], site_file: Path, counters: Path, *, users: bool = False
+    ) -> None:
         """`counters` is where the parts count for the metrics: the gauges of one that has ended are
-        removed."""
+        removed. `users`: each part runs as its own user, by setpriv(1)."""
         self._parts = [ServerPart(name) for name in names]
-        self._site_file, self._counters = site_file, counters
+        self._site_file, self._counters, self._users = site_file, counters, users
         self._stopping = False
         self._kill_at = self._watched = 0.0
 
@@ -94,7 +98,7 @@ class Supervisor:
         waits = [part.start_at - now for part in self._parts if not part.pid]
         return max(0.0, min([1.0, *waits])) if not self._stopping else 0.2
 
-    def _start(self, part: ServerPart, now: float) -> None:
+    def _command(self, name: str) -> list[str]:
         argv = [
             sys.executable,
             "-P",
@@ -104,8 +108,12 @@ class Supervisor:
             str(self._site_file),
             "serve",
             "--only",
-            part.name,
+            name,
         ]
+        return partusers.command(name, argv, partusers.held()) if self._users else argv
+
+    def _start(self, part: ServerPart, now: float) -> None:
+        argv = self._command(part.name)
         address = part.signs.getsockname().decode().replace("\0", "@")
         environment = os.environ | {
             PARENT: str(os.getpid()),
@@ -115,7 +123,7 @@ class Supervisor:
         environment.pop("WATCHDOG_PID", None)
         part.started = part.heard = now
         try:
-            part.pid = os.posix_spawn(sys.executable, argv, environment, setsigmask=[])
+            part.pid = os.posix_spawnp(argv[0], argv, environment, setsigmask=[])
         except OSError as error:  # no memory or no process left: the other parts go on
             part.start_at = now + LONGEST_PAUSE
             log.error(

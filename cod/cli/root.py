@@ -23,6 +23,11 @@ COMMANDS = {
         "doctor",
         "Check this server, and say how to fix what is wrong.",
     ),
+    "permissions": (
+        "cod.cli.server.permissions",
+        "permissions",
+        "Give the server's files to the users of its parts.",
+    ),
     "backup": ("cod.cli.server.backup", "backup", "Back up the whole site into a folder."),
     "restore": ("cod.cli.server.backup", "restore", "Restore a site from its backups."),
     "db": ("cod.cli.server.db", "db", "Upgrade, back up, restore and check the database."),

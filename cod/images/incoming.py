@@ -69,7 +69,7 @@ class Incoming:
     def __init__(self, path: Path, known: Sum | None = None) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path, self.sum, self.end = path, known or Sum(), 0
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -31,7 +31,7 @@ class Wake(FileDescriptor):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._path.unlink(missing_ok=True)
         self._socket.bind(str(self._path))
-        os.chmod(self._path, 0o600)
+        os.chmod(self._path, 0o660)  # the other parts may be other users, of the same group
         self.startReading()  # type: ignore[no-untyped-call]
 
     def on(self, what: str, call: Callable[[], object]) -> None:

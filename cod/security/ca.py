@@ -110,7 +110,7 @@ class Ca:
     def vcm(self, vcluster: str, now: datetime) -> Issued:
         """Return a key and certificate for the VCM of that vcluster."""
         key = ec.generate_private_key(ec.SECP256R1())
-        return self._for_vcm(vcluster, key.public_key(), _pem(key), now)
+        return self._for_vcm(vcluster, key.public_key(), pem(key), now)
 
     def certify(self, vcluster: str, asked: bytes, now: datetime) -> Issued:
         """Return a certificate for the VCM of that vcluster that has made its key itself. Of what
@@ -171,7 +171,7 @@ class Ca:
             SERVER_DAYS,
             now,
             key.public_key(),
-            _pem(key),
+            pem(key),
         )
 
     def _issue(
@@ -220,7 +220,7 @@ def _make(folder: Path, site: str, now: datetime) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"COD at {site}"[:64])])
     secretfile.write(folder / "ca.crt", _own_certificate(key, name, now - EARLY, now))
-    secretfile.write(folder / "ca.key", _pem(key))  # last: it is the sign that the CA is there
+    secretfile.write(folder / "ca.key", pem(key))  # last: it is the sign that the CA is there
 
 
 def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
@@ -250,12 +250,16 @@ def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
     return key, certificate
 
 
+def certificate(folder: Path) -> bytes:
+    """Return the certificate (PEM) of the authority in `folder`, which more processes may read than
+    its key. Raises OSError."""
+    return (folder / "ca.crt").read_bytes()
+
+
 def ends_at(folder: Path) -> float:
     """Return when the certificate of the authority in `folder` ends, in seconds since the epoch:
     another process may have renewed it. Raises OSError, ValueError."""
-    return x509.load_pem_x509_certificate(
-        (folder / "ca.crt").read_bytes()
-    ).not_valid_after_utc.timestamp()
+    return x509.load_pem_x509_certificate(certificate(folder)).not_valid_after_utc.timestamp()
 
 
 def _own_certificate(
@@ -294,7 +298,8 @@ def _builder(
     )
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key as PEM, without a password."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

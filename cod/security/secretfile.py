@@ -1,7 +1,8 @@
 """Secrets in files: passwords that the site file names, and keys that COD makes for itself.
 Standard library only.
 
-A secret is read each time that it is used, from a file that nobody but its owner can read.
+A secret is read each time that it is used, from a file that nobody but its owner can read, or, where
+several parts of the server that run as users of their own need it, their group.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from cod.security import partusers
 
 LONGEST = 4096  # bytes read of a file
 
@@ -26,13 +29,14 @@ def first_line(path: str | Path) -> str:
     try:
         # a FIFO shall not wait
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found = os.fstat(file.fileno())
+            mode = found.st_mode
             raw = file.read(LONGEST) if stat.S_ISREG(mode) else b""
     except OSError as error:
         raise Unreadable(f"the secret file {path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(mode):
         raise Unreadable(f"the secret file {path} is no regular file")
-    if (allowed := stat.S_IMODE(mode)) & 0o077:
+    if (allowed := exposed(found)) is not None:
         raise Unreadable(
             f"the secret file {path} may be read by others (mode {allowed:04o}): chmod 600 it"
         )
@@ -43,6 +47,14 @@ def first_line(path: str | Path) -> str:
     if not line or "\0" in line:
         raise Unreadable(f"the secret file {path} has nothing in its first line")
     return line
+
+
+def exposed(found: os.stat_result) -> int | None:
+    """Return the mode of a file that others than its owner and the parts of the server may use;
+    None: nobody else may."""
+    mode = stat.S_IMODE(found.st_mode)
+    shared = 0o040 if found.st_gid in partusers.group_ids() else 0
+    return mode if mode & 0o077 & ~shared else None
 
 
 def key(path: Path, size: int = 32) -> bytes:

@@ -111,6 +111,11 @@ class Settings:
         """The REST API's UNIX socket, for the local administrator."""
         return self.run / "api.sock"
 
+    @property
+    def signer(self) -> Path:
+        """Return the socket at which the part edge signs certificates of VCMs for other parts."""
+        return self.run / "signer.sock"
+
 
 # ---------------------------------------------------------------- reading
 
@@ -186,9 +191,9 @@ def settings(file: SiteFile, path: Path) -> Settings:
         ),
         plain=file.api.plain,
     )
-    if len(os.fsencode(made.socket)) > LONGEST_SOCKET:
+    if len(os.fsencode(made.signer)) > LONGEST_SOCKET:
         raise ConfigError(
-            path, [f"server.data_dir: {made.socket} is too long for a UNIX socket; choose another"]
+            path, [f"server.data_dir: {made.signer} is too long for a UNIX socket; choose another"]
         )
     return made
 

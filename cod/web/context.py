@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 
 from cod.model import SiteRef, Who
 from cod.pool import Pool
-from cod.security.ca import Ca
+from cod.security.signer import VcmAuthority
 from cod.web.events import Hub
 from cod.web.rate_limits import RateLimits
 from cod.web.routes import Call, Names
@@ -49,7 +49,7 @@ class Context:
     wake: Callable[[Any], object]
     metrics: Callable[[], Deferred[bytes]]
     webhook_key: bytes
-    authority: Ca | None
+    authority: VcmAuthority | None
     names: frozenset[str]
     proxied: bool
     consoles: Path | None

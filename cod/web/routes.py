@@ -23,7 +23,7 @@ from cod.flows.people.access import RequiredRight
 from cod.model import SITE, Listed, Page, Result, Right, Site, Who
 from cod.model import part as part_of
 from cod.pool import Tx
-from cod.security.ca import Ca
+from cod.security.signer import VcmAuthority
 from cod.web.models import Items, Reply
 from cod.web.signin.service import SignIn
 
@@ -130,7 +130,7 @@ class Call(Generic[N_co, B_co, Q_co]):
     query: Q_co
     key: str | None = None
     webhook_key: bytes = field(default=b"", repr=False)
-    authority: Ca | None = field(default=None, repr=False)
+    authority: VcmAuthority | None = field(default=None, repr=False)
     consoles: Path | None = None
     host: str = ""
     fingerprint: str = ""

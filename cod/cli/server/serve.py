@@ -126,13 +126,19 @@ def init(
 
 @click.command()
 @click.option("--only", metavar="PART[,PART]", help=f"Run some parts here: {', '.join(PARTS)}.")
+@click.option(
+    "--users",
+    is_flag=True,
+    help="Run each part as its own user, where this host has them; after `cod permissions`, as root.",
+)
 @click.pass_context
-def serve(ctx: click.Context, only: str | None) -> None:
+def serve(ctx: click.Context, only: str | None, users: bool) -> None:
     """Run the server until SIGTERM or Ctrl-C.
 
     \b
     Example:
       cod --site /srv/cod/site.toml serve
+      cod permissions && cod serve --users
       cod serve --only images        # on another host, with the same database
     """
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
@@ -143,7 +149,9 @@ def serve(ctx: click.Context, only: str | None) -> None:
             )
     from cod.service import serve as run
 
-    sys.exit(run(Path(ctx.find_root().obj["site"] or SITE_FILE), list(dict.fromkeys(names))))
+    sys.exit(
+        run(Path(ctx.find_root().obj["site"] or SITE_FILE), list(dict.fromkeys(names)), users=users)
+    )
 
 
 @click.command()

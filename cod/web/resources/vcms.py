@@ -14,6 +14,7 @@ from cod.flows.vcms import vcms
 from cod.model import Refused, VcmView
 from cod.pool import Tx
 from cod.security.ca import Issued
+from cod.security.signer import SignerAway
 from cod.web.models import Body, ListPage, Paged, Reply
 from cod.web.routes import (
     ANYBODY,
@@ -193,7 +194,10 @@ def _certified(ask: _Ask, tx: Tx, name: str) -> tuple[int, Issued, bytes]:
     port = _port(ask)
     vcms.check(tx, name)  # not each word can stand in a certificate
     assert ask.authority is not None
-    issued = ask.authority.vcm(name, datetime.fromtimestamp(ask.now, UTC))
+    try:
+        issued = ask.authority.vcm(name, datetime.fromtimestamp(ask.now, UTC))
+    except SignerAway as error:
+        raise Refused("conflict", str(error)) from None
     return port, issued, ask.authority.certificate
 
 

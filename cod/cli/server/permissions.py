@@ -1,0 +1,111 @@
+"""`cod permissions`: makes a site's files ready for parts that run as users of their own, also those
+of a site that was served by root alone until now."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from sqlalchemy.exc import DBAPIError
+
+from cod import backup, service
+from cod.cli.show import as_json, print_json
+from cod.client import SITE_FILE
+from cod.security import partusers
+from cod.site import load, ownership
+from cod.site.load import Settings
+from cod.store.engine import connect
+
+
+@click.command()
+@as_json
+@click.pass_context
+def permissions(ctx: click.Context, as_json: bool) -> None:
+    """Give each file of the server to the user of the part that needs it.
+
+    The systemd units run this command before they start the server, and when they are reloaded. It
+    also makes keys and folders that are missing. Files that the site file names, such as passwords
+    of BMCs, get the owner or the group of the parts that read them. Exit code 1 if a part cannot
+    read one of them all the same, for instance because its folder is closed.
+
+    \b
+    Example:
+      cod permissions
+    """
+    site_file = Path(ctx.find_root().obj["site"] or SITE_FILE)
+    try:
+        done = list(ready(site_file))
+        closed = [
+            f"{path} cannot be read by the part {part}: give its user the right to read it and its"
+            " folders"
+            for part, path in ownership.unreadable(load.read(site_file))
+        ]
+    except (Unready, load.ConfigError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        print_json({"changed": done, "unreadable": closed})
+    else:
+        for line in done + closed:
+            click.echo(line)
+    sys.exit(bool(closed))
+
+
+class Unready(Exception):
+    """The files cannot be made ready; the sentence says why."""
+
+
+def ready(site_file: Path) -> Iterator[str]:
+    """Make what is missing of the site's keys and folders, and give every file its owner; yields
+    what was changed, a sentence for each. Raises `Unready`, `ConfigError`, OSError."""
+    if os.geteuid():
+        raise Unready("only root can give files to other users")
+    if missing := partusers.missing():
+        raise Unready(
+            f"this host has no {', '.join(missing)}: install the package, or run systemd-sysusers"
+            " with docs/systemd/cod.sysusers.conf; until then all parts run as root"
+        )
+    site, settings = load.load(site_file)
+    yield from _move_database(settings)
+    try:
+        service.prepare(site, settings)
+    except service.BadService as error:
+        raise Unready(str(error)) from None
+    yield from ownership.settle(load.read(site_file), settings, service.counters_folder(settings))
+
+
+def _move_database(settings: Settings) -> Iterator[str]:
+    """Move an SQLite file from the data folder into the folder that all parts may write to. A link
+    stays in its place, by which it is opened; there is no moment without it."""
+    file, folder = settings.data / "cod.db", ownership.database_folder(settings)
+    if (
+        settings.database != f"sqlite:///{file.absolute()}"
+        or not file.exists()
+        or file.is_symlink()
+    ):
+        return
+    if answers := backup.running(settings.run):
+        raise Unready(f"the server runs ({answers}), and {file} has to be moved: stop it first")
+    engine = connect(settings.database)
+    try:
+        with engine.connect() as connection:  # the last to close it empties and removes its -wal
+            connection.exec_driver_sql("SELECT 1")
+    except DBAPIError as error:
+        raise Unready(f"{file} cannot be used: {error.orig}") from None
+    finally:
+        engine.dispose()
+    if any(Path(f"{file}{end}").exists() for end in ("-wal", "-journal")):
+        raise Unready(f"another program has {file} open: stop it first")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    link = settings.data / "cod.db.new"
+    with suppress(FileExistsError):  # a crash in here left it
+        os.link(file, folder / file.name)
+    if not file.samefile(folder / file.name):
+        raise Unready(f"{file} and {folder / file.name} are two databases: move one of them away")
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path(folder.name, file.name))
+    link.replace(file)
+    yield f"{file}: moved to {folder / file.name}"

@@ -1,0 +1,109 @@
+"""The signer's socket: signs certificates of VCMs for those parts of the server on this host that
+may ask (`cod.security.partusers.MAY_SIGN`), as the kernel says who they are."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import struct
+from base64 import b64decode
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory
+from twisted.protocols.basic import LineOnlyReceiver
+from twisted.protocols.policies import TimeoutMixin
+
+from cod.security import partusers, signer
+from cod.security.ca import Ca
+
+_PEER = struct.Struct("iII")  # struct ucred: process, user, group
+
+log = logging.getLogger("cod.signer")
+
+
+class SignerLine(LineOnlyReceiver, TimeoutMixin):
+    """A connection: one question, one answer."""
+
+    delimiter = b"\n"
+    MAX_LENGTH = signer.LONGEST
+
+    def __init__(self, ca: Ca, clock: Callable[[], float]) -> None:
+        self._ca, self._clock = ca, clock
+
+    def connectionMade(self) -> None:
+        """Wait for the question."""
+        self.setTimeout(signer.PATIENCE)  # type: ignore[no-untyped-call]
+
+    def lineReceived(self, line: bytes) -> None:
+        """Answer the question, if the peer may ask it."""
+        self._answer(self._signed(line) if self._allowed() else {"error": "may not ask"})
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """Refuse a question that is too long."""
+        self._answer({"error": "the question is too long"})
+
+    def connectionLost(self, reason: Any = None) -> None:
+        """Stop waiting."""
+        self.setTimeout(None)  # type: ignore[no-untyped-call]
+
+    def _allowed(self) -> bool:
+        transport: Any = self.transport
+        peer = transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        process, user, _group = _PEER.unpack(peer)
+        if user in partusers.signer_clients():
+            return True
+        log.warning("process %d of user %d may not ask the signer: it is refused", process, user)
+        return False
+
+    def _signed(self, line: bytes) -> dict[str, Any]:
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        try:
+            question = json.loads(line)
+            vcluster = str(question["vcluster"])
+            issued = self._ca.certify(vcluster, b64decode(question["request"]), now)
+        except (ValueError, KeyError, TypeError) as error:
+            return {"error": f"the question cannot be read: {error}"}
+        log.info("signed certificate %s for the VCM of %s", issued.serial, vcluster)
+        return signer.encoded(issued)
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        self.sendLine(json.dumps(answer).encode())  # type: ignore[no-untyped-call]
+        transport: Any = self.transport
+        transport.loseConnection()
+
+
+class _Lines(Factory):
+    noisy = False
+
+    def __init__(self, ca: Ca, clock: Callable[[], float]) -> None:
+        self._ca, self._clock = ca, clock
+
+    def buildProtocol(self, addr: IAddress | None) -> SignerLine:
+        """Return a connection."""
+        return SignerLine(self._ca, self._clock)
+
+
+class Signer(Service):
+    """The signer at `path`, with the authority `ca`."""
+
+    def __init__(self, reactor: Any, path: Path, ca: Ca, clock: Callable[[], float]) -> None:
+        self._reactor, self._path, self._lines = reactor, path, _Lines(ca, clock)
+        self._port: Any = None
+
+    def startService(self) -> None:
+        """Listen. Raises CannotListenError, OSError."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._path.unlink(missing_ok=True)
+        self._port = self._reactor.listenUNIX(str(self._path), self._lines, mode=0o660)
+
+    def stopService(self) -> Deferred[Any]:
+        """Stop listening."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return maybeDeferred(self._port.stopListening)

@@ -1,0 +1,230 @@
+"""Owner, group and mode of every file of a site whose parts run as users of their own: one table of
+the data folder, one of the files that the site file names.
+
+Nothing here follows a symbolic link or touches a file that has several names: the parts themselves
+write below some of these folders.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from cod.security import partusers
+from cod.security.partusers import GROUP, PEOPLE, USERS
+from cod.site.file import SiteFile
+from cod.site.load import Settings
+
+ROOT = "root"
+SECRETS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("account", "password_file"): ("edge", "manager"),
+    ("api", "certificate"): ("web",),
+    ("api", "key"): ("web",),
+    ("fileserver", "known_hosts"): ("manager",),
+    ("fileserver", "ssh_key"): ("manager",),
+    ("ldap", "ca_file"): ("manager", "web"),
+    ("ldap", "password_file"): ("manager", "web"),
+    ("notices", "ca_file"): ("manager",),
+    ("oidc", "secret_file"): ("web",),
+    ("smtp", "password_file"): ("manager",),
+    ("switch", "ca_file"): ("manager",),
+    ("switch", "certificate"): ("manager",),
+    ("switch", "key"): ("manager",),
+}
+"""The parts that read a file which the site file names, by table and key."""
+ELSEWHERE = {("fileserver", "root"), ("fileserver", "exports"), ("server", "data_dir")}
+"""Paths in the site file that no part reads as a file of this host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file or folder. `owner`: a part, or 'root'.
+
+    inside  modes of the folders and of the files in it, which have its owner and its group; None:
+            what is in it is not looked at
+    made    a folder that is made where it is missing: no part could, the data folder is root's
+    """
+
+    path: Path
+    owner: str
+    group: str
+    mode: int
+    inside: tuple[int, int] | None = None
+    made: bool = False
+
+
+def places(settings: Settings) -> list[Place]:
+    """Return what there is of the server's own; folders come before what is in them."""
+    data, run = settings.data, settings.run
+    return [
+        Place(settings.path, ROOT, GROUP, 0o640),
+        Place(data, ROOT, GROUP, 0o750),
+        # whichever part comes first makes SQLite's -wal and -shm, as the database's file is
+        Place(database_folder(settings), ROOT, GROUP, 0o770, made=True),
+        Place(database_folder(settings) / "cod.db", ROOT, GROUP, 0o660),
+        Place(settings.boot, ROOT, ROOT, 0o755, (0o755, 0o644)),
+        Place(settings.images, "images", GROUP, 0o750, (0o755, 0o640), made=True),
+        # images takes away what web has put there
+        Place(settings.incoming, "web", GROUP, 0o770, (0o770, 0o640), made=True),
+        Place(settings.consoles, "manager", GROUP, 0o750, (0o750, 0o640), made=True),
+        Place(settings.authority, "edge", GROUP, 0o750),
+        Place(settings.authority / "ca.key", "edge", GROUP, 0o600),
+        Place(settings.authority / "ca.crt", "edge", GROUP, 0o640),
+        Place(settings.webhook_key, ROOT, PEOPLE, 0o640),
+        Place(settings.web, "web", GROUP, 0o700, (0o700, 0o600)),
+        Place(run, ROOT, GROUP, 0o1770),  # no part removes another's socket
+        *(Place(run / f"{part}.wake", part, GROUP, 0o660) for part in USERS),
+        Place(settings.socket, "web", GROUP, 0o600),
+        Place(settings.signer, "edge", GROUP, 0o660),
+    ]
+
+
+def database_folder(settings: Settings) -> Path:
+    """Return the folder of the SQLite file: one of its own, because all parts may write to it."""
+    return settings.data / "db"
+
+
+def named(file: SiteFile) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Yield each file that the site file names, with the parts that read it."""
+    readers: dict[Path, set[str]] = {}
+    for table, key, path in paths(file):
+        if (table, key) not in ELSEWHERE:
+            readers.setdefault(path, set()).update(SECRETS[table, key])
+    for path, parts in readers.items():
+        yield path, tuple(sorted(parts))
+
+
+def paths(table: BaseModel, name: str = "") -> Iterator[tuple[str, str, Path]]:
+    """Yield each path in the site file, with its table and its key."""
+    for key, value in table:
+        for each in value if isinstance(value, tuple) else [value]:
+            if isinstance(each, BaseModel):
+                yield from paths(each, name or key)
+            elif isinstance(each, Path):
+                yield name, key, each
+
+
+# ---------------------------------------------------------------- what a part can read
+
+
+def may_read(part: str, path: Path) -> bool:
+    """Return whether the part's user can read that file, by owner, groups and modes of it and of
+    the folders on the way. Raises OSError where there is none."""
+    real = path.resolve(strict=True)
+    return _allowed(part, real.stat(), 4) and all(
+        _allowed(part, folder.stat(), 1) for folder in real.parents
+    )
+
+
+def _allowed(part: str, found: os.stat_result, right: int) -> bool:
+    if found.st_uid == partusers.uid(part):
+        return bool(found.st_mode >> 6 & right)
+    if found.st_gid in {partusers.gid(group) for group in partusers.groups_of(part)}:
+        return bool(found.st_mode >> 3 & right)
+    return bool(found.st_mode & right)
+
+
+def unreadable(file: SiteFile) -> Iterator[tuple[str, Path]]:
+    """Yield each file that the site file names and that a part which needs it cannot read, with
+    that part."""
+    for path, parts in named(file):
+        for part in parts:
+            with suppress(OSError):  # there is none, which is somebody else's to say
+                if not may_read(part, path):
+                    yield part, path
+
+
+# ---------------------------------------------------------------- giving files their owners
+
+
+def settle(
+    file: SiteFile, settings: Settings, counters: Path, *, change: bool = True
+) -> Iterator[str]:
+    """Give every file its owner, group and mode; yields a sentence for each one that had others.
+    `counters`: the folder that the parts count in; `change`: False only looks. Raises OSError."""
+    for place in [*places(settings), Place(counters, ROOT, GROUP, 0o770)]:
+        yield from _settle(place, change)
+    for path, parts in named(file):
+        with suppress(FileNotFoundError):
+            if not all(_file_allowed(part, path) for part in parts):
+                yield from _settle_named(path, parts, change)
+
+
+def _file_allowed(part: str, path: Path) -> bool:
+    return _allowed(part, path.stat(), 4)
+
+
+def _settle_named(path: Path, parts: Collection[str], change: bool) -> Iterator[str]:
+    """Let these parts read a file of an administrator's: one part gets it, several read it by their
+    group. One that belongs to somebody else than root stays as it is."""
+    found = path.lstat()
+    if found.st_uid not in {0, *(partusers.uid(part) for part in USERS)}:
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if len(parts) == 1:
+        (owner,) = parts
+        group = found.st_gid
+        yield from _give(None, path, partusers.uid(owner), group, mode | 0o400, change)
+    else:
+        group = partusers.gid(partusers.group_of(parts))
+        yield from _give(None, path, 0, group, mode | 0o440, change)
+
+
+def _settle(place: Place, change: bool) -> Iterator[str]:
+    owner, group = partusers.uid(place.owner), partusers.gid(place.group)
+    if place.made and change:
+        place.path.mkdir(mode=0o700, exist_ok=True)
+    yield from _give(None, place.path, owner, group, place.mode, change)
+    if place.inside and place.path.is_dir() and not place.path.is_symlink():
+        folders, files = place.inside
+        for top, names, others, descriptor in os.fwalk(place.path, follow_symlinks=False):
+            for name in names:
+                yield from _give(descriptor, Path(top, name), owner, group, folders, change)
+            for name in others:
+                yield from _give(descriptor, Path(top, name), owner, group, files, change)
+
+
+def _give(
+    folder: int | None, path: Path, owner: int, group: int, mode: int, change: bool
+) -> Iterator[str]:
+    """Give one file its owner, unless there is none by that name, or it is a link. `folder`: a
+    descriptor of the folder it is in."""
+    try:
+        descriptor = os.open(
+            path.name if folder is not None else path,
+            os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC,
+            dir_fd=folder,
+        )
+    except FileNotFoundError:
+        return
+    try:
+        found = os.fstat(descriptor)
+        several = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+        has = (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+        if stat.S_ISLNK(found.st_mode) or several or has == (owner, group, mode):
+            return
+        if change:
+            os.chown(f"/proc/self/fd/{descriptor}", owner, group)
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)
+        was, now = (f"{_names(*each[:2])} {each[2]:04o}" for each in (has, (owner, group, mode)))
+        yield f"{path}: {was}, now {now}" if change else f"{path}: {was} in place of {now}"
+    finally:
+        os.close(descriptor)
+
+
+def _names(owner: int, group: int) -> str:
+    """Return a file's owner and group, by their names where they have some."""
+    words = [str(owner), str(group)]
+    with suppress(KeyError):
+        words[0] = pwd.getpwuid(owner).pw_name
+    with suppress(KeyError):
+        words[1] = grp.getgrgid(group).gr_name
+    return ":".join(words)
