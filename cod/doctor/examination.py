@@ -27,6 +27,7 @@ CHECKS = {
     "clock": ("clock", "findings"),
     "certificates": ("certificates", "findings"),
     "permissions": ("permissions", "findings"),
+    "users": ("users", "findings"),
     "power": ("machines", "findings"),
     "switches": ("switches", "findings"),
     "delegation": ("delegation", "findings"),

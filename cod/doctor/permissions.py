@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.doctor.ports import is_server
-from cod.security import secretfile
+from cod.security import partusers, secretfile
 
 HANDLES = 4096  # open files below which some hundreds of nodes at once are too many
 
@@ -59,7 +59,10 @@ def findings(context: Context) -> Iterator[Finding]:
     for secret in own:
         # it is not there yet, or its folder is closed to us, and so to others
         with suppress(OSError):
-            if (mode := stat.S_IMODE(secret.stat().st_mode)) & 0o077:
+            found = secret.stat()
+            mode = stat.S_IMODE(found.st_mode)
+            # the group of the parts that need it, where they are users of their own
+            if mode & (0o007 if found.st_gid in partusers.group_ids() else 0o077):
                 faults += 1
                 yield Finding(
                     "permissions",

@@ -112,19 +112,33 @@ def paths(table: BaseModel, name: str = "") -> Iterator[tuple[str, str, Path]]:
                 yield name, key, each
 
 
-# ---------------------------------------------------------------- what a part can read
+# ---------------------------------------------------------------- what a part cannot read
 
 
-def may_read(part: str, path: Path) -> bool:
-    """Return whether the part's user can read that file, by owner, groups and modes of it and of
-    the folders on the way. Raises OSError where there is none."""
-    real = path.resolve(strict=True)
-    return _allowed(part, real.stat(), 4) and all(
-        _allowed(part, folder.stat(), 1) for folder in real.parents
+def closed(file: SiteFile, settings: Settings) -> Iterator[tuple[str, Path]]:
+    """Yield each file that a part needs and that `settle` cannot make readable to it, with that
+    part: a folder on the way is closed, or an administrator has given it to somebody else."""
+    own = [(settings.path, tuple(USERS)), (settings.data, tuple(USERS))]
+    for path, parts in [*own, *named(file)]:
+        for part in parts:
+            with suppress(OSError):  # there is none, which is somebody else's to say
+                if not _within_reach(part, path.resolve(strict=True), settings.data):
+                    yield part, path
+
+
+def _within_reach(part: str, path: Path, data: Path) -> bool:
+    return all(_allowed(part, folder.stat(), 1) for folder in path.parents if folder != data) and (
+        _is_ours(path.stat()) or _allowed(part, path.stat(), 4)
     )
 
 
+def _is_ours(found: os.stat_result) -> bool:
+    """Return whether a file may be given to a part: it is root's, or a part's already."""
+    return found.st_uid in {0, *(partusers.uid(part) for part in USERS)}
+
+
 def _allowed(part: str, found: os.stat_result, right: int) -> bool:
+    """Return whether the part's user has that right: 4 to read, 1 to pass through a folder."""
     if found.st_uid == partusers.uid(part):
         return bool(found.st_mode >> 6 & right)
     if found.st_gid in {partusers.gid(group) for group in partusers.groups_of(part)}:
@@ -132,42 +146,29 @@ def _allowed(part: str, found: os.stat_result, right: int) -> bool:
     return bool(found.st_mode & right)
 
 
-def unreadable(file: SiteFile) -> Iterator[tuple[str, Path]]:
-    """Yield each file that the site file names and that a part which needs it cannot read, with
-    that part."""
-    for path, parts in named(file):
-        for part in parts:
-            with suppress(OSError):  # there is none, which is somebody else's to say
-                if not may_read(part, path):
-                    yield part, path
-
-
 # ---------------------------------------------------------------- giving files their owners
 
 
 def settle(
-    file: SiteFile, settings: Settings, counters: Path, *, change: bool = True
+    file: SiteFile, settings: Settings, counters: Path | None = None, *, change: bool = True
 ) -> Iterator[str]:
     """Give every file its owner, group and mode; yields a sentence for each one that had others.
     `counters`: the folder that the parts count in; `change`: False only looks. Raises OSError."""
-    for place in [*places(settings), Place(counters, ROOT, GROUP, 0o770)]:
+    shared = [Place(counters, ROOT, GROUP, 0o770)] if counters else []
+    for place in places(settings) + shared:
         yield from _settle(place, change)
     for path, parts in named(file):
         with suppress(FileNotFoundError):
-            if not all(_file_allowed(part, path) for part in parts):
-                yield from _settle_named(path, parts, change)
-
-
-def _file_allowed(part: str, path: Path) -> bool:
-    return _allowed(part, path.stat(), 4)
+            real = path.resolve(strict=True)
+            reached = all(_within_reach(part, real, settings.data) for part in parts)
+            if reached and not all(_allowed(part, real.stat(), 4) for part in parts):
+                yield from _settle_named(real, parts, change)
 
 
 def _settle_named(path: Path, parts: Collection[str], change: bool) -> Iterator[str]:
     """Let these parts read a file of an administrator's: one part gets it, several read it by their
     group. One that belongs to somebody else than root stays as it is."""
     found = path.lstat()
-    if found.st_uid not in {0, *(partusers.uid(part) for part in USERS)}:
-        return
     mode = stat.S_IMODE(found.st_mode)
     if len(parts) == 1:
         (owner,) = parts

@@ -41,17 +41,22 @@ def served(
     """A site with a vcluster 'pool', which lets VCMs in without certificates, too."""
     open_site = replace(site, nmp_plain_port=8072)
     with serving(pool, reactor, in_reactor, open_site, ca) as served:
-        served.tx(world.furnish, 3)
-        served.tx(
-            vclusters.create,
-            name="pool",
-            size=1,
-            template="debian",
-            group="site",
-            site=site,
-            now=NOW,
-        )
+        furnish(served, site)
         yield served
+
+
+def furnish(served: Served, site: Site) -> None:
+    """Add a vcluster 'pool' and its node."""
+    served.tx(world.furnish, 3)
+    served.tx(
+        vclusters.create,
+        name="pool",
+        size=1,
+        template="debian",
+        group="site",
+        site=site,
+        now=NOW,
+    )
 
 
 def run(served: Served, *words: object, code: int = 0) -> str:

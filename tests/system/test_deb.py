@@ -83,12 +83,14 @@ def test_what_the_package_says_of_itself(package: Path) -> None:
     ).stdout
     assert all(line.split()[1] == "root/root" for line in listed.splitlines())
     paths = {line.split()[5] for line in listed.splitlines()}
+    assert {f"./usr/lib/{kind}.d/cod.conf" for kind in ("sysusers", "tmpfiles")} <= paths
     assert {f"./lib/systemd/system/{unit}.service" for unit in (*UNITS, "cod-vcm@")} <= paths
     assert not any("site-packages/pytest" in path or "site-packages/pip" in path for path in paths)
 
 
 def test_one_command_installs_a_program_that_founds_and_serves_a_site(package: Path) -> None:
-    """Bytecode is compiled already, and no file names the folder that the package was made in."""
+    """Bytecode is compiled already, and no file names the folder that the package was made in. The
+    site is root's first, as sites were before parts had users of their own."""
     said = installed(
         package,
         """
@@ -96,13 +98,39 @@ cod --version
 python3 -c "import cod" 2>/dev/null && echo "in the system's Python"
 test "$(readlink -f /usr/bin/cod)" = /usr/lib/cod/bin/cod
 stat -c "%a %n" /etc/cod /var/lib/cod
-cod init >/dev/null
+ip link add nodes0 type veth peer name nodes1
+ip address add 10.77.0.1/16 dev nodes0
+ip link set nodes0 up && ip link set nodes1 up
+cod init --interface nodes0 >/dev/null
 /usr/lib/cod/bin/python -c "import ldap, authlib, pysnmp.hlapi; print(\\"extras\\")"
 cod serve --only web 2>/tmp/log & server=$!
 for n in $(seq 600); do cod node list >/dev/null 2>&1 && break; sleep 0.2; done
 cod node list --json || cat /tmp/log
 kill $server; wait $server && echo "stopped well"
 find /usr/lib/cod -newer /tmp/dpkg.log -type f | head -3
+
+printf 'secret\\n' >/etc/cod/bmc && chmod 600 /etc/cod/bmc
+printf '[[account]]\\nname = "bmc"\\nuser = "a"\\npassword_file = "/etc/cod/bmc"\\n' >>/etc/cod/site.toml
+cod permissions >/tmp/changed && cod permissions
+cod serve --users 2>/tmp/log & server=$!
+for n in $(seq 1200); do test "$(grep -c "service: ready" /tmp/log)" = 4 && break; sleep 0.2; done
+cod node list --json || cat /tmp/log
+for part in edge images manager web; do
+    process=$(sed -n "s/.*started $part, process //p" /tmp/log)
+    stat -c "%U:%G $part" /proc/$process
+    grep CapEff /proc/$process/status
+    for file in /var/lib/cod/ca/ca.key /etc/cod/bmc; do
+        setpriv --reuid=cod-$part --regid=cod --init-groups cat $file >/dev/null 2>&1 && echo "$part reads $file"
+    done
+    setpriv --reuid=cod-$part --regid=cod --init-groups python3 -c '
+import socket
+line = socket.socket(socket.AF_UNIX)
+line.connect("/var/lib/cod/run/signer.sock")
+line.sendall(b"{}\\n")
+print(line.makefile().readline().strip())'
+done
+kill $server; wait $server && echo "stopped well"
+
 dpkg --purge cod 2>&1 | grep "is left"
 test -f /etc/cod/site.toml && test ! -e /usr/bin/cod && echo "the site stays"
 """,
@@ -111,11 +139,34 @@ test -f /etc/cod/site.toml && test ! -e /usr/bin/cod && echo "the site stays"
     assert lines[0].startswith("cod ")
     assert lines[1:3] == ["755 /etc/cod", "700 /var/lib/cod"]
     assert lines[3:6] == ["extras", "[]", "stopped well"]
-    assert [line.split(" holds")[0] for line in lines[6:8]] == [
+    refused, heard = (
+        '{"error": "may not ask"}',
+        '{"error": "the question cannot be read: \'vcluster\'"}',
+    )
+    assert lines[6:-3] == [
+        "[]",
+        "cod-edge:cod edge",
+        "CapEff:\t0000000000003400",
+        "edge reads /var/lib/cod/ca/ca.key",
+        "edge reads /etc/cod/bmc",
+        heard,  # its own user
+        "cod-images:cod images",
+        "CapEff:\t0000000000000400",
+        refused,
+        "cod-manager:cod manager",
+        "CapEff:\t0000000000000000",
+        "manager reads /etc/cod/bmc",
+        refused,
+        "cod-web:cod web",
+        "CapEff:\t0000000000000400",
+        heard,
+        "stopped well",
+    ]
+    assert [line.split(" holds")[0] for line in lines[-3:-1]] == [
         "cod: /etc/cod",
         "cod: /var/lib/cod",
     ]
-    assert lines[8:] == ["the site stays"]
+    assert lines[-1] == "the site stays"
 
 
 def test_the_units_are_good_in_systemds_eyes(package: Path) -> None:

@@ -668,10 +668,11 @@ def test_the_systemd_units_run_parts_that_there_are() -> None:
     }
     assert set(units) == {"cod", *(f"cod-{part}" for part in PARTS)}
     for name, text in units.items():
-        only = f" --only {name.removeprefix('cod-')}" if name != "cod" else ""
+        only = f" --only {name.removeprefix('cod-')}" if name != "cod" else " --users"
         assert f"ExecStart=/usr/bin/cod --site /etc/cod/site.toml serve{only}\n" in text
         assert "\nStartLimitIntervalSec=0\n" in text  # a full disk must not end the attempts
-        assert "\nRuntimeDirectory=cod\n" in text
+        assert "\nEnvironment=RUNTIME_DIRECTORY=/run/cod\n" in text
+        assert "\nExecStartPre=-+/usr/bin/cod --site /etc/cod/site.toml permissions\n" in text
 
 
 @pytest.mark.parametrize(

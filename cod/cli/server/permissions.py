@@ -15,16 +15,17 @@ from sqlalchemy.exc import DBAPIError
 from cod import backup, service
 from cod.cli.show import as_json, print_json
 from cod.client import SITE_FILE
-from cod.security import partusers
+from cod.security import partusers, secretfile
 from cod.site import load, ownership
 from cod.site.load import Settings
 from cod.store.engine import connect
 
 
 @click.command()
+@click.option("--check", is_flag=True, help="Change nothing: print what would be changed.")
 @as_json
 @click.pass_context
-def permissions(ctx: click.Context, as_json: bool) -> None:
+def permissions(ctx: click.Context, check: bool, as_json: bool) -> None:
     """Give each file of the server to the user of the part that needs it.
 
     The systemd units run this command before they start the server, and when they are reloaded. It
@@ -38,11 +39,12 @@ def permissions(ctx: click.Context, as_json: bool) -> None:
     """
     site_file = Path(ctx.find_root().obj["site"] or SITE_FILE)
     try:
-        done = list(ready(site_file))
+        _possible()
+        done = list(unfit(site_file) if check else ready(site_file))
         closed = [
-            f"{path} cannot be read by the part {part}: give its user the right to read it and its"
-            " folders"
-            for part, path in ownership.unreadable(load.read(site_file))
+            f"{path} cannot be read by the part {part}: let its user {partusers.USERS[part].name}"
+            " read it and pass through its folders"
+            for part, path in ownership.closed(load.read(site_file), load.load(site_file)[1])
         ]
     except (Unready, load.ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
@@ -58,9 +60,8 @@ class Unready(Exception):
     """The files cannot be made ready; the sentence says why."""
 
 
-def ready(site_file: Path) -> Iterator[str]:
-    """Make what is missing of the site's keys and folders, and give every file its owner; yields
-    what was changed, a sentence for each. Raises `Unready`, `ConfigError`, OSError."""
+def _possible() -> None:
+    """Raise `Unready` where files cannot be given to the parts' users."""
     if os.geteuid():
         raise Unready("only root can give files to other users")
     if missing := partusers.missing():
@@ -68,13 +69,27 @@ def ready(site_file: Path) -> Iterator[str]:
             f"this host has no {', '.join(missing)}: install the package, or run systemd-sysusers"
             " with docs/systemd/cod.sysusers.conf; until then all parts run as root"
         )
+
+
+def unfit(site_file: Path) -> Iterator[str]:
+    """Yield a sentence for each file that `ready` would change. Raises `ConfigError`, OSError."""
+    _, settings = load.load(site_file)
+    return ownership.settle(load.read(site_file), settings, change=False)
+
+
+def ready(site_file: Path) -> Iterator[str]:
+    """Make what is missing of the site's keys and folders, and give every file its owner; yields
+    what was changed, a sentence for each. Raises `Unready`, `ConfigError`, OSError."""
     site, settings = load.load(site_file)
-    yield from _move_database(settings)
-    try:
-        service.prepare(site, settings)
-    except service.BadService as error:
-        raise Unready(str(error)) from None
-    yield from ownership.settle(load.read(site_file), settings, service.counters_folder(settings))
+    with secretfile.alone_in(settings.data):  # the parts' units start at once
+        yield from _move_database(settings)
+        try:
+            service.prepare(site, settings)
+        except service.BadService as error:
+            raise Unready(str(error)) from None
+        yield from ownership.settle(
+            load.read(site_file), settings, service.counters_folder(settings)
+        )
 
 
 def _move_database(settings: Settings) -> Iterator[str]:

@@ -1,0 +1,73 @@
+"""Whether the server's parts run as users of their own, with the files that they need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.doctor.ports import is_server
+from cod.security import partusers
+from cod.site import load, ownership
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding for what is not as it should be, or one that all is."""
+    if missing := partusers.missing():
+        yield Finding(
+            "users",
+            WARNING,
+            f"this host has no {', '.join(missing)}: all parts run as the user that starts the"
+            " server, and web can read the authority's key and the passwords of BMCs",
+            "install the Debian package, or run systemd-sysusers with"
+            " docs/systemd/cod.sysusers.conf; then restart the server",
+        )
+        return
+    found = [*_processes(), *_files(context)]
+    yield from found or [Finding("users", GOOD, "each part of the server has a user of its own")]
+
+
+def _processes() -> Iterator[Finding]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            line = (process / "cmdline").read_bytes()
+            only = re.search(rb"\0--only\0(\w+)\0", line)
+            part = only[1].decode() if only else ""
+            user = re.search(r"^Uid:\s+\d+\s+(\d+)", (process / "status").read_text(), re.M)
+            if is_server(line) and part in partusers.USERS and user:
+                wanted = partusers.uid(part)
+                if int(user[1]) != wanted:
+                    yield Finding(
+                        "users",
+                        WARNING,
+                        f"the part {part}, process {process.name}, runs as user {user[1]}, not as"
+                        f" {partusers.USERS[part].name}",
+                        "restart it by the unit file of this version",
+                    )
+
+
+def _files(context: Context) -> Iterator[Finding]:
+    file = load.read(context.settings.path)
+    for part, path in ownership.closed(file, context.settings):
+        yield Finding(
+            "users",
+            BAD,
+            f"{path} cannot be read by the part {part}",
+            f"let the user {partusers.USERS[part].name} read it and pass through its folders",
+        )
+    try:
+        unfit = list(ownership.settle(file, context.settings, change=False))
+    except PermissionError as error:
+        yield Finding(
+            "users", UNSEEN, f"{error.filename}: {error.strerror}", "run `cod doctor` as root"
+        )
+        return
+    if unfit:
+        yield Finding(
+            "users",
+            WARNING,
+            f"{len(unfit)} files have other owners than the parts need, {unfit[0]}",
+            "run `cod permissions`, as the units do at each start",
+        )

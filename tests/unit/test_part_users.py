@@ -1,0 +1,225 @@
+"""The users of the server's parts: one table, which the package, the units and the files follow."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from cod import init
+from cod.security import partusers, secretfile
+from cod.security.partusers import GROUP, PEOPLE, POWER, USERS
+from cod.service import PARTS
+from cod.site import load, ownership
+from cod.site.file import SiteFile
+from cod.site.load import Settings
+from cod.supervisor import Supervisor
+
+UNITS = Path(__file__).parents[2] / "docs/systemd"
+OTHER = 4242  # a user that owns nothing here
+
+
+def test_every_part_has_a_user_of_its_own() -> None:
+    assert set(USERS) == set(PARTS)
+    assert len({user.name for user in USERS.values()}) == len(USERS)
+    assert {partusers.group_of(("edge", "manager")), partusers.group_of(("manager", "web"))} == {
+        POWER,
+        PEOPLE,
+    }
+    assert partusers.group_of(("edge", "web")) == GROUP  # no smaller one has both
+
+
+def test_the_package_makes_these_users() -> None:
+    lines = [
+        shlex.split(line)
+        for line in (UNITS / "cod.sysusers.conf").read_text().splitlines()
+        if line[:1] != "#"
+    ]
+    assert {name for kind, name, *_ in lines if kind == "g"} == {GROUP, POWER, PEOPLE}
+    users = {name: ids for kind, name, ids, *_ in lines if kind == "u"}
+    assert users == {user.name: f"-:{GROUP}" for user in USERS.values()}
+    assert {(name, group) for kind, name, group, *_ in lines if kind == "m"} == {
+        (user.name, group) for user in USERS.values() for group in user.groups
+    }
+
+
+def setting(unit: str, key: str) -> str:
+    return " ".join(re.findall(rf"^{key}=(.*)$", (UNITS / f"{unit}.service").read_text(), re.M))
+
+
+def capabilities(*parts: str) -> set[str]:
+    """What units give: the interfaces of isolated vclusters are a site's choice."""
+    return {f"CAP_{each.upper()}" for part in parts for each in USERS[part].capabilities} - {
+        "CAP_NET_ADMIN"
+    }
+
+
+@pytest.mark.parametrize("part", USERS)
+def test_a_parts_unit_has_its_user_and_its_capabilities(part: str) -> None:
+    unit = f"cod-{part}"
+    assert (setting(unit, "User"), setting(unit, "Group")) == (USERS[part].name, GROUP)
+    for key in ("CapabilityBoundingSet", "AmbientCapabilities"):
+        assert set(setting(unit, key).split()) == capabilities(part)
+
+
+def test_the_unit_of_all_parts_changes_users() -> None:
+    assert setting("cod", "ExecStart").endswith(" serve --users")
+    assert set(setting("cod", "CapabilityBoundingSet").split()) == capabilities(*USERS) | {
+        "CAP_SETUID",
+        "CAP_SETGID",
+        "CAP_KILL",
+    }
+
+
+def test_a_part_keeps_those_of_its_capabilities_that_its_supervisor_has() -> None:
+    status = "Name:\tcod\nCapPrm:\t0000000000002420\nCapEff:\t0000000000000000\n"
+    assert partusers.held(status) == {"net_bind_service", "net_raw"}
+    assert partusers.command("edge", ["cod", "serve"], partusers.held(status)) == [
+        "setpriv",
+        "--reuid=cod-edge",
+        "--regid=cod",
+        "--init-groups",
+        "--inh-caps=-all,+net_bind_service,+net_raw",
+        "--ambient-caps=-all,+net_bind_service,+net_raw",
+        "--no-new-privs",
+        "--",
+        "cod",
+        "serve",
+    ]
+    assert "--ambient-caps=-all" in partusers.command("manager", [], partusers.held(status))
+
+
+def test_the_supervisor_starts_parts_as_their_users(tmp_path: Path) -> None:
+    plain, users = (
+        Supervisor(["web"], tmp_path / "site.toml", tmp_path, users=users)
+        for users in (False, True)
+    )
+    assert users._command("web") == partusers.command(
+        "web", plain._command("web"), partusers.held()
+    )
+    assert plain._command("web")[-3:] == ["serve", "--only", "web"]
+    for each in (plain, users):
+        each._parts[0].signs.close()
+
+
+# ---------------------------------------------------------------- files
+
+
+def path_keys(table: type[BaseModel], name: str = "") -> Iterator[tuple[str, str]]:
+    """Every key of the site file whose value is a path."""
+    for key, field in table.model_fields.items():
+        inner: list[Any] = [field.annotation]
+        while inner:
+            each = inner.pop()
+            inner += getattr(each, "__args__", ())
+            if isinstance(each, type) and issubclass(each, BaseModel):
+                yield from path_keys(each, name or key)
+            elif each is Path:
+                yield name, key
+
+
+def test_the_table_of_readers_has_every_file_that_the_site_file_can_name() -> None:
+    assert set(path_keys(SiteFile)) == {*ownership.SECRETS, *ownership.ELSEWHERE}
+
+
+def test_web_reads_neither_the_authoritys_key_nor_the_passwords_of_bmcs(settings: Settings) -> None:
+    assert "web" not in ownership.SECRETS["account", "password_file"]
+    assert POWER not in partusers.groups_of("web")
+    (key,) = (each for each in ownership.places(settings) if each.path.name == "ca.key")
+    assert (key.owner, key.mode) == ("edge", 0o600)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A site's, where every part is this process's user, which need not be root."""
+    monkeypatch.setattr(partusers, "uid", lambda owner: os.geteuid())
+    monkeypatch.setattr(partusers, "gid", lambda group: os.getegid())
+    init.write_site_file(tmp_path / "site.toml", tmp_path / "data", {})
+    (tmp_path / "data" / "ca").mkdir(parents=True)
+    return load.load(tmp_path / "site.toml")[1]
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+def settled(settings: Settings, *, change: bool = True) -> list[str]:
+    return list(ownership.settle(load.read(settings.path), settings, change=change))
+
+
+def test_files_get_their_modes_once(settings: Settings) -> None:
+    key = settings.authority / "ca.key"
+    key.write_text("")
+    key.chmod(0o644)
+    would = settled(settings, change=False)
+    assert mode(key) == 0o644
+    assert not settings.images.exists()
+    done = settled(settings)
+    assert len(done) > len(would) > 0
+    assert any(line.startswith(f"{key}: ") for line in done)
+    assert (mode(key), mode(settings.authority), mode(settings.images)) == (0o600, 0o750, 0o750)
+    assert settled(settings) == settled(settings, change=False) == []
+
+
+def test_links_and_files_of_several_names_are_left_alone(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """A part that writes below a folder shall not have others' files given to it."""
+    victims = [tmp_path / name for name in ("linked", "named")]
+    for victim in victims:
+        victim.write_text("")
+        victim.chmod(0o600)
+    settings.images.mkdir()
+    (settings.images / "link").symlink_to(victims[0])
+    os.link(victims[1], settings.images / "name")
+    (settings.images / "folder").symlink_to(tmp_path)
+    (settings.images / "own").write_text("")
+    settled(settings)
+    assert [mode(victim) for victim in victims] == [0o600, 0o600]
+    assert mode(settings.images / "own") == 0o640
+
+
+def test_a_file_behind_a_closed_folder_is_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partusers, "uid", lambda owner: OTHER)
+    monkeypatch.setattr(partusers, "gid", lambda group: OTHER)
+    with TemporaryDirectory() as open_folder:
+        folder = Path(open_folder)
+        folder.chmod(0o755)
+        key, certificate = (folder / name for name in ("key", "certificate"))
+        for each in (key, certificate):
+            each.write_text("")
+            each.chmod(0o644)
+        more = f'[api]\nkey = "{key}"\ncertificate = "{certificate}"\n'
+        file = load.parse(settings.path.read_text().replace("[api]\n", more), settings.path)
+
+        def closed() -> set[tuple[str, Path]]:
+            return {each for each in ownership.closed(file, settings) if each[1].parent == folder}
+
+        assert closed() == set()
+        folder.chmod(0o700)
+        assert closed() == {("web", key), ("web", certificate)}
+
+
+def test_a_secret_may_be_read_by_the_parts_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "password"
+    path.write_text("s3cret\n")
+    path.chmod(0o640)
+    monkeypatch.setattr(partusers, "group_ids", lambda: {path.stat().st_gid})
+    assert secretfile.first_line(path) == "s3cret"
+    path.chmod(0o660)
+    with pytest.raises(secretfile.Unreadable, match="mode 0660"):
+        secretfile.first_line(path)
+    path.chmod(0o644)
+    with pytest.raises(secretfile.Unreadable, match="mode 0644"):
+        secretfile.first_line(path)
