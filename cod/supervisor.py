@@ -121,6 +121,7 @@ class Supervisor:
             WATCHDOG: f"{HUNG * 1e6:.0f}",
         }
         environment.pop("WATCHDOG_PID", None)
+        environment |= partusers.environment(part.name) if self._users else {}
         part.started = part.heard = now
         try:
             part.pid = os.posix_spawnp(argv[0], argv, environment, setsigmask=[])

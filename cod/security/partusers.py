@@ -116,6 +116,12 @@ def command(part: str, argv: Sequence[str], held: Collection[str]) -> list[str]:
     ]
 
 
+def environment(part: str) -> dict[str, str]:
+    """Return what tells programs whose process they run in. Raises KeyError."""
+    found = pwd.getpwnam(USERS[part].name)
+    return {"HOME": found.pw_dir, "USER": found.pw_name, "LOGNAME": found.pw_name}
+
+
 def held(status: str | None = None) -> set[str]:
     """Return which of the table's capabilities this process has, by its /proc/self/status."""
     text = status if status is not None else Path("/proc/self/status").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     default=None,
     help=(
         "Send the file, or let a server on this host read it. "
-        "[default: send it, unless over the UNIX socket]"
+        "[default: send it, unless over the UNIX socket and the server can read it]"
     ),
 )
 @group_option
@@ -155,7 +156,7 @@ def add(
     """
     api = client(ctx)
     group = owner(api, group)
-    if upload if upload is not None else api.server.startswith("http"):
+    if upload if upload is not None else not _server_reads(api.server, file):
         value = _send(api, file, name=name, group=group, sha256=sha256, plain=plain, raw=raw)
     else:
         value = api.post(
@@ -172,6 +173,22 @@ def add(
     if wait:
         value = _taken_in(api, value["name"], timeout)
     shown(ctx, value, lambda v: image_table([v]), as_json)
+
+
+def _server_reads(server: str, file: Path) -> bool:
+    """Return whether the server on this host can read the file by itself: its socket is this
+    user's, or everybody may read the file."""
+    if server.startswith("http"):
+        return False
+    try:
+        if Path(server).stat().st_uid == os.geteuid():
+            return True
+    except OSError:  # no server is there, which asking it will say
+        return True
+    real = file.resolve()
+    return bool(real.stat().st_mode & 0o004) and all(
+        folder.stat().st_mode & 0o001 for folder in real.parents
+    )
 
 
 def _send(api: Client, file: Path, **said: Any) -> Any:
