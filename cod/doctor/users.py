@@ -54,8 +54,9 @@ def _files(context: Context) -> Iterator[Finding]:
         yield Finding(
             "users",
             BAD,
-            f"{path} cannot be read by the part {part}",
-            f"let the user {partusers.USERS[part].name} read it and pass through its folders",
+            f"{path} is closed to the part {part}",
+            f"let the user {partusers.USERS[part].name} read it (write to it, if it is the database"
+            " or its folder) and pass through its folders",
         )
     try:
         unfit = list(ownership.settle(file, context.settings, change=False))

@@ -117,12 +117,23 @@ def paths(table: BaseModel, name: str = "") -> Iterator[tuple[str, str, Path]]:
 
 def closed(file: SiteFile, settings: Settings) -> Iterator[tuple[str, Path]]:
     """Yield each file that a part needs and that `settle` cannot make readable to it, with that
-    part: a folder on the way is closed, or an administrator has given it to somebody else."""
+    part: a folder on the way is closed, or an administrator has given it to somebody else. An SQLite
+    file in a folder of the administrator's, and that folder, have to be written to."""
     own = [(settings.path, tuple(USERS)), (settings.data, tuple(USERS))]
     for path, parts in [*own, *named(file)]:
         for part in parts:
             with suppress(OSError):  # there is none, which is somebody else's to say
                 if not _within_reach(part, path.resolve(strict=True), settings.data):
+                    yield part, path
+    yield from _closed_database(settings)
+
+
+def _closed_database(settings: Settings) -> Iterator[tuple[str, Path]]:
+    database = Path(settings.database.removeprefix("sqlite:///"))
+    if database.is_absolute() and database.parent != settings.data.absolute():
+        for path in (database.parent, database):
+            for part in USERS:
+                if path.exists() and not _allowed(part, path.stat(), 2):
                     yield part, path
 
 
@@ -138,7 +149,8 @@ def _is_ours(found: os.stat_result) -> bool:
 
 
 def _allowed(part: str, found: os.stat_result, right: int) -> bool:
-    """Return whether the part's user has that right: 4 to read, 1 to pass through a folder."""
+    """Return whether the part's user has that right: 4 to read, 2 to write, 1 to pass through a
+    folder."""
     if found.st_uid == partusers.uid(part):
         return bool(found.st_mode >> 6 & right)
     if found.st_gid in {partusers.gid(group) for group in partusers.groups_of(part)}:

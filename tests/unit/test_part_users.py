@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -207,6 +208,27 @@ def test_a_file_behind_a_closed_folder_is_named(
         assert closed() == set()
         folder.chmod(0o700)
         assert closed() == {("web", key), ("web", certificate)}
+
+
+def test_a_database_in_another_folder_has_to_be_writable(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "other" / "cod.db"
+    file.parent.mkdir()
+    file.write_text("")
+    elsewhere = replace(settings, database=f"sqlite:///{file}")
+
+    def closed() -> set[Path]:
+        each = ownership.closed(load.read(settings.path), elsewhere)
+        return {path for _, path in each} & {file, file.parent}
+
+    assert closed() == set()  # this process's user's
+    monkeypatch.setattr(partusers, "uid", lambda owner: OTHER)
+    monkeypatch.setattr(partusers, "gid", lambda group: OTHER)
+    assert closed() == {file, file.parent}
+    for path in (file, file.parent):
+        path.chmod(0o777)
+    assert closed() == set()
 
 
 def test_a_secret_may_be_read_by_the_parts_group(

@@ -42,8 +42,8 @@ def permissions(ctx: click.Context, check: bool, as_json: bool) -> None:
         _possible()
         done = list(unfit(site_file) if check else ready(site_file))
         closed = [
-            f"{path} cannot be read by the part {part}: let its user {partusers.USERS[part].name}"
-            " read it and pass through its folders"
+            f"{path} is closed to the part {part}: let its user {partusers.USERS[part].name} read it"
+            " (write to it, if it is the database or its folder) and pass through its folders"
             for part, path in ownership.closed(load.read(site_file), load.load(site_file)[1])
         ]
     except (Unready, load.ConfigError, OSError) as error:
@@ -106,7 +106,8 @@ def _move_database(settings: Settings) -> Iterator[str]:
         raise Unready(f"the server runs ({answers}), and {file} has to be moved: stop it first")
     engine = connect(settings.database)
     try:
-        with engine.connect() as connection:  # the last to close it empties and removes its -wal
+        # the last one to close the file empties and removes its -wal
+        with engine.connect().execution_options(reading=True) as connection:
             connection.exec_driver_sql("SELECT 1")
     except DBAPIError as error:
         raise Unready(f"{file} cannot be used: {error.orig}") from None
