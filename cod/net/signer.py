@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
-import struct
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,8 +20,6 @@ from twisted.protocols.policies import TimeoutMixin
 
 from cod.security import partusers, signer
 from cod.security.ca import Ca
-
-_PEER = struct.Struct("iII")  # struct ucred: process, user, group
 
 log = logging.getLogger("cod.signer")
 
@@ -55,8 +51,7 @@ class SignerLine(LineOnlyReceiver, TimeoutMixin):
 
     def _allowed(self) -> bool:
         transport: Any = self.transport
-        peer = transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-        process, user, _group = _PEER.unpack(peer)
+        process, user = signer.peer(transport.socket)
         if user in partusers.signer_clients():
             return True
         log.warning("process %d of user %d may not ask the signer: it is refused", process, user)

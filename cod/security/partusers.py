@@ -83,6 +83,11 @@ def signer_clients() -> set[int]:
     }
 
 
+def signers() -> set[int]:
+    """Return the users that sign: the part edge's, and this process's own."""
+    return {os.geteuid(), *([edge] if (edge := _uid(USERS["edge"].name)) is not None else [])}
+
+
 def group_ids() -> set[int]:
     """Return the numbers of those of the table's groups that this host has."""
     return {gid for group in (GROUP, POWER, PEOPLE) if (gid := _gid(group)) is not None}

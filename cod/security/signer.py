@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from base64 import b64encode
 from dataclasses import replace
 from datetime import datetime
@@ -19,11 +20,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cod.security import ca
+from cod.security import ca, partusers
 from cod.security.ca import Issued
 
 PATIENCE = 10.0  # seconds for the signer to answer
 LONGEST = 16384  # bytes of a line
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 
 
 class SignerAway(Exception):
@@ -71,6 +73,8 @@ class RemoteAuthority:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(PATIENCE)
                 line.connect(str(self._path))
+                if peer(line)[1] not in partusers.signers():
+                    raise PermissionError(f"{self._path} is no signer's")
                 line.sendall(json.dumps(question).encode() + b"\n")
                 with line.makefile("rb") as file:
                     answer = json.loads(file.readline(LONGEST))
@@ -80,6 +84,14 @@ class RemoteAuthority:
                 f" ({error}): does edge run on this host?"
             ) from None
         return answer if isinstance(answer, dict) else {}
+
+
+def peer(line: Any) -> tuple[int, int]:
+    """Return the process and the user at the other end of a UNIX socket, by the kernel's word."""
+    process, user, _group = _CREDENTIALS.unpack(
+        line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return process, user
 
 
 def encoded(issued: Issued) -> dict[str, Any]:

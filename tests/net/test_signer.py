@@ -90,6 +90,14 @@ def test_a_user_that_is_no_part_s_is_refused(
     assert "may not ask the signer" in caplog.text
 
 
+def test_a_socket_that_is_not_the_signers_is_not_believed(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partusers, "signers", lambda: {4242})
+    with pytest.raises(SignerAway, match="is no signer's"):
+        RemoteAuthority(tmp_path / "ca", path).vcm("pool", None)  # type: ignore[arg-type] # unused
+
+
 @pytest.mark.parametrize(
     "line", [b"\n", b"[]\n", b'{"vcluster": "a"}\n', b'{"vcluster": "a", "request": "AAAA"}\n']
 )

@@ -40,7 +40,7 @@ def permissions(ctx: click.Context, check: bool, as_json: bool) -> None:
     site_file = Path(ctx.find_root().obj["site"] or SITE_FILE)
     try:
         _possible()
-        done = list(unfit(site_file) if check else ready(site_file))
+        done = list(unfit(site_file)) if check else ready(site_file)
         closed = [
             f"{path} is closed to the part {part}: let its user {partusers.USERS[part].name} read it"
             " (write to it, if it is the database or its folder) and pass through its folders"
@@ -77,19 +77,20 @@ def unfit(site_file: Path) -> Iterator[str]:
     return ownership.settle(load.read(site_file), settings, change=False)
 
 
-def ready(site_file: Path) -> Iterator[str]:
-    """Make what is missing of the site's keys and folders, and give every file its owner; yields
+def ready(site_file: Path) -> list[str]:
+    """Make what is missing of the site's keys and folders, and give every file its owner; returns
     what was changed, a sentence for each. Raises `Unready`, `ConfigError`, OSError."""
     site, settings = load.load(site_file)
     with secretfile.alone_in(settings.data):  # the parts' units start at once
-        yield from _move_database(settings)
+        done = list(_move_database(settings))
         try:
             service.prepare(site, settings)
         except service.BadService as error:
             raise Unready(str(error)) from None
-        yield from ownership.settle(
-            load.read(site_file), settings, service.counters_folder(settings)
-        )
+        finally:  # a bad certificate is one part's matter
+            file, counters = load.read(site_file), service.counters_folder(settings)
+            done += ownership.settle(file, settings, counters)
+    return done
 
 
 def _move_database(settings: Settings) -> Iterator[str]:
