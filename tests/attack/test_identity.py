@@ -12,11 +12,12 @@ from sqlalchemy import select, update
 from cod.core import boot_evidence
 from cod.flows.agents import report
 from cod.flows.agents import sessions as agents
-from cod.flows.boot import dhcp
+from cod.flows.boot import dhcp, script
 from cod.flows.nodes.nodes import approve, moved, power, restore
 from cod.flows.nodes.power import PowerTask, succeeded
 from cod.model import DhcpAnswer, DhcpQuery, Peer, PowerAction, Site, Switch, dotted
 from cod.policy.nodes.newcomers import Newcomers
+from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, nodes
@@ -177,6 +178,73 @@ def test_a_decline_counts_right_after_its_own_acknowledgement_only(
     assert own not in addresses(lab)
 
 
+# ---------------------------------------------------------------- every packet, in every state
+
+HEARD = {"registering", "trampoline", "inactive", "wipe", "prime", "capture", "burnin"}
+
+
+def stand(lab: Lab, state: str) -> str:
+    """Node 1 in that state, its agent connected where it would be; returns an address of its."""
+    if state in ("boot", "active"):
+        own = in_use(lab, state)
+        send(lab, "REQUEST", stage="os", requested=own)
+        return own
+    lab.machine(1, state, disk="dirty", power_address="x")
+    offer = send(lab, "DISCOVER", stage="trampoline")
+    if offer is None:
+        return "10.77.1.9"  # retired: foreign
+    send(lab, "REQUEST", stage="trampoline", requested=offer.yiaddr)
+    if state in HEARD:
+        lab.open(1, lab.mint(1, "session"))
+        lab.tx.execute(update(t.sessions).values(reported=True))
+    return offer.yiaddr
+
+
+@pytest.mark.parametrize("state", [state for state in NodeState if state != "new"])
+def test_packets_alone_disturb_no_node(lab: Lab, state: str) -> None:
+    own = stand(lab, state)
+    careful(lab)
+    before, rows = lab.node(1), bindings.of_node(lab.tx, 1)
+    lab.now += 60  # longer than firmware repeats a packet
+    for turn in range(3):
+        lab.now += 10
+        agents.held(lab.tx, "a", lab.now)
+        for stage in ("firmware", "ipxe", "pxelinux", "httpclient", "os"):
+            xid = 100 * turn + 7
+            ports = {"giaddr": "10.77.0.2", "circuit": f"{turn}"} if state in HEARD else {}
+            send(lab, "DISCOVER", xid, stage, **ports)
+            send(lab, "REQUEST", xid, stage, requested=own, server_id="10.77.0.1")
+            send(lab, "DECLINE", xid + 1, stage, requested=own)
+            send(lab, "RELEASE", xid, stage, ciaddr=own)
+            send(lab, "INFORM", xid, stage, ciaddr=own)
+    kept = {(row.address, row.kind, row.state) for row in bindings.of_node(lab.tx, 1)}
+    assert kept >= {(row.address, row.kind, row.state) for row in rows}
+    now = lab.node(1)
+    if state not in HEARD:  # where it is asked from is noted
+        now = replace(now, relay=before.relay, circuit=before.circuit, remote=before.remote)
+    assert (now, lab.wishes(1)) == (before, [])
+
+
+def test_a_machine_that_comes_back_from_its_boot_fails_it_by_fetching_its_script(lab: Lab) -> None:
+    in_use(lab, "boot")
+    lab.now += 30
+    offer = send(lab, "DISCOVER", 7)
+    assert offer is not None
+    send(lab, "REQUEST", 7, requested=offer.yiaddr, server_id="10.77.0.1")
+    assert lab.node(1).state == "boot"
+    plan = script.script(lab.tx, mac(1), offer.yiaddr, lab.site, lab.now)
+    assert (plan.action, lab.node(1).state) == ("trampoline", "trampoline")
+    assert "asked to boot again 30 s after" in lab.node(1).reason
+
+
+def test_a_button_pressed_counts_when_the_agent_connects(lab: Lab) -> None:
+    lab.machine(1, "off")
+    send(lab, "DISCOVER", 7)
+    assert lab.node(1).state == "off"
+    lab.open(1, power="on")
+    assert lab.node(1).state == "trampoline"
+
+
 # ---------------------------------------------------------------- the impostor
 
 
@@ -335,7 +403,6 @@ def test_a_node_is_not_answered_where_it_is_not(lab: Lab, change: dict[str, Any]
     assert lab.node(1) == before
     assert (kinds(lab), told(lab)) == (["moved"], ["identity"])
     assert send(lab, "DISCOVER", 30, **HOME) is not None
-    assert lab.node(1).state == "trampoline"
 
 
 def test_a_system_that_asks_by_another_card_is_not_told_of(lab: Lab) -> None:

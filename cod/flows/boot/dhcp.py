@@ -141,14 +141,17 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         # its binding speaks past the relay.
         relay = None if query.giaddr == "0.0.0.0" else query.giaddr
         way = relay, query.circuit, query.remote
-        if query.mac == client.boot_mac and way != (client.relay, client.circuit, client.remote):
+        known = client.relay, client.circuit, client.remote
+        heard = boot.is_heard(client, batch.site.policy, batch.now)
+        if query.mac == client.boot_mac and way != known and not heard:
             batch.heard[client.id] = replace(
                 client, relay=relay, circuit=query.circuit, remote=query.remote
             )
         else:
             # of two relays that pass on one packet the last counts
             batch.heard.pop(client.id, None)
-    if verdict.event is not None:
+    # anybody can ask: that a boot has failed is told when its script is fetched again
+    if verdict.event not in (None, NodeEvent.BOOT_FAILED):
         client = _apply_event(batch, client, verdict.event, verdict.why)
     if verdict.binding == "none":
         # Its system may hold on to an address of ours; or it is another server's client.
@@ -232,6 +235,7 @@ def _request(
     client_id = query.client_id.hex()[:160] if query.client_id else None
     if row.kind == "boot":
         until = batch.now + batch.site.policy.boot_time
+        repeated = boot.is_repeat(query, client.boot_served_at, row.xid, batch.now)
         batch.bindings.put(
             Binding(
                 row.address,
@@ -244,7 +248,7 @@ def _request(
                 expires_at=until,
                 client_id=client_id,
                 xid=query.xid,
-                acked_at=batch.now,
+                acked_at=row.acked_at if repeated else batch.now,
             )
         )
     elif query.stage != "os":  # firmware in its vcluster's own network: its system is yet to ask
@@ -324,16 +328,12 @@ def _decline(
 def _release(
     batch: _Batch, query: DhcpQuery, _net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
-    """RFC 2131 §4.3.4. A boot address is free at once, and still its old client's first choice. An
-    agent that is heard uses its address: it has released nothing."""
-    if row is None or query.ciaddr != dotted(row.address):
+    """RFC 2131 §4.3.4. The address of a machine that has never reported is free at once, and still
+    its old client's first choice. A node keeps its addresses: COD takes them back itself, and
+    anybody can send this message while the node boots."""
+    if row is None or query.ciaddr != dotted(row.address) or client.state != NodeState.NEW:
         return
-    if boot.is_heard(client, batch.site.policy, batch.now):
-        return
-    if row.kind == "boot":
-        batch.bindings.put(replace(row, state="offered", expires_at=batch.now))
-    else:
-        batch.bindings.put(replace(row, state="reserved"))
+    batch.bindings.put(replace(row, state="offered", expires_at=batch.now))
 
 
 def _inform(

@@ -7,12 +7,12 @@ else.
 
 from __future__ import annotations
 
-from cod.core import transitions
+from cod.core import blame, transitions
 from cod.core.networks import isolation
-from cod.model import BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
+from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
 from cod.policy.nodes import boot, capture, template
 from cod.policy.nodes.template import Configuration, Ready
-from cod.states import OWN_SYSTEM, Disk, NodeState
+from cod.states import OWN_SYSTEM, Disk, NodeEvent, NodeState
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.nodes import bindings, captures, nodes, secrets
@@ -24,13 +24,17 @@ LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secr
 def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     """Return what the machine with that MAC, asking from that address, is to boot now.
 
-    Serving a node's own system is the last word of its boot: from now on (`nodes.boot_served_at`)
-    asking DHCP again means that the boot has failed. An active node that waits to be captured, and
-    that no power driver could reboot, does not go home but to the trampoline: this is the boot that
-    was waited for. Raises `Refused` ('forbidden') when the address is not bound to that MAC: a
-    loader that has just asked DHCP for it never sees that.
+    Serving a node's own system is the last word of its boot: a machine that asks DHCP again after
+    that (`nodes.boot_served_at`) and fetches its script has failed to boot. An active node that
+    waits to be captured, and that no power driver could reboot, does not go home but to the
+    trampoline: this is the boot that was waited for. Raises `Refused` ('forbidden') when the
+    address is not bound to that MAC: a loader that has just asked DHCP for it never sees that.
     """
-    node, subnet = _who(tx, mac, address, site, now)
+    node, subnet, bound = _who(tx, mac, address, site, now)
+    if boot.came_back(node, bound):
+        why = f"it asked to boot again {now - (node.boot_served_at or now):.0f} s after its boot was served"
+        step = blame.on_trouble(tx, node, NodeEvent.BOOT_FAILED, why, site.policy)
+        node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
     if node.state == NodeState.ACTIVE and captures.is_wanted(tx, node.id):
         step = capture.leave("rebooted while it waited to be captured")
         node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
@@ -100,7 +104,7 @@ def mint(
     At most `LIVE_SECRETS` are live for a machine at once. Raises `Refused` ('forbidden') when the
     address is not bound to that MAC, or when the node boots its vcluster's system, which gets none.
     """
-    node, _subnet = _who(tx, mac, address, site, now)
+    node, _subnet, _bound = _who(tx, mac, address, site, now)
     if node.state in OWN_SYSTEM:
         raise Refused("forbidden", f"{node.name} boots its vcluster's system, not the trampoline")
     secrets.purge(tx, now)
@@ -113,10 +117,10 @@ def mint(
     )
 
 
-def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet]:
+def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet, Binding]:
     binding = bindings.of_mac(tx, mac, address, now)
     node = nodes.by_mac(tx, mac)
     subnet = isolation.subnet_named(tx, binding.subnet, site) if binding else None
-    if node is None or subnet is None:
+    if node is None or binding is None or subnet is None:
         raise Refused("forbidden", f"{address} is not bound to {mac}")
-    return node, subnet
+    return node, subnet, binding

@@ -32,14 +32,20 @@ After it, a DISCOVER is
   its disk once more, and its failure is noticed by the first DISCOVER after those seconds, or by
   the deadline;
 - the same for BIOS firmware, if it comes from another NIC: BIOS lists a NIC once. It gets silence;
-- otherwise the machine coming back: the boot has failed.
+- otherwise the machine coming back.
+
+Anybody can send such a DISCOVER, so it fails no boot by itself. The boot has failed when the
+machine that came back fetches its script (`came_back`): that takes a conversation from the address
+which DHCP gave it. In an isolated vcluster's own network, where no trampoline is served and only
+nodes of that vcluster are heard, the DISCOVER is enough.
 
 **When has a boot been missed?** When the system on its disk asks for a new address while the node
 is expected in the trampoline: the server was away when the firmware asked, or its boot order
 changed. It gets silence and, the first time on its way, a power cycle at once, not at the deadline.
 
-A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or switched on behind
-COD's back; it goes to state *trampoline* (event *asked*) and boots it. An *active* node that asks
+A node in *inactive*, *wipe*, *prime* or *capture* that asks was reset behind COD's back; it goes to
+state *trampoline* (event *asked*) and boots it. A node in *off* boots the trampoline as well, and
+stays *off* until its agent connects: nothing else shows that it is on. An *active* node that asks
 was power-cycled: it boots again and stays active.
 
 **Evidence outweighs packets.** Any host on the network can send a DISCOVER with another machine's
@@ -59,7 +65,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cod.model import Binding, BootPlan, DhcpClient, DhcpQuery, Image, Policy, Refused, Site, Subnet
+from cod.model import (
+    Binding,
+    BootPlan,
+    DhcpClient,
+    DhcpQuery,
+    Image,
+    Node,
+    Policy,
+    Refused,
+    Site,
+    Subnet,
+)
 from cod.policy.nodes import architecture
 from cod.policy.nodes.prime import boot_files
 from cod.policy.nodes.template import Configuration
@@ -78,7 +95,7 @@ NEXT_OPTION = 120.0
 
 # stages that ask for something to load
 _FIRMWARE = frozenset({"firmware", "ipxe", "pxelinux", "httpclient"})
-_RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
+_RESET = WORKING | {NodeState.INACTIVE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,13 +252,32 @@ def _asks_again(
         return Verdict("none", "its firmware's next boot option; silence sends it on to its disk")
     if client.state == NodeState.ACTIVE:
         return Verdict("boot", "power-cycled: it boots its system again")
-    if since < SETTLE or (query.xid == last_xid and since < REPEAT):
+    if is_repeat(query, client.boot_served_at, last_xid, now):
         return Verdict("boot", "a repeated packet of the boot that was served")
     return Verdict(
         "boot",
         f"it asked to boot again {since:.0f} s after its boot was served",
         NodeEvent.BOOT_FAILED,
     )
+
+
+def is_repeat(
+    query: DhcpQuery, boot_served_at: float | None, last_xid: int | None, now: float
+) -> bool:
+    """Return whether this is a packet of the boot that was served, sent or delivered twice."""
+    if boot_served_at is None:
+        return False
+    since = now - boot_served_at
+    return since < SETTLE or (query.xid == last_xid and since < REPEAT)
+
+
+def came_back(node: Node, bound: Binding) -> bool:
+    """Return whether the machine that fetches its script from the address `bound` got that address
+    after its boot had been served: its system did not come up."""
+    served, acked = node.boot_served_at, bound.acked_at
+    if node.state != NodeState.BOOT or bound.kind != "boot" or served is None or acked is None:
+        return False
+    return acked > served
 
 
 def may_be_next_option(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> bool:
