@@ -154,7 +154,10 @@ class Agent:
     def connected(self, now: float) -> None:
         """A new connection is up: say hello."""
         self._side = protocol.AgentSide(
-            self._secrets.current(), self._mac, os.urandom(protocol.NONCE)
+            self._secrets.current(),
+            self._mac,
+            os.urandom(protocol.NONCE),
+            os.urandom(protocol.KEY),
         )
         self._output[:] = self._side.to_send()
         self._heard_at, self.welcomed, self._said = now, False, None

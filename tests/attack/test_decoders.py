@@ -93,7 +93,9 @@ def dns_attack(data: bytes, site: Site) -> str:
 
 
 def confd_attack(data: bytes, site: Site) -> str:
-    side = confd.ServerSide(bytes(confd.NONCE), lambda body: xmldoc.parse(body, "confd"))
+    side = confd.ServerSide(
+        bytes(confd.NONCE), b"k" * confd.KEY, lambda body: xmldoc.parse(body, "confd")
+    )
     try:
         side.receive(data)
     except confd.ProtocolError as error:

@@ -36,10 +36,12 @@ from cod.wire.confd.messages import (
     Error,
     Failed,
     Heartbeat,
+    Hello,
     Message,
     Progress,
     Report,
     Welcome,
+    encode,
 )
 from tests.rows import add_vcluster
 from tests.waiting import until
@@ -81,7 +83,9 @@ class Agent:
 
     def connect(self) -> None:
         self.socket = socket.create_connection(("127.0.0.1", self.port), 60, (self.address, 0))
-        self.side = protocol.AgentSide(self.secrets.current(), self.mac, os.urandom(32))
+        self.side = protocol.AgentSide(
+            self.secrets.current(), self.mac, os.urandom(32), os.urandom(32)
+        )
         self.socket.sendall(self.side.to_send())
 
     def next(self, kind: type, timeout: float = 60) -> Any:
@@ -579,6 +583,29 @@ def test_refused_strangers_do_not_disturb_the_real_node(world: World) -> None:
     assert real.next(Heartbeat)
     assert world.node(0) == before
     assert world.flow(secrets.get, stolen.id) is not None
+
+
+def test_an_agent_that_encrypts_nothing_is_told_to_reboot(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cod.confd")
+    world.machine(0)
+    secret = world.boot(0)
+    with socket.create_connection(("127.0.0.1", world.server.port), 60, (at(0), 0)) as peer:
+        peer.sendall(protocol.frame(encode(Hello(secret.id, MACS[0], bytes(32)))))
+        answer = until_closed(peer)
+    assert b'code="unknown"' in answer
+    assert b"build the trampolines anew" in answer
+    assert any("this trampoline encrypts nothing" in each.getMessage() for each in caplog.records)
+    assert world.flow(secrets.get, secret.id) is not None
+
+
+def until_closed(peer: socket.socket) -> bytearray:
+    """Return all that the server still says."""
+    said = bytearray()
+    while data := peer.recv(65536):
+        said += data
+    return said
 
 
 def test_a_secret_opens_the_door_once(world: World) -> None:

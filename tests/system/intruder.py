@@ -57,7 +57,9 @@ class Line:
     def __init__(self, connected: socket.socket, secret: protocol.Secret, mac: str) -> None:
         self.socket, self.said = connected, bytearray()
         self.session: protocol.Secret | None = None
-        self.side = protocol.AgentSide(secret, mac, os.urandom(protocol.NONCE))
+        self.side = protocol.AgentSide(
+            secret, mac, os.urandom(protocol.NONCE), os.urandom(protocol.KEY)
+        )
         self.write(self.side.to_send())
 
     def write(self, data: bytes) -> None:

@@ -162,7 +162,9 @@ class Guest:
         """Wait for the agent; its report, checked against the schema."""
         self.socket, _ = self.listener.accept()
         self.socket.settimeout(120)
-        self.side = protocol.ServerSide(os.urandom(32), lambda body: xmldoc.parse(body, "confd"))
+        self.side = protocol.ServerSide(
+            os.urandom(32), os.urandom(32), lambda body: xmldoc.parse(body, "confd")
+        )
         self.heard: list[Any] = []
         report = self.next(Report)
         self.seconds = time.monotonic() - self.started

@@ -48,7 +48,7 @@ class Server:
     heard: list[Message] = field(default_factory=list)
 
     def connect(self) -> None:
-        self.side = protocol.ServerSide(b"n" * 32)
+        self.side = protocol.ServerSide(b"n" * 32, b"k" * 32)
 
     def receive(self, data: bytes) -> bytes:
         events: list[Any] = self.side.receive(data)

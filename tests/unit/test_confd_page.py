@@ -20,6 +20,7 @@ from cod.wire.confd.messages import _KINDS, Heartbeat, decode
 from cod.wire.confd.protocol import AgentSide, Secret, ServerSide, verifier
 
 PAGE = (Path(__file__).parents[2] / "docs" / "confd.md").read_text()
+AGENT_KEY, SERVER_KEY = b"\xcc" * 32, b"\xdd" * 32
 EXAMPLES = re.findall(r"```xml\n(.*?)\n```", PAGE, re.DOTALL)
 FORMULAS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 VALUES: dict[str, str] = dict(
@@ -51,6 +52,8 @@ def run_formulas() -> dict[str, Any]:
         "salt": bytes(range(16)),
         "node": welcome.attrib["node"].encode(),
         "heartbeat": welcome.attrib["heartbeat"].encode(),
+        "agent_private": AGENT_KEY,
+        "server_public": bytes.fromhex(ET.fromstring(document("challenge")).attrib["key"]),
         **{tag: document(tag) for tag in ("hello", "challenge", "proof")},
     }
     for block in FORMULAS:
@@ -71,6 +74,8 @@ def test_the_formulas_give_the_worked_example() -> None:
         "session_key",
         "agent_seal",
         "server_seal",
+        "agent_cipher",
+        "server_cipher",
         'sealed(1, b"<heartbeat />")',
     }
     for formula, value in VALUES.items():
@@ -81,8 +86,8 @@ def test_the_formulas_give_the_worked_example() -> None:
 def test_the_code_gives_the_worked_example() -> None:
     secret = Secret("0123456789abcdef", bytes(range(32)))
     kept = verifier(secret.key, bytes(range(16)))
-    agent = AgentSide(secret, "52:54:00:12:34:56", b"\xaa" * 32)
-    server = ServerSide(b"\xbb" * 32)
+    agent = AgentSide(secret, "52:54:00:12:34:56", b"\xaa" * 32, AGENT_KEY)
+    server = ServerSide(b"\xbb" * 32, SERVER_KEY)
     said = [agent.to_send()]
     server.receive(said[-1])
     server.known(kept)
@@ -102,11 +107,14 @@ def test_the_code_gives_the_worked_example() -> None:
     assert (kept.stored_key, kept.server_key) == (found["stored_key"], found["server_key"])
     assert (new.secret.id, new.secret.key) == (found["session_id"], found["session_key"])
     assert (proved.session, proved.verifier.salt) == (found["session_id"], found["session_salt"])
-    assert (keys.agent_seal, keys.server_seal) == (found["agent_seal"], found["server_seal"])
+    for name in ("agent_seal", "server_seal", "agent_cipher", "server_cipher"):
+        assert getattr(keys, name) == found[name]
     assert [agent.send(Heartbeat()) for _ in range(2)] == [
         found["sealed"](n, b"<heartbeat />") for n in (1, 2)
     ]
-    assert server.send(Heartbeat()) == found["sealed"](1, b"<heartbeat />", found["server_seal"])
+    assert server.send(Heartbeat()) == found["sealed"](
+        1, b"<heartbeat />", found["server_seal"], found["server_cipher"]
+    )
 
 
 # ---------------------------------------------------------------- numbers

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.protocol import Protocol
 
@@ -22,6 +23,8 @@ from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message
 
 BEHIND = 32  # messages that may wait before the connection is not read from
 LAST_WORDS = 2.0  # seconds for a peer to take the reason why it is closed
+# 'unknown' makes an agent of before reboot, once its order is done, into the trampoline of now
+OUTDATED = "this trampoline encrypts nothing: build the trampolines anew (cod trampoline build)"
 
 log = logging.getLogger("cod.confd")
 
@@ -29,6 +32,11 @@ log = logging.getLogger("cod.confd")
 def _line(text: str) -> str:
     # what a peer says must not look like another line of the log
     return " ".join(text.split())[:300]
+
+
+def _agree(private: bytes, public: bytes) -> bytes:
+    key = X25519PrivateKey.from_private_bytes(private)
+    return key.exchange(X25519PublicKey.from_public_bytes(public))
 
 
 class AgentConnection(Protocol):
@@ -47,7 +55,10 @@ class AgentConnection(Protocol):
         self._about: dict[str, str] = {}
         self._log = logging.LoggerAdapter(log, self._about)
         self._side = protocol.ServerSide(
-            os.urandom(protocol.NONCE), lambda body: xmldoc.parse(body, "confd")
+            os.urandom(protocol.NONCE),
+            os.urandom(protocol.KEY),
+            lambda body: xmldoc.parse(body, "confd"),
+            _agree,
         )
         self._waiting: deque[protocol.Event] = deque()
         self._busy = False
@@ -176,6 +187,11 @@ class AgentConnection(Protocol):
         self.transport.write(self._side.to_send())
         self._take(events)
 
+    async def _outdated(self, said: protocol.Outdated) -> None:
+        self.server.counts["refused"] += 1
+        self._say(f"%s: refused: {said.mac}: %s", OUTDATED)
+        self.end("unknown", OUTDATED)
+
     async def _proved(self, proved: protocol.Proved) -> None:
         server, new = self.server, proved.verifier
         session = BootSecret(
@@ -291,6 +307,7 @@ class AgentConnection(Protocol):
         dict[type, Callable[[AgentConnection, Any], Coroutine[Deferred[Any], Any, None]]]
     ] = {
         protocol.NeedVerifier: _need_verifier,
+        protocol.Outdated: _outdated,
         protocol.Proved: _proved,
         Report: _report,
         Progress: _progress,

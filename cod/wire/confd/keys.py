@@ -12,6 +12,7 @@ from cod.wire.errors import PeerError
 NONCE = 32  # bytes of a nonce, a secret and a key
 SALT = 16
 TAG = 16
+BLOCK = 64  # bytes that one hash of the cipher hides
 
 
 class ProtocolError(PeerError):
@@ -72,7 +73,9 @@ def keys(secret: bytes, salt: bytes) -> tuple[bytes, bytes]:
 
 def xor(a: bytes, b: bytes) -> bytes:
     """Byte by byte; both have one length."""
-    return bytes(x ^ y for x, y in zip(a, b, strict=True))
+    if len(a) != len(b):
+        raise ValueError(f"{len(a)} bytes and {len(b)}")
+    return (int.from_bytes(a, "big") ^ int.from_bytes(b, "big")).to_bytes(len(a), "big")
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -87,49 +90,70 @@ def welcome_proof(server_key: bytes, transcript: bytes, node: str, heartbeat: fl
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """What both sides derive from one handshake: keys that seal frames, and the secret for
-    reconnects."""
+    """What both sides derive from one handshake: keys that seal frames and encrypt them, and the
+    secret for reconnects."""
 
     agent_seal: bytes
     server_seal: bytes
+    agent_cipher: bytes
+    server_cipher: bytes
     secret: Secret
     salt: bytes
 
     @classmethod
-    def derive(cls, client_key: bytes, server_key: bytes, transcript: bytes) -> SessionKeys:
-        """Derive the session's keys from the two keys of the secret that was proven, and everything
-        said until the proof."""
-        base = keyed(transcript, client_key + server_key)
+    def derive(
+        cls, client_key: bytes, server_key: bytes, transcript: bytes, shared: bytes
+    ) -> SessionKeys:
+        """Derive the session's keys from the two keys of the secret that was proven, everything
+        said until the proof, and what X25519 gave both sides."""
+        base = keyed(transcript + shared, client_key + server_key)
         name = keyed(b"session id", base, SALT).hex()
         return cls(
             keyed(b"agent frames", base),
             keyed(b"server frames", base),
+            keyed(b"agent cipher", base),
+            keyed(b"server cipher", base),
             Secret(name, keyed(b"session", base)),
             keyed(b"session salt", base, SALT),
         )
 
 
 class Seal:
-    """Tags frames of one direction, counting them."""
+    """Encrypts and tags the frames of one direction, counting them.
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    The cipher is keyed BLAKE2b in counter mode: block `i` of frame `n` is XORed with the hash of
+    both numbers. The tag is taken of what was encrypted, and checked before it is decrypted.
+    """
+
+    def __init__(self, seal: bytes, cipher: bytes) -> None:
+        self._seal = seal
+        self._cipher = cipher
         self._count = 0
 
-    def _tag(self, body: bytes) -> bytes:
-        self._count += 1
-        return keyed(self._count.to_bytes(8, "big") + body, self._key, TAG)
-
     def close(self, body: bytes) -> bytes:
-        """Return `body` with its tag in front."""
-        return self._tag(body) + body
+        """Return `body` encrypted, with its tag in front."""
+        self._count += 1
+        hidden = self._crypt(body)
+        return self._tag(hidden) + hidden
 
     def open(self, sealed: bytes) -> bytes:
         """Return the body of a sealed frame. Raises ProtocolError when the tag is not the next
         one."""
+        self._count += 1
         if not hmac.compare_digest(sealed[:TAG], self._tag(sealed[TAG:])):
             raise ProtocolError("a frame with a wrong tag: changed, replayed or out of order")
-        return sealed[TAG:]
+        return self._crypt(sealed[TAG:])
+
+    def _tag(self, hidden: bytes) -> bytes:
+        return keyed(self._count.to_bytes(8, "big") + hidden, self._seal, TAG)
+
+    def _crypt(self, body: bytes) -> bytes:
+        frame_number = self._count.to_bytes(8, "big")
+        blocks = range(-(-len(body) // BLOCK))
+        pad = b"".join(
+            keyed(frame_number + block.to_bytes(8, "big"), self._cipher, BLOCK) for block in blocks
+        )
+        return xor(body, pad[: len(body)])
 
 
 class Secrets:

@@ -24,19 +24,23 @@ SENTENCE = 2000  # characters of a reason; more is cut off
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Agent: the public id of its secret, the MAC it booted from, its nonce."""
+    """Agent: the public id of its secret, the MAC it booted from, its nonce, its X25519 public key
+    for this connection (b'' of an agent of before, which encrypts nothing)."""
 
     id: str
     mac: str
     nonce: bytes
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Server: the secret's salt, its nonce."""
+    """Server: the secret's salt, its nonce, its X25519 public key for this connection (b'' of a
+    server of before)."""
 
     salt: bytes
     nonce: bytes
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,7 @@ _LEFT_OUT = (
     "boot",
     "sector",
     "cause",
+    "key",
 )  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 

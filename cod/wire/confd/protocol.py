@@ -22,20 +22,25 @@ keyed mode for every hash::
 
 Who reads the database cannot pose as an agent, for it holds no client_key, and who listens learns
 neither secret. The transcript is the two nonces with everything said so far, so a recorded exchange
-proves nothing later. No key stretching (PBKDF2) is done: secrets are random, not passwords. There
-is no forward secrecy, and nothing is encrypted: a boot's secret comes over plain HTTP, so the
-network below it is trusted to that degree and no more.
+proves nothing later. No key stretching (PBKDF2) is done: secrets are random, not passwords.
 
-**Session key.** Both sides derive it from client_key, server_key and the transcript; it is never
-sent. From it come the two keys that seal frames, and a second secret (id, key and salt) under which
-the agent reconnects until its next boot. The first proof trades the boot's secret for it: the
-server stores its verifier and forgets the boot's secret in one transaction *before* it says
-welcome. The agent has derived it *before* it sends the proof; so whichever message is lost, one of
-its two secrets is good, and it tries them newest first (`Secrets`).
+**Key agreement.** Hello and challenge carry a public key each, made for this connection (X25519,
+RFC 7748), and the proofs cover both. A boot's secret comes over plain HTTP, so a listener may know
+it; what X25519 gives both sides the listener cannot know. A host that reads the secret and stands
+between the two can pose as either.
 
-**Seals.** After welcome every frame is a tag of 16 bytes and a body; the tag is keyed BLAKE2b over
-the frame's number and the body, with one key for each direction. A frame that is replayed,
-reordered, sent back or made up has a wrong tag and ends the connection.
+**Session key.** Both sides derive it from client_key, server_key, the transcript and what X25519
+gave them; it is never sent. From it come the keys that encrypt and seal frames, and a second secret
+(id, key and salt) under which the agent reconnects until its next boot. The first proof trades the
+boot's secret for it: the server stores its verifier and forgets the boot's secret in one
+transaction *before* it says welcome. The agent has derived it *before* it sends the proof; so
+whichever message is lost, one of its two secrets is good, and it tries them newest first
+(`Secrets`).
+
+**Seals.** After welcome every frame is a tag of 16 bytes and an encrypted body (`keys.Seal`); the
+tag is keyed BLAKE2b over the frame's number and the encrypted body. Each direction has a key for
+either. A frame that is replayed, reordered, sent back or made up has a wrong tag and ends the
+connection.
 
 **The machines.** `AgentSide` and `ServerSide` are fed bytes and give events; what they want sent is
 in `to_send()`. A table says which messages a state accepts; in a state that is not in it nothing is
@@ -83,9 +88,11 @@ from cod.wire.confd.messages import (
     decode,
     encode,
 )
+from cod.wire.confd.x25519 import BASE, x25519
 
 __all__ = [
     "FIRST_LIMIT",
+    "KEY",
     "LIMIT",
     "NONCE",
     "SALT",
@@ -94,6 +101,7 @@ __all__ = [
     "Framer",
     "NeedVerifier",
     "NewSecret",
+    "Outdated",
     "ProtocolError",
     "Proved",
     "Secret",
@@ -109,10 +117,15 @@ __all__ = [
 FIRST_LIMIT = 4 * 1024  # bytes of a frame before the peer is proven
 LIMIT = 4 * 1024 * 1024  # and after
 AHEAD = 256 * 1024  # bytes that may wait while the server asks its database
+KEY = 32  # bytes of an X25519 key
 
 Parse = Callable[[bytes], Any]
 """Bytes of a document -> its root element (ElementTree's interface). May raise anything it
 likes."""
+
+
+Agree = Callable[[bytes, bytes], bytes]
+"""X25519 of a private and a public key. Raises ValueError on a public key that is of no use."""
 
 
 class Framer:
@@ -170,6 +183,13 @@ class NeedVerifier:
 
 
 @dataclass(frozen=True, slots=True)
+class Outdated:
+    """Server: the agent's trampoline encrypts nothing. Answer with `ServerSide.refuse`."""
+
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
 class Proved:
     """Server: the agent has `id`'s secret. Answer with `ServerSide.welcome` or `ServerSide.refuse`.
 
@@ -191,17 +211,26 @@ class NewSecret:
     secret: Secret
 
 
-Event = Message | NeedVerifier | Proved | NewSecret
+Event = Message | NeedVerifier | Outdated | Proved | NewSecret
 
 
 class _Side(ABC):
     """What both machines do alike: cut frames, open seals, refuse what the state does not allow,
     keep output."""
 
-    def __init__(self, state: State, parse: Parse, expects: dict[State, tuple[type, ...]]) -> None:
+    def __init__(
+        self,
+        state: State,
+        parse: Parse,
+        expects: dict[State, tuple[type, ...]],
+        private: bytes,
+        agree: Agree,
+    ) -> None:
         self.state = state
         self._parse = parse
         self._expects = expects
+        self._private = private
+        self._agree = agree
         self._framer = Framer()
         self._output = bytearray()
         self._said: list[bytes] = []  # bodies of the handshake so far
@@ -263,8 +292,17 @@ class _Side(ABC):
         self._said.append(body)
         self._write(body)
 
-    def _open(self, incoming: bytes, outgoing: bytes) -> None:
-        self._in, self._out = Seal(incoming), Seal(outgoing)
+    def _public(self) -> bytes:
+        return self._agree(self._private, BASE)
+
+    def _shared(self, public: bytes) -> bytes:
+        try:
+            return self._agree(self._private, public)
+        except ValueError as error:
+            raise ProtocolError(f"a public key that is of no use: {error}") from error
+
+    def _open(self, incoming: Seal, outgoing: Seal) -> None:
+        self._in, self._out = incoming, outgoing
         self._framer.limit = LIMIT
         self.state = State.OPEN
 
@@ -278,10 +316,18 @@ def plain(body: bytes) -> Any:
 
 
 class AgentSide(_Side):
-    """The agent's end of one connection. `nonce` is 32 random bytes; hello is in `to_send()` at
-    once."""
+    """The agent's end of one connection. `nonce` and `private`, its X25519 key, are 32 random bytes
+    each; hello is in `to_send()` at once."""
 
-    def __init__(self, secret: Secret, mac: str, nonce: bytes, parse: Parse = plain) -> None:
+    def __init__(
+        self,
+        secret: Secret,
+        mac: str,
+        nonce: bytes,
+        private: bytes,
+        parse: Parse = plain,
+        agree: Agree = x25519,
+    ) -> None:
         super().__init__(
             State.CHALLENGE,
             parse,
@@ -290,10 +336,12 @@ class AgentSide(_Side):
                 State.WELCOME: (Welcome, Error),
                 State.OPEN: FROM_SERVER,
             },
+            private,
+            agree,
         )
         self._secret = secret
         self._nonce = nonce
-        self._say(Hello(secret.id, mac, nonce))
+        self._say(Hello(secret.id, mac, nonce, self._public()))
 
     def _step(self, message: Message, body: bytes) -> Sequence[Event]:
         if isinstance(message, Challenge):
@@ -304,7 +352,10 @@ class AgentSide(_Side):
             )
             if not hmac.compare_digest(expected, message.proof):
                 raise ProtocolError("the server does not know this machine's secret: an impostor")
-            self._open(self._session.server_seal, self._session.agent_seal)
+            keys = self._session
+            self._open(
+                Seal(keys.server_seal, keys.server_cipher), Seal(keys.agent_seal, keys.agent_cipher)
+            )
         elif isinstance(message, Error) and self.state is not State.OPEN:
             self.state = State.CLOSED
         return [message]
@@ -312,21 +363,29 @@ class AgentSide(_Side):
     def _prove(self, challenge: Challenge, body: bytes) -> Sequence[Event]:
         if self.state is not State.CHALLENGE:
             raise ProtocolError("a second challenge")
-        if len(challenge.salt) != SALT or len(challenge.nonce) != NONCE:
-            raise ProtocolError("a challenge with a salt or nonce of the wrong length")
+        if not challenge.key:
+            raise ProtocolError(
+                "the server encrypts nothing: its COD is older than this trampoline"
+            )
+        if [len(challenge.salt), len(challenge.nonce), len(challenge.key)] != [SALT, NONCE, KEY]:
+            raise ProtocolError("a challenge with a salt, nonce or key of the wrong length")
         self._said.append(body)
         client_key, self._server_key = keys(self._secret.key, challenge.salt)
         said = framed(*self._said)
-        self._session = SessionKeys.derive(client_key, self._server_key, said)
+        shared = self._shared(challenge.key)
+        self._session = SessionKeys.derive(client_key, self._server_key, said, shared)
         self._say(Proof(xor(client_key, keyed(said, keyed(client_key, b"")))))
         self.state = State.WELCOME
         return [NewSecret(self._session.secret)]
 
 
 class ServerSide(_Side):
-    """The server's end of one connection. `nonce` is 32 random bytes."""
+    """The server's end of one connection. `nonce` and `private`, its X25519 key, are 32 random
+    bytes each."""
 
-    def __init__(self, nonce: bytes, parse: Parse = plain) -> None:
+    def __init__(
+        self, nonce: bytes, private: bytes, parse: Parse = plain, agree: Agree = x25519
+    ) -> None:
         super().__init__(
             State.HELLO,
             parse,
@@ -335,6 +394,8 @@ class ServerSide(_Side):
                 State.PROOF: (Proof,),
                 State.OPEN: FROM_AGENT,
             },
+            private,
+            agree,
         )
         self._nonce = nonce
 
@@ -342,6 +403,10 @@ class ServerSide(_Side):
         if isinstance(message, Hello):
             self._said.append(body)
             self.state, self._hello = State.LOOKUP, message
+            if not message.key:
+                return [Outdated(message.mac)]
+            if len(message.key) != KEY:
+                raise ProtocolError("a hello with a key of the wrong length")
             return [NeedVerifier(message.id, message.mac)]
         if isinstance(message, Proof):
             return [self._prove(message, body)]
@@ -352,7 +417,7 @@ class ServerSide(_Side):
         behind."""
         assert self.state is State.LOOKUP
         self._verifier = found
-        self._say(Challenge(found.salt, self._nonce))
+        self._say(Challenge(found.salt, self._nonce, self._public()))
         self.state = State.PROOF
         return self._advance()
 
@@ -364,7 +429,8 @@ class ServerSide(_Side):
         if not hmac.compare_digest(keyed(client_key, b""), self._verifier.stored_key):
             raise ProtocolError(f"{self._hello.mac} does not know the secret {self._hello.id}")
         self._said.append(body)
-        self._session = SessionKeys.derive(client_key, self._verifier.server_key, said)
+        shared = self._shared(self._hello.key)
+        self._session = SessionKeys.derive(client_key, self._verifier.server_key, said, shared)
         self.state = State.TRADE
         secret = self._session.secret
         return Proved(
@@ -376,7 +442,10 @@ class ServerSide(_Side):
         assert self.state is State.TRADE
         proof = welcome_proof(self._verifier.server_key, framed(*self._said), node, heartbeat)
         self._write(encode(Welcome(proof, node, heartbeat)))
-        self._open(self._session.agent_seal, self._session.server_seal)
+        keys = self._session
+        self._open(
+            Seal(keys.agent_seal, keys.agent_cipher), Seal(keys.server_seal, keys.server_cipher)
+        )
         return self._advance()
 
     def refuse(self, code: str, reason: str) -> None:
