@@ -13,9 +13,14 @@ def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding on the network that nodes boot on, and one on each rule that believes
     machines too easily where it is shared."""
     site = context.site
-    if site.isolation is not None:
+    if site.isolates:
+        yield Finding("tenants", GOOD, "clusters are isolated unless they ask not to be")
+    elif site.isolation is not None:
         yield Finding(
-            "tenants", GOOD, "clusters can be isolated; the others share the provisioning network"
+            "tenants",
+            GOOD,
+            "clusters can be isolated; the others share the provisioning network (by_default = true"
+            " in [isolation] isolates all that do not ask otherwise)",
         )
     else:
         yield Finding(

@@ -38,6 +38,7 @@ class Isolation:
     """Where isolated vclusters get their networks, from the `[isolation]` table of the site file.
 
     vlans         first and last VLAN
+    by_default    a new vcluster is isolated unless it asks not to be
     networks      the network that their subnets are cut from
     default_size  prefix length of a subnet; `largest_size`: the shortest that may be asked for
     interface     the server's interface that carries the VLANs tagged; None: DHCP is relayed
@@ -52,6 +53,7 @@ class Isolation:
     interface: str | None = None
     server: str | None = None
     router: str = "none"
+    by_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,6 +499,11 @@ class Site:
     fileservers: tuple[FileServer, ...] = ()
     volumes: VolumeRules = field(default_factory=VolumeRules)
     burnin: BurninRules = field(default_factory=BurninRules)
+
+    @property
+    def isolates(self) -> bool:
+        """Return whether a new vcluster that does not say is isolated."""
+        return self.isolation is not None and self.isolation.by_default
 
 
 class SiteRef:

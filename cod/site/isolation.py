@@ -26,6 +26,9 @@ class IsolationTable(Table):
             "every switch that nodes are on has to carry them"
         ),
     )
+    by_default: bool = Field(
+        False, description="a new vcluster is isolated unless it asks not to be"
+    )
     networks: IPv4Network | None = Field(
         None, description="the network that vclusters' subnets are cut from"
     )
@@ -70,7 +73,8 @@ class IsolationTable(Table):
 def _problems(table: IsolationTable) -> Iterator[str]:
     """Yield what of the table does not go together."""
     if table.vlans is None:
-        if table.networks is not None or table.interface is not None or table.server is not None:
+        used = (table.networks, table.interface, table.server)
+        if table.by_default or any(each is not None for each in used):
             yield "vlans should be set: without them no vcluster can be isolated"
         return
     first, last = table.vlans

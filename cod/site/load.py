@@ -318,6 +318,7 @@ def _isolation(table: IsolationTable) -> model.Isolation | None:
         interface=table.interface,
         server=None if table.server is None else str(table.server),
         router=table.router,
+        by_default=table.by_default,
     )
 
 

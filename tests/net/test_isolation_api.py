@@ -21,11 +21,18 @@ SENT = "/vclusters"
 
 
 @pytest.fixture
-def site(site: Site) -> Site:
+def by_default() -> bool:
+    """Whether the site isolates vclusters that do not say."""
+    return False
+
+
+@pytest.fixture
+def site(site: Site, by_default: bool) -> Site:
     """A site with VLANs."""
-    return replace(
-        site, isolation=Isolation((2001, 2002), "10.80.0.0/16", interface="eth1", router="last")
+    rules = Isolation(
+        (2001, 2002), "10.80.0.0/16", interface="eth1", router="last", by_default=by_default
     )
+    return replace(site, isolation=rules)
 
 
 def ran(served: Served, *words: str, code: int = 0) -> str:
@@ -124,6 +131,27 @@ def test_the_portal_asks_for_one_and_shows_it(there: Served) -> None:
     assert wrong.status == 422
     assert "ask for /27, which has 28" in wrong.words
     assert "isolated, VLAN" not in browse(there).get("/vclusters/batch").words
+
+
+@pytest.mark.parametrize("by_default", [True])
+def test_a_site_that_isolates_by_default_does_so_at_every_door(there: Served) -> None:
+    body = {"size": 1, "template": "debian"}
+    assert there.local.post("/vclusters", body | {"name": "silent"})["isolated"] is True
+    said = there.local.post("/vclusters", body | {"name": "plain", "isolated": False})
+    assert said["isolated"] is False
+    words = ("--size", "1", "--template", "debian", "--json")
+    made = ran(there, "vcluster", "create", "typed", "--no-isolated", *words)
+    assert json.loads(made)["isolated"] is False
+    asked = {"count": 2, "template": "debian"}
+    assert there.local.post("/match", asked)["code"] == "ports"
+    assert there.local.post("/match", asked | {"isolated": False})["granted"]
+    page = browse(there).get("/vclusters/new")
+    page.send(SENT, name="ticked", template="debian", size=1)
+    assert there.local.get("/vclusters/ticked")["isolated"] is True
+    browse(there).get("/vclusters/new").send(
+        SENT, name="unticked", template="debian", size=1, isolated=None
+    )
+    assert there.local.get("/vclusters/unticked")["isolated"] is False
 
 
 def test_a_forecast_of_an_isolated_cluster_counts_nodes_without_usable_ports(there: Served) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cod.doctor.finding import WARNING, Context
 from cod.doctor.tenants import findings
-from cod.model import Policy, PowerRule, Site
+from cod.model import Isolation, Policy, PowerRule, Site
 
 SHARED, APPROVING, BLIND = "share the provisioning", "auto_approve", "cannot tell"
 
@@ -19,7 +19,8 @@ SHARED, APPROVING, BLIND = "share the provisioning", "auto_approve", "cannot tel
     [
         ({}, (SHARED,)),
         ({"policy": Policy(auto_approve=True)}, (SHARED, APPROVING)),
-        ({"isolation": object()}, ()),
+        ({"isolation": Isolation((2, 3), "10.80.0.0/20")}, ()),
+        ({"isolation": Isolation((2, 3), "10.80.0.0/20", by_default=True)}, ()),
         ({"power": (PowerRule("*", "ipmi", "x"), PowerRule("old-*", "wol", ""))}, (SHARED, BLIND)),
     ],
 )

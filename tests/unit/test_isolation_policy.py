@@ -118,7 +118,10 @@ def test_the_table_is_read(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text(SITE.format(isolation=GOOD, name="lab") + '[server]\ndata_dir = "/srv/cod"\n')
     site, _ = load.load(path)
-    assert site.isolation == RULES
+    assert (site.isolation, site.isolates) == (RULES, False)
+    silent = GOOD + "\nby_default = true"
+    path.write_text(SITE.format(isolation=silent, name="lab") + '[server]\ndata_dir = "/srv/cod"\n')
+    assert load.load(path)[0].isolates
     path.write_text(SITE.format(isolation="", name="lab") + '[server]\ndata_dir = "/srv/cod"\n')
     assert load.load(path)[0].isolation is None
 
@@ -134,6 +137,7 @@ def test_the_table_is_read(tmp_path: Path) -> None:
         (GOOD.replace("2004", "4095"), "lab", "isolation.vlans.1"),
         (GOOD.replace("2001", "1"), "lab", "isolation.vlans.0"),
         ('networks = "10.80.0.0/16"', "lab", "vlans should be set"),
+        ("by_default = true", "lab", "vlans should be set"),
         ('vlans = [2001, 2004]\ninterface = "eth1"', "lab", "networks should be set"),
         (GOOD.replace("/16", "/21"), "lab", "networks 10.80.0.0/21 should hold a /20"),
         (

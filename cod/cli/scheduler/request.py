@@ -252,7 +252,11 @@ def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None
 )
 @click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
 @click.option(
-    "--isolated", is_flag=True, help="For a new vcluster with a VLAN and a subnet of its own."
+    "--isolated/--no-isolated",
+    default=None,
+    help=(
+        "For a new vcluster with a VLAN and a subnet of its own. [default: as the site's rules say]"
+    ),
 )
 @as_json
 @click.pass_context

@@ -179,7 +179,9 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
     ),
 )
 @click.option(
-    "--isolated", is_flag=True, help="Put its nodes into a VLAN and a subnet of their own."
+    "--isolated/--no-isolated",
+    default=None,
+    help="Put its nodes into a VLAN and a subnet of their own. [default: as the site's rules say]",
 )
 @click.option(
     "--network-size",

@@ -67,7 +67,7 @@ def create(
     spread: bool = False,
     wait: bool = True,
     preemptible: bool = False,
-    isolated: bool = False,
+    isolated: bool | None = None,
     network_size: int | None = None,
     homes: bool | None = None,
     mounts: Sequence[AskedVolume] = (),
@@ -87,7 +87,7 @@ def create(
     preemptible  any other request may take its nodes, down to none; it may have nodes that are held
                  for others
     isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not
-                reach
+                reach; None: as the site's rules say
     network_size  prefix length of that subnet; None: the site's default, or what so many nodes need
     homes       it mounts its group's home volume, which is made if need be; None: as the site's
                 rules say
@@ -98,6 +98,8 @@ def create(
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, name, site))
     leases.check(lease)
+    if isolated is None:
+        isolated = site.isolates
     rules = core_isolation.rules_of(site) if isolated else None
     if network_size is not None and not isolated:
         raise Refused(

@@ -207,7 +207,10 @@ class MatchAsk(Body):
     spread: bool = Field(default=False, description="the nodes may be of several types and blocks")
     name: str = Field(default="", max_length=63, description="empty: not chosen yet")
     lease: Seconds | None = Field(default=None, description="seconds; null: the group's default")
-    isolated: bool = Field(default=False, description="the new vcluster is in a VLAN of its own")
+    isolated: bool | None = Field(
+        default=None,
+        description="the new vcluster is in a VLAN of its own; null: as the site's rules say",
+    )
     preemptible: bool = Field(default=False, description="for a new vcluster that is preemptible")
 
 
@@ -308,7 +311,10 @@ def _matched(
 
 def _supposed(ask: Call[Names, MatchAsk]) -> explain.HypotheticalRequest:
     checked(ask.body.attributes, "requires", "attributes")
-    return explain.HypotheticalRequest(**ask.body.model_dump())
+    words = ask.body.model_dump()
+    if words["isolated"] is None:
+        words["isolated"] = ask.site.isolates and not ask.body.vcluster
+    return explain.HypotheticalRequest(**words)
 
 
 def _asks(ask: Call[Names, MatchAsk]) -> list[RequiredRight]:

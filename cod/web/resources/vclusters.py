@@ -101,8 +101,11 @@ class VclusterCreate(Body):
             "the grace of a reclaim; it may have nodes that are held for others until then"
         ),
     )
-    isolated: bool = Field(
-        default=False, description="its nodes are in a VLAN and a subnet of their own"
+    isolated: bool | None = Field(
+        default=None,
+        description=(
+            "its nodes are in a VLAN and a subnet of their own; null: as the site's rules say"
+        ),
     )
     network_size: int | None = Field(
         default=None,

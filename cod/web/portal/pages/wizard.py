@@ -118,6 +118,7 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
             for name, old in (("size", "count"), ("template", "template"), ("xml", "xml"))
         }
         was["preemptible"] = "true" if made.vcluster.preemptible else ""
+        was["isolated"] = "true" if made.vcluster.isolated else ""
     return _choices(tx, ask) | {
         "groups": own_groups(tx, ask.who),
         "default_lease": ask.site.policy.default_lease,
@@ -198,9 +199,13 @@ def _wanted(fields: Fields) -> dict[str, Any]:
     )
     spans = {"lease": forms.seconds} | {f"{row}delete_after": forms.seconds for row in rows}
     made = forms.body_of(VclusterCreate, attributes.without(kept), spans)
-    if "homes" in fields.all("boxes"):
-        made["homes"] = fields.one("homes") == "true"
-    return made | {"attributes": attributes.document(fields)}
+    return made | _ticked(fields, "homes", "isolated") | {"attributes": attributes.document(fields)}
+
+
+def _ticked(fields: Fields, *names: str) -> dict[str, bool]:
+    """Return which of these boxes are ticked, of those that the form has. Where it has none, the
+    site's rules decide."""
+    return {name: fields.one(name) == "true" for name in names if name in fields.all("boxes")}
 
 
 def _asked(fields: Fields) -> dict[str, Any]:
@@ -243,14 +248,10 @@ def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str
         "group": fields.one("group"),
         "vcluster": fields.one("vcluster"),
     }
-    texts |= {
-        name: fields.one(name).strip()
-        for name in ("name", "lease", "spread", "isolated", "preemptible")
-    }
+    texts |= {name: fields.one(name).strip() for name in ("name", "lease", "spread", "preemptible")}
     plain = Fields({name: [text] for name, text in texts.items() if text})
-    return forms.body_of(MatchAsk, plain, {"lease": forms.seconds}) | {
-        "attributes": attributes.document(fields, prefix)
-    }
+    made = forms.body_of(MatchAsk, plain, {"lease": forms.seconds}) | _ticked(fields, "isolated")
+    return made | {"attributes": attributes.document(fields, prefix)}
 
 
 def _helped(count: str) -> Callable[[Fields], Fields]:
