@@ -1,6 +1,7 @@
 """Asks a node's power driver, at this moment, whether the node is on.
 
-A driver that does not answer, or cannot tell, says neither.
+A driver that does not answer, or cannot tell, says neither. A whole site may boot at once: so many
+questions are open at a time, and the others wait for as long as an answer may take.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.defer import TimeoutError as TookTooLong
 
 from cod.flows.nodes import power as flows
@@ -18,6 +19,7 @@ from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target
 
 PATIENCE = 6.0  # seconds for an answer: an agent waits ten for the end of its handshake
+AT_ONCE = 64  # questions that are open
 
 log = logging.getLogger("cod.power")
 
@@ -32,6 +34,7 @@ class PowerStatus:
         self._pool = pool
         self._drivers = drivers
         self._site = site
+        self._slots = DeferredSemaphore(AT_ONCE)
 
     async def of(self, mac: str) -> str:
         """Return 'on', 'off', or 'unknown' where nobody can tell."""
@@ -49,4 +52,5 @@ class PowerStatus:
         return "unknown"
 
     async def _ask(self, driver: str, target: Target) -> str:
-        return await self._drivers[driver].status(target)
+        async with self._slots:
+            return await self._drivers[driver].status(target)

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from cod.flows.nodes.power import Meter
 from cod.model import Site, SiteRef
 from cod.power.driver import PowerError
-from cod.power.status import PATIENCE, PowerStatus
+from cod.power.status import AT_ONCE, PATIENCE, PowerStatus
 
 
 class Asked:
@@ -52,3 +52,34 @@ def test_a_driver_that_cannot_tell_says_neither(
     assert heard == ([] if answer == "" else [said])
     clock.advance(PATIENCE)
     assert heard == [said]
+
+
+class Slow(Asked):
+    """A driver whose answers are given by hand."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.open: list[Deferred[str]] = []
+
+    def status(self, _target: Any) -> Deferred[str]:
+        self.open.append(Deferred(self.open.remove))
+        return self.open[-1]
+
+
+def test_so_many_questions_are_open_and_the_others_wait(site: Site) -> None:
+    asked, clock = Slow(), Clock()
+    drivers: Any = {"ipmi": asked}
+    status, heard = PowerStatus(clock, asked, drivers, SiteRef(site)), list[str]()
+    for _ in range(3 * AT_ONCE):
+        Deferred.fromCoroutine(status.of("a")).addCallback(heard.append)
+    assert len(asked.open) == AT_ONCE
+    answered = [asked.open.pop(0) for _ in range(AT_ONCE)]
+    for each in answered:
+        each.callback("on")
+    assert (heard, len(asked.open)) == (["on"] * AT_ONCE, AT_ONCE)
+    clock.advance(PATIENCE)
+    assert heard[AT_ONCE:] == ["unknown"] * 2 * AT_ONCE  # those that waited, too
+    assert not asked.open
+    Deferred.fromCoroutine(status.of("a")).addCallback(heard.append)
+    asked.open[0].callback("off")
+    assert heard[-1] == "off"
