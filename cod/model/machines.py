@@ -70,6 +70,21 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class NodePlace:
+    """A row of `node_places`: where a node's MAC was heard besides its remembered place; the node
+    may boot there where an administrator has approved it."""
+
+    id: int
+    node_id: int
+    subnet: str | None
+    circuit: str | None
+    remote: str | None
+    port: str | None
+    heard_at: float
+    approved: bool
+
+
+@dataclass(frozen=True, slots=True)
 class NodeType:
     """A row of `node_types`: nodes that are equal. `attributes` is their canonical form (XML)."""
 

@@ -9,13 +9,23 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from cod.core import boot_evidence
+from cod.core import boot_evidence, node_places
 from cod.flows.agents import report
 from cod.flows.agents import sessions as agents
 from cod.flows.boot import dhcp, script
-from cod.flows.nodes.nodes import approve, moved, power, restore
+from cod.flows.nodes.nodes import approve, moved, places_of, power, restore
 from cod.flows.nodes.power import PowerTask, succeeded
-from cod.model import DhcpAnswer, DhcpQuery, Peer, PowerAction, Site, Switch, dotted
+from cod.model import (
+    DhcpAnswer,
+    DhcpQuery,
+    NodePlace,
+    Peer,
+    PowerAction,
+    Refused,
+    Site,
+    Switch,
+    dotted,
+)
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeState
 from cod.store import tables as t
@@ -450,6 +460,53 @@ def test_a_node_approved_earlier_is_remembered_at_its_first_proven_boot(lab: Lab
     assert (lab.node(1).home_circuit, lab.node(1).home_remote) == ("0004", "aa01")
 
 
+OTHER_CARD: dict[str, Any] = HOME | {"circuit": "0009"}
+
+
+def heard_at(lab: Lab) -> list[NodePlace]:
+    return [each for each in places_of(lab.tx, name="node1") if not each.approved]
+
+
+def also(lab: Lab, place: int) -> None:
+    moved(lab.tx, name="node1", also=place, site=lab.site, now=lab.now, actor="user:root")
+
+
+def test_a_second_card_or_relay_boots_once_it_is_approved_and_the_first_goes_on(lab: Lab) -> None:
+    settled(lab)
+    for xid in range(20, 25):
+        assert send(lab, "DISCOVER", xid, **OTHER_CARD) is None
+    [place] = heard_at(lab)
+    assert (place.subnet, place.circuit, place.remote) == ("lab", "0009", "aa01")
+    also(lab, place.id)
+    for xid, where in enumerate((OTHER_CARD, HOME, OTHER_CARD), 30):
+        assert send(lab, "DISCOVER", xid, **where) is not None
+        lab.report(lab.open(1, power="on"))
+    assert lab.node(1).home_circuit == "0004"
+    assert send(lab, "DISCOVER", 40, **HOME | {"circuit": "0010"}) is None
+    moved(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    assert places_of(lab.tx, name="node1") == []
+
+
+def test_only_a_place_where_the_node_was_heard_is_approved(lab: Lab) -> None:
+    settled(lab)
+    for place in (0, 99):
+        with pytest.raises(Refused, match="was heard in no place"):
+            also(lab, place)
+
+
+def test_forged_places_are_few_and_leave_the_approved_alone(lab: Lab) -> None:
+    settled(lab)
+    send(lab, "DISCOVER", 20, **OTHER_CARD)
+    also(lab, heard_at(lab)[0].id)
+    for circuit in range(50):
+        assert send(lab, "DISCOVER", 30, **HOME | {"circuit": f"f{circuit}"}) is None
+    assert len(heard_at(lab)) == node_places.MOST
+    assert send(lab, "DISCOVER", 31, **OTHER_CARD) is not None
+    lab.now += node_places.KEPT
+    send(lab, "DISCOVER", 32, **HOME | {"circuit": "0011"})
+    assert "0011" in [each.circuit for each in heard_at(lab)]
+
+
 # ---------------------------------------------------------------- the liar about ports
 
 
@@ -468,6 +525,26 @@ def test_a_node_that_reports_another_port_waits_and_takes_none(lab: Lab) -> None
     assert lie(lab) == {"p1": lab.node(1).id, "p2": lab.node(2).id}
     assert (lab.node(1).state, lab.node(2).state) == ("trampoline", "quarantined")
     assert "on port leaf p1, and was on leaf p2" in lab.node(2).reason
+
+
+def test_a_second_port_by_lldp_is_one_of_its_places_once_it_is_approved(lab: Lab) -> None:
+    lab.site = replace(lab.site, switches=(Switch("leaf", "ovs", "unix:/x"),))
+    lab.machine(1, "trampoline")
+    _reports(lab, lab.open(1), "p1")
+    lab.tx.execute(update(t.nodes).values(state="trampoline"))
+    _reports(lab, lab.again(1), "p2")
+    assert lab.node(1).state == "quarantined"
+    [place] = heard_at(lab)
+    assert place.port == "leaf p2"
+    also(lab, place.id)
+    restore(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    for port in ("p2", "p1", "p2"):
+        lab.tx.execute(update(t.nodes).values(state="trampoline"))
+        _reports(lab, lab.again(1), port)
+        assert lab.node(1).state == "wipe"
+    lab.tx.execute(update(t.nodes).values(state="trampoline"))
+    _reports(lab, lab.again(1), "p3")
+    assert lab.node(1).state == "quarantined"
 
 
 def _reports(lab: Lab, peer: Peer, port: str) -> None:

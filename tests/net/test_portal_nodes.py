@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
+from cod.client import ApiError
 from cod.model import Role, Who
 from cod.states import BurninState
 from cod.store import tables as t
@@ -16,7 +17,7 @@ from cod.store.nodes import blocks, conflicts, nodes
 from cod.store.nodes import burnins as burnin_rows
 from cod.store.people import groups
 from tests.conftest import ready
-from tests.net.apiserver import NOW, Served
+from tests.net.apiserver import NOW, Served, run
 from tests.net.portalclient import signed_in
 from tests.portal_site import TROUBLE, furnish
 
@@ -132,6 +133,53 @@ def test_setting_a_node_aside_wants_a_reason(site_of: Served) -> None:
     assert node(site_of, "node19").state == "quarantined"
     done.send("/nodes/node19/restore")
     assert node(site_of, "node19").state == "trampoline"
+
+
+def test_the_places_of_a_node_are_shown_approved_and_forgotten_at_every_door(
+    site_of: Served,
+) -> None:
+    path, found = "/nodes/node19/moved", node(site_of, "node19")
+    home = {"home_at": NOW - 9, "home_subnet": "lab", "home_circuit": "0004"}
+    site_of.tx(nodes.change, found, **home)
+    for circuit in ("0009", "0010"):
+        site_of.tx(
+            nodes.add_place,
+            found.id,
+            NOW - 5,
+            subnet="lab",
+            circuit=circuit,
+            remote=None,
+            port=None,
+        )
+    items = site_of.local.get("/nodes/node19/places")["items"]
+    assert [(each["circuit"], each["approved"]) for each in items] == [
+        ("0004", True),
+        ("0009", False),
+        ("0010", False),
+    ]
+    page = signed_in(site_of).get("/nodes/node19")
+    assert page.send(path).words.count("node19 may boot there") == 1  # the first form approves
+    assert [row.circuit for row in site_of.tx(nodes.places, found.id) if row.approved] == [
+        "0009",
+        "0004",
+    ]
+    run(site_of, "node", "moved", "node19", "--also", str(items[2]["id"]))
+    listed = run(site_of, "node", "places", "node19").output
+    assert listed.count("yes") == 3
+    assert all(circuit in listed for circuit in ("0004", "0009", "0010"))
+    with pytest.raises(ApiError, match="was heard in no place 99"):
+        site_of.local.post("/nodes/node19/moved", {"also": 99})
+    site_of.local.post("/nodes/node19/moved")  # as before there were places: no body
+    assert node(site_of, "node19").home_at is None
+    assert site_of.local.get("/nodes/node19/places")["items"] == []
+    assert "Places" not in signed_in(site_of).get("/nodes/node19").words
+
+
+def test_only_administrators_see_the_places_of_a_node(site_of: Served) -> None:
+    site_of.tx(nodes.change, node(site_of, "node01"), home_at=NOW, home_circuit="0004")
+    owner = of_group(site_of, "olga", Role.OWNER)
+    assert "0004" not in signed_in(site_of, owner).get("/nodes/node01").words
+    assert "0004" in signed_in(site_of).get("/nodes/node01").words
 
 
 def test_taking_a_node_in_use_out_of_service_asks_and_says_whose_work_stops(

@@ -294,16 +294,52 @@ def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 
 @node.command()
 @names_argument
+@click.option(
+    "--also",
+    type=click.IntRange(1),
+    metavar="PLACE",
+    help="Let the node boot at that place too, as `cod node places` numbers it.",
+)
 @as_json
 @click.pass_context
-def moved(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+def moved(ctx: click.Context, names: tuple[str, ...], also: int | None, as_json: bool) -> None:
     """Confirm that nodes were moved. The place where each boots next is remembered as its own.
 
     \b
     Example:
       cod node moved n7
+      cod node moved n7 --also 12
     """
-    _each(ctx, names, "moved", as_json)
+    _each(ctx, names, "moved", as_json, {"also": also})
+
+
+@node.command()
+@name_argument
+@as_json
+@click.pass_context
+def places(ctx: click.Context, name: str, as_json: bool) -> None:
+    """List where a node may boot, and where else its MAC was heard.
+
+    \b
+    Example:
+      cod node places n7
+    """
+    found = client(ctx).get(path("nodes", name, "places"))["items"]
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("PLACE", "MAY BOOT", "SUBNET", "CIRCUIT", "REMOTE", "PORT", "HEARD"),
+        [
+            (
+                each["id"],
+                "yes" if each["approved"] else "no",
+                *(each[key] or "-" for key in ("subnet", "circuit", "remote", "port")),
+                when(each["heard_at"]),
+            )
+            for each in found
+        ],
+    )
 
 
 @node.command()

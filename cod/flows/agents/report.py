@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod import notice_texts
-from cod.core import boot_evidence, burnins, notices, transitions
+from cod.core import boot_evidence, burnins, node_places, notices, transitions
 from cod.core.networks import switch_ports
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
@@ -75,9 +75,22 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
         _tell_change(tx, node, stored, kind, site, now)
     nodes.set_macs(tx, node.id, hardware.macs)
     port = place.port_of(document, peer.mac, site.switches)
-    elsewhere = place.moved(stored, port, site.policy)
-    if not elsewhere:
-        stored = nodes.change(tx, stored, **place.remembered(stored, port, site.policy, now))
+    approved = node_places.of_report(tx, stored, port)
+    elsewhere = "" if approved else place.moved(stored, port, site.policy)
+    if elsewhere:
+        node_places.heard(
+            tx,
+            stored.id,
+            now,
+            subnet=stored.subnet,
+            circuit=stored.circuit,
+            remote=stored.remote,
+            port=port,
+        )
+    else:
+        # what is known of two places is not mixed
+        if approved is None or stored.home_at is None:
+            stored = nodes.change(tx, stored, **place.remembered(stored, port, site.policy, now))
         switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
     sessions.set_reported(tx, peer)
     if elsewhere and stored.state == NodeState.TRAMPOLINE:

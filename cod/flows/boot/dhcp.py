@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cod import notice_texts
-from cod.core import blame, notices, transitions
+from cod.core import blame, node_places, notices, transitions
 from cod.core.networks import isolation
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.hardware import identity
@@ -120,7 +120,8 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         and isolation.is_on_its_way(batch.tx, query, client, client.vlan, batch.now)
     ):
         return None
-    if client and (where := boot.elsewhere(query, client, net.subnet.name, batch.site)):
+    where = boot.elsewhere(query, client, net.subnet.name, batch.site) if client else ""
+    if client and where and not node_places.may_ask(batch.tx, client.id, query, net.subnet.name):
         # each card has a port of its own, and a system may ask by all of them
         if query.stage != "os" or query.mac == client.boot_mac:
             _record_moved(batch, query, net, client, where)
@@ -429,6 +430,14 @@ def _record_moved(
 ) -> None:
     """Tell that a node's MAC was heard elsewhere: a conflict an hour, and a notice of the first of
     all."""
+    node_places.heard(
+        batch.tx,
+        client.id,
+        batch.now,
+        subnet=net.subnet.name,
+        circuit=query.circuit,
+        remote=query.remote,
+    )
     about = f"a machine with the MAC of {client.name} asked {where}"
     first = not conflicts.count_since(batch.tx, "moved", batch.now - DOUBT_AGAIN)
     if (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cod.core import burnins, preemption, transitions
-from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
+from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
 from cod.policy.nodes import lifecycle, place
@@ -21,6 +21,7 @@ from cod.store.nodes import power as wishes
 from cod.store.scheduler import reservations
 
 BATCH = 100  # nodes that one transaction looks at
+HOME = 0  # id of the place that a node's own columns remember
 SHOWN = 20  # power wishes of a node that are shown
 
 
@@ -134,11 +135,48 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     return _move(tx, node, step, site, now, actor)
 
 
-def moved(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
-    """Confirm that the node was moved: the place where it boots next is remembered as its own."""
+def moved(
+    tx: Tx, *, name: str, also: int | None = None, site: Site, now: float, actor: str
+) -> Result[NodeView]:
+    """Confirm that the node was moved: the place where it boots next is remembered as its own, and
+    all others are forgotten.
+
+    also  the id of a place where it was heard: it may boot there too, and nothing is forgotten
+    """
     node = nodes.named(tx, name, lock=True)
-    nodes.change(tx, node, **place.FORGOTTEN)
+    if also is None:
+        nodes.forget_places(tx, node.id)
+        nodes.change(tx, node, **place.FORGOTTEN)
+        return Result(_view(tx, node.id, site.policy))
+    known = _places(tx, node)
+    if also not in {each.id for each in known} - {HOME}:
+        raise Refused("not_found", f"node {name} was heard in no place {also}", "also")
+    for each in known:
+        if each.id == HOME:  # it stays known when what is remembered is forgotten
+            here = {key: getattr(each, key) for key in place.FIELDS}
+            nodes.add_place(tx, node.id, now, approved=True, **here)
+    nodes.change_place(tx, also, approved=True)
     return Result(_view(tx, node.id, site.policy))
+
+
+def places_of(tx: Tx, *, name: str) -> list[NodePlace]:
+    """Return the places where the node may boot, and those where its MAC was heard. Raises
+    `Refused`."""
+    return _places(tx, nodes.named(tx, name))
+
+
+def _places(tx: Tx, node: Node) -> list[NodePlace]:
+    """Return the node's places; what is remembered as its own has the id `HOME` unless it is
+    approved by itself."""
+    known = nodes.places(tx, node.id)
+    here = (node.home_subnet, node.home_circuit, node.home_remote, node.home_port)
+    listed = any(
+        each.approved and tuple(getattr(each, key) for key in place.FIELDS) == here
+        for each in known
+    )
+    if node.home_at is None or listed:
+        return known
+    return [NodePlace(HOME, node.id, *here, node.home_at, True), *known]
 
 
 def retire(

@@ -14,6 +14,7 @@ from cod.policy.nodes import switch_ports
 from cod.states import NodeState
 
 STRANGE = (NodeState.NEW, NodeState.REGISTERING)
+FIELDS = ("subnet", "circuit", "remote", "port")
 FORGOTTEN: dict[str, Any] = dict.fromkeys(
     ("home_at", "home_subnet", "home_circuit", "home_remote", "home_port")
 )

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
 from cod import states
-from cod.model import Node, PowerAction, Refused
+from cod.model import Node, NodePlace, PowerAction, Refused
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
@@ -228,7 +228,15 @@ def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) ->
 def forget(tx: Tx, node_ids: Sequence[int]) -> None:
     """Delete machines that have never reported, with everything about them."""
     switch_ports.detach(tx, node_ids)
-    for table in (t.nics, t.bindings, t.sessions, t.power_actions, t.node_failures, t.node_history):
+    for table in (
+        t.nics,
+        t.bindings,
+        t.sessions,
+        t.power_actions,
+        t.node_failures,
+        t.node_places,
+        t.node_history,
+    ):
         tx.execute(delete(table).where(table.c.node_id.in_(node_ids)))
     tx.execute(delete(t.nodes).where(t.nodes.c.id.in_(node_ids)))
 
@@ -334,6 +342,39 @@ def count_lost(tx: Tx, since: float) -> int:
         h.at > since, (h.event == NodeEvent.LOST) | gone
     )
     return tx.scalar(query) or 0
+
+
+def places(tx: Tx, node_id: int) -> list[NodePlace]:
+    """Return the places where the node's MACs were heard besides the one that is remembered, the
+    oldest first."""
+    p = t.node_places.c
+    columns = [p[field.name] for field in fields(NodePlace)]
+    rows = tx.execute(select(*columns).where(p.node_id == node_id).order_by(p.id))
+    return [NodePlace(*row) for row in rows]
+
+
+def add_place(
+    tx: Tx, node_id: int, now: float, *, approved: bool = False, **place: str | None
+) -> None:
+    """Add a place: subnet, circuit, remote, port."""
+    tx.execute(
+        insert(t.node_places).values(node_id=node_id, heard_at=now, approved=approved, **place)
+    )
+
+
+def change_place(tx: Tx, place_id: int, **columns: Any) -> None:
+    """Set columns of a place."""
+    tx.execute(update(t.node_places).where(t.node_places.c.id == place_id).values(**columns))
+
+
+def remove_place(tx: Tx, place_id: int) -> None:
+    """Delete a place."""
+    tx.execute(delete(t.node_places).where(t.node_places.c.id == place_id))
+
+
+def forget_places(tx: Tx, node_id: int) -> None:
+    """Delete all places of a node."""
+    tx.execute(delete(t.node_places).where(t.node_places.c.node_id == node_id))
 
 
 def history(tx: Tx, node_id: int, limit: int = 1000) -> list[dict[str, Any]]:

@@ -347,6 +347,19 @@ conflicts = table(
     comment="Address and identity trouble, for the API and the administrator.",
 )
 
+node_places = table(
+    "node_places",
+    Column("id", Id, primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
+    Column("subnet", Name),
+    Column("circuit", String(160), comment="circuit id of option 82; null: none"),
+    Column("remote", String(160), comment="remote id of option 82; null: none"),
+    Column("port", String(200), comment="SWITCH PORT by LLDP; null: not told"),
+    Column("heard_at", Time, nullable=False),
+    Column("approved", Boolean, nullable=False, comment="the node may boot there, too"),
+    comment="Places where a node's MAC was heard, besides the one that is remembered as its own.",
+)
+
 boot_secrets = table(
     "boot_secrets",
     Column("id", String(32), primary_key=True, comment="public name of the secret"),

@@ -125,6 +125,40 @@ class WishList(Items[WishReply]):
     """A node's newest wishes, the newest first."""
 
 
+class NodeMoved(Body):
+    """What an administrator says of a node that boots elsewhere."""
+
+    also: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "the id of a place where the node was heard: it may boot there too. null: it boots next"
+            " where it belongs, and all other places are forgotten"
+        ),
+    )
+
+
+class PlaceReply(ReplyOf[model.NodePlace]):
+    """A place where the node's MAC was heard: by DHCP (its subnet, and option 82), or by LLDP
+    (`port`, as 'SWITCH PORT').
+
+    id        0: the place that is remembered as the node's own
+    approved  the node may boot there
+    """
+
+    id: int
+    subnet: str | None
+    circuit: str | None
+    remote: str | None
+    port: str | None
+    heard_at: float
+    approved: bool
+
+
+class NodePlaces(Items[PlaceReply]):
+    """The places of a node."""
+
+
 class Because(Body):
     """Why."""
 
@@ -428,9 +462,27 @@ NODES = (
         "POST",
         "/nodes/{name}/moved",
         ADMINS,
-        "Confirm that a node was moved: the place where it boots next is remembered as its own",
-        lambda a: partial(nodes.moved, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        "Confirm that a node was moved: the place where it boots next is remembered as its own;"
+        " or approve another place where it was heard",
+        lambda a: partial(
+            nodes.moved,
+            name=a.names.name,
+            also=a.body.also,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
         reply=NodeReply,
+        body=NodeMoved,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/places",
+        ADMINS,
+        "List the places where a node may boot, and those where its MAC was heard",
+        lambda a: partial(nodes.places_of, name=a.names.name),
+        reply=listed(NodePlaces, PlaceReply.of),
         names=Named,
     ),
     route(

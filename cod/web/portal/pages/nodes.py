@@ -64,6 +64,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "whole_console": SHOWN_WHOLE,
         "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
         "ports": switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else [],
+        "places": nodes.places_of(tx, name=view.node.name) if ask.who.admin else [],
         "port_switches": [switch.name for switch in ask.site.switches] if ask.who.admin else [],
         "drivers": DRIVERS,
         "accounts": ["", *(account.name for account in ask.site.accounts)],
@@ -159,6 +160,13 @@ ACTIONS = (
         _PAGE,
         to(_PAGE),
         lambda ask, reply: "The switch port is tried again; the outcome is shown here.",
+    ),
+    Action(
+        "/nodes/{name}/moved",
+        api("POST", "/nodes/{name}/moved"),
+        _PAGE,
+        to(_PAGE),
+        _done("{} may boot there."),
     ),
     Action(
         "/nodes/{name}/quarantine",

@@ -1,0 +1,65 @@
+"""The places of a node besides the one that is remembered: those where its MAC was heard, and those
+of them that an administrator has approved."""
+
+from __future__ import annotations
+
+from cod.model import DhcpQuery, Node, NodePlace
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+
+AGAIN = 60.0  # seconds between two notes that the same place was heard
+MOST = 4  # places of a node that were heard and are not approved
+KEPT = 86400.0  # seconds after which such a place gives way to another
+
+
+def may_ask(tx: Tx, node_id: int, query: DhcpQuery, subnet: str) -> bool:
+    """Return whether the place that a message comes from is approved."""
+    here = (subnet, query.circuit, query.remote)
+    return any(
+        each.approved and (each.subnet, each.circuit, each.remote) == here
+        for each in nodes.places(tx, node_id)
+    )
+
+
+def of_report(tx: Tx, node: Node, port: str | None) -> NodePlace | None:
+    """Return the approved place that a node reports from. LLDP's port tells it where it is known
+    of both; option 82 does otherwise, and the port is noted."""
+    here = (node.subnet, node.circuit, node.remote)
+    for each in nodes.places(tx, node.id):
+        if not each.approved:
+            continue
+        if each.port and port:
+            if each.port == port:
+                return each
+        elif (each.subnet, each.circuit, each.remote) == here:
+            if port:
+                nodes.change_place(tx, each.id, port=port)
+            return each
+    return None
+
+
+def heard(
+    tx: Tx,
+    node_id: int,
+    now: float,
+    *,
+    subnet: str | None,
+    circuit: str | None,
+    remote: str | None,
+    port: str | None = None,
+) -> None:
+    """Note that the node's MAC was heard there. Forged messages cannot fill the table: a place that
+    is not approved gives way to another after a day."""
+    here = (subnet, circuit, remote, port)
+    waiting = [each for each in nodes.places(tx, node_id) if not each.approved]
+    for each in waiting:
+        if (each.subnet, each.circuit, each.remote, each.port) == here:
+            if each.heard_at <= now - AGAIN:
+                nodes.change_place(tx, each.id, heard_at=now)
+            return
+    if len(waiting) >= MOST:
+        oldest = min(waiting, key=lambda each: each.heard_at)
+        if oldest.heard_at > now - KEPT:
+            return
+        nodes.remove_place(tx, oldest.id)
+    nodes.add_place(tx, node_id, now, subnet=subnet, circuit=circuit, remote=remote, port=port)
