@@ -77,6 +77,7 @@ LEAST = {
     "DELETE /nodes/{name}/port": ADMIN,
     "POST /nodes/{name}/port/retry": ADMIN,
     "POST /nodes/{name}/moved": ADMIN,
+    "GET /nodes/{name}/places": ADMIN,
     # software
     "GET /images": ANY,
     "GET /images/{name}": VIEWER,

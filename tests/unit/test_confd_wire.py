@@ -233,7 +233,8 @@ def test_the_agent_may_run_ahead_but_only_so_far() -> None:
         server.receive(bytes(protocol.AHEAD))
 
 
-def test_the_secret_never_crosses_the_wire() -> None:
+def overheard() -> tuple[Pair, bytearray]:
+    """Return two machines that are connected, and all that crosses the wire."""
     crossed = bytearray()
 
     def spy(data: bytes) -> Iterator[bytes]:
@@ -243,6 +244,11 @@ def test_the_secret_never_crosses_the_wire() -> None:
     pair = Pair(spy)
     pair.connect()
     pair.run()
+    return pair, crossed
+
+
+def test_the_secret_never_crosses_the_wire() -> None:
+    pair, crossed = overheard()
     (new,) = [e for e in pair.told if isinstance(e, NewSecret)]
     for secret in (SECRET.key, new.secret.key, *(v.stored_key for v in pair.known.values())):
         assert secret not in crossed
@@ -252,15 +258,7 @@ def test_the_secret_never_crosses_the_wire() -> None:
 
 def test_a_listener_who_knows_the_boots_secret_reads_nothing() -> None:
     """Give a listener the boot's secret and all that crosses the wire."""
-    crossed = bytearray()
-
-    def spy(data: bytes) -> Iterator[bytes]:
-        crossed.extend(data)
-        yield data
-
-    pair = Pair(spy)
-    pair.connect()
-    pair.run()
+    pair, crossed = overheard()
     said, frames = pair.server._said, [pair.server.send(ORDER), pair.agent.send(Report(NODE))]
     assert all(each in crossed for each in said)
     for frame in frames:
