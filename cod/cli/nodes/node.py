@@ -310,7 +310,7 @@ def moved(ctx: click.Context, names: tuple[str, ...], also: int | None, as_json:
       cod node moved n7
       cod node moved n7 --also 12
     """
-    _each(ctx, names, "moved", as_json, {"also": also})
+    _each(ctx, names, "moved", as_json, {"also": also} if also else None)
 
 
 @node.command()
