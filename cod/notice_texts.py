@@ -40,7 +40,9 @@ KINDS = {
     "architecture": "a machine cannot be booted",
     "identity": "a machine claims to be a node, and what COD sees of that node contradicts it",
     "quarantined": "a node was taken out of service and needs an administrator",
-    "switch": "a switch does not answer, and nodes wait for it",
+    "power-control": "BMCs or outlets of nodes do not answer, or do again",
+    "image-server": "images are not served to nodes, or are again",
+    "switch": "a switch does not answer, and nodes wait for it, or it answers again",
     "switch-port": "a switch port could not be put into its VLAN and needs an administrator",
     "captured": "a node's disk was saved as an image",
     "capture-failed": "the capture of a node's disk failed",
@@ -76,6 +78,8 @@ REMEDIES = {
     "hardware": "Look at the node",
     "identity": "Look at the node",
     "quarantined": "Look at the node",
+    "power-control": "Look at the nodes",
+    "image-server": "Look at the nodes",
     "switch": "Look at the switch",
     "switch-port": "Look at the node",
     "captured": "Open the image",
@@ -412,6 +416,60 @@ def switch_away(switch: str, nodes: Sequence[str], reason: str) -> NoticeText:
         f"COD cannot change ports of switch {switch}: {_sentence(reason)} These nodes wait for it:"
         f" {_names(nodes)}. They go on by themselves once it answers.",
         "/switches",
+    )
+
+
+def switch_back(switch: str) -> NoticeText:
+    """Describe a switch that answers again after `switch_away`."""
+    return _news(
+        "switch",
+        f"switch {switch} answers again",
+        f"Switch {switch} answers again. Nodes that waited for it go on.",
+        "/switches",
+    )
+
+
+def power_control_away(nodes: Sequence[str]) -> NoticeText:
+    """Describe BMCs or outlets that do not answer; `nodes`: each with its driver and address."""
+    return _news(
+        "power-control",
+        f"power control of {_nodes(len(nodes))} does not answer",
+        f"BMCs or outlets of these nodes do not answer: {_names(nodes)}. COD goes on trying, and the"
+        " nodes go on by themselves once they answer. A vcluster that has waited for one of"
+        " them for half an hour gets another node in its place.",
+        _path("nodes"),
+    )
+
+
+def power_control_back() -> NoticeText:
+    """Describe the end of `power_control_away`."""
+    return _news(
+        "power-control",
+        "no node waits for power control any longer",
+        "All BMCs and outlets that nodes waited for answer again, or are not needed any longer.",
+        _path("nodes"),
+    )
+
+
+def images_not_served(nodes: Sequence[str], reason: str) -> NoticeText:
+    """Describe images that COD does not serve. `nodes` need them; `reason`: what one of them
+    says."""
+    return _news(
+        "image-server",
+        f"{_nodes(len(nodes))} cannot fetch images",
+        f"COD does not serve the images of these nodes: {_names(nodes)}. {nodes[0]} says:"
+        f" {_sentence(reason)} The nodes go on by themselves once the images are served.",
+        _path("nodes"),
+    )
+
+
+def images_served() -> NoticeText:
+    """Describe the end of `images_not_served`."""
+    return _news(
+        "image-server",
+        "no node waits for images any longer",
+        "COD serves the images that nodes waited for again, or they are not needed any longer.",
+        _path("nodes"),
     )
 
 

@@ -297,6 +297,12 @@ class Fault(StrEnum):
     UNKNOWN = "unknown"
 
 
+IMAGE_SERVER = "the image server"
+POWER_CONTROL = "power control"
+"""Parts of the site that a node waits for while they do not answer (`nodes.waits_for`). A switch is
+"switch NAME". Power control is the node's BMC or outlet."""
+
+
 class Disk(StrEnum):
     """What a node's local disks hold, as far as COD knows. Only CLEAN and CACHED may be handed on
     without a wipe."""

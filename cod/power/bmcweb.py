@@ -156,10 +156,11 @@ def _unheard(error: Exception) -> PowerError:
             return PowerError("the BMC's certificate is not one that is trusted here", lasting=True)
         return PowerError("the BMC does not speak TLS as it is spoken here")
     if any(isinstance(each, GIVEN_UP) for each in inner):
-        return PowerError(f"the BMC does not answer within {ANSWER:.0f} s")
+        return PowerError(f"the BMC does not answer within {ANSWER:.0f} s", silent=True)
     if isinstance(error, ResponseFailed):
         return PowerError("the BMC broke the connection off")
-    return PowerError(f"the BMC does not answer: {' '.join(str(error).split())[:200]}")
+    said = " ".join(str(error).split())[:200]
+    return PowerError(f"the BMC does not answer: {said}", silent=True)
 
 
 def _read(response: Any) -> Deferred[bytes]:

@@ -16,13 +16,22 @@ class PowerError(Exception):
     lasting  trying again is useless: the driver cannot do that, its address is wrong, its password
              is refused
     ignored  the machine accepted the command and did not do it: a stronger one is next
+    silent   nothing answered at the address: nothing is known against the machine
     """
 
-    def __init__(self, sentence: str, *, lasting: bool = False, ignored: bool = False) -> None:
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        lasting: bool = False,
+        ignored: bool = False,
+        silent: bool = False,
+    ) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.lasting = lasting
         self.ignored = ignored
+        self.silent = silent
 
 
 @dataclass(frozen=True, slots=True)

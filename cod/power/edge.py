@@ -116,7 +116,8 @@ class PowerEdge(Claimer):
                 log.info(
                     "%s: %s done, it is %s", task.node, task.action.desired, power, extra=about
                 )
-                await self._pool.run(flows.succeeded, task, power, self._clock())
+                patience = self._site.current.policy.patience
+                await self._pool.run(flows.succeeded, task, power, self._clock(), patience)
             else:
                 log.warning(
                     "%s: %s failed: %s", task.node, task.action.desired, error.sentence, extra=about
@@ -128,6 +129,8 @@ class PowerEdge(Claimer):
                     self._clock(),
                     lasting=error.lasting,
                     ignored=error.ignored,
+                    silent=error.silent,
+                    patience=self._site.current.policy.patience,
                 )
         except Exception:
             log.exception(
@@ -148,7 +151,7 @@ class PowerEdge(Claimer):
             return "unknown", error
         except TookTooLong:
             return "unknown", PowerError(
-                f"no answer from the {task.driver} driver within {ATTEMPT:.0f} s"
+                f"no answer from the {task.driver} driver within {ATTEMPT:.0f} s", silent=True
             )
         except Exception as error:
             log.exception(

@@ -164,7 +164,7 @@ def trouble(said: str) -> PowerError:
         if words in said:
             return PowerError(meaning, lasting=True)
     if SILENT in said:
-        return PowerError("the BMC does not answer")
+        return PowerError("the BMC does not answer", silent=True)
     told = [line.strip() for line in said.splitlines() if "failed" in line]
     said = told[-1] if told else "no"
     if "Insufficient privilege" in said:

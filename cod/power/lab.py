@@ -61,7 +61,9 @@ class LabDriver(Plain):
         try:
             connection = await connectProtocol(endpoint, _Exchange(json.dumps(request).encode()))
         except Exception as error:
-            raise PowerError(f"the lab's socket {path} does not answer: {error}") from None
+            raise PowerError(
+                f"the lab's socket {path} does not answer: {error}", silent=True
+            ) from None
         try:
             answer = json.loads(await connection.answer)
         except ValueError:

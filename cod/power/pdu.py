@@ -168,7 +168,9 @@ class Snmp:
             who = "user" if sign_in.user else "community"
             hint = "" if refused else f" (or not to this {who})"
             raise PowerError(
-                f"the outlet's {outlet.host} does not answer{hint}: {said}", lasting=refused
+                f"the outlet's {outlet.host} does not answer{hint}: {said}",
+                lasting=refused,
+                silent=not refused,
             )
         if error:
             raise PowerError(f"the outlet's {outlet.host} says: {error.prettyPrint()}")

@@ -8,22 +8,25 @@ from dataclasses import replace
 import pytest
 
 from cod import states as lives
+from cod.core import snapshot as snapshots
 from cod.core import transitions
 from cod.core.networks import switch_ports
 from cod.flows.agents import progress
 from cod.flows.nodes import nodes as node_flows
+from cod.flows.nodes import power as power_flows
 from cod.flows.nodes import switches as switch_flows
+from cod.flows.scheduler import explain as explanations
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Energy, Peer, Site, Switch, Vcluster
-from cod.states import Disk, NodeState
+from cod.states import POWER_CONTROL, Disk, NodeEvent, NodeState, Step
 from cod.store import views
 from cod.store.engine import Tx
-from cod.store.nodes import nodes, switches
+from cod.store.nodes import nodes, power, switches
 from cod.store.nodes import switch_ports as port_rows
 from cod.store.notices import notices
 from cod.store.people import groups
-from cod.store.scheduler import requests
+from cod.store.scheduler import node_counts, requests
 from tests.store.agentlab import Lab
 from tests.store.manager_world import run_pass
 
@@ -224,12 +227,14 @@ def test_an_image_that_is_not_served_is_waited_for(lab: Lab) -> None:
     hall.spoils, hall.cause = "prime", "way"
     vcluster = wanted(lab, revise(lab), 2)
     hall.rest(20)
+    assert told(lab, "image-server") == 1
     held = nodes.every(lab.tx, vcluster_id=vcluster.id)
     assert {(node.waits_for, node.attempts) for node in held} == {("the image server", 0)}
     hall.spoils = ""
     hall.rest(10)
     assert hall.states() == ["active"] * 2 + ["inactive"] * 6
     assert {node.waits_for for node in nodes.every(lab.tx)} == {""}
+    assert told(lab, "image-server") == 2, "its end is told"
 
 
 def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
@@ -252,17 +257,125 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
         "1 node waits for switch leaf"
     ]
     assert (told(lab, "switch"), told(lab, "switch-port")) == (1, 0)
+    assert switch_flows.is_due(lab.tx, lab.now), "it is asked until it answers"
     port = port_rows.of_mac(lab.tx, held.boot_mac)
     assert port is not None
-    port_rows.outcome(lab.tx, port, applied_seq=port.seq)
+    assert node_counts.with_usable_ports(lab.tx, [held.id]) == set()
+    port_rows.outcome(lab.tx, port, applied_seq=port.seq, next_at=None)
     switches_row = switches.get(lab.tx, "leaf")
     assert switches_row is not None
     assert switches_row.failures > 5
     hall.turn(300.0)
     assert nodes.every(lab.tx, ["boot"]) != []
+    [task] = switch_flows.claim(lab.tx, "a", [LEAF], [], 1, lab.now, 1.0)
+    assert task.ports == ()
+    switch_flows.ended(lab.tx, task, {}, "", lab.now)
+    assert told(lab, "switch") == 2, "its end is told"
+    assert node_counts.with_usable_ports(lab.tx, [held.id]) == {held.id}
     hall.spoils = ""
     hall.rest()
     assert hall.states() == ["active", "inactive"]
+
+
+class Silence:
+    """BMCs that do not answer: what the power edge writes of them."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def tried(self, answers: str = "") -> int:
+        """Try what is due; `answers`: the power that the BMCs see. Return how many attempts."""
+        tx, now = self.lab.tx, self.lab.now
+        tasks = power_flows.claim(tx, "a", {"lab": 100}, now, 60.0)
+        for task in tasks:
+            if answers:
+                power_flows.succeeded(tx, task, answers, now)
+            else:
+                power_flows.failed(tx, task, "the BMC does not answer", now, silent=True)
+        return len(tasks)
+
+
+def test_a_bmc_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
+    hall = Hall(lab, machines=2)
+    hall.spoils = ""
+    vcluster = wanted(lab, revise(lab), 2)
+    hall.rest()
+    owner_flows.delete(lab.tx, name=vcluster.name, site=lab.site, now=lab.now, actor="user:ann")
+    silence = Silence(lab)
+    attempts = 0
+    for _ in range(120):
+        attempts += silence.tried()
+        lab.tick(60.0)
+    assert {(node.state, node.waits_for, node.attempts) for node in nodes.every(lab.tx)} == {
+        ("trampoline", POWER_CONTROL, 0)
+    }
+    assert told(lab, "power-control") == 1
+    assert 40 < attempts < 120, "it is asked for as long as it takes, though less often"
+    lab.tick(300.0)
+    silence.tried("on")
+    lab.tick(1.0)
+    assert {node.waits_for for node in nodes.every(lab.tx)} == {""}
+    assert told(lab, "power-control") == 2
+    for number in hall.peers:
+        hall.boots(number)
+    hall.rest()
+    assert hall.states() == ["inactive"] * 2
+
+
+def test_a_holder_gets_another_node_for_one_whose_bmc_is_silent(lab: Lab) -> None:
+    hall, silence = Hall(lab, machines=2), Silence(lab)
+    vcluster = wanted(lab, revise(lab))
+    for _ in range(2):
+        hall.turn(10.0)
+    [held] = nodes.every(lab.tx, vcluster_id=vcluster.id)
+    assert held.state == "boot"
+    again = Step(NodeEvent.BOOT_FAILED, "it asked again", {}, "cycle")
+    transitions.apply(lab.tx, held, again, now=lab.now, actor="test", policy=lab.site.policy)
+    for _ in range(20):
+        silence.tried()
+        lab.tick(60.0)
+    [shown] = views.vclusters(lab.tx, name="vc")
+    assert [said.partition(", since")[0] for said in shown.waits] == [
+        "1 node waits for power control"
+    ]
+    for _ in range(30):
+        silence.tried()
+        run_pass(lab.tx, lab.site, lab.now)
+        lab.tick(60.0)
+    [other] = nodes.every(lab.tx, vcluster_id=vcluster.id)
+    left = nodes.get(lab.tx, held.id)
+    assert left is not None
+    assert other.id != held.id
+    assert (left.state, left.waits_for, left.vcluster_id) == ("trampoline", POWER_CONTROL, None)
+    assert power.newest(lab.tx, held.id) is not None, "it is asked until it answers"
+
+
+def test_a_sleeper_whose_bmc_is_silent_is_passed_over(lab: Lab) -> None:
+    hall, silence = Hall(lab, machines=2), Silence(lab)
+    hall.spoils = ""
+    hall.turn(10.0)
+    down = Step(NodeEvent.POWERED_DOWN, "nobody needs it", {}, "soft")
+    for number in hall.peers:
+        lab.apply(number, down)
+    lab.tick(1.0)
+    silence.tried()
+    nodes.change(lab.tx, lab.node(2), waits_for="", waits_since=None)  # only node1 stays silent
+    vcluster = wanted(lab, revise(lab), 2)
+    run_pass(lab.tx, lab.site, lab.now)
+    assert [node.vcluster_id for node in nodes.every(lab.tx)] == [None, None], "too few"
+    [request] = requests.every(lab.tx, vcluster_id=vcluster.id)
+    scene = snapshots.look(lab.tx, lab.site, lab.now)
+    why = explanations.waits(
+        lab.tx,
+        request_id=request.id,
+        scene=scene.scene,
+        snapshot=snapshots.snapshot(lab.tx, lab.site, lab.now),
+        site=lab.site,
+        groups=None,
+        now=lab.now,
+    ).why
+    assert "1 of them is passed over: power control does not answer." in why.sentence
+    assert (why.free, why.coming) == (1, 0)
 
 
 def test_a_holder_s_failures_do_not_count_against_the_free_node(lab: Lab) -> None:

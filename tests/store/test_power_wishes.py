@@ -10,7 +10,7 @@ from cod.flows.nodes.power import PowerTask
 from cod.model import Node
 from cod.policy.nodes.power import BUDGET, FIRST_PAUSE, LONGEST_PAUSE, retry_after
 from cod.pool import in_transaction
-from cod.states import NodeEvent, NodeState
+from cod.states import POWER_CONTROL, NodeEvent, NodeState
 from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -338,3 +338,51 @@ def test_many_dead_wishes_do_not_hide_a_live_one(engine: Engine) -> None:
             .where(tables.power_actions.c.done_at.is_(None))
         )
         assert connection.scalar(count) == 2
+
+
+def silence(tx: Tx, now: float) -> float | None:
+    """Nothing answers the one wish that is due; when it is tried again."""
+    (task,) = claim(tx, now)
+    return flows.failed(tx, task, "the BMC does not answer", now, silent=True)
+
+
+def test_a_sleeping_node_waits_for_its_driver_as_long_as_it_takes(tx: Tx) -> None:
+    node = wish(tx, machine(tx, state=NodeState.OFF), "off")
+    due: float | None = 1.0
+    while due is not None and due < 10 * BUDGET:
+        due = silence(tx, due)
+        assert again(tx, node).waits_for == POWER_CONTROL
+    assert due is not None
+    (task,) = claim(tx, due)
+    flows.succeeded(tx, task, "off", due)
+    assert (again(tx, node).waits_for, again(tx, node).power) == ("", "off")
+
+
+def test_an_answer_of_any_kind_ends_the_wait(tx: Tx) -> None:
+    node = wish(tx, machine(tx, state=NodeState.TRAMPOLINE), "on")
+    due = silence(tx, 1.0)
+    assert due is not None
+    assert again(tx, node).waits_for == POWER_CONTROL
+    (task,) = claim(tx, due)
+    flows.failed(tx, task, "asked to be on, it is still off", due, ignored=True)
+    assert again(tx, node).waits_for == ""
+
+
+def test_nobody_waits_for_a_driver_that_is_not_asked_any_more(tx: Tx) -> None:
+    node = wish(tx, machine(tx, state=NodeState.TRAMPOLINE), "on")
+    due = silence(tx, 1.0)
+    assert due is not None
+    transitions.move(tx, again(tx, node), NodeEvent.TIMED_OUT, now=2.0, cause="test", actor="test")
+    assert again(tx, node).waits_for == POWER_CONTROL
+    assert claim(tx, due) == []
+    assert again(tx, node).waits_for == ""
+
+
+def test_a_command_for_a_node_in_use_is_not_kept_for_hours(tx: Tx) -> None:
+    node = wish(tx, machine(tx, state=NodeState.ACTIVE), "cycle")
+    due: float | None = 1.0
+    while due is not None:
+        assert due < 2 * BUDGET
+        due = silence(tx, due)
+    assert again(tx, node).waits_for == ""
+    assert "does not answer" in again(tx, node).reason

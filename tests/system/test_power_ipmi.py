@@ -103,7 +103,7 @@ def test_a_bmc_that_is_away_may_come_back(
     bmc = IpmiSim(short_folder / "late", switches.path, "n1")
     with pytest.raises(PowerError, match="the BMC does not answer") as raised:
         in_reactor(driver.status, Target(bmc.address, ADMIN))
-    assert not raised.value.lasting
+    assert (raised.value.lasting, raised.value.silent) == (False, True)
     with bmc.run():
         assert in_reactor(driver.status, Target(bmc.address, ADMIN)) == "off"
 

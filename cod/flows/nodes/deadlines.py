@@ -7,13 +7,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from cod.core import blame, transitions
+from cod.core import blame, outages, transitions
 from cod.core import burnins as core
 from cod.core.networks import isolation
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import burnin, lifecycle
 from cod.policy.scheduler import energy
-from cod.states import NODE_RULES, WORKING, NodeEvent, NodeState, Step
+from cod.states import (
+    NODE_RULES,
+    POWER_CONTROL,
+    WORKING,
+    Disk,
+    Fault,
+    NodeEvent,
+    NodeState,
+    Step,
+)
 from cod.store.engine import Tx
 from cod.store.nodes import burnins, captures, holding, nodes, power, sessions
 from cod.store.scheduler import reservations
@@ -21,6 +30,7 @@ from cod.store.scheduler import reservations
 MOST = 50  # nodes moved by one transaction: tens of milliseconds
 # heartbeats after which a warm node without a connection is lost, whoever held the connection
 SILENCE = 12
+HOLDER_WAITS = 1800.0  # seconds that a holder waits for one node's power driver
 
 
 def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
@@ -37,6 +47,7 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
         moved = transitions.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
         effects += transitions.wakes(node, moved)
     effects += _test_again(tx, site, now)
+    outages.look(tx, now)
     return list(dict.fromkeys(effects))
 
 
@@ -84,6 +95,10 @@ def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
     """Let the node's deadline rest while the way to where it is wanted is down; return whether it
     does. Once the way is back, the node has a whole deadline."""
     way, since = isolation.way_down(tx, node)
+    if not way and node.waits_for == POWER_CONTROL and power.newest(tx, node.id) is not None:
+        if _waited_enough(tx, node, now):
+            return False
+        way = POWER_CONTROL
     if not way and not node.waits_for:
         return False
     values = {"waits_for": way, "waits_since": node.waits_since or since if way else None}
@@ -93,7 +108,18 @@ def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
     return True
 
 
+def _waited_enough(tx: Tx, node: Node, now: float) -> bool:
+    """Return whether the node has waited for its power driver for so long that its holder gets
+    another in its place. Not while it has the holder's data."""
+    waited = now - (node.waits_since or now)
+    data = node.disk == Disk.SYSTEM or captures.is_wanted(tx, node.id)
+    return node.vcluster_id is not None and not data and waited >= HOLDER_WAITS
+
+
 def _overdue(tx: Tx, node: Node, site: Site, now: float) -> Step:
+    if node.waits_for == POWER_CONTROL:
+        reason = f"power control has not answered for {now - (node.waits_since or now):.0f} s"
+        return lifecycle.given_back(NodeEvent.TIMED_OUT, reason, node.power_wanted, Fault.WAY)
     power_trouble, port_trouble = power.trouble(tx, node), isolation.trouble(tx, node)
     rule = NODE_RULES[NodeState(node.state)]
     # where it works, each sign of progress moves the deadline on

@@ -12,7 +12,15 @@ from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
 from cod.policy.nodes import lifecycle, place
 from cod.policy.people import names
-from cod.states import NODE_TRANSITIONS, WORKING, Disk, NodeEvent, NodeState, Step
+from cod.states import (
+    NODE_TRANSITIONS,
+    POWER_CONTROL,
+    WORKING,
+    Disk,
+    NodeEvent,
+    NodeState,
+    Step,
+)
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.nodes import blocks, nodes, sessions, types
@@ -238,6 +246,8 @@ def change(
                 "power_account",
             )
         columns["power_account"] = power_account or None
+    if node.waits_for == POWER_CONTROL and any("power" in column for column in columns):
+        columns |= {"waits_for": "", "waits_since": None}  # nobody has asked there yet
     if columns:
         node = nodes.change(tx, node, **columns)
     effects = _keep(tx, node, keep, keep_was, site, now, actor) if keep is not None else ()

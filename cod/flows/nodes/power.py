@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from cod.core.networks import isolation
 from cod.model import Node, PowerAction
 from cod.policy.nodes import power as policy
-from cod.states import NodeState
+from cod.states import NODE_RULES, POWER_CONTROL, NodeState
 from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -82,15 +82,10 @@ def _claim(
 ) -> PowerTask | None:
     node = nodes.get(tx, action.node_id, lock=True)
     assert node is not None, "wishes have a foreign key"
-    if node.generation != action.generation:
-        store.close(tx, action, now, "dropped: the node has moved on")
-    elif store.newest(tx, node.id) != action.id:
-        store.close(tx, action, now, "dropped: a newer wish replaces it")
-    elif node.power_driver not in left:
-        store.close(
-            tx, action, now, error := f"this site has no power driver {node.power_driver!r}"
-        )
-        nodes.change(tx, node, reason=f"power: {error}")
+    if dropped := _dropped(tx, action, node, left):
+        store.close(tx, action, now, dropped)
+        if store.newest(tx, node.id) is None:
+            _heard(tx, node)  # nobody asks its driver, so nobody knows
     elif isolation.delays_power(tx, node, action.desired):
         store.again(
             tx, action, now + PORT_PAUSE, "waits until the switch port is in its VLAN", action.stage
@@ -110,36 +105,89 @@ def _claim(
     return None
 
 
-def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:
+def _dropped(tx: Tx, action: PowerAction, node: Node, left: Mapping[str, int]) -> str:
+    """Return why the wish is not to be carried out at all; '' where it is."""
+    if node.generation != action.generation:
+        return "dropped: the node has moved on"
+    if store.newest(tx, node.id) != action.id:
+        return "dropped: a newer wish replaces it"
+    if node.power_driver in left:
+        return ""
+    error = f"this site has no power driver {node.power_driver!r}"
+    nodes.change(tx, node, reason=f"power: {error}")
+    return error
+
+
+def succeeded(tx: Tx, task: PowerTask, power: str, now: float, patience: float = 1.0) -> None:
     """The driver did it, and saw `power` ('on', 'off', or 'unknown' from a driver that cannot tell)
     afterwards."""
     node = nodes.get(tx, task.action.node_id, lock=True)
     if node is not None and store.close(tx, task.action, now):
+        _goes_on(tx, node, now, patience)
         # what ran before the node was cut off from its power runs no longer
         ended = power != "unknown" and task.action.desired in ("cycle", "off", "soft")
         nodes.change(tx, node, power=power, boot_unordered=node.boot_unordered and not ended)
 
 
 def failed(
-    tx: Tx, task: PowerTask, error: str, now: float, *, lasting: bool = False, ignored: bool = False
+    tx: Tx,
+    task: PowerTask,
+    error: str,
+    now: float,
+    *,
+    lasting: bool = False,
+    ignored: bool = False,
+    silent: bool = False,
+    patience: float = 1.0,
 ) -> float | None:
     """Return the attempt failed with `error`: when it is tried again, or None when it is given up.
 
     lasting  trying again is useless
     ignored  the command was accepted and did not show: the next one is stronger
+    silent   nothing answered. A node that COD moves, or that is asleep, waits for it, for as long
+             as that lasts
     It is given up when the error is lasting, or the budget is spent; then the node's `reason` shows
     it, too.
     """
     action = task.action
     node = nodes.get(tx, action.node_id, lock=True)
-    pause = None if lasting else policy.retry_after(action.attempts, now - action.wished_at)
-    if pause is not None:
-        store.again(tx, action, now + pause, error, action.stage + int(ignored))
+    elapsed = now - action.wished_at
+    if silent and node is not None and _may_wait(node, action):
+        pause = policy.retry_silent(action.attempts, elapsed)
+        if store.again(tx, action, now + pause, error, action.stage) and not node.waits_for:
+            nodes.change(tx, node, waits_for=POWER_CONTROL, waits_since=now)
         return now + pause
+    if node is not None and node.generation == action.generation:
+        _goes_on(tx, node, now, patience)
+    retry = None if lasting else policy.retry_after(action.attempts, elapsed)
+    if retry is not None:
+        store.again(tx, action, now + retry, error, action.stage + int(ignored))
+        return now + retry
     given_up = store.close(tx, action, now, error)
     if given_up and node is not None and node.generation == action.generation:
         nodes.change(tx, node, reason=f"power: {policy.told(error, task.address)}", power="unknown")
     return None
+
+
+def _may_wait(node: Node, action: PowerAction) -> bool:
+    """Return whether the wish is kept however long nothing answers: a command for a node in use is
+    not, since nobody would expect it hours later."""
+    at_work = NODE_RULES[NodeState(node.state)].kind == "motion"
+    return node.generation == action.generation and (at_work or node.state == NodeState.OFF)
+
+
+def _goes_on(tx: Tx, node: Node, now: float, patience: float) -> None:
+    """Take in that the node's driver answers: what waited for that has a whole deadline from
+    now."""
+    whole = NODE_RULES[NodeState(node.state)].deadline
+    if node.waits_for == POWER_CONTROL and whole is not None:
+        nodes.extend_deadline(tx, node, max(node.deadline or 0.0, now + whole * patience))
+    _heard(tx, node)
+
+
+def _heard(tx: Tx, node: Node) -> None:
+    if node.waits_for == POWER_CONTROL:
+        nodes.change(tx, node, waits_for="", waits_since=None)
 
 
 # ---------------------------------------------------------------- asking

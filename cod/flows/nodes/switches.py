@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cod import notice_texts
-from cod.core import notices
+from cod.core import notices, outages
 from cod.core.networks import switch_ports
 from cod.model import Effect, Node, Site, Switch, SwitchPort
 from cod.policy.nodes import switch_ports as policy
@@ -83,7 +83,7 @@ def place_reported(tx: Tx, site: Site, after: int, limit: int, now: float) -> in
 
 def is_due(tx: Tx, now: float) -> bool:
     """Return whether a session with any switch may be wanted now."""
-    return bool(ports.switches_due(tx, now)) or store.is_check_wanted(tx)
+    return bool(ports.switches_due(tx, now)) or store.is_check_wanted(tx, now)
 
 
 def claim(
@@ -101,7 +101,8 @@ def claim(
     tasks: list[SwitchTask] = []
     for row in store.every(tx):
         switch = policy.named(switches, row.name)
-        wanted = row.check_wanted or (row.name in due and row.next_at <= now)
+        # one that is away is asked until it answers: no port of it is used before
+        wanted = row.check_wanted or ((row.name in due or row.failures > 0) and row.next_at <= now)
         if switch is None or not wanted or row.name in busy or len(tasks) >= room:
             continue
         claimed = store.claim(tx, row, server, now, now + lease)
@@ -132,6 +133,7 @@ def ended(
     ):
         ports.verify_soon(tx, list(outcomes), now)
         return (switch_ports.WAKE,)
+    outages.end(tx, f"switch {name}", notice_texts.switch_back(name), now)
     more = len(task.ports) == BATCH
     for port, vlan in task.ports:
         _note(tx, task.switch, port, vlan, outcomes[port.id], now)
@@ -167,7 +169,7 @@ def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ..
     if failures == TOLD and waiting:
         names = [node.name for node in waiting]
         told = notice_texts.switch_away(task.switch.name, names, error)
-        notices.add(tx, **told, group_id=None, now=now)
+        outages.begin(tx, f"switch {task.switch.name}", told, now)
     return MOVED
 
 

@@ -7,8 +7,8 @@ written. Those who may not see a vcluster are not told its name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from cod.core import vcluster_names
 from cod.core.networks import isolation as core_isolation
@@ -22,7 +22,7 @@ from cod.states import RequestState
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import nodes
+from cod.store.nodes import nodes, switches
 from cod.store.people import groups as group_rows
 from cod.store.scheduler import address_blocks, node_counts, reservations, vclusters
 from cod.store.scheduler.pass_rows import PassRows
@@ -79,7 +79,18 @@ def waits(
     }
     promises = reservations.promised(tx, request.id)
     why = policy.explain(seen, site.policy, now, request.id, promises)
-    return Why(found[0], why, seen_names)
+    away = _passed_over(tx, why, len(request.tuples))
+    return Why(found[0], replace(why, sentence=" ".join([why.sentence, *away])), seen_names)
+
+
+def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:
+    """Yield what keeps matching nodes from a request though nothing is wrong with them."""
+    types = [one.type_id for one in why.types if len(one.lacks) < tuples]
+    if silent := node_counts.silent(tx, types):
+        some = "1 of them is" if silent == 1 else f"{silent} of them are"
+        yield f"{some} passed over: power control does not answer."
+    if why.portless and (switches_away := switches.away(tx)):
+        yield f"Ports of switches that do not answer are passed over: {', '.join(switches_away)}."
 
 
 def _remedies(

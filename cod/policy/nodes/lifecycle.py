@@ -14,12 +14,20 @@ from cod.policy.hardware import keep
 from cod.policy.nodes import blame, template
 from cod.policy.nodes import burnin as tests
 from cod.policy.scheduler import feasibility
-from cod.states import NODE_RULES, OWN_SYSTEM, Disk, Fault, NodeEvent, NodeState, Step
+from cod.states import (
+    IMAGE_SERVER,
+    NODE_RULES,
+    OWN_SYSTEM,
+    Disk,
+    Fault,
+    NodeEvent,
+    NodeState,
+    Step,
+)
 
 FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
 LONGEST_REST = 120.0
 WAY_REST = 20.0  # seconds between two tries while the way is down
-IMAGE_SERVER = "the image server"
 
 
 def settle(
@@ -142,7 +150,7 @@ def on_trouble(
         columns["disk"] = Disk.DIRTY
     cycle = "cycle" if event is NodeEvent.TIMED_OUT and policy.power_cycle else None
     if fault is Fault.ORDER:
-        return _given_back(event, reason, cycle, fault, reason)
+        return given_back(event, reason, cycle, fault, stops=reason)
     if fault is Fault.WAY or attempts <= NODE_RULES[NodeState(node.state)].retries:
         return Step(event, reason, columns, cycle, fault=fault)
     spent = f"{reason} (trouble {attempts} on its way, in state {node.state})"
@@ -152,13 +160,16 @@ def on_trouble(
         )
     stops = blame.verdict(former) if fault is Fault.UNKNOWN else ""
     if stops:
-        return _given_back(event, spent, cycle, fault, f"{stops}; the last one: {reason}")
+        why = f"{stops}; the last one: {reason}"
+        return given_back(event, spent, cycle, fault, stops=why)
     return Step(NodeEvent.EXHAUSTED, spent, columns, fault=fault)
 
 
-def _given_back(event: NodeEvent, cause: str, power: str | None, fault: Fault, stops: str) -> Step:
+def given_back(
+    event: NodeEvent, cause: str, power: str | None, fault: Fault, stops: str = ""
+) -> Step:
     """Return the step of a node that nothing is known against: back to the reserve, with a whole
-    budget."""
+    budget. `stops`: why no other node takes its place."""
     return Step(
         event, cause, {"reason": cause, "attempts": 0}, power, frees=True, fault=fault, stops=stops
     )

@@ -19,6 +19,7 @@ from cod.model import PowerRule
 BUDGET = 1800.0
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 60.0
+SILENT_PAUSE = 300.0  # for what has not answered for as long as BUDGET
 ASK_SYSTEM = 5  # times that a system is asked to shut down: a minute and a half
 ASK_AGENT = 1  # the trampoline's agent, which is told in parallel, needs seconds
 ASK_ON = 2
@@ -69,5 +70,15 @@ def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
 def retry_after(attempts: int, elapsed: float) -> float | None:
     """Return seconds to wait after the failed attempt number `attempts`, `elapsed` seconds after
     the wish; None: give up."""
-    pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 10), LONGEST_PAUSE)
+    pause = _pause(attempts)
     return pause if elapsed + pause <= BUDGET else None
+
+
+def retry_silent(attempts: int, elapsed: float) -> float:
+    """Return seconds to wait, as `retry_after`, where nothing answers and nothing is given up."""
+    return _pause(attempts) if elapsed <= BUDGET else SILENT_PAUSE
+
+
+def _pause(attempts: int) -> float:
+    pause: float = FIRST_PAUSE * 2 ** min(attempts - 1, 10)
+    return min(pause, LONGEST_PAUSE)

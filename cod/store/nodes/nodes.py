@@ -134,6 +134,12 @@ def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
     return [Node(*row) for row in tx.execute(query)]
 
 
+def waiting_for(tx: Tx, part: str) -> list[Node]:
+    """Return nodes that wait for that part of the site (`waits_for`), the longest waiting first."""
+    query = select(*COLUMNS).where(t.nodes.c.waits_for == part)
+    return [Node(*row) for row in tx.execute(query.order_by(t.nodes.c.waits_since, t.nodes.c.id))]
+
+
 def add(
     tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any
 ) -> Node:

@@ -23,10 +23,10 @@ _COLUMNS = [_p[field.name] for field in fields(SwitchPort)]
 
 def usable(mac: ColumnElement[str]) -> ColumnElement[bool]:
     """Return the condition that COD can put the switch port of the NIC `mac` into a VLAN: the port
-    is known, its switch is in the site file, and the last change of the port was not given up."""
-    return exists().where(
-        _p.mac == mac, _p.given_up.is_(False), _p.switch.in_(select(t.switches.c.name))
-    )
+    is known, its switch is in the site file and answered last, and the last change of the port was
+    not given up."""
+    answering = select(t.switches.c.name).where(t.switches.c.failures == 0)
+    return exists().where(_p.mac == mac, _p.given_up.is_(False), _p.switch.in_(answering))
 
 
 def get(tx: Tx, port_id: int, *, lock: bool = False) -> SwitchPort | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy import and_, delete, insert, or_, select, update
 
 from cod.model import SwitchSession
 from cod.store import tables as t
@@ -79,9 +79,16 @@ def ended(tx: Tx, name: str, epoch: int, **columns: Any) -> bool:
     return done.rowcount == 1
 
 
-def is_check_wanted(tx: Tx) -> bool:
-    """Return whether a session with any switch is wanted, whether ports are due or not."""
-    return tx.scalar(select(_s.name).where(_s.check_wanted.is_(True)).limit(1)) is not None
+def is_check_wanted(tx: Tx, now: float) -> bool:
+    """Return whether a session with any switch is wanted, whether ports are due or not: somebody
+    asked for it, or the last one failed."""
+    wanted = or_(_s.check_wanted.is_(True), and_(_s.failures > 0, _s.next_at <= now))
+    return tx.scalar(select(_s.name).where(wanted).limit(1)) is not None
+
+
+def away(tx: Tx) -> list[str]:
+    """Return the names of switches whose last session failed."""
+    return list(tx.scalars(select(_s.name).where(_s.failures > 0).order_by(_s.name)))
 
 
 def want_check(tx: Tx, name: str) -> None:

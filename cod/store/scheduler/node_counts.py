@@ -21,7 +21,7 @@ from sqlalchemy import Select, and_, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node
-from cod.states import Disk, NodeState
+from cod.states import POWER_CONTROL, Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes, switch_ports
@@ -33,8 +33,11 @@ _NOT_OURS = (NodeState.NEW, NodeState.REGISTERING, NodeState.RETIRED)
 _NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
 # What no switch can wake stays asleep until somebody presses its button.
 _AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
-_FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND)
-_COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY))
+# What does not answer its power commands is passed over: nobody knows when it is there.
+_silent = t.nodes.alias("silent").c
+_ANSWERS = _n.id.not_in(select(_silent.id).where(_silent.waits_for == POWER_CONTROL))
+_FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND, _ANSWERS)
+_COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY), _ANSWERS)
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
 _USABLE = switch_ports.usable(_n.boot_mac)
 _ALIKE = (
@@ -233,7 +236,16 @@ def coming(
 
 def waking(tx: Tx) -> int:
     """Return how many nodes are waking now, whoever wants them."""
-    query = select(func.count()).where(_n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on")
+    query = select(func.count()).where(
+        _n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on", _ANSWERS
+    )
+    return tx.scalar(query) or 0
+
+
+def silent(tx: Tx, type_ids: Collection[int]) -> int:
+    """Return how many nodes of those types that nobody holds are passed over, because their power
+    driver does not answer."""
+    query = select(func.count()).where(~_ANSWERS, _NOBODYS, _n.type_id.in_(list(type_ids)))
     return tx.scalar(query) or 0
 
 

@@ -260,6 +260,7 @@ nodes = table(
         "assigned_at",
     ),
     Index(None, "type_id", "state"),
+    Index(None, "waits_for"),  # the few that wait
     comment="Physical machines.",
 )
 

@@ -1,0 +1,65 @@
+"""Parts of the site that nodes wait for: administrators are told once when a part is away, and once
+when nothing waits for it any more.
+
+A mark (`store.watermarks`) for each part that was told of says when that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cod import notice_texts
+from cod.core import notices
+from cod.model import Node
+from cod.notice_texts import NoticeText
+from cod.states import IMAGE_SERVER, POWER_CONTROL
+from cod.store import watermarks
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+
+TOLD_AFTER = 60.0  # seconds that a node waits before it is told
+AGAIN = 600.0  # seconds before nodes that began to wait since are told of, all together
+
+
+def look(tx: Tx, now: float) -> None:
+    """Tell of parts that nodes have waited for long enough, and of those that none waits for any
+    more. Switches are told of by their sessions."""
+    for part, away, back in (
+        (POWER_CONTROL, _power_control, notice_texts.power_control_back),
+        (IMAGE_SERVER, _image_server, notice_texts.images_served),
+    ):
+        waiting = nodes.waiting_for(tx, part)
+        if not waiting:
+            end(tx, part, back(), now)
+            continue
+        told = watermarks.at(tx, _mark(part))
+        new = [one for one in waiting if told is None or (one.waits_since or now) > told]
+        patient = told is not None and now < told + AGAIN
+        if new and not patient and now >= (new[0].waits_since or now) + TOLD_AFTER:
+            begin(tx, part, away(new), now)
+
+
+def _power_control(waiting: Sequence[Node]) -> NoticeText:
+    names = [f"{one.name} ({one.power_driver} {one.power_address})" for one in waiting]
+    return notice_texts.power_control_away(names)
+
+
+def _image_server(waiting: Sequence[Node]) -> NoticeText:
+    return notice_texts.images_not_served([one.name for one in waiting], waiting[0].reason)
+
+
+def begin(tx: Tx, part: str, said: NoticeText, now: float) -> None:
+    """Tell administrators that the part is away."""
+    if watermarks.move(tx, _mark(part), watermarks.at(tx, _mark(part)), now):
+        notices.add(tx, **said, group_id=None, now=now)
+
+
+def end(tx: Tx, part: str, said: NoticeText, now: float) -> None:
+    """Tell administrators, if they were told that the part is away, that it is back."""
+    if watermarks.at(tx, _mark(part)) is not None:
+        watermarks.forget(tx, _mark(part))
+        notices.add(tx, **said, group_id=None, now=now)
+
+
+def _mark(part: str) -> str:
+    return f"away {part}"[:64]
