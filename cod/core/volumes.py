@@ -13,10 +13,23 @@ from typing import Any
 
 from cod import notice_texts
 from cod.core import notices
-from cod.model import AskedVolume, FileServer, Group, Refused, Site, Vcluster, Volume, VolumeMount
+from cod.model import (
+    AskedVolume,
+    FileServer,
+    Group,
+    Node,
+    Refused,
+    Site,
+    Vcluster,
+    Volume,
+    VolumeMount,
+)
 from cod.policy import volumes as policy
+from cod.states import NodeState
 from cod.store import volumes
 from cod.store.engine import Tx
+from cod.store.nodes import bindings
+from cod.store.scheduler import vclusters
 
 HOME = "home"
 
@@ -210,3 +223,13 @@ def mounts(tx: Tx, vcluster_id: int, site: Site) -> list[VolumeMount]:
 def automounts(tx: Tx, vcluster_id: int, site: Site) -> dict[str, dict[str, str]]:
     """Return the automounter's maps of a vcluster's nodes: by map, what belongs at each key."""
     return policy.automounts(mounts(tx, vcluster_id, site))
+
+
+def way_down(tx: Tx, node: Node) -> str:
+    """Return what keeps a booting node, whose system runs already, from becoming ready though
+    nothing is wrong with it: the file server of what it mounts. '' where none does."""
+    if node.state != NodeState.BOOT or node.vcluster_id is None:
+        return ""
+    awaited = vclusters.awaited_mounts(tx, [node.vcluster_id], failing=True)
+    runs = any(one.state == "bound" for one in bindings.of_systems(tx, [node.id]))
+    return f"file server {awaited[node.vcluster_id][0][1]}" if awaited and runs else ""

@@ -4,8 +4,10 @@ a part of the site that is down takes none."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from cod import states as lives
 from cod.core import snapshot as snapshots
@@ -18,9 +20,11 @@ from cod.flows.nodes import switches as switch_flows
 from cod.flows.scheduler import explain as explanations
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Energy, Peer, Site, Switch, Vcluster
+from cod.flows.volumes import exports
+from cod.flows.volumes import volumes as volume_flows
+from cod.model import AskedVolume, Energy, FileServer, Peer, Site, Switch, Vcluster
 from cod.states import POWER_CONTROL, Disk, NodeEvent, NodeState, Step
-from cod.store import views
+from cod.store import tables, views
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, power, switches
 from cod.store.nodes import switch_ports as port_rows
@@ -95,7 +99,7 @@ def lab(tx: Tx, site: Site) -> Lab:
     return Lab(tx, replace(site, energy=Energy()))
 
 
-def wanted(lab: Lab, template: str, count: int = 1, name: str = "vc") -> Vcluster:
+def wanted(lab: Lab, template: str, count: int = 1, name: str = "vc", **more: Any) -> Vcluster:
     """A vcluster of group physics that asks for so many nodes."""
     made = owner_flows.create(
         lab.tx,
@@ -105,6 +109,7 @@ def wanted(lab: Lab, template: str, count: int = 1, name: str = "vc") -> Vcluste
         size=count,
         site=lab.site,
         now=lab.now,
+        **more,
     )
     return made.value[0].vcluster
 
@@ -275,6 +280,33 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     hall.spoils = ""
     hall.rest()
     assert hall.states() == ["active", "inactive"]
+
+
+def test_a_file_server_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
+    lab.site = replace(lab.site, fileservers=(FileServer("nas", "ganesha", "10.77.0.5", "/srv"),))
+    volume_flows.create(
+        lab.tx, name="data", size=2**30, group="physics", site=lab.site, now=lab.now
+    )
+    hall = Hall(lab, machines=2)
+    lab.template(document=DOCUMENT.replace("</t", '<ready port="80"/></t'))
+    asked = {"mounts": [AskedVolume("data", "/data")]}
+    vcluster = wanted(lab, "debian@1", **asked)
+    for _ in range(2):
+        hall.turn(10.0)
+    [held] = nodes.every(lab.tx, vcluster_id=vcluster.id)
+    bound = update(tables.bindings).where(tables.bindings.c.node_id == held.id)
+    lab.tx.execute(bound.values(state="bound"))
+    for _ in range(40):
+        for task in exports.claim(lab.tx, "a", {"nas": 9}, lab.site, lab.now, 60.0):
+            exports.failed(lab.tx, task, "no route to host", lab.now)
+        hall.turn(300.0)
+    held = nodes.get(lab.tx, held.id) or held
+    assert (held.state, held.waits_for, held.attempts) == ("boot", "file server nas", 0)
+    for task in exports.claim(lab.tx, "a", {"nas": 9}, lab.site, lab.now + 9999.0, 60.0):
+        exports.succeeded(lab.tx, task, "quota", lab.now)
+    for _ in range(20):
+        hall.turn(300.0)
+    assert "quarantined" in hall.states(), "with its mounts there, it is the system's fault"
 
 
 class Silence:

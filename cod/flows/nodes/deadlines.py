@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from cod.core import blame, outages, transitions
+from cod.core import blame, outages, transitions, volumes
 from cod.core import burnins as core
 from cod.core.networks import isolation
 from cod.model import Effect, Node, Site
@@ -95,13 +95,14 @@ def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
     """Let the node's deadline rest while the way to where it is wanted is down; return whether it
     does. Once the way is back, the node has a whole deadline."""
     way, since = isolation.way_down(tx, node)
+    way = way or volumes.way_down(tx, node)
     if not way and node.waits_for == POWER_CONTROL and power.newest(tx, node.id) is not None:
         if _waited_enough(tx, node, now):
             return False
         way = POWER_CONTROL
     if not way and not node.waits_for:
         return False
-    values = {"waits_for": way, "waits_since": node.waits_since or since if way else None}
+    values = {"waits_for": way, "waits_since": node.waits_since or since or now if way else None}
     nodes.change(tx, node, **values)
     whole = NODE_RULES[NodeState(node.state)].deadline or 0.0
     nodes.extend_deadline(tx, node, now + whole * site.policy.patience)
