@@ -293,6 +293,7 @@ class Fault(StrEnum):
 
     MACHINE = "machine"
     ORDER = "order"
+    KEPT = "kept"
     WAY = "way"
     UNKNOWN = "unknown"
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from cod.flows.agents import orders
 from cod.flows.agents import report as reporting
 from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order
 from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
+from cod.store.nodes import failures
+from cod.store.scheduler import requests
 from tests.store import agentlab
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
@@ -170,6 +173,19 @@ def test_a_template_that_wants_a_kept_disk_is_refused_before_anything_is_wiped(l
     lab.site = keep_all
     with pytest.raises(Refused, match="every local disk of the node is marked keep"):
         lab.order(2)
+
+
+def test_a_kept_disk_stops_the_request_and_counts_against_no_template(lab: Lab) -> None:
+    lab.machine(1, "trampoline", attributes=with_disks(1), keep="serial:B2")
+    boots(lab, 1)
+    document = TEMPLATE.replace("<image", '<disk select="serial:B2"/><image', 1)
+    template = lab.template(document=document)
+    lab.assign(1, lab.vcluster(template))
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == []
+    [stopped] = requests.every(lab.tx, states=["stopped"])
+    assert "marked keep on the node" in stopped.reason
+    assert lab.node(1).vcluster_id is None
+    assert failures.with_template(lab.tx, template, but=0) == 0
 
 
 def test_the_sites_rules_are_followed_when_they_change(lab: Lab) -> None:

@@ -51,6 +51,7 @@ from cod.store.images import images, templates
 from cod.store.nodes import burnins, captures, holding, host_keys, nodes, sessions
 from cod.store.scheduler import vclusters
 
+KEEP = "keep"  # field of a refusal: a disk that is marked keep is in the way
 _ACTIONS = {
     NodeState.WIPE: "wipe",
     NodeState.PRIME: "prime",
@@ -140,7 +141,7 @@ def _prime(
         node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
     if report and (why := keep.in_the_way(configuration.disk, report)):
-        raise Refused("conflict", why)
+        raise Refused("conflict", why, KEEP)
     parts = prime.resolve(configuration, report, there, base, site.types)
     # A disk that was wiped and not written since needs no second wipe; anything else does, such as
     # one that was kept.
@@ -294,7 +295,8 @@ def waiting(
             order = current(tx, node, site, session.address, inviter=inviter, maker=maker, now=now)
         except Refused as refusal:
             reason = f"its order cannot be given: {refusal.sentence}"
-            step = blame.on_trouble(tx, node, NodeEvent.FAILED, reason, site.policy, "order")
+            cause = "kept" if refusal.field == KEEP else "order"
+            step = blame.on_trouble(tx, node, NodeEvent.FAILED, reason, site.policy, cause)
             moved = transitions.apply(tx, node, step, now=now, actor="confd", policy=site.policy)
             effects += transitions.wakes(node, moved)
         else:

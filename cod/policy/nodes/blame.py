@@ -8,8 +8,11 @@ machine  a disk that cannot be erased, a   tried again, then set aside (quaranti
 order    a seed without a place, a disk    not tried again: the node goes back to the reserve, and
          that is too small, a digest that  the request for another in its place stops
          does not fit
-way      a switch that cannot be reached,  waited for: nothing is counted, and the node goes on when
-         an image that is not served       the way is back
+kept     a disk that the template writes   as for the order's fault, but nothing is counted against
+         is marked keep on the node        the template: it does on other nodes
+way      a switch, BMC or file server that waited for: nothing is counted, and the node goes on when
+         does not answer, an image that    the way is back
+         is not served
 unknown  a system that never asks for an   tried again, then as for the machine's fault; as for the
          address, an agent that is lost    order's where `verdict` says so
          at work
@@ -31,12 +34,13 @@ template's fault."""
 FAULTS: dict[tuple[NodeState, str], Fault] = {
     (NodeState.PRIME, ""): Fault.UNKNOWN,
     (NodeState.PRIME, "order"): Fault.ORDER,
+    (NodeState.PRIME, "kept"): Fault.KEPT,
     (NodeState.PRIME, "way"): Fault.WAY,
     (NodeState.BOOT, ""): Fault.UNKNOWN,
     (NodeState.TRAMPOLINE, ""): Fault.UNKNOWN,
 }
-"""Whose fault trouble is in a state, by what its agent or COD says of its cause ('order', 'way' or
-'': nothing). In all other states COD works for nobody, and it is the machine's."""
+"""Whose fault trouble is in a state, by what its agent or COD says of its cause ('order',
+'kept', 'way' or '': nothing). In all other states COD works for nobody, and it is the machine's."""
 
 
 def fault(state: NodeState, held: bool, cause: str = "") -> Fault:

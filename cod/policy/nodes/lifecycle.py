@@ -149,7 +149,7 @@ def on_trouble(
     if node.state == NodeState.BOOT and node.disk == Disk.CACHED:
         columns["disk"] = Disk.DIRTY
     cycle = "cycle" if event is NodeEvent.TIMED_OUT and policy.power_cycle else None
-    if fault is Fault.ORDER:
+    if fault in (Fault.ORDER, Fault.KEPT):
         return given_back(event, reason, cycle, fault, stops=reason)
     if fault is Fault.WAY or attempts <= NODE_RULES[NodeState(node.state)].retries:
         return Step(event, reason, columns, cycle, fault=fault)
