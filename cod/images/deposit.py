@@ -175,6 +175,7 @@ class Deposit:
             "",
             manifest.digest(text),
             formats.sector_of(head),
+            ends_at=formats.end_of(head),
         )
 
     def _head(self) -> bytes:
@@ -222,6 +223,7 @@ def published(root: Path, digest: str) -> Ingested:
         "",
         digest,
         formats.sector_of(head),
+        ends_at=formats.end_of(head),
     )
 
 

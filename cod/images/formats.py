@@ -182,6 +182,28 @@ def table_of(head: bytes) -> str:
     return "full" if all(head[450 + 16 * n] for n in range(4)) else "mbr"
 
 
+def end_of(head: bytes) -> int:
+    """Return the byte behind the last partition of a raw image, by its first 128 KiB; 0 where it
+    has no table, or its table is not there."""
+    for sector in (512, 4096):
+        if head[sector : sector + 8] == b"EFI PART":
+            lba, count, size = struct.unpack_from("<QII", head, sector + 72)
+            first = lba * sector
+            if not 128 <= size <= 4096 or first + count * size > len(head):
+                return 0
+            entries = (first + n * size for n in range(count))
+            lasts = (
+                struct.unpack_from("<Q", head, at + 40)[0] + 1
+                for at in entries
+                if any(head[at : at + 16])
+            )
+            return max(lasts, default=0) * sector
+    if table_of(head) == "none":
+        return 0
+    spans = (struct.unpack_from("<II", head, 454 + 16 * n) for n in range(4) if head[450 + 16 * n])
+    return max((first + count for first, count in spans), default=0) * 512
+
+
 # ---------------------------------------------------------------- compressed files
 
 

@@ -103,6 +103,7 @@ def ingest(
         made.digest,
         made.sector,
         made.table,
+        made.ends_at,
     )
 
 
@@ -179,6 +180,7 @@ class _Made:
     digest: str
     sector: int = 0
     table: str = ""
+    ends_at: int = 0
 
 
 # ---------------------------------------------------------------- one way for each format
@@ -345,6 +347,7 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
         manifest.digest(text),
         formats.sector_of(head),
         formats.table_of(head),
+        formats.end_of(head),
     )
 
 

@@ -64,6 +64,7 @@ class Image:
              will do
     table    partition table: 'gpt', 'mbr', 'full' (an MBR with four primary partitions) or 'none';
              '' where it is not known
+    ends_at  byte behind its last partition; 0 where that is not known
     """
 
     id: int
@@ -82,6 +83,7 @@ class Image:
     source: str = ""
     sector: int = 0
     table: str = ""
+    ends_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +133,4 @@ class Ingested:
     digest: str
     sector: int = 0
     table: str = ""
+    ends_at: int = 0

@@ -192,6 +192,21 @@ def test_an_image_s_table_is_known() -> None:
     assert formats.table_of(bytes(8192)) == "none"
 
 
+def test_where_an_images_last_partition_ends() -> None:
+    entries = b"".join(
+        struct.pack("<B3xB3xII", 0, kind, first, count)
+        for kind, first, count in ((0x83, 2048, 2048), (0, 0, 0), (0x82, 4096, 10), (0, 0, 0))
+    )
+    assert formats.end_of(bytes(446) + entries + b"\x55\xaa") == 4106 * 512
+    assert formats.end_of(bytes(8192)) == 0
+    header = (b"EFI PART".ljust(72, b"\0") + struct.pack("<QII", 2, 128, 128)).ljust(512, b"\0")
+    guid = bytes(range(1, 17))
+    table = [guid * 2 + struct.pack("<QQ", first, last) for first, last in ((34, 99), (100, 4095))]
+    whole = bytes(512) + header + b"".join(one.ljust(128, b"\0") for one in table)
+    assert formats.end_of(whole.ljust(1 << 17, b"\0")) == 4096 * 512
+    assert formats.end_of(bytes(512) + header) == 0, "its entries lie elsewhere"
+
+
 def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
     assert formats.content_of(mbr(0x83)) == "disk"
     assert formats.content_of(bytes(512) + b"EFI PART" + bytes(500)) == "disk"

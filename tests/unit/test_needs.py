@@ -12,6 +12,7 @@ from cod.policy.hardware.equal import canonical
 from cod.policy.nodes import prime, template
 from cod.policy.scheduler import feasibility
 from cod.wire import xmldoc
+from trampoline import partitions
 
 GB = 10**9
 WHOLE = '<template name="web"><image target="disk" name="debian"/>{known}</template>'
@@ -116,6 +117,51 @@ def test_a_layout_needs_its_partitions_and_a_mebibyte_at_each_end() -> None:
     assert needs.least_size(configuration, configuration.images) == 5 << 20
     assert why(document, f"size={5 << 20}") == ""
     assert "disk/size: at least 5.24288 MB wanted" in why(document, f"size={4 << 20}")
+
+
+SEEDED = """<template name="web"><image target="disk" name="debian"/><personalise seed="nocloud"/>
+  <known name="debian" size="{size}" sector="512" ends_at="{end}"/></template>"""
+
+
+@pytest.mark.parametrize("mib", [0, 1])
+def test_a_seed_has_room_behind_the_image_or_the_node_does_not_match(mib: int) -> None:
+    """cprime places the seed in whole mebibytes, and leaves the last one of the disk free."""
+    size, end = 100 << 20, (97 << 20) + 512
+    document = SEEDED.format(size=size, end=end)
+    disk = partitions.tail((99 + mib) << 20, 1 << 20)
+    assert (disk >= end) == bool(mib)
+    assert bool(why(document, f"size={(99 + mib) << 20}")) == (not mib)
+    assert why(document.replace(' ends_at="', ' x="'), f"size={size}") == ""
+
+
+def test_a_large_seed_needs_a_larger_disk() -> None:
+    document = SEEDED.format(size=4 << 20, end=4 << 20)
+    large = f"<user-data>{'x' * (2 << 20)}</user-data></personalise>"
+    document = document.replace('seed="nocloud"/>', f'seed="nocloud">{large}')
+    assert why(document, f"size={7 << 20}")
+    assert why(document, f"size={8 << 20}") == ""
+
+
+def test_a_layout_leaves_room_for_the_seed() -> None:
+    layout = '<layout table="gpt"><partition number="1" size="8MiB" type="linux"/></layout>'
+    document = SEEDED.replace("<image", f"{layout}<image").format(size=1 << 20, end=0)
+    document = document.replace('target="disk"', 'target="1"')
+    assert why(document, f"size={10 << 20}")
+    assert why(document, f"size={11 << 20}") == ""
+
+
+LARGE = """<template name="x"><layout table="mbr"><partition number="1" size="3TiB" type="linux"/>
+  </layout><image target="1" name="debian"/>{known}</template>"""
+
+
+def test_a_layout_that_an_mbr_does_not_address_wants_larger_sectors_or_is_refused() -> None:
+    document = LARGE.format(known="")
+    assert "sector: 4096 B wanted" in why(document, f"size={4 << 40}")
+    assert why(document, f"size={4 << 40} sector=4096") == ""
+    configuration = template.parse(document)
+    prime.check_images(configuration, {"debian": image(GB, 0)})
+    with pytest.raises(Refused, match="an MBR addresses 2199023255040 bytes"):
+        prime.check_images(configuration, {"debian": image(GB, 512)})
 
 
 def test_the_image_that_fits_the_hardware_counts() -> None:

@@ -16,6 +16,7 @@ from cod.policy.hardware.match import Mismatch, satisfies
 from cod.policy.nodes.template import Choice, Configuration
 
 MIB = 1 << 20
+MBR_REACH = 0xFFFFFFFF  # sectors that an MBR addresses
 
 
 def lacking(configuration: Configuration, attributes: str) -> tuple[Mismatch, ...]:
@@ -60,7 +61,7 @@ def disk(configuration: Configuration, images: Sequence[Choice], attributes: str
     disks = ElementTree.fromstring(attributes).findall("disk")
     if not disks or any(one.get("size") is not None for one in disks):
         wanted["size"] = ("min", f"{size}")
-    if each := sector(images):
+    if each := sector(images) or beyond_mbr(configuration, size):
         wanted["sector"] = ("equal", f"{each}")
     inner = "".join(f'<{name} {operator}="{value}"/>' for name, (operator, value) in wanted.items())
     return f"<requires><disk>{inner}</disk></requires>"
@@ -68,16 +69,36 @@ def disk(configuration: Configuration, images: Sequence[Choice], attributes: str
 
 def least_size(configuration: Configuration, images: Sequence[Choice]) -> int:
     """Return the bytes that the disk must have, 0 if not known: for a layout its partitions,
-    rounded up to mebibytes, and one mebibyte before and behind them, as cprime places them."""
+    rounded up to mebibytes, and one mebibyte before and behind them, as cprime places them. The
+    seed's partition lies behind the others, at the disk's end."""
+    seed = _seed_size(configuration)
     if configuration.partitions:
         on_it = {one.target: one.size for one in images}
         sizes = (one.size or on_it.get(str(one.number), 0) or 1 for one in configuration.partitions)
-        return 2 * MIB + sum(-(-size // MIB) * MIB for size in sizes)
-    return max((one.size for one in images), default=0)
+        return 2 * MIB + sum(map(_up, sizes)) + seed
+    copied = (one.ends_at for one in images if one.ends_at and one.installer == "copy")
+    behind = (_up(end) + seed + MIB for end in copied if seed)
+    return max([*(one.size for one in images), *behind], default=0)
+
+
+def _seed_size(configuration: Configuration) -> int:
+    """Return the bytes of the seed's partition with the template's own part; 0 without a seed. What
+    nodes are told besides fits into the rest of its last mebibyte, nearly always."""
+    return _up(len(configuration.user_data.encode()) + MIB // 2) if configuration.seed else 0
+
+
+def _up(size: int) -> int:
+    return -(-size // MIB) * MIB
+
+
+def beyond_mbr(configuration: Configuration, size: int) -> int:
+    """Return the bytes of a sector with which alone an MBR addresses a layout of `size` bytes; 0:
+    any will do."""
+    return 4096 if configuration.table == "mbr" and size > MBR_REACH * 512 else 0
 
 
 def sector(images: Sequence[Choice]) -> int:
-    """Return the bytes of a sector that the disk must have; 0: any will do."""
+    """Return the bytes of a sector that the disk must have for the images; 0: any will do."""
     return max((one.sector for one in images), default=0)
 
 
@@ -92,7 +113,10 @@ def with_facts(configuration: Configuration, images: Mapping[str, Image]) -> Con
         images=tuple(
             (
                 replace(
-                    one, size=images[one.name].size, sector=one.sector or images[one.name].sector
+                    one,
+                    size=images[one.name].size,
+                    sector=one.sector or images[one.name].sector,
+                    ends_at=images[one.name].ends_at,
                 )
                 if one.name in images
                 else one

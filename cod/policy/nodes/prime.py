@@ -116,6 +116,7 @@ def check_images(configuration: Configuration, images: Mapping[str, Image]) -> N
             _check_image(images.get(choice.name), choice.name, ("disk", "partition"))
             _check_fits(images[choice.name].size, choice.name, sizes.get(choice.target, 0))
     _check_seed(configuration, images)
+    _check_mbr(needs.with_facts(configuration, images))
     for file in configuration.diskless.files if configuration.diskless else ():
         if file.name:
             _check_image(images.get(file.name), file.name, ("file",))
@@ -151,6 +152,19 @@ def _check_seed(configuration: Configuration, images: Mapping[str, Image]) -> No
                 " primary partitions are taken",
                 "image",
             )
+
+
+def _check_mbr(configuration: Configuration) -> None:
+    """Raise Refused where no disk's MBR addresses the layout."""
+    size = needs.least_size(configuration, configuration.images)
+    reach = needs.MBR_REACH * (needs.sector(configuration.images) or 4096)
+    if configuration.table == "mbr" and size > reach:
+        raise Refused(
+            "invalid",
+            f"an MBR addresses {reach} bytes of such disks, and the layout needs {size}; use"
+            ' table="gpt"',
+            "layout",
+        )
 
 
 def _check_image(image: Image | None, name: str, contents: Iterable[str]) -> None:

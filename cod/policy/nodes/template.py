@@ -40,7 +40,8 @@ class Choice:
     installer, installer_digest   as in `orders.ImageSource`
     sector   bytes of the logical sectors that the disk must have; 0: any will do, or it is not
              known
-    Of an added image, `size` and `sector` are known where the document has them in <known>
+    ends_at  byte behind the image's last partition; 0: not known
+    Of an added image, `size`, `sector` and `ends_at` are known where the document has them in <known>
     (`store.images.templates`).
     """
 
@@ -54,6 +55,7 @@ class Choice:
     installer_digest: str
     when: str
     sector: int = 0
+    ends_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,7 @@ def _choice(element: Element, known: Element | None) -> Choice:
         installer_digest=_get(installer, "sha256", ""),
         when=_tree(element.find("when")),
         sector=int(element.get("sector") or _get(known, "sector", "0")),
+        ends_at=int(_get(known, "ends_at", "0")),
     )
 
 

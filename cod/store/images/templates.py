@@ -82,7 +82,8 @@ def with_known(tx: Tx, wanted: Mapping[int, tuple[str, str]]) -> dict[int, str]:
     there = _images(tx, wanted.values())
     known = {
         group: {
-            name: f'<known name="{name}" size="{image.size}" sector="{image.sector}"/>'
+            name: f'<known name="{name}" size="{image.size}" sector="{image.sector}"'
+            f' ends_at="{image.ends_at}"/>'
             for name, image in found.items()
             if image.size > 0
         }

@@ -72,6 +72,14 @@ images = table(
         server_default="",
         comment="its partition table: gpt, mbr, full, none; '': not known",
     ),
+    Column(
+        "ends_at",
+        BigInteger,
+        nullable=False,
+        default=0,
+        server_default="0",
+        comment="byte behind its last partition; 0: not known",
+    ),
     comment="Disk and partition images in their served form.",
 )
 
