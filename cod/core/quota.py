@@ -33,15 +33,12 @@ def check(tx: Tx, group_id: int | None, size: int, rules: ImageRules, own: int =
         check_quota(quota, taken - own, size, groups.get(tx, group_id).name)
 
 
-def check_request(tx: Tx, group: Group, policy: Policy, *, isolated: bool = False) -> None:
+def check_request(tx: Tx, group: Group, policy: Policy) -> None:
     """Raise `Refused` where the group's requests and reservations that wait are as many as may
-    wait; or, for a new `isolated` vcluster, those of its that wait with their VLANs."""
-    if group.name == SITE:
-        return
-    waiting, with_vlan = requests.waiting(tx, group.id)
-    _check(waiting, policy.pending_requests, "requests that wait", group.name)
-    if isolated:
-        _check(with_vlan, policy.pending_isolated, "isolated vclusters that wait", group.name)
+    wait."""
+    if group.name != SITE:
+        waiting = requests.waiting(tx, group.id)
+        _check(waiting, policy.pending_requests, "requests that wait", group.name)
 
 
 def check_upload(tx: Tx, group_id: int | None, rules: ImageRules) -> None:

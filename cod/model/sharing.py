@@ -96,6 +96,7 @@ class Vcluster:
     leased_at: float | None = None
     isolated: bool = False
     preemptible: bool = False
+    network_prefix: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,8 @@ class Policy:
     node_limit      nodes that a group may hold at once, where the group says nothing; 0: no limit
     max_lease       seconds of a whole lease, with all extensions, where the group says nothing; 0:
                     no limit
-    pending_requests  requests and reservations of a group that wait at once, at most;
-                      `pending_isolated`: isolated vclusters of a group that wait, each with a VLAN
-    changes         changes of one person in a minute, at most; of all three, 0: no limit
+    pending_requests  requests and reservations of a group that wait at once, at most
+    changes         changes of one person in a minute, at most; of both, 0: no limit
     """
 
     unknown: str = "discover"
@@ -140,7 +139,6 @@ class Policy:
     node_limit: int = 0
     max_lease: float = 0.0
     pending_requests: int = 200
-    pending_isolated: int = 4
     changes: int = 600
 
 

@@ -421,15 +421,6 @@ class PolicyTable(Table):
             " group site has none"
         ),
     )
-    pending_isolated: int = Field(
-        4,
-        ge=0,
-        le=4096,
-        description=(
-            "isolated vclusters of a group that wait for nodes at once, each with a VLAN; 0: no"
-            " limit"
-        ),
-    )
     changes: int = Field(
         600,
         ge=0,

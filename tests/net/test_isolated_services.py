@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine
 from twisted.internet.testing import MemoryReactorClock
 
+from cod.core.networks import address_blocks
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Isolation, Site, SiteRef, Subnet
 from cod.net.isolated import services as module
@@ -94,6 +95,9 @@ def create(engine: Engine, site: Site, name: str) -> None:
             group="site",
             isolated=True,
         )
+        made = vclusters.by_name(tx, name)
+        assert made is not None
+        address_blocks.extend(tx, made, made.size, site, now=1.0)
 
 
 def end(engine: Engine, site: Site, name: str) -> None:

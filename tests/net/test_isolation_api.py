@@ -12,8 +12,10 @@ from click.testing import CliRunner
 
 from cod.cli.root import cod
 from cod.client import ApiError
+from cod.core.networks import address_blocks
 from cod.model import Isolation, Site
-from tests.net.apiserver import Served
+from cod.store.scheduler import vclusters
+from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 
 pytestmark = pytest.mark.slow
@@ -42,7 +44,14 @@ def ran(served: Served, *words: str, code: int = 0) -> str:
     return result.output
 
 
-def test_the_api_gives_a_network_and_shows_it(there: Served) -> None:
+def granted(served: Served, name: str, site: Site) -> None:
+    """Give the vcluster what a grant gives it beside nodes."""
+    made = served.tx(vclusters.by_name, name)
+    assert made is not None
+    served.tx(address_blocks.extend, made, made.size, site, now=NOW)
+
+
+def test_the_api_gives_a_network_and_shows_it(there: Served, site: Site) -> None:
     made = there.local.post(
         "/vclusters",
         {"name": "fresh", "size": 2, "template": "debian", "isolated": True, "network_size": 28},
@@ -53,29 +62,20 @@ def test_the_api_gives_a_network_and_shows_it(there: Served) -> None:
         "server": "10.80.0.1",
         "router": "10.80.0.14",
     }
-    assert (made["isolated"], made["network"]) == (True, network)
+    assert (made["isolated"], made["network"], made["addresses"]) == (True, None, [])
+    granted(there, "fresh", site)
+    made = there.local.get("/vclusters/fresh")
     assert made["addresses"] == [{"first": "10.80.0.2", "last": "10.80.0.13"}]
-    assert there.local.get("/vclusters/fresh")["network"] == network
+    assert made["network"] == network
     assert there.local.get("/vclusters/batch")["network"] is None
     with pytest.raises(ApiError, match="only an isolated vcluster") as refused:
         there.local.post(
             "/vclusters", {"name": "other", "size": 2, "template": "debian", "network_size": 28}
         )
     assert (refused.value.status, refused.value.field) == (422, "network_size")
-    there.local.post(
-        "/vclusters", {"name": "second", "size": 1, "template": "debian", "isolated": True}
-    )
-    with pytest.raises(ApiError, match="all 2 VLANs of the site") as refused:
-        there.local.post(
-            "/vclusters", {"name": "third", "size": 1, "template": "debian", "isolated": True}
-        )
-    assert refused.value.status == 409
-    assert [
-        each["name"] for each in there.local.every("/vclusters") if each["name"] == "third"
-    ] == []
 
 
-def test_the_command_line_asks_for_one_and_shows_it(there: Served) -> None:
+def test_the_command_line_asks_for_one_and_shows_it(there: Served, site: Site) -> None:
     made = json.loads(
         ran(
             there,
@@ -92,7 +92,9 @@ def test_the_command_line_asks_for_one_and_shows_it(there: Served) -> None:
             "--json",
         )
     )
-    assert made["network"]["subnet"] == "10.80.0.0/29"
+    assert made["network"] is None
+    assert "Isolated: its VLAN comes with its nodes" in ran(there, "vcluster", "show", "fresh")
+    granted(there, "fresh", site)
     assert "Isolated: VLAN 2001, subnet 10.80.0.0/29, server 10.80.0.1, router 10.80.0.6" in ran(
         there, "vcluster", "show", "fresh"
     )
@@ -113,13 +115,16 @@ def test_the_command_line_asks_for_one_and_shows_it(there: Served) -> None:
     assert "'small' should be a prefix length such as 26 or /26" in said
 
 
-def test_the_portal_asks_for_one_and_shows_it(there: Served) -> None:
+def test_the_portal_asks_for_one_and_shows_it(there: Served, site: Site) -> None:
     page = browse(there).get("/vclusters/new")
     assert "/29: up to 4 nodes" in page.words
     done = page.send(
         SENT, name="fresh", template="debian", size=2, isolated="true", network_size="28"
     )
     assert "fresh is asked for" in done.words
+    pending = browse(there).get("/vclusters/fresh").words
+    assert "isolated; its VLAN comes with its nodes" in pending
+    granted(there, "fresh", site)
     shown = browse(there).get("/vclusters/fresh").words
     assert "isolated, VLAN 2001, 10.80.0.0/28" in shown
     assert "10.80.0.14" in shown

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from cod.core.networks import address_blocks as grants
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
 from cod.model import AskedTuple, Isolation, Refused, Site, VclusterNetwork
 from cod.store import views
 from cod.store.engine import Tx
-from cod.store.nodes import switch_ports
+from cod.store.nodes import switch_ports, switches
 from cod.store.scheduler import address_blocks, networks, vclusters
-from tests.store.manager_world import OWNER, add_node, furnish
+from tests.store.manager_world import OWNER, add_node, furnish, run_pass
 
 RULES = Isolation((2001, 2003), "10.80.0.0/24", default_size=28, largest_size=25, interface="eth1")
 
@@ -26,7 +27,7 @@ def isolating(site: Site) -> Site:
     return replace(site, isolation=RULES)
 
 
-def create(tx: Tx, site: Site, name: str = "one", size: int = 2, **rest: Any) -> int:
+def wanted(tx: Tx, site: Site, name: str = "one", size: int = 2, **rest: Any) -> int:
     """An isolated vcluster that waits for its nodes; its id."""
     made = flows.create(
         tx,
@@ -39,6 +40,14 @@ def create(tx: Tx, site: Site, name: str = "one", size: int = 2, **rest: Any) ->
         **{"isolated": True} | rest,
     )
     return int(made.value[0].vcluster.id)
+
+
+def create(tx: Tx, site: Site, name: str = "one", size: int = 2, **rest: Any) -> int:
+    """An isolated vcluster with the network that a grant gives it; its id."""
+    made = vclusters.get(tx, wanted(tx, site, name, size, **rest))
+    assert made is not None
+    grants.extend(tx, made, size, site, now=1.0)
+    return made.id
 
 
 def shown(tx: Tx, name: str = "one") -> tuple[int, str, list[str]]:
@@ -73,9 +82,26 @@ def test_it_gets_a_vlan_and_a_subnet_and_its_nodes_addresses_in_it(tx: Tx, isola
     ), "the gap is used"
 
 
+def test_what_waits_takes_no_vlan_and_a_grant_gives_one(tx: Tx, isolating: Site) -> None:
+    furnish(tx, 0)
+    for number in range(5):
+        wanted(tx, isolating, f"waits{number}", size=1, network_size=29)
+    assert networks.every(tx) == []
+    assert {view.addresses for view in views.vclusters(tx)} == {()}
+    switches.keep(tx, ["leaf"])
+    for number in range(4):
+        node = add_node(tx, number)
+        port = {"switch": "leaf", "port": f"p{number}", "mac": node.boot_mac}
+        switch_ports.add(tx, node_id=node.id, source="lldp", now=1.0, **port)
+    with pytest.raises(Refused, match=r"all 3 VLANs of the site"):  # which the request is told
+        run_pass(tx, isolating, 2.0)
+    assert [network.prefix for network in networks.every(tx)] == [29] * 3
+    assert shown(tx, "waits0") == (2001, "10.80.0.0/29", ["10.80.0.2 - 10.80.0.6"])
+
+
 def test_other_vclusters_are_as_before(tx: Tx, isolating: Site) -> None:
     furnish(tx, 0)
-    create(tx, isolating, "plain", isolated=False)
+    wanted(tx, isolating, "plain", isolated=False)
     [view] = views.vclusters(tx, name="plain")
     assert (view.network, view.vcluster.isolated, view.addresses) == (None, False, ())
 
@@ -114,14 +140,14 @@ def test_create_refuses(
 ) -> None:
     furnish(tx, 0)
     with pytest.raises(Refused, match=sentence) as refused:
-        create(tx, isolating, **change)
+        wanted(tx, isolating, **change)
     assert refused.value.field == field
 
 
 def test_a_site_without_vlans_has_none(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     with pytest.raises(Refused, match="no VLANs for isolated vclusters"):
-        create(tx, site)
+        wanted(tx, site)
 
 
 def test_its_network_bounds_how_far_it_grows(tx: Tx, isolating: Site) -> None:

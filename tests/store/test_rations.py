@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cod.core import quota
 from cod.flows.images import uploads
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
@@ -27,7 +26,7 @@ def rationed(tx: Tx, site: Site) -> Site:
     furnish(tx, 1)
     for name in ("physics", "chemistry"):
         groups.ensure(tx, name, 0.0)
-    return replace(site, policy=replace(site.policy, pending_requests=3, pending_isolated=1))
+    return replace(site, policy=replace(site.policy, pending_requests=3))
 
 
 def test_requests_that_wait_are_rationed_for_each_group(tx: Tx, rationed: Site) -> None:
@@ -54,17 +53,7 @@ def test_a_ration_of_0_is_none(tx: Tx, rationed: Site) -> None:
     free = replace(rationed, policy=replace(rationed.policy, pending_requests=0))
     for number in range(5):
         create(tx, free, f"many{number}")
-    assert requests.waiting(tx, groups.named(tx, "physics", "group").id) == (5, 0)
-
-
-def test_vlans_of_what_waits_are_rationed(tx: Tx, rationed: Site) -> None:
-    owner = groups.named(tx, "physics", "group")
-    create(tx, rationed, "plain")
-    quota.check_request(tx, owner, rationed.policy, isolated=True)
-    tx.exec_driver_sql("UPDATE vclusters SET isolated = 1")
-    quota.check_request(tx, owner, rationed.policy)
-    with pytest.raises(Refused, match="1 isolated vclusters that wait, and may have 1"):
-        quota.check_request(tx, owner, rationed.policy, isolated=True)
+    assert requests.waiting(tx, groups.named(tx, "physics", "group").id) == 5
 
 
 def test_open_uploads_are_rationed(tx: Tx, rationed: Site) -> None:

@@ -84,6 +84,8 @@ def in_full(value: Any) -> Any:
             f"Isolated: VLAN {net['vlan']}, subnet {net['subnet']}, server {net['server']}, "
             + (f"router {net['router']}" if net["router"] else "no router")
         )
+    elif value["isolated"] and value["state"] == "pending":
+        parts.append("Isolated: its VLAN comes with its nodes")
     if value["waits"]:
         parts.append(f"{value['state']}; " + "; ".join(value["waits"]))
     return Group(*parts, "", node_table(value["nodes"])) if value["nodes"] else Group(*parts)

@@ -4,6 +4,7 @@ waits has none."""
 from __future__ import annotations
 
 from cod.core import volumes
+from cod.core.networks import isolation
 from cod.model import Refused, Site, Subnet, Vcluster
 from cod.states import RequestState
 from cod.store.engine import Tx
@@ -48,9 +49,13 @@ def extend(
     tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str = "size", *, now: float
 ) -> None:
     """Give the vcluster further blocks of its subnet, so that it has addresses for `size` nodes,
-    and have its volumes exported to them. Raise `Refused` where too few are free; without `site`,
-    where it has not got them already."""
+    and have its volumes exported to them; an isolated one without a network gets its network. Raise
+    `Refused` where too few are free; without `site`, where it has not got them already."""
     room = address_blocks.room(tx, vcluster.id)
+    if not room and site is not None and vcluster.isolated:
+        isolation.claim(tx, vcluster, site)
+        volumes.addresses_changed(tx, vcluster.id, now)
+        room = address_blocks.room(tx, vcluster.id)
     if size <= room:
         return
     subnet = (

@@ -12,13 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cod.core.networks import switch_ports
-from cod.model import DhcpClient, DhcpQuery, Isolation, Node, Refused, Site, Subnet, ipv4
+from cod.model import (
+    DhcpClient,
+    DhcpQuery,
+    Isolation,
+    Node,
+    Refused,
+    Site,
+    Subnet,
+    Vcluster,
+    ipv4,
+)
 from cod.policy.nodes import isolation
 from cod.states import OWN_SYSTEM
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes, switches
 from cod.store.nodes import switch_ports as ports
-from cod.store.scheduler import networks, node_counts
+from cod.store.scheduler import address_blocks, networks, node_counts
 
 AGAIN = 600.0  # seconds between two records that a node's port is not known
 NOWHERE = "0.0.0.0"
@@ -81,6 +91,18 @@ def source(tx: Tx, site: Site) -> Subnet:
     return max(
         site.subnets, key=lambda subnet: (usable.get(subnet.name, 0), known.get(subnet.name, 0))
     )
+
+
+def claim(tx: Tx, vcluster: Vcluster, site: Site) -> None:
+    """Give the vcluster a VLAN, and a subnet of the size that it was created with, which have
+    addresses for its nodes. Raise `Refused` where none is free."""
+    rules = rules_of(site)
+    networks.free(tx, ports.vlans(tx))
+    prefix = vcluster.network_prefix or rules.default_size
+    vlan, first = networks.place(tx, prefix, rules)
+    network = isolation.network(vlan, vcluster.id, first, prefix, rules)
+    networks.add(tx, network)
+    address_blocks.add(tx, vcluster.id, isolation.nodes(network))
 
 
 # ---------------------------------------------------------------- a node's port

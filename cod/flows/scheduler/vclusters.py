@@ -28,7 +28,6 @@ from cod.model import (
     AskedTuple,
     AskedVolume,
     Effect,
-    Isolation,
     Node,
     NodeView,
     Refused,
@@ -36,6 +35,7 @@ from cod.model import (
     RequestTuple,
     Result,
     Site,
+    Subnet,
     Vcluster,
     VclusterView,
 )
@@ -46,10 +46,10 @@ from cod.states import UNDECIDED, VclusterState
 from cod.store import vcms, views, volumes
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import nodes, switch_ports
+from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks as blocks
-from cod.store.scheduler import networks, node_counts, reclaims, requests, reservations, vclusters
+from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
 
 _WAKE = (Effect("wake", "manager"),)
 
@@ -108,7 +108,7 @@ def create(
             "network_size",
         )
     owner = groups.named(tx, group, "group")
-    quota.check_request(tx, owner, site.policy, isolated=isolated)
+    quota.check_request(tx, owner, site.policy)
     wanted = templates.usable(tx, template, owner.id)
     vcluster_names.check_new(tx, name)
     match.check(attributes, site.types)
@@ -135,7 +135,11 @@ def create(
     else:
         _check_size(count)
         prefix = isolation.size(network_size, count, rules)
-        vcluster = _with_network(tx, site, rules, prefix, size=count, now=now, **columns)
+        # its VLAN and its subnet come with its nodes: what waits takes none from others
+        isolated_columns = {"isolated": True, "network_prefix": prefix, **columns}
+        vcluster = _added(
+            tx, core_isolation.source(tx, site), size=count, now=now, **isolated_columns
+        )
     requests.add(
         tx,
         vcluster_id=vcluster.id,
@@ -343,25 +347,13 @@ def _on_subnet(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> 
         known = node_counts.by_subnet(tx)
         roomy.sort(key=lambda subnet: -known.get(subnet.name, 0))
         roomy.sort(key=lambda subnet: blocks.free_room(tx, subnet) < size)
-    vcluster = vclusters.add(tx, size=size, subnet=roomy[0], now=now, addresses=False, **columns)
-    assert vcluster is not None, "it wants no block that could be taken"
-    return vcluster
+    return _added(tx, roomy[0], size=size, now=now, **columns)
 
 
-def _with_network(
-    tx: Tx, site: Site, rules: Isolation, prefix: int, *, now: float, **columns: Any
-) -> Vcluster:
-    """Return a new vcluster with a VLAN and a subnet of its own, whose nodes come from one of the
-    site's subnets."""
-    vcluster = vclusters.add(
-        tx, subnet=core_isolation.source(tx, site), now=now, isolated=True, **columns
-    )
+def _added(tx: Tx, subnet: Subnet, **columns: Any) -> Vcluster:
+    """Return a new vcluster without addresses, whose nodes come from `subnet`."""
+    vcluster = vclusters.add(tx, subnet=subnet, addresses=False, **columns)
     assert vcluster is not None, "it wants no block that could be taken"
-    networks.free(tx, switch_ports.vlans(tx))
-    vlan, first = networks.place(tx, prefix, rules)
-    network = isolation.network(vlan, vcluster.id, first, prefix, rules)
-    networks.add(tx, network)
-    blocks.add(tx, vcluster.id, isolation.nodes(network))
     return vcluster
 
 

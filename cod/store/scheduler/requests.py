@@ -275,18 +275,13 @@ def _with_tuples(tx: Tx, rows: Sequence[Any]) -> list[Request]:
     return [dataclasses.replace(Request(*row), tuples=tuple(tuples[row.id])) for row in rows]
 
 
-def waiting(tx: Tx, group_id: int) -> tuple[int, int]:
-    """Return how many requests of a group's vclusters wait, replacements of lost nodes aside; and
-    how many of these are first requests of isolated vclusters."""
+def waiting(tx: Tx, group_id: int) -> int:
+    """Return how many requests of a group's vclusters wait, replacements of lost nodes aside."""
     r, v = t.node_requests.c, t.vclusters.c
     query = (
-        select(r.kind, v.isolated, func.count())
-        .join_from(t.node_requests, t.vclusters, r.vcluster_id == v.id)
+        select(func.count())
+        .select_from(t.node_requests)
+        .join(t.vclusters, r.vcluster_id == v.id)
         .where(r.state == RequestState.PENDING, r.kind != "replace", v.group_id == group_id)
-        .group_by(r.kind, v.isolated)
     )
-    rows = tx.execute(query).all()
-    return (
-        sum(count for _, _, count in rows),
-        sum(count for kind, isolated, count in rows if isolated and kind == "create"),
-    )
+    return tx.scalar(query) or 0

@@ -100,6 +100,7 @@ def add(
     isolated: bool = False,
     preemptible: bool = False,
     addresses: bool = True,
+    network_prefix: int | None = None,
 ) -> Vcluster | None:
     """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None
     when too few are free. One that is `isolated` gets none: it is in a network of its own. Without
@@ -122,6 +123,7 @@ def add(
         "created_at": now,
         "isolated": isolated,
         "preemptible": preemptible,
+        "network_prefix": network_prefix,
     }
     with tx.begin_nested() as part:
         vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values)))

@@ -78,6 +78,11 @@ vclusters = table(
         comment="its nodes are in a VLAN of their own",
     ),
     Column(
+        "network_prefix",
+        Integer,
+        comment="prefix length of the subnet that it gets with its nodes; null: not isolated",
+    ),
+    Column(
         "preemptible",
         Boolean,
         nullable=False,

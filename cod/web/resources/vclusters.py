@@ -214,7 +214,7 @@ class VclusterReply(Reply):
     ready_at     when all its nodes were first active, and all that they mount was there; null: not
                  yet
     waits        for which parts of the site, which are down, its nodes and mounts wait, as sentences
-    network      null: it is not isolated, or it has ended
+    network      null: it is not isolated, has no nodes yet, or has ended
     """
 
     id: int
