@@ -17,6 +17,7 @@ from cod.states import (
     ARRIVED,
     NODE_RULES,
     OWN_SYSTEM,
+    POWER_CONTROL,
     WORKING,
     BurninState,
     CaptureState,
@@ -218,7 +219,9 @@ def move(
         "progress_phase": "",
         "boot_served_at": None,
     }
-    if target not in ON_THE_WAY or event is NodeEvent.PRIMED:
+    # its agent is there: whoever switched it on, no power command is waited for
+    came = node.waits_for == POWER_CONTROL and target is not NodeState.TRAMPOLINE
+    if target not in ON_THE_WAY or event is NodeEvent.PRIMED or came:
         values |= {"waits_for": "", "waits_since": None}
     elif columns.get("waits_for"):
         values |= {"waits_since": node.waits_since or now}

@@ -386,3 +386,11 @@ def test_a_command_for_a_node_in_use_is_not_kept_for_hours(tx: Tx) -> None:
         due = silence(tx, due)
     assert again(tx, node).waits_for == ""
     assert "does not answer" in again(tx, node).reason
+
+
+def test_a_node_that_comes_by_itself_waits_for_no_driver(tx: Tx) -> None:
+    node = wish(tx, machine(tx, state=NodeState.TRAMPOLINE), "on")
+    silence(tx, 1.0)
+    event = NodeEvent.PRIME_ORDERED
+    moved = transitions.move(tx, again(tx, node), event, now=2.0, cause="test", actor="test")
+    assert (moved.state, moved.waits_for, moved.waits_since) == ("prime", "", None)

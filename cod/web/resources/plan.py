@@ -140,7 +140,7 @@ class ExplainReply(Reply):
     free: int
     coming: int
     own: int = Field(description="that its vcluster has already")
-    aside: int = Field(description="in quarantine, or off where nothing can switch them on")
+    aside: int = Field(description="in quarantine, or off where nothing can switch them on now")
     portless: int = Field(
         description=(
             "further nodes that match, but whose switch port is not known or cannot be "
