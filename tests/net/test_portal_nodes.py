@@ -4,6 +4,7 @@ forms do."""
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -232,6 +233,23 @@ def test_a_node_is_renamed_and_switched_otherwise(site_of: Served) -> None:
     assert taken.status == 409
     assert "there is a node 'node01' already" in taken.words
     assert taken.tree.xpath("//input[@name='name']/@value") == ["node01"]  # what was typed is kept
+
+
+def test_an_old_name_leads_to_the_thing(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    for path in ("/nodes/{}", "/types/{}"):
+        names = ["node20" if path.startswith("/nodes") else "small", "second", "third"]
+        for old, new in pairwise(names):
+            browser.get(path.format(old)).send(path.format(old) + "/change", name=new)
+        for old in names[:2]:
+            assert browser.get(path.format(old)).path == path.format("third")
+    assert browser.get("/nodes/node20/burnin").path == "/nodes/third/burnin"
+    assert browser.get("/nodes/fourth").status == 404
+    stranger = signed_in(site_of, of_group(site_of, "sam", Role.MEMBER, group="web"))
+    hidden = stranger.get("/nodes/node20")
+    assert (hidden.status, "third" in hidden.text) == (404, False), "a name is not told"
+    history = site_of.local.every("/audit", action="node change")
+    assert (history[0]["before"]["name"], history[0]["after"]["name"]) == ("second", "third")
 
 
 def test_a_member_switches_a_node_and_a_viewer_does_not(site_of: Served) -> None:

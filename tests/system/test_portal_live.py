@@ -100,6 +100,44 @@ def test_states_and_progress_follow_what_happens(portal: Portal, engine: Engine,
     page.locator(f"[data-progress='{name}']").first.wait_for(state="detached")
 
 
+def test_nothing_is_fetched_between_a_form_and_its_answer(
+    portal: Portal, engine: Engine, page: Any
+) -> None:
+    """A part that is fetched by the old name after a rename is not found, and the page would be
+    asked for by that name."""
+    page.clock.install()
+    follows(page, f"{portal.url}/nodes/node28")
+
+    def sent(route: Any) -> None:
+        route.fetch(max_redirects=0)
+        route.fulfill(status=204)  # the browser stays, as it does until an answer comes
+
+    page.route("**/nodes/node28/change", sent)
+    page.evaluate(
+        """() => {
+          window.asked = [];
+          window.fetch = where => { asked.push(String(where)); return new Promise(() => {}) };
+          document.addEventListener(
+            "cod:transition", () => { document.body.dataset.heard = "" });
+        }"""
+    )
+    page.get_by_text("Name, block and power").click()
+    page.get_by_label("Name", exact=True).fill("renamed")
+    with page.expect_response("**/change"):
+        page.get_by_role("button", name="Change", exact=True).click(no_wait_after=True)
+    in_transaction(engine, _wakes, "renamed")
+    page.locator("body[data-heard]").wait_for(state="attached")
+    page.clock.run_for(4000)
+    assert page.evaluate("asked") == []
+    page.goto(f"{portal.url}/nodes/node28")
+    assert page.url == f"{portal.url}/nodes/renamed"
+
+
+def _wakes(tx: Tx, name: str) -> None:
+    node = nodes.by_name(tx, name)
+    transitions.move(tx, node, NodeEvent.WOKEN, now=time.time(), cause="wakes", actor="agent")
+
+
 def _granted(tx: Tx) -> None:
     tx.execute(
         update(tables.vclusters)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -115,16 +116,37 @@ def walked(
         )
         assert answer is not None
         found = [] if answer.status == 200 else [f"status {answer.status}"]
-        found += faults(page) + (["too wide"] if too_wide(page) else []) + complaints.found
         for part in page.eval_on_selector_all(
             "[data-part]", "all => all.map(each => each.dataset.part)"
         ):
-            alone = page.request.get(page.url.partition("?")[0], params={"part": part})
-            found += [] if alone.ok else [f"part {part}: status {alone.status}"]
+            found += fetched_again(page, part)
+        found += faults(page) + (["too wide"] if too_wide(page) else []) + complaints.found
         complaints.found.clear()
         wrong += [f"{path} ({size}): {each}" for each in found]
         picture(page, name_of(path) + suffix, size)
     return wrong
+
+
+TITLES = """part => [...part.querySelectorAll("h1, h2, h3, h4, label, summary, th, [aria-label]")]
+  .filter(each => !each.querySelector("time"))
+  .map(each => each.getAttribute("aria-label") || each.textContent.trim())"""
+
+
+def fetched_again(page: Page, name: str) -> list[str]:
+    """Put a part in its place anew, as `live.js` does, and return what is wrong: its headings and
+    labels are no longer the same ones."""
+    alone = page.request.get(
+        page.url, params=dict(parse_qsl(urlsplit(page.url).query)) | {"part": name}
+    )
+    if not alone.ok:
+        return [f"part {name}: status {alone.status}"]
+    part = page.locator(f"[data-part={name}]").first
+    if part.get_attribute("data-on") is None:
+        return []  # shows what was typed, which an address does not say
+    before = part.evaluate(TITLES)
+    part.evaluate("(part, text) => { part.innerHTML = text }", alone.text())
+    after = part.evaluate(TITLES)
+    return [] if after == before else [f"part {name}: {before} became {after}"]
 
 
 def name_of(path: str) -> str:

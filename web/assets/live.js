@@ -52,6 +52,7 @@
 
   const waiting = new Set(); // names of parts that are to be fetched
   let timer = 0, fetched = 0; // the next fetch; when the last one was
+  let leaving = 0; // forms that were sent: the browser is about to go on
   // milliseconds between two, as the server wants it: the more watch, the more
   let apart = 1000 * (body.dataset.apart || 8);
 
@@ -76,7 +77,7 @@
     timer = 0;
     const names = [...waiting].filter((name) => named("data-part", name).length);
     waiting.clear();
-    if (document.hidden || !names.length) return;
+    if (document.hidden || leaving || !names.length) return;
     const free = names.filter((name) => !busy(named("data-part", name)[0]));
     if (free.length < names.length) names.filter((name) => !free.includes(name)).forEach((name) =>
       soon(name));
@@ -88,7 +89,8 @@
     try {
       const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With":
         "live" } });
-      // signed out meanwhile
+      if (leaving) return; // the form may have changed the page's address
+      // signed out meanwhile, or the thing has another name
       if (reply.type === "opaqueredirect") return location.assign(body.dataset.home);
       apart = 1000 * (reply.headers.get("X-Live-Apart") || apart / 1000);
       // what the page is about is gone: the server says what became of it
@@ -270,7 +272,12 @@
     if (form.method !== "post") return;
     if (form.dataset.sent) return event.preventDefault();
     form.dataset.sent = "1";
-    setTimeout(() => delete form.dataset.sent, 5000);
+    leaving++;
+    setTimeout(() => {
+      delete form.dataset.sent;
+      leaving--;
+      refresh();
+    }, 5000);
   });
 
   if (live) {

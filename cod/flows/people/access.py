@@ -76,9 +76,11 @@ def noted(tx: Tx, *, flow: Callable[[Tx], T], who: Who, change: Change, now: flo
     before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
     value = flow(tx)
     after = _seen(tx, change)
+    if before is not None and after is None:
+        after = _renamed(before, change.told(_told(value)))
     # else the answer has to say what it was
     shown = change.thing and (before is not None or after is not None)
-    told = {} if shown else change.told(value.value if isinstance(value, Result) else value)
+    told = {} if shown else change.told(_told(value))
     was, is_ = audit.changed(before, told if before is None and after is None else after)
     if not was and not is_:
         was, is_ = None, audit.tidy(change.asked)
@@ -101,6 +103,18 @@ def _seen(tx: Tx, change: Change) -> Mapping[str, Any] | None:
         return change.look(tx) if change.look else None
     except Refused:
         return None
+
+
+def _told(value: Any) -> Any:
+    return value.value if isinstance(value, Result) else value
+
+
+def _renamed(before: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the values of a thing that no longer has its old name, by the answer; None: the thing
+    is gone."""
+    if told.get("name") in (None, before.get("name")):
+        return None
+    return {name: told.get(name, value) for name, value in before.items()}
 
 
 def check(tx: Tx, who: Who, claim: RequiredRight) -> None:

@@ -23,5 +23,13 @@ def every(tx: Tx, page: Page, groups: frozenset[int] | None, **filters: Any) -> 
     )
 
 
+def now_called(tx: Tx, kind: str, name: str) -> str:
+    """Return the name of the thing that was called `name`, after all changes of it; '': unknown."""
+    seen = [name]
+    while (new := audit.renamed(tx, kind, seen[-1])) and new not in seen:
+        seen.append(new)
+    return seen[-1] if len(seen) > 1 else ""
+
+
 def _open(text: str) -> str:
     return json.dumps(for_owners(json.loads(text)), ensure_ascii=False) if text else ""

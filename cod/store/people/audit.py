@@ -104,6 +104,17 @@ def was_deleted(tx: Tx, user: str) -> bool:
     return tx.scalar(query) is not None
 
 
+def renamed(tx: Tx, kind: str, name: str) -> str:
+    """Return the name that a thing of that kind was last given in place of `name`; '': none."""
+    query = select(_a.after).where(
+        _a.action == f"{kind} change", _a.thing == name, _a.after.contains('"name": ')
+    )
+    for after in tx.scalars(query.order_by(_a.id.desc())):
+        if new := json.loads(after).get("name"):
+            return str(new)
+    return ""
+
+
 def _json(value: Mapping[str, Any] | None) -> str:
     return (
         "" if value is None else json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)

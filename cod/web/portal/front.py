@@ -6,6 +6,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from http.client import responses
@@ -14,9 +15,10 @@ from urllib.parse import parse_qsl
 
 from cod import data
 from cod.flows import views
+from cod.flows.people import audit
 from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
-from cod.model import Right, Who
+from cod.model import Refused, Right, Who
 from cod.pool import Tx
 from cod.web import calls, routes
 from cod.web.calls import NONE
@@ -83,7 +85,26 @@ class Portal:
             raise HttpProblem(405, "method_not_allowed", f"{asked.method} is not possible here.")
         if asked.visit.who is None and not page.public:
             return self._to_sign_in(asked)
-        return await self._shown(asked, page, names)
+        try:
+            return await self._shown(asked, page, names)
+        except Refused as refused:
+            return redirect(await self._new_address(asked, page, names, refused))
+
+    async def _new_address(
+        self, asked: PageRequest, page: Page, names: Mapping[str, str], refused: Refused
+    ) -> str:
+        """Return where the page is of a thing that was renamed. Raises `refused` where there is
+        none that may be seen."""
+        kind = page.path.split("/")[1].removesuffix("s")  # as `web.changes.action` says it
+        if refused.code == "not_found" and names.keys() == {"name"}:
+            new = await self.context.pool.read(
+                partial(audit.now_called, kind=kind, name=names["name"])
+            )
+            with suppress(Refused):
+                if new:
+                    await self._shown(asked, page, {"name": new})
+                    return links.changed(page.path.format(name=new), asked.query)
+        raise refused
 
     def _page(self, path: str) -> tuple[Page | None, dict[str, str]]:
         return _fitting(self.pages, path)
