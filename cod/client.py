@@ -38,7 +38,7 @@ SITE_FILE = "/etc/cod/site.toml"
 
 class ApiError(Exception):
     """The server refused: `status`, stable `code`, a sentence, and the `field` that is meant, if
-    one is."""
+    one is. `remedies`: what would be possible, of code 'impossible'."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class ApiError(Exception):
         detail: str,
         field: str | None = None,
         errors: Sequence[Mapping[str, str]] = (),
+        remedies: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(f"{field}: {detail}" if field and status == 422 else detail)
         self.status, self.code, self.detail, self.field, self.errors = (
@@ -56,6 +57,7 @@ class ApiError(Exception):
             field,
             list(errors),
         )
+        self.remedies = list(remedies)
 
     def sentences(self) -> list[str]:
         """Return a line for each part of the question that is wrong; one line where there are no
@@ -377,5 +379,6 @@ class Client:
                 value.get("detail", "refused"),
                 value.get("field"),
                 value.get("errors") or (),
+                value.get("remedies") or (),
             )
         return value

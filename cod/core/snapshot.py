@@ -120,6 +120,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
         templates=read.templates,
         deserted=read.deserted,
         version=read.version,
+        expected=read.expected,
         warned={one.id: one.warned for one in read.live if one.warned is not None},
         entitlements=entitlements.of(
             read.groups.values(), rules, sum(read.site.values()), read.type_limits, read.used

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -33,7 +34,7 @@ class Refused(Exception):
     """A rule says no; the sentence is for the user. `field` names the part of the input, `code` is
     stable.
 
-    code  'invalid', 'not_found', 'conflict', 'forbidden' or 'quota'
+    code  'invalid', 'not_found', 'conflict', 'forbidden', 'quota' or 'impossible'
     """
 
     def __init__(self, code: str, sentence: str, field: str = "") -> None:
@@ -41,6 +42,15 @@ class Refused(Exception):
         self.code = code
         self.sentence = sentence
         self.field = field
+
+
+class Impossible(Refused):
+    """A request for nodes that no machines of the site could ever meet. `remedies`: by which
+    changes they could, as (nodes, whether of several types and blocks)."""
+
+    def __init__(self, sentence: str, field: str, remedies: Sequence[tuple[int, bool]]) -> None:
+        super().__init__("impossible", sentence, field)
+        self.remedies = tuple(remedies)
 
 
 class SlowDown(Refused):

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Sequence
 
 from cod import states
 from cod.flows.replies import Changed
-from cod.model import Refused, SlowDown
+from cod.model import Impossible, Refused, SlowDown
 from cod.pool import Pool
 
 STATUS = {
     "invalid": 422,
+    "impossible": 422,
     "not_found": 404,
     "conflict": 409,
     "forbidden": 403,
@@ -30,7 +32,8 @@ log = logging.getLogger("cod.api")
 class HttpProblem(Exception):
     """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input
     that is meant; and what is wrong with each part, where several are; `wait`: seconds after which
-    it is worth asking again."""
+    it is worth asking again; `remedies`: of a request that is impossible, nodes that are
+    possible, and whether of several types and blocks."""
 
     def __init__(
         self,
@@ -40,9 +43,11 @@ class HttpProblem(Exception):
         field: str | None = None,
         faults: dict[str, str] | None = None,
         wait: int = 0,
+        remedies: Sequence[tuple[int, bool]] = (),
     ) -> None:
         super().__init__(detail)
         self.wait = wait
+        self.remedies = tuple(remedies)
         self.status, self.code, self.detail, self.field = status, code, detail, field
         self.faults = faults or ({field: detail} if field else {})
 
@@ -66,7 +71,11 @@ def unexpected(error: Exception) -> HttpProblem:
         return HttpProblem(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
     if isinstance(error, Refused):
         return HttpProblem(
-            STATUS.get(error.code, 422), error.code, error.sentence, error.field or None
+            STATUS.get(error.code, 422),
+            error.code,
+            error.sentence,
+            error.field or None,
+            remedies=error.remedies if isinstance(error, Impossible) else (),
         )
     if isinstance(error, Changed):
         return HttpProblem(412, "changed", "it is not as it was when you saw it: look again")

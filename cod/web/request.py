@@ -349,6 +349,10 @@ class ApiRequest(http.Request):
             body["errors"] = [
                 {"field": field, "detail": detail} for field, detail in wrong.faults.items()
             ]
+        if wrong.remedies:
+            body["remedies"] = [
+                {"count": count, "spread": spread} for count, spread in wrong.remedies
+            ]
         self.send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 
     def send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:

@@ -429,6 +429,60 @@ def test_on_the_command_line(served: Served, tmp_path: Path) -> None:
     )
 
 
+IMPOSSIBLE = {"template": "web", "group": "rich"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said", "remedies"),
+    [
+        ("/vclusters", {"size": 9}, "9 nodes wanted", [(7, True), (5, False)]),
+        ("/vclusters", {"size": 7}, "in one block, the largest", [(7, True), (5, False)]),
+        ("/vclusters/low/resize", {"size": 8, "spread": True}, "besides its own", [(3, True)]),
+        ("/vclusters/low/requests", {"count": 2, "gib": 32}, "has 1 matching", [(1, False)]),
+        ("/vclusters/high/requests", {"count": 1, "gib": 512}, "large lacks memory/mib", []),
+    ],
+)
+def test_what_no_machines_could_ever_meet_is_not_accepted(
+    served: Served,
+    path: str,
+    body: dict[str, Any],
+    said: str,
+    remedies: list[tuple[int, bool]],
+) -> None:
+    field = "size"
+    if path == "/vclusters":
+        body = {"name": "new", **IMPOSSIBLE, **body}
+    elif "gib" in body:
+        field = "tuples.0.count"
+        wants = {"count": body["count"], "attributes": WANTS.format(body["gib"])}
+        body = {"tuples": [wants]}
+    before = served.tx(counts)
+    with pytest.raises(ApiError) as caught:
+        served.local.post(path, body)
+    refused = caught.value
+    assert (refused.status, refused.code, refused.field) == (422, "impossible", field)
+    assert said in refused.detail
+    assert [(one["count"], one["spread"]) for one in refused.remedies] == remedies
+    assert ("Possible: " in refused.detail) == bool(remedies)
+    assert served.tx(counts) == before
+
+
+def test_what_could_be_met_later_waits(served: Served) -> None:
+    """Nodes that are out of service may return, and expected ones may be of any type."""
+    served.tx(
+        lambda tx: tx.execute(t.nodes.update().where(t.nodes.c.id > 4).values(state="quarantined"))
+    )
+    wanted = {"size": 7, "spread": True, **IMPOSSIBLE}
+    assert served.local.post("/vclusters", {"name": "later", **wanted})["state"] == "pending"
+    served.tx(lambda tx: tx.execute(t.nodes.update().where(t.nodes.c.id > 6).values(type_id=None)))
+    assert served.local.post("/vclusters", {"name": "expected", **wanted})["state"] == "pending"
+    found = served.local.post("/match", {"count": 7, "group": "rich", "spread": True})
+    assert (found["code"], found["remedies"]) == ("busy", [])
+    assert "1 node of the site has not reported yet" in found["sentence"]
+    with pytest.raises(ApiError):
+        served.local.post("/vclusters", {"name": "never", **wanted, "size": 8})
+
+
 def counts(tx: Any) -> dict[str, int]:
     """Rows of every table."""
     return {

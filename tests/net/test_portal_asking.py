@@ -213,12 +213,29 @@ def test_an_impossible_request_offers_what_would_help(there: Served) -> None:
         assert (kept["size"], kept.get("spread"), kept["name"]) == (*fields, "fresh")
 
 
+def test_an_impossible_request_is_not_sent(there: Served) -> None:
+    page = browse(there).get(NEW).send(SENT, name="fresh", template="debian", size=500)
+    assert page.status == 422
+    assert (
+        "the site has 33 matching. Possible: 33 nodes of several types and blocks or" in page.words
+    )
+    assert dict(page.fields(SENT))["size"] == "500"
+    assert vcluster(there, "fresh") is None
+
+
 def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None:
     browser = browse(there)
     browser.get(NEW).send(
-        SENT, name="fresh", template="debian", size=20, lease="36h", memory="16384 MiB", wait=None
+        SENT, name="fresh", template="debian", size=12, lease="36h", memory="16384 MiB", wait=None
     )
     request = asked(there, "fresh")[0]
+    there.tx(  # its block had more nodes when it was asked for
+        lambda tx: tx.execute(
+            update(t.request_tuples)
+            .where(t.request_tuples.c.request_id == request.id)
+            .values(count=20)
+        )
+    )
     there.tx(
         core_requests.reject,
         request.id,

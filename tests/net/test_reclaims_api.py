@@ -11,6 +11,7 @@ from cod.client import ApiError
 from cod.flows.scheduler import reclaims as flow
 from cod.model import Site
 from cod.pool import Pool
+from cod.store import tables as t
 from tests.net.apiserver import NOW, READER, Served, as_json, said, serving
 from tests.store.busy_site import calm, contended, ruled
 
@@ -108,6 +109,10 @@ def test_when_a_vcm_gives_back_what_it_has_promised(served: Served, site: Site) 
 
 
 def test_requests_say_whether_they_wait_and_spread(served: Served) -> None:
+    new = {"name": "new", "boot_mac": "52:54:00:00:00:99", "since": NOW, "generation": 1}
+    served.tx(
+        lambda tx: tx.execute(t.nodes.insert().values(state="new", disk="dirty", **new))
+    )  # is expected
     said(
         served,
         "vcluster",

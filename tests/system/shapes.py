@@ -172,11 +172,14 @@ def bring_up(stand: Rack, shape: Shape, seconds: float) -> Outcome:
     """
     began = time.time()
     stand.power(shape.name, "on")
+    created = ""
     try:
         stand.reaches(shape.name, "inactive", "quarantined", seconds=seconds)
         if stand.state(shape.name) == "inactive":
-            stand.cod("vcluster", "create", shape.name, "--size", "1", "--template", IMAGE)
-        sentence = stand.wait(lambda: _end(stand, shape), lambda: _standing(stand, shape), seconds)
+            created = _created(stand, shape)
+        sentence = created or stand.wait(
+            lambda: _end(stand, shape), lambda: _standing(stand, shape), seconds
+        )
         history = stand.history(shape.name)
         at = {
             state: next((row["at"] - began for row in history if row["to_state"] == state), None)
@@ -192,9 +195,21 @@ def bring_up(stand: Rack, shape: Shape, seconds: float) -> Outcome:
     finally:
         stand.power(shape.name, "off")
         if shape.refused:  # its request would take the next machine
-            stand.cod("vcluster", "delete", shape.name)
+            stand.cod("vcluster", "delete", shape.name, check=False)
         if stand.state(shape.name) not in ("", "active"):
             stand.cod("node", "retire", stand.node(shape.name)["name"])
+
+
+def _created(stand: Rack, shape: Shape) -> str:
+    """Create a vcluster of the machine's name; returns why it is refused, where no machine of the
+    site would do for it. Raises AssertionError where the machine should not be refused."""
+    try:
+        stand.cod("vcluster", "create", shape.name, "--size", "1", "--template", IMAGE)
+    except AssertionError as refused:
+        if not shape.refused:
+            raise
+        return str(refused)
+    return ""
 
 
 def _end(stand: Rack, shape: Shape) -> str:

@@ -473,6 +473,20 @@ def test_the_impossible_is_rejected_with_the_reason() -> None:
     }
 
 
+def test_what_expected_nodes_may_meet_waits() -> None:
+    asked = [wish(1, 4, may_spread=True), wish(2, 6, may_spread=True), wish(3, 5, may_wait=False)]
+    done = decided(lots=[lot(3, ONE)], wishes=asked, expected=2)
+    assert {one.request_id: one.code for one in done.refusals} == {
+        1: "busy",
+        2: "impossible",
+        3: "now",
+    }
+    assert sentences(done)[1] == (
+        "waits: 4 nodes wanted, the site has 3 matching. 2 nodes of the site have not reported yet"
+        " or wait for approval"
+    )
+
+
 def test_no_block_is_large_enough() -> None:
     done = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)])
     assert done.refusals[0].final

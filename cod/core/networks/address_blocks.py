@@ -6,6 +6,7 @@ from __future__ import annotations
 from cod.core import volumes
 from cod.core.networks import isolation
 from cod.model import Refused, Site, Subnet, Vcluster
+from cod.policy.nodes import isolation
 from cod.states import RequestState
 from cod.store.engine import Tx
 from cod.store.scheduler import address_blocks, requests, vclusters
@@ -73,6 +74,22 @@ def extend(
             field,
         )
     volumes.addresses_changed(tx, vcluster.id, now)
+
+
+def room(tx: Tx, holder: Vcluster | None, site: Site, *, isolated: bool) -> int:
+    """Return for how many more nodes the vcluster can have addresses; `holder` None: a new one,
+    `isolated` or not."""
+    if holder is None and isolated and site.isolation is not None:
+        return isolation.room(site.isolation.largest_size, site.isolation)
+    if holder is None:
+        return max(address_blocks.free_room(tx, subnet) for subnet in site.subnets)
+    own = (
+        ()
+        if holder.isolated
+        else [subnet for subnet in site.subnets if subnet.name == holder.subnet]
+    )
+    free = sum(address_blocks.free_room(tx, subnet) for subnet in own)
+    return address_blocks.room(tx, holder.id) + free - holder.size
 
 
 def trim(tx: Tx, vcluster_id: int) -> None:

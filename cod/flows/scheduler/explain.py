@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cod.core import vcluster_names
+from cod.core.networks import address_blocks as core_blocks
 from cod.core.networks import isolation as core_isolation
 from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
 from cod.policy.hardware import match
-from cod.policy.nodes import isolation
 from cod.policy.scheduler import explain as policy
 from cod.policy.scheduler import leases, whatif
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot, effective
@@ -115,7 +115,8 @@ def _remedies(
     )
     documents = templates.documents(tx, {one.template_id for one in request.tuples})
     seen = whatif.supposed(snapshot, wish, vcluster.creation_size, documents)
-    room = _room(tx, None if request.kind == "create" else vcluster, site, vcluster.isolated)
+    holder = None if request.kind == "create" else vcluster
+    room = core_blocks.room(tx, holder, site, isolated=vcluster.isolated)
     return whatif.remedies(seen, wish, room)
 
 
@@ -194,7 +195,7 @@ def match_(
         whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents
     )
     why = policy.explain(seen, site.policy, now, wish.id)
-    room = _room(tx, holder, site, asked.isolated)
+    room = core_blocks.room(tx, holder, site, isolated=asked.isolated)
     helps = (
         whatif.remedies(seen, wish, room) if why.code == "impossible" or asked.count > room else ()
     )
@@ -281,20 +282,6 @@ def _subnet(tx: Tx, site: Site, size: int, isolated: bool) -> str:
         subnet for subnet in site.subnets if address_blocks.capacity(subnet) >= size
     ] or site.subnets
     return max(roomy, key=lambda subnet: known.get(subnet.name, 0)).name
-
-
-def _room(tx: Tx, holder: Vcluster | None, site: Site, isolated: bool = False) -> int:
-    if holder is None and isolated and site.isolation is not None:
-        return isolation.room(site.isolation.largest_size, site.isolation)
-    if holder is None:
-        return max(address_blocks.free_room(tx, subnet) for subnet in site.subnets)
-    own = (
-        ()
-        if holder.isolated
-        else [subnet for subnet in site.subnets if subnet.name == holder.subnet]
-    )
-    free = sum(address_blocks.free_room(tx, subnet) for subnet in own)
-    return address_blocks.room(tx, holder.id) + free - holder.size
 
 
 def _template(tx: Tx, name: str, holder: Vcluster | None, owner: Group) -> Template | None:

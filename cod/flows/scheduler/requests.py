@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod.core import advance_reservations, quota
+from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
 from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
@@ -29,6 +30,7 @@ def submit(
     site: Site | None = None,
     starts_at: float | None = None,
     duration: float | None = None,
+    possible: bool = False,
     groups: frozenset[int] | None = None,
     now: float,
 ) -> Result[RequestView]:
@@ -41,6 +43,8 @@ def submit(
             what it has does
     starts_at, duration   reserve the nodes in advance (`core.advance_reservations`); `groups`:
             whose names may be told to who asks; None: all
+    possible  refuse what no machines of the site could ever meet (`core.possible`); else the
+            manager's pass rejects it
     key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
@@ -69,6 +73,9 @@ def submit(
     more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
     if starts_at is None and duration is None:
         address_blocks.check(tx, holder, holder.size + more, site, "count")
+        if possible and site is not None:
+            field = "tuples.0.count" if len(tuples) == 1 else "tuples"
+            core_possible.check(tx, holder, tuples, spread=spread, site=site, field=field)
     else:
         address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
         advance_reservations.check(

@@ -20,6 +20,7 @@ from cod.core import (
     vcluster_names,
     vcm_outbox,
 )
+from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
 from cod.core.networks import address_blocks
@@ -71,6 +72,7 @@ def create(
     network_size: int | None = None,
     homes: bool | None = None,
     mounts: Sequence[AskedVolume] = (),
+    possible: bool = False,
     key: str | None = None,
     site: Site,
     now: float,
@@ -92,6 +94,8 @@ def create(
     homes       it mounts its group's home volume, which is made if need be; None: as the site's
                 rules say
     mounts      volumes that it mounts; those of its group may be named without it
+    possible    refuse what no machines of the site could ever meet (`core.possible`); else the
+                manager's pass rejects it
     key         the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
     """
@@ -140,6 +144,8 @@ def create(
         vcluster = _added(
             tx, core_isolation.source(tx, site), size=count, now=now, **isolated_columns
         )
+    if possible:
+        core_possible.check(tx, vcluster, tuples, spread=spread, site=site, field="size")
     requests.add(
         tx,
         vcluster_id=vcluster.id,
@@ -183,13 +189,14 @@ def resize(
     size: int,
     spread: bool = False,
     wait: bool = True,
+    possible: bool = False,
     key: str | None = None,
     site: Site,
     now: float,
     actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Resize the vcluster to `size` nodes: request more (`spread`, `wait` as in `create`), or gives
-    some back: those that are chosen to be taken from it first, then as `leases.victims` says.
+    """Resize the vcluster to `size` nodes: request more (`spread`, `wait`, `possible` as in
+    `create`), or give some back: those that are chosen to be taken from it first, then as `leases.victims` says.
 
     What was asked for before and has not been granted is withdrawn. Raises `Refused`.
     """
@@ -201,6 +208,8 @@ def resize(
     if size > vcluster.size:
         address_blocks.check(tx, vcluster, size, site)
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
+        if possible:
+            core_possible.check(tx, vcluster, [more], spread=spread, site=site, field="size")
         requests.add(
             tx,
             vcluster_id=vcluster.id,

@@ -86,6 +86,7 @@ class Feasibility:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.expected = snapshot.expected
         self.sizes: Counter[NodeKind] = Counter()
         parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (
             snapshot.lots,

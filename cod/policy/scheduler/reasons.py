@@ -120,8 +120,20 @@ def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
         else want
     )
     impossible = _impossible(any_port, fitting)
-    if impossible:
+    if impossible and not _with_expected(any_port, fitting):
         return Refusal(wish.id, "impossible", impossible)
+    if impossible:
+        count = fitting.expected
+        why = (
+            f"{impossible}. {nodes(count)} of the site"
+            f" {'has' if count == 1 else 'have'} not reported yet or"
+            f" wait{'s' if count == 1 else ''} for approval"
+        )
+        return (
+            Refusal(wish.id, "busy", f"waits: {why}")
+            if wish.may_wait
+            else Refusal(wish.id, "now", why)
+        )
     wanted, (_, left_out, usable) = sum(one.count for one in wish.tuples), fitting.portless(wish)
     if left_out and (usable < wanted or _impossible(want, fitting)):
         # Ports become known, or work again: the request may wait for that.
@@ -158,6 +170,33 @@ def _busy(want: Want) -> str:
 
 
 # ---------------------------------------------------------------- what can never be
+
+
+def never(wish: PendingRequest, fitting: Feasibility) -> str:
+    """Return why no machines of the site could ever meet a request, those included that are out of
+    service or expected; '' where they could. Switch ports are not looked at: they may work
+    later."""
+    anywhere = replace(wish, isolated=False)
+    want = Want(anywhere, tuple(fitting.fit(one, anywhere) for one in wish.tuples))
+    why = _impossible(want, fitting)
+    return "" if why and _with_expected(want, fitting) else why
+
+
+def _with_expected(want: Want, fitting: Feasibility) -> bool:
+    """Return whether a request that is impossible today may be met once the expected nodes are
+    there."""
+    if not fitting.expected:
+        return False
+    rest = [
+        (replace(one, count=one.count - fitting.expected), fit)
+        for one, fit in zip(want.wish.tuples, want.fits, strict=True)
+        if one.count > fitting.expected
+    ]
+    if not rest:
+        return True
+    tuples, fits = zip(*rest, strict=True)
+    less = replace(want, wish=replace(want.wish, tuples=tuples), fits=fits)
+    return not _impossible(less, fitting)
 
 
 def _impossible(want: Want, fitting: Feasibility) -> str:

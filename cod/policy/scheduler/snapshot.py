@@ -247,6 +247,8 @@ class Snapshot:
     entitlements  of groups, by id; those that are not in it may have anything and are sure of
                   nothing
     version    of the reservations in advance: how often what they leave to others has changed
+    expected   nodes that have not reported their hardware, or wait for approval: they may turn out
+               to be of any type
     """
 
     types: Mapping[int, NodeType]
@@ -262,6 +264,7 @@ class Snapshot:
     warned: Mapping[int, float] = field(default_factory=dict)
     entitlements: Mapping[int, Entitlement] = field(default_factory=dict)
     version: float = 0.0
+    expected: int = 0
 
 
 # ---------------------------------------------------------------- what to do

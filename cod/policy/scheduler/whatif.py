@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from cod.policy.scheduler.explain import Explanation
 from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.reasons import nodes
 from cod.policy.scheduler.snapshot import Holder, PendingRequest, Snapshot
 
 NOBODYS = -1
@@ -89,6 +90,11 @@ def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remed
         for place, one in enumerate(useful)
         if all(one.count != other.count for other in useful[:place])
     )
+
+
+def said(one: Remedy) -> str:
+    """Return what would be possible: '38 nodes of several types and blocks'."""
+    return nodes(one.count) + (" of several types and blocks" if one.spread else "")
 
 
 def expected(found: Explanation, now: float) -> float | None:

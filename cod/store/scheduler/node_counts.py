@@ -353,6 +353,28 @@ def by_type(tx: Tx) -> dict[int, int]:
     return {row[0]: row[1] for row in tx.execute(query.group_by(_n.type_id))}
 
 
+def expected(tx: Tx) -> int:
+    """Return how many nodes have not reported their hardware, or wait for approval."""
+    unknown = or_(_n.type_id.is_(None), _n.state.in_((NodeState.NEW, NodeState.REGISTERING)))
+    query = select(func.count()).where(unknown, _n.state != NodeState.RETIRED)
+    return tx.scalar(query) or 0
+
+
+def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, bool], int]:
+    """Return how many nodes the site has of each kind, whoever holds them, and whether that
+    vcluster does; those set aside are not in it."""
+    own = case((_n.vcluster_id == vcluster_id, 1), else_=0)
+    query = select(*_KIND, own, func.count()).where(
+        _n.type_id.is_not(None),
+        _n.state.not_in((*_NOT_OURS, NodeState.QUARANTINED)),
+        or_(_n.state != NodeState.OFF, _AT_HAND),
+    )
+    counts: Counter[tuple[NodeKindRow, bool]] = Counter()
+    for row in tx.execute(query.group_by(*_KIND, own)).all():
+        counts[_kind(row, many, ""), bool(row[3])] += row[4]
+    return counts
+
+
 def by_subnet(tx: Tx, usable: bool = False) -> dict[str, int]:
     """Return how many nodes last reported from which subnet; with `usable`, of those with usable
     switch ports."""

@@ -50,6 +50,7 @@ class PassRows(NamedTuple):
     templates   documents by id, of those that pending requests name
     deserted    ids of vclusters that can end
     version     of the reservations in advance (`watermarks.RESERVED`)
+    expected    nodes that may turn out to be of any type
     """
 
     types: list[NodeType]
@@ -67,6 +68,7 @@ class PassRows(NamedTuple):
     deserted: list[int]
     version: float
     digests: Digests
+    expected: int
 
 
 def read(
@@ -107,6 +109,7 @@ def read(
         deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
         version=version,
         digests=digests,
+        expected=node_counts.expected(tx),
     )
 
 

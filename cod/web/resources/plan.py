@@ -14,6 +14,7 @@ from cod.pool import Tx
 from cod.states import RequestState
 from cod.web.documents import checked
 from cod.web.models import REVISION, Body, Items, Reply, Seconds, Xml
+from cod.web.resources.server import RemedyReply
 from cod.web.routes import ADMINS, Call, Names, Numbered, listed, number, route, see
 
 OTHERS = explain.OTHERS
@@ -112,14 +113,6 @@ class ChanceReply(Reply):
     at: float | None
     count: int
     sentence: str
-
-
-class RemedyReply(Reply):
-    """A change by which a request that can never be met could be: its number of nodes, and whether
-    they may be of several types and blocks."""
-
-    count: int
-    spread: bool
 
 
 class ExplainReply(Reply):

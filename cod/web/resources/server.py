@@ -104,6 +104,14 @@ class EventQuery(Query):
     )
 
 
+class RemedyReply(Reply):
+    """A change by which a request that can never be met could be: its number of nodes, and whether
+    they may be of several types and blocks."""
+
+    count: int
+    spread: bool
+
+
 class FieldFault(Reply):
     """What is wrong with one part of the input."""
 
@@ -122,6 +130,9 @@ class Problem(Reply):
     code: str
     field: str | None = None
     errors: list[FieldFault] = Field(default=[], description="of 422: all that is wrong")
+    remedies: list[RemedyReply] = Field(
+        default=[], description="of 'impossible': what the site could meet, the largest first"
+    )
 
 
 def _health(counts: list[tuple[str, str, int]]) -> Health:

@@ -421,7 +421,14 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
         for place, each in enumerate(ask.body.also)
     ]
     create: Flow[Result[_Shown]] = partial(
-        vclusters.create, also=also, mounts=mounts, key=ask.key, site=ask.site, now=ask.now, **words
+        vclusters.create,
+        also=also,
+        mounts=mounts,
+        possible=True,
+        key=ask.key,
+        site=ask.site,
+        now=ask.now,
+        **words,
     )
     if not inside:
         return create
@@ -459,6 +466,7 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
         site=ask.site,
         starts_at=ask.body.starts_at,
         duration=ask.body.duration,
+        possible=True,
         groups=ask.who.groups,
     )
 
@@ -550,6 +558,7 @@ VCLUSTERS = (
         lambda a: partial(
             vclusters.resize,
             name=a.names.name,
+            possible=True,
             key=a.key,
             site=a.site,
             now=a.now,

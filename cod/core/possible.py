@@ -1,0 +1,83 @@
+"""Requests that no machines of the site could ever meet: they are not accepted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from cod.core.networks import address_blocks
+from cod.model import Impossible, RequestTuple, Site, Vcluster
+from cod.policy.scheduler import reasons, whatif
+from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.snapshot import (
+    Allocation,
+    IncomingNodes,
+    NodeKind,
+    PendingRequest,
+    Snapshot,
+)
+from cod.states import VclusterState
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import types
+from cod.store.scheduler import node_counts
+
+
+def check(
+    tx: Tx,
+    vcluster: Vcluster,
+    tuples: Sequence[RequestTuple],
+    *,
+    spread: bool,
+    site: Site,
+    field: str,
+) -> None:
+    """Raise `Impossible` where all machines of the site together could not meet a request for the
+    vcluster, those included that are out of service or expected. A site without machines says
+    nothing: it is being set up."""
+    many = len(site.subnets) > 1
+    known = node_counts.by_type(tx)
+    if not known:
+        return
+    counts = node_counts.by_kind(tx, vcluster.id, many)
+    own: Counter[int] = Counter()
+    for (kind, its_own), count in counts.items():
+        own[kind.type] += count * its_own
+    wish = PendingRequest(
+        whatif.NOBODYS,
+        vcluster.id,
+        0,
+        0.0,
+        vcluster.group_id,
+        (vcluster.subnet or "") if many else "",
+        tuple(tuples),
+        may_spread=spread,
+        own=+own,
+    )
+    snapshot = Snapshot(
+        {kind.id: kind for kind in types.every(tx)},
+        coming=[
+            IncomingNodes(NodeKind(*kind), count)
+            for (kind, its_own), count in counts.items()
+            if not its_own
+        ],
+        holdings=[
+            Allocation(vcluster.id, NodeKind(*kind), count, 0)
+            for (kind, its_own), count in counts.items()
+            if its_own
+        ],
+        site=known,
+        templates=templates.for_matching(tx, {one.template_id for one in tuples}),
+        expected=node_counts.expected(tx),
+    )
+    why = reasons.never(wish, Feasibility(snapshot))
+    if not why:
+        return
+    holder = None if vcluster.state == VclusterState.PENDING else vcluster
+    room = address_blocks.room(tx, holder, site, isolated=vcluster.isolated)
+    helps = whatif.remedies(snapshot, wish, room)
+    raise Impossible(
+        f"{why}. Possible: {' or '.join(map(whatif.said, helps))}" if helps else why,
+        field,
+        [(one.count, one.spread) for one in helps],
+    )
