@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, console, print_json, shown, table, when
+from cod.cli.show import ago, as_json, client, print_json, print_rich, shown, table, when
 from cod.client import Client, path
 
 TEST_TIME = 30.0  # seconds that a test notice is waited for
@@ -100,7 +100,7 @@ def _show(value: Any, as_json: bool) -> None:
     click.echo(
         f"{when(value['at'])}  {value['kind']}  to {whom}\n{value['subject']}\n\n{value['about']}\n"
     )
-    console().print(delivery_table(value))
+    print_rich(delivery_table(value))
 
 
 @notice.command()

@@ -21,7 +21,24 @@ Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print the API's JSON, for programs."
 )
-watching = click.option("--watch", is_flag=True, help="Keep the view up to date until Ctrl-C.")
+watching = click.option(
+    "--watch",
+    is_flag=True,
+    help="Keep the view up to date until Ctrl-C; with --json, print a line for each change.",
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def interactive() -> bool:
+    """Return whether somebody at a terminal can be asked."""
+    return sys.stdin.isatty()
+
+
+def confirm(question: Callable[[], str], yes: bool) -> None:
+    """Ask at a terminal whether to go on, unless `yes` or the question is ''; scripts are not
+    asked. Raises `click.Abort`."""
+    if not yes and interactive() and (text := question()):
+        click.confirm(text, abort=True, err=True)
 
 
 def client(ctx: click.Context) -> Client:
@@ -37,7 +54,10 @@ def client(ctx: click.Context) -> Client:
     return made
 
 
-def password_option(*, confirm: bool = False) -> Callable[[Option], Option]:
+SHORTEST_PASSWORD = 12  # characters, as the server has it
+
+
+def password_option(*, new: bool = False) -> Callable[[Option], Option]:
     """`--password`: where it is left out it is asked for at a terminal; else it is the first line
     of what is piped in.
     """
@@ -46,7 +66,8 @@ def password_option(*, confirm: bool = False) -> Callable[[Option], Option]:
         if value is not None:
             return value
         if sys.stdin.isatty():
-            return str(click.prompt("Password", hide_input=True, confirmation_prompt=confirm))
+            text = f"New password, at least {SHORTEST_PASSWORD} characters" if new else "Password"
+            return str(click.prompt(text, hide_input=True, confirmation_prompt=new))
         return sys.stdin.readline().rstrip("\r\n")
 
     return click.option(
@@ -64,11 +85,26 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+WIDE = 100_000  # columns of what no terminal shows
+
+
 def console() -> Any:
-    """Rich's console; wide when nobody looks, so that nothing is cut for a pipe."""
+    """Return rich's console."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 240, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+
+
+def print_rich(made: Any) -> None:
+    """Print what rich shows. In a pipe nothing is wrapped, nor filled up with spaces."""
+    if sys.stdout.isatty():
+        console().print(made)
+        return
+    out = console()
+    with out.capture() as text:
+        out.print(made)
+    for line in text.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
@@ -86,7 +122,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print it."""
-    console().print(table(columns, rows))
+    print_rich(table(columns, rows))
 
 
 def live(make: Callable[[], Any], period: float = 1.0) -> None:
@@ -104,17 +140,30 @@ def shown(ctx: click.Context, value: Any, make: Callable[[Any], Any], flag_json:
     if flag_json:
         print_json(value)
     else:
-        console().print(make(value))
+        print_rich(make(value))
 
 
 def watched(ask: Callable[[], Any], make: Callable[[Any], Any], as_json: bool, watch: bool) -> None:
-    """Print what `ask` has, as JSON or as `make` shows it; with `watch` again and again."""
-    if as_json:
+    """Print what `ask` has, as JSON or as `make` shows it; with `watch` again and again, as JSON a
+    line for each change."""
+    if as_json and watch:
+        stream(ask)
+    elif as_json:
         print_json(ask())
     elif watch:
         live(lambda: make(ask()))
     else:
-        console().print(make(ask()))
+        print_rich(make(ask()))
+
+
+def stream(ask: Callable[[], Any], period: float = 1.0) -> None:
+    """Print what `ask` has as a line of JSON, again whenever it is another one, until Ctrl-C."""
+    last = None
+    while True:
+        line = json.dumps(ask(), ensure_ascii=False)
+        if line != last:
+            click.echo(last := line)
+        time.sleep(period)
 
 
 @contextmanager

@@ -3,9 +3,9 @@ metrics count."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cod.core.preemption import protected
 from cod.model import (
@@ -25,9 +25,22 @@ from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, host_keys
 from cod.store.notices import events, notices
 
+T = TypeVar("T")
 last_event = events.last_event
 counts = events.counts
 SHOWN = 100  # transitions that are shown with a node
+
+
+def filtered(
+    tx: Tx, *, flow: Callable[[Tx], T], filters: Mapping[str, Any], groups: frozenset[int] | None
+) -> T:
+    """Return what `flow`, which lists something, returns. Raise `Refused` where a filter names a
+    thing that is not there, or none that these groups (None: all) may see: a misspelt name would be
+    an empty list."""
+    for kind, name in filters.items():
+        if name and not lists.known(tx, kind, name, groups):
+            raise Refused("invalid", f"there is no {kind} {name!r}", kind)
+    return flow(tx)
 
 
 def node_list(

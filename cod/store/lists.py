@@ -10,7 +10,17 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal, select
 
-from cod.model import Listed, NodeView, Notice, Page, ReclaimView, RequestView, Send, VclusterView
+from cod.model import (
+    SITE,
+    Listed,
+    NodeView,
+    Notice,
+    Page,
+    ReclaimView,
+    RequestView,
+    Send,
+    VclusterView,
+)
 from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx
@@ -26,6 +36,25 @@ _FAR = 1e12  # where a time is not set, it comes after all others
 def _several(column: ColumnElement[Any], wanted: str | None) -> list[ColumnElement[bool]]:
     """Return conditions for 'a' or 'a,b'; none for None."""
     return [] if wanted is None else [column.in_(wanted.split(","))]
+
+
+def known(tx: Tx, kind: str, name: str, groups: Groups) -> bool:
+    """Return whether there is a thing of that name, or was, that these groups may see; True for
+    filters that name no thing. Types and blocks are everybody's."""
+    v, g = t.vclusters.c, t.groups.c
+    named: list[ColumnElement[bool]]
+    match kind:
+        case "type":
+            named = [t.node_types.c.name == name]
+        case "block":
+            named = [t.node_blocks.c.name == name]
+        case "vcluster":
+            named = [v.name == name.partition("@")[0], *theirs(v.group_id, groups)]
+        case "group" if name != SITE:
+            named = [g.name == name, *theirs(g.id, groups)]
+        case _:
+            return True
+    return tx.scalar(select(literal(1)).where(*named).limit(1)) is not None
 
 
 def nodes(

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
+from cod.flows import views
 from cod.flows.people.access import guarded, noted
 from cod.flows.replies import Repeated
 from cod.model import Result, Who, field_error
@@ -21,6 +22,7 @@ from cod.web.changes import change, tagged
 from cod.web.conditions import Conditions, Tagged
 from cod.web.context import Context
 from cod.web.errors import READS_ONLY, HttpProblem
+from cod.web.models import Paged
 from cod.web.routes import B, Call, Flow, N, Q, Route, V
 
 P = ParamSpec("P")
@@ -72,6 +74,8 @@ async def carry_out(
             ask, prepared=await context.rate_limits.turn.run(in_thread, context, route.before, ask)
         )
     flow: Flow[Any] = route.call(ask)
+    if isinstance(ask.query, Paged):
+        flow = partial(views.filtered, flow=flow, filters=ask.query.filters, groups=ask.who.groups)
     if route.changes:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
         if conditions.tells and not route.upload:

@@ -15,14 +15,14 @@ from click.testing import CliRunner
 from sqlalchemy import update
 
 from cod import init
-from cod.cli import events, wait
+from cod.cli import events, show, wait
 from cod.cli.root import COMMANDS, cod
-from cod.cli.show import SPAN, ago, size
+from cod.cli.show import SPAN, ago, size, stream
 from cod.client import ApiError, Client, Unreachable, _Unix, find_server, path
 from cod.core import requests as core_requests
 from cod.model import ipv4
 from cod.store import tables as t
-from cod.store.nodes import conflicts
+from cod.store.nodes import conflicts, nodes
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
 from tests.rows import add_template
 
@@ -47,6 +47,68 @@ def test_nodes_for_people_and_for_programs(served: Served) -> None:
     assert [n["name"] for n in as_json(served, "node", "list", "--state", "inactive")] == ["n2"]
     assert "52:54:00:00:00:01" in run(served, "node", "show", "n1").stdout
     assert as_json(served, "node", "show", "n1")["history"][0]["event"] == "seen"
+
+
+def test_in_a_pipe_nothing_is_wrapped_or_padded(served: Served) -> None:
+    add_node(served, "n1", 1)
+    run(served, "node", "quarantine", "n1", "--reason", "a long story " * 60)
+    lines = run(served, "node", "list").stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[1].endswith("a long story " * 59 + "a long story")
+    assert lines[0].endswith(" REASON")
+
+
+def test_a_view_as_json_is_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+    values = iter([[1], [1], [2, "ä"], [2, "ä"]])
+    with pytest.raises(StopIteration):
+        stream(lambda: next(values), period=0)
+    assert capsys.readouterr().out == '[1]\n[2, "ä"]\n'
+
+
+def test_a_filter_that_names_nothing_is_an_error(served: Served) -> None:
+    add_node(served, "n1", 1)
+    for kind in ("type", "block", "vcluster"):
+        wrong = run(served, "node", "list", f"--{kind}", "mispelt", code=1).stderr
+        assert f"there is no {kind} 'mispelt'" in wrong
+    with pytest.raises(ApiError) as refused:
+        served.local.get("/requests", vcluster="mispelt")
+    assert (refused.value.status, refused.value.field) == (422, "vcluster")
+
+
+def test_a_node_is_shown_with_its_hardware(served: Served) -> None:
+    node = add_node(served, "n1", 1)
+    served.tx(nodes.change, node, attributes='<node><memory mib="4096"/></node>')
+    (line,) = [
+        line for line in run(served, "node", "show", "n1").stdout.splitlines() if "memory" in line
+    ]
+    assert line.split() == ["memory/mib", "4096", "MiB"]
+
+
+@pytest.fixture
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show, "interactive", lambda: True)
+
+
+def test_what_costs_somebody_nodes_is_asked_at_a_terminal(
+    served: Served, at_terminal: None
+) -> None:
+    web(served)
+    run(served, "vcluster", "create", "blue", "--size", "1", "--template", "web")
+    add_node(served, "n1", 1)
+    used = add_node(served, "n2", 2, state="active", power_driver="lab", power_address="/s#n2")
+    served.tx(nodes.change, used, vcluster_id=1, hostname="h1", template_id=1, assigned_at=NOW)
+    for words, question in (
+        (("vcluster", "delete", "blue"), "Delete blue? It has 1 node; their disks are erased."),
+        (("vcluster", "release", "blue", "h1"), "Release 1 node of blue?"),
+        (("node", "retire", "n1"), "Retire n1 from the site?"),
+        (("node", "power", "off", "n2"), "Power off n2 (in use by blue)? Running work is lost."),
+        (("node", "power", "cycle", "n2"), "Power cycle n2 (in use by blue)?"),
+    ):
+        assert question in run(served, *words, code=1).stderr
+    assert served.local.get("/vclusters/blue")["nodes"][0]["power"]["wanted"] is None
+    assert run(served, "node", "power", "cycle", "n2", "--yes").stdout == "n2: active\n"
+    assert run(served, "node", "retire", "n1", "--yes").stdout == "n1: retired\n"
+    assert run(served, "vcluster", "delete", "blue", "--yes").stdout == "blue: ended\n"
 
 
 def test_what_an_administrator_says_of_nodes(served: Served) -> None:

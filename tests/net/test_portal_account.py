@@ -6,6 +6,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from cod.cli import show
+from cod.policy.people import signin
 from tests.net.apiserver import Served
 from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob
@@ -60,6 +62,11 @@ def test_a_new_password_needs_the_old_one_and_ends_other_sessions(
     assert "1 other browser" in page.words
     assert bob.ask("GET", "/account").status == 200
     assert other.ask("GET", "/account").status == 303
+
+
+def test_the_rule_of_a_password_is_told_before_it_is_broken(bob: Browser) -> None:
+    assert signin.PASSWORD_RULE in bob.get("/account").words
+    assert signin.SHORTEST == show.SHORTEST_PASSWORD
 
 
 def test_keys(bob: Browser) -> None:

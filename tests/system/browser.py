@@ -28,7 +28,7 @@ ARGUMENTS = (
     "--disable-sync",
 )
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1280, 900), "phone": (390, 844), "narrow": (320, 640)}
 PATIENCE = 120_000.0  # milliseconds for what comes by itself, on a busy machine
 expect.set_options(timeout=PATIENCE)
 SERIOUS = ("serious", "critical")
@@ -52,8 +52,8 @@ def context(browser: Browser, size: str = "desktop", **options: Any) -> BrowserC
     made = browser.new_context(
         ignore_https_errors=True,
         viewport={"width": width, "height": height},
-        is_mobile=size == "phone",
-        has_touch=size == "phone",
+        is_mobile=size != "desktop",
+        has_touch=size != "desktop",
         **options,
     )
     made.set_default_timeout(PATIENCE)

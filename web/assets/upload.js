@@ -169,7 +169,7 @@ function dress(form) {
   form.elements.file.addEventListener("change", () => {
     const [file, name] = [form.elements.file.files[0], form.elements.name];
     if (file && !name.value) name.value = file.name.toLowerCase().replace(/\.(img|raw|qcow2|gz|zst|iso)(?=\.|$)/g, "")
-      .replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 63);
+      .replace(/[^a-z0-9._-]+/g, "-").slice(0, 63).replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "");
   });
 
   document.querySelectorAll("[data-upload]").forEach((row) => {

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, console, print_json, said, shown, table
+from cod.cli.show import as_json, client, print_json, print_rich, said, shown, table
 from cod.client import path
 
 
@@ -162,7 +162,7 @@ def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...], as_json: b
     if as_json:
         print_json(value)
         return
-    console().print(
+    print_rich(
         table(
             ("BLOCK", "NODE", "WHY"),
             [

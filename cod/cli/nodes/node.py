@@ -14,6 +14,7 @@ from cod.cli.show import (
     ago,
     as_json,
     client,
+    confirm,
     duration,
     print_json,
     print_table,
@@ -23,6 +24,7 @@ from cod.cli.show import (
     watched,
     watching,
     when,
+    yes_option,
 )
 from cod.client import ApiError, path
 
@@ -139,7 +141,7 @@ def progress(value: dict[str, Any] | None) -> str | None:
 @as_json
 @click.pass_context
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Show a node with its bindings and its history.
+    """Show a node with its hardware, its bindings and its history.
 
     \b
     Example:
@@ -191,6 +193,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
             for b in value["bindings"]
         ],
     )
+    if value["hardware"]:
+        print_table(("HARDWARE", ""), [(part["name"], part["value"]) for part in value["hardware"]])
     if value["pci"]:
         print_table(
             ("SLOT", "CLASS", "PCI DEVICE", "IDS", "DRIVER"),
@@ -233,6 +237,15 @@ def _each(
         print_json(values)
 
 
+def _in_use(ctx: click.Context, names: tuple[str, ...], verb: str) -> str:
+    """Return the question whether nodes that vclusters hold are meant; '' where none of them is
+    held."""
+    api = client(ctx)
+    held = [(name, api.get(path("nodes", name))["vcluster"]) for name in names]
+    used = [f"{name} (in use by {vcluster})" for name, vcluster in held if vcluster]
+    return f"{verb} {', '.join(used)}? Running work is lost." if used else ""
+
+
 @node.command()
 @names_argument
 @as_json
@@ -250,9 +263,12 @@ def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @node.command()
 @click.argument("desired", type=click.Choice(["on", "off", "soft", "cycle"]))
 @names_argument
+@yes_option
 @as_json
 @click.pass_context
-def power(ctx: click.Context, desired: str, names: tuple[str, ...], as_json: bool) -> None:
+def power(
+    ctx: click.Context, desired: str, names: tuple[str, ...], yes: bool, as_json: bool
+) -> None:
     """Power nodes on, off, soft (their systems shut down first), or cycle them. The server carries
     it out.
 
@@ -260,6 +276,8 @@ def power(ctx: click.Context, desired: str, names: tuple[str, ...], as_json: boo
     Example:
       cod node power cycle node-525400000001
     """
+    if desired != "on":
+        confirm(lambda: _in_use(ctx, names, f"Power {desired}"), yes)
     _each(ctx, names, "power", as_json, {"desired": desired})
 
 
@@ -344,15 +362,19 @@ def places(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @node.command()
 @names_argument
+@yes_option
 @as_json
 @click.pass_context
-def retire(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+def retire(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Retire nodes: take them out of the site.
 
     \b
     Example:
       cod node retire n7
     """
+    confirm(
+        lambda: _in_use(ctx, names, "Retire") or f"Retire {', '.join(names)} from the site?", yes
+    )
     _each(ctx, names, "retire", as_json)
 
 

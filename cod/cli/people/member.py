@@ -233,7 +233,7 @@ def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
 @click.argument("link", metavar="LINK-OR-SECRET")
 @click.option("--name", default="", help="Sign-in name of the new account.")
 @click.option("--full-name", default="", help="Your full name.")
-@password_option(confirm=True)
+@password_option(new=True)
 @as_json
 @click.pass_context
 def accept(

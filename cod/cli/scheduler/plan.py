@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, console, print_json, print_table, table, when
+from cod.cli.show import ago, as_json, client, print_json, print_rich, print_table, table, when
 
 COLORS = {
     "grant": "green",
@@ -44,7 +44,7 @@ def plan(ctx: click.Context, waits: bool, as_json: bool) -> None:
     if as_json:
         print_json(value)
     elif value["items"]:
-        console().print(plan_table(value["items"]))
+        print_rich(plan_table(value["items"]))
     else:
         click.echo("nothing to do")
 

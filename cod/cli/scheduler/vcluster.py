@@ -19,7 +19,8 @@ from cod.cli.show import (
     ago,
     as_json,
     client,
-    live,
+    confirm,
+    count,
     print_json,
     said,
     shown,
@@ -27,6 +28,7 @@ from cod.cli.show import (
     watched,
     watching,
     when,
+    yes_option,
 )
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
@@ -120,9 +122,7 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
       cod vcluster show web --watch
     """
     api = client(ctx)
-    if watch:
-        live(lambda: in_full(api.get(path("vclusters", name))))
-    shown(ctx, api.get(path("vclusters", name)), in_full, as_json)
+    watched(lambda: api.get(path("vclusters", name)), in_full, as_json, watch)
 
 
 @vcluster.command("known-hosts")
@@ -314,11 +314,18 @@ def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
 @vcluster.command()
 @name_argument
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@yes_option
 @wait_option
 @as_json
 @click.pass_context
 def release(
-    ctx: click.Context, name: str, nodes: tuple[str, ...], wait: bool, timeout: float, as_json: bool
+    ctx: click.Context,
+    name: str,
+    nodes: tuple[str, ...],
+    yes: bool,
+    wait: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
     """Release nodes, by host name or by the site's name. Their disks are erased.
 
@@ -326,6 +333,7 @@ def release(
     Example:
       cod vcluster release web web-3 web-4 --wait
     """
+    confirm(lambda: f"Release {count(len(nodes), 'node')} of {name}? Their disks are erased.", yes)
     api = client(ctx)
     before = api.get(path("vclusters", name))["nodes"]
     leaving = {n["name"] for n in before if n["name"] in nodes or n["hostname"] in nodes}
@@ -458,10 +466,13 @@ def moves(
 
 @vcluster.command()
 @name_argument
+@yes_option
 @wait_option
 @as_json
 @click.pass_context
-def delete(ctx: click.Context, name: str, wait: bool, timeout: float, as_json: bool) -> None:
+def delete(
+    ctx: click.Context, name: str, yes: bool, wait: bool, timeout: float, as_json: bool
+) -> None:
     """Release all nodes and end the vcluster. Their disks are erased.
 
     \b
@@ -469,6 +480,12 @@ def delete(ctx: click.Context, name: str, wait: bool, timeout: float, as_json: b
       cod vcluster delete web --wait
     """
     api = client(ctx)
+
+    def question() -> str:
+        held = len(api.get(path("vclusters", name))["nodes"])
+        return f"Delete {name}? It has {count(held, 'node')}; their disks are erased."
+
+    confirm(question, yes)
     value = api.delete(path("vclusters", name))
     if wait:
         wait_until_gone(api, name, timeout, quiet=as_json)

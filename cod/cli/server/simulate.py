@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cod.cli.show import as_json, console, duration, print_json, print_table, table
+from cod.cli.show import as_json, duration, print_json, print_rich, print_table, table
 
 if TYPE_CHECKING:
     from cod.sim.run import Simulation
@@ -188,7 +188,7 @@ def _simulate(
     if as_json:
         print_json(answer)
     elif sweep:
-        console().print(_swept(key, results))
+        print_rich(_swept(key, results))
     else:
         _show(runs[0][2])
 
@@ -384,20 +384,19 @@ def _show(result: dict[str, Any]) -> None:
                 _share(farm.get("share")),
             )
         )
-    out = console()
-    out.print(
+    print_rich(
         f"{result['scenario']}: {result['nodes']} nodes, {result['days']:g} days, seed"
         f" {result['seed']}"
     )
     if result["limit_days"] > result["days_of_demand"]:
         left = result["unfinished_jobs"]
         limit = f"{result['limit_days']:g} days (run_on)"
-        out.print(
+        print_rich(
             f"jobs that had not ended at the limit of {limit}: {left}"
             if left
             else f"all jobs of {result['days_of_demand']:g} days have ended; the limit is {limit}"
         )
-    out.print(
+    print_rich(
         table(
             (
                 "PRIORITY",
@@ -415,20 +414,20 @@ def _show(result: dict[str, Any]) -> None:
     )
     for kind, rows_of_kind in result["by"].items():
         if len(rows_of_kind) > (kind == "queue"):
-            out.print(_labelled(kind, rows_of_kind))
+            print_rich(_labelled(kind, rows_of_kind))
             if len(rows_of_kind) > LISTED:
-                out.print(f"{len(rows_of_kind)} in all, those that used most; --json has all")
+                print_rich(f"{len(rows_of_kind)} in all, those that used most; --json has all")
     shares = ", ".join(
         f"{name} {_share(used[name])}" for name in ("active", "moving", "warm", "cold", "aside")
     )
     per_hour = moved["reallocations_per_node_hour"] or 0.0
-    out.print(f"nodes: {shares}")
-    out.print(
+    print_rich(f"nodes: {shares}")
+    print_rich(
         f"taken: {moved['taken']} nodes in {moved['reclaims']} reclaims ({per_hour:.4f} per"
         f" node-hour), {moved['given_back']} given back, {moved['seized']} seized;"
         f" {moved['leases_expired']} leases ran out"
     )
-    out.print(
+    print_rich(
         f"energy: {power['kwh']:,.0f} kWh, {power['kwh_saved']:,.0f} saved; {power['wakes']} wakes "
         f"({power['wakes_failed']} failed), {result['failures']} failures"
     )

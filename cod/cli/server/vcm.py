@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cod.cli.show import ago, as_json, client, console, print_json, said, shown, table
+from cod.cli.show import ago, as_json, client, print_json, print_rich, said, shown, table
 from cod.client import path
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(values)
     else:
-        console().print(vcm_table(values))
+        print_rich(vcm_table(values))
         _warn(values)
 
 

@@ -7,11 +7,23 @@ from typing import Any
 import click
 
 from cod.cli.owner import group_option, owner
-from cod.cli.show import SIZE, SPAN, ago, as_json, client, duration, said, shown, size, table, when
+from cod.cli.show import (
+    SIZE,
+    SPAN,
+    ago,
+    as_json,
+    client,
+    duration,
+    said,
+    shown,
+    size,
+    table,
+    when,
+    yes_option,
+)
 from cod.client import path
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.group()

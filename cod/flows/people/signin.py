@@ -20,6 +20,7 @@ from cod.store.engine import Tx
 from cod.store.people import audit, people, signins
 
 check_password = signin.check_password
+PASSWORD_RULE = signin.PASSWORD_RULE
 seen = signins.seen
 POSIX = PosixRules()
 SEEN_EVERY = 60.0

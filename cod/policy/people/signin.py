@@ -42,6 +42,7 @@ KNOWN_FOR = 60 * 86_400.0
 FREE_OF_ADDRESS = 10
 COUNTED_OF_A_PLACE = 3
 SHORTEST, LONGEST = 12, 1000  # characters of a password
+PASSWORD_RULE = f"At least {SHORTEST} characters; a few words with spaces do well."
 LONGEST_NAME = 200
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 _OF_THE_SERVER = re.compile(r"root|uid[0-9]*")

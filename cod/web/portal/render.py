@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cod import states
+from cod.flows.people import signin
 from cod.web.portal import formatting, links
 from cod.web.portal.assets import Assets
 
@@ -50,6 +51,7 @@ class Templates:
             "asset": assets.path,
             "node_words": formatting.NODE_WORDS,
             "phases": states.PHASES,
+            "password_rule": signin.PASSWORD_RULE,
         }
         self._env.globals["m"] = self._env.get_template("_macros.html").module
 

@@ -303,11 +303,19 @@ class PciDevice(Reply):
     driver: str
 
 
+class HardwareFact(Reply):
+    """Something that a node has, such as 'memory/mib' of '4096 MiB'."""
+
+    name: str
+    value: str
+
+
 class NodeInFull(NodeReply):
     """A node with its last hardware report (XML), its bindings, its SSH host keys, its newest
     transitions (oldest first), and conflicts about it (newest first)."""
 
     attributes: str | None
+    hardware: list[HardwareFact] = Field(description="the same, for people; without PCI devices")
     pci: list[PciDevice]
     bindings: list[BindingReply]
     host_keys: list[HostKeyReply] = Field(
@@ -331,6 +339,11 @@ class NodeInFull(NodeReply):
         return cls(
             **_node(view),
             attributes=view.node.attributes,
+            hardware=[
+                HardwareFact(name=name, value=value)
+                for name, value in nodes.hardware(view.node)
+                if not name.startswith("pci ")
+            ],
             pci=pci_devices(view.node),
             bindings=[_binding(each) for each in bindings],
             host_keys=[HostKeyReply.of(key) for key in view.host_keys],
