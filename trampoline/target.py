@@ -101,14 +101,19 @@ class Target:
         try:
             if self.is_device:
                 self.control(BLKZEROOUT, struct.pack("QQ", offset, length))
-            elif _libc.fallocate(
-                self._fd, _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length)
-            ):
+            elif not self.punch(offset, length):
                 with mmap.mmap(-1, 1 << 20) as zeros, memoryview(zeros) as view:
                     for at in range(offset, offset + length, 1 << 20):
                         self.write(view[: min(1 << 20, offset + length - at)], at)
         except OSError as error:
             raise self._broken("zeroed", offset, error) from None
+
+    def punch(self, offset: int, length: int) -> bool:
+        """Make a range read as zeros, and let the disk give up the range's space. False where the
+        disk cannot be told both at once."""
+        return not _libc.fallocate(
+            self._fd, _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length)
+        )
 
     def discard(self, offset: int, length: int) -> None:
         """Tell a device that a range is not needed; what it reads as then is the device's choice.

@@ -2,9 +2,13 @@
 disk.
 
 1. A device that takes *write zeroes* (NVMe Write Zeroes, SCSI WRITE SAME, virtio;
-   queue/write_zeroes_max_bytes) is told to: its standard promises zeros.
-2. A device that takes *discard* (TRIM, UNMAP) is told to, but the standards let it ignore that or
-   return old data. It is believed only if zeros are read back: the first and last 16 MiB whole,
+   queue/write_zeroes_max_bytes) is told to: its standard promises zeros. It may unmap what it
+   zeroes (fallocate(2), FALLOC_FL_PUNCH_HOLE), so that a thin disk gives its space back and an SSD
+   knows which of its blocks are unused; where it refuses that, the kernel sees to the zeros
+   (BLKZEROOUT). SCSI and NVMe disks need not unmap when they zero: those that take *discard* are
+   told of that as well, and believed as in 2; one that shows data then is zeroed once more.
+2. A device that takes only *discard* (TRIM, UNMAP) is told to, but the standards let it ignore that
+   or return old data. It is believed only if zeros are read back: the first and last 16 MiB whole,
    where ranges that the device rounds off lie, and 2048 samples of 4 KiB, one at a random place in
    each 2048th of the disk. A device that kept a fraction f of its data passes with probability
    (1-f)^2048: one in e^20 for 1 %. If anything but zeros shows, see 3.
@@ -17,7 +21,8 @@ a disk is truncated.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trampoline.crew import Crew, Meter, Progress
@@ -28,6 +33,15 @@ from trampoline.target import Target
 _STEP = 64 << 20
 _EDGE, _LONG, _SAMPLE = 16 << 20, 1 << 20, 4 << 10
 _MANY, _FEW = 2048, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a device takes: write zeroes, discard. `unmaps`: what it zeroes it also gives up."""
+
+    zeroes: bool
+    discards: bool
+    unmaps: bool
 
 
 def wipe_all(disks: Sequence[Disk], progress: Progress) -> int:
@@ -54,13 +68,15 @@ def _erase(target: Target, meter: Meter) -> None:
         os.truncate(target.path, target.size)
         meter.add(target.size)
         return
-    queue = Path("/sys/class/block", os.path.basename(os.path.realpath(target.path)), "queue")
-    promised = _number(queue / "write_zeroes_max_bytes") > 0
-    if promised or not (_number(queue / "discard_max_bytes") and _discard(target, meter)):
-        for at in range(0, target.size, _STEP):
-            length = min(_STEP, target.size - at)
-            target.zero(at, length)
-            meter.add(length)
+
+    def uncounted(_: int) -> None:
+        meter.add(0)  # raises Stopped when the work is to end
+
+    able = abilities(target.path)
+    if able.zeroes or not (able.discards and _discard(target, meter.add)):
+        _zero(target, meter.add, unmap=able.zeroes)
+        if able.zeroes and able.discards and not able.unmaps and not _discard(target, uncounted):
+            _zero(target, uncounted, unmap=False)
     target.flush()
     if (found := data_at(target, _FEW)) is not None:
         raise PrimeError(
@@ -69,19 +85,42 @@ def _erase(target: Target, meter: Meter) -> None:
     target.reread_table()
 
 
-def _discard(target: Target, meter: Meter) -> bool:
+def abilities(path: str) -> Abilities:
+    """Return what the kernel says that the device at `path` can do."""
+    name = os.path.basename(os.path.realpath(path))
+    queue = Path("/sys/class/block", name, "queue")
+    return Abilities(
+        zeroes=_number(queue / "write_zeroes_max_bytes") > 0,
+        discards=_number(queue / "discard_max_bytes") > 0,
+        unmaps=not name.startswith(("sd", "nvme")),
+    )
+
+
+def _zero(target: Target, count: Callable[[int], None], *, unmap: bool) -> None:
+    """Zero everything; `unmap`: the device may unmap what it zeroes, while it takes that."""
+    for at in range(0, target.size, _STEP):
+        length = min(_STEP, target.size - at)
+        unmap = unmap and target.punch(at, length)
+        if not unmap:
+            target.zero(at, length)
+        count(length)
+
+
+def _discard(target: Target, count: Callable[[int], None]) -> bool:
     """Discard everything; True if the disk is empty then."""
-    before = meter.done
+    done = 0
     try:
         for at in range(0, target.size, _STEP):
-            target.discard(at, min(_STEP, target.size - at))
-            meter.add(min(_STEP, target.size - at))
+            length = min(_STEP, target.size - at)
+            target.discard(at, length)
+            done += length
+            count(length)
         target.flush()
         if data_at(target, _MANY) is None:
             return True
     except OSError:
         pass  # it says that it can, and cannot
-    meter.add(before - meter.done)
+    count(-done)
     return False
 
 

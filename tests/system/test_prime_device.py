@@ -57,43 +57,77 @@ def silent(*_: object) -> None:
     pass
 
 
+ZEROES = wipe.Abilities(zeroes=True, discards=False, unmaps=True)
+DISCARDS = wipe.Abilities(zeroes=False, discards=True, unmaps=False)
+BOTH = wipe.Abilities(zeroes=True, discards=True, unmaps=False)  # SCSI, NVMe
+NEITHER = wipe.Abilities(zeroes=False, discards=False, unmaps=False)
+
+
 @pytest.mark.parametrize(
-    "way", ["write zeroes", "discard", "discard that lies", "discard that fails", "overwrite"]
+    ("able", "broken", "expected"),
+    [
+        (ZEROES, "", ["punch"]),
+        (ZEROES, "punch fails", ["punch", "zero"]),
+        (DISCARDS, "", ["discard"]),
+        (DISCARDS, "discard lies", ["discard", "zero"]),
+        (DISCARDS, "discard fails", ["discard", "zero"]),
+        (BOTH, "", ["punch", "discard"]),
+        (BOTH, "punch fails", ["punch", "zero", "discard"]),
+        (BOTH, "discard fails", ["punch", "discard", "zero"]),
+        (BOTH, "discard shows other data", ["punch", "discard", "zero"]),
+        (NEITHER, "", ["zero"]),
+    ],
 )
 def test_every_way_of_wiping_leaves_zeros(
-    device: Disk, monkeypatch: pytest.MonkeyPatch, way: str
+    device: Disk,
+    monkeypatch: pytest.MonkeyPatch,
+    able: wipe.Abilities,
+    broken: str,
+    expected: list[str],
 ) -> None:
-    able = {"write zeroes": {"write_zeroes_max_bytes"}, "overwrite": set()}.get(
-        way, {"discard_max_bytes"}
-    )
-    monkeypatch.setattr(wipe, "_number", lambda path: int(path.name in able))
+    monkeypatch.setattr(wipe, "abilities", lambda path: able)
     calls: list[str] = []
-    zero, discard = Target.zero, Target.discard
+    zero, discard, punch = Target.zero, Target.discard, Target.punch
 
     def zeroing(self: Target, offset: int, length: int) -> None:
         calls.append("zero")
         zero(self, offset, length)
 
+    def punching(self: Target, offset: int, length: int) -> bool:
+        calls.append("punch")
+        return broken != "punch fails" and punch(self, offset, length)
+
     def discarding(self: Target, offset: int, length: int) -> None:
         calls.append("discard")
-        if way == "discard that fails":
+        if broken == "discard fails":
             raise OSError(95, "Operation not supported")
-        if way == "discard":
+        if broken == "discard shows other data":
+            self.write(memoryview(os.urandom(length)), offset)
+        elif broken != "discard lies":
             discard(self, offset, length)
 
     monkeypatch.setattr(Target, "zero", zeroing)
+    monkeypatch.setattr(Target, "punch", punching)
     monkeypatch.setattr(Target, "discard", discarding)
     assert wipe.wipe_all([device], silent) == SIZE
     assert not any(content(device))
-    assert calls == {"write zeroes": ["zero"], "discard": ["discard"], "overwrite": ["zero"]}.get(
-        way, ["discard", "zero"]
-    )
+    assert calls == expected
+
+
+def test_a_wiped_thin_disk_gives_its_space_back(device: Disk) -> None:
+    """Wipe a loop device by what the kernel says of it: its file's blocks are released."""
+    backing = Path("/sys/class/block", device.name, "loop/backing_file").read_text().strip()
+    assert os.stat(backing).st_blocks * 512 >= SIZE
+    assert wipe.wipe_all([device], silent) == SIZE
+    assert not any(content(device))
+    assert os.stat(backing).st_blocks == 0
 
 
 def test_a_disk_that_keeps_its_data_is_not_called_wiped(
     device: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Target, "zero", silent)
+    monkeypatch.setattr(Target, "punch", lambda self, offset, length: True)
     monkeypatch.setattr(Target, "discard", silent)
     with pytest.raises(PrimeError, match="still shows data at byte 0"):
         wipe.wipe_all([device], silent)
