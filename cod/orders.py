@@ -108,6 +108,29 @@ class TestResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Erasure:
+    """How a disk was erased, as its node's history keeps it.
+
+    disk     the kernel's name for the disk
+    model, serial, wwid   '' where the disk does not tell
+    size     of the disk, bytes
+    method   'write zeroes' (by the disk), 'discard', 'overwrite' (by the kernel), 'write zeroes,
+             discard', 'overwrite, discard', or 'truncate' (a file that stands for a disk)
+    seconds  that the erasure took
+    checked  bytes that were read back afterwards, all of them zeros
+    """
+
+    disk: str
+    model: str
+    serial: str
+    wwid: str
+    size: int
+    method: str
+    seconds: float
+    checked: int
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has
     the same id.

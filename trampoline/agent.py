@@ -33,9 +33,9 @@ Tell = Callable[[str, int, int, float], None]
 """tell(phase, done, total, rate): a job's sign of progress. Raises Replaced when the job is to
 end."""
 
-Act = Callable[[Order, Tell], Mapping[str, float] | tuple[TestResult, ...]]
-"""Carries out an order and gives its figures, or a burn-in's results. Raises PrimeError with the
-reason when that cannot be done."""
+Act = Callable[[Order, Tell], Mapping[str, float] | tuple[TestResult, ...] | Done]
+"""Carries out an order and gives its figures, a burn-in's results, or all that is to be said.
+Raises PrimeError with the reason when that cannot be done."""
 
 SILENCE = 3  # heartbeats of the server missed before the connection counts as dead
 PROGRESS_EVERY = 1.0  # seconds
@@ -91,11 +91,12 @@ class Job:
     def _run(self) -> None:
         try:
             found = self._act(self.order, self._tell)
-            self.result = (
-                Done(self.order.id, results=found)
-                if isinstance(found, tuple)
-                else Done(self.order.id, found)
-            )
+            if isinstance(found, Done):
+                self.result = found
+            elif isinstance(found, tuple):
+                self.result = Done(self.order.id, results=found)
+            else:
+                self.result = Done(self.order.id, found)
         except Replaced:
             self.result = Failed(self.order.id, "replaced by another order")
         except PrimeError as error:

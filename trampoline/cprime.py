@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cod.orders import ImageSource, Order
+from cod.orders import Erasure, ImageSource, Order
 from trampoline import bootcode, efiboot, images, installer, partitions, seed
 from trampoline.crew import Meter
 from trampoline.disks import choose, erasable
@@ -39,7 +39,8 @@ the work and is passed on."""
 @dataclass(frozen=True, slots=True)
 class Written:
     """What was done: the target's `path`, bytes written to it, bytes fetched, seconds in each
-    phase. `disk_signature` is what a BIOS machine's next boots find the disk by; 0: it has none."""
+    phase. `disk_signature` is what a BIOS machine's next boots find the disk by; 0: it has none.
+    `erased`: how disks were erased before."""
 
     path: str
     bytes_written: int
@@ -48,6 +49,7 @@ class Written:
     write_seconds: float
     verify_seconds: float
     disk_signature: int = 0
+    erased: tuple[Erasure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +155,7 @@ def prime(
     """
     planned = plan(order, disks, patience)
     started = time.monotonic()
-    if planned.erase:
-        wipe_all(planned.erase, progress)
+    erased = wipe_all(planned.erase, progress)
     wiped = time.monotonic()
     with Target(planned.target.path) as target:
         meter = Meter("write", sum(piece.to_write for piece in planned.pieces))
@@ -184,6 +185,7 @@ def prime(
         written - wiped,
         time.monotonic() - written,
         signature,
+        erased,
     )
 
 
@@ -246,9 +248,8 @@ def _add_seed(target: Target, span: Span, order: Order) -> None:
     target.write(memoryview(seed.build(order.seed, span.size, target.sector)), span.start)
 
 
-def wipe(order: Order, disks: Sequence[Disk], progress: Progress) -> int:
-    """Erase all local disks that the order does not keep; returns the bytes erased. Raises
-    PrimeError."""
+def wipe(order: Order, disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
+    """Erase all local disks that the order does not keep; returns how. Raises PrimeError."""
     return wipe_all(erasable(disks, order.keep), progress)
 
 

@@ -27,6 +27,7 @@ from xml.etree import ElementTree as ET
 
 from cod.orders import Order, TestResult
 from cod.wire.confd import protocol
+from cod.wire.confd.messages import Done
 from trampoline import inventory, lldp
 from trampoline.agent import Agent, Disconnect, Tell
 from trampoline.errors import PrimeError
@@ -164,14 +165,17 @@ class Shell:
             inventory.report(self._options.root, self._mac, self._disks(), self._heard), "unicode"
         )
 
-    def _act(self, order: Order, tell: Tell) -> Mapping[str, float] | tuple[TestResult, ...]:
+    def _act(self, order: Order, tell: Tell) -> Mapping[str, float] | tuple[TestResult, ...] | Done:
         from trampoline import cprime  # late: a machine that only reports need not load it
 
         if order.action == "wipe":
-            return {"bytes_written": float(cprime.wipe(order, self._disks(), tell))}
+            erased = cprime.wipe(order, self._disks(), tell)
+            count = float(sum(each.size for each in erased))
+            return Done(order.id, {"bytes_written": count}, erased=erased)
         if order.action == "prime":
             bios = not (self._options.root / "sys/firmware/efi").is_dir()
-            return _figures(cprime.prime(order, self._disks(), tell, bios=bios))
+            written = cprime.prime(order, self._disks(), tell, bios=bios)
+            return Done(order.id, _figures(written), erased=written.erased)
         if order.action == "capture":
             from trampoline import capture
 

@@ -21,10 +21,12 @@ a disk is truncated.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cod.orders import Erasure
 from trampoline.crew import Crew, Meter, Progress
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
@@ -44,45 +46,65 @@ class Abilities:
     unmaps: bool
 
 
-def wipe_all(disks: Sequence[Disk], progress: Progress) -> int:
-    """Erase all of `disks` at the same time; the bytes erased. Raises PrimeError."""
+def wipe_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
+    """Erase all of `disks` at the same time; returns how, in their order. Raises PrimeError."""
     if not disks:
-        return 0
+        return ()
     meter = Meter("wipe", sum(disk.size for disk in disks))
+    erased = dict[str, Erasure]()
 
     def erase(disk: Disk) -> None:
+        began = time.monotonic()
         with Target(disk.path) as target:
-            _erase(target, meter)
+            method, checked = _erase(target, meter)
+        erased[disk.path] = Erasure(
+            disk.name,
+            disk.model,
+            disk.serial,
+            disk.wwid,
+            disk.size,
+            method,
+            time.monotonic() - began,
+            checked,
+        )
 
     def produce(put: object) -> None:
         for disk in disks:
             put(disk)  # type: ignore[operator]
 
     Crew(len(disks)).run(produce, erase, meter, progress)
-    return meter.done
+    return tuple(erased[disk.path] for disk in disks)
 
 
-def _erase(target: Target, meter: Meter) -> None:
+def _erase(target: Target, meter: Meter) -> tuple[str, int]:
+    """Erase a disk; returns the method, and how many bytes were read back."""
     if not target.is_device:
         os.truncate(target.path, 0)
         os.truncate(target.path, target.size)
         meter.add(target.size)
-        return
+        return "truncate", 0
 
     def uncounted(_: int) -> None:
         meter.add(0)  # raises Stopped when the work is to end
 
     able = abilities(target.path)
-    if able.zeroes or not (able.discards and _discard(target, meter.add)):
-        _zero(target, meter.add, unmap=able.zeroes)
-        if able.zeroes and able.discards and not able.unmaps and not _discard(target, uncounted):
-            _zero(target, uncounted, unmap=False)
+    if not able.zeroes and able.discards and _discard(target, meter.add):
+        method = "discard"
+    else:
+        method = _zero(target, meter.add, unmap=able.zeroes)
+        if able.zeroes and able.discards and not able.unmaps:
+            if _discard(target, uncounted):
+                method += ", discard"
+            else:
+                method = _zero(target, uncounted, unmap=False)
     target.flush()
     if (found := data_at(target, _FEW)) is not None:
         raise PrimeError(
             f"the disk {target.path} still shows data at byte {found} after it was erased"
         )
     target.reread_table()
+    looked = _spans(target.size, _MANY if "discard" in method else _FEW)
+    return method, min(target.size, sum(length for _, length in looked))
 
 
 def abilities(path: str) -> Abilities:
@@ -96,14 +118,16 @@ def abilities(path: str) -> Abilities:
     )
 
 
-def _zero(target: Target, count: Callable[[int], None], *, unmap: bool) -> None:
-    """Zero everything; `unmap`: the device may unmap what it zeroes, while it takes that."""
+def _zero(target: Target, count: Callable[[int], None], *, unmap: bool) -> str:
+    """Zero everything; returns the method. `unmap`: the device may unmap what it zeroes, while it
+    takes that."""
     for at in range(0, target.size, _STEP):
         length = min(_STEP, target.size - at)
         unmap = unmap and target.punch(at, length)
         if not unmap:
             target.zero(at, length)
         count(length)
+    return "write zeroes" if unmap else "overwrite"
 
 
 def _discard(target: Target, count: Callable[[int], None]) -> bool:
@@ -127,19 +151,24 @@ def _discard(target: Target, count: Callable[[int], None]) -> bool:
 def data_at(target: Target, samples: int) -> int | None:
     """Return where a look at the edges and `samples` random places finds anything but zeros; None
     if nowhere."""
-    spans = [(at, _LONG) for at in range(0, min(_EDGE, target.size), _LONG)]
-    spans += [(at, _LONG) for at in range(max(0, target.size - _EDGE), target.size, _LONG)]
-    stratum = max(target.size // samples, _SAMPLE)
-    for start in range(0, target.size, stratum):
-        spans.append(
-            (start + int.from_bytes(os.urandom(8), "big") % stratum // _SAMPLE * _SAMPLE, _SAMPLE)
-        )
     zeros = bytes(_LONG)
-    for at, length in spans:
+    for at, length in _spans(target.size, samples):
         data = target.read(length, at)
         if data != zeros[: len(data)]:
             return at
     return None
+
+
+def _spans(size: int, samples: int) -> list[tuple[int, int]]:
+    """Return what a look reads of a disk of `size` bytes, as offsets and lengths."""
+    spans = [(at, _LONG) for at in range(0, min(_EDGE, size), _LONG)]
+    spans += [(at, _LONG) for at in range(max(0, size - _EDGE), size, _LONG)]
+    stratum = max(size // samples, _SAMPLE)
+    for start in range(0, size, stratum):
+        spans.append(
+            (start + int.from_bytes(os.urandom(8), "big") % stratum // _SAMPLE * _SAMPLE, _SAMPLE)
+        )
+    return spans
 
 
 def _number(path: Path) -> int:

@@ -4,6 +4,7 @@ whose things are to be seen (None: all), and is filtered by what else is given. 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -187,7 +188,18 @@ def conflicts(tx: Tx, page: Page, *, kind: str | None = None) -> Listed[dict[str
     return rows.each(lambda row: dict(zip(c.keys(), row, strict=True)))
 
 
-HISTORY = ("id", "at", "event", "from_state", "to_state", "cause", "actor", "bytes_written", "rate")
+HISTORY = (
+    "id",
+    "at",
+    "event",
+    "from_state",
+    "to_state",
+    "cause",
+    "actor",
+    "bytes_written",
+    "rate",
+    "erased",
+)
 
 
 def history(
@@ -205,7 +217,12 @@ def history(
         query = query.where(h.vcluster_id.in_(select(v.id).where(*views.called(vcluster))))
     query = query.where(*having(page.q, h.cause, h.actor))
     rows = page_of(tx, query, page, {"id": h.id}, "-id", h.id, count=False)
-    return rows.each(lambda row: dict(zip((*HISTORY, "node", "vcluster"), row, strict=True)))
+    return rows.each(_transition)
+
+
+def _transition(row: Any) -> dict[str, Any]:
+    found = dict(zip((*HISTORY, "node", "vcluster"), row, strict=True))
+    return found | {"erased": json.loads(found["erased"]) if found["erased"] else []}
 
 
 def deliveries(

@@ -111,6 +111,23 @@ def test_what_costs_somebody_nodes_is_asked_at_a_terminal(
     assert run(served, "vcluster", "delete", "blue", "--yes").stdout == "blue: ended\n"
 
 
+def test_a_nodes_history_tells_how_its_disks_were_erased(served: Served) -> None:
+    add_node(served, "n1", 1)
+    node = served.tx(nodes.by_name, "n1")
+    disk = {"disk": "sda", "model": "M", "serial": "S1", "wwid": "", "size": 2**32}
+    how = {"method": "write zeroes, discard", "seconds": 12.5, "checked": 40 << 20}
+    served.tx(nodes.note_erased, node, json.dumps([disk | how]))
+    assert as_json(served, "node", "history", "n1")[0]["erased"] == [disk | how]
+    said = (
+        "erased sda (serial S1), 4.0 GiB: write zeroes, discard, 12 s, 40.0 MiB read back as zeros"
+    )
+    assert said in run(served, "node", "history", "n1").stdout
+    assert said in run(served, "node", "show", "n1").stdout
+    run(served, "node", "quarantine", "n1", "--reason", "loud fan")
+    newest = as_json(served, "node", "history", "n1", "--limit", "1")
+    assert [(row["event"], row["erased"]) for row in newest] == [("quarantined", [])]
+
+
 def test_what_an_administrator_says_of_nodes(served: Served) -> None:
     add_node(served, "n1", 1)
     assert (

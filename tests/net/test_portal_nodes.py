@@ -46,6 +46,15 @@ def node(served: Served, name: str) -> Any:
     return served.tx(nodes.by_name, name)
 
 
+def test_a_nodes_page_tells_how_its_disks_were_erased(site_of: Served) -> None:
+    disk = {"disk": "sda", "model": "<M>", "serial": "<S1>", "wwid": "", "size": 2**32}
+    how = {"method": "overwrite", "seconds": 12.5, "checked": 40 << 20}
+    served = site_of
+    served.tx(nodes.note_erased, node(served, "node01"), json.dumps([disk | how]))
+    words = signed_in(served).get("/nodes/node01").words
+    assert "Erased: sda (serial <S1>), 4.0 GiB, by overwrite, in 12 s; 40.0 MiB read back" in words
+
+
 def test_an_administrator_sees_all_nodes_and_filters_them(site_of: Served) -> None:
     browser = signed_in(site_of)
     page = browser.get("/nodes")

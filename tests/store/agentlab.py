@@ -13,7 +13,7 @@ from cod.flows.agents import orders, progress, report
 from cod.flows.agents import sessions as flow
 from cod.flows.nodes import deadlines
 from cod.model import BootSecret, Node, Peer, RequestTuple, Result, Site, Vcluster
-from cod.orders import Order
+from cod.orders import Erasure, Order
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeState, Step
 from cod.store import tables as t
@@ -175,6 +175,9 @@ class Lab:
 
     def done(self, peer: Peer, order_id: str, **figures: float) -> Result:
         return progress.done(self.tx, peer, order_id, figures, self.site, self.now)
+
+    def erased(self, peer: Peer, order_id: str, *disks: Erasure) -> Result:
+        return progress.done(self.tx, peer, order_id, {}, self.site, self.now, erased=disks)
 
     def failed(self, peer: Peer, order_id: str, reason: str = "no disk") -> Result:
         return progress.failed(self.tx, peer, order_id, reason, self.site, self.now)

@@ -4,7 +4,7 @@ confd can cause."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -14,10 +14,11 @@ from cod.flows.agents import sessions as flow
 from cod.flows.boot import script
 from cod.flows.nodes import deadlines, power
 from cod.flows.nodes import nodes as nodes_flows
-from cod.model import Binding, Energy, Peer, Policy, Refused, Result, Site, ipv4
+from cod.model import Binding, Energy, Page, Peer, Policy, Refused, Result, Site, ipv4
+from cod.orders import Erasure
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
-from cod.store import views
+from cod.store import lists, views
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, nodes, secrets, sessions
 from cod.store.people import groups
@@ -67,6 +68,35 @@ def test_approval_is_waited_for(lab: Lab) -> None:
     lab.apply(1, Step(NodeEvent.APPROVED, "x"))
     lab.tick(1)
     assert lab.node(1).state == "inactive"
+
+
+def test_how_disks_were_erased_is_kept_in_the_history(lab: Lab) -> None:
+    """A wipe's transition tells of each disk; those before and after it tell of none."""
+    lab.machine(1, "trampoline", disk=Disk.DIRTY)
+    peer = lab.boots(1)
+    order = lab.order(1)
+    assert order.action == "wipe"
+    sda = Erasure("sda", "M", "S1", "", 1 << 40, "write zeroes, discard", 12.5, 40 << 20)
+    lab.erased(peer, order.id, sda, replace(sda, disk="sdb", serial="S2"))
+    assert lab.node(1).disk == Disk.CLEAN
+    rows = list(lists.history(lab.tx, Page(100), None, node=lab.node(1).name))
+    assert {
+        row["event"]: [disk["serial"] for disk in row["erased"]] for row in rows if row["erased"]
+    } == {"wiped": ["S1", "S2"]}
+    told = next(row["erased"][0] for row in rows if row["erased"])
+    assert told == asdict(sda)
+
+
+def test_what_was_erased_before_another_order_is_not_kept(lab: Lab) -> None:
+    lab.machine(1, "trampoline", disk=Disk.DIRTY)
+    peer = lab.boots(1)
+    order = lab.order(1)
+    sda = Erasure("sda", "", "S1", "", 1, "overwrite", 1.0, 1)
+    node, _, generation = order.id.partition(".")
+    lab.erased(peer, f"{node}.{int(generation) - 1}", sda)
+    assert lab.node(1).disk == Disk.DIRTY
+    rows = lists.history(lab.tx, Page(100), None, node=lab.node(1).name)
+    assert not any(row["erased"] for row in rows)
 
 
 def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:

@@ -64,18 +64,18 @@ NEITHER = wipe.Abilities(zeroes=False, discards=False, unmaps=False)
 
 
 @pytest.mark.parametrize(
-    ("able", "broken", "expected"),
+    ("able", "broken", "expected", "method"),
     [
-        (ZEROES, "", ["punch"]),
-        (ZEROES, "punch fails", ["punch", "zero"]),
-        (DISCARDS, "", ["discard"]),
-        (DISCARDS, "discard lies", ["discard", "zero"]),
-        (DISCARDS, "discard fails", ["discard", "zero"]),
-        (BOTH, "", ["punch", "discard"]),
-        (BOTH, "punch fails", ["punch", "zero", "discard"]),
-        (BOTH, "discard fails", ["punch", "discard", "zero"]),
-        (BOTH, "discard shows other data", ["punch", "discard", "zero"]),
-        (NEITHER, "", ["zero"]),
+        (ZEROES, "", ["punch"], "write zeroes"),
+        (ZEROES, "punch fails", ["punch", "zero"], "overwrite"),
+        (DISCARDS, "", ["discard"], "discard"),
+        (DISCARDS, "discard lies", ["discard", "zero"], "overwrite"),
+        (DISCARDS, "discard fails", ["discard", "zero"], "overwrite"),
+        (BOTH, "", ["punch", "discard"], "write zeroes, discard"),
+        (BOTH, "punch fails", ["punch", "zero", "discard"], "overwrite, discard"),
+        (BOTH, "discard fails", ["punch", "discard", "zero"], "overwrite"),
+        (BOTH, "discard shows other data", ["punch", "discard", "zero"], "overwrite"),
+        (NEITHER, "", ["zero"], "overwrite"),
     ],
 )
 def test_every_way_of_wiping_leaves_zeros(
@@ -84,6 +84,7 @@ def test_every_way_of_wiping_leaves_zeros(
     able: wipe.Abilities,
     broken: str,
     expected: list[str],
+    method: str,
 ) -> None:
     monkeypatch.setattr(wipe, "abilities", lambda path: able)
     calls: list[str] = []
@@ -109,16 +110,20 @@ def test_every_way_of_wiping_leaves_zeros(
     monkeypatch.setattr(Target, "zero", zeroing)
     monkeypatch.setattr(Target, "punch", punching)
     monkeypatch.setattr(Target, "discard", discarding)
-    assert wipe.wipe_all([device], silent) == SIZE
+    (erased,) = wipe.wipe_all([device], silent)
     assert not any(content(device))
     assert calls == expected
+    assert (erased.disk, erased.serial, erased.size) == (device.name, "L", SIZE)
+    assert erased.method == method
+    assert erased.checked > 32 * MIB
 
 
 def test_a_wiped_thin_disk_gives_its_space_back(device: Disk) -> None:
     """Wipe a loop device by what the kernel says of it: its file's blocks are released."""
     backing = Path("/sys/class/block", device.name, "loop/backing_file").read_text().strip()
     assert os.stat(backing).st_blocks * 512 >= SIZE
-    assert wipe.wipe_all([device], silent) == SIZE
+    (erased,) = wipe.wipe_all([device], silent)
+    assert erased.method == "write zeroes"
     assert not any(content(device))
     assert os.stat(backing).st_blocks == 0
 

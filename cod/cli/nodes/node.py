@@ -214,12 +214,54 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
             ("AT", "CONFLICT", "ABOUT"),
             [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]],
         )
-    print_table(
+    shown(ctx, value["history"], history_table, False)
+
+
+@node.command()
+@name_argument
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="Number of newest entries.",
+)
+@as_json
+@click.pass_context
+def history(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
+    """List a node's transitions, the newest last, and how its disks were erased.
+
+    \b
+    Example:
+      cod node history n7
+      cod node history n7 --json
+    """
+    values = client(ctx).newest(path("nodes", name, "history"), limit)
+    shown(ctx, values, history_table, as_json)
+
+
+def history_table(values: list[Any]) -> Any:
+    """Return transitions for people."""
+    return table(
         ("AT", "EVENT", "STATE", "CAUSE", "BY"),
         [
-            (when(h["at"]), h["event"], h["to_state"], h["cause"], h["actor"])
-            for h in value["history"]
+            (
+                when(h["at"]),
+                h["event"],
+                h["to_state"],
+                "\n".join([h["cause"], *map(_erased, h["erased"])]),
+                h["actor"],
+            )
+            for h in values
         ],
+    )
+
+
+def _erased(disk: dict[str, Any]) -> str:
+    serial = f" (serial {disk['serial']})" if disk["serial"] else ""
+    return (
+        f"erased {disk['disk']}{serial}, {size(disk['size'])}: {disk['method']},"
+        f" {duration(disk['seconds'])}, {size(disk['checked'])} read back as zeros"
     )
 
 

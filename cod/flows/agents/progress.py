@@ -8,12 +8,13 @@ lost answer, a reconnect or a restart.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from cod.core import blame, burnins, transitions
 from cod.model import Node, Peer, Refused, Result, Site
-from cod.orders import TestResult
+from cod.orders import Erasure, TestResult
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import captures, nodes, sessions
@@ -76,11 +77,13 @@ def done(
     site: Site,
     now: float,
     results: Sequence[TestResult] = (),
+    erased: Sequence[Erasure] = (),
 ) -> Result[None]:
     """Note that the order is carried out. Of the figures, bytes_written goes into the history, with
     the rate of the writing alone where its seconds are told (write_seconds); of a capture, what was
     read. A primed disk's signature is kept: the next boots of a BIOS machine find the disk by it.
-    By the `results` of a burn-in it passes or not."""
+    By the `results` of a burn-in it passes or not. How disks were `erased` is kept with the
+    transition."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _AT_WORK:
         return Result(None)
@@ -102,6 +105,8 @@ def done(
         signature = int(figures.get("disk_signature", 0))
         step = replace(step, columns={**step.columns, "disk_signature": signature or None})
     moved = transitions.apply(tx, written, step, now=now, actor="agent", policy=site.policy)
+    if erased and node.state in (NodeState.WIPE, NodeState.PRIME):
+        nodes.note_erased(tx, moved, json.dumps([asdict(disk) for disk in erased]))
     settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
     return Result(None, transitions.wakes(node, settled))
 

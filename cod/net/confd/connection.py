@@ -282,6 +282,7 @@ class AgentConnection(Protocol):
             server.site.current,
             server.clock(),
             message.results,
+            message.erased,
         )
         self.send(Ack(message.order))
         server.done(result)

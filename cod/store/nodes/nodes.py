@@ -311,6 +311,16 @@ def set_state(
     return moved
 
 
+def note_erased(tx: Tx, moved: Node, document: str) -> None:
+    """Keep with the transition that brought `moved` where it is how disks were erased before it."""
+    h = t.node_history
+    tx.execute(
+        update(h)
+        .where(h.c.node_id == moved.id, h.c.generation == moved.generation)
+        .values(erased=document)
+    )
+
+
 def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:
     """Want the node 'on', 'off', 'soft' or 'cycle'd: a row for the power edge. None when the node
     has no power driver.

@@ -292,6 +292,11 @@ node_history = table(
     ),
     Column("bytes_written", BigInteger, comment="leaving prime: bytes written to disk"),
     Column("rate", Double, comment="leaving prime: mean bytes per second"),
+    Column(
+        "erased",
+        Document,
+        comment="leaving wipe, prime: how disks were erased (JSON, orders.Erasure); null: none were",
+    ),
     Index(None, "node_id", "id"),
     Index(None, "vcluster_id", "id"),
     Index(None, "at"),

@@ -262,8 +262,23 @@ class BindingReply(Reply):
     expires_at: float
 
 
+class ErasedDisk(Reply):
+    """How a disk was erased. `method`: write zeroes (by the disk), discard, overwrite (by the
+    kernel), one of these and discard, or truncate (a file that stands for a disk); `seconds` that
+    the erasure took; `checked`: bytes that were read back as zeros afterwards."""
+
+    disk: str
+    model: str
+    serial: str
+    wwid: str
+    size: int
+    method: str
+    seconds: float
+    checked: int
+
+
 class Transition(ReplyOf[Mapping[str, Any]]):
-    """A row of a node's history."""
+    """A row of a node's history. `erased`: disks that the state before it erased."""
 
     id: int
     at: float
@@ -274,6 +289,7 @@ class Transition(ReplyOf[Mapping[str, Any]]):
     actor: str
     bytes_written: int | None
     rate: float | None
+    erased: list[ErasedDisk]
 
 
 class Move(Transition):

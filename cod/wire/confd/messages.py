@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
-from cod.orders import BurninPlan, Deposit, ImageSource, Order, Partition, TestResult
+from cod.orders import BurninPlan, Deposit, Erasure, ImageSource, Order, Partition, TestResult
 
 VERSION = 1
 SENTENCE = 2000  # characters of a reason; more is cut off
@@ -82,11 +82,12 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Done:
     """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds,
-    write_seconds …); `results` those of a burn-in's tests."""
+    write_seconds …); `results` those of a burn-in's tests; `erased` the disks that were erased."""
 
     order: str
     figures: Mapping[str, float] = field(default_factory=dict)
     results: tuple[TestResult, ...] = ()
+    erased: tuple[Erasure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +292,7 @@ def _done(message: Done) -> ET.Element:
         element = _written("result", replace(result, about=result.about[:SENTENCE]))
         element.extend(_figures(result.figures))
         root.append(element)
+    root.extend(_written("erased", each) for each in message.erased)
     return root
 
 
@@ -334,5 +336,6 @@ _DECODERS: dict[str, Callable[[Any], Message]] = {
         results=tuple(
             _read(TestResult, each, figures=_figures_from(each)) for each in e.iterfind("result")
         ),
+        erased=tuple(_read(Erasure, each) for each in e.iterfind("erased")),
     ),
 }
