@@ -433,7 +433,7 @@ def _show(result: dict[str, Any]) -> None:
     )
     faults = result["faults"]
     if any(faults.values()):
-        out.print(
+        print_rich(
             f"boots that failed: {faults['wrong_templates']} wrong templates;"
             f" {faults['healthy_set_aside']} times a healthy node was set aside,"
             f" {faults['failing_set_aside']} times a failing one; {faults['given_back']} given"

@@ -4,7 +4,7 @@ waits has none."""
 from __future__ import annotations
 
 from cod.core import volumes
-from cod.core.networks import isolation
+from cod.core.networks import isolation as core_isolation
 from cod.model import Refused, Site, Subnet, Vcluster
 from cod.policy.nodes import isolation
 from cod.states import RequestState
@@ -54,7 +54,7 @@ def extend(
     `Refused` where too few are free; without `site`, where it has not got them already."""
     room = address_blocks.room(tx, vcluster.id)
     if not room and site is not None and vcluster.isolated:
-        isolation.claim(tx, vcluster, site)
+        core_isolation.claim(tx, vcluster, site)
         volumes.addresses_changed(tx, vcluster.id, now)
         room = address_blocks.room(tx, vcluster.id)
     if size <= room:

@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql
 
-revision = "0026"
-down_revision = "0025"
+revision = "0028"
+down_revision = "0027"
 
 
 def upgrade() -> None:
