@@ -116,6 +116,7 @@ class Agent:
     log     one line for the console
     keep    remembers a secret for an agent that is started after this one in the same boot
     leave   'reboot' or 'off' once the machine is to go; the shell does it
+    ordered   the server has given it an order to do something: the machine is the site's
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Agent:
         keep: Callable[[protocol.Secret], None],
     ) -> None:
         self.leave: str | None = None
+        self.ordered = False
         self.welcomed = False
         self._mac, self._secrets, self._scan, self._act, self._wake, self._log = (
             mac,
@@ -284,6 +286,7 @@ class Agent:
         self._order, self._job, self._said, self._leave_at = order.id, None, None, 0.0
         self._log(f"order {order.id}: {order.action}")
         if order.action != "wait":
+            self.ordered = True
             self._job = Job(order, _no_work if order.action in LEAVING else self._act, self._wake)
 
     # ------------------------------------------------------------ what is said

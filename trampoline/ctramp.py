@@ -79,6 +79,8 @@ def run(options: Options) -> int:
             return 0
         if not shell.agent.leave:
             shell.wait(pause(failures, os.urandom(1)[0] / 255))
+    if shell.agent.ordered:
+        restore_boot_order(options)
     leave(shell.agent.leave, options)
     return 0
 
@@ -93,6 +95,15 @@ def log_end(reason: str) -> None:
     """Log why a connection ended."""
     if reason:
         log(reason)
+
+
+def restore_boot_order(options: Options) -> None:
+    """Put the machine's boot order right where a system has changed it; best effort."""
+    if options.disks and options.root == Path("/"):
+        return  # the variables are its host's
+    from trampoline import efiboot  # late: a machine that only reports need not load it
+
+    log_end(efiboot.restore(options.root / efiboot.EFIVARS.relative_to("/")))
 
 
 def pause(failures: int, chance: float) -> float:
@@ -169,6 +180,7 @@ class Shell:
         from trampoline import cprime  # late: a machine that only reports need not load it
 
         if order.action == "wipe":
+            restore_boot_order(self._options)  # at once: it may be reset before it leaves
             erased = cprime.wipe(order, self._disks(), tell)
             count = float(sum(each.size for each in erased))
             return Done(order.id, {"bytes_written": count}, erased=erased)

@@ -3,7 +3,13 @@ else. Best effort.
 
 COD is asked at every boot, and a boot that is sent on to the disk finds the one that was written,
 whatever other disks the machine has. An operating system or its installer may have put itself
-first; an entry for the primed disk is made anew at each priming, and the one before removed.
+first; an entry for the primed disk is made anew at each priming, and the one before removed. An
+order that a system changed later is put right before the machine leaves the trampoline again.
+
+shim that is started as EFI/BOOT/BOOTX64.EFI runs fbx64.efi, where that lies beside it, which makes
+an entry for the system and puts it first. The entry names the system's own shim then, which starts
+no fallback.
+
 Formats: UEFI 2.10, 3.1.3 (load options), 3.3 (BootOrder), 10.3 (device paths); the files: Linux's
 efivarfs, whose first four bytes are the variable's attributes.
 """
@@ -12,8 +18,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
 from trampoline import partitions
 from trampoline.errors import PrimeError
@@ -23,37 +29,28 @@ from trampoline.partitions import Disk, EspPlace
 EFIVARS = Path("/sys/firmware/efi/efivars")
 NAME = "COD disk"  # the description of the entry that is COD's own
 FALLBACK = "EFI/BOOT/BOOTX64.EFI"  # what firmware starts from a disk without an entry
+_RUN_BY_SHIM = "EFI/BOOT/fbx64.efi"
 _GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _ATTRIBUTES = b"\x07\0\0\0"  # non-volatile, for boot services and at run time
 _ACTIVE = 1
 _NETWORK = {(3, 11), (3, 12), (3, 13), (3, 24)}  # messaging device paths: MAC, IPv4, IPv6, URI
 _END = b"\x7f\xff\x04\0"
 # Loaders that systems install under their own names; a shim comes before what it loads.
-_LOADERS = ("shimx64.efi", "grubx64.efi", "systemd-bootx64.efi", "bootmgfw.efi")
+_SHIM = "shimx64.efi"
+_LOADERS = (_SHIM, "grubx64.efi", "systemd-bootx64.efi", "bootmgfw.efi")
 
 
 def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
     """Make the entry for `disk`, put the boot order right; return what was done, or why nothing
     was."""
-    path = efivars / f"BootOrder-{_GLOBAL}"
     try:
         options = dict(_options(efivars))
         for number in [number for number, option in options.items() if description(option) == NAME]:
             _file(efivars, number).unlink()
             del options[number]
-        before = (
-            [number for (number,) in struct.iter_unpack("<H", path.read_bytes()[4:])]
-            if path.exists()
-            else []
-        )
-        network = [number for number in before if is_network(options.get(number, b""))]
         own = _add(disk, efivars, options)
-        rest = [number for number in before if number not in network and number in options]
-        wanted = [*network, *own, *rest]
-        if wanted != before:
-            # whole, in one write
-            path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))
-        return f"boot order: {len(network)} of the network, then {NAME if own else 'as it was'}"
+        network, _ = _put(efivars, options, own)
+        return f"boot order: {network} of the network, then {NAME if own else 'as it was'}"
     except (
         OSError,
         struct.error,
@@ -62,6 +59,33 @@ def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
         PrimeError,
     ) as error:  # what is on the disk is anybody's
         return f"boot order: not changed ({error})"
+
+
+def restore(efivars: Path = EFIVARS) -> str:
+    """Put the order right where a system has changed it since priming; return what was done, or why
+    it could not be, '' where the order is right."""
+    try:
+        options = dict(_options(efivars))
+        own = [number for number, option in options.items() if description(option) == NAME]
+        network, changed = _put(efivars, options, own)
+        return f"boot order: {network} of the network first again" if changed else ""
+    except (OSError, struct.error) as error:
+        return f"boot order: not changed ({error})"
+
+
+def _put(efivars: Path, options: Mapping[int, bytes], own: Sequence[int]) -> tuple[int, bool]:
+    """Order the network's entries, then `own`, then the rest; return how many are the network's,
+    and whether that is a change."""
+    path = efivars / f"BootOrder-{_GLOBAL}"
+    content = path.read_bytes()[4:] if path.exists() else b""
+    before = [number for (number,) in struct.iter_unpack("<H", content)]
+    network = [number for number in before if is_network(options.get(number, b""))]
+    first = [*network, *own]
+    wanted = [*first, *(number for number in before if number in options and number not in first)]
+    if wanted != before:
+        # whole, in one write
+        path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))
+    return len(network), wanted != before
 
 
 def _options(efivars: Path) -> Iterator[tuple[int, bytes]]:
@@ -94,7 +118,8 @@ def loader(disk: Disk, place: EspPlace) -> str:
     )
     folded = {name.lower(): name for name in names}
     if FALLBACK.lower() in folded:
-        return FALLBACK
+        own = _own_shims(folded) if _RUN_BY_SHIM.lower() in folded else []
+        return own[0] if own else FALLBACK
     found = (
         folded[name]
         for wanted in _LOADERS
@@ -102,6 +127,15 @@ def loader(disk: Disk, place: EspPlace) -> str:
         if name.endswith("/" + wanted)
     )
     return next(found, FALLBACK)
+
+
+def _own_shims(folded: Mapping[str, str]) -> list[str]:
+    """Return the shims of systems, those first that shim's fallback would make entries for: a list
+    of such entries lies beside them. `folded`: files below EFI by their names in small letters."""
+    shims = [name for name in sorted(folded) if PurePosixPath(name).name == _SHIM]
+    own = [name for name in shims if not name.startswith("efi/boot/")]
+    own.sort(key=lambda name: str(PurePosixPath(name).with_name("bootx64.csv")) not in folded)
+    return [folded[name] for name in own]
 
 
 def option(name: str, place: EspPlace, file: str) -> bytes:

@@ -23,6 +23,7 @@ from cod.store.engine import connect
 from cod.store.nodes import nodes
 
 MOST = 64  # machines that are asked, spread over the drivers and accounts
+BLIND = ("none", "wol", "pdu")  # drivers that cannot order what a machine boots from
 REMEDIES = {
     "ipmi": "is the BMC on the network (ping), and IPMI over LAN enabled in it?",
     "redfish": "is the BMC on the network (ping), and Redfish enabled in it?",
@@ -47,6 +48,7 @@ def findings(context: Context) -> Iterator[Finding]:
     if known is None:
         yield Finding("power", UNSEEN, "the database does not tell which machines there are")
         return
+    yield from _boots_unordered(known)
     machines = [
         (node.name, node.power_driver, node.power_address, node.power_account, node.firmware)
         for node in known
@@ -81,6 +83,26 @@ def findings(context: Context) -> Iterator[Finding]:
             )
     if asked:
         yield from _judged(asked, _statuses(asked, site), len(known))
+
+
+def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
+    """Yield a warning where nothing can order a network boot of UEFI machines, whose systems can
+    change the boot order."""
+    names = sorted(
+        node.name
+        for node in known
+        if node.firmware == "uefi" and node.power_driver in BLIND and node.state != "retired"
+    )
+    if names:
+        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        yield Finding(
+            "power",
+            WARNING,
+            f"{some}: UEFI, and no BMC that orders a network boot: a system that puts itself first"
+            " in the boot order does not give the machine back",
+            "use images that leave the boot order alone (docs/install.md), or a BMC's driver"
+            " (docs/power.md)",
+        )
 
 
 def _nodes(settings: Settings) -> list[Node] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,32 @@ from trampoline import ctramp
 from trampoline.options import parse
 
 MAC = "52:54:00:00:00:01"
+
+
+SYSTEM, NETWORK = 0, 1  # numbers of boot options
+
+
+class Firmware:
+    """A UEFI firmware's variables: two boot options, and their order."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / "sys/firmware/efi/efivars"
+        self._folder.mkdir(parents=True)
+        for number, node in ((SYSTEM, b"\4\4"), (NETWORK, b"\3\x0b")):
+            path = node + b"\4\0" + b"\x7f\xff\4\0"
+            option = struct.pack("<IIH", 7, 1, len(path)) + "x\0".encode("utf-16-le") + path
+            self._variable(f"Boot{number:04X}").write_bytes(option)
+
+    def _variable(self, name: str) -> Path:
+        return self._folder / f"{name}-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+    def order(self, *numbers: int) -> None:
+        content = struct.pack(f"<I{len(numbers)}H", 7, *numbers)
+        self._variable("BootOrder").write_bytes(content)
+
+    def ordered(self) -> list[int]:
+        content = self._variable("BootOrder").read_bytes()[4:]
+        return [number for (number,) in struct.iter_unpack("<H", content)]
 
 
 class World:
@@ -139,8 +166,12 @@ def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebo
     world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ctramp, "FIRST_PAUSE", 0.1)
+    firmware = Firmware(world.folder / "root")
+    firmware.order(SYSTEM, NETWORK)
     agent = world.agent()
     world.wait(lambda: world.node().state == "inactive")
+    assert firmware.ordered() == [NETWORK, SYSTEM], "put right with the wipe"
+    firmware.order(SYSTEM, NETWORK)
     assert world.node().disk == "clean"
     assert not any(world.disk.read_bytes())
     assert 'serial="disk"' in (world.node().attributes or "")
@@ -153,6 +184,7 @@ def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebo
     agent.join(60)
     assert world.status == [0]
     assert (world.folder / "rebooted").exists()
+    assert firmware.ordered() == [NETWORK, SYSTEM], "put right again as it leaves"
     assert not (world.folder / "off").exists()
     said = capfd.readouterr().out
     assert "wipe done" in said

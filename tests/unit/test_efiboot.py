@@ -160,6 +160,29 @@ def test_the_entry_of_an_earlier_priming_is_replaced(tmp_path: Path, efivars: Pa
         (("EFI/Microsoft/Boot/bootmgfw.efi",), "EFI/Microsoft/Boot/bootmgfw.efi"),
         (("EFI/debian/shimx64.efi", "EFI/Boot/bootx64.efi"), "EFI/BOOT/BOOTX64.EFI"),
         (("EFI/somebody/long name of a loader.efi",), "EFI/BOOT/BOOTX64.EFI"),
+        (
+            ("EFI/BOOT/BOOTX64.EFI", "EFI/BOOT/fbx64.efi", "EFI/ubuntu/shimx64.efi"),
+            "EFI/ubuntu/shimx64.efi",
+        ),
+        (
+            (
+                "EFI/BOOT/BOOTX64.EFI",
+                "EFI/BOOT/FBX64.EFI",
+                "EFI/old/shimx64.efi",
+                "EFI/rocky/shimx64.efi",
+                "EFI/rocky/BOOTX64.CSV",
+            ),
+            "EFI/rocky/shimx64.efi",
+        ),
+        (("EFI/BOOT/BOOTX64.EFI", "EFI/debian/shimx64.efi"), "EFI/BOOT/BOOTX64.EFI"),
+        (
+            ("EFI/BOOT/BOOTX64.EFI", "EFI/BOOT/fbx64.efi", "EFI/BOOT/shimx64.efi"),
+            "EFI/BOOT/BOOTX64.EFI",
+        ),
+        (
+            ("EFI/BOOT/BOOTX64.EFI", "EFI/ubuntu/fbx64.efi", "EFI/ubuntu/shimx64.efi"),
+            "EFI/BOOT/BOOTX64.EFI",
+        ),
         ((), "EFI/BOOT/BOOTX64.EFI"),
     ],
 )
@@ -172,6 +195,36 @@ def test_the_systems_own_loader_where_there_is_no_other(
     assert efiboot.loader(target, place).lower() == loader.lower(), "FAT knows no case"
     names = fatnames.below(lambda length, at: target.read(length, 2 * MIB + at), "efi", 3)
     assert sorted(name.lower() for name in names) == sorted(name.lower() for name in files)
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted"),
+    [
+        ([0, 4, 1, 2], [1, 2, 4, 0]),
+        ([5, 0, 3, 1, 4, 2], [1, 2, 4, 5, 0, 3]),
+        ([1, 2, 4, 0], [1, 2, 4, 0]),
+        ([0, 3], [4, 0, 3]),
+    ],
+)
+def test_an_order_that_a_system_has_changed_is_put_right(
+    efivars: Path, before: list[int], wanted: list[int]
+) -> None:
+    """Keep every entry, of COD's own and of systems: only the order is put right."""
+    for number, name in ((4, "COD disk"), (5, "ubuntu")):
+        (efivars / f"Boot{number:04X}-{GUID}").write_bytes(option(name, (4, 1), (4, 4)))
+    set_order(efivars, *before)
+    entries = {path.name: path.read_bytes() for path in efivars.glob("Boot0*")}
+    written = (efivars / f"BootOrder-{GUID}").stat().st_mtime_ns
+    said = efiboot.restore(efivars)
+    assert order(efivars) == wanted
+    assert {path.name: path.read_bytes() for path in efivars.glob("Boot0*")} == entries
+    changed = (efivars / f"BootOrder-{GUID}").stat().st_mtime_ns != written
+    assert changed == (before != wanted), "what is right is not written: flash wears"
+    assert bool(said) == changed
+
+
+def test_a_machine_without_variables_has_no_order_to_put_right(tmp_path: Path) -> None:
+    assert efiboot.restore(tmp_path / "none") == ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""Warn of UEFI machines that only their own system brings back to COD."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cod.doctor import machines
+from cod.doctor.finding import WARNING, Context
+from cod.model import PowerRule, Site
+
+
+@pytest.mark.parametrize(
+    ("changes", "warned"),
+    [
+        ({"firmware": "uefi", "power_driver": "wol"}, True),
+        ({"firmware": "uefi", "power_driver": "pdu"}, True),
+        ({"firmware": "uefi", "power_driver": "none"}, True),
+        ({"firmware": "uefi", "power_driver": "redfish"}, False),
+        ({"firmware": "bios", "power_driver": "wol"}, False),
+        ({"firmware": None, "power_driver": "wol"}, False),
+        ({"firmware": "uefi", "power_driver": "wol", "state": "retired"}, False),
+    ],
+)
+def test_uefi_machines_whose_boot_nothing_orders(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], warned: bool
+) -> None:
+    row = {"power_address": "", "power_account": None, "state": "inactive"} | changes
+    known = [SimpleNamespace(name=f"n{n}", **row) for n in range(1, 6)]
+    monkeypatch.setattr(machines, "_nodes", lambda settings: known)
+    site = replace(Site("test", "cod.test", ()), power=(PowerRule("*", "wol", ""),))
+    found = [
+        one.found
+        for one in machines.findings(Context(site, None, {}, 0.0, True))  # type: ignore[arg-type]
+        if one.state == WARNING
+    ]
+    assert len(found) == warned
+    assert all(one.startswith("n1, n2, n3 and 2 more: UEFI") for one in found)
