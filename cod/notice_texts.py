@@ -39,6 +39,7 @@ KINDS = {
     "hardware": "a node's hardware has changed",
     "architecture": "a machine cannot be booted",
     "identity": "a machine claims to be a node, and what COD sees of that node contradicts it",
+    "dhcp": "a node's system takes its address from another DHCP server",
     "quarantined": "a node was taken out of service and needs an administrator",
     "power-control": "BMCs or outlets of nodes do not answer, or do again",
     "image-server": "images are not served to nodes, or are again",
@@ -393,6 +394,18 @@ def asked_elsewhere(node: str, about: str) -> NoticeText:
         f"{_sentence(about[0].upper() + about[1:])} It gets no answer. If the node was moved, an"
         " administrator confirms that; else another machine uses its MAC address. Further nodes"
         " heard elsewhere within the hour are listed as conflicts only.",
+        _path("nodes", node),
+    )
+
+
+def other_dhcp_server(node: str, about: str) -> NoticeText:
+    """Describe a node whose system takes its address from another DHCP server; `about`: a
+    sentence."""
+    return _news(
+        "dhcp",
+        f"node {node} uses another DHCP server",
+        f"{_sentence(about[0].upper() + about[1:])} Further nodes within the hour are listed as"
+        " conflicts only.",
         _path("nodes", node),
     )
 

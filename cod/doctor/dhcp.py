@@ -69,7 +69,8 @@ def findings(context: Context) -> Iterator[Finding]:
             foreign = {
                 (offer.server, offer.pxe): offer for offer in offers if offer.server not in own
             }
-            yield from (_judged(subnet, offer) for offer in foreign.values())
+            theirs = context.site.policy.os_addresses == "theirs"
+            yield from (_judged(subnet, offer, theirs) for offer in foreign.values())
             if not foreign:
                 yield Finding(
                     "dhcp",
@@ -169,7 +170,8 @@ def _offer(ip: bytes, questions: dict[int, bool]) -> Offer | None:
     )
 
 
-def _judged(subnet: Subnet, offer: Offer) -> Finding:
+def _judged(subnet: Subnet, offer: Offer, theirs: bool = False) -> Finding:
+    """Return the finding on one answer. `theirs`: the site leaves systems' addresses to it."""
     pools = (subnet.boot_pool, subnet.block_pool)
     inside = any(
         IPv4Address(first) <= IPv4Address(offer.address) <= IPv4Address(last)
@@ -196,10 +198,13 @@ def _judged(subnet: Subnet, offer: Offer) -> Finding:
             "have the other server ignore PXE clients (dnsmasq: dhcp-ignore=tag:pxe; Kea: a client"
             ' class), or set policy.unknown = "known-only"',
         )
+    if theirs and not offer.pxe:
+        return Finding("dhcp", GOOD, f"{words}, as os_addresses says")
     return Finding(
         "dhcp",
         WARNING,
         words,
         "nodes may get its addresses in place of COD's: have it ignore the nodes' "
-        "hardware addresses, or give the nodes a network of their own",
+        'hardware addresses, give the nodes a network of their own, or set os_addresses = "theirs"'
+        " in [policy]",
     )

@@ -79,6 +79,8 @@ class Policy:
     default_lease   seconds of a vcluster's lease where its group says nothing
     moves           'ask': a node that boots from another place waits for an administrator;
                     'follow': it does not
+    os_addresses    'ours': nodes' systems get their addresses of COD; 'theirs': of another DHCP
+                    server on their network, and COD takes those as the nodes'
     power_cycle     may COD power-cycle nodes that overrun a deadline
     power_rate      machines of one power driver that a server begins to switch in a second, at
                     most; `power_at_once`: that it is switching at a time
@@ -121,6 +123,7 @@ class Policy:
     secret_time: float = 300.0
     default_lease: float = 86400.0
     moves: str = "ask"
+    os_addresses: str = "ours"
     power_cycle: bool = True
     power_rate: float = 8.0
     power_at_once: int = 16

@@ -305,6 +305,13 @@ class PolicyTable(Table):
             " an administrator, 'follow' takes it as it is"
         ),
     )
+    os_addresses: Literal["ours", "theirs"] = Field(
+        "ours",
+        description=(
+            "who gives nodes' systems their addresses: 'ours' is COD, 'theirs' is another DHCP"
+            " server on the same network, whose addresses COD takes as the nodes'"
+        ),
+    )
     power_cycle: bool = Field(True, description="may COD power-cycle nodes that overrun a deadline")
     power_rate: float = Field(
         8.0,

@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from cod.core import transitions
 from cod.flows.boot import dhcp as flow
 from cod.flows.boot import script as boot_flow
+from cod.flows.nodes import deadlines
 from cod.model import (
     Binding,
     DhcpAnswer,
@@ -443,6 +444,94 @@ def test_a_readiness_check_has_the_last_word(tx: Tx, site: Site) -> None:
     ]
     serve_boot(tx, site, 6, NOW + 22)  # it came back: the next boot starts from 'reserved'
     assert node_of(tx).state == "trampoline"
+
+
+THEIRS = "10.77.100.9"  # outside COD's pools, of the other server
+
+
+def beside(tx: Tx, site: Site, now: float, xid: int = 77, **more: Any) -> DhcpAnswer | None:
+    """Send the REQUEST with which a node's system takes another server's offer."""
+    offered: dict[str, Any] = {"requested": THEIRS, "server_id": "10.77.0.250", **more}
+    return one(tx, ask("REQUEST", xid=xid, stage="os", **offered), site, now)
+
+
+def system_address(tx: Tx) -> tuple[str, str]:
+    [row] = [b for b in bindings.of_node(tx, node_of(tx).id) if b.kind == "vcluster"]
+    return dotted(row.address), row.state
+
+
+def test_a_system_that_takes_another_servers_address_is_told_with_both_remedies(
+    tx: Tx, site: Site
+) -> None:
+    own = held_node(tx, site)
+    serve_boot(tx, site, 5, NOW)
+    for seconds in (20.0, 25.0, 60.0):
+        assert beside(tx, site, NOW + seconds) is None
+    [row] = conflicts.every(tx)
+    assert (row["kind"], row["mac"]) == ("dhcp", MAC)
+    for words in (THEIRS, "10.77.0.250", "ignore the nodes' MAC", "isolate", "os_addresses"):
+        assert words in row["about"]
+    node = node_of(tx)
+    assert (node.state, node.reason) == ("boot", row["about"])
+    assert system_address(tx) == (own, "reserved")
+    told = tx.execute(select(tables.notices.c.kind, tables.notices.c.about)).all()
+    assert [kind for kind, _about in told] == ["dhcp"]
+    assert "10.77.0.250" in told[0].about
+    tx.execute(update(tables.nodes).values(deadline=NOW + 600))
+    deadlines.run(tx, site, NOW + 601)
+    assert "no sign of progress" in node_of(tx).reason
+    assert "10.77.0.250" in node_of(tx).reason
+
+
+def test_another_server_that_gives_the_addresses_makes_the_node_active(tx: Tx, site: Site) -> None:
+    theirs = replace(site, policy=replace(site.policy, os_addresses="theirs"))
+    held_node(tx, theirs)
+    serve_boot(tx, theirs, 5, NOW)
+    assert one(tx, ask("DISCOVER", xid=77, stage="os"), theirs, NOW + 20) is None
+    assert beside(tx, theirs, NOW + 21) is None
+    assert node_of(tx).state == "active"
+    assert system_address(tx) == (THEIRS, "bound")
+    assert bindings.mac_at(tx, THEIRS) == MAC
+    assert conflicts.every(tx) == []
+    # a reboot in which the system asks for the address that it had, of no server by name
+    assert beside(tx, theirs, NOW + 9000, 78, server_id=None) is None
+    assert system_address(tx) == (THEIRS, "bound")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ("192.0.2.7", "hosts' addresses of subnet lab"),
+        ("10.77.0.1", "hosts' addresses of subnet lab"),
+        ("10.77.1.9", "in a pool"),
+        ("10.77.100.10", "another node has it"),
+    ],
+)
+def test_an_address_that_cannot_be_the_nodes_is_a_conflict(
+    tx: Tx, site: Site, wanted: str, why: str
+) -> None:
+    theirs = replace(site, policy=replace(site.policy, os_addresses="theirs"))
+    own = held_node(tx, theirs)
+    taken = Binding(ipv4("10.77.100.10"), OTHER, "vcluster", None, "lab", "x", "bound", NOW * 2)
+    bindings.add(tx, [taken])
+    serve_boot(tx, theirs, 5, NOW)
+    assert beside(tx, theirs, NOW + 21, requested=wanted) is None
+    assert node_of(tx).state == "boot"
+    assert system_address(tx) == (own, "reserved")
+    assert [why in row["about"] for row in conflicts.every(tx)] == [True]
+
+
+def test_an_active_nodes_address_changes_after_a_boot_alone(tx: Tx, site: Site) -> None:
+    theirs = replace(site, policy=replace(site.policy, os_addresses="theirs"))
+    held_node(tx, theirs)
+    serve_boot(tx, theirs, 5, NOW)
+    beside(tx, theirs, NOW + 21)
+    beside(tx, theirs, NOW + 9000, 78, requested="10.77.100.11")
+    assert system_address(tx) == (THEIRS, "bound")
+    assert [row["kind"] for row in conflicts.every(tx)] == ["dhcp"]
+    serve_boot(tx, theirs, 6, NOW + 9100)
+    beside(tx, theirs, NOW + 9120, 79, requested="10.77.100.11")
+    assert system_address(tx) == ("10.77.100.11", "bound")
 
 
 @pytest.mark.parametrize("ready", ['by="port" port="80"', 'by="time" seconds="3000"'])

@@ -76,6 +76,7 @@ def every_news() -> list[notices.NoticeText]:
         notices.volume_trouble("physics/data", "nas", "file server nas does not answer: timed out"),
         notices.not_believed("n7", "its power driver says that it is off"),
         notices.asked_elsewhere("n7", "it asked behind relay 10.0.0.1"),
+        notices.other_dhcp_server("n7", "the system of n7 takes the address 10.0.0.9 of another"),
         notices.cannot_boot("52:54:00:00:00:01 is of an architecture without a loader"),
     ]
 

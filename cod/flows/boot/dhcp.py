@@ -30,6 +30,7 @@ from cod.policy.nodes import boot, power, template
 from cod.policy.nodes.newcomers import Newcomers as Newcomers  # its owner is the socket
 from cod.policy.nodes.subnets import Net, Subnets
 from cod.states import NODE_RULES, OWN_SYSTEM, NodeEvent, NodeState, Step
+from cod.store import dns_zones
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import bindings, captures, conflicts, dhcp_batch, nodes
@@ -41,6 +42,7 @@ DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody 
 DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
 AGAIN = 60.0  # seconds between two records of the same trouble
 DOUBT_AGAIN = 3600.0  # the same, of a MAC that another machine may use
+OTHER_AGAIN = 3600.0  # seconds between two records that a node took another server's address
 LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
 # seconds that a machine which never reported keeps an address that another new one needs
 GIVES_WAY = 120.0
@@ -166,6 +168,9 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         if verdict.binding == "boot"
         else batch.bindings.get(query.mac, "vcluster", net.subnet.name)
     )
+    if verdict.binding == "vcluster" and row is not None and _is_others(batch, query):
+        _take_others(batch, query, net, client, row)
+        return None
     if row is not None and row.kind == "boot" and row.address not in net.pool:
         row = None  # the pool has been moved since
     if row is None and verdict.binding == "vcluster" and query.kind == "DISCOVER":
@@ -354,6 +359,111 @@ _ANSWERS: dict[str, _Answer] = {
     "RELEASE": _release,
     "INFORM": _inform,
 }
+
+
+# ---------------------------------------------------------------- another DHCP server
+
+
+def _is_others(batch: _Batch, query: DhcpQuery) -> bool:
+    """Return whether the message of a node's system is for another DHCP server: it names one, or
+    the site leaves systems' addresses to another."""
+    if query.kind == "REQUEST" and query.server_id is not None:
+        return query.server_id not in batch.subnets.servers
+    theirs = batch.site.policy.os_addresses == "theirs"
+    return theirs and query.kind in ("DISCOVER", "REQUEST", "DECLINE")
+
+
+def _take_others(
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
+) -> None:
+    """Take the address that another server gives a node's system as the node's, where the site says
+    so; else tell that the node waits in vain. COD hears the request alone: the other server's
+    acknowledgement may be sent to the node only."""
+    wanted = query.requested or (query.ciaddr if query.ciaddr != "0.0.0.0" else None)
+    if query.kind != "REQUEST" or wanted is None or query.mac != client.boot_mac:
+        return
+    server = query.server_id or "which it does not name"
+    if batch.site.policy.os_addresses != "theirs":
+        _record_others(
+            batch,
+            query,
+            net,
+            client,
+            f"the system of {client.name} takes the address {wanted} of another DHCP server,"
+            f" {server}, and not {dotted(row.address)} of COD: have that server ignore the nodes'"
+            " MAC addresses or isolate the nodes' network, or set os_addresses ="
+            ' "theirs" in [policy]',
+        )
+        return
+    address = ipv4(wanted)
+    if why := _unusable(batch, net, client, row, address):
+        _record_others(
+            batch,
+            query,
+            net,
+            client,
+            f"the system of {client.name} takes the address {wanted} of another DHCP server,"
+            f" {server}, which cannot be the node's: {why}",
+        )
+        return
+    if address != row.address and client.vcluster:
+        zones = [("vcluster", client.vcluster), ("subnet", net.subnet.name)]
+        dns_zones.touch(batch.tx, zones, batch.now)
+    client_id = query.client_id.hex()[:160] if query.client_id else None
+    batch.bindings.put(
+        replace(
+            row,
+            address=address,
+            state="bound",
+            client_id=client_id,
+            xid=query.xid,
+            acked_at=batch.now,
+        )
+    )
+    if client.state == NodeState.BOOT:
+        _note_booted(batch, client)
+
+
+def _unusable(batch: _Batch, net: Net, client: DhcpClient, row: Binding, address: int) -> str:
+    """Return why a node cannot have that address of another server; '' where it can."""
+    if address == row.address:
+        return ""
+    if address not in net.network or address in net.avoid:
+        return f"it is none of the hosts' addresses of subnet {net.subnet.name}"
+    if net.owns(address):
+        return f"it is in a pool of subnet {net.subnet.name}, which COD gives addresses of"
+    there = batch.bindings.at(address)
+    if there is not None and there.mac != row.mac and there.expires_at > batch.now:
+        return "another node has it"
+    # An active node's address follows a boot alone: anybody can send a message in its name.
+    served, rule = client.boot_served_at, NODE_RULES[NodeState.BOOT]
+    latest = (served or 0.0) + (rule.deadline or 0.0) * batch.site.policy.patience
+    if client.state == NodeState.ACTIVE and batch.now > latest:
+        return "the node has not booted since it got another"
+    return ""
+
+
+def _record_others(
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, about: str
+) -> None:
+    """Tell that a node's system takes an address of another server: on the node, as a conflict an
+    hour, and by a notice of the first of all."""
+    node = nodes.get(batch.tx, client.id)
+    if node is not None and node.reason != about:
+        nodes.change(batch.tx, node, reason=about)
+    first = not conflicts.count_since(batch.tx, "dhcp", batch.now - OTHER_AGAIN)
+    recorded = conflicts.add_once(
+        batch.tx,
+        "dhcp",
+        about,
+        batch.now,
+        within=OTHER_AGAIN,
+        subnet=net.subnet.name,
+        mac=query.mac,
+    )
+    if recorded and first:
+        text = notice_texts.other_dhcp_server(client.name, about)
+        notices.add(batch.tx, **text, group_id=None, now=batch.now)
 
 
 # ---------------------------------------------------------------- what is said

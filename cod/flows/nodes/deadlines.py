@@ -24,9 +24,10 @@ from cod.states import (
     Step,
 )
 from cod.store.engine import Tx
-from cod.store.nodes import burnins, captures, holding, nodes, power, sessions
+from cod.store.nodes import burnins, captures, conflicts, holding, nodes, power, sessions
 from cod.store.scheduler import reservations
 
+OTHER_AGAIN = 3600.0  # seconds in which another DHCP server is recorded once for a node
 MOST = 50  # nodes moved by one transaction: tens of milliseconds
 # heartbeats after which a warm node without a connection is lost, whoever held the connection
 SILENCE = 12
@@ -133,6 +134,10 @@ def _overdue(tx: Tx, node: Node, site: Site, now: float) -> Step:
         reason += f"; power: {power_trouble}"
     if port_trouble:
         reason += f"; {port_trouble}"
+    if node.state == NodeState.BOOT and (
+        other := conflicts.newest(tx, "dhcp", node.boot_mac, node.since - OTHER_AGAIN)
+    ):
+        reason += f"; {other}"
     step = blame.on_trouble(tx, node, NodeEvent.TIMED_OUT, reason, site.policy)
     if node.state != NodeState.TRAMPOLINE or step.event is not NodeEvent.TIMED_OUT:
         return step

@@ -26,7 +26,7 @@ def add(
     """Record a conflict; `about` is a sentence for people.
 
     `kind` is 'declined', 'exhausted', 'limited', 'identity', 'moved', 'hardware',
-    'architecture' or 'switch'.
+    'architecture', 'dhcp' (another DHCP server) or 'switch'.
     """
     tx.execute(
         insert(t.conflicts).values(
@@ -63,6 +63,13 @@ def add_once(
 def count_since(tx: Tx, kind: str, since: float) -> int:
     """Return how many such conflicts were recorded after `since`."""
     return tx.scalar(select(func.count()).where(_c.kind == kind, _c.at > since)) or 0
+
+
+def newest(tx: Tx, kind: str, mac: str, since: float) -> str:
+    """Return the sentence of the newest such conflict about a MAC after `since`; '' if there is
+    none."""
+    query = select(_c.about).where(_c.kind == kind, _c.mac == mac, _c.at >= since)
+    return tx.scalar(query.order_by(_c.id.desc()).limit(1)) or ""
 
 
 def every(tx: Tx, limit: int = 200, *, macs: Sequence[str] | None = None) -> list[dict[str, Any]]:

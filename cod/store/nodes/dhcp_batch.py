@@ -138,6 +138,11 @@ class BindingBatch:
         """Return the client's binding, also when it has expired."""
         return self._of.get((mac, kind, subnet))
 
+    def at(self, address: int) -> Binding | None:
+        """Return what is recorded at that address."""
+        self.look([address])
+        return self._at[address]
+
     def look(self, addresses: Iterable[int]) -> None:
         """Read what is recorded at those addresses, unless it has been read."""
         unseen = [address for address in addresses if address not in self._at]
