@@ -53,6 +53,7 @@ KINDS = {
     "volume-deleted": "a volume was deleted, and is kept for a while",
     "volume-erased": "the data of a deleted volume was erased",
     "volume-trouble": "a file server does not carry out a change of a volume",
+    "volume-recovered": "a file server has carried out the change that it did not before",
     "authority": (
         "the certificate of the site's authority for VCMs expires; servers have to be restarted"
         " before"
@@ -78,6 +79,7 @@ REMEDIES = {
     "stopped": "See why, and try again",
     "hardware": "Look at the node",
     "identity": "Look at the node",
+    "dhcp": "Look at the node",
     "quarantined": "Look at the node",
     "power-control": "Look at the nodes",
     "image-server": "Look at the nodes",
@@ -87,6 +89,7 @@ REMEDIES = {
     "capture-failed": "Try again",
     "volume-deleted": "Restore the volume",
     "volume-trouble": "Look at the volume",
+    "volume-recovered": "Open the volume",
     "vcm-certificate": "Enroll the VCM again",
 }
 """What a notice's link is called, by kind."""
@@ -575,6 +578,17 @@ def volume_trouble(name: str, fileserver: str, error: str) -> NoticeText:
         f"volume {name}: file server {fileserver} does not follow",
         f"A change of volume {name} is not carried out: {_sentence(error)} COD goes on trying."
         " Nodes that have mounted the volume keep it as it was.",
+        _volume(name),
+    )
+
+
+def volume_trouble_over(name: str, fileserver: str) -> NoticeText:
+    """Describe that a file server has carried out what it did not for a while."""
+    return _news(
+        "volume-recovered",
+        f"volume {name}: file server {fileserver} follows again",
+        f"File server {fileserver} has carried out the change of volume {name} that it did not carry"
+        " out before.",
         _volume(name),
     )
 

@@ -11,6 +11,7 @@ them; none of them knows the process that it runs in.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import logging
 import os
@@ -19,8 +20,8 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,7 @@ from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from cod import logs, supervisor
 from cod.images import store
@@ -95,11 +97,16 @@ def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> 
         log.error("%s", error)
         return 1
     counters = counters_folder(settings)
-    if alone:
-        status = run(names[0], site, settings)
-    else:
-        supervisor.Supervisor(names, site_file, counters, users=split).run()
-        status = 0
+    try:
+        with only_one(settings, names if supervisor.PARENT not in os.environ else []):
+            if alone:
+                status = run(names[0], site, settings)
+            else:
+                supervisor.Supervisor(names, site_file, counters, users=split).run()
+                status = 0
+    except BadService as error:
+        log.error("%s", error)
+        return 1
     if supervisor.PARENT not in os.environ:
         _forget_ended(counters)
         with suppress(OSError):  # another part counts there
@@ -119,6 +126,35 @@ def _lacking() -> str:
 class BadService(Exception):
     """The database or the data folder is not fit to be served from; the sentence says what to
     do."""
+
+
+@contextmanager
+def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
+    """Hold the locks of those parts of this server. The kernel drops a lock with its process. Raises
+    `BadService` where another process holds one: two of them would take ports, agents and sockets
+    from each other."""
+    with ExitStack() as held:
+        for name in names:
+            path = settings.run / f"{quote(settings.name, safe='')}.{name}.lock"
+            try:
+                lock = held.enter_context(path.open("a+"))
+            except OSError as error:  # a full disk, say: no reason not to serve
+                log.warning("%s cannot be made: %s", path, error.strerror)
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                process = lock.read(20).strip()
+                raise BadService(
+                    f"another `cod serve` (process {process or 'unknown'}) runs {name} on"
+                    f" {settings.data}: stop it first, or give this one a data folder of its own"
+                ) from None
+            with suppress(OSError):
+                lock.truncate(0)
+                lock.write(str(os.getpid()))
+                lock.flush()
+        yield
 
 
 def _check_database(settings: Settings) -> None:
@@ -251,11 +287,36 @@ def run(name: str, site: Site, settings: Settings) -> int:
     )
     part = Running(name, context, [*alive, queued, *PARTS[name](context)])
     metrics.UP.labels(name).set(1)
+    reactor.callWhenRunning(catch_stops, reactor)
     reactor.callWhenRunning(part.start)
     reactor.addSystemEventTrigger("before", "shutdown", part.stop)
     reactor.run()
     pool.close()
     return part.status
+
+
+def catch_stops(reactor: Any) -> None:
+    """Have SIGTERM and SIGINT stop the running reactor, once. A part may get two: of its supervisor,
+    and of systemd or a terminal, which signal all processes; Twisted's own handler logs the second
+    as an error (ReactorNotRunning)."""
+    stopping = False
+
+    def stop(*_: Any) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            reactor.callFromThread(_stop, reactor)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _stop(reactor: Any) -> None:
+    """Stop the reactor, unless it is stopping."""
+    from twisted.internet.error import ReactorNotRunning
+
+    with suppress(ReactorNotRunning):
+        reactor.stop()
 
 
 class Running:
@@ -283,7 +344,7 @@ class Running:
                     exc_info=not _is_expected(error),
                 )
                 self.status = 1
-                self._context.reactor.stop()
+                _stop(self._context.reactor)
                 return
             self._started.append(service)
         gc.collect()

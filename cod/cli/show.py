@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cod.client import Client, find_server
+from cod.client import ApiError, Client, find_server, path
 
 Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
 
@@ -39,6 +39,35 @@ def confirm(question: Callable[[], str], yes: bool) -> None:
     asked. Raises `click.Abort`."""
     if not yes and interactive() and (text := question()):
         click.confirm(text, abort=True, err=True)
+
+
+if_missing_option = click.option(
+    "--if-missing", is_flag=True, help="If there is one of that name, show it and change nothing."
+)
+
+
+def created(
+    api: Client,
+    kind: str,
+    name: str,
+    body: dict[str, Any],
+    if_missing: bool,
+    key: str | None = None,
+) -> Any:
+    """POST `body` to the collection `kind`, and return what was made; with `if_missing`, what is
+    there under `name` where that name is taken. Raises `ApiError`."""
+    try:
+        return api.post(f"/{kind}", body, key)
+    except ApiError as error:
+        if not if_missing or error.code != "conflict":
+            raise
+        try:
+            there = api.get(path(kind, name))
+        except ApiError:  # taken by what this user may not see; or another conflict
+            raise error from None
+        if there.get("group", "") != body.get("group", there.get("group", "")):
+            raise
+        return there
 
 
 def client(ctx: click.Context) -> Client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -256,12 +257,17 @@ def vlan(name: str, vlan: int, address: str, json_: bool) -> None:
 @click.argument("name")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_(name: str, argv: tuple[str, ...]) -> None:
-    """Run a program inside a lab's network.
+    """Run a program inside a lab's network, in this process's place: signals reach it.
 
     Example: cod lab exec demo ip address
     """
     record.load(name)
-    sys.exit(subprocess.call(network.inside(record.namespace(name), list(argv))))
+    command = network.inside(record.namespace(name), list(argv))
+    sys.stdout.flush()
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise click.ClickException(f"{command[0]}: {error.strerror}") from None
 
 
 def _show(found: dict[str, Any], json_: bool) -> None:

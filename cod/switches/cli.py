@@ -20,6 +20,7 @@ from twisted.internet.threads import deferToThreadPool
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.platforms import PLATFORMS, Platform
 
+LONGEST = 200  # characters of what a switch or the library says
 FORM = "HOST[:PORT]"
 CONNECT, READ = 15.0, 20.0  # seconds
 # nothing that a shell or a switch takes for more than a name
@@ -144,9 +145,7 @@ class CliSession:
                     )
                 )
             if match := re.search(self._platform.refused, said):
-                refused[port] = SwitchError(
-                    f"the switch refuses: {' '.join(match[0].split())[:200]}"
-                )
+                refused[port] = SwitchError(f"the switch refuses: {in_words(match[0])}")
         if self._platform.commit:
             self._connection.commit(and_quit=True)
         if self._target.switch.save and len(refused) < len(wanted):
@@ -181,6 +180,15 @@ def host_and_port(address: str, default: int = 22) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def in_words(said: str) -> str:
+    """Return the first words of a text, `LONGEST` characters at most, on one line."""
+    words = " ".join(said.split())
+    if len(words) <= LONGEST:
+        return words
+    cut = words[: LONGEST - 1]
+    return (cut.rpartition(" ")[0].rstrip(",;:-") or cut[:-1]) + " …"
+
+
 def _why(error: Exception, target: SwitchTarget) -> str:
     kind = type(error).__name__
     if "Authentication" in kind:
@@ -194,4 +202,4 @@ def _why(error: Exception, target: SwitchTarget) -> str:
     said = " ".join(str(error).split())
     if target.sign_in is not None and target.sign_in.password:
         said = said.replace(target.sign_in.password, "…")
-    return f"the switch does not answer: {said[:200] or kind}"
+    return f"the switch does not answer: {in_words(said) or kind}"

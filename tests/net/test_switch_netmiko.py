@@ -16,7 +16,7 @@ import pytest
 
 from cod.model import Switch
 from cod.power.driver import SignIn
-from cod.switches.cli import NetmikoDriver, access_vlan, host_and_port
+from cod.switches.cli import NetmikoDriver, access_vlan, host_and_port, in_words
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.platforms import PLATFORMS
 from tests.net import switchsession
@@ -300,3 +300,11 @@ def test_addresses() -> None:
     for wrong in ("", "leaf:0", "leaf:x", "ssh://leaf"):
         with pytest.raises(SwitchError, match="is not of the form"):
             host_and_port(wrong)
+
+
+def test_what_a_library_says_is_cut_at_words() -> None:
+    assert in_words("TCP connection\n\n to device  failed.") == "TCP connection to device failed."
+    cut = in_words("authentication, " * 40)
+    assert cut.endswith("authentication …")
+    assert 150 < len(cut) <= 200
+    assert len(in_words("x" * 300)) <= 200

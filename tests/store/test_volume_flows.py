@@ -288,6 +288,10 @@ def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, si
     assert (view.state, view.volume.reason) == ("trouble", "the file server does not answer")
     settle(tx, site, now)
     assert state(tx, now=now) == "ready"
+    assert told(tx)[2:] == ["volume-recovered"] * 2
+    flows.resize(tx, name="site/data", size=30 * GIB, site=site, now=now + 1)
+    settle(tx, site, now + 2)
+    assert len(told(tx)) == 4, "what goes well is not told"
 
 
 def test_a_file_server_that_the_site_does_not_have_is_refused(tx: Tx, site: Site) -> None:

@@ -73,6 +73,7 @@ def every_news() -> list[notices.NoticeText]:
         ),
         notices.volume_deleted("physics/data", 1e9, "user:ann deleted it"),
         notices.volume_erased("physics/data"),
+        notices.volume_trouble_over("physics/data", "nas"),
         notices.volume_trouble("physics/data", "nas", "file server nas does not answer: timed out"),
         notices.not_believed("n7", "its power driver says that it is off"),
         notices.asked_elsewhere("n7", "it asked behind relay 10.0.0.1"),

@@ -6,7 +6,17 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, print_json, print_rich, said, shown, table
+from cod.cli.show import (
+    as_json,
+    client,
+    created,
+    if_missing_option,
+    print_json,
+    print_rich,
+    said,
+    shown,
+    table,
+)
 from cod.client import path
 
 
@@ -68,9 +78,10 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @block.command()
 @click.argument("name")
+@if_missing_option
 @as_json
 @click.pass_context
-def create(ctx: click.Context, name: str, as_json: bool) -> None:
+def create(ctx: click.Context, name: str, if_missing: bool, as_json: bool) -> None:
     """Create a block without nodes.
 
     \b
@@ -79,7 +90,7 @@ def create(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     shown(
         ctx,
-        client(ctx).post("/blocks", {"name": name}),
+        created(client(ctx), "blocks", name, {"name": name}, if_missing),
         lambda value: block_table([value]),
         as_json,
     )

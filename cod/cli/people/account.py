@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from cod.cli.show import (
     SPAN,
@@ -23,7 +25,7 @@ from cod.cli.show import (
     table,
     when,
 )
-from cod.client import path
+from cod.client import ApiError, path
 
 # ---------------------------------------------------------------- keys
 
@@ -128,7 +130,13 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
 
 @session.command()
 @click.argument("name")
-@click.option("--token", "token", default="cli", show_default=True, help="Name of the token.")
+@click.option(
+    "--token",
+    "token",
+    default="cli",
+    show_default=True,
+    help="Name of the token; by default with the time where it is taken.",
+)
 @click.option(
     "--expires",
     type=SPAN,
@@ -148,7 +156,15 @@ def start(
     Example:
       export COD_TOKEN=$(cod --server https://cod.example.org session start ann)
     """
-    value = client(ctx).sign_in(name=name, password=password, token=token, lifetime=expires)
+    api = client(ctx)
+    wanted = {"name": name, "password": password, "lifetime": expires}
+    try:
+        value = api.sign_in(token=token, **wanted)
+    except ApiError as error:
+        if error.code != "conflict" or ctx.get_parameter_source("token") != ParameterSource.DEFAULT:
+            raise
+        # a second terminal, or the day after: the earlier token stays
+        value = api.sign_in(token=time.strftime(f"{token}-%Y%m%d-%H%M%S"), **wanted)
     said(value, value["token"], as_json)
 
 

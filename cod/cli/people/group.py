@@ -15,7 +15,9 @@ from cod.cli.show import (
     ago,
     as_json,
     client,
+    created,
     duration,
+    if_missing_option,
     print_json,
     said,
     shown,
@@ -158,16 +160,22 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--webhook", default="", metavar="URL", help="URL that notices are posted to.")
 @click.option("--events", type=WORDS, default="notices", show_default=True, help=POSTED)
 @click.option("--gid", type=int, help="Number on nodes. [default: the next of the site's range]")
+@if_missing_option
 @as_json
 @click.pass_context
-def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
+def create(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **asked: Any) -> None:
     """Create a group.
 
     \b
     Example:
       cod group create physics --priority 10 --default-lease 8h --max-lease 14d
     """
-    shown(ctx, client(ctx).post("/groups", {"name": name, **asked}), _one, as_json)
+    shown(
+        ctx,
+        created(client(ctx), "groups", name, {"name": name, **asked}, if_missing),
+        _one,
+        as_json,
+    )
 
 
 def limited(words: tuple[str, ...]) -> dict[str, Any]:

@@ -8,7 +8,17 @@ import click
 
 from cod.cli.people.links import print_link
 from cod.cli.people.member import site as invite
-from cod.cli.show import SPAN, as_json, client, said, shown, table, when
+from cod.cli.show import (
+    SPAN,
+    as_json,
+    client,
+    created,
+    if_missing_option,
+    said,
+    shown,
+    table,
+    when,
+)
 from cod.client import path
 
 
@@ -99,9 +109,10 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--email", default="", help="E-mail address.")
 @click.option("--mail", is_flag=True, help="Send the link to --email.")
 @click.option("--uid", type=int, help="Number on nodes. [default: the next of the site's range]")
+@if_missing_option
 @as_json
 @click.pass_context
-def add(ctx: click.Context, /, name: str, as_json: bool, **told: Any) -> None:
+def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **told: Any) -> None:
     """Create a user, and print the link for setting a password. On the server itself the command
     needs no token, so it creates a site's first administrator.
 
@@ -109,7 +120,11 @@ def add(ctx: click.Context, /, name: str, as_json: bool, **told: Any) -> None:
     Example:
       cod user add ann --admin
     """
-    print_link(client(ctx).post("/users", {"name": name, **told}), as_json)
+    value = created(client(ctx), "users", name, {"name": name, **told}, if_missing)
+    if "link" in value:
+        print_link(value, as_json)
+    else:
+        shown(ctx, value, _one, as_json)
 
 
 @user.command("set")

@@ -21,6 +21,8 @@ from cod.cli.show import (
     client,
     confirm,
     count,
+    created,
+    if_missing_option,
     print_json,
     said,
     shown,
@@ -211,6 +213,7 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
     help="Run the autoscaler (VCM) on the first node, as `cod vcm enroll --inside` does.",
 )
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
+@if_missing_option
 @wait_option
 @as_json
 @click.pass_context
@@ -224,6 +227,7 @@ def create(
     now: bool,
     key: str | None,
     mounts: tuple[Any, ...],
+    if_missing: bool,
     wait: bool,
     timeout: float,
     as_json: bool,
@@ -252,7 +256,7 @@ def create(
         body["also"] = list(also)
     if mounts:
         body["volumes"] = list(mounts)
-    value = api.post("/vclusters", body, key)
+    value = created(api, "vclusters", name, body, if_missing, key)
     if wait:
         value = wait_until(api, name, _all_active, timeout, quiet=as_json)
     shown(ctx, value, in_full, as_json)

@@ -13,7 +13,9 @@ from cod.cli.show import (
     ago,
     as_json,
     client,
+    created,
     duration,
+    if_missing_option,
     said,
     shown,
     size,
@@ -21,7 +23,7 @@ from cod.cli.show import (
     when,
     yes_option,
 )
-from cod.client import path
+from cod.client import full_name, path
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
 
@@ -136,10 +138,18 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     "--from", "source", metavar="VOLUME", default="", help="Begin with the data of this volume."
 )
 @click.option("--snapshot", default="", help="The snapshot of --from that is copied.")
+@if_missing_option
 @as_json
 @click.pass_context
 def create(
-    ctx: click.Context, /, name: str, bytes_: int, group: str | None, as_json: bool, **asked: Any
+    ctx: click.Context,
+    /,
+    name: str,
+    bytes_: int,
+    group: str | None,
+    if_missing: bool,
+    as_json: bool,
+    **asked: Any,
 ) -> None:
     """Create a volume. With --from and --snapshot it is a copy of a snapshot, on the same file
     server.
@@ -151,7 +161,8 @@ def create(
     """
     api = client(ctx)
     body = {"name": name, "size": bytes_, "group": owner(api, group, "site"), **asked}
-    shown(ctx, api.post("/volumes", body), in_full, as_json)
+    full = full_name(name, body["group"])
+    shown(ctx, created(api, "volumes", full, body, if_missing), in_full, as_json)
 
 
 @volume.command()

@@ -96,6 +96,8 @@ def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[boo
     volume = store.holds(tx, task)
     if volume is None:
         return Result(False)
+    if volume.told:
+        _trouble_over(tx, volume, now)
     wake = (Effect("wake", "manager"),)  # a vcluster that waited for it can end
     if task.wanted.erase:
         store.remove(tx, volume.id)
@@ -153,6 +155,13 @@ def _trouble(tx: Tx, volume: Volume, error: str, now: float) -> None:
                 group_id=group_id,
                 now=now,
             )
+
+
+def _trouble_over(tx: Tx, volume: Volume, now: float) -> None:
+    """Tell those who were told of the trouble that it is over."""
+    for group_id in (volume.group_id, None):
+        text = notice_texts.volume_trouble_over(volume.name, volume.fileserver)
+        notices.add(tx, **text, group_id=group_id, now=now)
 
 
 def may_compare(tx: Tx, server: str, now: float, lease: float) -> bool:
