@@ -12,6 +12,9 @@ from pathlib import Path
 from cod import recipes
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 
+SMALLEST = 16384  # bytes of a loader
+AMD64 = 0x8664  # IMAGE_FILE_MACHINE_AMD64
+NO_BIOS_LOADER = {b"MZ": "an EFI program", b"\x7fELF": "an ELF file", b"<": "a page of HTML or XML"}
 BUILD = "cod trampoline build"
 
 
@@ -19,7 +22,8 @@ def loaders(context: Context) -> Iterator[Finding]:
     """Yield a finding for the loader of each kind of firmware."""
     for key in ("bios_loader", "uefi_loader"):
         name = getattr(context.site, key)
-        if fault := _unreadable(context.settings.boot / name):
+        path = context.settings.boot / name
+        if fault := _unreadable(path) or no_loader(path, uefi=key == "uefi_loader"):
             yield Finding(
                 "loaders",
                 BAD,
@@ -36,7 +40,8 @@ def trampoline(context: Context) -> Iterator[Finding]:
     servers' drivers."""
     folder = context.settings.boot / "trampoline"
     for name in ("vmlinuz", "ramdisk"):
-        if fault := _unreadable(folder / name):
+        path = folder / name
+        if fault := _unreadable(path) or (no_kernel(path) if name == "vmlinuz" else ""):
             yield Finding("trampoline", BAD, fault, f"`{BUILD}` makes it")
             return
     try:
@@ -113,6 +118,41 @@ def _unreadable(path: Path) -> str:
         return f"{path} is missing"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
+
+
+def no_loader(path: Path, *, uefi: bool) -> str:
+    """Return why the file is no first-stage loader for x86 machines of that firmware; '' if it may be
+    one."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if size < SMALLEST:
+        return f"{path} is no loader: it has {size} bytes"
+    if not uefi:
+        kind = next((name for begin, name in NO_BIOS_LOADER.items() if head.startswith(begin)), "")
+        return f"{path} is no loader for BIOS machines: it is {kind}" if kind else ""
+    at = int.from_bytes(head[0x3C:0x40], "little")
+    if head[:2] != b"MZ" or head[at : at + 4] != b"PE\0\0":
+        return f"{path} is no loader for UEFI machines: it is no EFI program"
+    machine = int.from_bytes(head[at + 4 : at + 6], "little")
+    if machine != AMD64:
+        return f"{path} is no loader for 64-bit x86 machines: it is for machine {machine:#06x}"
+    return ""
+
+
+def no_kernel(path: Path) -> str:
+    """Return why the file is no kernel that a loader starts (the boot protocol of Linux on x86), or
+    not the whole of one; '' if it may be one."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(0x260)
+    if head[0x1FE:0x200] != b"\x55\xaa" or head[0x202:0x206] != b"HdrS":
+        return f"{path} is no Linux kernel: its head is broken"
+    # setup sectors (0: four) and the first, then the protected-mode part in units of 16 bytes
+    whole = ((head[0x1F1] or 4) + 1) * 512 + int.from_bytes(head[0x1F4:0x1F8], "little") * 16
+    if size < whole:
+        return f"{path} is cut off: {size} of {whole} bytes"
+    return ""
 
 
 def _sources() -> str | None:

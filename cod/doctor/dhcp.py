@@ -1,7 +1,8 @@
-"""Other DHCP servers on the site's networks: two DISCOVERs on each interface, which commit nobody
+"""Other DHCP servers on the site's networks: four DISCOVERs on each interface, which commit nobody
 to anything.
 
-One asks as a network-booting machine, one as a system. Offers are only listened to: none is
+Three ask as network-booting machines (BIOS, UEFI, UEFI by HTTP: some servers answer one kind only),
+one as a system. Offers are only listened to: none is
 requested, and servers forget an offer within minutes. The hardware address is made up for the
 occasion, and COD's own servers pass over what says that it is this probe (`cod.wire.dhcp.PROBE`).
 """
@@ -14,7 +15,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -24,17 +25,23 @@ from cod.wire import dhcp as wire
 
 # seconds: a server may look for three whether an address is in use before it offers it
 PATIENCE = 5.0
-AGAIN = 2.0  # seconds after which both are sent once more
+AGAIN = 2.0  # seconds after which all are sent once more
+FIRMWARE = {  # vendor class and architecture (RFC 4578) of the machine that a DISCOVER is of
+    "BIOS": (b"PXEClient:Arch:00000:UNDI:002001", 0),
+    "UEFI": (b"PXEClient:Arch:00007:UNDI:003001", 7),
+    "UEFI by HTTP": (b"HTTPClient:Arch:00016:UNDI:003001", 16),
+}
 _ETH_P_IP, _UDP = 0x0800, 17
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An answer: by whom, and what was offered to whom (a network-booting machine, or a system)."""
+    """An answer: by whom, and what was offered to whom: `firmware` is a key of `FIRMWARE`; '' for a
+    system."""
 
     server: str
     address: str
-    pxe: bool
+    firmware: str
     bootfile: str
 
 
@@ -66,11 +73,13 @@ def findings(context: Context) -> Iterator[Finding]:
                 raw.close()
         own = {subnet.server for subnet in context.site.subnets}
         for subnet, offers in (_asked(sockets) if sockets else {}).items():
-            foreign = {
-                (offer.server, offer.pxe): offer for offer in offers if offer.server not in own
-            }
+            foreign: dict[tuple[str, bool, str], list[Offer]] = {}
+            for offer in offers:
+                if offer.server not in own:
+                    key = (offer.server, bool(offer.firmware), offer.bootfile)
+                    foreign.setdefault(key, []).append(offer)
             theirs = context.site.policy.os_addresses == "theirs"
-            yield from (_judged(subnet, offer, theirs) for offer in foreign.values())
+            yield from (judged(subnet, same, theirs) for same in foreign.values())
             if not foreign:
                 yield Finding(
                     "dhcp",
@@ -84,9 +93,9 @@ def findings(context: Context) -> Iterator[Finding]:
 
 def _asked(sockets: dict[socket.socket, Subnet]) -> dict[Subnet, list[Offer]]:
     """Ask on every socket, and return what was offered within `PATIENCE` seconds."""
-    questions = {secrets.randbits(32): pxe for pxe in (True, False)}
+    questions = {secrets.randbits(32): firmware for firmware in (*FIRMWARE, "")}
     mac = b"\x02" + secrets.token_bytes(5)  # locally administered: no machine's
-    packets = [datagram(xid, mac, pxe) for xid, pxe in questions.items()]
+    packets = [datagram(xid, mac, firmware) for xid, firmware in questions.items()]
     offers: dict[Subnet, list[Offer]] = {subnet: [] for subnet in sockets.values()}
     begin = time.monotonic()
     for pause in (AGAIN, PATIENCE):
@@ -103,7 +112,7 @@ def _asked(sockets: dict[socket.socket, Subnet]) -> dict[Subnet, list[Offer]]:
     return offers
 
 
-def datagram(xid: int, mac: bytes, pxe: bool) -> bytes:
+def datagram(xid: int, mac: bytes, firmware: str) -> bytes:
     """Return the DISCOVER as an IP datagram from 0.0.0.0 to everybody; answers are asked for by
     broadcast."""
     options = {
@@ -111,8 +120,9 @@ def datagram(xid: int, mac: bytes, pxe: bool) -> bytes:
         wire.USER_CLASS: wire.PROBE,
         wire.PARAMETERS: bytes((wire.NETMASK, wire.ROUTER, wire.SERVER_NAME, wire.BOOTFILE)),
     }
-    if pxe:
-        options |= {wire.VENDOR_CLASS: b"PXEClient:Arch:00000:UNDI:002001", wire.ARCH: b"\0\0"}
+    if firmware:
+        vendor, arch = FIRMWARE[firmware]
+        options |= {wire.VENDOR_CLASS: vendor, wire.ARCH: arch.to_bytes(2, "big")}
     none = bytes(4)
     message = wire.encode(
         wire.Packet(
@@ -145,7 +155,7 @@ def datagram(xid: int, mac: bytes, pxe: bool) -> bytes:
     return head[:10] + struct.pack("!H", ~total & 0xFFFF) + head[12:] + udp
 
 
-def _offer(ip: bytes, questions: dict[int, bool]) -> Offer | None:
+def _offer(ip: bytes, questions: dict[int, str]) -> Offer | None:
     """Return the answer to one of our questions that an IP datagram holds."""
     start = (ip[0] & 15) * 4 if ip else 0
     if (
@@ -170,8 +180,12 @@ def _offer(ip: bytes, questions: dict[int, bool]) -> Offer | None:
     )
 
 
-def _judged(subnet: Subnet, offer: Offer, theirs: bool = False) -> Finding:
-    """Return the finding on one answer. `theirs`: the site leaves systems' addresses to it."""
+def judged(subnet: Subnet, offers: Sequence[Offer], theirs: bool = False) -> Finding:
+    """Return the finding on one server's answers that are alike. `theirs`: the site leaves systems'
+    addresses to it."""
+    offer = offers[0]
+    kinds = [name for name in FIRMWARE if name in {each.firmware for each in offers}]
+    only = f" ({', '.join(kinds)} only)" if len(kinds) < len(FIRMWARE) else ""
     pools = (subnet.boot_pool, subnet.block_pool)
     inside = any(
         IPv4Address(first) <= IPv4Address(offer.address) <= IPv4Address(last)
@@ -179,7 +193,7 @@ def _judged(subnet: Subnet, offer: Offer, theirs: bool = False) -> Finding:
     )
     words = (
         f"{subnet.name}: the DHCP server {offer.server} answers "
-        f"{'network-booting machines' if offer.pxe else 'systems'} on {subnet.interface}"
+        f"{f'network-booting machines{only}' if kinds else 'systems'} on {subnet.interface}"
     )
     if offer.address != "0.0.0.0":
         words += f" and offers {offer.address}"
@@ -190,7 +204,7 @@ def _judged(subnet: Subnet, offer: Offer, theirs: bool = False) -> Finding:
             f"{words}, which is in the subnet's own pools",
             "take the pools out of the other server's ranges, or change them in the site file",
         )
-    if offer.bootfile or (offer.pxe and offer.address == "0.0.0.0"):
+    if offer.bootfile or (kinds and offer.address == "0.0.0.0"):
         return Finding(
             "dhcp",
             BAD,
@@ -198,7 +212,7 @@ def _judged(subnet: Subnet, offer: Offer, theirs: bool = False) -> Finding:
             "have the other server ignore PXE clients (dnsmasq: dhcp-ignore=tag:pxe; Kea: a client"
             ' class), or set policy.unknown = "known-only"',
         )
-    if theirs and not offer.pxe:
+    if theirs and not kinds:
         return Finding("dhcp", GOOD, f"{words}, as os_addresses says")
     return Finding(
         "dhcp",

@@ -18,6 +18,7 @@ from cod.site.load import ConfigError
 CHECKS = {
     "network": ("network", "findings"),
     "ports": ("ports", "findings"),
+    "firewall": ("firewall", "findings"),
     "dhcp": ("dhcp", "findings"),
     "loaders": ("boot", "loaders"),
     "trampoline": ("boot", "trampoline"),
@@ -30,6 +31,7 @@ CHECKS = {
     "users": ("users", "findings"),
     "power": ("machines", "findings"),
     "switches": ("switches", "findings"),
+    "outside": ("outside", "findings"),
     "delegation": ("delegation", "findings"),
     "tenants": ("tenants", "findings"),
 }

@@ -9,6 +9,7 @@ from cod.host import Interface
 from cod.model import Site
 from cod.site.load import Settings
 
+PASSWORD = "put the password into its first line, and chmod 600 it"
 GOOD, WARNING, BAD, UNSEEN = "good", "warning", "bad", "not seen"
 
 

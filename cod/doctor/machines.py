@@ -4,7 +4,7 @@ would use."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -12,9 +12,9 @@ from sqlalchemy.exc import DBAPIError
 from twisted.internet.defer import TimeoutError
 
 from cod.doctor.asking import PATIENCE, answers
-from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, Context, Finding
 from cod.model import Node, Site
-from cod.power.accounts import sign_in
+from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError, Target
 from cod.power.drivers import drivers
 from cod.site.load import Settings
@@ -22,6 +22,7 @@ from cod.store import schema
 from cod.store.engine import connect
 from cod.store.nodes import nodes
 
+FEW = 5  # names in a sentence
 MOST = 64  # machines that are asked, spread over the drivers and accounts
 BLIND = ("none", "wol", "pdu")  # drivers that cannot order what a machine boots from
 REMEDIES = {
@@ -39,14 +40,25 @@ def findings(context: Context) -> Iterator[Finding]:
     if not site.power:
         yield Finding(
             "power",
-            WARNING,
-            "the site file has no [[power]] rule: COD cannot switch machines",
-            "a node that is released has to be rebooted by hand; docs/power.md has the drivers",
+            BAD,
+            "the site file has no [[power]] rule: COD cannot switch machines, and a node that is"
+            " released is quarantined unless somebody reboots it by hand",
+            "add a [[power]] rule; docs/power.md has the drivers",
         )
-        return
     known = _nodes(context.settings)
-    if known is None:
+    if site.power and (driverless := driverless_names(known or [])):
+        yield Finding(
+            "power",
+            BAD,
+            f"{listed(driverless)}: no power driver, so that COD cannot switch"
+            f" {'it' if len(driverless) == 1 else 'them'}: when released, a node is quarantined"
+            " unless somebody reboots it by hand",
+            "`cod node set NAME --power-driver DRIVER --power-address ADDRESS`; [[power]] rules count for new"
+            " machines",
+        )
+    if known is None and site.power:
         yield Finding("power", UNSEEN, "the database does not tell which machines there are")
+    if known is None:
         return
     yield from _boots_unordered(known)
     machines = [
@@ -94,15 +106,30 @@ def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
         if node.firmware == "uefi" and node.power_driver in BLIND and node.state != "retired"
     )
     if names:
-        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         yield Finding(
             "power",
             WARNING,
-            f"{some}: UEFI, and no BMC that orders a network boot: a system that puts itself first"
+            f"{listed(names)}: UEFI, and no BMC that orders a network boot: a system that puts itself first"
             " in the boot order does not give the machine back",
             "use images that leave the boot order alone (docs/install.md), or a BMC's driver"
             " (docs/power.md)",
         )
+
+
+def driverless_names(known: Sequence[Node]) -> list[str]:
+    """Return the names of the nodes that no driver can switch."""
+    gone = ("new", "retired")
+    return [
+        node.name
+        for node in known
+        if node.power_driver in (None, "", "none") and node.state not in gone
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - FEW
+    return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
 def _nodes(settings: Settings) -> list[Node] | None:
@@ -151,7 +178,9 @@ def _judged(asked: list[Any], answers: list[str | Exception], in_all: int) -> It
                 "power",
                 BAD,
                 f"{name}: {driver} at {address}: {why}",
-                (
+                PASSWORD
+                if isinstance(answer, NoPassword)
+                else (
                     "correct [[account]] or [[power]] of the site file, or `cod node set`"
                     if lasting
                     else REMEDIES[driver]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import resource
 import stat
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, WARNING, Context, Finding
 from cod.doctor.ports import is_server
 from cod.security import partusers, secretfile
 
@@ -42,11 +43,7 @@ def findings(context: Context) -> Iterator[Finding]:
                 "permissions",
                 UNSEEN if refused else BAD,
                 f"{table}: {error}",
-                (
-                    "run `cod doctor` as root"
-                    if refused
-                    else "put the password into its first line, and chmod 600 it"
-                ),
+                ("run `cod doctor` as root" if refused else PASSWORD),
             )
     own = [
         settings.path,
@@ -78,6 +75,10 @@ def findings(context: Context) -> Iterator[Finding]:
             f"{settings.data} cannot be written to by this user",
             "run `cod doctor` as root, or as the user that the server runs as",
         )
+    foreign = others_files(settings.data, server_user())
+    if foreign:
+        faults += 1
+        yield foreign
     if not faults:
         yield Finding(
             "permissions",
@@ -85,6 +86,45 @@ def findings(context: Context) -> Iterator[Finding]:
             f"{len(named) + len(own)} files with secrets are their owner's alone",
         )
     yield _handles()
+
+
+def server_user() -> int | None:
+    """Return the id of the user that the server runs as; None where none runs on this host."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if is_server((process / "cmdline").read_bytes()):
+                return process.stat().st_uid
+    return None
+
+
+def others_files(data: Path, user: int | None) -> Finding | None:
+    """Return a finding where the data folder, or something directly in it, is not the server's
+    `user`'s; None: no server runs, and all is to be the folder's owner's."""
+    try:
+        owner = user if user is not None else data.stat().st_uid
+        places = [data, *sorted(data.iterdir())]
+        foreign = [path for path in places if path.lstat().st_uid != owner]
+    except OSError:
+        return None  # another check says so
+    if owner == 0 or not foreign:  # root may write to all
+        return None
+    return Finding(
+        "permissions",
+        BAD,
+        f"{foreign[0]} belongs to {_user(foreign[0].lstat().st_uid)}, the server runs as"
+        f" {_user(owner)}"
+        if user is not None
+        else f"{foreign[0]} belongs to {_user(foreign[0].lstat().st_uid)}, {data} to"
+        f" {_user(owner)}",
+        f"chown -R {_user(owner)}: {data}",
+    )
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def _handles() -> Finding:

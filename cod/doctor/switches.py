@@ -10,9 +10,9 @@ from typing import Any
 from twisted.internet.defer import TimeoutError
 
 from cod.doctor.asking import PATIENCE, answers
-from cod.doctor.finding import BAD, GOOD, Context, Finding
+from cod.doctor.finding import BAD, GOOD, PASSWORD, Context, Finding
 from cod.model import Site, Switch
-from cod.power.accounts import sign_in
+from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.drivers import drivers
@@ -59,7 +59,9 @@ def findings(context: Context) -> Iterator[Finding]:
                 "switches",
                 BAD,
                 f"{where}: {why}",
-                (
+                PASSWORD
+                if isinstance(answer, NoPassword)
+                else (
                     "correct [[account]] or [[switch]] of the site file"
                     if lasting
                     else REMEDIES[switch.driver]

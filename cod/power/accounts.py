@@ -12,6 +12,10 @@ from cod.power.driver import PowerError, SignIn
 from cod.security import secretfile
 
 
+class NoPassword(PowerError):
+    """The file of an account's password cannot be used."""
+
+
 def sign_in(site: Site, name: str | None) -> SignIn | None:
     """Return the account `name` with its password as it is now; None when none is named. Raises
     `PowerError`."""
@@ -23,4 +27,4 @@ def sign_in(site: Site, name: str | None) -> SignIn | None:
     try:
         return SignIn(account.user, secretfile.first_line(account.password_file))
     except secretfile.Unreadable as error:
-        raise PowerError(f"account {name}: {error}") from None
+        raise NoPassword(f"account {name}: {error}") from None

@@ -402,6 +402,20 @@ def test_a_node_that_missed_its_boot_is_power_cycled_once(tx: Tx, site: Site) ->
         1,
     )
     assert "it missed that boot" in node.reason
+    assert "boot order" not in node.reason
+
+
+def test_a_uefi_machine_that_missed_its_boot_may_have_another_boot_order(
+    tx: Tx, site: Site
+) -> None:
+    held_node(tx, site, state="trampoline")
+    tx.execute(
+        update(tables.nodes).values(
+            power_driver="lab", power_address="switches#n1", firmware="uefi"
+        )
+    )
+    assert one(tx, ask("DISCOVER", xid=77, stage="os"), site, NOW + 40.0) is None
+    assert "may have put itself first in the boot order" in node_of(tx).reason
 
 
 def os_asks(tx: Tx, site: Site, now: float, **more: Any) -> DhcpAnswer | None:

@@ -59,6 +59,7 @@ relay = "10.78.0.1"
 boot_pool = ["10.78.1.0", "10.78.4.255"]
 block_pool = ["10.78.128.0", "10.78.255.254"]
 {more}"""
+REDFISH = '[[power]]\ndriver = "redfish"\naddress = "https://bmc-{name}"\n'
 
 
 class Host:
@@ -166,8 +167,10 @@ def host(short_folder: Path, founded: Path) -> Iterator[Host]:
         made.write()
         shutil.copytree(founded, made.data)
         trampoline = made.data / "boot/trampoline"
-        for name in ("vmlinuz", "ramdisk"):
-            (trampoline / name).write_bytes(b"x" * 100)
+        kernel = bytearray(3000)
+        kernel[0x1FE:0x200], kernel[0x202:0x206] = b"\x55\xaa", b"HdrS"
+        (trampoline / "vmlinuz").write_bytes(kernel)
+        (trampoline / "ramdisk").write_bytes(b"x" * 100)
         facts = {"flavour": "generic", "release": "6.1", "packed": 100, "sources": build.sources()}
         (trampoline / "facts.json").write_text(json.dumps(facts))
         yield made
@@ -199,10 +202,13 @@ def states(found: dict[str, list[dict[str, str]]]) -> dict[str, set[str]]:
 
 
 def test_a_host_in_order_with_the_server_down_and_up(host: Host) -> None:
+    assert "quarantined" in host.one("power", "bad")["found"]  # no rule
+    host.write(REDFISH)
     code, found = host.doctor()
     assert code == 0, found
     seen = states(found)
-    assert seen.pop("power") == {"warning"}  # no rule
+    assert seen.pop("power") == {"not seen"}  # no machine yet
+    assert seen.pop("outside") == {"warning"}  # links have the host's own name
     assert "warning" in seen.pop("tenants")  # they share one network
     # this machine's own
     seen.pop("clock"), seen.pop("room"), seen.pop("users")
@@ -322,6 +328,16 @@ def test_another_dhcp_server_on_the_wire(
         assert not leases.exists() or not leases.read_text().strip()  # nothing was taken
 
 
+def test_a_firewall_that_drops(host: Host) -> None:
+    assert host.doctor("--only", "firewall")[1]["firewall"][0]["state"] == "good"
+    chain = "type filter hook input priority 0; policy drop; udp dport 67 accept"
+    rules = f"table ip f {{\n chain i {{ {chain}; }}\n}}"
+    subprocess.run(host.inside(host.server, "nft", rules), check=True)
+    found = host.one("firewall", "warning")["found"]
+    assert "TFTP, UDP port 69" in found
+    assert "DHCP" not in found
+
+
 def test_interfaces_addresses_and_relays(host: Host) -> None:
     ip("-n", host.server, "link", "set", "site0", "down")
     _, found = host.doctor("--only", "network")
@@ -356,6 +372,9 @@ def test_the_metadata_services_own_address(host: Host) -> None:
 def test_loaders_and_trampolines(host: Host) -> None:
     (host.data / "boot/snponly.efi").unlink()
     assert "snponly.efi is missing" in host.one("loaders", "bad")["found"]
+    (host.data / "boot/undionly.kpxe").write_bytes(b"<html>" + bytes(20_000))
+    loaders = host.doctor("--only", "loaders")[1]["loaders"]
+    assert any("undionly.kpxe is no loader" in each["found"] for each in loaders)
     folder = host.data / "boot/trampoline"
     facts = json.loads((folder / "facts.json").read_text())
     told = {"note": "no firmware for the drivers bnx2", "remedy": "add the component"}
@@ -378,6 +397,10 @@ def test_loaders_and_trampolines(host: Host) -> None:
     assert "of another version" in host.one("trampoline", "warning")["found"]
     (folder / "ramdisk").write_bytes(b"x" * 50)
     assert "not the one that was built" in host.one("trampoline", "bad")["found"]
+    kernel = (folder / "vmlinuz").read_bytes()
+    (folder / "vmlinuz").write_bytes(bytes(3000))
+    assert "its head is broken" in host.one("trampoline", "bad")["found"]
+    (folder / "vmlinuz").write_bytes(kernel)
     (folder / "facts.json").unlink()
     assert "no facts.json" in host.one("trampoline", "warning")["found"]
     (folder / "vmlinuz").unlink()
@@ -454,6 +477,8 @@ def test_machines_that_cannot_be_switched(host: Host) -> None:
     found = host.one("power", "bad")
     assert found["found"].startswith("rule n1: redfish at http://10.77.0.9:9: ")
     assert "Redfish enabled" in found["remedy"]
+    (host.folder / "p").unlink()
+    assert host.one("power", "bad")["remedy"].startswith("put the password into its first line")
     host.write('[[power]]\ndriver = "ipmi"\naddress = "bmc-{name}"\n')
     assert "no machine is known yet" in host.one("power", "not seen")["found"]
 

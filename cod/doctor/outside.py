@@ -1,0 +1,188 @@
+"""What the site leans on outside this host: file servers, the directory, the OpenID Connect
+provider, the mail server, webhooks and secondary name servers, each by one TCP connection, over TLS
+where the site file says so; and whether browsers elsewhere can look up the name in links.
+
+Nothing is sent but a TLS handshake: no account is tried, no mail or notice leaves.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from sqlalchemy.exc import DBAPIError
+
+from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.model import Site
+from cod.store import schema
+from cod.store.engine import connect
+from cod.store.people import groups
+
+PATIENCE = 5.0  # seconds for a connection
+AT_ONCE = 16
+DEFAULT_PORTS = {"ldap": 389, "ldaps": 636, "http": 80, "https": 443}
+NFS, SSH = 2049, 22
+
+Resolve = Callable[[str], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A server elsewhere.
+
+    what     what the site uses it for, with its table of the site file
+    tls      a handshake is made; `ca_file`: whom it trusts, None: the system's authorities
+    banner   what the server says first, b'' for nothing
+    """
+
+    what: str
+    host: str
+    port: int
+    tls: bool = False
+    ca_file: str | None = None
+    banner: bytes = b""
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each server that the site file or a group names, and one for the name in
+    links."""
+    peers = named(context.site)
+    hooks = _webhooks(context)
+    if hooks is None:
+        yield Finding(
+            "outside",
+            UNSEEN,
+            "the database does not tell which webhooks there are",
+            "mend what the check `database` finds",
+        )
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        answers = threads.map(fault, [*peers, *(hooks or [])])
+        for peer, why in zip([*peers, *(hooks or [])], answers, strict=True):
+            where = f"{peer.what} at {peer.host}, TCP port {peer.port}"
+            if why:
+                yield Finding("outside", BAD, f"{where}: {why}", _remedy(peer))
+            else:
+                yield Finding("outside", GOOD, f"{where}: answers")
+    yield from links(context.site, _addresses)
+
+
+def named(site: Site) -> list[Peer]:
+    """Return the servers that the site file names."""
+    peers = []
+    for server in site.fileservers:
+        label = f"[[fileserver]] {server.name}"
+        peers.append(Peer(f"{label}, NFS", server.address, NFS))
+        if server.ssh:
+            host, _, port = server.ssh.rpartition("@")[2].partition(":")
+            peers.append(Peer(f"{label}, SSH", host, int(port or SSH), banner=b"SSH-"))
+    ldap, oidc = site.signin.ldap, site.signin.oidc
+    if ldap.url:
+        peers.append(_by_url("[ldap], the directory", ldap.url, ldap.ca_file))
+    if oidc.issuer:
+        peers.append(_by_url("[oidc], the OpenID Connect provider", oidc.issuer, None))
+    if site.mail.host:
+        tls = site.mail.tls == "tls"
+        ca_file = site.notices.ca_file
+        peers.append(
+            Peer("[smtp], the mail server", site.mail.host, site.mail.port, tls, ca_file, b"220")
+        )
+    peers += [
+        Peer("[dns] secondaries, the name server", host, port)
+        for host, port in site.dns.secondaries
+    ]
+    return peers
+
+
+def _by_url(what: str, url: str, ca_file: str | None) -> Peer:
+    parts = urlsplit(url)
+    port = parts.port or DEFAULT_PORTS[parts.scheme]
+    return Peer(what, parts.hostname or "", port, parts.scheme in ("https", "ldaps"), ca_file)
+
+
+def _webhooks(context: Context) -> list[Peer] | None:
+    """Return the groups' webhooks, each host and port once; None where the database does not
+    tell."""
+    engine = connect(context.settings.database)
+    try:
+        schema.check(engine)
+        with engine.connect() as tx:
+            urls = sorted({group.webhook for group in groups.every(tx) if group.webhook})
+    except (DBAPIError, schema.SchemaMismatch):
+        return None
+    finally:
+        engine.dispose()
+    ca_file = context.site.notices.ca_file
+    return list(dict.fromkeys(_by_url("a webhook", url, ca_file) for url in urls))
+
+
+def fault(peer: Peer) -> str:
+    """Return why the server cannot be used, '' where it answers."""
+    try:
+        with socket.create_connection((peer.host, peer.port), PATIENCE) as line:
+            if peer.tls:
+                trust = ssl.create_default_context(cafile=peer.ca_file)
+                with trust.wrap_socket(line, server_hostname=peer.host) as secured:
+                    return _wrong_banner(secured, peer.banner)
+            return _wrong_banner(line, peer.banner)
+    except TimeoutError:
+        return f"no answer within {PATIENCE:.0f} s"
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate is not trusted: {error.verify_message}"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _wrong_banner(line: socket.socket, banner: bytes) -> str:
+    got = line.recv(512) if banner else b""
+    return "" if got.startswith(banner) else f"it says {got[:60]!r}, which is no such service"
+
+
+def _remedy(peer: Peer) -> str:
+    return (
+        "is the server up, and does a firewall between let this host pass? Correct the address in"
+        f" {'the group' if peer.what == 'a webhook' else 'the site file'} if it is another"
+    )
+
+
+def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
+    """Yield a finding on the name that links have, such as those of invitations."""
+    url = site.signin.url
+    host = urlsplit(url).hostname if url else None
+    if host is None:
+        return
+    addresses = resolve(host)
+    remedy = 'set `url` in [signin] to what browsers elsewhere can reach, such as "https://cod.example.org"'
+    if not addresses:
+        yield Finding("outside", BAD, f"links begin with {url}: {host} cannot be looked up", remedy)
+    elif all(ip_address(address).is_loopback for address in addresses):
+        yield Finding(
+            "outside",
+            BAD if site.signin.named else WARNING,
+            f"links begin with {url}: {host} leads to {addresses[0]}, this host itself, so that"
+            " invitations cannot be opened elsewhere",
+            remedy,
+        )
+    elif not site.signin.named:
+        yield Finding(
+            "outside",
+            WARNING,
+            f"links begin with {url}, this host's own name, which browsers elsewhere may not be able"
+            " to look up",
+            remedy,
+        )
+    else:
+        yield Finding("outside", GOOD, f"links begin with {url}: {host} is {addresses[0]}")
+
+
+def _addresses(host: str) -> list[str]:
+    """Return the addresses that this host's resolver has for a name."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))

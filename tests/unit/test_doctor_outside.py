@@ -1,0 +1,140 @@
+"""What `cod doctor` says of servers elsewhere: each is connected to over loopback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cod.doctor import dhcp, outside
+from cod.doctor.outside import Peer
+from cod.model import FileServer, Ldap, Mail, Oidc, Site
+from cod.security import webcert
+
+
+@contextmanager
+def listening(greeting: bytes = b"") -> Iterator[int]:
+    """A server that greets one client; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            line, _ = server.accept()
+            with line:
+                line.sendall(greeting)
+                line.recv(1)
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(30)
+
+
+def test_a_server_that_answers_and_one_that_does_not() -> None:
+    with listening() as port:
+        assert outside.fault(Peer("x", "127.0.0.1", port)) == ""
+    assert outside.fault(Peer("x", "127.0.0.1", port)) == "Connection refused"
+
+
+def test_a_server_says_what_it_is() -> None:
+    with listening(b"220 mail\r\n") as port:
+        assert outside.fault(Peer("x", "127.0.0.1", port, banner=b"220")) == ""
+    with listening(b"SSH-2.0-x\r\n") as port:
+        said = outside.fault(Peer("x", "127.0.0.1", port, banner=b"220"))
+    assert said == "it says b'SSH-2.0-x\\r\\n', which is no such service"
+
+
+def test_a_certificate_that_nobody_trusts(tmp_path: Path) -> None:
+    import ssl
+
+    webcert.self_signed(tmp_path, ["localhost"])
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(tmp_path / "web.crt", tmp_path / "web.key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            line, _ = server.accept()
+            with line:
+                try:
+                    theirs.wrap_socket(line, server_side=True).close()
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        said = outside.fault(Peer("x", "127.0.0.1", server.getsockname()[1], tls=True))
+        thread.join(30)
+    assert said.startswith("its certificate is not trusted: ")
+
+
+def test_each_server_of_the_site_file_is_asked(site: Site) -> None:
+    files = FileServer("f", "kernel", "10.0.0.5", "/srv", ssh="root@files:2222")
+    signin = replace(
+        site.signin,
+        ldap=Ldap("ldap://dir", "starttls", base="dc=x"),
+        oidc=Oidc("https://login.example.org/realm"),
+    )
+    leaning = replace(
+        site,
+        fileservers=(files,),
+        signin=signin,
+        mail=Mail("mail"),
+        dns=replace(site.dns, secondaries=(("10.0.0.6", 53),)),
+    )
+    assert [(peer.host, peer.port, peer.tls) for peer in outside.named(leaning)] == [
+        ("10.0.0.5", 2049, False),
+        ("files", 2222, False),
+        ("dir", 389, False),
+        ("login.example.org", 443, True),
+        ("mail", 587, False),
+        ("10.0.0.6", 53, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("named", "addresses", "state"),
+    [
+        (True, ["192.0.2.9"], "good"),
+        (True, [], "bad"),
+        (True, ["127.0.1.1"], "bad"),
+        (False, ["192.0.2.9"], "warning"),
+        (False, ["127.0.1.1"], "warning"),
+    ],
+)
+def test_links_begin_with_a_name_that_others_can_look_up(
+    site: Site, named: bool, addresses: list[str], state: str
+) -> None:
+    signin = replace(site.signin, url="https://head:8443", named=named)
+    [found] = outside.links(replace(site, signin=signin), lambda _host: addresses)
+    assert found.state == state
+    assert bool(found.remedy) == (state != "good")
+
+
+@pytest.mark.parametrize(
+    ("firmware", "words"),
+    [
+        (["BIOS", "UEFI", "UEFI by HTTP"], "answers network-booting machines on"),
+        (["UEFI by HTTP"], "answers network-booting machines (UEFI by HTTP only) on"),
+    ],
+)
+def test_a_dhcp_server_that_answers_some_firmware_only(
+    site: Site, firmware: list[str], words: str
+) -> None:
+    offers = [dhcp.Offer("10.77.0.9", "10.77.100.1", each, "x.efi") for each in firmware]
+    found = dhcp.judged(site.subnets[0], offers)
+    assert found.state == "bad"
+    assert words in found.found
+
+
+def test_the_probe_asks_as_each_kind_of_firmware() -> None:
+    mac = b"\2\0\0\0\0\1"
+    packets: dict[str, Any] = {each: dhcp.datagram(1, mac, each) for each in (*dhcp.FIRMWARE, "")}
+    assert b"HTTPClient:Arch:00016" in packets["UEFI by HTTP"]
+    assert b"\x5d\x02\x00\x07" in packets["UEFI"]
+    assert b"\x5d\x02\x00\x00" in packets["BIOS"]
+    assert b"Client" not in packets[""]
