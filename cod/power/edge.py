@@ -4,9 +4,11 @@ it.
 What it promises: each wish is carried out at least once unless its node has moved on; a driver is
 asked for no more than `Policy.power_at_once` machines at a time and for no more than `power_rate` a
 second (a rack that is switched on at once trips its breaker); a driver that hangs is given up on
-after `ATTEMPT` seconds, which is shorter than a claim lasts. Which command is right, and which
-comes after it, is `policy.nodes.power.command`'s to say; before a machine is switched on it is told
-to boot from the network, where its BMC can do that.
+after `ATTEMPT` seconds, which is shorter than a claim lasts. A machine whose BMC has said nothing for
+`SILENT_AFTER` seconds leaves its place to the next one and goes on in a lane of its own, `LANE` at a
+time, also at later attempts until it answers: a rack of dead BMCs does not hold up the others. Which command is right, and which
+comes after it, is `policy.nodes.power.command`'s to say; before a machine is switched on it is
+told to boot from the network, where its BMC can do that.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.task import deferLater
 
@@ -31,6 +33,8 @@ from cod.power.driver import PowerDriver, PowerError, Target
 POLL = 0.5  # seconds between looks for wishes
 VERIFY = 15.0  # seconds in which a command must show (BMCs take up to eleven)
 VERIFY_EVERY = 0.5
+SILENT_AFTER = 3.0  # seconds in which a BMC that answers at all has mostly answered
+LANE = 8  # machines of a driver with silent BMCs that are asked at a time
 ATTEMPT = 60.0  # seconds for one attempt, verification included
 LEASE = ATTEMPT + 15.0
 KEEP = 30 * 86400.0  # seconds for which finished wishes are kept
@@ -61,6 +65,16 @@ class Pace:
         self.tokens -= count
 
 
+@dataclass(slots=True)
+class Place:
+    """What an attempt takes up. `given_up`: its BMC was silent, and the lane for those was full."""
+
+    driver: str
+    node_id: int
+    in_lane: bool
+    given_up: bool = False
+
+
 class PowerEdge(Claimer):
     """One server's power edge. `reactor` keeps its time for pauses, `clock()` is the time of day
     for the rows."""
@@ -82,6 +96,8 @@ class PowerEdge(Claimer):
         self._site = site
         self._paces = {name: Pace(clock() - 1.0) for name in drivers}
         self._busy: dict[str, int] = defaultdict(int)
+        self._lane: dict[str, int] = defaultdict(int)  # as `_busy`, of silent machines
+        self._silent: set[int] = set()  # nodes whose BMC did not answer when it was asked last
         self._begun = False
         self._tidied = 0.0
 
@@ -92,10 +108,15 @@ class PowerEdge(Claimer):
             await self._pool.run(flows.began, self._server, now)
             self._begun = True
         room = {name: self._room(name, now) for name in self._drivers}
-        for task in await self._pool.run(flows.claim, self._server, room, now, LEASE):
+        lane = {name: min(LANE - self._lane[name], room[name]) for name in self._drivers}
+        silent = frozenset(self._silent)
+        claimed = await self._pool.run(flows.claim, self._server, room, now, LEASE, silent, lane)
+        for task in claimed:
+            node_id = task.action.node_id
+            place = Place(task.driver, node_id, node_id in silent)
             self._paces[task.driver].took(1)
-            self._busy[task.driver] += 1
-            self.begin(self._carry_out(task))
+            self._counts(place)[task.driver] += 1
+            self.begin(self._carry_out(task, place))
         # One batch of what is too old; the next look goes on, until there is none.
         if (
             now >= self._tidied + TIDY
@@ -108,10 +129,13 @@ class PowerEdge(Claimer):
         started = self._paces[driver].room(now, rules.power_rate)
         return max(0, min(rules.power_at_once - self._busy[driver], started))
 
-    async def _carry_out(self, task: PowerTask) -> None:
+    def _counts(self, place: Place) -> dict[str, int]:
+        return self._lane if place.in_lane else self._busy
+
+    async def _carry_out(self, task: PowerTask, place: Place) -> None:
         about = {"node": task.node}
         try:
-            power, error = await self._attempt(task)
+            power, error = await self._attempt(task, place)
             if error is None:
                 log.info(
                     "%s: %s done, it is %s", task.node, task.action.desired, power, extra=about
@@ -140,11 +164,11 @@ class PowerEdge(Claimer):
                 extra=about,
             )
         finally:
-            self._busy[task.driver] -= 1
+            self._counts(place)[task.driver] -= 1
 
-    async def _attempt(self, task: PowerTask) -> tuple[str, PowerError | None]:
+    async def _attempt(self, task: PowerTask, place: Place) -> tuple[str, PowerError | None]:
         """(power seen, None) or ('unknown', what went wrong)."""
-        attempt = Deferred.fromCoroutine(self._attain(self._drivers[task.driver], task))
+        attempt = Deferred.fromCoroutine(self._attain(self._drivers[task.driver], task, place))
         try:
             return await attempt.addTimeout(ATTEMPT, self._reactor), None
         except PowerError as error:
@@ -159,10 +183,10 @@ class PowerEdge(Claimer):
             )
             return "unknown", PowerError(f"the {task.driver} driver failed: {type(error).__name__}")
 
-    async def _attain(self, driver: PowerDriver, task: PowerTask) -> str:
+    async def _attain(self, driver: PowerDriver, task: PowerTask, place: Place) -> str:
         """Ask for what is wished, if it is not so already; what the driver sees afterwards."""
         target = Target(task.address, sign_in(self._site.current, task.account), task.firmware)
-        command = flows.command(task, await driver.status(target))
+        command = flows.command(task, await self._first_answer(driver, target, place))
         wanted = "off" if task.action.desired in ("off", "soft") else "on"
         if command in ("off", "soft", "cycle") and not driver.switches_off:
             # What the driver cannot do the node's agent does, if one was told to; else it is an
@@ -200,6 +224,41 @@ class PowerEdge(Claimer):
                 )
             await deferLater(self._reactor, VERIFY_EVERY, lambda: None)
         return seen
+
+    async def _first_answer(self, driver: PowerDriver, target: Target, place: Place) -> str:
+        """Return the machine's power. Nothing has been asked of it yet, so that the question can be
+        given up."""
+
+        async def ask() -> str:
+            return await driver.status(target)
+
+        asked = Deferred.fromCoroutine(ask())
+        watch = self._reactor.callLater(SILENT_AFTER, self._make_way, place, asked)
+        try:
+            power = await asked
+        except CancelledError:
+            if not place.given_up:
+                raise  # the whole attempt took too long
+            raise PowerError(f"the BMC did not answer within {SILENT_AFTER:.0f} s") from None
+        finally:
+            if watch.active():
+                watch.cancel()
+        self._silent.discard(place.node_id)
+        return power
+
+    def _make_way(self, place: Place, asked: Deferred[str]) -> None:
+        """Take a silent machine's place away: it goes on in the lane for those, or is asked again
+        when that has room."""
+        self._silent.add(place.node_id)
+        if place.in_lane:
+            return
+        if self._lane[place.driver] >= LANE:
+            place.given_up = True
+            asked.cancel()
+            return
+        self._busy[place.driver] -= 1
+        self._lane[place.driver] += 1
+        place.in_lane = True
 
     async def _asked(self, driver: PowerDriver, target: Target) -> bool:
         """Return whether the node's system was asked to shut down. A refusal counts as a command

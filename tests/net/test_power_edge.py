@@ -4,7 +4,7 @@ driver over a real socket."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from cod.policy.nodes.power import ASK_SYSTEM, BUDGET
 from cod.pool import Pool, in_transaction
 from cod.power import edge as edges
 from cod.power.driver import PowerError, SignIn, Target
-from cod.power.edge import Pace, PowerEdge
+from cod.power.edge import LANE, Pace, PowerEdge
 from cod.power.lab import LabDriver
 from cod.power.meters import ALONE, AT_ONCE, ROUND, TICK, Meters
 from cod.store import tables
@@ -130,6 +130,15 @@ class World:
             actor="dhcp",
             **{"power_driver": "lab", "power_address": name} | columns,
         )
+
+    def wish_all(self, names: Sequence[str]) -> None:
+        """Wish nodes on, in that order."""
+
+        def write(tx: Tx) -> None:
+            for name in names:
+                nodes.wish_power(tx, self.add(tx, name), "on", self.clock.seconds())
+
+        in_transaction(self.engine, write)
 
     def wish(self, name: str, desired: str, **columns: Any) -> None:
         def write(tx: Tx) -> None:
@@ -385,6 +394,38 @@ def test_a_wish_for_a_node_that_lost_its_driver_is_given_up_at_once(world: World
     world.edge.startService()
     world.pass_(1)
     assert world.errors() == ["this site has no power driver 'none'"]
+
+
+def test_silent_bmcs_hold_up_no_others(engine: Engine) -> None:
+    """96 BMCs that accept and never answer are wished first, 4 good ones last."""
+    clock = Clock()
+    world = World(engine, clock)
+    silent = [f"n{number}" for number in range(96)]
+    good = [f"n{number}" for number in range(96, 100)]
+    world.bmc.hung = set(silent)
+    world.wish_all([*silent, *good])
+    begin, most = clock.seconds(), 0
+    world.edge.startService()
+    try:
+        while not all(world.bmc.power.get(name) == "on" for name in good):
+            clock.advance(0.5)
+            most = max(most, sum(world.edge._lane.values()))
+            assert clock.seconds() - begin <= 40.0
+        for _ in range(300):
+            clock.advance(1.0)
+            most = max(most, sum(world.edge._lane.values()))
+        asked = {target.address for target in world.bmc.targets}
+        assert asked == {*silent, *good}
+        assert 0 < most <= LANE
+        # one that is replaced is switched when its turn comes, and is no longer silent
+        world.bmc.hung.clear()
+        for _ in range(900):
+            clock.advance(1.0)
+        assert all(world.bmc.power.get(name) == "on" for name in silent)
+        assert not world.edge._silent
+        assert not sum(world.edge._lane.values()) + sum(world.edge._busy.values())
+    finally:
+        world.edge.stopService()
 
 
 def test_power_ons_are_paced_and_counted(engine: Engine) -> None:

@@ -59,17 +59,41 @@ def began(tx: Tx, server: str, now: float) -> None:
 
 
 def claim(
-    tx: Tx, server: str, room: Mapping[str, int], now: float, lease: float
+    tx: Tx,
+    server: str,
+    room: Mapping[str, int],
+    now: float,
+    lease: float,
+    silent: frozenset[int] = frozenset(),
+    lane: Mapping[str, int] | None = None,
 ) -> list[PowerTask]:
-    """Claim what is due for `lease` seconds: for each driver at most `room[driver]`.
+    """Claim what is due for `lease` seconds: for each driver at most `room[driver]`, and of the nodes
+    `silent`, whose BMCs do not answer, at most `lane[driver]` beside.
 
     Closes, instead of claiming, wishes that a newer one of the same node replaces, wishes of a
     generation that is past, and wishes for a driver that is not in `room` at all.
     """
+    tasks = _claim_due(tx, server, room, now, lease, but=silent)
+    if silent and lane is not None:
+        tasks += _claim_due(tx, server, lane, now, lease, only=silent)
+    return tasks
+
+
+def _claim_due(
+    tx: Tx,
+    server: str,
+    room: Mapping[str, int],
+    now: float,
+    lease: float,
+    *,
+    only: frozenset[int] | None = None,
+    but: frozenset[int] = frozenset(),
+) -> list[PowerTask]:
     left = dict(room)
     full = [driver for driver, count in left.items() if count <= 0]
     tasks = []
-    for action in store.due(tx, now, sum(max(count, 0) for count in left.values()) + 100, full):
+    limit = sum(max(count, 0) for count in left.values()) + 100
+    for action in store.due(tx, now, limit, full, only=only, but=but):
         task = _claim(tx, action, server, left, now, lease)
         if task is not None:
             left[task.driver] -= 1

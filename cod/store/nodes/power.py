@@ -22,9 +22,17 @@ _a = t.power_actions.c
 _COLUMNS = [_a[field.name] for field in fields(PowerAction)]
 
 
-def due(tx: Tx, now: float, limit: int, passing_over: Collection[str] = ()) -> list[PowerAction]:
-    """Open wishes that may be tried now, the longest due first; none of nodes whose driver is among
-    `passing_over`.
+def due(
+    tx: Tx,
+    now: float,
+    limit: int,
+    passing_over: Collection[str] = (),
+    *,
+    only: Collection[int] | None = None,
+    but: Collection[int] = (),
+) -> list[PowerAction]:
+    """Return open wishes that may be tried now, the longest due first; none of nodes whose driver is
+    among `passing_over`, none of the nodes `but`, and with `only` those of these nodes alone.
 
     A node of which any wish is being carried out has to wait: two commands to one switch at once
     would end in whichever order they like.
@@ -41,6 +49,8 @@ def due(tx: Tx, now: float, limit: int, passing_over: Collection[str] = ()) -> l
             _a.next_at <= now,
             ~busy,
             t.nodes.c.power_driver.not_in(list(passing_over)),
+            _a.node_id.not_in(list(but)),
+            *([] if only is None else [_a.node_id.in_(list(only))]),
         )
         .order_by(_a.next_at, _a.id)
         .limit(limit)
