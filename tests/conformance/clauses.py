@@ -54,6 +54,21 @@ def shows_its_certificate(kit: Kit) -> None:
     expect(shown, "it shows no certificate")
 
 
+@clause("On the wire", "speaks to nobody but a server `cod` of the site's own authority")
+def knows_its_server(kit: Kit) -> None:
+    line = kit.connected()
+    before = len(kit.cod.faults)
+    for impostor in kit.cod.impostors():
+        met, kit.cod.impostor = kit.cod.met_impostor, impostor
+        line.close()
+        kit.within(lambda met=met: kit.cod.met_impostor > met, "it does not come again")  # type: ignore[misc]
+    kit.cod.impostor = None
+    kit.within(lambda: kit.cod.line, "it does not come again to COD", 90.0)
+    told = kit.cod.faults[before:]
+    del kit.cod.faults[before:]
+    expect(not told, "it speaks to a server that is not the site's")
+
+
 @clause("Opening", "says hello first, for the vcluster of its certificate")
 def says_hello_first(kit: Kit) -> None:
     line = kit.connected()
@@ -304,6 +319,68 @@ def answers_a_reclaim(kit: Kit) -> None:
             f"it names {', '.join(named)}",
         )
         expect(named or answer.reason, "it names no node and gives no reason")
+
+
+@clause("Giving back", "names one node where one is wanted, and none but those that would do")
+def names_none_too_many(kit: Kit) -> None:
+    kit.fresh()
+    would_do = {"n1", "node1", kit.grown(), "node2"}
+    kit.grown()  # the newest would not do
+    since = len(kit.cod.said)
+    kit.cod.owe(b.Reclaim(8, 1, 4e9, "group web needs 1 node", "", (b.Named("n1"), b.Named("n2"))))
+
+    def said() -> list[b.ReclaimAnswer | b.ReleaseNodes]:
+        return [*kit.cod.bodies(b.ReclaimAnswer, since), *kit.cod.bodies(b.ReleaseNodes, since)]
+
+    kit.within(said, "it neither answers the reclaim nor gives a node back")
+    kit.cod.run(QUIET)
+    named = {one.node.replace("node", "n") for each in said() for one in each.nodes}
+    expect(named <= would_do, f"it names {', '.join(sorted(named - would_do))}, which would not do")
+    expect(len(named) <= 1, f"it names {', '.join(sorted(named))}, where one is wanted")
+
+
+@clause("Giving back", "uses a node again that it named for a reclaim which is cancelled")
+def uses_again_what_was_reclaimed(kit: Kit) -> None:
+    kit.fresh()
+    host = kit.grown()
+
+    def too_late(line: Line, message: Message, answer: b.ReclaimAnswer) -> None:
+        kit.cod.owe(b.ReclaimOver(9, "cancelled"))
+        line.send(
+            b.Error("refused", "reclaim 9 is cancelled: nothing is to be given"), answers=message.id
+        )
+
+    kit.cod.instead["reclaim-answer"] = too_late
+    since = len(kit.cod.said)
+    kit.cod.owe(b.Reclaim(9, 1, 4e9, "group web needs 1 node", "", (b.Named(host),)))
+    kit.within(
+        lambda: kit.cod.bodies(b.ReclaimAnswer, since) or kit.cod.bodies(b.ReleaseNodes, since),
+        "it does not answer",
+    )
+    if kit.cod.bodies(b.ReleaseNodes, since):  # it gave the node back at once, and may
+        return
+    kit.dealt_with(kit.cod.sequence, "reclaim-over")
+    kit.request()
+    kit.cod.run(QUIET)
+    keys = {asked.key for asked in kit.cod.bodies(b.RequestNodes, since)}
+    expect(
+        len(keys) == 1, f"it wants one node more and asks for {len(keys)}: {host} is left unused"
+    )
+    expect(not kit.cod.bodies(b.ReleaseNodes, since), f"it gives {host} back all the same")
+
+
+@clause("States", "counts a lost node no more")
+def counts_no_lost_node(kit: Kit) -> None:
+    kit.fresh()
+    host = kit.grown()
+    since = len(kit.cod.said)
+    lost = kit.cod.members.pop(host.replace("n", "node"))
+    kit.cod.owe(b.NodeState(lost.node, lost.hostname, lost.address, "lost", "it was seized"))
+    kit.dealt_with(kit.cod.sequence, "that a node is lost")
+    kit.within(
+        lambda: kit.cod.bodies(b.RequestNodes, since),
+        f"it wants two nodes, has one, and asks for none: {host} is lost",
+    )
 
 
 @clause(

@@ -35,6 +35,16 @@ def member(number: int, state: str = "active") -> b.Member:
     )
 
 
+def _context(folder: Path, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """Return a server's side of TLS with this certificate."""
+    (folder / "server.crt").write_bytes(certificate)
+    (folder / "server.key").write_bytes(key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
+    return context
+
+
 class Line:
     """One connection: what was heard on it, each message with its body."""
 
@@ -91,22 +101,26 @@ class Cod:
         self.lines: list[Line] = []
         self.said: list[tuple[Line, Message, b.Body]] = []  # by the VCM, on all connections
         self.greets = True
+        self.impostor: ssl.SSLContext | None = None  # what connections get in place of COD
+        self.met_impostor = 0  # connections that did
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self._context = self._tls(folder)
+        self._folder, self._context = folder, self._tls(folder)
+
+    def impostors(self) -> list[ssl.SSLContext]:
+        """Return servers that are not COD: one whose certificate another authority has signed, and
+        another VCM of the site. They take everybody."""
+        stranger = Ca(self._folder / "stranger", "another site")
+        now = datetime.now(UTC)
+        return [
+            _context(self._folder, one.certificate, one.key)
+            for one in (stranger.server(["127.0.0.1"], now), self.ca.vcm("other", now))
+        ]
 
     def _tls(self, folder: Path) -> ssl.SSLContext:
         own = self.ca.server(["127.0.0.1"], datetime.now(UTC))
-        files = {
-            "server.crt": own.certificate,
-            "server.key": own.key,
-            "authority.crt": self.ca.certificate,
-        }
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(folder / "server.crt", folder / "server.key")
+        (folder / "authority.crt").write_bytes(self.ca.certificate)
+        context = _context(folder, own.certificate, own.key)
         context.load_verify_locations(folder / "authority.crt")
         context.verify_mode = ssl.CERT_REQUIRED
         return context
@@ -169,11 +183,26 @@ class Cod:
     def _accept(self) -> None:
         plain, _ = self._listener.accept()
         plain.settimeout(10)
+        if self.impostor is not None:
+            self.met_impostor += 1
+            self._deceive(plain, self.impostor)
+            return
         try:
             self.lines.append(Line(self._context.wrap_socket(plain, server_side=True)))
         except (OSError, ssl.SSLError) as error:
             self.faults.append(f"On the wire: no TLS with the certificate that was given: {error}")
             plain.close()
+
+    def _deceive(self, plain: socket.socket, impostor: ssl.SSLContext) -> None:
+        """Be somebody else, and see what the VCM says."""
+        try:
+            with impostor.wrap_socket(plain, server_side=True) as line:
+                line.settimeout(2)
+                heard = line.recv(65536)
+        except OSError:  # it went, or says nothing
+            return
+        if heard:
+            self.faults.append("On the wire: it speaks to a server that is not the site's")
 
     def _read(self, line: Line) -> None:
         try:

@@ -98,6 +98,14 @@ BROKEN = {
         'if [ "$sequence" -gt "$seen" ]; then\n        case',
         'if [ "$sequence" -gt "$seen" ] || { say bye "<bye/>"; exit 1; }; then\n        case',
     ),
+    "speaks to nobody but": ("-verify_hostname cod -verify_return_error", ""),
+    "names one node where": ('[ "$wanted" -gt 0 ] || break', ":"),
+    "none but those that would do": ('[ "$(count "$path/named")" = 0 ] || [', "true || ["),
+    "uses a node again": (
+        'put "$file" "$host $address $what -"$\'\\n\'\n                    done',
+        ":\n                    done",
+    ),
+    "counts a lost node no more": ('drop "$state/nodes/$node"\n', ":\n"),
     "says goodbye": ("""say bye '<bye reason="the VCM is being stopped"/>'""", ":"),
 }
 
