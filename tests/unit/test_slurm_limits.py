@@ -118,6 +118,11 @@ def test_a_job_that_starts_ends_the_pause(site: Site) -> None:
     site.waits(7, why="QOSMaxCpuPerUserLimit")
     site.waits(8, why="QOSMaxCpuPerUserLimit")
     site.runs_for(300.0)
+    site.books.submitted(3, nodes=("x1",))  # those of another partition use the limit up
+    job = site.books.jobs.pop("3")
+    elsewhere = {"state": "RUNNING", "partitions": frozenset({"other"}), "user": "ann"}
+    site.books.jobs["3"] = replace(job, account="physics", **elsewhere)
+    site.runs_for(300.0)
     assert len(site.installs) == 1
     site.books.jobs["8"] = replace(site.books.jobs["8"], state="RUNNING", nodes=("n2",))
     site.runs_for(INTERVAL)

@@ -46,9 +46,13 @@ class Limits:
         self._nodes_since = inf  # since when there has been a node at every look
 
     def believed(
-        self, jobs: Sequence[SlurmJob], counts: Callable[[SlurmJob], bool], nodes: bool
+        self,
+        jobs: Sequence[SlurmJob],
+        partition: str,
+        counts: Callable[[SlurmJob], bool],
+        nodes: bool,
     ) -> list[SlurmJob]:
-        """Return the partition's jobs without those that a limit would keep if there were a node.
+        """Return the jobs without those that a limit would keep if the partition had a node.
 
         counts  whether a job waits for room, as Slurm says
         nodes   whether the partition has a node that takes jobs
@@ -56,8 +60,9 @@ class Limits:
         now = self._clock()
         self._nodes_since = min(self._nodes_since, now) if nodes else inf
         settled = now >= self._nodes_since + SETTLED
-        self._notice([job for job in jobs if job.waits and job.reason.startswith(PREFIXES)], now)
-        for job in jobs:
+        here = [job for job in jobs if partition in job.partitions]
+        self._notice([job for job in here if job.waits and job.reason.startswith(PREFIXES)], now)
+        for job in here:
             if job.nodes or (settled and counts(job)):
                 for key in _keys(job):
                     self._pauses.pop(key, None)

@@ -101,7 +101,8 @@ class SlurmSystem:
             fixed = [node.name for node in there if node.name not in ours]
             kinds = self._offered(seen, ours)
             jobs = self._limits.believed(
-                [job for job in seen.jobs if rules.partition in job.partitions],
+                seen.jobs,
+                rules.partition,
                 lambda job: needs.counts(job, rules),
                 any(
                     node.usable and rules.partition in node.partitions
