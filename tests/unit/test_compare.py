@@ -222,6 +222,33 @@ def test_quantities_for_people(text: str, kind: str | None, shown: str) -> None:
     assert quantity.readable(text, kind) == shown
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted", "kind", "shown"),
+    [
+        ("268435456", "512MiB", BYTES, "256 MiB"),
+        ("268435456", "512MB", BYTES, "268.435 MB"),
+        ("268435456", "2TiB", BYTES, "256 MiB"),
+        ("960197124096", "2TB", BYTES, "960.197 GB"),
+        ("960197124096", "1024", BYTES, "960.197 GB"),
+        ("2199023255552", "512 GiB", BYTES, "2048 GiB"),
+        ("100", "512GiB", BYTES, "0.0976562 KiB"),
+        ("4096", "8GiB", MIB, "4 GiB"),
+        ("3965", "4GiB", MIB, "3.87207 GiB"),
+        ("2100", "2.4GHz", MHZ, "2.1 GHz"),
+        ("1000", "25Gb/s", RATE, "1 Gb/s"),
+        ("0", "25Gb/s", RATE, "0 Mb/s"),
+        ("4", "8", NUMBER, "4"),
+        ("much", "8GiB", MIB, "much"),
+        ("", "8GiB", MIB, ""),
+        ("x", "y", TEXT, "x"),
+    ],
+)
+def test_what_is_found_has_the_unit_of_what_is_wanted(
+    text: str, wanted: str, kind: str, shown: str
+) -> None:
+    assert quantity.beside(text, wanted, kind) == shown
+
+
 @given(st.integers(1, 10**15 - 1), st.sampled_from([MIB, MHZ, RATE, NUMBER, BYTES]))
 def test_what_is_no_complaint_has_a_value(number: int, kind: str) -> None:
     assert quantity.complaint(str(number), kind) == ""

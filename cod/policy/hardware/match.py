@@ -124,7 +124,7 @@ def _differs(wanted: Wanted, found: _Tree) -> list[Mismatch]:
         Mismatch(
             wanted.path,
             operators.phrase(operator, value, what),
-            quantity.readable(found.value, what) or "nothing",
+            quantity.beside(found.value, value, what) or "nothing",
         )
         for operator, value in wanted.operators.items()
         if not operators.holds(operator, value, found.value, what)

@@ -83,6 +83,24 @@ def readable(text: str, kind: str | None) -> str:
     return f"{text} {kind}"
 
 
+def beside(text: str, wanted: str, kind: str | None) -> str:
+    """Return a value of the report with a unit of the same family as that of `wanted`, and none
+    that is larger: '256 MiB' beside '512MiB', '2.1 GHz' beside '2.4GHz'."""
+    match, amount = _NUMBER.fullmatch(wanted), value(text, kind)
+    units = _FACTORS.get(kind or "", {})
+    if match is None or match[2] not in units or not amount:
+        return readable(text, kind)
+    family = {
+        unit: factor
+        for unit, factor in units.items()
+        if ("i" in unit) == ("i" in match[2]) and factor <= units[match[2]]
+    }
+    smallest = min(family, key=family.__getitem__)
+    fitting = [unit for unit, factor in family.items() if factor <= amount]
+    unit = max(fitting, key=family.__getitem__, default=smallest)
+    return f"{amount / family[unit]:.6g} {unit}"
+
+
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
