@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from twisted.internet.defer import TimeoutError
 
 from cod.doctor.asking import PATIENCE, answers
-from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, Context, Finding
+from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, WARNING, Context, Finding
 from cod.model import Node, Site
 from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError, Target
