@@ -40,6 +40,7 @@ KINDS = {
     "architecture": "a machine cannot be booted",
     "identity": "a machine claims to be a node, and what COD sees of that node contradicts it",
     "dhcp": "a node's system takes its address from another DHCP server",
+    "found-off": "a node in use is off, though COD did not switch it off",
     "quarantined": "a node was taken out of service and needs an administrator",
     "power-control": "BMCs or outlets of nodes do not answer, or do again",
     "image-server": "images are not served to nodes, or are again",
@@ -80,6 +81,7 @@ REMEDIES = {
     "hardware": "Look at the node",
     "identity": "Look at the node",
     "dhcp": "Look at the node",
+    "found-off": "Look at the node",
     "quarantined": "Look at the node",
     "power-control": "Look at the nodes",
     "image-server": "Look at the nodes",
@@ -409,6 +411,18 @@ def other_dhcp_server(node: str, about: str) -> NoticeText:
         f"node {node} uses another DHCP server",
         f"{_sentence(about[0].upper() + about[1:])} Further nodes within the hour are listed as"
         " conflicts only.",
+        _path("nodes", node),
+    )
+
+
+def found_off(node: str) -> NoticeText:
+    """Describe a node in use that is off, though COD did not switch it off."""
+    return _news(
+        "found-off",
+        f"node {node} is off",
+        f"The power driver of node {node} says twice in a row that the node is off, and COD did not"
+        " switch it off. Its system may have shut down, or its power may have failed. Power the node"
+        " on, or release it.",
         _path("nodes", node),
     )
 

@@ -692,6 +692,7 @@ def manager(context: PartContext) -> list[Any]:
     from cod.power.drivers import consoles, drivers
     from cod.power.edge import PowerEdge
     from cod.power.meters import Meters
+    from cod.power.poll import PowerPoll
     from cod.power.recorder import Recorder
     from cod.switches import drivers as switch_drivers
     from cod.switches.edge import SwitchEdge
@@ -738,6 +739,7 @@ def manager(context: PartContext) -> list[Any]:
         planner,
         power,
         meters,
+        PowerPoll(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site),
         switches,
         recorder,
         Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects),

@@ -67,6 +67,7 @@ class Node:
     home_circuit: str | None = None
     home_remote: str | None = None
     home_port: str | None = None
+    power_seen_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

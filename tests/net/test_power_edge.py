@@ -23,7 +23,9 @@ from cod.power import edge as edges
 from cod.power.driver import PowerError, SignIn, Target
 from cod.power.edge import LANE, Pace, PowerEdge
 from cod.power.lab import LabDriver
-from cod.power.meters import ALONE, AT_ONCE, ROUND, TICK, Meters
+from cod.power.meters import Meters
+from cod.power.poll import PowerPoll
+from cod.power.poller import ALONE, AT_ONCE, ROUND, TICK
 from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -114,6 +116,9 @@ class World:
         self.engine, self.clock, self.bmc = engine, clock, Bmc(clock)
         self.site = Site(name="test", domain="cod.test", subnets=(), policy=Policy(**rules))
         self.edge = PowerEdge(
+            clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, SiteRef(self.site)
+        )
+        self.poll = PowerPoll(
             clock, Straight(engine), {"lab": self.bmc}, "s1", clock.seconds, SiteRef(self.site)
         )
         self.meters = Meters(
@@ -605,6 +610,59 @@ def test_the_database_gone_while_measuring(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(world.meters._pool, "run", right)
     world.pass_(ROUND * 1.1)
     assert world.node("n1").watts == 1.0
+
+
+# ---------------------------------------------------------------- looks at the power
+
+
+def told(world: World) -> list[str]:
+    with world.engine.begin() as tx:
+        return list(tx.scalars(select(tables.notices.c.kind)))
+
+
+def test_power_is_looked_at_and_has_an_age(world: World) -> None:
+    with world.engine.begin() as tx:
+        for number in (1, 2, 3):
+            world.add(tx, f"n{number}")
+        world.add(tx, "n4", power_driver="none")
+    world.bmc.power, world.bmc.dead = {"n1": "on"}, {"n3"}
+    world.poll.startService()
+    world.pass_(ROUND)
+    seen = [world.node(f"n{number}") for number in range(1, 5)]
+    assert [node.power for node in seen] == ["on", "off", "unknown", "unknown"]
+    assert [node.power_seen_at is None for node in seen] == [False, False, True, True]
+    at = seen[0].power_seen_at
+    world.bmc.dead = {"n1", "n3"}
+    world.pass_(2 * ROUND)
+    assert (world.node("n1").power, world.node("n1").power_seen_at) == ("on", at), "it gets older"
+    assert told(world) == []
+
+
+def test_an_active_node_that_is_found_off_twice_is_told_once(world: World) -> None:
+    with world.engine.begin() as tx:
+        world.add(tx, "n1", state="active", power="on")
+        world.add(tx, "n2", state="off", power="off")
+        world.add(tx, "n3", state="active", power="off", power_wanted="off")
+    world.poll.startService()
+    assert (world.node("n1").power, told(world)) == ("off", [])  # it may be a reset
+    world.pass_(3 * ROUND)
+    assert told(world) == ["found-off"]
+    assert world.node("n1").reason == flows.FOUND_OFF
+    world.bmc.power = {"n1": "on"}
+    world.pass_(ROUND)
+    assert (world.node("n1").power, world.node("n1").reason) == ("on", "")
+
+
+def test_what_cod_switches_itself_is_left_to_the_wish(world: World) -> None:
+    world.wish("n1", "on", state="active")
+    world.bmc.dead = {"n1"}
+    world.edge.startService()
+    world.bmc.dead = set()
+    world.poll.startService()
+    assert world.node("n1").power_seen_at is None
+    world.pass_(10.0)
+    assert world.node("n1").power == "on"
+    assert world.node("n1").power_seen_at is not None
 
 
 # ---------------------------------------------------------------- the lab driver

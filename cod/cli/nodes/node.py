@@ -171,6 +171,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
         )
     ]
     power = value["power"]
+    seen = "" if power["seen_at"] is None else f", {ago(power['seen_at'])} ago"
     facts += [
         ("since", when(value["since"])),
         ("deadline", when(value["deadline"])),
@@ -180,7 +181,10 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
         ("disks kept", ", ".join(value["kept"])),
         ("immune until", when(value["immune_until"]) if immunity(value["immune_until"]) else None),
         ("progress", progress(value["progress"])),
-        ("power", f"{power['state']} ({power['driver']} {power['address'] or ''}".rstrip() + ")"),
+        (
+            "power",
+            f"{power['state']}{seen} ({power['driver']} {power['address'] or ''}".rstrip() + ")",
+        ),
         ("account", power["account"]),
         ("watts", power["watts"]),
         *(("host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]),

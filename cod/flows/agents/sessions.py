@@ -73,7 +73,7 @@ def open(
     if _trade(tx, secret_id, session):
         moved = _rebooted(tx, node, site, now)
         if power == "on":
-            moved = nodes.change(tx, moved, power=power, boot_unordered=False)
+            moved = nodes.change(tx, moved, power=power, power_seen_at=now, boot_unordered=False)
     elif node.boot_unordered:  # the same boot as before: its machine was not reset
         moved = nodes.change(tx, node, boot_unordered=False)
     epoch = sessions.open(tx, node.id, server, session.address, now)

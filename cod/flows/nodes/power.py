@@ -14,6 +14,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from cod import notice_texts
+from cod.core import notices
 from cod.core.networks import isolation
 from cod.model import Node, PowerAction
 from cod.policy.nodes import power as policy
@@ -22,6 +24,7 @@ from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.nodes import power as store
+from cod.store.scheduler import vclusters
 
 prune = store.prune
 PORT_PAUSE = 0.5  # seconds between two looks whether a switch port is where the node is to boot
@@ -150,7 +153,14 @@ def succeeded(tx: Tx, task: PowerTask, power: str, now: float, patience: float =
         _goes_on(tx, node, now, patience)
         # what ran before the node was cut off from its power runs no longer
         ended = power != "unknown" and task.action.desired in ("cycle", "off", "soft")
-        nodes.change(tx, node, power=power, boot_unordered=node.boot_unordered and not ended)
+        seen_at = now if power != "unknown" else node.power_seen_at
+        nodes.change(
+            tx,
+            node,
+            power=power,
+            power_seen_at=seen_at,
+            boot_unordered=node.boot_unordered and not ended,
+        )
 
 
 def failed(
@@ -250,13 +260,13 @@ def meters(
     most: int,
     now: float,
     lease: float,
+    about: str = "meter",
 ) -> list[Meter]:
-    """Return the next nodes to measure, by id from `after` on: `share` of all, but no more than
-    `most`.
+    """Return the next nodes to ask, by id from `after` on: `share` of all, but no more than `most`.
 
-    Nothing while another server does it: the claim "meter" is this server's for `lease` seconds.
+    Nothing while another server does it: the claim `about` is this server's for `lease` seconds.
     """
-    if claims.hold(tx, "meter", server, now, lease) is None:
+    if claims.hold(tx, about, server, now, lease) is None:
         return []
     count = math.ceil(store.count_measured(tx, drivers) * share)
     return [_meter(node) for node in store.measured(tx, drivers, after, min(count, most))]
@@ -269,3 +279,32 @@ def _meter(node: Node) -> Meter:
 def measured(tx: Tx, meter: Meter, watts: float | None) -> None:
     """Record what the node draws, in watts; None when that cannot be told (any more)."""
     store.set_watts(tx, meter.node_id, meter.driver, watts)
+
+
+FOUND_OFF = "its power driver says that it is off, and COD did not switch it off"
+
+
+def seen(tx: Tx, meter: Meter, power: str, now: float) -> None:
+    """Record what the node's driver says of its power, 'on' or 'off', unless COD is switching it.
+
+    An active node that is off twice in a row is told to its group and to the administrators, once;
+    its `reason` says so until it is on again. Once may be a reset by its owner.
+    """
+    node = nodes.get(tx, meter.node_id, lock=True)
+    if node is None or _meter(node) != meter or store.newest(tx, node.id) is not None:
+        return
+    reason, wanted_off = node.reason, node.power_wanted in ("off", "soft")
+    if power == "on" and reason == FOUND_OFF:
+        reason = ""
+    elif (
+        power == node.power == "off"
+        and node.state == NodeState.ACTIVE
+        and not wanted_off
+        and reason != FOUND_OFF
+    ):
+        reason = FOUND_OFF
+        vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
+        text = notice_texts.found_off(node.name)
+        for group_id in {vcluster.group_id if vcluster else None, None}:
+            notices.add(tx, **text, group_id=group_id, now=now)
+    nodes.change(tx, node, power=power, power_seen_at=now, reason=reason)

@@ -232,6 +232,7 @@ nodes = table(
     Column("home_circuit", String(160), comment="where it boots: circuit id; null: not told"),
     Column("home_remote", String(160), comment="where it boots: remote id; null: not told"),
     Column("home_port", String(200), comment="where it boots: SWITCH PORT by LLDP; null: not told"),
+    Column("power_seen_at", Time, comment="when its power driver last told `power`; null: never"),
     Column("watts", Double, comment="as last measured by its BMC; null: never"),
     Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
     Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),

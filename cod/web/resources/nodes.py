@@ -178,13 +178,14 @@ class Progress(Reply):
 
 
 class Power(Reply):
-    """A node's power: as last verified, as last wished, and by what it is switched; `watts` as last
-    measured. Where the switch is, and by which account it is reached, only administrators are
-    told."""
+    """A node's power: as last seen by its driver, at `seen_at` (null: never), as last wished, and by
+    what it is switched; `watts` as last measured. Where the switch is, and by which account it is
+    reached, only administrators are told."""
 
     closed = frozenset({"address", "account"})
 
     state: Literal["on", "off", "unknown"]
+    seen_at: float | None
     wanted: str | None
     driver: str
     address: str | None
@@ -388,6 +389,7 @@ def _node(view: model.NodeView) -> dict[str, Any]:
     switched: Any = node.power
     power = Power(
         state=switched,
+        seen_at=node.power_seen_at,
         wanted=node.power_wanted,
         driver=node.power_driver,
         address=node.power_address,

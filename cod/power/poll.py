@@ -1,0 +1,28 @@
+"""Asks each machine's power driver whether the machine is on, so that what COD shows has an age, and
+a node that somebody switched off behind COD's back is told."""
+
+from __future__ import annotations
+
+from cod.flows.nodes import power as flows
+from cod.power.driver import PowerDriver, Target
+from cod.power.poller import Poller
+
+
+class PowerPoll(Poller):
+    """One server's looks at the machines' power."""
+
+    about = "power"
+
+    def can(self, driver: PowerDriver) -> bool:
+        """Return whether that driver can tell; one that cannot switch a machine off cannot."""
+        return driver.switches_off
+
+    async def ask(self, driver: PowerDriver, target: Target) -> str | None:
+        """Return 'on' or 'off'; None where nobody can tell."""
+        seen = await driver.status(target)
+        return None if seen == "unknown" else seen
+
+    async def record(self, meter: flows.Meter, answer: str | None) -> None:
+        """Write down what was seen. Without an answer the last one stays, and gets older."""
+        if answer is not None:
+            await self._pool.run(flows.seen, meter, answer, self._clock())

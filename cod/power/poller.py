@@ -1,0 +1,145 @@
+"""Asks each machine's BMC the same question once a round of five minutes, spread over the round.
+
+One server does it. A BMC that refuses (a password that is wrong, say) is left alone for an hour: it
+would lock the account that its machine is switched with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import TimeoutError as TookTooLong
+from twisted.internet.task import deferLater
+
+from cod.flows.nodes import power as flows
+from cod.model import SiteRef
+from cod.power.accounts import sign_in
+from cod.power.driver import PowerDriver, PowerError, Target
+
+ROUND = 300.0  # seconds in which every machine is asked
+TICK = 10.0  # seconds between the round's parts
+AT_ONCE = 40  # machines asked at once: more of them take longer rounds
+PATIENCE = 20.0  # seconds for one answer
+# seconds until a BMC that said no is asked again, unless its address or account changes
+ALONE = 3600.0
+LEASE = 2 * ROUND  # the claim of the one server that asks
+
+log = logging.getLogger("cod.power")
+
+
+class Poller(Service):
+    """One server's rounds. `reactor` keeps its time for pauses, `clock()` is the time of day for the
+    rows.
+
+    about  what is asked: the name of the claim, and the subject in the log
+    """
+
+    about = ""
+
+    def __init__(
+        self,
+        reactor: Any,
+        pool: Any,
+        drivers: Mapping[str, PowerDriver],
+        server_name: str,
+        clock: Callable[[], float],
+        site: SiteRef,
+    ) -> None:
+        self._reactor = reactor
+        self._pool = pool
+        self._drivers = {name: driver for name, driver in drivers.items() if self.can(driver)}
+        self._server = server_name
+        self._clock = clock
+        self._site = site
+        self._after = 0
+        self._alone: dict[flows.Meter, float] = {}
+        self._pause: Deferred[None] | None = None
+        self._life: Deferred[None] | None = None
+
+    def can(self, driver: PowerDriver) -> bool:
+        """Return whether machines of that driver are asked."""
+        raise NotImplementedError
+
+    async def ask(self, driver: PowerDriver, target: Target) -> Any:
+        """Return the answer; None where the BMC cannot tell, and is left alone."""
+        raise NotImplementedError
+
+    async def record(self, meter: flows.Meter, answer: Any) -> None:
+        """Write the answer down; None: there was none."""
+        raise NotImplementedError
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._life = Deferred.fromCoroutine(self._live())
+
+    def stopService(self) -> Deferred[None] | None:
+        """End with the part of the round that is under way."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        if self._pause is not None:
+            self._pause.cancel()
+        return self._life
+
+    async def _live(self) -> None:
+        round_began = self._reactor.seconds()
+        while self.running:
+            began = self._reactor.seconds()
+            try:
+                await self._part()
+            except Exception:
+                log.exception("asking for %s", self.about)
+            until = began + TICK
+            if self._after == 0:  # the round is over
+                until = max(until, round_began + ROUND)
+                round_began = until
+            if self.running:
+                seconds = until - self._reactor.seconds()
+                self._pause = deferLater(self._reactor, max(seconds, 0.1), lambda: None)
+                self._pause.addErrback(lambda _cancelled: None)
+                await self._pause
+                self._pause = None
+
+    async def _part(self) -> None:
+        """Ask the next machines; after the last the list begins anew."""
+        found = await self._pool.run(
+            flows.meters,
+            self._server,
+            sorted(self._drivers),
+            self._after,
+            TICK / ROUND,
+            AT_ONCE,
+            self._clock(),
+            LEASE,
+            self.about,
+        )
+        self._after = found[-1].node_id if found else 0
+        now = self._reactor.seconds()
+        self._alone = {meter: until for meter, until in self._alone.items() if until > now}
+        asked = [
+            Deferred.fromCoroutine(self._one(each)) for each in found if each not in self._alone
+        ]
+        await DeferredList(asked, consumeErrors=True)
+
+    async def _one(self, meter: flows.Meter) -> None:
+        refused, answer = False, None
+        try:
+            answer = await Deferred.fromCoroutine(self._ask(meter)).addTimeout(
+                PATIENCE, self._reactor
+            )
+            refused = answer is None
+        except (PowerError, TookTooLong) as error:
+            log.debug("%s: no %s: %s", meter.node, self.about, error)
+            refused = isinstance(error, PowerError) and error.lasting
+        except Exception:
+            log.exception("%s: the %s driver is broken", meter.node, meter.driver)
+        if refused:
+            self._alone[meter] = self._reactor.seconds() + ALONE
+        await self.record(meter, answer)
+
+    async def _ask(self, meter: flows.Meter) -> Any:
+        target = Target(meter.address, sign_in(self._site.current, meter.account))
+        return await self.ask(self._drivers[meter.driver], target)
