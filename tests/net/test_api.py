@@ -423,6 +423,7 @@ def test_a_node_is_shown_patched_and_renamed(served: Served) -> None:
     node = served.local.get("/nodes/rack-1")
     assert node["power"] == {
         "state": "unknown",
+        "seen_at": None,
         "wanted": None,
         "driver": "lab",
         "address": "/t#n1",
