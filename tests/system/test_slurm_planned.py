@@ -1,5 +1,5 @@
-"""Nodes that Slurm's backfill scheduler counts on leave a real slurmctld, which goes on. Its nodes run
-on the head: they are deleted as dynamic ones are."""
+"""Nodes that Slurm's backfill scheduler counts on leave a real slurmctld, which goes on. Its nodes
+run on the head: they are deleted as dynamic ones are."""
 
 from __future__ import annotations
 

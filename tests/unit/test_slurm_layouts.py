@@ -1,5 +1,5 @@
-"""What newer releases of Slurm say, as recorded from the real daemons of Debian 13 (24.11.5) and sid
-(26.05.5); keys that nobody reads are left out of the files in slurm_outputs/."""
+"""What newer releases of Slurm say, as recorded from the real daemons of Debian 13 (24.11.5) and
+sid (26.05.5); keys that nobody reads are left out of the files in slurm_outputs/."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Jobs that a limit of accounting keeps from starting, though Slurm says at times that they wait for
-room.
+"""Jobs that a limit of accounting keeps from starting, though Slurm says at times that they wait
+for room.
 
-While no node is in the partition, Slurm's reason for such a job is Resources; once one is there it is
-AssocGrpCpuLimit or the like. A pool that believed it would install a node again and again in which
-nothing ever runs. So a job for which nodes were wanted, and that a limit keeps once they are there,
-is remembered, and so is its association: without nodes they count no more until a pause is over, and
-then only one of them does, to see. Each time in vain doubles the pause.
+While no node is in the partition, Slurm's reason for such a job is Resources; once one is there it
+is AssocGrpCpuLimit or the like. A pool that believed it would install a node again and again on
+which nothing ever runs. So a job for which nodes were wanted, and that a limit keeps once they are
+there, is remembered, and so is its association: without nodes they count no more until a pause is
+over, and then only one of them does, to see. Each time in vain doubles the pause.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cod.vcm.slurm.view import SlurmJob
 
 PREFIXES = ("Assoc", "QOS")  # of the reasons that are limits
 FIRST_PAUSE, LONGEST_PAUSE = 600.0, 4 * 3600.0  # seconds
-# seconds for which nodes have to be there before Slurm's reasons are those of a partition with nodes
+# seconds for which a node has to be there before Slurm's reasons are believed
 SETTLED = 60.0
 
 log = logging.getLogger("cod.vcm")
@@ -94,8 +94,8 @@ class Limits:
         for job in in_vain[:MOST_TOLD]:
             one, others = _remembered(job)
             log.warning(
-                "job %s waits for a limit (%s), not for nodes: without a node in the partition none is"
-                " asked for %s for %.0f min",
+                "job %s waits for a limit (%s), not for nodes: without a node in the partition"
+                " none is asked for %s for %.0f min",
                 job.name,
                 job.reason,
                 " ".join(others),

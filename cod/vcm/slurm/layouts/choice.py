@@ -1,5 +1,5 @@
-"""Which layout a Slurm has: `squeue --json=list` names its parsers, and 22.05, which has one only, knows
-no such question."""
+"""Which layout a Slurm has: `squeue --json=list` names its parsers, and 22.05, which has one only,
+knows no such question."""
 
 from __future__ import annotations
 
@@ -22,5 +22,6 @@ def choose(listed: str) -> Layout:
         if parser in known:
             return v23_11.layout(parser)
     raise NotUnderstood(
-        f"squeue --json=list: {', '.join(known) or listed.strip()[:200]}; this VCM reads Slurm {READ}"
+        f"squeue --json=list: {', '.join(known) or listed.strip()[:200]};"
+        f" this VCM reads Slurm {READ}"
     )

@@ -1,4 +1,5 @@
-"""What the layouts of all releases have in common: a document is JSON of a shape, checked strictly."""
+"""What the layouts of all releases have in common: a document is JSON of a shape, checked
+strictly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The layout of Slurm 22.05 (tried with 22.05.8): numbers are plain, a state is a word, and sinfo lists
-nodes."""
+"""The layout of Slurm 22.05 (tried with 22.05.8): numbers are plain, a state is a word, and sinfo
+lists nodes."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class _Nodes(Document):
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` where the
-    output has errors."""
+    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` where
+    the output has errors."""
     return [_job(one) for one in document("squeue", output, _Jobs).jobs]
 
 

@@ -1,5 +1,5 @@
-"""The layout of Slurm 23.11 to 26.05 (tried with 24.11.5 and 26.05.5): a number says whether it is set,
-a state is a list, and `scontrol show nodes` lists nodes.
+"""The layout of Slurm 23.11 to 26.05 (tried with 24.11.5 and 26.05.5): a number says whether it is
+set, a state is a list, and `scontrol show nodes` lists nodes.
 
 The parser is pinned by its name: of 22.05's successors v0.0.42 (24.11 to 26.05) is the newest that
 says whether a job is exclusive, and v0.0.40 (23.11 to 25.05) is the same in all that is read here.
@@ -133,8 +133,8 @@ def layout(parser: str) -> Layout:
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` where the
-    output has errors."""
+    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` where
+    the output has errors."""
     read = document("squeue", output, _Jobs).jobs
     return [_job(one) for one in read]
 
