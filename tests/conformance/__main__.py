@@ -1,5 +1,5 @@
-"""Holds any virtual cluster manager to docs/nmp.md: ``python -m tests.conformance [options] --
-COMMAND …``.
+"""Holds any virtual cluster manager, or a server, to docs/nmp.md: ``python -m tests.conformance
+[options] -- COMMAND …``.
 
 Prints a table of the page's clauses, each passed, failed or not tried; the exit status is 1 if any
 has failed. docs/nmp-kit.md says how an author uses it.
@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tests.conformance.clauses import CLAUSES
 from tests.conformance.kit import Failed, Kit, NotTried
+from tests.conformance.server import Server
+from tests.conformance.server_clauses import SERVER_CLAUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,12 @@ class Verdict:
     why: str = ""
 
 
-def judge(kit: Kit, only: str = "") -> list[Verdict]:
-    """Try every clause (whose section or text has `only` in it), one after the other."""
+def judge(kit: Kit | Server, only: str = "") -> list[Verdict]:
+    """Try every clause of VCMs, or of servers, (whose section or text has `only` in it), one after
+    the other."""
     found = []
     try:
-        for one in CLAUSES:
+        for one in CLAUSES if isinstance(kit, Kit) else SERVER_CLAUSES:
             if only.lower() not in f"{one.section} {one.says}".lower():
                 continue
             result, why = "passed", ""
@@ -78,8 +81,14 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
+        "--server",
+        type=Path,
+        metavar="FOLDER",
+        help="hold the server to the page that this folder of `cod vcm enroll` names, not a VCM",
+    )
+    parser.add_argument(
         "command",
-        nargs="+",
+        nargs="*",
         help=(
             "the VCM's, after --; {config} and {folder} are filled in, else the "
             "configuration file comes last"
@@ -87,7 +96,14 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(words)
     more = options.more.read_text() if options.more else ""
-    found = judge(Kit(options.command, options.wants, more, options.patience), options.only)
+    if bool(options.server) == bool(options.command):
+        parser.error("either --server or a VCM's command")
+    kit = (
+        Server(options.server, options.patience)
+        if options.server
+        else Kit(options.command, options.wants, more, options.patience)
+    )
+    found = judge(kit, options.only)
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp.bodies import Hello
@@ -18,11 +19,12 @@ QUIET = 2.0  # seconds in which something that should not be done would have bee
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A clause: its section on the page, what it says of a VCM, and the function that tries it."""
+    """A clause: its section on the page, what it says of a VCM or a server, and the function that
+    tries it."""
 
     section: str
     says: str
-    attempt: Callable[[Kit], None]
+    attempt: Callable[[Any], None]
 
 
 CLAUSES: list[Clause] = []

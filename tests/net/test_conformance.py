@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,16 +14,21 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine
+from twisted.internet.defer import succeed
 
 from cod.flows.vcms import vcms
 from cod.model import Site, SiteRef
-from cod.net.nmp import tls
+from cod.net.nmp import tls, verbs
+from cod.net.nmp.connection import NmpConnection
 from cod.net.nmp.server import NmpServer
+from cod.net.nmp.session import VcmSession
 from cod.pool import Pool, in_transaction
 from cod.security.ca import Ca
 from tests.conformance.__main__ import Verdict, judge, main
 from tests.conformance.clauses import CLAUSES
 from tests.conformance.kit import Kit
+from tests.conformance.server import Server
+from tests.conformance.server_clauses import SERVER_CLAUSES
 from tests.net.nmplab import NOW, enrolled, founded, port
 from tests.store import manager_world as world
 from tests.waiting import until
@@ -42,8 +48,9 @@ spare = 0
 
 def test_every_clause_is_named_after_a_section_of_the_page() -> None:
     sections = set(re.findall(r"^##+ (.*)$", PAGE, re.MULTILINE))
-    assert {one.section for one in CLAUSES} <= sections
-    assert len({one.says for one in CLAUSES}) == len(CLAUSES)
+    for clauses in (CLAUSES, SERVER_CLAUSES):
+        assert {one.section for one in clauses} <= sections
+        assert len({one.says for one in clauses}) == len(clauses)
 
 
 def test_the_kit_s_page_has_its_options(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,10 +139,10 @@ def test_a_command_that_is_no_vcm_fails() -> None:
 
 
 @pytest.fixture
-def shell(
+def folder(
     reactor: Any, in_reactor: Any, pool: Pool, engine: Engine, site: Site, tmp_path: Path
 ) -> Iterator[Path]:
-    """The folder of the example, which runs for the vcluster 'pool' on a real server."""
+    """What `cod vcm enroll` writes for the vcluster 'pool' on a real server."""
     ca = Ca(tmp_path / "ca", "test")
     in_transaction(engine, founded, site)
     served = NmpServer(
@@ -159,18 +166,59 @@ def shell(
     (tmp_path / "vcm.toml").write_text(
         f'vcluster = "pool"\nservers = ["127.0.0.1:{port(served)}"]\n'
     )
-    (tmp_path / "wanted").write_text("1\n")
-    with open(tmp_path / "log", "ab") as log:
+    yield tmp_path
+    in_reactor(served.stopService)
+
+
+@pytest.fixture
+def shell(folder: Path) -> Iterator[Path]:
+    """The folder of the example, which runs for the vcluster 'pool' on a real server."""
+    (folder / "wanted").write_text("1\n")
+    with open(folder / "log", "ab") as log:
         process = subprocess.Popen(
-            [str(EXAMPLE), str(tmp_path / "vcm.toml")],
+            [str(EXAMPLE), str(folder / "vcm.toml")],
             stdout=log,
             stderr=log,
             env=os.environ | {"PATH": os.environ["PATH"]},
         )
-    yield tmp_path
+    yield folder
     process.terminate()
     assert process.wait(30) == 0
-    in_reactor(served.stopService)
+
+
+@pytest.mark.parametrize(
+    ("clause", "where", "wrong"),
+    [
+        (
+            "answers a key that was used before",
+            (verbs, "request_key"),
+            lambda vcluster, key: f"{vcluster}.{key}.{secrets.token_hex(4)}",
+        ),
+        ("says goodbye to a connection", (NmpConnection, "leave"), lambda self, reason: None),
+        (
+            "refuses an acknowledgement",
+            (VcmSession, "_acknowledged"),
+            lambda self, ack, peer: succeed(None),
+        ),
+    ],
+)
+def test_a_server_that_breaks_a_clause_fails_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, clause: str, where: Any, wrong: Any
+) -> None:
+    monkeypatch.setattr(*where, wrong)
+    (found,) = judge(Server(folder, patience=2.0), clause)
+    assert found.result == "failed"
+    monkeypatch.undo()
+    (found,) = judge(Server(folder), clause)
+    assert found.result == "passed"
+
+
+def test_the_server_passes(folder: Path) -> None:
+    assert [
+        (one.clause, one.result, one.why)
+        for one in judge(Server(folder))
+        if one.result != "passed" and "keepalive" not in one.why
+    ] == []
 
 
 @pytest.mark.slow
