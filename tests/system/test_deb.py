@@ -129,6 +129,11 @@ line.connect("/var/lib/cod/run/signer.sock")
 line.sendall(b"{}\\n")
 print(line.makefile().readline().strip())'
 done
+setpriv --reuid=cod-web --regid=cod --init-groups /usr/lib/cod/bin/python -c '
+from pathlib import Path
+from cod.security.signer import RemoteAuthority
+data = Path("/var/lib/cod")
+print(len(RemoteAuthority(data / "ca", data / "run/signer.sock").vcm("pool", None).serial))'
 kill $server; wait $server && echo "stopped well"
 
 dpkg --purge cod 2>&1 | grep "is left"
@@ -160,6 +165,7 @@ test -f /etc/cod/site.toml && test ! -e /usr/bin/cod && echo "the site stays"
         "cod-web:cod web",
         "CapEff:\t0000000000000400",
         heard,
+        "40",  # digits of the number of a certificate that the signer has signed
         "stopped well",
     ]
     assert [line.split(" holds")[0] for line in lines[-3:-1]] == [
