@@ -4,11 +4,12 @@ it.
 What it promises: each wish is carried out at least once unless its node has moved on; a driver is
 asked for no more than `Policy.power_at_once` machines at a time and for no more than `power_rate` a
 second (a rack that is switched on at once trips its breaker); a driver that hangs is given up on
-after `ATTEMPT` seconds, which is shorter than a claim lasts. A machine whose BMC has said nothing for
-`SILENT_AFTER` seconds leaves its place to the next one and goes on in a lane of its own, `LANE` at
-a time, also at later attempts until it answers: a rack of dead BMCs does not hold up the others.
+after `ATTEMPT` seconds, which is shorter than a claim lasts. A machine whose BMC has said nothing
+for `SILENT_AFTER` seconds leaves its place to the next one and goes on in a lane of its own, `LANE`
+at a time, also at later attempts until it answers: a rack of dead BMCs does not hold up the others.
 Which command is right, and which comes after it, is `policy.nodes.power.command`'s to say; before a
-machine is switched on it is told to boot from the network, where its BMC can do that.
+machine is switched on it is
+told to boot from the network, where its BMC can do that.
 """
 
 from __future__ import annotations

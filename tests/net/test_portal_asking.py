@@ -223,6 +223,24 @@ def test_an_impossible_request_is_not_sent(there: Served) -> None:
     assert vcluster(there, "fresh") is None
 
 
+def test_a_waiting_request_offers_what_is_available_now(there: Served) -> None:
+    browser = browse(there)
+    browser.get("/vclusters/batch").send("/vclusters/batch/resize", size=18)
+    request = asked(there, "batch")[0]
+    page = browser.get(f"/requests/{request.id}")
+    assert page.tree.xpath("//form[contains(@action, '/resize')]//button/text()") == [
+        "Allow several types and blocks",
+        "Take 4 nodes",
+    ]
+    (fields,) = [
+        form.form_values() for form in page.tree.forms if "Take 4 nodes" in form.text_content()
+    ]
+    browser.post("/vclusters/batch/resize", fields)
+    now, before, *_ = asked(there, "batch")
+    assert (now.tuples[0].count, now.state) == (4, "pending")
+    assert (before.id, before.state) == (request.id, "withdrawn")
+
+
 def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None:
     browser = browse(there)
     browser.get(NEW).send(

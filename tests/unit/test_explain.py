@@ -136,6 +136,35 @@ def test_its_own_nodes_are_not_counted_among_those_of_others() -> None:
     assert explain(seen, POLICY, NOW, 1).holders == ()
 
 
+def test_nodes_of_its_group_are_not_held_by_others() -> None:
+    seen = site(
+        holders=[holder(1, 3, group_id=7), holder(2, 2, group_id=8)],
+        holdings=[Allocation(1, kind(), 3, 3), Allocation(2, kind(), 2, 2)],
+        wishes=[wish(1, 5, priority=0, group_id=7, vcluster_id=3, own={SMALL: 1})],
+        site={SMALL: 6},
+    )
+    why = explain(seen, POLICY, NOW, 1)
+    assert why.reason.startswith("Waits: 5 nodes wanted, too few of the 5 matching besides its own")
+    assert "1 its own, 3 of its group's other vclusters, 2 held by others; 0 may" in why.sentence
+
+
+def test_a_reservation_of_weeks_later_is_not_ahead() -> None:
+    later, soon = NOW + 21 * 86_400, NOW + 60
+    seen = site(
+        lots=[lot(1)],
+        site={SMALL: 9},
+        wishes=[
+            wish(1, 2),
+            wish(2, 3, priority=1, starts_at=later, lease=60.0),
+            wish(3, 1, priority=2, starts_at=soon, lease=60.0),
+            wish(4, 1, priority=3, starts_at=NOW - 9, lease=60.0),
+        ],
+    )
+    assert [one.request_id for one in explain(seen, POLICY, NOW, 1).ahead] == [4]
+    assert 3 in [one.request_id for one in explain(seen, POLICY, NOW, 2).ahead]
+    assert 2 not in [one.request_id for one in explain(seen, POLICY, NOW, 3).ahead]
+
+
 def test_nodes_that_nobody_has_are_told_of_too() -> None:
     """All that would do is accounted for: an administrator sees that some only have to be brought
     back."""
@@ -149,7 +178,7 @@ def test_nodes_that_nobody_has_are_told_of_too() -> None:
     why = explain(seen, POLICY, NOW, 1)
     assert (why.fitting, why.free, why.coming, why.own, why.aside) == (9, 1, 0, 3, 2)
     assert (
-        "Of the 9 nodes that match 1 are free, 0 coming, 3 its own, 2 held by others, of which 0"
+        "Of the 9 nodes that match 1 are free, 0 coming, 3 its own, 2 held by others; 0"
         " may be taken; 2 out of service, or off with nothing to switch them on." in why.sentence
     )
     plain = explain(replace(seen, site={SMALL: 7}), POLICY, NOW, 1)

@@ -9,7 +9,15 @@ import pytest
 from cod.model import RequestTuple
 from cod.policy.scheduler.explain import Chance, Explanation, explain
 from cod.policy.scheduler.snapshot import Allocation, PendingRequest, Snapshot
-from cod.policy.scheduler.whatif import NOBODYS, OTHERS, expected, masked, supposed
+from cod.policy.scheduler.whatif import (
+    NOBODYS,
+    OTHERS,
+    Remedy,
+    at_once,
+    expected,
+    masked,
+    supposed,
+)
 from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, POLICY, holder, kind, lot, site, wish
 
 
@@ -41,6 +49,19 @@ def test_what_never_can_be_is_impossible() -> None:
     assert expected(found, NOW) is None
     nothing_fits = ask(site(lots=[lot(2)]), asked(1, BIG_ONLY))
     assert nothing_fits.types[0].lacks
+
+
+def test_what_a_waiting_request_could_have_at_once() -> None:
+    seen = site(
+        lots=[lot(3, kind(block=1)), lot(2, kind(block=2)), lot(1, kind(block=2), reserved=9)],
+        site={kind().type: 20},
+        wishes=[wish(1, 4), wish(2, 6)],
+    )
+    by_id = {one.id: one for one in seen.wishes}
+    assert at_once(seen, by_id[1], POLICY, NOW) == (Remedy(4, True), Remedy(3, False))
+    assert at_once(seen, replace(by_id[1], starts_at=NOW + 9), POLICY, NOW) == ()
+    several = replace(by_id[1], tuples=by_id[1].tuples * 2)
+    assert at_once(seen, several, POLICY, NOW) == ()
 
 
 def test_the_snapshot_is_as_it_was() -> None:

@@ -83,12 +83,7 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
     )
     if not why["position"]:
         return
-    besides = (("own", "its own"), ("aside", "out of service"))
-    more = "".join(f", {why[key]} {words}" for key, words in besides if why[key])
-    click.echo(
-        f"{why['wanted']} wanted, {why['fitting']} of the site match: {why['free']} free,"
-        f" {why['coming']} coming{more}; place {why['position']} in the queue for these types"
-    )
+    click.echo(f"place {why['position']} in the queue for these types")
     _ports(why)
     _part(
         "ahead of it",

@@ -34,7 +34,8 @@ OTHERS = whatif.OTHERS
 @dataclass(frozen=True, slots=True)
 class Why:
     """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those
-    that whoever asks may not see. `remedies`: what would have helped one that was rejected."""
+    that whoever asks may not see. `remedies`: what would have helped one that was
+    rejected, or would let one that waits be granted at once."""
 
     request: RequestView
     why: policy.Explanation
@@ -80,7 +81,10 @@ def waits(
     promises = reservations.promised(tx, request.id)
     why = policy.explain(seen, site.policy, now, request.id, promises)
     away = _passed_over(tx, why, len(request.tuples))
-    return Why(found[0], replace(why, sentence=" ".join([why.sentence, *away])), seen_names)
+    why = replace(why, sentence=" ".join([why.sentence, *away]))
+    wish = next(one for one in seen.wishes if one.id == request.id)
+    helps = () if why.code == "granted" else whatif.at_once(seen, wish, site.policy, now)
+    return Why(found[0], why, seen_names, helps)
 
 
 def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:

@@ -82,6 +82,7 @@ class Held:
                group, 'leaving' (taken already) or 'draining' (they come back by themselves); ''
                when nothing does
     until      when that ends, if it is known
+    ours       it is of the request's group
     """
 
     vcluster_id: int
@@ -92,6 +93,7 @@ class Held:
     protected: str
     until: float | None
     sentence: str
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ def explain(
     ahead = tuple(
         Ahead(one.id, one.vcluster_id, shown(one), sum(each.count for each in one.tuples))
         for one in order[:place]
-        if any(not types.isdisjoint(fitting.fit(each, one).site_of) for each in one.tuples)
+        if (one.starts_at or now) <= max(now, wish.starts_at or now)
+        and any(not types.isdisjoint(fitting.fit(each, one).site_of) for each in one.tuples)
     )
     decision = decide(snapshot, policy, now, fitting)
     code, sentence = _verdict(decision, request_id)
@@ -192,7 +195,7 @@ def explain(
     return replace(
         parts,
         reason=sentence,
-        sentence=" ".join([*_summary(parts), *ports, *held(holds, names, now)]),
+        sentence=" ".join(dict.fromkeys([*_summary(parts), *ports, *held(holds, names, now)])),
     )
 
 
@@ -319,6 +322,7 @@ def _holders(
             why,
             until,
             f"{holder.name} holds {one.count}{_keeps(why, holder, may_lose, until, now)}",
+            0 != holder.group_id == wish.group_id,
         )
 
 
@@ -443,9 +447,11 @@ def _summary(parts: Explanation) -> Iterator[str]:
     yield parts.sentence
     if parts.code in ("granted", "impossible"):
         return
-    held = sum(held.count for held in parts.holders)
+    ours = sum(held.count for held in parts.holders if held.ours)
+    held = sum(held.count for held in parts.holders) - ours
     takeable = sum(held.takeable for held in parts.holders)
     own = f"{parts.own} its own, " if parts.own else ""
+    own += f"{ours} of its group's other vclusters, " if ours else ""
     aside = (
         f"; {parts.aside} out of service, or off with nothing to switch them on"
         if parts.aside
@@ -453,7 +459,7 @@ def _summary(parts: Explanation) -> Iterator[str]:
     )
     yield (
         f"Of the {nodes(parts.fitting)} that match {parts.free} are free, {parts.coming} coming,"
-        f" {own}{held} held by others, of which {takeable} may be taken{aside}."
+        f" {own}{held} held by others; {takeable} may be taken{aside}."
     )
     if parts.ahead:
         wanted = sum(one.wanted for one in parts.ahead)

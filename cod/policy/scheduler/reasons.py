@@ -160,13 +160,14 @@ def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
 
 def _busy(want: Want) -> str:
     wanted = sum(one.count for one in want.wish.tuples)
-    site = sum(
-        {type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}.values()
-    )
+    counts = {type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}
+    own = sum(want.wish.own.get(type_id, 0) for type_id in counts)
+    site = sum(counts.values()) - own
     block = (
         " in one block" if any(fit.parted for fit in want.fits) and not want.wish.may_spread else ""
     )
-    return f"{nodes(wanted)} wanted, too few of the {site} matching are free{block}"
+    besides = " besides its own" if own else ""
+    return f"{nodes(wanted)} wanted, too few of the {site} matching{besides} are free{block}"
 
 
 # ---------------------------------------------------------------- what can never be

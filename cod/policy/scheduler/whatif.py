@@ -7,13 +7,16 @@ what it says of any other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
+from cod.model import Policy
+from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.explain import Explanation
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.reasons import nodes
-from cod.policy.scheduler.snapshot import Holder, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
 
 NOBODYS = -1
 """The id of the request, and of the vcluster that it is for where there is none yet: no row has
@@ -90,6 +93,33 @@ def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remed
         for place, one in enumerate(useful)
         if all(one.count != other.count for other in useful[:place])
     )
+
+
+def at_once(
+    snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
+) -> tuple[Remedy, ...]:
+    """Return changes by which the waiting request `wish` of `snapshot` would be granted in the next
+    pass, the largest number of nodes first; none for a request of several kinds, in advance or of a move."""
+    if len(wish.tuples) != 1 or wish.starts_at is not None or wish.source_id is not None:
+        return ()
+    fitting, (one,) = Feasibility(snapshot), wish.tuples
+    kinds = set(fitting.fit(one, wish).kinds)
+    free = [lot for lot in snapshot.lots if lot.kind.among(kinds) and lot.reserved in (0, wish.id)]
+    by_kind: Counter[NodeKind] = Counter()
+    for lot in free:
+        by_kind[lot.kind] += lot.count
+    found: list[Remedy] = []
+    for count, spread in ((by_kind.total(), True), (max(by_kind.values(), default=0), False)):
+        remedy = Remedy(min(count, one.count), spread or wish.may_spread)
+        same = remedy.count in (0, *(other.count for other in found))
+        if same or remedy == Remedy(one.count, wish.may_spread):
+            continue
+        less = replace(wish, tuples=(replace(one, count=remedy.count),), may_spread=remedy.spread)
+        changed = [less if other.id == wish.id else other for other in snapshot.wishes]
+        decision = decide(replace(snapshot, wishes=changed), policy, now)
+        if all(no.request_id != wish.id for no in decision.refusals):
+            found.append(remedy)
+    return tuple(found)
 
 
 def said(one: Remedy) -> str:

@@ -149,7 +149,12 @@ class ExplainReply(Reply):
     types: list[TypeFit]
     holders: list[HeldReply]
     chances: list[ChanceReply]
-    remedies: list[RemedyReply] = Field(description="what would have helped one that was rejected")
+    remedies: list[RemedyReply] = Field(
+        description=(
+            "what would have helped one that was rejected, or would let one that waits be granted"
+            " in the next pass"
+        )
+    )
 
     @classmethod
     def of(cls, found: explain.Why) -> ExplainReply:
