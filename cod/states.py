@@ -126,9 +126,7 @@ NODE_RULES: dict[NodeState, StateRule] = {
     S.NEW: StateRule("stable", "seen on the wire, has never reported"),
     S.REGISTERING: StateRule("stable", "reported; waits for an administrator's approval"),
     S.OFF: StateRule("stable", "cold reserve: powered down, free"),
-    S.TRAMPOLINE: StateRule(
-        "motion", "expected in the trampoline, or there and being decided about", 600, 3
-    ),
+    S.TRAMPOLINE: StateRule("motion", "starting: loading the installer", 600, 3),
     S.INACTIVE: StateRule("stable", "warm reserve: in the trampoline, clean, free"),
     S.WIPE: StateRule("motion", "its disks are being erased", 300, 2),
     S.PRIME: StateRule("motion", "its template's images are being written", 300, 2),

@@ -3,6 +3,7 @@ metrics count."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -115,15 +116,18 @@ def vcluster_list(
 def vcluster(
     tx: Tx, name: str, policy: Policy | None = None
 ) -> tuple[VclusterView, list[NodeView]]:
-    """Return a vcluster as `vcluster_alone` finds it, with its nodes by name; one that has ended
-    has none."""
+    """Return a vcluster as `vcluster_alone` finds it, with its nodes in the natural order of their
+    host names (n2 before n10); one that has ended has none."""
     found = vcluster_alone(tx, name)
-    ended = found.vcluster.ended_at is not None
-    return found, (
-        []
-        if ended
-        else protected(views.nodes(tx, vcluster=found.vcluster.name, limit=100_000), policy)
-    )
+    if found.vcluster.ended_at is not None:
+        return found, []
+    nodes = views.nodes(tx, vcluster=found.vcluster.name, limit=100_000)
+    return found, protected(sorted(nodes, key=_by_host_name), policy)
+
+
+def _by_host_name(view: NodeView) -> list[tuple[bool, int, str]]:
+    parts = re.split(r"(\d+)", view.node.hostname or view.node.name)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def vcluster_alone(tx: Tx, name: str) -> VclusterView:

@@ -75,7 +75,7 @@ def check_apart(mount: str, others: Iterable[str]) -> None:
 def check_size(size: int) -> None:
     """Raise `Refused` for a volume that is too small for a file system's bookkeeping."""
     if size < SMALLEST:
-        raise Refused("invalid", f"a volume has {SMALLEST} bytes at least", "size")
+        raise Refused("invalid", f"a volume needs at least {SMALLEST} bytes", "size")
 
 
 def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:

@@ -8,8 +8,7 @@ after `ATTEMPT` seconds, which is shorter than a claim lasts. A machine whose BM
 for `SILENT_AFTER` seconds leaves its place to the next one and goes on in a lane of its own, `LANE`
 at a time, also at later attempts until it answers: a rack of dead BMCs does not hold up the others.
 Which command is right, and which comes after it, is `policy.nodes.power.command`'s to say; before a
-machine is switched on it is
-told to boot from the network, where its BMC can do that.
+machine is switched on it is told to boot from the network, where its BMC can do that.
 """
 
 from __future__ import annotations

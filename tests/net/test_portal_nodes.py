@@ -244,6 +244,21 @@ def test_a_node_is_renamed_and_switched_otherwise(site_of: Served) -> None:
     assert taken.tree.xpath("//input[@name='name']/@value") == ["node01"]  # what was typed is kept
 
 
+def test_the_filter_and_the_charts_have_peoples_words(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    page = browser.get("/nodes", state="trampoline,boot")
+    options = page.tree.xpath("//select[@name='state']/option")
+    assert {"starting", "in use", "asleep"} <= {each.text_content() for each in options}
+    assert not {"trampoline", "inactive"} & {each.text_content() for each in options}
+    assert page.tree.xpath("//select[@name='state']/option[@selected]/text()") == ["starting"]
+    assert len(page.tree.xpath("//tbody//tr")) == 2
+    drawn = browser.get("/nodes/node13").tree.xpath("//figure[@aria-label='History of states']")
+    assert "trampoline" not in drawn[0].text_content()
+    (chart,) = browser.get("/timeline").tree.xpath("//figure[@aria-label='Nodes by state']")
+    assert "in use" in chart.text_content()
+    assert "inactive" not in chart.text_content()
+
+
 def test_an_old_name_leads_to_the_thing(site_of: Served) -> None:
     browser = signed_in(site_of)
     for path in ("/nodes/{}", "/types/{}"):

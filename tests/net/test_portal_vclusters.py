@@ -258,6 +258,20 @@ def test_extending(there: Served) -> None:
     done = wrong.send(f"{BATCH}/extend", lease="20d")
     assert "The lease of batch is extended." in done.words
     assert vcluster(there, "batch").expires_at == NOW + 20 * 86400
+    shorter = done.send(f"{BATCH}/extend", lease="2d")
+    assert "Nothing is changed: the lease of batch ends later than that." in shorter.words
+    assert "is extended" not in shorter.words
+
+
+def test_nodes_are_in_the_natural_order_of_their_names(there: Served) -> None:
+    there.tx(
+        lambda tx: [
+            tx.execute(update(t.nodes).where(t.nodes.c.hostname == old).values(hostname=new))
+            for old, new in (("n1", "n100"), ("n2", "n20"))
+        ]
+    )
+    names = [one["hostname"] for one in there.local.get("/vclusters/batch")["nodes"]]
+    assert names == ["n3", "n4", "n5", "n6", "n7", "n8", "n9", "n20", "n100"]
 
 
 def test_a_lease_cannot_be_extended_beyond_its_groups_longest(there: Served) -> None:

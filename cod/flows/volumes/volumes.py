@@ -112,7 +112,7 @@ def create(
             "fileserver",
         )
     if size < origin.size:
-        raise Refused("invalid", f"a copy of {source} has {origin.size} bytes at least", "size")
+        raise Refused("invalid", f"a copy of {source} needs at least {origin.size} bytes", "size")
     made = core.create(
         tx,
         owner,

@@ -31,9 +31,9 @@ EVENTS = {
     "nodes": "what happens to nodes",
 }
 ROLES = {
-    "owner": "works with everything, says who may, and how it is told things",
-    "member": "works with everything",
-    "viewer": "looks",
+    "owner": "manages members and settings, and uses the group's resources",
+    "member": "uses the group's resources",
+    "viewer": "read only",
 }
 
 

@@ -13,6 +13,7 @@ from cod.model import Page as ListPage
 from cod.model import Right
 from cod.pool import Tx
 from cod.web.errors import HttpProblem
+from cod.web.portal import formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.timeline import life
@@ -20,7 +21,11 @@ from cod.web.resources.consoles import ConsoleReply, console_reply
 from cod.web.resources.nodes import NodeQuery, pci_devices
 from cod.web.routes import Named, Names, see
 
-STATES = [str(state) for state in states.NodeState]
+STATES = [
+    (",".join(named), word)
+    for word, _, _, named in formatting.by_word(dict.fromkeys(map(str, states.NodeState), 1))
+]
+"""For the filter: the states that a word stands for, and the word."""
 
 
 def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ well."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from time import gmtime, strftime
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from cod.flows.scheduler.usage import Chart
 from cod.pool import Tx
 from cod.web.models import Query
 from cod.web.portal import links
+from cod.web.portal.formatting import node_word
 from cod.web.portal.page import Page, PageCall, api
 from cod.web.routes import Names
 
@@ -58,12 +60,23 @@ def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
         "held": held,
         "held_chart": chart(held, "Nodes held"),
         "states": states,
-        "states_chart": chart(states, "Nodes by state"),
+        "states_chart": chart(in_words(states), "Nodes by state"),
         "windows": list(WINDOWS),
         "rest": REST,
         "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
         "state_numbers": numbers("pool", "history"),
     }
+
+
+def in_words(shown: Chart) -> Chart:
+    """Return the chart of nodes by state with people's words: states of one word together."""
+    sums: dict[str, tuple[float, ...]] = {}
+    for one in shown.series:
+        word = node_word(one.key or REST)[0]
+        before = sums.get(word, (0.0,) * len(one.nodes))
+        sums[word] = tuple(sum(pair) for pair in zip(before, one.nodes, strict=True))
+    made = (replace(shown.series[0], key=word, nodes=nodes) for word, nodes in sums.items())
+    return replace(shown, series=tuple(made))
 
 
 def chart(shown: Chart, about: str) -> Markup | None:
@@ -98,8 +111,8 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
         svg.Span(
             row["at"],
             end,
-            row["to_state"],
-            f"{row['to_state']} from {dated(row['at'], 0)}: {row['cause']}",
+            node_word(row["to_state"])[0],
+            f"{node_word(row['to_state'])[0]} from {dated(row['at'], 0)}: {row['cause']}",
         )
         for row, end in zip(history, ends, strict=True)
     ]

@@ -191,6 +191,12 @@ def _target(fields: Fields) -> dict[str, Any]:
     return {"target": fields.one("target").strip()}
 
 
+def _extended(ask: Call[Any, Any, Any], reply: Any) -> str:
+    if reply.expires_at > ask.now + ask.body.lease + 1:
+        return f"Nothing is changed: the lease of {reply.name} ends later than that."
+    return f"The lease of {reply.name} is extended."
+
+
 _NAME = SHOWN + "/names/{label}"
 
 ACTIONS = (
@@ -200,7 +206,7 @@ ACTIONS = (
         api("POST", "/vclusters/{name}/extend"),
         SHOWN,
         to(SHOWN),
-        lambda ask, reply: f"The lease of {reply.name} is extended.",
+        _extended,
         {"lease": forms.seconds},
     ),
     Action(
