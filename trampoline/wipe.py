@@ -45,18 +45,24 @@ class Abilities:
     discards: bool
     unmaps: bool
 
+    @property
+    def passes(self) -> int:
+        """How often the device is gone through: zeroed, then discarded, or one of both."""
+        return 2 if self.zeroes and self.discards and not self.unmaps else 1
+
 
 def wipe_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
     """Erase all of `disks` at the same time; returns how, in their order. Raises PrimeError."""
     if not disks:
         return ()
-    meter = Meter("wipe", sum(disk.size for disk in disks))
+    able = {disk.path: abilities(disk.path) for disk in disks}
+    meter = Meter("wipe", sum(disk.size * able[disk.path].passes for disk in disks))
     erased = dict[str, Erasure]()
 
     def erase(disk: Disk) -> None:
         began = time.monotonic()
         with Target(disk.path) as target:
-            method, checked = _erase(target, meter)
+            method, checked = _erase(target, meter, able[disk.path])
         erased[disk.path] = Erasure(
             disk.name,
             disk.model,
@@ -76,27 +82,22 @@ def wipe_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
     return tuple(erased[disk.path] for disk in disks)
 
 
-def _erase(target: Target, meter: Meter) -> tuple[str, int]:
+def _erase(target: Target, meter: Meter, able: Abilities) -> tuple[str, int]:
     """Erase a disk; returns the method, and how many bytes were read back."""
     if not target.is_device:
         os.truncate(target.path, 0)
         os.truncate(target.path, target.size)
         meter.add(target.size)
         return "truncate", 0
-
-    def uncounted(_: int) -> None:
-        meter.add(0)  # raises Stopped when the work is to end
-
-    able = abilities(target.path)
     if not able.zeroes and able.discards and _discard(target, meter.add):
         method = "discard"
     else:
         method = _zero(target, meter.add, unmap=able.zeroes)
-        if able.zeroes and able.discards and not able.unmaps:
-            if _discard(target, uncounted):
+        if able.passes > 1:
+            if _discard(target, meter.add):
                 method += ", discard"
             else:
-                method = _zero(target, uncounted, unmap=False)
+                method = _zero(target, meter.add, unmap=False)
     target.flush()
     if (found := data_at(target, _FEW)) is not None:
         raise PrimeError(

@@ -110,9 +110,11 @@ def test_every_way_of_wiping_leaves_zeros(
     monkeypatch.setattr(Target, "zero", zeroing)
     monkeypatch.setattr(Target, "punch", punching)
     monkeypatch.setattr(Target, "discard", discarding)
-    (erased,) = wipe.wipe_all([device], silent)
+    told: list[tuple[int, int]] = []
+    (erased,) = wipe.wipe_all([device], lambda _, done, total, rate: told.append((done, total)))
     assert not any(content(device))
     assert calls == expected
+    assert told[-1] == (SIZE * able.passes,) * 2, "each pass counts: a wipe that goes on is seen to"
     assert (erased.disk, erased.serial, erased.size) == (device.name, "L", SIZE)
     assert erased.method == method
     assert erased.checked > 32 * MIB
