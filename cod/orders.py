@@ -115,7 +115,8 @@ class Erasure:
     model, serial, wwid   '' where the disk does not tell
     size     of the disk, bytes
     method   'write zeroes' (by the disk), 'discard', 'overwrite' (by the kernel), 'write zeroes,
-             discard', 'overwrite, discard', or 'truncate' (a file that stands for a disk)
+             discard', 'overwrite, discard', or 'truncate' (a file that stands for a disk); after
+             'NVMe Format, ' where the disk was purged
     seconds  that the erasure took
     checked  bytes that were read back afterwards, all of them zeros
     """
@@ -148,6 +149,7 @@ class Order:
     sector   size in bytes of the logical sectors that the target must have; 0: any will do
     deposit  of a capture
     burnin   of a burn-in
+    purge    have each disk that is erased erase itself first, where it can
     """
 
     id: str
@@ -163,3 +165,4 @@ class Order:
     deposit: Deposit | None = None
     sector: int = 0
     burnin: BurninPlan | None = None
+    purge: bool = False

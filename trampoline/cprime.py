@@ -155,7 +155,7 @@ def prime(
     """
     planned = plan(order, disks, patience)
     started = time.monotonic()
-    erased = wipe_all(planned.erase, progress)
+    erased = wipe_all(planned.erase, progress, order.purge)
     wiped = time.monotonic()
     with Target(planned.target.path) as target:
         meter = Meter("write", sum(piece.to_write for piece in planned.pieces))
@@ -250,7 +250,7 @@ def _add_seed(target: Target, span: Span, order: Order) -> None:
 
 def wipe(order: Order, disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
     """Erase all local disks that the order does not keep; returns how. Raises PrimeError."""
-    return wipe_all(erasable(disks, order.keep), progress)
+    return wipe_all(erasable(disks, order.keep), progress, order.purge)
 
 
 def _given(path: Path) -> Disk:

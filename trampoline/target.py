@@ -124,6 +124,11 @@ class Target:
         """Return an ioctl; returns the argument as the kernel left it. Raises OSError."""
         return fcntl.ioctl(self._fd, request, argument)
 
+    def command(self, request: int, argument: bytearray) -> int:
+        """Return what an ioctl returns; `argument` is as the kernel left it. Raises OSError."""
+        returned: int = fcntl.ioctl(self._fd, request, argument)
+        return returned
+
     def flush(self) -> None:
         """Wait until everything is on the medium, not in a cache."""
         try:

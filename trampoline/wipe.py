@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cod.orders import Erasure
+from trampoline import purge as nvme
 from trampoline.crew import Crew, Meter, Progress
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
@@ -47,12 +48,13 @@ class Abilities:
 
     @property
     def passes(self) -> int:
-        """How often the device is gone through: zeroed, then discarded, or one of both."""
+        """Return how often the device is gone through: 2 where it is zeroed, then discarded."""
         return 2 if self.zeroes and self.discards and not self.unmaps else 1
 
 
-def wipe_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
-    """Erase all of `disks` at the same time; returns how, in their order. Raises PrimeError."""
+def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> tuple[Erasure, ...]:
+    """Erase all of `disks` at the same time; returns how, in their order. `purge`: each erases
+    itself first, where it can (`trampoline.purge`). Raises PrimeError."""
     if not disks:
         return ()
     able = {disk.path: abilities(disk.path) for disk in disks}
@@ -62,6 +64,7 @@ def wipe_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
     def erase(disk: Disk) -> None:
         began = time.monotonic()
         with Target(disk.path) as target:
+            purged = purge and target.is_device and nvme.purge(target)
             method, checked = _erase(target, meter, able[disk.path])
         erased[disk.path] = Erasure(
             disk.name,
@@ -69,7 +72,7 @@ def wipe_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
             disk.serial,
             disk.wwid,
             disk.size,
-            method,
+            f"NVMe Format, {method}" if purged else method,
             time.monotonic() - began,
             checked,
         )

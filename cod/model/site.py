@@ -81,6 +81,7 @@ class Policy:
                     'follow': it does not
     os_addresses    'ours': nodes' systems get their addresses of COD; 'theirs': of another DHCP
                     server on their network, and COD takes those as the nodes'
+    wipe            how disks are erased: 'zero', or 'purge': those that can erase themselves first
     power_cycle     may COD power-cycle nodes that overrun a deadline
     power_rate      machines of one power driver that a server begins to switch in a second, at
                     most; `power_at_once`: that it is switching at a time
@@ -124,6 +125,7 @@ class Policy:
     default_lease: float = 86400.0
     moves: str = "ask"
     os_addresses: str = "ours"
+    wipe: str = "zero"
     power_cycle: bool = True
     power_rate: float = 8.0
     power_at_once: int = 16

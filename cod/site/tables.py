@@ -312,6 +312,13 @@ class PolicyTable(Table):
             " server on the same network, whose addresses COD takes as the nodes'"
         ),
     )
+    wipe: Literal["zero", "purge"] = Field(
+        "zero",
+        description=(
+            "how disks are erased: zero (every byte reads as zero), or purge (NVMe disks that can"
+            " do so format themselves with a secure erase first, then the same; preview)"
+        ),
+    )
     power_cycle: bool = Field(True, description="may COD power-cycle nodes that overrun a deadline")
     power_rate: float = Field(
         8.0,

@@ -87,6 +87,30 @@ def test_how_disks_were_erased_is_kept_in_the_history(lab: Lab) -> None:
     assert told == asdict(sda)
 
 
+@pytest.mark.parametrize("wipe", ["zero", "purge"])
+def test_disks_are_purged_where_the_site_says_so(lab: Lab, wipe: str) -> None:
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, wipe=wipe))
+    lab.machine(1, "trampoline", disk=Disk.DIRTY)
+    peer = lab.boots(1)
+    order = lab.order(1)
+    assert (order.action, order.purge) == ("wipe", wipe == "purge")
+    lab.done(peer, order.id)
+    assert not lab.order(1).purge
+    lab.assign(1, lab.vcluster(lab.template()))
+    order = lab.order(1)
+    assert (order.action, order.wipe, order.purge) == ("prime", False, False), "it is clean"
+
+
+def test_a_disk_that_is_wiped_for_its_template_is_purged(primed: tuple[Lab, Peer]) -> None:
+    lab, peer = primed
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, wipe="purge"))
+    lab.failed(peer, lab.order(1).id)
+    lab.report(peer)
+    lab.tick(lifecycle.FIRST_REST)
+    order = lab.order(1)
+    assert (order.action, order.wipe, order.purge) == ("prime", True, True)
+
+
 def test_what_was_erased_before_another_order_is_not_kept(lab: Lab) -> None:
     lab.machine(1, "trampoline", disk=Disk.DIRTY)
     peer = lab.boots(1)

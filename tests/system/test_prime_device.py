@@ -120,6 +120,24 @@ def test_every_way_of_wiping_leaves_zeros(
     assert erased.checked > 32 * MIB
 
 
+@pytest.mark.parametrize("able", [True, False])
+def test_a_purged_disk_is_erased_like_any_other(
+    device: Disk, monkeypatch: pytest.MonkeyPatch, able: bool
+) -> None:
+    """Zero a disk whatever it reads as after its own erasure, and tell whether there was one."""
+
+    def purging(target: Target) -> bool:
+        target.write(memoryview(os.urandom(MIB)), 0)
+        return able
+
+    monkeypatch.setattr("trampoline.purge.purge", purging)
+    (erased,) = wipe.wipe_all([device], silent, purge=True)
+    assert not any(content(device))
+    assert erased.method == ("NVMe Format, write zeroes" if able else "write zeroes")
+    (erased,) = wipe.wipe_all([device], silent)
+    assert erased.method == "write zeroes"
+
+
 def test_a_wiped_thin_disk_gives_its_space_back(device: Disk) -> None:
     """Wipe a loop device by what the kernel says of it: its file's blocks are released."""
     backing = Path("/sys/class/block", device.name, "loop/backing_file").read_text().strip()

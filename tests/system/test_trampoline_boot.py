@@ -151,7 +151,7 @@ class Guest:
                 "-device",
                 f"{nic},netdev=n,mac={MAC},romfile=",
                 "-drive",
-                f"file={self.disk},format=raw,if=none,id=d",
+                f"file={self.disk},format=raw,if=none,id=d,discard=unmap",
                 *(word for d in disk for word in ("-device", d)),
                 *more,
             ],
@@ -311,3 +311,25 @@ def test_it_primes_and_wipes(guest: Guest, tmp_path: Path) -> None:
     assert not any(guest.disk.read_bytes())
     assert guest.obey(Order("1.4", "reboot")) == Done("1.4")
     assert guest.process.wait(120) == 0  # -no-reboot
+
+
+@pytest.mark.nightly  # loop devices and a stand-in show most of it
+@pytest.mark.parametrize(
+    ("guest", "method"),
+    [
+        ((VIRTIO, False), "write zeroes"),
+        ((NVME, False), "NVMe Format, write zeroes, discard"),
+        ((SCSI, False), "write zeroes, discard"),
+    ],
+    indirect=["guest"],
+    ids=["virtio", "nvme", "virtio-scsi"],
+)
+def test_a_purged_disk_is_empty_and_gives_its_space_back(guest: Guest, method: str) -> None:
+    guest.connect()
+    result = guest.obey(Order("1.2", "wipe", purge=True))
+    assert isinstance(result, Done), result
+    assert [(each.serial, each.size, each.method) for each in result.erased] == [
+        ("S1", DISK, method)
+    ]
+    assert not any(guest.disk.read_bytes())
+    assert guest.disk.stat().st_blocks == 0

@@ -86,6 +86,7 @@ def current(
         node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
     action = _ACTIONS.get(NodeState(node.state), "wait")
+    purge = site.policy.wipe == "purge"
     if action == "capture":
         order = _capture(
             tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures"
@@ -97,7 +98,7 @@ def current(
         )
         return Order(order_id, action, wipe=False, keep=spared, burnin=plan)
     if action != "prime":
-        return Order(order_id, action, keep=spared)
+        return Order(order_id, action, keep=spared, purge=purge and action == "wipe")
     wanted = holding.assignment(tx, node)
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
@@ -106,6 +107,7 @@ def current(
     order = _prime(
         tx, node, order_id, wanted, configuration, site, f"http://{server}:{site.http_port}/images"
     )
+    order = replace(order, purge=purge and order.wipe)
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     # With `seedfrom`, cloud-init reads no vendor data of the seed, and makes its host keys itself.
     brings = configuration.seed and not configuration.own_host_keys and not configuration.seedfrom

@@ -168,6 +168,7 @@ _LEFT_OUT = (
     "sector",
     "cause",
     "key",
+    "purge",
 )  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 
