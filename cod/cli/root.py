@@ -109,6 +109,11 @@ COMMANDS = {
         "conflict",
         "Conflicts of addresses and of machines' identities.",
     ),
+    "fault": (
+        "cod.cli.nodes.fault",
+        "fault",
+        "Faults of switches, file servers, BMCs, other DHCP servers: since when, and who waits.",
+    ),
     "events": ("cod.cli.events", "events", "Follow events, live."),
     "simulate": (
         "cod.cli.server.simulate",
