@@ -326,7 +326,7 @@ class Step:
     frees  its holder cannot use it: it loses its holder, which gets another in its place
     fault  whose fault the trouble is that the step follows; None: it follows none
     stops  why no other node takes its place for the time being; '': one does
-    Decided by `policy.nodes.lifecycle`, carried out by `core.transitions.apply`.
+    Decided by `policy.nodes.lifecycle`, carried out by `core.nodes.transitions.apply`.
     """
 
     event: NodeEvent

@@ -7,7 +7,8 @@ somebody decided that its time had come. Then nothing is done, and the answer is
 from __future__ import annotations
 
 from cod import notice_texts
-from cod.core import assignment, notices, preemption, requests, vcm_outbox, volumes
+from cod.core import notices, preemption, requests, vcm_outbox, volumes
+from cod.core.nodes import assignment
 from cod.model import Effect, Policy, Vcluster
 from cod.states import VclusterState
 from cod.store.engine import Tx

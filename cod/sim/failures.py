@@ -1,5 +1,5 @@
 """What fails in a simulated site by the fault of a template or of a machine, and whom it is taken
-for: the counterpart of `core.blame`, with the same rules (`policy.nodes.blame`).
+for: the counterpart of `core.nodes.blame`, with the same rules (`policy.nodes.blame`).
 
 A wrong template is one that no system becomes ready with; a failing machine one on which none
 does. Neither is known to the manager: it sees boots that run out of time.

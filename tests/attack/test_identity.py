@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from cod.core import boot_evidence, node_places
+from cod.core.nodes import boot_evidence, node_places
 from cod.flows.agents import report
 from cod.flows.agents import sessions as agents
 from cod.flows.boot import dhcp, script

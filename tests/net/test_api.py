@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from cod.client import ApiError, Unreachable
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.model import Effect
 from cod.states import NodeEvent
 from cod.store import tables

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine, insert, update
 from twisted.internet.task import Clock
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.boot import script
 from cod.model import Binding, Node, Policy, RequestTuple, Site, SiteRef, ipv4
 from cod.net.confd.connection import AgentConnection

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.model import Node, Policy, Site, SiteRef
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import ConfdServer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.people.signin import digest
 from cod.model import Role
 from cod.states import NodeEvent

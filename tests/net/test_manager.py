@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from twisted.internet.task import Clock
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.scheduler import plan
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Effect, Refused, Site, SiteRef

@@ -19,7 +19,7 @@ from OpenSSL import SSL
 from sqlalchemy.exc import OperationalError
 from twisted.internet.defer import fail
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.model import Role, Site, Who
 from cod.pool import Pool
 from cod.security import webcert

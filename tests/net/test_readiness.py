@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, insert, update
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.nodes import readiness
 from cod.flows.nodes.readiness import Check
 from cod.model import Policy, SiteRef

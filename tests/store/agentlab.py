@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
-from cod.core import assignment, transitions
+from cod.core.nodes import assignment, transitions
 from cod.flows.agents import orders, progress, report
 from cod.flows.agents import sessions as flow
 from cod.flows.nodes import deadlines

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, func, insert, select
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import plan as flow
 from cod.model import Node, Site

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, select, update
 from sqlalchemy.exc import OperationalError
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as flow
 from cod.flows.scheduler import plan as plan_flow

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.agents import orders
 from cod.flows.agents import sessions as flow
 from cod.flows.boot import script

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from cod.core import assignment, transitions
+from cod.core.nodes import assignment, transitions
 from cod.flows.agents import sessions as flow
 from cod.flows.nodes import captures
 from cod.model import Ingested, Peer, Policy, Refused, Site

@@ -11,8 +11,8 @@ from sqlalchemy import update
 
 from cod import states as lives
 from cod.core import snapshot as snapshots
-from cod.core import transitions
 from cod.core.networks import switch_ports
+from cod.core.nodes import transitions
 from cod.flows.agents import progress
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.nodes import power as power_flows

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, select, update
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.agents import sessions
 from cod.flows.boot import script
 from cod.flows.nodes import captures, deadlines

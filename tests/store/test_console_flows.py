@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.nodes import consoles
 from cod.model import ConsoleRules, Node, Refused, Site, Vcluster
 from cod.policy.nodes.console import FREE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.boot import dhcp as flow
 from cod.flows.boot import script as boot_flow
 from cod.flows.nodes import deadlines

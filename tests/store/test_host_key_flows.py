@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import select
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows import views
 from cod.flows.agents import orders
 from cod.flows.nodes import host_keys as flow

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from cod.core import assignment, transitions
 from cod.core.networks import switch_ports
+from cod.core.nodes import assignment, transitions
 from cod.flows.boot import dhcp as flow
 from cod.flows.boot import script as boot_flow
 from cod.flows.nodes import deadlines

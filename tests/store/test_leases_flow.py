@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import select, update
 
 from cod.core import requests as core_requests
-from cod.core import transitions
 from cod.core.networks import address_blocks
+from cod.core.nodes import transitions
 from cod.flows.agents import report, sessions
 from cod.flows.boot import dhcp
 from cod.flows.nodes import deadlines, readiness

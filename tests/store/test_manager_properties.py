@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import plan as flow

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.model import Node
 from cod.states import NODE_RULES, NodeEvent, NodeState, WrongEvent
 from cod.store import views

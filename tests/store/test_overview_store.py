@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import insert
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.states import NodeEvent
 from cod.store import tables as t
 from cod.store.engine import Tx

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows import pruning
 from cod.flows.people import people, signin
 from cod.model import Refused, Role

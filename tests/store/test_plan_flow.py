@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, select, update
 
-from cod.core import transitions
 from cod.core.networks import address_blocks as core_blocks
+from cod.core.nodes import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import plan as flow

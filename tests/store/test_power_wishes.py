@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, func, select
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.nodes import power as flows
 from cod.flows.nodes.power import PowerTask
 from cod.model import Node

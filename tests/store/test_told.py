@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan, plan
 from cod.flows.scheduler import vclusters as owner_flows

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows import views
 from cod.flows.people import groups as group_flows
 from cod.flows.people import tokens

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import select
 
 from cod.core import leases as core_leases
-from cod.core import transitions
 from cod.core import volumes as core
 from cod.core.networks import address_blocks
+from cod.core.nodes import transitions
 from cod.flows.people import groups as group_flows
 from cod.flows.people import people
 from cod.flows.scheduler import vclusters as vcluster_flows

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from sqlalchemy import Engine, update
 
 from cod import consolefiles
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.flows.people.signin import digest
 from cod.policy.nodes.console import tenure
 from cod.pool import in_transaction

@@ -25,7 +25,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cod.core import blame, seed_parts, transitions
+from cod.core import seed_parts
+from cod.core.nodes import blame, transitions
 from cod.model import (
     Assignment,
     Effect,

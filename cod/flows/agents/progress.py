@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
-from cod.core import blame, burnins, transitions
+from cod.core.nodes import blame, burnins, transitions
 from cod.model import Node, Peer, Refused, Result, Site
 from cod.orders import Erasure, TestResult
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step

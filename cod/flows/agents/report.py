@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod import notice_texts
-from cod.core import boot_evidence, burnins, node_places, notices, transitions
+from cod.core import notices
 from cod.core.networks import switch_ports
+from cod.core.nodes import boot_evidence, burnins, node_places, transitions
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle, place

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from cod.core import blame, boot_evidence, transitions
+from cod.core.nodes import blame, boot_evidence, transitions
 from cod.model import BootSecret, Node, Peer, Refused, Result, Site
 from cod.policy.nodes import boot
 from cod.states import WORKING, NodeEvent, NodeState, Step
@@ -55,7 +55,7 @@ def open(
 
     A boot's secret is spent, and with it every older one of the machine; a session's stays. The
     value is an `Opened`, or the sentence with which a new boot is not believed
-    (`core.boot_evidence`). Raises `Refused` when the secret is gone (somebody was quicker) or the
+    (`core.nodes.boot_evidence`). Raises `Refused` when the secret is gone (somebody was quicker) or the
     machine is not known.
 
     power  'on', 'off' or 'unknown', as the node's power driver has just said

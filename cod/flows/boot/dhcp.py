@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cod import notice_texts
-from cod.core import blame, node_places, notices, transitions
+from cod.core import notices
 from cod.core.networks import isolation
+from cod.core.nodes import blame, node_places, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.hardware import identity
 from cod.policy.nodes import boot, power, template

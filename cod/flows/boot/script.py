@@ -7,8 +7,8 @@ else.
 
 from __future__ import annotations
 
-from cod.core import blame, transitions
 from cod.core.networks import isolation
+from cod.core.nodes import blame, transitions
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
 from cod.policy.nodes import boot, capture, template
 from cod.policy.nodes.template import Configuration, Ready

@@ -2,7 +2,7 @@
 
 A free node is tested where it is, once its disks are erased where that is wanted; one that is off
 is woken first. The agent's order (`flows.agents.orders`) says what to test, and the end
-(`core.burnins.finish`) whether it passed.
+(`core.nodes.burnins.finish`) whether it passed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from cod.core import burnins as core
-from cod.core import transitions
+from cod.core.nodes import burnins as core
+from cod.core.nodes import transitions
 from cod.model import Burnin, BurninView, Node, Refused, Result, Site
 from cod.policy.nodes import burnin, lifecycle
 from cod.states import BurninState, NodeEvent, NodeState, Step

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from cod import notice_texts
-from cod.core import notices, quota, transitions
+from cod.core import notices, quota
+from cod.core.nodes import transitions
 from cod.model import (
     Capture,
     CapturedPartition,

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from cod.core import blame, outages, transitions, volumes
-from cod.core import burnins as core
+from cod.core import volumes
 from cod.core.networks import isolation
+from cod.core.nodes import blame, outages, transitions
+from cod.core.nodes import burnins as core
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import burnin, lifecycle
 from cod.policy.scheduler import energy

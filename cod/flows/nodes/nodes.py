@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cod.core import burnins, preemption, transitions
+from cod.core import preemption
+from cod.core.nodes import burnins, transitions
 from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.model import Effect, Policy, dotted
 from cod.policy.nodes import template
 from cod.states import NodeState

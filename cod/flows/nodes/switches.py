@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cod import notice_texts
-from cod.core import notices, outages
+from cod.core import notices
 from cod.core.networks import switch_ports
+from cod.core.nodes import outages
 from cod.model import Effect, Node, Site, Switch, SwitchPort
 from cod.policy.nodes import switch_ports as policy
 from cod.states import NODE_RULES, NodeState

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cod import notice_texts
-from cod.core import advance_reservations, assignment, notices, preemption, transitions, vcm_outbox
+from cod.core import advance_reservations, notices, preemption, vcm_outbox
 from cod.core import leases as core_leases
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
+from cod.core.nodes import assignment, transitions
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy, leases

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cod.core import assignment, preemption
+from cod.core import preemption
+from cod.core.nodes import assignment
 from cod.model import (
     ALL,
     Effect,

@@ -10,21 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from cod import notice_texts
-from cod.core import (
-    advance_reservations,
-    assignment,
-    notices,
-    preemption,
-    quota,
-    transitions,
-    vcluster_names,
-    vcm_outbox,
-)
+from cod.core import advance_reservations, notices, preemption, quota, vcluster_names, vcm_outbox
 from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
 from cod.core.networks import address_blocks
 from cod.core.networks import isolation as core_isolation
+from cod.core.nodes import assignment, transitions
 from cod.model import (
     AskedTuple,
     AskedVolume,

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cod import notice_texts
-from cod.core import notices, transitions
+from cod.core import notices
+from cod.core.nodes import transitions
 from cod.model import Effect, Group, HomeDirectory, Result, Site, Volume, VolumeTask, WantedVolume
 from cod.policy import volumes as policy
 from cod.store import claims

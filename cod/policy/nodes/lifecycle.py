@@ -1,5 +1,5 @@
 """Where a node goes next. Pure: rows and rules in, an event with its cause out.
-`core.transitions.apply` carries it out.
+`core.nodes.transitions.apply` carries it out.
 
 `settle` is asked whenever a node is in state *trampoline* and its agent reports: after a report, a
 wipe, an approval, a rest. `on_trouble` is asked when something went wrong on the way. After trouble

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from secrets import token_hex
 
-from cod.core import transitions
+from cod.core.nodes import transitions
 from cod.model import Node, Site
 from cod.orders import TestResult
 from cod.policy.nodes import burnin

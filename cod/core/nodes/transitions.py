@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from cod import notice_texts
-from cod.core import blame, notices, requests, vcm_outbox
+from cod.core import notices, requests, vcm_outbox
 from cod.core.networks import isolation
+from cod.core.nodes import blame
 from cod.model import Effect, Node, Policy
 from cod.policy.nodes import lifecycle, place
 from cod.states import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cod.core import transitions, vcm_outbox
+from cod.core import vcm_outbox
+from cod.core.nodes import transitions
 from cod.model import Effect, Node, Policy
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_TRANSITIONS, NodeEvent, NodeState, Step
