@@ -222,8 +222,8 @@ def reservation_late(
         "Its nodes have been granted now, for as long as was asked."
         if begun
         else (
-            "Too few of its nodes are free yet. It goes before all other requests and begins as"
-            " soon as they are."
+            "Too few of its nodes are free yet. The reservation has precedence and starts when its"
+            " nodes are free."
         )
     )
     return _news(

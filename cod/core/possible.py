@@ -79,5 +79,5 @@ def check(
     raise Impossible(
         f"{why}. Possible: {' or '.join(map(whatif.said, helps))}" if helps else why,
         field,
-        [(one.count, one.spread) for one in helps],
+        helps,
     )

@@ -207,9 +207,7 @@ def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
     if open_now == left:
         return 0
     if open_now != left + count:
-        raise nodes.Changed(
-            f"{open_now} nodes are open in reclaim {reclaim.id}, not {left + count}"
-        )
+        raise nodes.Changed(f"reclaim {reclaim.id} needs {open_now} more nodes, not {left + count}")
     eased = reclaims.change(tx, reclaim, count=reclaim.count - count)
     _tell_spared(tx, reclaim, count, now)
     if not left:

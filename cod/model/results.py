@@ -44,11 +44,20 @@ class Refused(Exception):
         self.field = field
 
 
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change of a request by which it could be met, or at once: `count` nodes, of several
+    types and blocks if `spread`."""
+
+    count: int
+    spread: bool
+
+
 class Impossible(Refused):
     """A request for nodes that no machines of the site could ever meet. `remedies`: by which
-    changes they could, as (nodes, whether of several types and blocks)."""
+    changes they could."""
 
-    def __init__(self, sentence: str, field: str, remedies: Sequence[tuple[int, bool]]) -> None:
+    def __init__(self, sentence: str, field: str, remedies: Sequence[Remedy]) -> None:
         super().__init__("impossible", sentence, field)
         self.remedies = tuple(remedies)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from cod import states
 from cod.flows.replies import Changed
-from cod.model import Impossible, Refused, SlowDown
+from cod.model import Impossible, Refused, Remedy, SlowDown
 from cod.pool import Pool
 
 STATUS = {
@@ -32,8 +32,7 @@ log = logging.getLogger("cod.api")
 class HttpProblem(Exception):
     """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input
     that is meant; and what is wrong with each part, where several are; `wait`: seconds after which
-    it is worth asking again; `remedies`: of a request that is impossible, nodes that are
-    possible, and whether of several types and blocks."""
+    it is worth asking again; `remedies`: of a request that is impossible."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class HttpProblem(Exception):
         field: str | None = None,
         faults: dict[str, str] | None = None,
         wait: int = 0,
-        remedies: Sequence[tuple[int, bool]] = (),
+        remedies: Sequence[Remedy] = (),
     ) -> None:
         super().__init__(detail)
         self.wait = wait

@@ -351,7 +351,7 @@ class ApiRequest(http.Request):
             ]
         if wrong.remedies:
             body["remedies"] = [
-                {"count": count, "spread": spread} for count, spread in wrong.remedies
+                {"count": one.count, "spread": one.spread} for one in wrong.remedies
             ]
         self.send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 

@@ -220,6 +220,7 @@ def test_an_impossible_request_is_not_sent(there: Served) -> None:
         "the site has 33 matching. Possible: 33 nodes of several types and blocks or" in page.words
     )
     assert dict(page.fields(SENT))["size"] == "500"
+    assert page.tree.xpath("//button[@name='remedy']/@value") == ["33 spread", "12"]
     assert vcluster(there, "fresh") is None
 
 

@@ -299,7 +299,7 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
     )
     would_do = node_counts.pick_held(tx, vcluster.id, key, many, now)
     why = (
-        f"request {request.id} wants them, and vcluster {vcluster.name} is preemptible"
+        f"request {request.id} needs these nodes; {vcluster.name} is preemptible"
         if vcluster.preemptible
         else (f"request {request.id} has priority {request.priority}")
     )

@@ -13,7 +13,17 @@ from dataclasses import dataclass, field, replace
 from cod.core import vcluster_names
 from cod.core.networks import address_blocks as core_blocks
 from cod.core.networks import isolation as core_isolation
-from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
+from cod.model import (
+    Group,
+    Refused,
+    Remedy,
+    Request,
+    RequestTuple,
+    RequestView,
+    Site,
+    Template,
+    Vcluster,
+)
 from cod.policy.hardware import match
 from cod.policy.scheduler import explain as policy
 from cod.policy.scheduler import leases, whatif
@@ -40,7 +50,7 @@ class Why:
     request: RequestView
     why: policy.Explanation
     names: Mapping[int, str]
-    remedies: tuple[whatif.Remedy, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
 
 
 def waits(
@@ -97,9 +107,7 @@ def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:
         yield f"Ports of switches that do not answer are passed over: {', '.join(switches_away)}."
 
 
-def _remedies(
-    tx: Tx, request: Request, snapshot: Snapshot, site: Site
-) -> tuple[whatif.Remedy, ...]:
+def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple[Remedy, ...]:
     """Return what would help a request that was rejected, were it made again now; its vcluster may
     have ended."""
     vcluster = vclusters.get(tx, request.vcluster_id)
@@ -167,7 +175,7 @@ class Match:
     why: policy.Explanation
     room: int
     expected_at: float | None
-    remedies: tuple[whatif.Remedy, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from cod.model import Policy
+from cod.model import Policy, Remedy
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.explain import Explanation
 from cod.policy.scheduler.feasibility import Feasibility
@@ -56,15 +56,6 @@ def masked(snapshot: Snapshot, hidden: Set[int]) -> Snapshot:
         for each, holder in snapshot.holders.items()
     }
     return replace(snapshot, holders=holders)
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """A change of a request that can never be met, by which it could be: `count` nodes, of several
-    types and blocks if `spread`."""
-
-    count: int
-    spread: bool
 
 
 def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remedy, ...]:

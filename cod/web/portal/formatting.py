@@ -181,7 +181,7 @@ def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
     return list(found.values())
 
 
-def remedy(change: Any, wanted: int) -> str:
+def remedy(change: Any, wanted: int | None) -> str:
     """Return what the button for a change of a request (`bodies.plan.RemedyReply`) says: 'Take 38
     nodes'."""
     kinds = "of several types and blocks" if change.spread else ""

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel
 
+from cod.model import Remedy
 from cod.web.calls import checked
 from cod.web.errors import HttpProblem
 from cod.web.portal.formatting import UNITS
@@ -77,6 +78,7 @@ class Form:
     key     makes sending it twice harmless
     errors  by field; '' is about the whole form
     shown   the fields whose errors have been shown where they are
+    remedies  what would be possible, of a request for nodes that is not
     mark    sets it apart from other forms of its page: its fields' ids begin with it
     """
 
@@ -87,6 +89,7 @@ class Form:
     errors: Mapping[str, str] = field(default_factory=dict)
     shown: set[str] = field(default_factory=set)
     mark: str = ""
+    remedies: tuple[Remedy, ...] = ()
 
     def id(self, name: str) -> str:
         """Return the id of a field's element."""

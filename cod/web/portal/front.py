@@ -396,7 +396,14 @@ def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
 def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None) -> Form:
     """Return the form that was sent, to be shown again."""
     errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
-    return Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, errors)
+    return Form(
+        asked.path,
+        asked.visit.csrf(),
+        secrets.token_hex(16),
+        fields,
+        errors,
+        remedies=wrong.remedies if wrong else (),
+    )
 
 
 def _pairs(query: str) -> dict[str, str]:

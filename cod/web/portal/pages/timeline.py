@@ -54,13 +54,13 @@ def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
         now=ask.now,
         **ask.query.whose,
     )
-    states = usage.states(tx, since=since, until=ask.now, now=ask.now)
+    states = in_words(usage.states(tx, since=since, until=ask.now, now=ask.now))
     numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
     return {
         "held": held,
         "held_chart": chart(held, "Nodes held"),
         "states": states,
-        "states_chart": chart(in_words(states), "Nodes by state"),
+        "states_chart": chart(states, "Nodes by state"),
         "windows": list(WINDOWS),
         "rest": REST,
         "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),

@@ -33,7 +33,7 @@ NEW, MORE = "/vclusters/new", "/vclusters/{name}/ask"
 
 class Changed(Query):
     """A request that the form begins with, and what is changed in it: see
-    `policy.scheduler.whatif.Remedy`."""
+    `model.Remedy`."""
 
     request: int = Field(default=0, ge=0, le=2**53, description="0: none")
     count: int = Field(default=0, ge=0, le=100_000, description="0: as it was")
