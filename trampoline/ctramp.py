@@ -169,7 +169,8 @@ class Shell:
     def _disks(self) -> tuple[inventory.Disk, ...]:
         if self._options.disks:
             return tuple(inventory.file_disk(path) for path in self._options.disks)
-        return inventory.disks(self._options.root)
+        same_wwn = command_line(self._options.root).get("cod.same_wwn", "refuse")
+        return inventory.disks(self._options.root, same_wwn)
 
     def _scan(self) -> str:
         return ET.tostring(

@@ -66,7 +66,7 @@ class Partition:
 class Disk:
     """A disk. `path` is where it is opened; `local` says that wipe and prime may touch it; `sector`
     is the size of its logical sectors, bytes; `bootable` is False where the firmware is known not
-    to start systems from it."""
+    to start systems from it; `paths`: how many disks show its WWN."""
 
     name: str
     path: str
@@ -81,6 +81,7 @@ class Disk:
     partitions: tuple[Partition, ...] = ()
     sector: int = SECTOR
     bootable: bool = True
+    paths: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +257,10 @@ def _nic(path: Path) -> tuple[Nic, bool]:
 # ---------------------------------------------------------------- disks
 
 
-def disks(root: Path) -> tuple[Disk, ...]:
-    """Return every disk with a medium in it, by name. A volume seen by several paths is nobody's
-    local disk."""
+def disks(root: Path, same_wwn: str = "refuse") -> tuple[Disk, ...]:
+    """Return every disk with a medium in it, by name. Disks that show one WWN are a volume seen by
+    several paths, or disks with a copied WWN: local are none of them ('refuse'), the first of each
+    WWN ('paths'), or all ('disks')."""
     block = root / "sys/block"
     names = sorted(block.iterdir(), key=_by_number) if block.is_dir() else []
     bios = None if (root / "sys/firmware/efi").is_dir() else biosdisks.listed(root)
@@ -266,8 +268,19 @@ def disks(root: Path) -> tuple[Disk, ...]:
     # a BIOS that names wrong devices is believed nothing
     if not any(disk.local and disk.bootable for disk in found):
         found = [replace(disk, bootable=True) for disk in found]
-    paths = Counter(disk.wwid for disk in found if disk.wwid)
-    return tuple(replace(disk, local=disk.local and paths[disk.wwid] < 2) for disk in found)
+    count = Counter(disk.wwid for disk in found if disk.wwid)
+    first = {disk.wwid: disk for disk in reversed(found)}
+    return tuple(
+        replace(
+            disk,
+            local=disk.local
+            and (same_wwn == "disks" or (same_wwn == "paths" and first[disk.wwid] is disk)),
+            paths=count[disk.wwid],
+        )
+        if count[disk.wwid] > 1
+        else disk
+        for disk in found
+    )
 
 
 def file_disk(path: Path) -> Disk:
@@ -372,6 +385,7 @@ def _add_disk(node: Element, disk: Disk) -> None:
             # types.
             "sector": "" if disk.sector == SECTOR else str(disk.sector),
             "bootable": "" if disk.bootable else "no",
+            "paths": "" if disk.paths == 1 else str(disk.paths),
         },
     )
     for part in disk.partitions:

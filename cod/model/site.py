@@ -82,6 +82,8 @@ class Policy:
     os_addresses    'ours': nodes' systems get their addresses of COD; 'theirs': of another DHCP
                     server on their network, and COD takes those as the nodes'
     wipe            how disks are erased: 'zero', or 'purge': those that can erase themselves first
+    same_wwn        disks of one machine that show one WWN: 'refuse' them, 'paths' to one disk, or
+                    'disks' of their own
     power_cycle     may COD power-cycle nodes that overrun a deadline
     power_rate      machines of one power driver that a server begins to switch in a second, at
                     most; `power_at_once`: that it is switching at a time
@@ -126,6 +128,7 @@ class Policy:
     moves: str = "ask"
     os_addresses: str = "ours"
     wipe: str = "zero"
+    same_wwn: str = "refuse"
     power_cycle: bool = True
     power_rate: float = 8.0
     power_at_once: int = 16

@@ -319,6 +319,14 @@ class PolicyTable(Table):
             " do so format themselves with a secure erase first, then the same; preview)"
         ),
     )
+    same_wwn: Literal["refuse", "paths", "disks"] = Field(
+        "refuse",
+        description=(
+            "disks of one machine that show one WWN: refuse (none is used), paths (of a disk with"
+            " two ports: the first is used), or disks (with a copied WWN: each is used); from a"
+            " machine's next boot of the trampoline on"
+        ),
+    )
     power_cycle: bool = Field(True, description="may COD power-cycle nodes that overrun a deadline")
     power_rate: float = Field(
         8.0,

@@ -25,7 +25,7 @@ from cod.wire.confd import protocol
 from tests.bootsecret import boot_secret
 from tests.hardware import machine, nic
 from tests.waiting import until
-from trampoline import ctramp
+from trampoline import ctramp, inventory
 from trampoline.options import parse
 
 MAC = "52:54:00:00:00:01"
@@ -221,6 +221,19 @@ def test_an_agent_that_is_started_again_goes_on_with_the_session(world: World) -
 
 
 # ---------------------------------------------------------------- the shell's own
+
+
+@pytest.mark.parametrize(("words", "same_wwn"), [("", "refuse"), ("cod.same_wwn=paths", "paths")])
+def test_the_kernels_command_line_tells_which_disks_are_local(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, same_wwn: str
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text(f"quiet {words}\n")
+    secret = tmp_path / "secret"
+    secret.write_text(str(protocol.Secret("a1", bytes(32))))
+    monkeypatch.setattr(inventory, "disks", lambda root, same_wwn: (root, same_wwn))
+    shell = ctramp.Shell(ctramp.Options(root=tmp_path, secret=secret), MAC)
+    assert shell._disks() == (tmp_path, same_wwn)
 
 
 @pytest.mark.parametrize(

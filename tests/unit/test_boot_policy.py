@@ -291,6 +291,13 @@ def test_the_trampoline_finds_its_server_and_carries_no_secret() -> None:
     )
 
 
+@pytest.mark.parametrize("same_wwn", ["paths", "disks"])
+def test_the_trampoline_is_told_which_disks_are_local(same_wwn: str) -> None:
+    site = replace(SITE, policy=replace(SITE.policy, same_wwn=same_wwn))
+    words = boot.plan("inactive", None, {}, MAC, SUBNET, site).cmdline.split()
+    assert f"cod.same_wwn={same_wwn}" in words
+
+
 def test_a_diskless_system_can_be_told_where_its_metadata_is() -> None:
     template = parse(
         '<template><boot mode="diskless"><kernel url="http://h/k"/>'

@@ -279,15 +279,21 @@ def test_disks_come_in_the_order_of_their_letters(root: Path) -> None:
     assert [found.name for found in inventory.disks(root)] == ["sda", "sdb", "sdaa"]
 
 
-def test_a_volume_with_two_paths_is_nobodys_local_disk(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("same_wwn", "local"), [("refuse", "a"), ("?", "a"), ("paths", "ab"), ("disks", "abc")]
+)
+def test_a_volume_with_two_paths_is_local_where_the_site_says_so(
+    root: Path, same_wwn: str, local: str
+) -> None:
     sas = "pci0000:00/0000:03:00.0/host0/port-0:{0}/end_device-0:{0}/target0:0:{0}/0:0:{0}:0"
     for number, (name, wwid) in enumerate([("sda", "naa.1"), ("sdb", "naa.2"), ("sdc", "naa.2")]):
         disk(root, name, sas.format(number), 2048, {"device/wwid": wwid})
-    assert {found.name: found.local for found in inventory.disks(root)} == {
-        "sda": True,
-        "sdb": False,
-        "sdc": False,
-    }
+    disk(root, "sdd", "pci0000:00/usb1/host9/target", 2048, {"device/wwid": "naa.2"})
+    found = inventory.disks(root, same_wwn)
+    assert {one.name[2:] for one in found if one.local} == set(local), "a stick is never local"
+    assert [one.paths for one in found] == [1, 3, 3, 3]
+    report = inventory.report(root, "52:54:00:00:00:01", found)
+    assert [one.get("paths") for one in report.iter("disk")] == [None, "3", "3", "3"]
 
 
 @pytest.mark.parametrize("file", ["removable", "ro"])

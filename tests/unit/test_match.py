@@ -71,6 +71,17 @@ def test_what_the_example_satisfies(inner: str) -> None:
     assert wanted(inner) == []
 
 
+def test_a_disk_with_two_paths_is_named_as_the_cause() -> None:
+    report = REPORT.replace('transport="nvme" local="yes"', 'transport="nvme" local="no" paths="2"')
+    wants = (
+        '<requires><disk><transport equal="nvme"/><rotational equal="no"/>'
+        '<local equal="yes"/></disk></requires>'
+    )
+    (mismatch,) = satisfies(wants, report)
+    assert "local no (2 disks show its WWN; [policy] same_wwn)" in str(mismatch)
+    assert not satisfies(wants, report.replace('local="no" paths', 'local="yes" paths'))
+
+
 @pytest.mark.parametrize(
     ("inner", "why"),
     [

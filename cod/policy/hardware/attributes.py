@@ -64,6 +64,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "disk/wwid": TEXT,
     "disk/sector": BYTES,
     "disk/bootable": TEXT,
+    "disk/paths": NUMBER,
     "disk/partition": PARTS,
     "disk/partition/number": NUMBER,
     "disk/partition/start": BYTES,
@@ -88,7 +89,9 @@ SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition", "pci"})
 
 # What a report leaves out because nearly every machine has it: requirements are compared as if it
 # were there.
-LEFT_OUT: Mapping[str, Mapping[str, str]] = {"disk": {"sector": "512", "bootable": "yes"}}
+LEFT_OUT: Mapping[str, Mapping[str, str]] = {
+    "disk": {"sector": "512", "bootable": "yes", "paths": "1"}
+}
 
 # What tells machines of one type apart, or differs from boot to boot: it never makes a type,
 # whatever the site says.

@@ -43,10 +43,11 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """An element or attribute of a report."""
+    """An element or attribute of a report. `why`: the cause of its value, for people."""
 
     value: str
     children: Mapping[str, Sequence[_Tree]] = field(default_factory=dict)
+    why: str = ""
 
 
 def satisfies(requirements_xml: str, attributes_xml: str) -> list[Mismatch]:
@@ -70,6 +71,9 @@ def _tree_of(element: ElementTree.Element, path: str) -> _Tree:
     """Return the tree of an element at `path`, '' for the root, with what a report leaves out."""
     told = {**LEFT_OUT.get(path, {}), **element.attrib}
     children: dict[str, list[_Tree]] = {name: [_Tree(value)] for name, value in told.items()}
+    if path == "disk" and told.get("local") == "no" and told["paths"] != "1":
+        why = f" ({told['paths']} disks show its WWN; [policy] same_wwn)"
+        children["local"] = [_Tree("no", why=why)]
     for child in element:
         children.setdefault(child.tag, []).append(
             _tree_of(child, f"{path}/{child.tag}".lstrip("/"))
@@ -124,7 +128,7 @@ def _differs(wanted: Wanted, found: _Tree) -> list[Mismatch]:
         Mismatch(
             wanted.path,
             operators.phrase(operator, value, what),
-            quantity.beside(found.value, value, what) or "nothing",
+            (quantity.beside(found.value, value, what) or "nothing") + found.why,
         )
         for operator, value in wanted.operators.items()
         if not operators.holds(operator, value, found.value, what)

@@ -355,6 +355,8 @@ def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
         "panic=10",
         "cryptomgr.notests",
     ]
+    if site.policy.same_wwn != "refuse":
+        words.append(f"cod.same_wwn={site.policy.same_wwn}")
     if site.console:
         words.append(f"console={site.console}")
     ramdisks = (f"{base}/files/trampoline/ramdisk", f"{base}/boot/{mac}/secret.cpio")
