@@ -421,7 +421,8 @@ def found_off(node: str) -> NoticeText:
         "found-off",
         f"node {node} is off",
         f"The power driver of node {node} says twice in a row that the node is off, and COD did not"
-        " switch it off. Its system may have shut down, or its power may have failed. Power the node"
+        " switch it off. Its system may have shut down, or its power may have failed. Power the"
+        " node"
         " on, or release it.",
         _path("nodes", node),
     )
@@ -464,7 +465,8 @@ def power_control_away(nodes: Sequence[str]) -> NoticeText:
     return _news(
         "power-control",
         f"power control of {_nodes(len(nodes))} does not answer",
-        f"BMCs or outlets of these nodes do not answer: {_names(nodes)}. COD goes on trying, and the"
+        f"BMCs or outlets of these nodes do not answer: {_names(nodes)}. COD goes on trying, and"
+        " the"
         " nodes go on by themselves once they answer. A vcluster that has waited for one of"
         " them for half an hour gets another node in its place.",
         _path("nodes"),
@@ -601,7 +603,8 @@ def volume_trouble_over(name: str, fileserver: str) -> NoticeText:
     return _news(
         "volume-recovered",
         f"volume {name}: file server {fileserver} follows again",
-        f"File server {fileserver} has carried out the change of volume {name} that it did not carry"
+        f"File server {fileserver} has carried out the change of volume {name} that it did not"
+        " carry"
         " out before.",
         _volume(name),
     )

@@ -130,9 +130,9 @@ class BadService(Exception):
 
 @contextmanager
 def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
-    """Hold the locks of those parts of this server. The kernel drops a lock with its process. Raises
-    `BadService` where another process holds one: two of them would take ports, agents and sockets
-    from each other."""
+    """Hold the locks of those parts of this server. The kernel drops a lock with its process.
+    Raises `BadService` where another process holds one: two of them would take ports, agents and
+    sockets from each other."""
     with ExitStack() as held:
         for name in names:
             path = settings.run / f"{quote(settings.name, safe='')}.{name}.lock"
@@ -296,9 +296,9 @@ def run(name: str, site: Site, settings: Settings) -> int:
 
 
 def catch_stops(reactor: Any) -> None:
-    """Have SIGTERM and SIGINT stop the running reactor, once. A part may get two: of its supervisor,
-    and of systemd or a terminal, which signal all processes; Twisted's own handler logs the second
-    as an error (ReactorNotRunning)."""
+    """Have SIGTERM and SIGINT stop the running reactor, once. A part may get two: of its
+    supervisor, and of systemd or a terminal, which signal all processes; Twisted's own handler logs
+    the second as an error (ReactorNotRunning)."""
     stopping = False
 
     def stop(*_: Any) -> None:

@@ -121,8 +121,8 @@ def _unreadable(path: Path) -> str:
 
 
 def no_loader(path: Path, *, uefi: bool) -> str:
-    """Return why the file is no first-stage loader for x86 machines of that firmware; '' if it may be
-    one."""
+    """Return why the file is no first-stage loader for x86 machines of that firmware; '' if it may
+    be one."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(4096)

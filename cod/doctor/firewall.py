@@ -47,7 +47,8 @@ def findings(context: Context) -> Iterator[Finding]:
             "firewall",
             WARNING,
             f"the host's firewall drops what arrives, and no rule accepts {'; '.join(closed)}",
-            "accept these ports on the nodes' interfaces, in /etc/nftables.conf or by the firewall's"
+            "accept these ports on the nodes' interfaces, in /etc/nftables.conf or by the"
+            " firewall's"
             " own program",
         )
     else:

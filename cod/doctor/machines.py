@@ -53,7 +53,8 @@ def findings(context: Context) -> Iterator[Finding]:
             f"{listed(driverless)}: no power driver, so that COD cannot switch"
             f" {'it' if len(driverless) == 1 else 'them'}: when released, a node is quarantined"
             " unless somebody reboots it by hand",
-            "`cod node set NAME --power-driver DRIVER --power-address ADDRESS`; [[power]] rules count for new"
+            "`cod node set NAME --power-driver DRIVER --power-address ADDRESS`; [[power]] rules"
+            " count for new"
             " machines",
         )
     if known is None and site.power:
@@ -109,7 +110,8 @@ def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
         yield Finding(
             "power",
             WARNING,
-            f"{listed(names)}: UEFI, and no BMC that orders a network boot: a system that puts itself first"
+            f"{listed(names)}: UEFI, and no BMC that orders a network boot: a system that puts"
+            " itself first"
             " in the boot order does not give the machine back",
             "use images that leave the boot order alone (docs/install.md), or a BMC's driver"
             " (docs/power.md)",

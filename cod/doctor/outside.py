@@ -156,7 +156,10 @@ def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
     if host is None:
         return
     addresses = resolve(host)
-    remedy = 'set `url` in [signin] to what browsers elsewhere can reach, such as "https://cod.example.org"'
+    remedy = (
+        "set `url` in [signin] to what browsers elsewhere can reach, such as"
+        ' "https://cod.example.org"'
+    )
     if not addresses:
         yield Finding("outside", BAD, f"links begin with {url}: {host} cannot be looked up", remedy)
     elif all(ip_address(address).is_loopback for address in addresses):
@@ -171,7 +174,8 @@ def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
         yield Finding(
             "outside",
             WARNING,
-            f"links begin with {url}, this host's own name, which browsers elsewhere may not be able"
+            f"links begin with {url}, this host's own name, which browsers elsewhere may not be"
+            " able"
             " to look up",
             remedy,
         )

@@ -1,5 +1,5 @@
-"""Measures what machines draw, where their BMCs can tell. What could not be measured is told, too: an
-old figure is worse than none, for then the site's own figures are used."""
+"""Measures what machines draw, where their BMCs can tell. What could not be measured is told, too:
+an old figure is worse than none, for then the site's own figures are used."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Asks each machine's power driver whether the machine is on, so that what COD shows has an age, and
-a node that somebody switched off behind COD's back is told."""
+"""Asks each machine's power driver whether the machine is on, so that what COD shows has an age,
+and a node that somebody switched off behind COD's back is told."""
 
 from __future__ import annotations
 

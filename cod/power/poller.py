@@ -32,8 +32,8 @@ log = logging.getLogger("cod.power")
 
 
 class Poller(Service):
-    """One server's rounds. `reactor` keeps its time for pauses, `clock()` is the time of day for the
-    rows.
+    """One server's rounds. `reactor` keeps its time for pauses, `clock()` is the time of day for
+    the rows.
 
     about  what is asked: the name of the claim, and the subject in the log
     """

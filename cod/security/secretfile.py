@@ -1,9 +1,8 @@
 """Secrets in files: passwords that the site file names, and keys that COD makes for itself.
 Standard library only.
 
-A secret is read each time that it is used, from a file that nobody but its owner can read, or, where
-several parts of the server that run as users of their own need it, their group.
-"""
+A secret is read each time that it is used, from a file that nobody but its owner can read, or,
+where several parts of the server that run as users of their own need it, their group."""
 
 from __future__ import annotations
 

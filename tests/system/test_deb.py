@@ -120,7 +120,8 @@ for part in edge images manager web; do
     stat -c "%U:%G $part" /proc/$process
     grep CapEff /proc/$process/status
     for file in /var/lib/cod/ca/ca.key /etc/cod/bmc; do
-        setpriv --reuid=cod-$part --regid=cod --init-groups cat $file >/dev/null 2>&1 && echo "$part reads $file"
+        setpriv --reuid=cod-$part --regid=cod --init-groups cat $file >/dev/null 2>&1 &&
+            echo "$part reads $file"
     done
     setpriv --reuid=cod-$part --regid=cod --init-groups python3 -c '
 import socket

@@ -1,4 +1,4 @@
-"""A part of the server that is told twice to stop: by its supervisor, and by systemd or a terminal."""
+"""A part of the server that is told to stop by its supervisor, and by systemd or a terminal."""
 
 from __future__ import annotations
 

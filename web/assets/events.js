@@ -33,7 +33,8 @@ class Events {
   }
 
   begin(live, after, first) { // `first`: the listener that misses nothing, because the stream begins where it is
-    const stream = this.stream = new EventSource(after === undefined ? live : `${live}?after=${after}`);
+    const from = after === undefined ? live : `${live}?after=${after}`;
+    const stream = this.stream = new EventSource(from);
     stream.onopen = () => {
       this.open = true;
       this.failed = 0;

@@ -127,7 +127,8 @@
     part.dataset.was = plain;
     const open = [...every("details[open] > summary", part)].map((each) => each.textContent);
     const at = part.contains(document.activeElement) ? document.activeElement : null;
-    const path = at && (at.id ? `#${CSS.escape(at.id)}` : at.getAttribute("href") && `a[href="${CSS.escape(at.getAttribute("href"))}"]`);
+    const link = at && at.getAttribute("href");
+    const path = at && (at.id ? `#${CSS.escape(at.id)}` : link && `a[href="${CSS.escape(link)}"]`);
     part.replaceChildren(made.content);
     for (const summary of every("details > summary", part)) {
       if (open.includes(summary.textContent)) summary.parentElement.open = true;
@@ -206,7 +207,8 @@
   }
 
   const { live, worker, session } = body.dataset;
-  const port = live && window.SharedWorker ? new SharedWorker(worker, { name: `events ${session}` }).port : null;
+  const port = live && window.SharedWorker
+    ? new SharedWorker(worker, { name: `events ${session}` }).port : null;
   const own = live && !port ? new Events() : null;
   if (port) port.onmessage = (event) => heard(event.data);
   // the last event that the page knows of, as long as it is fresh
@@ -235,7 +237,8 @@
     if (!said || !document.querySelector("[data-part]")) return;
     words.push(text);
     pause ||= setTimeout(() => {
-      said.textContent = words.length > 3 ? `${words.length} changes; the last: ${words.at(-1)}` : words.join("; ");
+      said.textContent = words.length > 3
+        ? `${words.length} changes; the last: ${words.at(-1)}` : words.join("; ");
       words = [];
       pause = null;
     }, 4000);

@@ -1,5 +1,5 @@
-"""`cod permissions`: makes a site's files ready for parts that run as users of their own, also those
-of a site that was served by root alone until now."""
+"""`cod permissions`: makes a site's files ready for parts that run as users of their own, also
+those of a site that was served by root alone until now."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def permissions(ctx: click.Context, check: bool, as_json: bool) -> None:
         _possible()
         done = list(unfit(site_file)) if check else ready(site_file)
         closed = [
-            f"{path} is closed to the part {part}: let its user {partusers.USERS[part].name} read it"
+            f"{path} is closed to the part {part}: let its user {partusers.USERS[part].name} read"
+            " it"
             " (write to it, if it is the database or its folder) and pass through its folders"
             for part, path in ownership.closed(load.read(site_file), load.load(site_file)[1])
         ]

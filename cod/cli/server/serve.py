@@ -129,7 +129,9 @@ def init(
 @click.option(
     "--users",
     is_flag=True,
-    help="Run each part as its own user, where this host has them; after `cod permissions`, as root.",
+    help=(
+        "Run each part as its own user, where this host has them; after `cod permissions`, as root."
+    ),
 )
 @click.pass_context
 def serve(ctx: click.Context, only: str | None, users: bool) -> None:

@@ -55,8 +55,8 @@ def open(
 
     A boot's secret is spent, and with it every older one of the machine; a session's stays. The
     value is an `Opened`, or the sentence with which a new boot is not believed
-    (`core.nodes.boot_evidence`). Raises `Refused` when the secret is gone (somebody was quicker) or the
-    machine is not known.
+    (`core.nodes.boot_evidence`). Raises `Refused` when the secret is gone (somebody was quicker) or
+    the machine is not known.
 
     power  'on', 'off' or 'unknown', as the node's power driver has just said
     here   the nodes that have an open connection to this server

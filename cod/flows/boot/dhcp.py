@@ -707,7 +707,10 @@ def _apply_event(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) 
     node = nodes.get(batch.tx, client.id)
     assert node is not None
     if event is NodeEvent.TIMED_OUT and node.firmware == "uefi":
-        why += "; the machine has UEFI firmware: its system may have put itself first in the boot order"
+        why += (
+            "; the machine has UEFI firmware: its system may have put itself first in the boot"
+            " order"
+        )
     in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
     step = (
         blame.on_trouble(batch.tx, node, event, why, batch.site.policy)

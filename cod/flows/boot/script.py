@@ -32,7 +32,8 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     """
     node, subnet, bound = _who(tx, mac, address, site, now)
     if boot.came_back(node, bound):
-        why = f"it asked to boot again {now - (node.boot_served_at or now):.0f} s after its boot was served"
+        since = now - (node.boot_served_at or now)
+        why = f"it asked to boot again {since:.0f} s after its boot was served"
         step = blame.on_trouble(tx, node, NodeEvent.BOOT_FAILED, why, site.policy)
         node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
     if node.state == NodeState.ACTIVE and captures.is_wanted(tx, node.id):

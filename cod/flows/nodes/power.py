@@ -70,8 +70,8 @@ def claim(
     silent: frozenset[int] = frozenset(),
     lane: Mapping[str, int] | None = None,
 ) -> list[PowerTask]:
-    """Claim what is due for `lease` seconds: for each driver at most `room[driver]`, and of the nodes
-    `silent`, whose BMCs do not answer, at most `lane[driver]` beside.
+    """Claim what is due for `lease` seconds: for each driver at most `room[driver]`, and of the
+    nodes `silent`, whose BMCs do not answer, at most `lane[driver]` beside.
 
     Closes, instead of claiming, wishes that a newer one of the same node replaces, wishes of a
     generation that is past, and wishes for a driver that is not in `room` at all.

@@ -188,7 +188,8 @@ def resize(
     actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Resize the vcluster to `size` nodes: request more (`spread`, `wait`, `possible` as in
-    `create`), or give some back: those that are chosen to be taken from it first, then as `leases.victims` says.
+    `create`), or give some back: those that are chosen to be taken from it first, then as
+    `leases.victims` says.
 
     What was asked for before and has not been granted is withdrawn. Raises `Refused`.
     """

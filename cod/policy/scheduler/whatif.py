@@ -90,7 +90,8 @@ def at_once(
     snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
 ) -> tuple[Remedy, ...]:
     """Return changes by which the waiting request `wish` of `snapshot` would be granted in the next
-    pass, the largest number of nodes first; none for a request of several kinds, in advance or of a move."""
+    pass, the largest number of nodes first; none for a request of several kinds, in advance or of a
+    move."""
     if len(wish.tuples) != 1 or wish.starts_at is not None or wish.source_id is not None:
         return ()
     fitting, (one,) = Feasibility(snapshot), wish.tuples

@@ -277,9 +277,8 @@ def set_state(
     tx: Tx, node: Node, values: Mapping[str, Any], *, event: NodeEvent, cause: str, actor: str
 ) -> Node:
     """Write a transition with all that it changes, and a row of the history; returns the node as it
-    is now. For `core.nodes.transitions.move`, which knows what goes with a transition. Raises `Stale`
-    when the row has moved on.
-    """
+    is now. For `core.nodes.transitions.move`, which knows what goes with a transition. Raises
+    `Stale` when the row has moved on."""
     done = tx.execute(
         update(t.nodes)
         .where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)

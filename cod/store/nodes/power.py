@@ -31,8 +31,8 @@ def due(
     only: Collection[int] | None = None,
     but: Collection[int] = (),
 ) -> list[PowerAction]:
-    """Return open wishes that may be tried now, the longest due first; none of nodes whose driver is
-    among `passing_over`, none of the nodes `but`, and with `only` those of these nodes alone.
+    """Return open wishes that may be tried now, the longest due first; none of nodes whose driver
+    is among `passing_over`, none of the nodes `but`, and with `only` those of these nodes alone.
 
     A node of which any wish is being carried out has to wait: two commands to one switch at once
     would end in whichever order they like.

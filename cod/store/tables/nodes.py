@@ -296,7 +296,9 @@ node_history = table(
     Column(
         "erased",
         Document,
-        comment="leaving wipe, prime: how disks were erased (JSON, orders.Erasure); null: none were",
+        comment=(
+            "leaving wipe, prime: how disks were erased (JSON, orders.Erasure); null: none were"
+        ),
     ),
     Index(None, "node_id", "id"),
     Index(None, "vcluster_id", "id"),

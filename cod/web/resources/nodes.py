@@ -178,9 +178,9 @@ class Progress(Reply):
 
 
 class Power(Reply):
-    """A node's power: as last seen by its driver, at `seen_at` (null: never), as last wished, and by
-    what it is switched; `watts` as last measured. Where the switch is, and by which account it is
-    reached, only administrators are told."""
+    """A node's power: as last seen by its driver, at `seen_at` (null: never), as last wished, and
+    by what it is switched; `watts` as last measured. Where the switch is, and by which account it
+    is reached, only administrators are told."""
 
     closed = frozenset({"address", "account"})
 
