@@ -108,8 +108,19 @@ def test_a_retry_is_dropped_too_when_the_node_has_moved_on(tx: Tx) -> None:
     transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
     due = flows.failed(tx, task, "no answer", 3.0)
     assert due is not None
+    assert again(tx, node).reason == ""
     assert claim(tx, due) == []
     assert rows(tx) == [("off", True, "dropped: the node has moved on")]
+
+
+def test_an_error_of_a_wish_that_is_dropped_is_shown_no_longer(tx: Tx) -> None:
+    node = wish(tx, machine(tx), "off")
+    (task,) = claim(tx, 1.0)
+    due = flows.failed(tx, task, "no answer", 1.0)
+    assert due is not None
+    transitions.move(tx, node, NodeEvent.PRIME_ORDERED, now=2.0, cause="wanted", actor="manager")
+    assert claim(tx, due) == []
+    assert again(tx, node).reason == ""
 
 
 def test_the_newest_wish_counts(tx: Tx) -> None:
@@ -169,6 +180,7 @@ def test_failures_are_tried_again_for_half_an_hour_then_given_up_with_the_reason
         if due is None:
             break
         assert claim(tx, due - 0.1) == []
+        assert again(tx, node).reason == "power: BMC does not answer; it is tried again"
         pauses.append(due - now)
         now = due
     assert pauses[:7] == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
@@ -178,6 +190,17 @@ def test_failures_are_tried_again_for_half_an_hour_then_given_up_with_the_reason
     assert claim(tx, 10_000.0) == []
 
 
+def test_another_trouble_is_not_written_over(tx: Tx) -> None:
+    node = nodes.change(tx, wish(tx, machine(tx), "on"), reason="loud fan")
+    (task,) = claim(tx, 0.0)
+    due = flows.failed(tx, task, "BMC does not answer", 0.0)
+    assert again(tx, node).reason == "loud fan"
+    assert due is not None
+    (task,) = claim(tx, due)
+    flows.succeeded(tx, task, "on", due)
+    assert again(tx, node).reason == "loud fan"
+
+
 def test_a_bmc_that_is_away_for_ten_minutes_is_asked_within_a_minute_of_its_return(tx: Tx) -> None:
     node, now = wish(tx, machine(tx), "on"), 0.0
     while now < 600.0:
@@ -185,6 +208,7 @@ def test_a_bmc_that_is_away_for_ten_minutes_is_asked_within_a_minute_of_its_retu
         due = flows.failed(tx, task, "BMC does not answer", now)
         assert due is not None
         now = due
+    assert again(tx, node).reason == "power: BMC does not answer; it is tried again"
     assert now <= 660.0
     (task,) = claim(tx, now)
     assert flows.command(task, "off") == "on", "no answer is no refusal: nothing stronger is tried"

@@ -28,6 +28,8 @@ from cod.store.scheduler import vclusters
 
 prune = store.prune
 PORT_PAUSE = 0.5  # seconds between two looks whether a switch port is where the node is to boot
+TROUBLE = "power: "  # how a node's reason begins that tells of its power
+AGAIN = "; it is tried again"
 LINGERS = 5.0  # seconds that a command of a server that died may still take
 
 
@@ -135,6 +137,8 @@ def _claim(
 def _dropped(tx: Tx, action: PowerAction, node: Node, left: Mapping[str, int]) -> str:
     """Return why the wish is not to be carried out at all; '' where it is."""
     if node.generation != action.generation:
+        if node.reason.startswith(TROUBLE) and node.reason.endswith(AGAIN):
+            nodes.change(tx, node, reason="")
         return "dropped: the node has moved on"
     if store.newest(tx, node.id) != action.id:
         return "dropped: a newer wish replaces it"
@@ -160,6 +164,7 @@ def succeeded(tx: Tx, task: PowerTask, power: str, now: float, patience: float =
             power=power,
             power_seen_at=seen_at,
             boot_unordered=node.boot_unordered and not ended,
+            reason="" if node.reason.startswith(TROUBLE) else node.reason,
         )
 
 
@@ -180,27 +185,39 @@ def failed(
     ignored  the command was accepted and did not show: the next one is stronger
     silent   nothing answered. A node that COD moves, or that is asleep, waits for it, for as long
              as that lasts
-    It is given up when the error is lasting, or the budget is spent; then the node's `reason` shows
-    it, too.
+    It is given up when the error is lasting, or the budget is spent. The node's `reason` shows each
+    error, unless another trouble is shown there, until the wish is carried out.
     """
     action = task.action
     node = nodes.get(tx, action.node_id, lock=True)
+    current = node if node is not None and node.generation == action.generation else None
+    told = f"{TROUBLE}{policy.told(error, task.address)}"
     elapsed = now - action.wished_at
-    if silent and node is not None and _may_wait(node, action):
+    if silent and current is not None and _may_wait(current, action):
         pause = policy.retry_silent(action.attempts, elapsed)
-        if store.again(tx, action, now + pause, error, action.stage) and not node.waits_for:
-            nodes.change(tx, node, waits_for=POWER_CONTROL, waits_since=now)
+        if store.again(tx, action, now + pause, error, action.stage):
+            current = _show(tx, current, told + AGAIN)
+            if not current.waits_for:
+                nodes.change(tx, current, waits_for=POWER_CONTROL, waits_since=now)
         return now + pause
-    if node is not None and node.generation == action.generation:
-        _goes_on(tx, node, now, patience)
+    if current is not None:
+        current = _goes_on(tx, current, now, patience)
     retry = None if lasting else policy.retry_after(action.attempts, elapsed)
     if retry is not None:
-        store.again(tx, action, now + retry, error, action.stage + int(ignored))
+        again = store.again(tx, action, now + retry, error, action.stage + int(ignored))
+        if again and current is not None:
+            _show(tx, current, told + AGAIN)
         return now + retry
-    given_up = store.close(tx, action, now, error)
-    if given_up and node is not None and node.generation == action.generation:
-        nodes.change(tx, node, reason=f"power: {policy.told(error, task.address)}", power="unknown")
+    if store.close(tx, action, now, error) and current is not None:
+        nodes.change(tx, current, reason=told, power="unknown")
     return None
+
+
+def _show(tx: Tx, node: Node, told: str) -> Node:
+    """Show the error on its node, unless another trouble is shown there."""
+    if node.reason and not node.reason.startswith(TROUBLE):
+        return node
+    return nodes.change(tx, node, reason=told)
 
 
 def _may_wait(node: Node, action: PowerAction) -> bool:
@@ -210,18 +227,19 @@ def _may_wait(node: Node, action: PowerAction) -> bool:
     return node.generation == action.generation and (at_work or node.state == NodeState.OFF)
 
 
-def _goes_on(tx: Tx, node: Node, now: float, patience: float) -> None:
+def _goes_on(tx: Tx, node: Node, now: float, patience: float) -> Node:
     """Take in that the node's driver answers: what waited for that has a whole deadline from
     now."""
     whole = NODE_RULES[NodeState(node.state)].deadline
     if node.waits_for == POWER_CONTROL and whole is not None:
         nodes.extend_deadline(tx, node, max(node.deadline or 0.0, now + whole * patience))
-    _heard(tx, node)
+    return _heard(tx, node)
 
 
-def _heard(tx: Tx, node: Node) -> None:
-    if node.waits_for == POWER_CONTROL:
-        nodes.change(tx, node, waits_for="", waits_since=None)
+def _heard(tx: Tx, node: Node) -> Node:
+    if node.waits_for != POWER_CONTROL:
+        return node
+    return nodes.change(tx, node, waits_for="", waits_since=None)
 
 
 # ---------------------------------------------------------------- asking
