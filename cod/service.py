@@ -137,7 +137,7 @@ def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
         for name in names:
             path = settings.run / f"{quote(settings.name, safe='')}.{name}.lock"
             try:
-                lock = held.enter_context(path.open("a+"))
+                lock = held.enter_context(path.open("a+b", buffering=0))
             except OSError as error:  # a full disk, say: no reason not to serve
                 log.warning("%s cannot be made: %s", path, error.strerror)
                 continue
@@ -145,15 +145,14 @@ def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.seek(0)
-                process = lock.read(20).strip()
+                process = (lock.read(20) or b"").decode(errors="replace").strip()
                 raise BadService(
                     f"another `cod serve` (process {process or 'unknown'}) runs {name} on"
                     f" {settings.data}: stop it first, or give this one a data folder of its own"
                 ) from None
             with suppress(OSError):
                 lock.truncate(0)
-                lock.write(str(os.getpid()))
-                lock.flush()
+                lock.write(str(os.getpid()).encode())
         yield
 
 
