@@ -34,7 +34,7 @@ POLL = 0.5  # seconds between looks for wishes
 VERIFY = 15.0  # seconds in which a command must show (BMCs take up to eleven)
 VERIFY_EVERY = 0.5
 SILENT_AFTER = 3.0  # seconds in which a BMC that answers at all has mostly answered
-LANE = 8  # machines of a driver with silent BMCs that are asked at a time
+LANE = 8  # machines of a driver with silent BMCs that are asked at a time, at most
 ATTEMPT = 60.0  # seconds for one attempt, verification included
 LEASE = ATTEMPT + 15.0
 KEEP = 30 * 86400.0  # seconds for which finished wishes are kept
@@ -108,7 +108,7 @@ class PowerEdge(Claimer):
             await self._pool.run(flows.began, self._server, now)
             self._begun = True
         room = {name: self._room(name, now) for name in self._drivers}
-        lane = {name: min(LANE - self._lane[name], room[name]) for name in self._drivers}
+        lane = {name: self._lane_size() - self._lane[name] for name in self._drivers}
         silent = frozenset(self._silent)
         claimed = await self._pool.run(flows.claim, self._server, room, now, LEASE, silent, lane)
         for task in claimed:
@@ -128,6 +128,11 @@ class PowerEdge(Claimer):
         rules = self._site.current.policy  # as it is now: SIGHUP changes it
         started = self._paces[driver].room(now, rules.power_rate)
         return max(0, min(rules.power_at_once - self._busy[driver], started))
+
+    def _lane_size(self) -> int:
+        """Return how many silent machines of a driver are asked at a time, beside the others: half
+        as many, since one that answers after all is switched."""
+        return max(1, min(LANE, self._site.current.policy.power_at_once // 2))
 
     def _counts(self, place: Place) -> dict[str, int]:
         return self._lane if place.in_lane else self._busy
@@ -252,7 +257,7 @@ class PowerEdge(Claimer):
         self._silent.add(place.node_id)
         if place.in_lane:
             return
-        if self._lane[place.driver] >= LANE:
+        if self._lane[place.driver] >= self._lane_size():
             place.given_up = True
             asked.cancel()
             return

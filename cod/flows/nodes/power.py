@@ -11,6 +11,7 @@ last word.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -72,15 +73,17 @@ def claim(
     silent: frozenset[int] = frozenset(),
     lane: Mapping[str, int] | None = None,
 ) -> list[PowerTask]:
-    """Claim what is due for `lease` seconds: for each driver at most `room[driver]`, and of the
-    nodes `silent`, whose BMCs do not answer, at most `lane[driver]` beside.
+    """Claim what is due for `lease` seconds: for each driver at most `room[driver]`, of which at
+    most `lane[driver]` are of the nodes `silent`, whose BMCs do not answer: those come last.
 
     Closes, instead of claiming, wishes that a newer one of the same node replaces, wishes of a
     generation that is past, and wishes for a driver that is not in `room` at all.
     """
     tasks = _claim_due(tx, server, room, now, lease, but=silent)
     if silent and lane is not None:
-        tasks += _claim_due(tx, server, lane, now, lease, only=silent)
+        claimed = Counter(task.driver for task in tasks)
+        rest = {name: min(lane[name], count - claimed[name]) for name, count in room.items()}
+        tasks += _claim_due(tx, server, rest, now, lease, only=silent)
     return tasks
 
 
