@@ -82,6 +82,8 @@ def places(settings: Settings) -> list[Place]:
         Place(settings.web, "web", GROUP, 0o700, (0o700, 0o600)),
         Place(run, ROOT, GROUP, 0o1770),  # no part removes another's socket
         *(Place(run / f"{part}.wake", part, GROUP, 0o660) for part in USERS),
+        # the supervisor's and the parts': fs.protected_regular lets others open root's alone
+        *(Place(lock, ROOT, GROUP, 0o660) for lock in sorted(run.glob("*.lock"))),
         Place(settings.socket, "web", GROUP, 0o600),
         Place(settings.signer, "edge", GROUP, 0o660),
     ]

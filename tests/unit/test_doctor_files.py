@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cod.doctor.boot import no_kernel, no_loader
-from cod.doctor.permissions import others_files
+from cod.doctor.permissions import is_shared, others_files
+from cod.security import partusers
 
 SIZE = 20_000
 
@@ -76,3 +77,13 @@ def test_a_data_folder_of_another_user_is_found(tmp_path: Path) -> None:
     assert found is not None
     assert (found.state, found.remedy) == ("bad", f"chown -R {mine + 12345}: {tmp_path}")
     assert f"{tmp_path} belongs to" in found.found
+
+
+def test_files_of_parts_with_users_of_their_own_are_another_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partusers, "group_ids", lambda: {tmp_path.stat().st_gid})
+    assert is_shared(tmp_path)
+    assert not is_shared(tmp_path / "none")
+    monkeypatch.setattr(partusers, "group_ids", set)
+    assert not is_shared(tmp_path)

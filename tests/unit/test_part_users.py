@@ -159,6 +159,9 @@ def test_files_get_their_modes_once(settings: Settings) -> None:
     key = settings.authority / "ca.key"
     key.write_text("")
     key.chmod(0o644)
+    settings.run.mkdir()
+    lock = settings.run / "here.web.lock"
+    lock.write_text("")
     would = settled(settings, change=False)
     assert mode(key) == 0o644
     assert not settings.images.exists()
@@ -166,6 +169,7 @@ def test_files_get_their_modes_once(settings: Settings) -> None:
     assert len(done) > len(would) > 0
     assert any(line.startswith(f"{key}: ") for line in done)
     assert (mode(key), mode(settings.authority), mode(settings.images)) == (0o600, 0o750, 0o750)
+    assert (mode(settings.run), mode(lock)) == (0o1770, 0o660)
     assert settled(settings) == settled(settings, change=False) == []
 
 
