@@ -65,7 +65,7 @@ def test_who_shows_no_token_hears_how_to_have_one() -> None:
 )
 def test_a_password_is_given_or_piped_in(arguments: list[str], typed: str, said: str) -> None:
     @click.command()
-    @password_option(confirm=True)
+    @password_option(new=True)
     def ask(password: str) -> None:
         click.echo(f"<{password}>")
 

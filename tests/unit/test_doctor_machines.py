@@ -29,7 +29,7 @@ def test_uefi_machines_whose_boot_nothing_orders(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], warned: bool
 ) -> None:
     row = {"power_address": "", "power_account": None, "state": "inactive"} | changes
-    known = [SimpleNamespace(name=f"n{n}", **row) for n in range(1, 6)]
+    known = [SimpleNamespace(name=f"n{n}", **row) for n in range(1, 8)]
     monkeypatch.setattr(machines, "_nodes", lambda settings: known)
     site = replace(Site("test", "cod.test", ()), power=(PowerRule("*", "wol", ""),))
     found = [
@@ -38,4 +38,4 @@ def test_uefi_machines_whose_boot_nothing_orders(
         if one.state == WARNING
     ]
     assert len(found) == warned
-    assert all(one.startswith("n1, n2, n3 and 2 more: UEFI") for one in found)
+    assert all(one.startswith("n1, n2, n3, n4, n5 and 2 more: UEFI") for one in found)
