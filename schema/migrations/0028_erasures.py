@@ -1,4 +1,4 @@
-"""How disks were erased, with the transitions of nodes."""
+"""How disks were erased, with the transitions of nodes, and how they are to be."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -20,3 +20,13 @@ def upgrade() -> None:
             ),
         ),
     )
+    with op.batch_alter_table("nodes") as batch_op:
+        batch_op.add_column(
+            sa.Column(
+                "purge",
+                sa.Boolean(),
+                nullable=False,
+                server_default=sa.false(),
+                comment="its next wipe purges its disks: a template that it ran says so",
+            )
+        )

@@ -23,7 +23,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, nodes, secrets, sessions
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
-from tests.store.agentlab import NOW, Lab, hardware, mac, uuid
+from tests.store.agentlab import NOW, TEMPLATE, Lab, hardware, mac, uuid
 
 MOTION = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
 
@@ -99,6 +99,29 @@ def test_disks_are_purged_where_the_site_says_so(lab: Lab, wipe: str) -> None:
     lab.assign(1, lab.vcluster(lab.template()))
     order = lab.order(1)
     assert (order.action, order.wipe, order.purge) == ("prime", False, False), "it is clean"
+
+
+def test_disks_are_purged_once_after_a_template_that_says_so(lab: Lab) -> None:
+    """Keep the wish of a template after its holder has gone, until a wipe has met it."""
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    purged = TEMPLATE.replace("<template ", '<template wipe="purge" ')
+    lab.assign(1, lab.vcluster(lab.template(document=purged)))
+    order = lab.order(1)
+    assert (order.action, order.wipe, order.purge) == ("prime", False, False), "nothing to wipe"
+    lab.done(peer, order.id)
+    lab.release(1)
+    peer = lab.boots(1)
+    order = lab.order(1)
+    assert (order.action, order.purge) == ("wipe", True)
+    lab.done(peer, order.id)
+    assert not lab.node(1).purge
+    lab.assign(1, lab.vcluster(lab.template(revision=2), name="other"))
+    lab.done(peer, lab.order(1).id)
+    lab.release(1)
+    lab.boots(1)
+    order = lab.order(1)
+    assert (order.action, order.purge) == ("wipe", False)
 
 
 def test_a_disk_that_is_wiped_for_its_template_is_purged(primed: tuple[Lab, Peer]) -> None:

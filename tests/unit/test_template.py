@@ -68,6 +68,21 @@ def refusal(document: str) -> str:
 # ---------------------------------------------------------------- reading
 
 
+@pytest.mark.parametrize(
+    ("attributes", "purge"), [({}, False), ({"wipe": "zero"}, False), ({"wipe": "purge"}, True)]
+)
+def test_a_template_says_whether_its_disks_purge_themselves(
+    attributes: dict[str, str], purge: bool
+) -> None:
+    document = wrap('<image target="disk" name="a"/>', **attributes)
+    assert checked(document).purge is purge
+
+
+def test_no_other_wipe_is_accepted() -> None:
+    with pytest.raises(xmldoc.BadDocument):
+        checked(wrap('<image target="disk" name="a"/>', wipe="tables"))
+
+
 def test_the_schema_s_own_examples_are_good() -> None:
     documentation = data.path("schema/template.rng").read_text().split("-->")[0]
     examples = re.findall(r"<template .*?</template>", documentation, re.S)

@@ -13,7 +13,7 @@ from cod.core import notices, requests, vcm_outbox
 from cod.core.networks import isolation
 from cod.core.nodes import blame
 from cod.model import Effect, Node, Policy
-from cod.policy.nodes import lifecycle, place
+from cod.policy.nodes import lifecycle, place, template
 from cod.states import (
     ARRIVED,
     NODE_RULES,
@@ -80,6 +80,11 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         node = holding.give_back(
             tx, node, up_until=now + policy.binding_time if is_stuck(node) else None
         )
+    columns = step.columns
+    if target in (NodeState.PRIME, NodeState.BOOT) and not node.purge:
+        runs = holding.assignment(tx, node)
+        if runs is not None and template.parse(runs.document).purge:
+            columns = {**columns, "purge": True}
     moved = move(
         tx,
         node,
@@ -88,7 +93,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         cause=step.cause,
         actor=actor,
         patience=policy.patience,
-        **step.columns,
+        **columns,
     )
     power = step.power
     if target not in OWN_SYSTEM and (node.state in OWN_SYSTEM or target is NodeState.TRAMPOLINE):

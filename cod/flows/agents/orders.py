@@ -87,7 +87,7 @@ def current(
         node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
     action = _ACTIONS.get(NodeState(node.state), "wait")
-    purge = site.policy.wipe == "purge"
+    purge = node.purge or site.policy.wipe == "purge"
     if action == "capture":
         order = _capture(
             tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures"

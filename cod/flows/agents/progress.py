@@ -28,6 +28,7 @@ _DONE = {
             "cached_template_id": None,
             "cached_group_id": None,
             "disk_signature": None,
+            "purge": False,
         },
     ),
     NodeState.PRIME: Step(
