@@ -47,3 +47,12 @@ def test_the_parts_are_found() -> None:
     assert found["history"] >= 2
     assert outside('<b data-part="x"><h2>X</h2>{% block x %}{% endblock %}</b>')
     assert outside('<b data-part="x">{% block x %}{% endblock %}<p></p></b>')
+
+
+@pytest.mark.parametrize("name", ["overview", "vcluster", "group", "request", "requests"])
+def test_what_a_notice_tells_is_fetched_with_it(name: str) -> None:
+    """Only transitions of nodes change a history."""
+    text = Path(data.path("web"), "templates", f"{name}.html").read_text()
+    parts = dict(re.findall(r'data-part="(\w+)" data-on="([^"]+)"', text))
+    assert parts
+    assert [part for part, on in parts.items() if "notice" not in on] in ([], ["history"])
