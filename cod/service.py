@@ -29,7 +29,6 @@ from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from cod import logs, supervisor
 from cod.images import store
@@ -135,7 +134,7 @@ def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
     sockets from each other."""
     with ExitStack() as held:
         for name in names:
-            path = settings.run / f"{quote(settings.name, safe='')}.{name}.lock"
+            path = settings.lock(name)
             try:
                 lock = held.enter_context(path.open("a+b", buffering=0))
             except OSError as error:  # a full disk, say: no reason not to serve

@@ -12,6 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -110,6 +111,10 @@ class Settings:
     def socket(self) -> Path:
         """The REST API's UNIX socket, for the local administrator."""
         return self.run / "api.sock"
+
+    def lock(self, part: str) -> Path:
+        """Return the file that a process which runs that part of this server holds a lock of."""
+        return self.run / f"{quote(self.name, safe='')}.{part}.lock"
 
     @property
     def signer(self) -> Path:

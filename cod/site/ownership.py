@@ -82,8 +82,8 @@ def places(settings: Settings) -> list[Place]:
         Place(settings.web, "web", GROUP, 0o700, (0o700, 0o600)),
         Place(run, ROOT, GROUP, 0o1770),  # no part removes another's socket
         *(Place(run / f"{part}.wake", part, GROUP, 0o660) for part in USERS),
-        # the supervisor's and the parts': fs.protected_regular lets others open root's alone
-        *(Place(lock, ROOT, GROUP, 0o660) for lock in sorted(run.glob("*.lock"))),
+        # the supervisor's or a part's: fs.protected_regular lets others open root's alone
+        *(Place(settings.lock(part), ROOT, GROUP, 0o660) for part in USERS),
         Place(settings.socket, "web", GROUP, 0o600),
         Place(settings.signer, "edge", GROUP, 0o660),
     ]
@@ -119,8 +119,8 @@ def paths(table: BaseModel, name: str = "") -> Iterator[tuple[str, str, Path]]:
 
 def closed(file: SiteFile, settings: Settings) -> Iterator[tuple[str, Path]]:
     """Yield each file that a part needs and that `settle` cannot make readable to it, with that
-    part: a folder on the way is closed, or an administrator has given it to somebody else. An
-    SQLite file in a folder of the administrator's, and that folder, have to be written to."""
+    part: a folder on the way is closed, or an administrator has given it to somebody else. An SQLite
+    file in a folder of the administrator's, and that folder, have to be written to."""
     own = [(settings.path, tuple(USERS)), (settings.data, tuple(USERS))]
     for path, parts in [*own, *named(file)]:
         for part in parts:

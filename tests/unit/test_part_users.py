@@ -160,7 +160,7 @@ def test_files_get_their_modes_once(settings: Settings) -> None:
     key.write_text("")
     key.chmod(0o644)
     settings.run.mkdir()
-    lock = settings.run / "here.web.lock"
+    lock = settings.lock("web")
     lock.write_text("")
     would = settled(settings, change=False)
     assert mode(key) == 0o644

@@ -88,6 +88,9 @@ def ready(site_file: Path) -> list[str]:
             service.prepare(site, settings)
         except service.BadService as error:
             raise Unready(str(error)) from None
+        else:
+            for part in partusers.USERS:
+                settings.lock(part).touch(mode=0o600)
         finally:  # a bad certificate is one part's matter
             file, counters = load.read(site_file), service.counters_folder(settings)
             done += ownership.settle(file, settings, counters)
