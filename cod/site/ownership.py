@@ -119,8 +119,8 @@ def paths(table: BaseModel, name: str = "") -> Iterator[tuple[str, str, Path]]:
 
 def closed(file: SiteFile, settings: Settings) -> Iterator[tuple[str, Path]]:
     """Yield each file that a part needs and that `settle` cannot make readable to it, with that
-    part: a folder on the way is closed, or an administrator has given it to somebody else. An SQLite
-    file in a folder of the administrator's, and that folder, have to be written to."""
+    part: a folder on the way is closed, or an administrator has given it to somebody else. An
+    SQLite file in a folder of the administrator's, and that folder, have to be written to."""
     own = [(settings.path, tuple(USERS)), (settings.data, tuple(USERS))]
     for path, parts in [*own, *named(file)]:
         for part in parts:
