@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ import pytest
 from tests import ledger, schedule
 from tests.ledger import ROOT, Cost
 from tests.schedule import KEEP, LongestFirst, Plan, Tokens, Turns, tokens_of, unit
+from tests.waiting import until
 
+LINE = 6  # tokens of the test's file: the byte behind theirs is the line
 LONG, SHORT, WAITS = "tests/system/test_l.py", "tests/unit/test_s.py", "tests/net/test_w.py"
 COSTS = {
     LONG: Cost(2, 50.0, 55.0),
@@ -179,10 +182,20 @@ class Other:
 
 @pytest.fixture
 def others(file: Path) -> Iterator[list[Other]]:
-    others = [Other(file, 6) for _ in range(4)]
+    others = [Other(file, LINE) for _ in range(4)]
     yield others
     for other in others:
         other.end()
+
+
+def is_free(file: Path, token: int) -> bool:
+    """Return whether nobody has that token (or, by its number, stands first in line)."""
+    with file.open("r+b") as tokens:
+        try:
+            fcntl.lockf(tokens, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, token)
+        except OSError:
+            return False
+        return True
 
 
 @pytest.mark.slow  # four processes
@@ -197,6 +210,7 @@ def test_no_token_is_taken_twice_and_everybody_gets_theirs(others: list[Other], 
     second.end()  # a worker that dies gives its tokens back
     assert (first.did(), third.did(), fourth.did()) == ("give", "take 5", "take 1")
     first.says("take 1")  # all are taken
+    until(lambda: not is_free(file, LINE), "the first does not wait in line")
     third.says("take 6")  # gives its five back before it waits in line
     assert first.did() == "take 1"
     for other in (first, fourth):
