@@ -7,6 +7,7 @@ would lock the account that its machine is switched with.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,7 +32,7 @@ LEASE = 2 * ROUND  # the claim of the one server that asks
 log = logging.getLogger("cod.power")
 
 
-class Poller(Service):
+class Poller(Service, ABC):
     """One server's rounds. `reactor` keeps its time for pauses, `clock()` is the time of day for
     the rows.
 
@@ -60,17 +61,17 @@ class Poller(Service):
         self._pause: Deferred[None] | None = None
         self._life: Deferred[None] | None = None
 
+    @abstractmethod
     def can(self, driver: PowerDriver) -> bool:
         """Return whether machines of that driver are asked."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def ask(self, driver: PowerDriver, target: Target) -> Any:
         """Return the answer; None where the BMC cannot tell, and is left alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def record(self, meter: flows.Meter, answer: Any) -> None:
         """Write the answer down; None: there was none."""
-        raise NotImplementedError
 
     def startService(self) -> None:
         """Begin."""
