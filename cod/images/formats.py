@@ -28,6 +28,7 @@ _PIECE = 1 << 16  # bytes of a gzip file that are read at once
 _SILENT = 1 << 18  # bytes of a gzip file, in headers and empty members, that may hold nothing
 # bytes of zstd's window that are granted: `zstd --long` makes files that need no more
 _WINDOW = 1 << 27
+_LAST_BYTE = 2**63 - 1  # no disk is larger, and no column of the database takes more
 
 _MAGIC = {b"QFI\xfb": "qcow2", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _FOREIGN = {
@@ -184,7 +185,7 @@ def table_of(head: bytes) -> str:
 
 def end_of(head: bytes) -> int:
     """Return the byte behind the last partition of a raw image, by its first 128 KiB; 0 where it
-    has no table, or its table is not there."""
+    has no table, its table is not there, or names a sector that no disk has."""
     for sector in (512, 4096):
         if head[sector : sector + 8] == b"EFI PART":
             lba, count, size = struct.unpack_from("<QII", head, sector + 72)
@@ -197,7 +198,8 @@ def end_of(head: bytes) -> int:
                 for at in entries
                 if any(head[at : at + 16])
             )
-            return max(lasts, default=0) * sector
+            end = max(lasts, default=0) * sector
+            return end if end <= _LAST_BYTE else 0
     if table_of(head) == "none":
         return 0
     spans = (struct.unpack_from("<II", head, 454 + 16 * n) for n in range(4) if head[450 + 16 * n])

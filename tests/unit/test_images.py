@@ -205,6 +205,8 @@ def test_where_an_images_last_partition_ends() -> None:
     whole = bytes(512) + header + b"".join(one.ljust(128, b"\0") for one in table)
     assert formats.end_of(whole.ljust(1 << 17, b"\0")) == 4096 * 512
     assert formats.end_of(bytes(512) + header) == 0, "its entries lie elsewhere"
+    forged = bytes(512) + header + guid * 2 + struct.pack("<QQ", 34, 2**64 - 1)
+    assert formats.end_of(forged.ljust(1 << 17, b"\0")) == 0, "no column takes such a number"
 
 
 def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
