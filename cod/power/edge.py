@@ -244,7 +244,8 @@ class PowerEdge(Claimer):
         except CancelledError:
             if not place.given_up:
                 raise  # the whole attempt took too long
-            raise PowerError(f"the BMC did not answer within {SILENT_AFTER:.0f} s") from None
+            error = f"the BMC did not answer within {SILENT_AFTER:.0f} s"
+            raise PowerError(error, silent=True) from None
         finally:
             if watch.active():
                 watch.cancel()

@@ -26,6 +26,7 @@ from cod.power.lab import LabDriver
 from cod.power.meters import Meters
 from cod.power.poll import PowerPoll
 from cod.power.poller import ALONE, AT_ONCE, ROUND, TICK
+from cod.states import POWER_CONTROL
 from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -430,6 +431,28 @@ def test_silent_bmcs_hold_up_no_others(engine: Engine) -> None:
         assert not world.edge._silent
         assert not sum(world.edge._lane.values()) + sum(world.edge._busy.values())
     finally:
+        world.edge.stopService()
+
+
+def test_silent_bmcs_without_a_place_in_the_lane_are_waited_for_too(engine: Engine) -> None:
+    """A server that begins anew does not know which BMCs are silent; the wishes are hours old."""
+    clock = Clock()
+    world = World(engine, clock)
+    names = [f"n{number}" for number in range(2 * LANE)]
+    world.bmc.hung = set(names)
+    for name in names:
+        world.wish(name, "on", state="trampoline")
+    clock.advance(7200.0)
+    world.edge.startService()
+    try:
+        world.pass_(5)
+        assert sum(world.edge._lane.values()) == LANE
+        assert len(world.edge._silent) == len(names)
+        assert len(in_transaction(engine, nodes.waiting_for, POWER_CONTROL)) == LANE
+        assert world.errors() == [], "none is given up"
+    finally:
+        world.bmc.hung.clear()
+        world.pass_(100)
         world.edge.stopService()
 
 
