@@ -164,6 +164,34 @@ def test_its_network_bounds_how_far_it_grows(tx: Tx, isolating: Site) -> None:
     flows.resize(tx, name="one", size=5, site=isolating, now=4.0, actor=OWNER)
 
 
+@pytest.mark.parametrize("isolated", [True, False])
+def test_one_without_nodes_keeps_addresses_and_grows_again(
+    tx: Tx, isolating: Site, isolated: bool
+) -> None:
+    furnish(tx, 0)
+    made = create(tx, isolating, preemptible=True, isolated=isolated)
+    one = vclusters.get(tx, made)
+    assert one is not None
+    before = address_blocks.of(tx, made)
+    none = vclusters.change(tx, one, 2.0, state="active", size=0)
+    grants.trim(tx, made)
+    assert address_blocks.of(tx, made) == before
+    flows.resize(tx, name="one", size=2, site=isolating, now=3.0, actor=OWNER)
+    grants.extend(tx, none, 2, isolating, now=4.0)
+    assert address_blocks.of(tx, made) == before
+
+
+def test_a_network_whose_addresses_were_freed_is_used_again(tx: Tx, isolating: Site) -> None:
+    furnish(tx, 0)
+    one = vclusters.get(tx, create(tx, isolating))
+    assert one is not None
+    address_blocks.give_back(tx, one.id)  # as releases before did of one without nodes
+    vclusters.change(tx, one, 2.0, state="active", size=0)
+    flows.resize(tx, name="one", size=2, site=isolating, now=3.0, actor=OWNER)
+    grants.extend(tx, one, 2, isolating, now=4.0)
+    assert shown(tx) == (2001, "10.80.0.0/28", ["10.80.0.2 - 10.80.0.14"])
+
+
 def test_it_is_kept_until_no_port_is_in_its_vlan(tx: Tx, isolating: Site) -> None:
     furnish(tx, 0)
     one = create(tx, isolating)

@@ -9,7 +9,7 @@ from cod.model import Refused, Site, Subnet, Vcluster
 from cod.policy.nodes import isolation
 from cod.states import RequestState
 from cod.store.engine import Tx
-from cod.store.scheduler import address_blocks, requests, vclusters
+from cod.store.scheduler import address_blocks, networks, requests, vclusters
 
 
 def check(tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str = "size") -> None:
@@ -19,6 +19,9 @@ def check(tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str =
         next((one for one in site.subnets if one.name == vcluster.subnet), None) if site else None
     )
     room = address_blocks.room(tx, vcluster.id)
+    network = networks.of(tx, vcluster.id)
+    if not room and network is not None:
+        room = isolation.nodes(network).room
     if subnet is not None and not vcluster.isolated:
         room = max(room, address_blocks.capacity(subnet))
     if size > room:
@@ -94,10 +97,11 @@ def room(tx: Tx, holder: Vcluster | None, site: Site, *, isolated: bool) -> int:
 
 def trim(tx: Tx, vcluster_id: int) -> None:
     """Free blocks that a vcluster needs neither for the nodes it has nor for those it asks for
-    that may have blocks already."""
+    that may have blocks already. Without nodes it keeps its first block: it may get some again."""
     vcluster = vclusters.get(tx, vcluster_id)
     if vcluster is not None and vcluster.ended_at is None:
-        address_blocks.give_back(tx, vcluster_id, kept=vcluster.size + asked(tx, vcluster_id))
+        needed = vcluster.size + asked(tx, vcluster_id)
+        address_blocks.give_back(tx, vcluster_id, kept=max(needed, 1))
 
 
 def asked(tx: Tx, vcluster_id: int) -> int:

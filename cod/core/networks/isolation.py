@@ -95,13 +95,16 @@ def source(tx: Tx, site: Site) -> Subnet:
 
 def claim(tx: Tx, vcluster: Vcluster, site: Site) -> None:
     """Give the vcluster a VLAN, and a subnet of the size that it was created with, which have
-    addresses for its nodes. Raise `Refused` where none is free."""
+    addresses for its nodes; one that has them already gets their addresses. Raise `Refused` where
+    none is free."""
     rules = rules_of(site)
-    networks.free(tx, ports.vlans(tx))
-    prefix = vcluster.network_prefix or rules.default_size
-    vlan, first = networks.place(tx, prefix, rules)
-    network = isolation.network(vlan, vcluster.id, first, prefix, rules)
-    networks.add(tx, network)
+    network = networks.of(tx, vcluster.id)
+    if network is None:
+        networks.free(tx, ports.vlans(tx))
+        prefix = vcluster.network_prefix or rules.default_size
+        vlan, first = networks.place(tx, prefix, rules)
+        network = isolation.network(vlan, vcluster.id, first, prefix, rules)
+        networks.add(tx, network)
     address_blocks.add(tx, vcluster.id, isolation.nodes(network))
 
 
