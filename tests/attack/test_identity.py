@@ -547,6 +547,17 @@ def test_a_second_port_by_lldp_is_one_of_its_places_once_it_is_approved(lab: Lab
     assert lab.node(1).state == "quarantined"
 
 
+def test_its_own_place_stays_one_when_its_port_is_learned(lab: Lab) -> None:
+    settled(lab)
+    send(lab, "DISCOVER", 20, **OTHER_CARD)
+    also(lab, heard_at(lab)[0].id)
+    lab.site = replace(lab.site, switches=(Switch("leaf", "ovs", "unix:/x"),))
+    assert send(lab, "DISCOVER", 30, **HOME) is not None
+    _reports(lab, lab.open(1, power="on"), "p1")
+    places = [(each.circuit, each.port) for each in places_of(lab.tx, name="node1")]
+    assert places == [("0009", None), ("0004", "leaf p1")]
+
+
 def _reports(lab: Lab, peer: Peer, port: str) -> None:
     told = f'boot="no"><neighbour switch="leaf" port="{port}"/></nic>'
     document = hardware(peer.mac).replace('boot="no"/>', told)

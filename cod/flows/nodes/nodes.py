@@ -179,8 +179,10 @@ def _places(tx: Tx, node: Node) -> list[NodePlace]:
     approved by itself."""
     known = nodes.places(tx, node.id)
     here = (node.home_subnet, node.home_circuit, node.home_remote, node.home_port)
-    listed = any(
-        each.approved and tuple(getattr(each, key) for key in place.FIELDS) == here
+    listed = any(  # one that is told apart by option 82 may have learned its port since
+        each.approved
+        and (each.subnet, each.circuit, each.remote) == here[:3]
+        and node.home_port in (None, each.port)
         for each in known
     )
     if node.home_at is None or listed:
