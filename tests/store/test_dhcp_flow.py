@@ -535,6 +535,22 @@ def test_an_address_that_cannot_be_the_nodes_is_a_conflict(
     assert [why in row["about"] for row in conflicts.every(tx)] == [True]
 
 
+def test_an_address_that_was_left_is_the_other_servers_to_give_again(tx: Tx, site: Site) -> None:
+    """Servers give a machine the address again that it had before."""
+    theirs = replace(site, policy=replace(site.policy, os_addresses="theirs"))
+    held_node(tx, theirs)
+    serve_boot(tx, theirs, 5, NOW)
+    beside(tx, theirs, NOW + 21)
+    bindings.release(tx, node_of(tx).id, NOW + 3600)  # nobody can switch it off
+    bindings.reserve(tx, node_of(tx), MAC, web(tx), "web1", NOW + 30)
+    tx.execute(update(tables.nodes).values(state="boot"))
+    serve_boot(tx, theirs, 6, NOW + 100)
+    assert beside(tx, theirs, NOW + 121, 79) is None
+    assert conflicts.every(tx) == []
+    assert system_address(tx) == (THEIRS, "bound")
+    assert node_of(tx).state == "active"
+
+
 def test_an_active_nodes_address_changes_after_a_boot_alone(tx: Tx, site: Site) -> None:
     theirs = replace(site, policy=replace(site.policy, os_addresses="theirs"))
     held_node(tx, theirs)

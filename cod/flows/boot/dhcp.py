@@ -434,7 +434,8 @@ def _unusable(batch: _Batch, net: Net, client: DhcpClient, row: Binding, address
     if net.owns(address):
         return f"it is in a pool of subnet {net.subnet.name}, which COD gives addresses of"
     there = batch.bindings.at(address)
-    if there is not None and there.mac != row.mac and there.expires_at > batch.now:
+    # what a system that nobody could switch off has left is for the other server to give
+    if there and there.mac not in (None, row.mac) and there.expires_at > batch.now:
         return "another node has it"
     # An active node's address follows a boot alone: anybody can send a message in its name.
     served, rule = client.boot_served_at, NODE_RULES[NodeState.BOOT]
