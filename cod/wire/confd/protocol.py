@@ -14,11 +14,12 @@ keyed mode for every hash::
     salted     = B(secret, key salt)              stored_key = B(client_key)
     client_key = B("client key", key salted)      server_key = B("server key", key salted)
 
-    agent                                                     server hello      id, mac, nonce
-      ->                  looks the id up: salt, stored_key, server_key <-  challenge       salt,
-      nonce proof      client_key XOR             ->                  undoes the XOR; its hash must
-      be stored_key B(transcript, key stored_key) <-  welcome         B(transcript and welcome, key
-      server_key)
+    agent                               server
+    hello      id, mac, nonce, key ->   looks the id up: salt, stored_key, server_key
+                                   <-   challenge  salt, nonce, key
+    proof      client_key XOR      ->   undoes the XOR; its hash must be stored_key
+               B(transcript, key stored_key)
+                                   <-   welcome    B(transcript and welcome, key server_key)
 
 Who reads the database cannot pose as an agent, for it holds no client_key, and who listens learns
 neither secret. The transcript is the two nonces with everything said so far, so a recorded exchange
