@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from cod.core.networks import address_blocks as grants
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
 from cod.model import AskedTuple, Isolation, Refused, Site, VclusterNetwork
+from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.nodes import switch_ports, switches
@@ -97,6 +99,24 @@ def test_what_waits_takes_no_vlan_and_a_grant_gives_one(tx: Tx, isolating: Site)
         run_pass(tx, isolating, 2.0)
     assert [network.prefix for network in networks.every(tx)] == [29] * 3
     assert shown(tx, "waits0") == (2001, "10.80.0.0/29", ["10.80.0.2 - 10.80.0.6"])
+
+
+def test_its_nodes_come_from_where_ports_are_known_though_a_switch_is_away(
+    tx: Tx, isolating: Site
+) -> None:
+    two = replace(isolating.subnets[0], name="bare", network="10.79.0.0/16", server="10.79.0.1")
+    site = replace(isolating, subnets=(two, *isolating.subnets))
+    furnish(tx, 0)
+    switches.keep(tx, ["leaf"])
+    for number in range(4):
+        node = add_node(tx, number, subnet="bare" if number else "lab")
+        if not number:
+            port = {"switch": "leaf", "port": "p0", "mac": node.boot_mac}
+            switch_ports.add(tx, node_id=node.id, source="lldp", now=1.0, **port)
+    tx.execute(update(t.switches).values(failures=3))
+    one = vclusters.get(tx, wanted(tx, site))
+    assert one is not None
+    assert one.subnet == "lab"
 
 
 def test_other_vclusters_are_as_before(tx: Tx, isolating: Site) -> None:

@@ -21,12 +21,14 @@ _p = t.switch_ports.c
 _COLUMNS = [_p[field.name] for field in fields(SwitchPort)]
 
 
-def usable(mac: ColumnElement[str]) -> ColumnElement[bool]:
+def usable(mac: ColumnElement[str], *, away: bool = False) -> ColumnElement[bool]:
     """Return the condition that COD can put the switch port of the NIC `mac` into a VLAN: the port
     is known, its switch is in the site file and answered last, and the last change of the port was
-    not given up."""
-    answering = select(t.switches.c.name).where(t.switches.c.failures == 0)
-    return exists().where(_p.mac == mac, _p.given_up.is_(False), _p.switch.in_(answering))
+    not given up. `away`: also where the switch does not answer now."""
+    switches = select(t.switches.c.name)
+    if not away:
+        switches = switches.where(t.switches.c.failures == 0)
+    return exists().where(_p.mac == mac, _p.given_up.is_(False), _p.switch.in_(switches))
 
 
 def get(tx: Tx, port_id: int, *, lock: bool = False) -> SwitchPort | None:

@@ -376,11 +376,10 @@ def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, boo
 
 
 def by_subnet(tx: Tx, usable: bool = False) -> dict[str, int]:
-    """Return how many nodes last reported from which subnet; with `usable`, of those with usable
-    switch ports."""
-    query = select(_n.subnet, func.count()).where(
-        _n.subnet.is_not(None), *([_USABLE] if usable else [])
-    )
+    """Return how many nodes last reported from which subnet; with `usable`, of those with switch
+    ports that are usable, or will be when their switches answer again."""
+    ports = [switch_ports.usable(_n.boot_mac, away=True)] if usable else []
+    query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None), *ports)
     return {row[0]: row[1] for row in tx.execute(query.group_by(_n.subnet))}
 
 
