@@ -242,6 +242,17 @@ def test_an_image_that_is_not_served_is_waited_for(lab: Lab) -> None:
     assert told(lab, "image-server") == 2, "its end is told"
 
 
+def test_a_node_that_was_given_back_waits_for_no_image(lab: Lab) -> None:
+    hall = Hall(lab)
+    hall.spoils, hall.cause = "prime", "way"
+    vcluster = wanted(lab, revise(lab), 2)
+    hall.rest(20)
+    held = nodes.every(lab.tx, vcluster_id=vcluster.id)
+    owner_flows.delete(lab.tx, name="vc", site=lab.site, now=lab.now, actor="user:root")
+    left = [nodes.get(lab.tx, node.id) for node in held]
+    assert {node and (node.vcluster_id, node.waits_for) for node in left} == {(None, "")}
+
+
 def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     hall = Hall(lab, machines=2)
     vcluster = wanted(lab, revise(lab), 1)

@@ -16,6 +16,7 @@ from cod.model import Effect, Node, Policy
 from cod.policy.nodes import lifecycle, place, template
 from cod.states import (
     ARRIVED,
+    IMAGE_SERVER,
     NODE_RULES,
     OWN_SYSTEM,
     POWER_CONTROL,
@@ -227,7 +228,8 @@ def move(
     }
     # its agent is there: whoever switched it on, no power command is waited for
     came = node.waits_for == POWER_CONTROL and target is not NodeState.TRAMPOLINE
-    if target not in ON_THE_WAY or event is NodeEvent.PRIMED or came:
+    given_back = node.waits_for == IMAGE_SERVER and node.vcluster_id is None
+    if target not in ON_THE_WAY or event is NodeEvent.PRIMED or came or given_back:
         values |= {"waits_for": "", "waits_since": None}
     elif columns.get("waits_for"):
         values |= {"waits_since": node.waits_since or now}
