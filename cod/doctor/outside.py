@@ -135,6 +135,8 @@ def fault(peer: Peer) -> str:
         return f"its certificate is not trusted: {error.verify_message}"
     except OSError as error:
         return error.strerror or str(error)
+    except UnicodeError:  # a label of its name is longer than DNS has them
+        return "this is no name of a host"
 
 
 def _wrong_banner(line: socket.socket, banner: bytes) -> str:
@@ -187,6 +189,6 @@ def _addresses(host: str) -> list[str]:
     """Return the addresses that this host's resolver has for a name."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         return []
     return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))

@@ -41,6 +41,11 @@ def test_a_server_that_answers_and_one_that_does_not() -> None:
     assert outside.fault(Peer("x", "127.0.0.1", port)) == "Connection refused"
 
 
+def test_a_name_that_dns_cannot_have_is_one_servers_fault() -> None:
+    """A group's webhook hides no other server's finding."""
+    assert outside.fault(Peer("x", f"{'a' * 64}.example", 80)) == "this is no name of a host"
+
+
 def test_a_server_says_what_it_is() -> None:
     with listening(b"220 mail\r\n") as port:
         assert outside.fault(Peer("x", "127.0.0.1", port, banner=b"220")) == ""
