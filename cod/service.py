@@ -136,7 +136,7 @@ def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
         for name in names:
             path = settings.lock(name)
             try:
-                lock = held.enter_context(path.open("a+b", buffering=0))
+                lock = held.enter_context(open(path, "a+b", buffering=0, opener=_no_link))
             except OSError as error:  # a full disk, say: no reason not to serve
                 log.warning("%s cannot be made: %s", path, error.strerror)
                 continue
@@ -149,10 +149,18 @@ def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
                     f"another `cod serve` (process {process or 'unknown'}) runs {name} on"
                     f" {settings.data}: stop it first, or give this one a data folder of its own"
                 ) from None
+            except OSError as error:  # a file system without locks
+                log.warning("%s cannot be locked: %s", path, error.strerror)
+                continue
             with suppress(OSError):
                 lock.truncate(0)
                 lock.write(str(os.getpid()).encode())
         yield
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file of the run folder, where each part may put a link to another's file."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o660)
 
 
 def _check_database(settings: Settings) -> None:
@@ -206,7 +214,7 @@ def _join(settings: Settings) -> None:
     os.umask(0o027)  # the parts read each other's files, and write none of them
     counters = counters_folder(settings)
     for folder in (settings.run, counters):
-        if not os.access(folder, os.W_OK):
+        if not (os.access(folder, os.W_OK) and folder.stat().st_gid in partusers.group_ids()):
             raise BadService(
                 f"{folder} is not there or not for the parts' users: run `cod permissions`"
             )

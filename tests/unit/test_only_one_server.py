@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cod import init
+from cod import init, service
+from cod.security import partusers
 from cod.service import BadService, only_one
 from cod.site import load
 from cod.site.load import Settings
@@ -57,6 +59,41 @@ def test_a_second_server_on_a_data_folder_is_refused_until_the_first_has_ended(
         first.kill()  # nothing is left to be removed by hand
     with only_one(settings, ["edge", "web"]):
         pass
+
+
+def test_a_lock_does_not_follow_the_link_of_a_part(settings: Settings) -> None:
+    victim = settings.run / "victim"
+    victim.write_text("kept")
+    settings.lock("web").symlink_to(victim)
+    with only_one(settings, ["web"]):
+        assert victim.read_text() == "kept"
+
+
+def test_a_file_system_without_locks_is_served_from(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with only_one(settings, ["web"]):
+        assert settings.lock("web").read_text() == ""
+
+
+def test_parts_of_their_own_users_start_in_folders_that_were_given_to_them(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that goes on would have all parts start in vain; one that ends is started again,
+    with `cod permissions` before it."""
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(settings.data))
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")
+    (settings.data / "metrics").mkdir()
+    monkeypatch.setattr(os, "umask", lambda mask: 0)
+    monkeypatch.setattr(partusers, "group_ids", set)
+    with pytest.raises(BadService, match="run `cod permissions`"):
+        service._join(settings)
+    monkeypatch.setattr(partusers, "group_ids", lambda: {settings.run.stat().st_gid})
+    service._join(settings)
 
 
 def test_signals_reach_a_program_in_a_labs_network(tmp_path: Path) -> None:

@@ -90,7 +90,8 @@ def ready(site_file: Path) -> list[str]:
             raise Unready(str(error)) from None
         else:
             for part in partusers.USERS:
-                settings.lock(part).touch(mode=0o600)
+                with suppress(FileExistsError):  # whatever it is: a part's link is not followed
+                    settings.lock(part).touch(mode=0o600, exist_ok=False)
         finally:  # a bad certificate is one part's matter
             file, counters = load.read(site_file), service.counters_folder(settings)
             done += ownership.settle(file, settings, counters)
