@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.doctor.ports import is_server
+from cod.model import Site
 from cod.security import partusers
 from cod.site import load, ownership
 
@@ -25,7 +26,7 @@ def findings(context: Context) -> Iterator[Finding]:
             " docs/systemd/cod.sysusers.conf; then restart the server",
         )
         return
-    found = [*_processes(), *_files(context)]
+    found = [*_processes(), *_fileservers(context.site), *_files(context)]
     yield from found or [Finding("users", GOOD, "each part of the server has a user of its own")]
 
 
@@ -48,9 +49,26 @@ def _processes() -> Iterator[Finding]:
                     )
 
 
+def _fileservers(site: Site) -> Iterator[Finding]:
+    for each in site.fileservers:
+        if not each.ssh:
+            yield Finding(
+                "users",
+                WARNING,
+                f"[[fileserver]] {each.name} has no ssh: it is changed on this host, which the part"
+                f" manager's user {partusers.USERS['manager'].name} may not do",
+                'set ssh = "root@localhost", ssh_key and known_hosts (docs/volumes.md)',
+            )
+
+
 def _files(context: Context) -> Iterator[Finding]:
     file = load.read(context.settings.path)
-    for part, path in ownership.closed(file, context.settings):
+    try:
+        closed = list(ownership.closed(file, context.settings))
+    except PermissionError as error:
+        yield _unseen(error)
+        return
+    for part, path in closed:
         yield Finding(
             "users",
             BAD,
@@ -61,9 +79,7 @@ def _files(context: Context) -> Iterator[Finding]:
     try:
         unfit = list(ownership.settle(file, context.settings, change=False))
     except PermissionError as error:
-        yield Finding(
-            "users", UNSEEN, f"{error.filename}: {error.strerror}", "run `cod doctor` as root"
-        )
+        yield _unseen(error)
         return
     if unfit:
         yield Finding(
@@ -72,3 +88,9 @@ def _files(context: Context) -> Iterator[Finding]:
             f"{len(unfit)} files have other owners than the parts need, {unfit[0]}",
             "run `cod permissions`, as the units do at each start",
         )
+
+
+def _unseen(error: PermissionError) -> Finding:
+    return Finding(
+        "users", UNSEEN, f"{error.filename}: {error.strerror}", "run `cod doctor` as root"
+    )

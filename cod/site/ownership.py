@@ -132,7 +132,7 @@ def closed(file: SiteFile, settings: Settings) -> Iterator[tuple[str, Path]]:
 
 def _closed_database(settings: Settings) -> Iterator[tuple[str, Path]]:
     database = Path(settings.database.removeprefix("sqlite:///"))
-    if database.is_absolute() and database.parent != settings.data.absolute():
+    if database.is_absolute() and database != settings.data.absolute() / "cod.db":
         for path in (database.parent, database):
             for part in USERS:
                 if path.exists() and not _allowed(part, path.stat(), 2):

@@ -15,6 +15,8 @@ import pytest
 from pydantic import BaseModel
 
 from cod import init
+from cod.doctor import users
+from cod.model import FileServer
 from cod.security import partusers, secretfile
 from cod.security.partusers import GROUP, PEOPLE, POWER, USERS
 from cod.service import PARTS
@@ -233,6 +235,28 @@ def test_a_database_in_another_folder_has_to_be_writable(
     for path in (file, file.parent):
         path.chmod(0o777)
     assert closed() == set()
+
+
+def test_a_database_of_another_name_in_the_data_folder_is_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cod permissions` does not move it, and no part can write beside it."""
+    file = settings.data / "other.db"
+    file.write_text("")
+    elsewhere = replace(settings, database=f"sqlite:///{file}")
+    monkeypatch.setattr(partusers, "uid", lambda owner: OTHER)
+    monkeypatch.setattr(partusers, "gid", lambda group: OTHER)
+    assert ("web", file) in set(ownership.closed(load.read(settings.path), elsewhere))
+
+
+def test_the_doctor_names_a_file_server_that_only_root_can_change(settings: Settings) -> None:
+    site = load.load(settings.path)[0]
+    own, other = (
+        FileServer(name=name, driver="knfsd", address="10.0.0.1", root="/srv", ssh=ssh)
+        for name, ssh in (("own", ""), ("other", "root@store"))
+    )
+    (found,) = users._fileservers(replace(site, fileservers=(own, other)))
+    assert "own has no ssh" in found.found
 
 
 def test_a_secret_may_be_read_by_the_parts_group(
