@@ -52,7 +52,8 @@ def exposed(found: os.stat_result) -> int | None:
     """Return the mode of a file that others than its owner and the parts of the server may use;
     None: nobody else may."""
     mode = stat.S_IMODE(found.st_mode)
-    shared = 0o040 if found.st_gid in partusers.group_ids() else 0
+    # a host may ask a directory for groups that it does not have: not for each secret
+    shared = 0o040 if mode & 0o040 and found.st_gid in partusers.group_ids() else 0
     return mode if mode & 0o077 & ~shared else None
 
 

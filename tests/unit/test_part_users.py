@@ -273,3 +273,14 @@ def test_a_secret_may_be_read_by_the_parts_group(
     path.chmod(0o644)
     with pytest.raises(secretfile.Unreadable, match="mode 0644"):
         secretfile.first_line(path)
+
+
+def test_groups_are_not_asked_for_where_a_secret_is_its_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that is away would hold up each command for a BMC."""
+    path = tmp_path / "password"
+    path.write_text("s3cret\n")
+    path.chmod(0o600)
+    monkeypatch.setattr(partusers, "group_ids", lambda: pytest.fail("asked"))
+    assert secretfile.first_line(path) == "s3cret"
