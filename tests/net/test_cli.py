@@ -84,6 +84,15 @@ def test_a_node_is_shown_with_its_hardware(served: Served) -> None:
     assert line.split() == ["memory/mib", "4096", "MiB"]
 
 
+def test_a_vcluster_that_is_there_is_shown_where_one_is_to_be(served: Served) -> None:
+    web(served)
+    words = ("vcluster", "create", "blue", "--size", "1", "--template", "web", "--if-missing")
+    made = as_json(served, *words)
+    assert as_json(served, *words)["id"] == made["id"]
+    served.local.post("/groups", {"name": "physics"})
+    assert "blue" in run(served, *words, "--group", "physics", code=1).stderr  # another's
+
+
 @pytest.fixture
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(show, "interactive", lambda: True)

@@ -102,6 +102,13 @@ def test_the_wizard_asks_for_data(there: Served) -> None:
     ] == [("physics/data", "/in"), ("physics/home", "/home")]
 
 
+def test_a_volume_that_is_there_is_shown_where_one_is_to_be(there: Served) -> None:
+    for group in ("physics", "site"):
+        words = ("volume", "create", "data", "--size", "200G", "--group", group, "--if-missing")
+        made = as_json(there, *words)
+        assert as_json(there, *words)["name"] == made["name"] == f"{group}/data"
+
+
 def test_the_command_line(there: Served) -> None:
     made = as_json(there, "volume", "create", "data", "--size", "200G", "--group", "physics")
     assert (made["name"], made["size"], made["state"]) == ("physics/data", 200 * 2**30, "making")

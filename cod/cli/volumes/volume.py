@@ -23,7 +23,7 @@ from cod.cli.show import (
     when,
     yes_option,
 )
-from cod.client import full_name, path
+from cod.client import path
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
 
@@ -161,7 +161,7 @@ def create(
     """
     api = client(ctx)
     body = {"name": name, "size": bytes_, "group": owner(api, group, "site"), **asked}
-    full = full_name(name, body["group"])
+    full = f"{body['group']}/{name}"  # the site's, too: site/NAME
     shown(ctx, created(api, "volumes", full, body, if_missing), in_full, as_json)
 
 
