@@ -17,7 +17,7 @@ from cod import data
 from cod.images import store
 from cod.pool import in_transaction
 from cod.proposal import EXAMPLE, pools
-from cod.security import secretfile
+from cod.security import partusers, secretfile
 from cod.security.ca import Ca
 from cod.site import load
 from cod.site.file import SiteFile
@@ -69,7 +69,7 @@ def found(
     site, settings = load.load(site_file)
     for path in (settings.boot / "trampoline", settings.images, settings.run):
         path.mkdir(parents=True, exist_ok=True)
-    os.chmod(settings.run, 0o700)
+    partusers.close(settings.run)
     store.private(settings.images)
     secretfile.key(settings.webhook_key)
     Ca(settings.authority, site.name)

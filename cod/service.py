@@ -187,8 +187,7 @@ def prepare(site: Site, settings: Settings) -> None:
     counters = counters_folder(settings)
     try:
         settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if settings.run.stat().st_gid not in partusers.group_ids():
-            os.chmod(settings.run, 0o700)
+        partusers.close(settings.run)
         store.private(settings.images)
         _make_private(counters)
         secretfile.key(settings.webhook_key)  # made once, before several processes want it

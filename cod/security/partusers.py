@@ -93,6 +93,12 @@ def group_ids() -> set[int]:
     return {gid for group in (GROUP, POWER, PEOPLE) if (gid := _gid(group)) is not None}
 
 
+def close(folder: Path) -> None:
+    """Close a folder to all other users, unless the parts share it already. Raises OSError."""
+    if folder.stat().st_gid not in group_ids():
+        folder.chmod(0o700)
+
+
 def uid(owner: str) -> int:
     """Return the number of the user of a part, or of 'root'. Raises KeyError."""
     return pwd.getpwnam(USERS[owner].name if owner in USERS else owner).pw_uid

@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from cod import init
+from cod.cli.server import trampoline
 from cod.doctor import users
 from cod.model import FileServer
 from cod.security import partusers, secretfile
@@ -284,3 +285,25 @@ def test_groups_are_not_asked_for_where_a_secret_is_its_owners(
     path.chmod(0o600)
     monkeypatch.setattr(partusers, "group_ids", lambda: pytest.fail("asked"))
     assert secretfile.first_line(path) == "s3cret"
+
+
+def test_a_trampoline_that_root_builds_anew_is_every_parts_to_read(tmp_path: Path) -> None:
+    built = tmp_path / "ramdisk"
+    built.write_text("new")
+    built.chmod(0o600)  # by a shell whose umask is 077
+    trampoline.put(built, tmp_path / "boot" / "ramdisk")
+    assert mode(tmp_path / "boot" / "ramdisk") == 0o644
+
+
+def test_a_site_that_is_founded_again_leaves_the_run_folder_to_the_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cod init` is run again after a missing package was installed."""
+    folder, site_file = tmp_path / "data", tmp_path / "site.toml"
+    init.found(folder, site_file, {}, 1000.0)
+    run = folder / "run"
+    assert mode(run) == 0o700
+    run.chmod(0o1770)
+    monkeypatch.setattr(partusers, "group_ids", lambda: {run.stat().st_gid})
+    init.found(folder, site_file, {}, 1000.0)
+    assert mode(run) == 0o1770

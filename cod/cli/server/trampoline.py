@@ -108,8 +108,10 @@ def made(flavour: str, folder: Path, output: TextIO | None = None) -> None:
 
 
 def put(source: Path, target: Path) -> None:
-    """Replace `target` whole: a machine may be loading the old one."""
+    """Replace `target` whole: a machine may be loading the old one. Parts with users of their own
+    serve it, whatever this shell's umask is."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial")
     shutil.copy(source, partial)
+    partial.chmod(0o644)
     partial.replace(target)
