@@ -40,6 +40,7 @@ SECRETS: dict[tuple[str, str], tuple[str, ...]] = {
     ("switch", "key"): ("manager",),
 }
 """The parts that read a file which the site file names, by table and key."""
+DEEPEST = 16  # folders in folders that are looked into: a part could make very many
 ELSEWHERE = {("fileserver", "root"), ("fileserver", "exports"), ("server", "data_dir")}
 """Paths in the site file that no part reads as a file of this host."""
 
@@ -205,6 +206,8 @@ def _settle(place: Place, change: bool) -> Iterator[str]:
                 yield from _give(descriptor, Path(top, name), owner, group, folders, change)
             for name in others:
                 yield from _give(descriptor, Path(top, name), owner, group, files, change)
+            if len(Path(top).parts) - len(place.path.parts) >= DEEPEST:
+                names.clear()
 
 
 def _give(

@@ -194,6 +194,18 @@ def test_links_and_files_of_several_names_are_left_alone(
     assert mode(settings.images / "own") == 0o640
 
 
+def test_folders_in_folders_are_looked_into_so_far(settings: Settings) -> None:
+    """A part could make more of them than Python can follow, and no later file got its owner."""
+    folder = settings.incoming.joinpath(*"a" * (ownership.DEEPEST + 2))
+    folder.mkdir(parents=True)
+    deep, flat = folder / "file", settings.incoming / "file"
+    for file in (deep, flat):
+        file.write_text("")
+        file.chmod(0o644)
+    settled(settings)
+    assert (mode(flat), mode(deep)) == (0o640, 0o644)
+
+
 def test_a_file_behind_a_closed_folder_is_named(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
