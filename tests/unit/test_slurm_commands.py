@@ -255,3 +255,13 @@ def test_the_configuration_says_what_jobs_share(
 def test_a_partition_that_is_not_there(says: Says) -> None:
     with pytest.raises(CommandFailed, match="Partition vc not found"):
         says(partition=(1, "Partition vc not found", "")).rules(9)
+
+
+def test_another_thread_may_forget_the_layout(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = says(squeue=(0, squeue({}).decode(), ""), sinfo=(0, sinfo({}).decode(), ""))
+
+    def forget(*_: object) -> None:
+        slurm._known_layout = None  # as after an answer that cannot be read
+
+    monkeypatch.setattr("cod.vcm.slurm.commands.log.info", forget)
+    assert slurm.node("n2") is not None

@@ -96,12 +96,13 @@ class Slurm:
         """Find out once how this Slurm is read; anew when it cannot be read: another release may
         have taken its place."""
         try:
-            if self._known_layout is None:
-                self._known_layout = self._choose()
-                if self._told != self._known_layout.releases:
-                    self._told = self._known_layout.releases
+            layout = self._known_layout  # another thread may forget it meanwhile
+            if layout is None:
+                layout = self._known_layout = self._choose()
+                if self._told != layout.releases:
+                    self._told = layout.releases
                     log.info("Slurm's answers are read as those of %s", self._told)
-            yield self._known_layout
+            yield layout
         except (CommandFailed, NotUnderstood):
             self._known_layout = None
             raise
