@@ -11,10 +11,13 @@ from trampoline.inventory import Disk
 
 
 def erasable(disks: Iterable[Disk], keep: Iterable[str]) -> list[Disk]:
-    """Return the local disks that no rule in `keep` names. USB, SAN and multipath disks are not
-    local (see inventory)."""
-    rules = tuple(keep)
-    return [disk for disk in disks if disk.local and not any(fits(rule, disk) for rule in rules)]
+    """Return the local disks that no rule in `keep` names, nor another path to them. USB, SAN and
+    multipath disks are not local (see inventory)."""
+    disks, rules = tuple(disks), tuple(keep)
+    named = [disk for disk in disks if any(fits(rule, disk) for rule in rules)]
+    # the first of several paths to a disk is local, the others are not
+    paths = {disk.wwid for disk in named if disk.paths > 1 and not disk.local}
+    return [disk for disk in disks if disk.local and disk not in named and disk.wwid not in paths]
 
 
 def fits(rule: str, disk: Disk) -> bool:

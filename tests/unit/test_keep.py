@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from xml.etree import ElementTree
+
 import pytest
 
 from cod.model import KeepRule, Refused
 from cod.policy.hardware import keep
 from trampoline import disks as agent
+from trampoline import inventory
 from trampoline.inventory import Disk
 
 
@@ -153,3 +157,39 @@ def test_what_is_in_the_way_of_a_template(marks: tuple[str, ...], select: str, w
     said = keep.in_the_way(select, keep.marked(REPORT, marks))
     assert said.startswith(words)
     assert bool(said) == bool(words)
+
+
+@pytest.mark.parametrize("mark", ["path:/dev/sda", "path:/dev/sdb", "serial:P1"])
+def test_a_mark_of_any_path_spares_the_disk(mark: str) -> None:
+    """As with `same_wwn = "paths"`: two paths to a disk, of which the first is used."""
+    shown = [
+        Disk(name, f"/dev/{name}", 1000, "sas", serial="P1", wwid="5000c500")
+        for name in ("sda", "sdb")
+    ]
+    first, second = (replace(disk, paths=2, local=disk is shown[0]) for disk in shown)
+    third = Disk("sdc", "/dev/sdc", 1000, "ata", serial="C3")
+    root = ElementTree.Element("node")
+    for disk in (first, second, third):
+        inventory._add_disk(root, disk)
+    there = ElementTree.tostring(root, "unicode")
+    marked = keep.marked(there, (mark,))
+    assert keep.kept(marked) == ("sda (serial P1)",)
+    assert keep.marked(marked, (mark,)) == marked
+    assert keep.marked(marked, ()) == there
+    told = keep.for_order(marked, (mark,))
+    assert agent.erasable([first, second, third], told) == [third]
+
+
+def test_a_mark_of_one_of_two_disks_with_a_copied_wwn_spares_that_one() -> None:
+    """As with `same_wwn = "disks"`."""
+    shown = [
+        Disk(name, f"/dev/{name}", 1000, "ata", serial=name, wwid="5000c500", paths=2)
+        for name in ("sda", "sdb")
+    ]
+    root = ElementTree.Element("node")
+    for disk in shown:
+        inventory._add_disk(root, disk)
+    marked = keep.marked(ElementTree.tostring(root, "unicode"), ("path:/dev/sda",))
+    assert keep.kept(marked) == ("sda (serial sda)",)
+    assert keep.marked(marked, ("path:/dev/sda",)) == marked
+    assert agent.erasable(shown, ("path:/dev/sda",)) == [shown[1]]

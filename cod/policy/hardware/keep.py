@@ -57,9 +57,16 @@ def marked(report_xml: str, marks: Iterable[str]) -> str:
     if not marks and KEPT not in report_xml:
         return report_xml
     root = ElementTree.fromstring(report_xml)
+    paths = {
+        disk.get("wwid")
+        for disk in root.iter("disk")
+        if _is_other_path(disk) and any(_fits(mark, disk) for mark in marks)
+    }
     for disk in root.iter("disk"):
         was = disk.get("keep") == "yes"
-        is_ = (was or disk.get("local") == "yes") and any(_fits(mark, disk) for mark in marks)
+        is_ = (was or disk.get("local") == "yes") and (
+            disk.get("wwid") in paths or any(_fits(mark, disk) for mark in marks)
+        )
         if is_ and not was:
             disk.set("keep", "yes")
             disk.set("local", "no")
@@ -67,6 +74,12 @@ def marked(report_xml: str, marks: Iterable[str]) -> str:
             del disk.attrib["keep"]
             disk.set("local", "yes")
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _is_other_path(disk: Element) -> bool:
+    """Return whether it is a path to a disk whose first path alone is local, by `[policy]
+    same_wwn`."""
+    return "paths" in disk.attrib and (disk.get("local"), disk.get("keep")) == ("no", None)
 
 
 def kept(report_xml: str | None) -> tuple[str, ...]:
