@@ -353,6 +353,22 @@ def test_what_a_former_trampoline_did_not_report_is_no_difference() -> None:
     assert not tells_more(after, after)
 
 
+def test_that_the_paths_to_a_disk_are_counted_is_no_difference() -> None:
+    disk = '<disk size="9" local="no"/>'
+    before = canonical(f"<node>{disk * 2}</node>")
+    counted = disk.replace("/>", ' paths="2"/>')
+    after = canonical(f"<node>{counted * 2}</node>")
+    assert before != after
+    assert differences(before, after) == []
+    assert tells_more(before, after)
+    assert not tells_more(after, after)
+    used = canonical(f"<node>{counted}{counted.replace('no', 'yes')}</node>")
+    assert differences(before, used) == ["disk/local: was no, is yes"]
+    assert differences(after, canonical(f"<node>{counted}{disk}</node>")) == [
+        "disk/paths: was 2, is not told"
+    ]
+
+
 def test_a_gpu_that_died_is_a_difference() -> None:
     assert differences(canonical(with_pci(GPU, GPU, NIC)), canonical(with_pci(GPU, NIC))) == [
         "gpu/count: was 2, is 1",

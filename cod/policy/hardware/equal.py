@@ -19,6 +19,7 @@ from cod.policy.hardware.attributes import PARTICULAR, TOLD_SINCE, kind
 
 LARGEST = 2048  # elements of a canonical form
 TOLD = 5  # differences that are told
+_PATHS = ' paths="'  # of disks
 # the order in a line
 _PCI = ("class", "vendor", "device", "subvendor", "subdevice", "driver", "slot")
 
@@ -136,21 +137,30 @@ def differences(before: str, after: str) -> list[str]:
     an attribute, but cables and switches are slow at some boots and quick at others, and the
     machine is the same. Neither is what a former trampoline did not report.
     """
-    new = ElementTree.fromstring(after)
-    for element in list(new) if _begins_to_tell(before, after) else ():
-        if element.tag in TOLD_SINCE:
-            new.remove(element)
-    return list(_differences(ElementTree.fromstring(before), new, ""))
+    former, _ = _as_before(before, after)
+    return list(_differences(ElementTree.fromstring(before), former, ""))
 
 
 def tells_more(before: str, after: str) -> bool:
     """Return whether two canonical forms differ by nothing but what a former trampoline did not
     report."""
-    return _begins_to_tell(before, after) and not differences(before, after)
+    _, more = _as_before(before, after)
+    return more and not differences(before, after)
 
 
-def _begins_to_tell(before: str, after: str) -> bool:
-    return "<pci " in after and not any(f"<{tag} " in before for tag in TOLD_SINCE)
+def _as_before(before: str, after: str) -> tuple[ElementTree.Element, bool]:
+    """Return `after` without what the trampoline that reported `before` did not report, and whether
+    it has any of that."""
+    new = ElementTree.fromstring(after)
+    pci = "<pci " in after and not any(f"<{tag} " in before for tag in TOLD_SINCE)
+    for element in list(new) if pci else ():
+        if element.tag in TOLD_SINCE:
+            new.remove(element)
+    # how many paths a disk has follows from the disks that are there
+    several = [] if _PATHS in before else [disk for disk in new if "paths" in disk.attrib]
+    for disk in several:
+        del disk.attrib["paths"]
+    return new, pci or bool(several)
 
 
 def sentence(phrases: Sequence[str]) -> str:
