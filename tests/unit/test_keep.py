@@ -161,7 +161,7 @@ def test_what_is_in_the_way_of_a_template(marks: tuple[str, ...], select: str, w
 
 @pytest.mark.parametrize("mark", ["path:/dev/sda", "path:/dev/sdb", "serial:P1"])
 def test_a_mark_of_any_path_spares_the_disk(mark: str) -> None:
-    """As with `same_wwn = "paths"`: two paths to a disk, of which the first is used."""
+    # same_wwn = "paths": the first is used
     shown = [
         Disk(name, f"/dev/{name}", 1000, "sas", serial="P1", wwid="5000c500")
         for name in ("sda", "sdb")
@@ -181,7 +181,6 @@ def test_a_mark_of_any_path_spares_the_disk(mark: str) -> None:
 
 
 def test_a_mark_of_one_of_two_disks_with_a_copied_wwn_spares_that_one() -> None:
-    """As with `same_wwn = "disks"`."""
     shown = [
         Disk(name, f"/dev/{name}", 1000, "ata", serial=name, wwid="5000c500", paths=2)
         for name in ("sda", "sdb")

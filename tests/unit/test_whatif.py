@@ -16,6 +16,7 @@ from cod.policy.scheduler.whatif import (
     at_once,
     expected,
     masked,
+    remedies,
     supposed,
 )
 from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, POLICY, holder, kind, lot, site, wish
@@ -62,6 +63,15 @@ def test_what_a_waiting_request_could_have_at_once() -> None:
     assert at_once(seen, replace(by_id[1], starts_at=NOW + 9), POLICY, NOW) == ()
     several = replace(by_id[1], tuples=by_id[1].tuples * 2)
     assert at_once(seen, several, POLICY, NOW) == ()
+
+
+@pytest.mark.parametrize(
+    ("room", "helps"), [(9, (Remedy(3, False),)), (1, (Remedy(1, False),)), (0, ()), (-2, ())]
+)
+def test_what_would_help_has_addresses(room: int, helps: tuple[Remedy, ...]) -> None:
+    """A vcluster that has ended, and has no addresses any more, has room for less than none."""
+    wanted = asked(5)
+    assert remedies(supposed(site(lots=[lot(3)]), wanted, 1, {}), wanted, room) == helps
 
 
 def test_the_snapshot_is_as_it_was() -> None:

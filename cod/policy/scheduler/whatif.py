@@ -76,7 +76,7 @@ def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remed
     useful = [
         one
         for one in sorted(found, key=lambda one: (-one.count, one.spread))
-        if one.count and one != asked
+        if one.count > 0 and one != asked
     ]
     # More kinds of nodes have to be worth something: a remedy for as many nodes is the plain one.
     return tuple(
