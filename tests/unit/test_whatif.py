@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cod.model import RequestTuple
+from cod.model import Remedy, RequestTuple
 from cod.policy.scheduler.explain import Chance, Explanation, explain
 from cod.policy.scheduler.snapshot import Allocation, PendingRequest, Snapshot
 from cod.policy.scheduler.whatif import (
     NOBODYS,
     OTHERS,
-    Remedy,
     at_once,
     expected,
     masked,
