@@ -236,6 +236,11 @@ def test_a_waiting_request_offers_what_is_available_now(there: Served) -> None:
     (fields,) = [
         form.form_values() for form in page.tree.forms if "Take 4 nodes" in form.text_content()
     ]
+    has = vcluster(there, "batch").size
+    sized = t.vclusters.update().where(t.vclusters.c.name == "batch")
+    there.tx(lambda tx: tx.execute(sized.values(size=has + 10)))  # it was granted meanwhile
+    assert "look again" in browser.post("/vclusters/batch/resize", fields).words
+    there.tx(lambda tx: tx.execute(sized.values(size=has)))
     browser.post("/vclusters/batch/resize", fields)
     now, before, *_ = asked(there, "batch")
     assert (now.tuples[0].count, now.state) == (4, "pending")

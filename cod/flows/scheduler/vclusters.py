@@ -179,6 +179,7 @@ def resize(
     *,
     name: str,
     size: int,
+    seen_size: int | None = None,
     spread: bool = False,
     wait: bool = True,
     possible: bool = False,
@@ -191,12 +192,19 @@ def resize(
     `create`), or give some back: those that are chosen to be taken from it first, then as
     `leases.victims` says.
 
-    What was asked for before and has not been granted is withdrawn. Raises `Refused`.
+    What was asked for before and has not been granted is withdrawn. Raises `Refused`; where the
+    vcluster no longer has `seen_size` nodes, too: who meant to grow it must not shrink it.
     """
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, name, site))
     vcluster = _active(tx, name)
     _check_size(size)
+    if seen_size not in (None, vcluster.size):
+        raise Refused(
+            "conflict",
+            f"vcluster {name} has the size {vcluster.size} now, not {seen_size}: look again",
+            "size",
+        )
     core_requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
     if size > vcluster.size:
         address_blocks.check(tx, vcluster, size, site)

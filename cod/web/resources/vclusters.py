@@ -162,6 +162,12 @@ class Resize(Body):
     """How many nodes the vcluster shall have."""
 
     size: int = Field(ge=1, le=100_000)
+    seen_size: int | None = Field(
+        default=None,
+        ge=0,
+        le=100_000,
+        description="its size as it was seen: refused where it is another now; null: any",
+    )
     spread: bool = Field(
         default=False, description="further nodes may be of several types and blocks"
     )
