@@ -130,3 +130,11 @@ def test_a_job_that_starts_ends_the_pause(site: Site) -> None:
     site.waits(9)
     site.runs_for(INTERVAL)
     assert len(site.installs) == 2
+
+
+def test_a_job_that_has_gone_is_forgotten_and_its_account_is_not(site: Site) -> None:
+    site.waits(7, why="AssocGrpCpuLimit")
+    site.runs_for(300.0)
+    del site.books.jobs["7"]
+    site.runs_for(INTERVAL)
+    assert list(site.system._limits._pauses) == [("account", "physics")]

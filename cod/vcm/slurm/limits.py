@@ -75,7 +75,11 @@ class Limits:
                 tried |= set(paused)
                 self._wanted.add(job.id)
             found.append(job)
-        self._wanted &= {job.id for job in jobs}
+        there = {job.id for job in jobs}
+        self._wanted &= there
+        gone = [key for key in self._pauses if key[0] == "job" and int(key[1]) not in there]
+        for key in gone:
+            del self._pauses[key]
         return found
 
     def _notice(self, kept: Sequence[SlurmJob], now: float) -> None:
