@@ -47,7 +47,9 @@ class Meter:
         # nothing more comes: the rate of all of it, and not of the seconds since the end
         if self.done >= self.total:
             then, before = self._began, 0
-        progress(self.phase, self.done, self.total, (self.done - before) / max(now - then, 1e-3))
+        # what was done in vain is taken back: no rate is below zero
+        rate = max(0, self.done - before) / max(now - then, 1e-3)
+        progress(self.phase, self.done, self.total, rate)
 
 
 class Crew:
