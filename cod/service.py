@@ -435,6 +435,8 @@ def edge(context: PartContext) -> list[Any]:
     from cod.periodic import Timer
     from cod.power.drivers import drivers
     from cod.power.status import PowerStatus
+    from cod.switches.drivers import mac_tables
+    from cod.switches.mac_tables import MacTables
     from cod.web import metrics
 
     g, site = context, context.site.current
@@ -454,6 +456,7 @@ def edge(context: PartContext) -> list[Any]:
         inviter=Inviter(authority.certificate.decode(), authority.invitation),
         host_key=partial(_host_key, authority),
         power=PowerStatus(g.reactor, g.pool, drivers(g.reactor), g.site).of,
+        ports=MacTables(g.reactor, g.pool, mac_tables(g.reactor), g.site).ports_of,
     )
     g.wake.on("orders", confd.poll)
     nmp = [_nmp(g, list(by_address))] if site.nmp_port else []

@@ -67,7 +67,8 @@ class SwitchTable(Table):
         (),
         description=(
             "patterns on the driver's names of the ports that nodes are on; on others nothing is"
-            " believed that a node says by LLDP. Empty: any port"
+            " believed that a node says by LLDP. snmp: the switch is asked where booting nodes are."
+            " Empty: any port, and it is not asked"
         ),
     )
     save: bool = Field(

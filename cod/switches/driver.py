@@ -62,3 +62,15 @@ class SwitchDriver(Protocol):
     def open(self, target: SwitchTarget) -> Awaitable[SwitchSession]:
         """Begin a session. Raises `SwitchError`."""
         ...
+
+
+class MacTableDriver(Protocol):
+    """A kind of switch that tells what is in its table of MAC addresses."""
+
+    def locate(
+        self, target: SwitchTarget, macs: Collection[str]
+    ) -> Awaitable[Mapping[str, tuple[str, ...]]]:
+        """Return, by MAC, all names of the access port of the provisioning VLAN that the switch
+        heard it on last. Left out: MACs that it does not know, or knows elsewhere, such as on a
+        trunk. Raises `SwitchError`."""
+        ...

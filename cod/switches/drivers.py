@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cod.switches.cli import NetmikoDriver
-from cod.switches.driver import SwitchDriver
+from cod.switches.driver import MacTableDriver, SwitchDriver
 from cod.switches.ovs import OvsDriver
 from cod.switches.snmp import SnmpDriver
 
@@ -17,3 +17,9 @@ def drivers(reactor: Any) -> dict[str, SwitchDriver]:
         "ovs": OvsDriver(reactor),
         "snmp": SnmpDriver(reactor),
     }
+
+
+def mac_tables(reactor: Any) -> dict[str, MacTableDriver]:
+    """Return the drivers that tell on which port a MAC was heard. OVSDB has no such table; command
+    lines have no common form for it."""
+    return {"snmp": SnmpDriver(reactor)}

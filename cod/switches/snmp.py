@@ -27,6 +27,10 @@ IF_DESCR, IF_NAME = "1.3.6.1.2.1.2.2.1.2", "1.3.6.1.2.1.31.1.1.1.1"
 BASE_PORT_IF_INDEX = "1.3.6.1.2.1.17.1.4.1.2"
 PVID = "1.3.6.1.2.1.17.7.1.4.5.1.1"
 EGRESS, UNTAGGED = "1.3.6.1.2.1.17.7.1.4.3.1.2", "1.3.6.1.2.1.17.7.1.4.3.1.4"
+FDB_PORT = "1.3.6.1.2.1.17.7.1.2.2.1.2"  # dot1qTpFdbPort
+VLAN_FDB_ID = "1.3.6.1.2.1.17.7.1.4.2.1.3.0"  # dot1qVlanFdbId, whenever it was changed last
+IF_TYPE = "1.3.6.1.2.1.2.2.1.3"
+ETHERNET = (6, 117)  # ethernetCsmacd, gigabitEthernet: ports, and no aggregates of them
 
 T = TypeVar("T")
 
@@ -39,19 +43,32 @@ class SnmpDriver:
 
     async def open(self, target: SwitchTarget) -> SnmpSession:
         """Read what the switch says of itself, and its ports' names."""
-        if target.sign_in is None:
-            raise SwitchError(
-                "the snmp driver needs an account: see [[account]] of the site file", lasting=True
-            )
-        session = SnmpSession(
-            self._reactor, *host_and_port(target.switch.address, 161), target.sign_in
-        )
+        session = self._session(target)
         try:
             await session.begin()
         except BaseException:
             await session.close()
             raise
         return session
+
+    async def locate(
+        self, target: SwitchTarget, macs: Collection[str]
+    ) -> Mapping[str, tuple[str, ...]]:
+        """Look the MACs up in the switch's forwarding table of the provisioning VLAN."""
+        session = self._session(target)
+        try:
+            return await session.locate(macs, target.switch.provisioning_vlan)
+        finally:
+            await session.close()
+
+    def _session(self, target: SwitchTarget) -> SnmpSession:
+        if target.sign_in is None:
+            raise SwitchError(
+                "the snmp driver needs an account: see [[account]] of the site file", lasting=True
+            )
+        return SnmpSession(
+            self._reactor, *host_and_port(target.switch.address, 161), target.sign_in
+        )
 
 
 class SnmpSession:
@@ -79,6 +96,10 @@ class SnmpSession:
         """Change the ports' PVIDs and memberships, one port after the other."""
         return await self._in_loop(self._change(wanted))
 
+    async def locate(self, macs: Collection[str], vlan: int) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of the access ports of `vlan` that the MACs were heard on last."""
+        return await self._in_loop(self._locate(macs, vlan))
+
     async def close(self) -> None:
         """End the engine and the thread."""
         self._loop.call_soon_threadsafe(self._end)
@@ -102,7 +123,7 @@ class SnmpSession:
         task.add_done_callback(lambda ended: self._reactor.callFromThread(pass_on, ended, done))
         return done
 
-    async def _begin(self) -> None:
+    def _start(self) -> None:
         try:
             from pysnmp.hlapi.v3arch import asyncio as snmp
         except ImportError:
@@ -110,6 +131,9 @@ class SnmpSession:
                 "the snmp driver needs the package pysnmp on this server: pip install cod[pdu]"
             ) from None
         self._snmp, self._engine = snmp, snmp.SnmpEngine()
+
+    async def _begin(self) -> None:
+        self._start()
         self.about = str((await self._get(SYS_DESCR)) or "")
         interfaces = {
             int(value): int(index)
@@ -128,12 +152,7 @@ class SnmpSession:
             if bridge_port is None:
                 found[name] = SwitchError(f"the switch has no port {name}", lasting=True)
                 continue
-            tagged = [
-                vlan
-                for vlan, members in egress.items()
-                if has(members, bridge_port) and not has(untagged.get(vlan, b""), bridge_port)
-            ]
-            if tagged:
+            if is_trunk(egress, untagged, bridge_port):
                 found[name] = SwitchError(
                     f"port {name} is a trunk: only access ports are changed", lasting=True
                 )
@@ -173,6 +192,34 @@ class SnmpSession:
             except _Refusal as refusal:
                 refused[name] = SwitchError(f"the switch refuses: {refusal}")
         return refused
+
+    async def _locate(self, macs: Collection[str], vlan: int) -> dict[str, tuple[str, ...]]:
+        self._start()
+        told = await self._get(f"{VLAN_FDB_ID}.{vlan}")
+        table = f"{FDB_PORT}.{vlan if told is None else int(told)}"  # a table for each VLAN
+        egress, untagged = await self._members()
+        found: dict[str, tuple[str, ...]] = {}
+        for mac in macs:
+            octets = bytes.fromhex(mac.replace(":", ""))
+            seen = await self._get(f"{table}.{'.'.join(map(str, octets))}")
+            bridge_port = 0 if seen is None else int(seen)  # 0: it is not known which
+            if (
+                bridge_port
+                and has(untagged.get(vlan, b""), bridge_port)
+                and not is_trunk(egress, untagged, bridge_port)
+                and (names := await self._names(bridge_port))
+            ):
+                found[mac] = names
+        return found
+
+    async def _names(self, bridge_port: int) -> tuple[str, ...]:
+        """Return the names of the port, the best first; none where it is no Ethernet port."""
+        interface = await self._get(f"{BASE_PORT_IF_INDEX}.{bridge_port}")
+        kind = interface and await self._get(f"{IF_TYPE}.{interface}")
+        if kind is None or int(kind) not in ETHERNET:
+            return ()
+        names = [await self._get(f"{column}.{interface}") for column in (IF_NAME, IF_DESCR)]
+        return tuple(str(name) for name in names if name)
 
     async def _members(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
         egress, untagged = [
@@ -244,6 +291,14 @@ def has(members: bytes, bridge_port: int) -> bool:
     first octet."""
     octet, bit = divmod(bridge_port - 1, 8)
     return octet < len(members) and bool(members[octet] & 0x80 >> bit)
+
+
+def is_trunk(egress: Mapping[int, bytes], untagged: Mapping[int, bytes], bridge_port: int) -> bool:
+    """Return whether the port is a tagged member of any VLAN."""
+    return any(
+        has(members, bridge_port) and not has(untagged.get(vlan, b""), bridge_port)
+        for vlan, members in egress.items()
+    )
 
 
 def changed(members: bytes, bridge_port: int, is_member: bool) -> bytes:

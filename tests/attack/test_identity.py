@@ -3,6 +3,7 @@ with a clock that is moved by hand: the forger, the decliner, the impostor, the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from cod.flows.agents import sessions as agents
 from cod.flows.boot import dhcp, script
 from cod.flows.nodes.nodes import approve, moved, places_of, power, restore
 from cod.flows.nodes.power import PowerTask, succeeded
+from cod.flows.nodes.switches import switch_of
 from cod.model import (
     DhcpAnswer,
     DhcpQuery,
@@ -558,7 +560,65 @@ def test_its_own_place_stays_one_when_its_port_is_learned(lab: Lab) -> None:
     assert places == [("0009", None), ("0004", "leaf p1")]
 
 
-def _reports(lab: Lab, peer: Peer, port: str) -> None:
+TABLE = replace(Switch("leaf", "snmp", "leaf.example"), nodes_on=("p*",))
+
+
+@pytest.mark.parametrize(
+    ("heard_on", "lldp", "state"),
+    [
+        ([("leaf p2",)], "p1", "quarantined"),  # the agent lies: the switch's own word outweighs it
+        ([("leaf p2",)], "", "quarantined"),
+        ([("leaf p1",)], "p2", "wipe"),
+        ([("leaf 1", "leaf p1")], "", "wipe"),  # by another of its names
+        ([("leaf p2",), ("leaf p1",)], "", "wipe"),  # what is not where it was is old
+        ([("leaf p2",), ("leaf p3",)], "p1", "wipe"),  # no evidence, as in each below
+        ([("leaf uplink",)], "p1", "wipe"),
+        ([], "p1", "wipe"),
+        ([], "", "wipe"),
+    ],
+)
+def test_a_port_by_the_switchs_table_counts_as_by_lldp_and_outweighs_it(
+    lab: Lab, heard_on: list[tuple[str, ...]], lldp: str, state: str
+) -> None:
+    lab.site = replace(lab.site, switches=(TABLE,))
+    lab.machine(1, "trampoline", disk="dirty")
+    _reports(lab, lab.open(1), "", [("leaf p1", "leaf 1")])
+    assert (lab.node(1).home_port, lab.node(1).state) == ("leaf p1", "wipe")
+    lab.tx.execute(update(t.nodes).values(state="trampoline"))
+    _reports(lab, lab.again(1), lldp, heard_on)
+    assert (lab.node(1).home_port, lab.node(1).state) == ("leaf p1", state)
+    if state == "quarantined":
+        reason = "on port leaf p2, and was on leaf p1 before (the switch's table of MAC addresses)"
+        assert reason in lab.node(1).reason
+        assert [place.port for place in heard_at(lab)] == ["leaf p2"]
+
+
+def test_a_site_that_follows_moves_follows_the_switchs_table(lab: Lab) -> None:
+    policy = replace(lab.site.policy, moves="follow")
+    lab.site = replace(lab.site, switches=(TABLE,), policy=policy)
+    lab.machine(1, "trampoline", disk="dirty")
+    _reports(lab, lab.open(1), "p1")
+    _reports(lab, lab.again(1), "p1", [("leaf p2",)])
+    assert (lab.node(1).home_port, lab.node(1).state) == ("leaf p2", "wipe")
+
+
+def test_a_remembered_port_that_cannot_be_the_drivers_name_is_not_compared(lab: Lab) -> None:
+    lab.site = replace(lab.site, switches=(TABLE,))
+    lab.machine(1, "trampoline", disk="dirty", home_at=1.0, home_port="leaf 44:4c:a8:00:00:01")
+    _reports(lab, lab.open(1), "44:4c:a8:00:00:01", [("leaf p1",)])
+    assert lab.node(1).state == "wipe"
+
+
+def test_switches_are_asked_of_nodes_that_have_just_booted(lab: Lab) -> None:
+    lab.machine(1, "trampoline", home_port="leaf p1")
+    lab.machine(2, "trampoline")
+    lab.machine(3, "registering")
+    lab.machine(4, "inactive", home_port="leaf p4")
+    asked = [switch_of(lab.tx, mac(number)) for number in range(1, 6)]
+    assert asked == ["leaf", "", None, None, None]
+
+
+def _reports(lab: Lab, peer: Peer, port: str, heard_on: Sequence[tuple[str, ...]] = ()) -> None:
     told = f'boot="no"><neighbour switch="leaf" port="{port}"/></nic>'
-    document = hardware(peer.mac).replace('boot="no"/>', told)
-    report.report(lab.tx, peer, document, lab.site, lab.now)
+    document = hardware(peer.mac).replace('boot="no"/>', told) if port else hardware(peer.mac)
+    report.report(lab.tx, peer, document, lab.site, lab.now, heard_on=heard_on)

@@ -289,6 +289,27 @@ def test_an_agent_is_refused_while_its_driver_says_off(
     again.close()
 
 
+def test_an_agent_whose_switch_heard_it_on_another_port_waits_for_an_administrator(
+    engine: Engine, site: Site, start: Callable[..., ConfdServer]
+) -> None:
+    asked: list[str] = []
+
+    async def ports(mac: str) -> tuple[tuple[str, ...], ...]:
+        asked.append(mac)
+        return (("leaf p2",),)
+
+    world = World(engine, site, lambda: start(ports=ports))
+    world.machine(0)
+    place = {"home_at": 1.0, "home_port": "leaf p1", "state": "trampoline"}
+    world.flow(lambda tx: tx.execute(update(t.nodes).values(**place)))
+    agent = world.agent(0)
+    agent.next(Welcome)
+    agent.say(Report(report(MACS[0])))
+    agent.next(Ack)
+    assert (world.node(0).state, asked) == ("quarantined", [MACS[0]])
+    agent.close()
+
+
 def test_a_machine_reports_and_idles(world: World) -> None:
     world.machine(0)
     agent = world.agent(0)

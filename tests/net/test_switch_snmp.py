@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from cod.model import Switch
 from cod.power.driver import SignIn
@@ -27,18 +28,31 @@ from tests.waiting import until
 InReactor = Callable[..., Any]
 SIM = Path(sys.executable).parent / "snmpsim-command-responder"
 # Ports 1 to 3 are ge1, ge2 and the uplink ge3 (tagged in 10 and 20); interfaces have other numbers
-# than bridge ports.
+# than bridge ports. Port 4 is an aggregate. VLAN 10 has the forwarding table 7: it knows MACs 1 on
+# ge2, 3 on the uplink, 4 on the aggregate, 5 on no port.
 RECORD = """\
 1.3.6.1.2.1.1.1.0|4|A simulated switch
 1.3.6.1.2.1.2.2.1.2.101|4|Gigabit port 1
 1.3.6.1.2.1.2.2.1.2.102|4|Gigabit port 2
 1.3.6.1.2.1.2.2.1.2.103|4|Gigabit port 3
+1.3.6.1.2.1.2.2.1.2.104|4|Port channel 4
+1.3.6.1.2.1.2.2.1.3.101|2|6
+1.3.6.1.2.1.2.2.1.3.102|2|6
+1.3.6.1.2.1.2.2.1.3.103|2|6
+1.3.6.1.2.1.2.2.1.3.104|2|161
 1.3.6.1.2.1.17.1.4.1.2.1|2|101
 1.3.6.1.2.1.17.1.4.1.2.2|2|102
 1.3.6.1.2.1.17.1.4.1.2.3|2|103
-1.3.6.1.2.1.17.7.1.4.3.1.2.10|4x:writecache|hexvalue=e0
+1.3.6.1.2.1.17.1.4.1.2.4|2|104
+1.3.6.1.2.1.17.7.1.2.2.1.2.7.82.84.0.0.0.1|2|2
+1.3.6.1.2.1.17.7.1.2.2.1.2.7.82.84.0.0.0.3|2|3
+1.3.6.1.2.1.17.7.1.2.2.1.2.7.82.84.0.0.0.4|2|4
+1.3.6.1.2.1.17.7.1.2.2.1.2.7.82.84.0.0.0.5|2|0
+1.3.6.1.2.1.17.7.1.2.2.1.2.20.82.84.0.0.0.6|2|1
+1.3.6.1.2.1.17.7.1.4.2.1.3.0.10|66|7
+1.3.6.1.2.1.17.7.1.4.3.1.2.10|4x:writecache|hexvalue=f0
 1.3.6.1.2.1.17.7.1.4.3.1.2.20|4x:writecache|hexvalue=20
-1.3.6.1.2.1.17.7.1.4.3.1.4.10|4x:writecache|hexvalue=c0
+1.3.6.1.2.1.17.7.1.4.3.1.4.10|4x:writecache|hexvalue=d0
 1.3.6.1.2.1.17.7.1.4.3.1.4.20|4x:writecache|hexvalue=00
 1.3.6.1.2.1.17.7.1.4.5.1.1.1|66:writecache|value=10
 1.3.6.1.2.1.17.7.1.4.5.1.1.2|66:writecache|value=10
@@ -79,7 +93,7 @@ def switch(tmp_path: Path) -> Iterator[Switch]:
             lambda: b"Listening at" in log.read_bytes() or process.poll() is not None,
             lambda: log.read_text(),
         )
-        yield Switch("leaf", "snmp", f"127.0.0.1:{port}", "net")
+        yield Switch("leaf", "snmp", f"127.0.0.1:{port}", "net", provisioning_vlan=10)
     finally:
         process.kill()
         process.wait()
@@ -121,6 +135,16 @@ def test_ports_are_changed_and_read_back(
     monkeypatch.setattr(snmp, "RETRIES", 0)
     with pytest.raises(SwitchError, match=r"does not answer .or not to this community"):
         ask(reactor, in_reactor, switch, {}, community="wrong")
+
+
+@pytest.mark.slow
+def test_a_mac_is_found_on_access_ports_alone(
+    reactor: Any, in_reactor: InReactor, switch: Switch
+) -> None:
+    macs = [f"52:54:00:00:00:0{number}" for number in range(1, 7)]
+    target = SwitchTarget(switch, SignIn("", "private"))
+    found = in_reactor(lambda: Deferred.fromCoroutine(SnmpDriver(reactor).locate(target, macs)))
+    assert found == {macs[0]: ("ge2", "Gigabit port 2")}
 
 
 def test_objects_are_those_of_the_mib() -> None:

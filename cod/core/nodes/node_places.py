@@ -21,9 +21,14 @@ def may_ask(tx: Tx, node_id: int, query: DhcpQuery, subnet: str) -> bool:
     )
 
 
+def ports(tx: Tx, node_id: int) -> list[str]:
+    """Return the ports of the approved places, as far as they are known."""
+    return [each.port for each in nodes.places(tx, node_id) if each.approved and each.port]
+
+
 def of_report(tx: Tx, node: Node, port: str | None) -> NodePlace | None:
-    """Return the approved place that a node reports from. LLDP's port tells it where it is known
-    of both; option 82 does otherwise, and the port is noted."""
+    """Return the approved place that a node reports from. The port tells it where it is known of
+    both; option 82 does otherwise, and the port is noted."""
     here = (node.subnet, node.circuit, node.remote)
     for each in nodes.places(tx, node.id):
         if not each.approved:

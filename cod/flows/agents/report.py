@@ -20,13 +20,24 @@ from cod.store.scheduler import reservations, vclusters
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
 
 
-def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[Peer | str]:
+def report(
+    tx: Tx,
+    peer: Peer,
+    document: str,
+    site: Site,
+    now: float,
+    *,
+    heard_on: Sequence[tuple[str, ...]] = (),
+) -> Result[Peer | str]:
     """Take in a report. `document` is checked against its schema. The value is the peer (its node
     may be another now), or, as a string, the sentence with which the report is refused.
 
     A report is stored in every state. It moves a node only where something waits for it: a new
     machine is registered, a node in the trampoline is settled. Repeated, it stores the same again
     and moves nothing.
+
+    heard_on  the ports that the switches' tables of MAC addresses name for the NIC, each with all
+              its names
     """
     node = sessions.node_of(tx, peer)
     hardware = identity.read(document)
@@ -75,9 +86,15 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
     nodes.set_macs(tx, node.id, hardware.macs)
-    port = place.port_of(document, peer.mac, site.switches)
+    by_lldp = place.port_of(document, peer.mac, site.switches)
+    by_switch = None
+    if heard_on:
+        known = (*node_places.ports(tx, stored.id), by_lldp)
+        by_switch = place.by_switch(heard_on, stored.home_port, known, site.switches)
+    port = by_switch or by_lldp
     approved = node_places.of_report(tx, stored, port)
-    elsewhere = "" if approved else place.moved(stored, port, site.policy)
+    source = "LLDP" if by_switch is None else "the switch's table of MAC addresses"
+    elsewhere = "" if approved else place.moved(stored, port, site.policy, source)
     if elsewhere:
         node_places.heard(
             tx,

@@ -82,6 +82,15 @@ def place_reported(tx: Tx, site: Site, after: int, limit: int, now: float) -> in
     return found[-1].id if found else None
 
 
+def switch_of(tx: Tx, mac: str) -> str | None:
+    """Return the name of the switch that the node with that MAC was on, which has just booted the
+    trampoline; '': not known. None: there is no such node."""
+    node = nodes.by_mac(tx, mac)
+    if node is None or node.state != NodeState.TRAMPOLINE:
+        return None
+    return (node.home_port or "").partition(" ")[0]
+
+
 def is_due(tx: Tx, now: float) -> bool:
     """Return whether a session with any switch may be wanted now."""
     return bool(ports.switches_due(tx, now)) or store.is_check_wanted(tx, now)

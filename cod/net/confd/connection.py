@@ -236,8 +236,14 @@ class AgentConnection(Protocol):
 
     async def _report(self, message: Report) -> None:
         server = self.server
+        assert self.peer is not None
+        heard_on = await server.ports_of(self.peer.mac)
         result = await self._run(
-            report.report, self.peer, message.document, server.site.current, server.clock()
+            partial(report.report, heard_on=heard_on),
+            self.peer,
+            message.document,
+            server.site.current,
+            server.clock(),
         )
         if isinstance(result.value, str):
             server.counts["refused"] += 1
@@ -250,7 +256,7 @@ class AgentConnection(Protocol):
             server.done(result)
             return
         if self.peer != result.value:
-            del server.nodes[self.peer.node_id]  # type: ignore[union-attr]
+            del server.nodes[self.peer.node_id]
             self.peer = result.value
             server.adopt(self, result.value)
         self.send(Ack())

@@ -118,6 +118,7 @@ class ConfdServer(Service):
              one
     power    asks the power driver of the node with a MAC: 'on', 'off' or 'unknown'; None: nobody is
              asked
+    ports    asks the switches on which ports a MAC was heard; None: nobody is asked
     host_key makes the SSH host key of a node that is primed (`HostKeyMaker.make`); None: nodes make
     their own
     """
@@ -138,6 +139,7 @@ class ConfdServer(Service):
         inviter: Inviter | None = None,
         host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
         power: Callable[[str], Awaitable[str]] | None = None,
+        ports: Callable[[str], Awaitable[tuple[tuple[str, ...], ...]]] | None = None,
     ) -> None:
         self._connect = connect
         self.reactor = reactor
@@ -151,6 +153,7 @@ class ConfdServer(Service):
         self._inviter = inviter
         self._host_key = host_key
         self._power = power
+        self._ports_of = ports
         # opened, refused, broken, lost, orders: for the metrics
         self.counts: Counter[str] = Counter()
         self.open: set[Connection] = set()
@@ -211,6 +214,10 @@ class ConfdServer(Service):
     async def power_of(self, mac: str) -> str:
         """Return what the power driver of the node with that MAC says now."""
         return await self._power(mac) if self._power else "unknown"
+
+    async def ports_of(self, mac: str) -> tuple[tuple[str, ...], ...]:
+        """Return the switch ports that the MAC was heard on."""
+        return await self._ports_of(mac) if self._ports_of else ()
 
     # ------------------------------------------------------------ connections
 

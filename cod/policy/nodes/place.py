@@ -1,12 +1,14 @@
-"""The place where a node boots: its subnet, its switch port by option 82, and its port by LLDP.
+"""The place where a node boots: its subnet, its switch port by option 82, and its port by the
+switch's table of MAC addresses or by LLDP.
 
 The place is remembered when the node is approved, or at its first proven boot after that. DHCP
-gives no answer elsewhere (`policy.nodes.boot.elsewhere`); what LLDP says is known when the agent
+gives no answer elsewhere (`policy.nodes.boot.elsewhere`); the port is known when the agent
 reports.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cod.model import Node, Policy, Switch
@@ -31,13 +33,40 @@ def port_of(report_xml: str, mac: str, switches: tuple[Switch, ...]) -> str | No
     return None
 
 
-def moved(node: Node, port: str | None, policy: Policy) -> str:
+def by_switch(
+    heard: Sequence[tuple[str, ...]],
+    home: str | None,
+    known: Sequence[str | None],
+    switches: tuple[Switch, ...],
+) -> str | None:
+    """Return the port that the NIC is on, by the switches' tables of MAC addresses; None: they do
+    not say.
+
+    heard  the ports that they name, one of a switch at most, each with all its names
+    home   the node's remembered port: a name that cannot be the driver's is not compared
+    known  names by which the port is called elsewhere, such as by LLDP
+    """
+    if home is not None and not _is_for_nodes(home, switches):
+        return None
+    ports = [port for port in heard if any(_is_for_nodes(name, switches) for name in port)]
+    for name in (home, *known):
+        if any(name in port for port in ports):  # what others say is old
+            return name
+    return ports[0][0] if len(ports) == 1 else None
+
+
+def _is_for_nodes(port: str, switches: tuple[Switch, ...]) -> bool:
+    switch, _, name = port.partition(" ")
+    return switch_ports.is_for_nodes(switches, switch, name)
+
+
+def moved(node: Node, port: str | None, policy: Policy, source: str) -> str:
     """Return why the node, reporting from `port`, is not where it was, a sentence; '' if it is, or
     if nothing tells."""
     if policy.moves == "follow" or None in (port, node.home_port) or port == node.home_port:
         return ""
     return (
-        f"it is on port {port}, and was on {node.home_port} before (LLDP): restore it if it was"
+        f"it is on port {port}, and was on {node.home_port} before ({source}): restore it if it was"
         " moved"
     )
 

@@ -139,8 +139,8 @@ class NodeMoved(Body):
 
 
 class PlaceReply(ReplyOf[model.NodePlace]):
-    """A place where the node's MAC was heard: by DHCP (its subnet, and option 82), or by LLDP
-    (`port`, as 'SWITCH PORT').
+    """A place where the node's MAC was heard: by DHCP (its subnet, and option 82), or by its
+    switch's table of MAC addresses or LLDP (`port`, as 'SWITCH PORT').
 
     id        0: the place that is remembered as the node's own
     approved  the node may boot there
