@@ -47,15 +47,9 @@ class MacTables:
     async def ports_of(self, mac: str) -> tuple[Ports, ...]:
         """Return the access ports that the MAC of a node that has just booted was heard on, one of a
         switch at most."""
-        now, site = self._reactor.seconds(), self._site.current
-        tell = [
-            each
-            for each in site.switches
-            if each.driver in self._drivers
-            and each.nodes_on
-            and self._rests.get(each.name, now) <= now
-        ]
-        if not tell:
+        switches = self._site.current.switches
+        tell = [each for each in switches if each.driver in self._drivers and each.nodes_on]
+        if all(self._does_rest(each) for each in tell):
             return ()
         before = await self._pool.read(flows.switch_of, mac)
         if before is None:
@@ -65,8 +59,12 @@ class MacTables:
         return await self._ask(own, mac) or await self._ask(others[:MOST], mac)
 
     async def _ask(self, switches: Iterable[Switch], mac: str) -> tuple[Ports, ...]:
-        answers = await gatherResults([self._answer(switch, mac) for switch in switches])
+        awake = [each for each in switches if not self._does_rest(each)]
+        answers = await gatherResults([self._answer(switch, mac) for switch in awake])
         return tuple(ports for ports in answers if ports)
+
+    def _does_rest(self, switch: Switch) -> bool:
+        return bool(self._rests.get(switch.name, 0.0) > self._reactor.seconds())
 
     def _answer(self, switch: Switch, mac: str) -> Deferred[Ports]:
         answer: Deferred[Ports] = Deferred()
@@ -86,8 +84,7 @@ class MacTables:
             async with self._slots:
                 batch = [each for each in waiting if not each[1].called][:BATCH]
                 found = await self._found(switch, [mac for mac, _ in batch]) if batch else {}
-            given_up = self._rests.get(switch.name, 0.0) > self._reactor.seconds()
-            for mac, answer in self._waiting[switch.name] if given_up else batch:
+            for mac, answer in self._waiting[switch.name] if self._does_rest(switch) else batch:
                 if not answer.called:
                     answer.callback(tuple(f"{switch.name} {port}" for port in found.get(mac, ())))
         del self._waiting[switch.name]

@@ -215,10 +215,12 @@ class SnmpSession:
     async def _names(self, bridge_port: int) -> tuple[str, ...]:
         """Return the names of the port, the best first; none where it is no Ethernet port."""
         interface = await self._get(f"{BASE_PORT_IF_INDEX}.{bridge_port}")
-        kind = interface and await self._get(f"{IF_TYPE}.{interface}")
+        if interface is None:
+            return ()
+        columns = (IF_TYPE, IF_NAME, IF_DESCR)
+        kind, *names = await self._gets(*(f"{column}.{interface}" for column in columns))
         if kind is None or int(kind) not in ETHERNET:
             return ()
-        names = [await self._get(f"{column}.{interface}") for column in (IF_NAME, IF_DESCR)]
         return tuple(str(name) for name in names if name)
 
     async def _members(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
@@ -229,9 +231,12 @@ class SnmpSession:
         return egress, untagged
 
     async def _get(self, oid: str) -> Any:
-        found = await self._ask(self._snmp.get_cmd, self._object(oid))
-        value = found[0][1]
-        return None if type(value).__name__ in ("NoSuchObject", "NoSuchInstance") else value
+        return (await self._gets(oid))[0]
+
+    async def _gets(self, *oids: str) -> list[Any]:
+        found = await self._ask(self._snmp.get_cmd, *map(self._object, oids))
+        missing = ("NoSuchObject", "NoSuchInstance")
+        return [None if type(value).__name__ in missing else value for _, value in found]
 
     async def _set(self, *values: tuple[str, Any]) -> None:
         await self._ask(self._snmp.set_cmd, *(self._object(oid, value) for oid, value in values))

@@ -106,10 +106,25 @@ def test_a_switch_that_does_not_answer_holds_boots_up_once_a_minute(site: Site) 
     world.clock.advance(PATIENCE)
     assert heard == [[()], [()]]
     assert world.switches == ["spine", "leaf"]
+    world.before = "leaf"
     assert world.ask("a") == [()]
+    assert world.switches == ["spine", "leaf"]
     world.clock.advance(REST)
+    world.before = "spine"
     world.ask("a")
     assert world.switches == ["spine", "leaf", "spine"]
+
+
+def test_a_switch_that_gives_up_meanwhile_is_passed_over(site: Site) -> None:
+    world = World(site, LEAF, SPINE)
+    world.before = "spine"
+    world.ask("a")
+    world.answer(0)
+    world.clock.advance(PATIENCE / 2)
+    heard = world.ask("b")
+    world.clock.advance(PATIENCE / 2)  # LEAF rests
+    world.answer(2)
+    assert (world.switches, heard) == (["spine", "leaf", "spine"], [()])
 
 
 @pytest.mark.parametrize("error", [SwitchError("it refuses"), ValueError("a bug")])
