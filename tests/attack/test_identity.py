@@ -582,7 +582,7 @@ def test_a_port_by_the_switchs_table_counts_as_by_lldp_and_outweighs_it(
 ) -> None:
     lab.site = replace(lab.site, switches=(TABLE,))
     lab.machine(1, "trampoline", disk="dirty")
-    _reports(lab, lab.open(1), "", [("leaf p1", "leaf 1")])
+    _reports(lab, lab.open(1), "", [("leaf 1", "leaf p1")])
     assert (lab.node(1).home_port, lab.node(1).state) == ("leaf p1", "wipe")
     lab.tx.execute(update(t.nodes).values(state="trampoline"))
     _reports(lab, lab.again(1), lldp, heard_on)

@@ -52,7 +52,9 @@ def by_switch(
     for name in (home, *known):
         if any(name in port for port in ports):  # what others say is old
             return name
-    return ports[0][0] if len(ports) == 1 else None
+    if len(ports) != 1:
+        return None
+    return next(name for name in ports[0] if _is_for_nodes(name, switches))
 
 
 def _is_for_nodes(port: str, switches: tuple[Switch, ...]) -> bool:
