@@ -123,7 +123,10 @@ class Binding:
 @dataclass(frozen=True, slots=True)
 class BootSecret:
     """A row of `boot_secrets`: the verifier of a secret that a machine booted with (see
-    wire/confd)."""
+    wire/confd), or what is kept of a nonce (`core.nodes.boot_nonces`).
+
+    kind  'boot', 'session' or 'nonce'
+    """
 
     id: str
     mac: str

@@ -226,12 +226,16 @@ class BurninRules:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account on BMCs or outlets. `password_file` names the file with its password: see
-    `cod.power.accounts`."""
+    """An account on BMCs or outlets.
+
+    password_file  the file with its password: see `cod.power.accounts`
+    boot_nonce     its BMCs hand each boot of the trampoline a nonce: see `core.nodes.boot_nonces`
+    """
 
     name: str
     user: str
     password_file: str
+    boot_nonce: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,12 @@ class BootDocs:
             lambda _: bootscript.cpio_newc({"cod/secret": str(secret).encode()})
         )
 
+    def bring(self, nonce: str, address: str) -> Deferred[None]:
+        """Note the nonce with which the firmware at `address` fetches its loader."""
+        return self._pool.run_at(
+            NODES, script.bring, nonce, address, self._site.current, self._clock()
+        )
+
     def _plan(self, mac: str, address: str) -> Deferred[BootPlan]:
         return self._pool.run_at(
             NODES, script.script, mac, address, self._site.current, self._clock()

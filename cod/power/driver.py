@@ -94,6 +94,11 @@ class PowerDriver(Protocol):
         machine's own set-up."""
         ...
 
+    def boot_from_uri(self, target: Target, uri: str) -> Awaitable[bool]:
+        """Have the next boot, and that alone, load `uri` by UEFI's HTTP boot. False: the driver, or
+        the BMC, cannot hand it over."""
+        ...
+
     def watts(self, target: Target) -> Awaitable[float | None]:
         """Return what the machine draws now; None when its BMC does not measure."""
         ...
@@ -112,6 +117,10 @@ class Plain:
 
     async def boot_from_network(self, target: Target) -> bool:
         """Raise: the driver cannot tell the machine."""
+        return False
+
+    async def boot_from_uri(self, target: Target, uri: str) -> bool:
+        """Return False: the driver hands over no URI."""
         return False
 
     async def watts(self, target: Target) -> float | None:

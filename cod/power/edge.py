@@ -8,12 +8,15 @@ after `ATTEMPT` seconds, which is shorter than a claim lasts. A machine whose BM
 for `SILENT_AFTER` seconds leaves its place to the next one and goes on in a lane of its own, `LANE`
 at a time, also at later attempts until it answers: a rack of dead BMCs does not hold up the others.
 Which command is right, and which comes after it, is `policy.nodes.power.command`'s to say; before a
-machine is switched on it is told to boot from the network, where its BMC can do that.
+machine is switched on it is told to boot from the network, where its BMC can do that. Where the
+site's file wants a nonce (`core.nodes.boot_nonces`), no machine is switched on whose BMC does not
+take one.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +28,7 @@ from twisted.internet.task import deferLater
 
 from cod.flows.nodes import power as flows
 from cod.flows.nodes.power import PowerTask
-from cod.model import SiteRef
+from cod.model import Refused, SiteRef
 from cod.periodic import Claimer
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target
@@ -41,6 +44,10 @@ KEEP = 30 * 86400.0  # seconds for which finished wishes are kept
 TIDY = 3600.0  # seconds between looks for those that are older
 BATCH = 500  # of them deleted by one transaction
 
+NO_NONCE = (
+    "its BMC cannot hand its boot a nonce, which needs UEFI, the driver redfish and a BMC with"
+    " HttpBootUri: set boot_nonce = false in its [[account]], or give the node another account"
+)
 NEEDS_OPERATOR = "it needs an operator: {} can wake a machine, but not switch off what runs on it"
 
 log = logging.getLogger("cod.power")
@@ -202,17 +209,7 @@ class PowerEdge(Claimer):
                 await driver.on(target)  # in case that it is off: nobody can tell
             raise PowerError(NEEDS_OPERATOR.format(task.driver), lasting=True)
         if command in ("on", "cycle"):
-            # A BMC that refuses leaves the machine to its own boot order, which begins at the
-            # network anyway.
-            try:
-                await driver.boot_from_network(target)
-            except PowerError as error:
-                log.warning(
-                    "%s: not told to boot from the network: %s",
-                    task.node,
-                    error.sentence,
-                    extra={"node": task.node},
-                )
+            await self._order_boot(driver, task, target)
         if command == "on":
             await driver.on(target)
         elif command == "cycle":
@@ -229,6 +226,32 @@ class PowerEdge(Claimer):
                 )
             await deferLater(self._reactor, VERIFY_EVERY, lambda: None)
         return seen
+
+    async def _order_boot(self, driver: PowerDriver, task: PowerTask, target: Target) -> None:
+        """Have the machine's next boot begin at the network, with a nonce where it needs one."""
+        site = self._site.current
+        if flows.hands_nonce(site.accounts, task.account):
+            nonce = os.urandom(16).hex()
+            try:
+                uri = await self._pool.run(flows.boot_uri, task, nonce, site, self._clock())
+            except Refused as refused:
+                raise PowerError(refused.sentence, lasting=True) from None
+            if uri:
+                uefi = task.firmware != "bios"
+                if not (uefi and await driver.boot_from_uri(target, uri)):
+                    raise PowerError(NO_NONCE, lasting=True)
+                return
+        # A BMC that refuses leaves the machine to its own boot order, which begins at the network
+        # anyway.
+        try:
+            await driver.boot_from_network(target)
+        except PowerError as error:
+            log.warning(
+                "%s: not told to boot from the network: %s",
+                task.node,
+                error.sentence,
+                extra={"node": task.node},
+            )
 
     async def _first_answer(self, driver: PowerDriver, target: Target, place: Place) -> str:
         """Return the machine's power. Nothing has been asked of it yet, so that the question can be

@@ -28,6 +28,7 @@ TO_GO_OFF = 20.0  # seconds
 # not yet there is not there
 POWER = {"On": "on", "Off": "off", "PoweringOn": "off", "PoweringOff": "on"}
 CHANGED = (412, 428)
+TARGETS = "BootSourceOverrideTarget@Redfish.AllowableValues"
 
 
 class RedfishDriver(Plain):
@@ -80,12 +81,33 @@ class RedfishDriver(Plain):
         """Boot source override: once, by PXE."""
         talk = self._talk(target)
         system = await _system(talk)
-        offered = _part(system, "Boot").get("BootSourceOverrideTarget@Redfish.AllowableValues")
+        offered = _part(system, "Boot").get(TARGETS)
         if isinstance(offered, list) and "Pxe" not in offered:
             return False
         wish = {"Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}}
         await talk.patch(_link(system, "@odata.id"), wish)
         return True
+
+    async def boot_from_uri(self, target: Target, uri: str) -> bool:
+        """Boot source override: once, by UEFI's HTTP boot from `HttpBootUri` (ComputerSystem 1.9).
+
+        False: the BMC does not have it, or does not keep what it accepted.
+        """
+        talk = self._talk(target)
+        system = await _system(talk)
+        boot = _part(system, "Boot")
+        offered = boot.get(TARGETS)
+        if "HttpBootUri" not in boot or (isinstance(offered, list) and "UefiHttp" not in offered):
+            return False
+        wish = {
+            "BootSourceOverrideEnabled": "Once",
+            "BootSourceOverrideTarget": "UefiHttp",
+            "HttpBootUri": uri,
+        }
+        if "BootSourceOverrideMode" in boot:
+            wish["BootSourceOverrideMode"] = "UEFI"
+        await talk.patch(_link(system, "@odata.id"), {"Boot": wish})
+        return _part(await _system(talk), "Boot").get("HttpBootUri") == uri
 
     async def watts(self, target: Target) -> float | None:
         """Return what the chassis draws; None where it is not measured, or holds other systems

@@ -255,7 +255,8 @@ def _site(file: SiteFile) -> model.Site:
         switches=tuple(_switch(each) for each in file.switch),
         keep=tuple(model.KeepRule(each.match, each.disk) for each in file.keep),
         accounts=tuple(
-            model.Account(each.name, each.user, str(each.password_file)) for each in file.account
+            model.Account(each.name, each.user, str(each.password_file), each.boot_nonce)
+            for each in file.account
         ),
         fileservers=tuple(_fileserver(each) for each in file.fileserver),
         volumes=model.VolumeRules(

@@ -760,6 +760,13 @@ class AccountTable(Table):
             "COD's user may be able to read it (mode 0600)"
         )
     )
+    boot_nonce: bool = Field(
+        False,
+        description=(
+            "preview: nodes with this account get a boot's secret only with the nonce that COD "
+            "hands their BMC (redfish and UEFI alone; docs/power.md)"
+        ),
+    )
 
     @field_validator("password_file")
     @classmethod

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from cod.core.nodes import boot_nonces
 from cod.model import Binding, ImageRules, Site, SiteRef, ipv4
 from cod.net.bootserver.connection import Limits
 from cod.net.bootserver.server import HttpServer
@@ -373,6 +374,25 @@ def test_wrong_address_gets_no_secret_and_none_is_minted(
     answer = get(start(), f"/boot/{MAC}/secret.cpio", source=source)
     assert status(answer) == 403
     assert in_transaction(engine, secrets.of_mac, MAC) == []
+
+
+def test_a_nonce_fetches_the_loader_and_no_log_tells_it(
+    start: Start, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    bind(engine, "127.0.0.1")
+    server, path = start(), "/boot/once/abcd/sub/a%20b"
+    with caplog.at_level("DEBUG", "cod.http"):
+        assert status(get(server, path)) == 404
+        node = in_transaction(engine, nodes.by_mac, MAC)
+        in_transaction(engine, boot_nonces.order, node, "abcd", 999.0)
+        assert status(get(server, path, source="127.0.0.2")) == 403
+        assert status(get(server, "/boot/once/abcd/none.efi")) == 404
+        head = get(server, path, method="HEAD")
+        assert (status(head), b"Content-Length: 5\r\n" in head) == (200, True)
+        assert curl(server, path, "-f") == b"small"
+    assert in_transaction(engine, boot_nonces.was_brought, node, "127.0.0.1", 1000.0)
+    assert "no such nonce" in caplog.text
+    assert "abcd" not in caplog.text
 
 
 def test_head_mints_nothing(start: Start, engine: Engine) -> None:

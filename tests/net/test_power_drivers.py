@@ -39,6 +39,7 @@ class Bmc(Resource):
         self.tags: list[str | None] = []
         self.first: list[tuple[int, dict[str, str], bytes]] = []
         self.silent = False
+        self.keeps = True  # what a PATCH says of its boot
         self.pages: dict[str, Any] = {
             "/redfish/v1/Systems": {"Members": [{"@odata.id": SYSTEM}]},
             SYSTEM: {
@@ -78,6 +79,7 @@ class Bmc(Resource):
 
     def _changed(self, request: Any, path: str, body: Any) -> bytes:
         kind = body.get("ResetType")
+        self.pages[SYSTEM]["Boot"] |= body.get("Boot", {}) if self.keeps else {}
         if kind:
             self.pages[SYSTEM]["PowerState"] = (
                 "Off" if kind in ("ForceOff", "GracefulShutdown") else "On"
@@ -109,8 +111,8 @@ def bmc(reactor: Any, in_reactor: InReactor) -> Iterator[Bmc]:
 def driver(reactor: Any, in_reactor: InReactor, bmc: Bmc) -> Callable[[str], Any]:
     """Calls a method of the driver with the BMC's address."""
     own = RedfishDriver(reactor)
-    return lambda method, path="": in_reactor(
-        getattr(own, method), Target(bmc.address + path, ADMIN)
+    return lambda method, path="", *more: in_reactor(
+        getattr(own, method), Target(bmc.address + path, ADMIN), *more
     )  # type: ignore[attr-defined]
 
 
@@ -206,6 +208,46 @@ def test_a_bmc_that_cannot_do_it_says_what_it_can(bmc: Bmc, driver: Callable[[st
     bmc.pages[SYSTEM]["Boot"]["BootSourceOverrideTarget@Redfish.AllowableValues"] = ["Hdd"]
     assert driver("boot_from_network") is False
     assert bmc.asked == []
+
+
+URI = "http://10.77.0.1:8069/boot/once/abcd/ipxe.efi"
+
+
+def offer_http_boot(bmc: Bmc) -> dict[str, Any]:
+    boot: dict[str, Any] = bmc.pages[SYSTEM]["Boot"]
+    boot["BootSourceOverrideTarget@Redfish.AllowableValues"].append("UefiHttp")
+    boot["HttpBootUri"] = ""
+    return boot
+
+
+def test_a_boot_is_handed_a_uri(bmc: Bmc, driver: Callable[..., Any]) -> None:
+    offer_http_boot(bmc)
+    assert driver("boot_from_uri", "", URI) is True
+    wish = {
+        "BootSourceOverrideEnabled": "Once",
+        "BootSourceOverrideTarget": "UefiHttp",
+        "HttpBootUri": URI,
+    }
+    assert bmc.asked == [("PATCH", SYSTEM, {"Boot": wish})]
+    bmc.pages[SYSTEM]["Boot"]["BootSourceOverrideMode"] = "Legacy"
+    assert driver("boot_from_uri", "", URI) is True
+    assert bmc.asked[-1][2]["Boot"] == wish | {"BootSourceOverrideMode": "UEFI"}
+
+
+def test_a_bmc_without_http_boot_is_handed_no_uri(bmc: Bmc, driver: Callable[..., Any]) -> None:
+    assert driver("boot_from_uri", "", URI) is False
+    boot = offer_http_boot(bmc)
+    del boot["HttpBootUri"]
+    assert driver("boot_from_uri", "", URI) is False
+    assert bmc.asked == []
+
+
+def test_a_bmc_that_accepts_a_uri_and_forgets_it_has_not_taken_it(
+    bmc: Bmc, driver: Callable[..., Any]
+) -> None:
+    offer_http_boot(bmc)
+    bmc.keeps = False
+    assert driver("boot_from_uri", "", URI) is False
 
 
 def test_one_of_several_systems_has_to_be_named(bmc: Bmc, driver: Callable[..., Any]) -> None:

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.protocols.basic import LineOnlyReceiver
 
 from cod.flows.nodes import power as flows
-from cod.model import Account, Node, Policy, Site, SiteRef
+from cod.model import Account, Node, Policy, Site, SiteRef, Subnet
 from cod.policy.nodes.power import ASK_SYSTEM, BUDGET
 from cod.pool import Pool, in_transaction
 from cod.power import edge as edges
@@ -30,6 +30,7 @@ from cod.states import POWER_CONTROL
 from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from tests.conftest import SUBNET
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
@@ -60,6 +61,7 @@ class Bmc:
         self.targets: list[Target] = []
         self.polite: set[str] = set()
         self.no_boot_order = False
+        self.takes_uris = True
         self.said: list[str] = []
         self.deaf: dict[str, set[str]] = {}
         self.dead: set[str] = set()
@@ -92,6 +94,11 @@ class Bmc:
             return fail(PowerError("no boot parameters here"))
         self.said.append(f"pxe {target.address}")
         return succeed(True)
+
+    def boot_from_uri(self, target: Target, uri: str) -> Deferred[bool]:
+        if self.takes_uris:
+            self.said.append(uri)
+        return succeed(self.takes_uris)
 
     def watts(self, target: Target) -> Deferred[float | None]:
         self.targets.append(target)
@@ -339,6 +346,61 @@ def test_the_account_is_read_when_it_is_used(world: World, tmp_path: Path) -> No
     assert world.node("n1").power == "on"
     assert {target.sign_in for target in world.bmc.targets} == {SignIn("admin", "s3cret")}
     assert "s3cret" not in repr(world.bmc.targets)
+
+
+@pytest.fixture
+def with_nonce(world: World, tmp_path: Path) -> dict[str, str]:
+    """The columns of nodes whose boots are handed nonces."""
+    (tmp_path / "password").touch(0o600)
+    (tmp_path / "password").write_text("s3cret\n")
+    rack = Account("rack", "admin", str(tmp_path / "password"), boot_nonce=True)
+    object.__setattr__(world.site, "accounts", (rack,))
+    object.__setattr__(world.site, "subnets", (SUBNET,))
+    return {
+        "power_account": "rack",
+        "home_subnet": SUBNET.name,
+        "state": "trampoline",
+        "firmware": "uefi",
+    }
+
+
+def test_each_ordered_boot_is_handed_a_nonce_of_its_own(
+    world: World, with_nonce: dict[str, str]
+) -> None:
+    for name in ("n1", "n2"):
+        world.wish(name, "on", **with_nonce)
+    world.edge.startService()
+    world.pass_(1)
+    assert sorted(world.bmc.commands())[-2:] == ["on n1", "on n2"]
+    uris = {each for each in world.bmc.said if each.startswith("http://10.77.0.1:8069/boot/once/")}
+    assert len(uris) == 2
+    assert len(world.bmc.said) == 4, "no boot by PXE"
+
+
+@pytest.mark.parametrize(
+    ("takes", "firmware", "subnets", "why"),
+    [
+        (False, "uefi", (SUBNET,), "cannot hand its boot a nonce"),
+        (True, "bios", (SUBNET,), "cannot hand its boot a nonce"),
+        (True, "uefi", (), "the subnet in which n1 boots is not known"),
+    ],
+)
+def test_what_can_be_handed_no_nonce_is_not_switched_on(
+    world: World,
+    with_nonce: dict[str, str],
+    takes: bool,
+    firmware: str,
+    subnets: tuple[Subnet, ...],
+    why: str,
+) -> None:
+    world.bmc.takes_uris = takes
+    object.__setattr__(world.site, "subnets", subnets)
+    world.wish("n1", "on", **with_nonce | {"firmware": firmware})
+    world.edge.startService()
+    world.pass_(1)
+    assert world.bmc.said == []
+    (error,) = world.errors()
+    assert why in error
 
 
 def test_old_wishes_are_forgotten(world: World) -> None:

@@ -87,6 +87,11 @@ def test_accounts_are_named_by_rules(tmp_path: Path) -> None:
     assert site.power == (model.PowerRule("rack1-*", "ipmi", "bmc-{name}", "rack"),)
 
 
+def test_an_account_may_have_boots_handed_nonces(tmp_path: Path) -> None:
+    site, _ = loaded(tmp_path, GOOD + ACCOUNT + "boot_nonce = true\n")
+    assert [each.boot_nonce for each in site.accounts] == [True]
+
+
 @pytest.mark.parametrize(
     ("keys", "given"),
     [

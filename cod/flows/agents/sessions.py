@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from cod.core.nodes import blame, boot_evidence, transitions
+from cod.core.nodes import blame, boot_evidence, boot_nonces, transitions
 from cod.model import BootSecret, Node, Peer, Refused, Result, Site
 from cod.policy.nodes import boot
 from cod.states import WORKING, NodeEvent, NodeState, Step
@@ -34,9 +34,9 @@ def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSe
     """Return the verifier of that secret, if it is alive, was minted for `mac` and is used from the
     address it is bound to."""
     found = secrets.get(tx, secret_id)
-    if found is None or found.expires_at <= now or (found.mac, found.address) != (mac, address):
+    if found is None or found.kind == "nonce" or found.expires_at <= now:
         return None
-    return found
+    return found if (found.mac, found.address) == (mac, address) else None
 
 
 def open(
@@ -71,6 +71,7 @@ def open(
         if why := boot_evidence.contradiction(tx, node, power, heard=heard, site=site, now=now):
             return Result(why)
     if _trade(tx, secret_id, session):
+        boot_nonces.end(tx, node)
         moved = _rebooted(tx, node, site, now)
         if power == "on":
             moved = nodes.change(tx, moved, power=power, power_seen_at=now, boot_unordered=False)

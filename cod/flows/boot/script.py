@@ -8,9 +8,9 @@ else.
 from __future__ import annotations
 
 from cod.core.networks import isolation
-from cod.core.nodes import blame, transitions
+from cod.core.nodes import blame, boot_nonces, transitions
 from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
-from cod.policy.nodes import boot, capture, template
+from cod.policy.nodes import boot, capture, power, template
 from cod.policy.nodes.template import Configuration, Ready
 from cod.states import OWN_SYSTEM, Disk, NodeEvent, NodeState
 from cod.store.engine import Tx
@@ -39,7 +39,9 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     if node.state == NodeState.ACTIVE and captures.is_wanted(tx, node.id):
         step = capture.leave("rebooted while it waited to be captured")
         node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
-    if reason := isolation.elsewhere(tx, node, subnet):
+    if reason := isolation.elsewhere(tx, node, subnet) or _lacks_nonce(
+        tx, node, address, site, now
+    ):
         return BootPlan("none", reason)
     row = (
         templates.get(tx, node.template_id)
@@ -64,6 +66,24 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, configuration, site, now)
     return plan
+
+
+def bring(tx: Tx, nonce: str, address: str, site: Site, now: float) -> None:
+    """Note that the firmware at that address brings the nonce of a boot that COD ordered.
+
+    Raises `Refused`: the address is bound to no node, or the nonce is not for that node.
+    """
+    node, _subnet, _bound = _who(tx, bindings.mac_at(tx, address) or "", address, site, now)
+    boot_nonces.bring(tx, node, nonce, address, site.policy.secret_time, now)
+
+
+def _lacks_nonce(tx: Tx, node: Node, address: str, site: Site, now: float) -> str:
+    """Return why a boot of the trampoline is not the one that COD ordered; '' where it may be."""
+    if node.state in OWN_SYSTEM or not power.needs_nonce(node, site.accounts):
+        return ""
+    if boot_nonces.was_brought(tx, node, address, now):
+        return ""
+    return f"{node.name} brought no nonce: COD has to order this boot by its BMC"
 
 
 def _served(
@@ -103,11 +123,14 @@ def mint(
     """Keep the verifier of a boot's secret for a machine that is to boot the trampoline.
 
     At most `LIVE_SECRETS` are live for a machine at once. Raises `Refused` ('forbidden') when the
-    address is not bound to that MAC, or when the node boots its vcluster's system, which gets none.
+    address is not bound to that MAC, when the node boots its vcluster's system, which gets none, or
+    when the node needs a nonce and its boot brought none.
     """
     node, _subnet, _bound = _who(tx, mac, address, site, now)
     if node.state in OWN_SYSTEM:
         raise Refused("forbidden", f"{node.name} boots its vcluster's system, not the trampoline")
+    if reason := _lacks_nonce(tx, node, address, site, now):
+        raise Refused("forbidden", reason)
     secrets.purge(tx, now)
     live = [secret for secret in secrets.of_mac(tx, mac) if secret.kind == "boot"]
     for oldest in live[LIVE_SECRETS - 1 :]:

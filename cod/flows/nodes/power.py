@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from cod import notice_texts
 from cod.core import notices
 from cod.core.networks import isolation
-from cod.model import Node, PowerAction
+from cod.core.nodes import boot_nonces
+from cod.model import Node, PowerAction, Refused, Site
 from cod.policy.nodes import power as policy
-from cod.states import NODE_RULES, POWER_CONTROL, NodeState
+from cod.states import NODE_RULES, OWN_SYSTEM, POWER_CONTROL, NodeState
 from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -28,6 +29,7 @@ from cod.store.nodes import power as store
 from cod.store.scheduler import vclusters
 
 prune = store.prune
+hands_nonce = policy.hands_nonce
 PORT_PAUSE = 0.5  # seconds between two looks whether a switch port is where the node is to boot
 TROUBLE = "power: "  # how a node's reason begins that tells of its power
 AGAIN = "; it is tried again"
@@ -135,6 +137,26 @@ def _claim(
                 firmware=node.firmware,
             )
     return None
+
+
+def boot_uri(tx: Tx, task: PowerTask, nonce: str, site: Site, now: float) -> str:
+    """Return the URI from which the task's machine is to boot, with `nonce` (random, from the
+    caller) in it; '' where its boot needs none.
+
+    Raises `Refused` when COD does not know in which subnet the node boots.
+    """
+    node = nodes.get(tx, task.action.node_id, lock=True)
+    if node is None or node.state in OWN_SYSTEM or not policy.needs_nonce(node, site.accounts):
+        return ""
+    names = (node.home_subnet, node.subnet)
+    known = [each for name in names for each in site.subnets if each.name == name]
+    if len(site.subnets) == 1:  # it may have been renamed since
+        known.append(site.subnets[0])
+    if not known:
+        why = f"the subnet in which {node.name} boots is not known, so it is handed no nonce"
+        raise Refused("conflict", why)
+    boot_nonces.order(tx, node, nonce, now)
+    return f"http://{known[0].server}:{site.http_port}/boot/once/{nonce}/{site.uefi_loader}"
 
 
 def _dropped(tx: Tx, action: PowerAction, node: Node, left: Mapping[str, int]) -> str:

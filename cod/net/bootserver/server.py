@@ -7,6 +7,8 @@ in by PUT.
     to that MAC
 ``/boot/disk/{signature}``, ``...-or-first``   the program that starts the disk with that signature
     on a BIOS machine
+``/boot/once/{nonce}/{path}``                  the boot root, for the boot that was ordered with
+    that nonce
 ``/files/{path}``                              the boot root
 ``/images/{digest}/manifest.json``             the image store, for nodes whose template names the
     image
@@ -210,6 +212,13 @@ class HttpServer(Service):
     def _route(self, connection: Connection, method: bytes, kind: str, rest: list[str]) -> None:
         if method not in (b"GET", b"HEAD"):
             self._answer(connection, kind, 405, "only GET and HEAD\n", ("Allow", "GET, HEAD"))
+        elif kind == "boot" and len(rest) > 2 and rest[0] == "once":
+            file = self._files.open("/".join(rest[2:]))
+            self._docs.bring(rest[1], connection.peer).addCallbacks(
+                lambda _: self._brought(connection, file, rest[-1]),
+                self._refused,
+                errbackArgs=(connection, rest[:1]),  # no log tells the nonce
+            )
         elif kind == "boot":
             mac = mac_of(rest[0]) if len(rest) == 2 else None
             made: dict[str, Callable[[str, str], Deferred[bytes]]] = {
@@ -241,6 +250,10 @@ class HttpServer(Service):
             self._image(connection, self._images.open("/".join(rest)), *rest)
         else:
             self._answer(connection, kind, 404, "no such file\n")
+
+    def _brought(self, connection: Connection, file: OpenFile, name: str) -> None:
+        if connection in self._connections:
+            self._file(connection, "boot", file, name)
 
     async def _told(self, connection: Connection, request: h11.Request, parts: list[str]) -> None:
         """A node's question about itself."""

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from cod.model import PowerRule
+from cod.model import Account, Node, PowerRule
+from cod.policy.nodes import place
 
 # seconds after which a wish that fails is given up: a BMC's firmware update takes ten minutes
 BUDGET = 1800.0
@@ -38,6 +39,17 @@ def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str,
         if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower()):
             return rule.driver, rule.address.format(name=name, mac=mac), rule.account
     return "none", "", None
+
+
+def hands_nonce(accounts: Iterable[Account], name: str | None) -> bool:
+    """Return whether the account of that name has its BMCs hand boots a nonce."""
+    return any(each.name == name and each.boot_nonce for each in accounts)
+
+
+def needs_nonce(node: Node, accounts: Iterable[Account]) -> bool:
+    """Return whether the node gets a boot's secret only with a nonce. A machine that waits for its
+    approval has booted by nobody's order, and gets nothing that is secret."""
+    return node.state not in place.STRANGE and hands_nonce(accounts, node.power_account)
 
 
 def told(error: str, address: str) -> str:
