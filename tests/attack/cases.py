@@ -95,6 +95,14 @@ def answered_elsewhere() -> int:
         return TRIES - asked.count(None)
 
 
+def quicker() -> int:
+    """Return how many of ten hosts that are quicker than a booting node are given its secret, where
+    its BMC hands it a nonce."""
+    with site_lab() as lab:
+        identity.booting(lab, nonce=True)
+        return identity.race(lab)
+
+
 def free_without_evidence(*, auto_approve: bool) -> int:
     """Return how many impostors become a free machine where neither a driver nor option 82 tells
     them apart."""
@@ -250,6 +258,14 @@ CASES = (
         0,
         answered_elsewhere,
         ("tests/attack/test_identity.py",),
+    ),
+    Case(
+        "impostor, boot_nonce",
+        "of 10 that are quicker than a booting node, given its secret",
+        "not measured",
+        0,
+        quicker,
+        ("tests/attack/test_identity.py", "tests/store/test_boot_nonces.py"),
     ),
     Case(
         "impostor, neither",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from cod.core.nodes import boot_evidence, node_places
+from cod.core.nodes import boot_evidence, boot_nonces, node_places
 from cod.flows.agents import report
 from cod.flows.agents import sessions as agents
 from cod.flows.boot import dhcp, script
@@ -18,6 +18,7 @@ from cod.flows.nodes.nodes import approve, moved, places_of, power, restore
 from cod.flows.nodes.power import PowerTask, succeeded
 from cod.flows.nodes.switches import switch_of
 from cod.model import (
+    Account,
     DhcpAnswer,
     DhcpQuery,
     NodePlace,
@@ -258,6 +259,63 @@ def test_a_button_pressed_counts_when_the_agent_connects(lab: Lab) -> None:
 
 
 # ---------------------------------------------------------------- the impostor
+
+NONCE = "ab" * 16
+TRIES = 10
+
+
+def booting(lab: Lab, *, nonce: bool) -> None:
+    """COD has just cycled node 1, and handed its BMC a nonce, where it does that."""
+    rack = Account("rack", "admin", "/nowhere", boot_nonce=nonce)
+    lab.site = replace(lab.site, accounts=(rack,))
+    lab.machine(1, "trampoline", power_account="rack", subnet="lab")
+    if nonce:
+        boot_nonces.order(lab.tx, lab.node(1), NONCE, lab.now)
+
+
+def bound(lab: Lab, xid: int, stage: str) -> str:
+    """Return the address that DHCP binds to whoever asks with node 1's MAC."""
+    arch = 16 if stage == "httpclient" else None
+    offer = send(lab, "DISCOVER", xid, stage, arch=arch)
+    assert offer is not None
+    assert send(lab, "REQUEST", xid, stage, arch=arch, requested=offer.yiaddr) is not None
+    return offer.yiaddr
+
+
+def is_given_secret(lab: Lab, address: str, name: str) -> bool:
+    key = bytes(32)
+    try:
+        script.mint(lab.tx, mac(1), address, name, key, key, key, lab.site, lab.now)
+    except Refused:
+        return False
+    return True
+
+
+def race(lab: Lab) -> int:
+    """Return how often a host with node 1's MAC that asks before the node is given a secret."""
+    addresses = [bound(lab, 20 + turn, "ipxe") for turn in range(TRIES)]
+    return sum(is_given_secret(lab, each, f"t{n}") for n, each in enumerate(addresses))
+
+
+@pytest.mark.parametrize(("nonce", "given"), [(False, TRIES), (True, 0)])
+def test_a_host_that_is_quicker_than_a_node_lacks_its_nonce(
+    lab: Lab, nonce: bool, given: int
+) -> None:
+    booting(lab, nonce=nonce)
+    assert race(lab) == given
+
+
+def test_the_node_s_loader_has_the_address_that_its_firmware_brought_the_nonce_from(
+    lab: Lab,
+) -> None:
+    booting(lab, nonce=True)
+    race(lab)
+    address = bound(lab, 7, "httpclient")
+    script.bring(lab.tx, NONCE, address, lab.site, lab.now)
+    lab.now += 5
+    assert bound(lab, 8, "ipxe") == address
+    assert script.script(lab.tx, mac(1), address, lab.site, lab.now).action == "trampoline"
+    assert is_given_secret(lab, address, "own")
 
 
 def careful(lab: Lab) -> None:
