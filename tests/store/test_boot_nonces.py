@@ -11,7 +11,7 @@ from cod.core.nodes import boot_nonces
 from cod.flows.agents import sessions
 from cod.flows.boot import script
 from cod.flows.nodes import power
-from cod.model import Account, Binding, Refused, Site, ipv4
+from cod.model import Account, Binding, BootSecret, Refused, Site, ipv4
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes, secrets
 from tests.store.agentlab import Lab, mac
@@ -96,6 +96,20 @@ def test_a_nonce_is_for_one_node_at_one_address_for_a_while(lab: Lab) -> None:
     lab.now += lab.site.policy.secret_time
     with pytest.raises(Refused, match="brought no nonce"):
         mint(lab)
+
+
+def test_firmware_may_boot_by_another_card(lab: Lab) -> None:
+    other, address, key = mac(1, nic=1), "10.77.1.7", bytes(32)
+    nodes.add_mac(lab.tx, lab.node(1).id, other)
+    row = Binding(ipv4(address), other, "boot", None, "lab", None, "bound", lab.now + 900)
+    bindings.add(lab.tx, [row])
+    order(lab)
+    bring(lab, address)
+    script.mint(lab.tx, other, address, "s", key, key, key, lab.site, lab.now)
+    made = BootSecret("mine", other, "session", address, key, key, key, 0.0)
+    sessions.open(lab.tx, "s", made, "a", lab.site, lab.now)
+    with pytest.raises(Refused, match="brought no nonce"):
+        script.mint(lab.tx, other, address, "thief", key, key, key, lab.site, lab.now)
 
 
 def test_a_later_order_ends_the_earlier_nonce(lab: Lab) -> None:

@@ -39,9 +39,9 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     if node.state == NodeState.ACTIVE and captures.is_wanted(tx, node.id):
         step = capture.leave("rebooted while it waited to be captured")
         node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
-    if reason := isolation.elsewhere(tx, node, subnet) or _lacks_nonce(
-        tx, node, address, site, now
-    ):
+    if reason := isolation.elsewhere(tx, node, subnet):
+        return BootPlan("none", reason)
+    if reason := _lacks_nonce(tx, node, address, site, now):
         return BootPlan("none", reason)
     row = (
         templates.get(tx, node.template_id)
