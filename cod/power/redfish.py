@@ -28,6 +28,7 @@ TO_GO_OFF = 20.0  # seconds
 # not yet there is not there
 POWER = {"On": "on", "Off": "off", "PoweringOn": "off", "PoweringOff": "on"}
 CHANGED = (412, 428)
+UNABLE = (400, 405, 501)
 TARGETS = "BootSourceOverrideTarget@Redfish.AllowableValues"
 
 
@@ -106,7 +107,13 @@ class RedfishDriver(Plain):
         }
         if "BootSourceOverrideMode" in boot:
             wish["BootSourceOverrideMode"] = "UEFI"
-        await talk.patch(_link(system, "@odata.id"), {"Boot": wish})
+        try:
+            await talk.patch(_link(system, "@odata.id"), {"Boot": wish})
+        except BmcRefusal as refusal:
+            if refusal.code not in UNABLE:
+                raise
+            why = f"the BMC takes no HttpBootUri: {refusal.sentence}"
+            raise PowerError(why, lasting=True) from None
         return _part(await _system(talk), "Boot").get("HttpBootUri") == uri
 
     async def watts(self, target: Target) -> float | None:

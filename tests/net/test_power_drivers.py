@@ -22,7 +22,8 @@ from tests.ports import free_port
 
 InReactor = Callable[..., Any]
 ADMIN = SignIn("admin", "secret")
-SYSTEM = "/redfish/v1/Systems/1"
+SYSTEMS = "/redfish/v1/Systems"
+SYSTEM = f"{SYSTEMS}/1"
 CHASSIS = "/redfish/v1/Chassis/1"
 ALL = ["On", "ForceOff", "GracefulShutdown", "PowerCycle", "ForceRestart"]
 
@@ -240,6 +241,20 @@ def test_a_bmc_without_http_boot_is_handed_no_uri(bmc: Bmc, driver: Callable[...
     del boot["HttpBootUri"]
     assert driver("boot_from_uri", "", URI) is False
     assert bmc.asked == []
+
+
+@pytest.mark.parametrize(("code", "lasting"), [(400, True), (405, True), (412, False)])
+def test_a_bmc_that_refuses_a_uri_is_not_asked_again(
+    bmc: Bmc, driver: Callable[..., Any], code: int, lasting: bool
+) -> None:
+    offer_http_boot(bmc)
+    listed, system = (json.dumps(bmc.pages[each]).encode() for each in (SYSTEMS, SYSTEM))
+    read = [(200, {}, system), (code, {}, b"")]  # the resource, for its ETag; the change
+    bmc.first = [(200, {}, listed), (200, {}, system), *read, *read]
+    with pytest.raises(PowerError, match=f"HTTP {code}") as raised:
+        driver("boot_from_uri", "", URI)
+    assert raised.value.lasting is lasting
+    assert ("takes no HttpBootUri" in raised.value.sentence) is lasting
 
 
 def test_a_bmc_that_accepts_a_uri_and_forgets_it_has_not_taken_it(

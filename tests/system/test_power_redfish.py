@@ -60,6 +60,15 @@ def test_a_machines_power_through_its_bmc(
     assert in_reactor(driver.watts, target) is None
 
 
+def test_a_bmc_that_cannot_keep_a_uri_is_not_believed_to(
+    bmc: SushyEmulator, driver: RedfishDriver, in_reactor: Callable[..., Any]
+) -> None:
+    """The emulator fetches the URI itself, and refuses one that nobody serves."""
+    with pytest.raises(PowerError, match="takes no HttpBootUri") as raised:
+        in_reactor(driver.boot_from_uri, Target(bmc.address, ADMIN), "http://127.0.0.1:1/x.efi")
+    assert raised.value.lasting
+
+
 def test_the_one_system_may_be_named(
     bmc: SushyEmulator, driver: RedfishDriver, in_reactor: Callable[..., Any]
 ) -> None:
