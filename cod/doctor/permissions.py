@@ -89,8 +89,8 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def is_shared(data: Path) -> bool:
-    """Return whether the data folder is that of parts with users of their own, whose files the check
-    `users` looks at."""
+    """Return whether the data folder is that of parts with users of their own, whose files the
+    check `users` looks at."""
     try:
         return data.stat().st_gid in partusers.group_ids()
     except OSError:

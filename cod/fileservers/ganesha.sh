@@ -25,7 +25,10 @@ call() {
 }
 
 exported() {
-    command -v dbus-send >/dev/null || { echo "the program dbus-send is not installed on the file server"; return 1; }
+    command -v dbus-send >/dev/null || {
+        echo "the program dbus-send is not installed on the file server"
+        return 1
+    }
     if answer=$(call ShowExports); then
         printf '%s\n' "$answer"
     else
@@ -55,7 +58,8 @@ close_path() {
 # Names the files of all exports, without that of export $1: an include of a file that is missing
 # keeps NFS-Ganesha from starting.
 index() {
-    fragments | grep -vxF "$(fragment "${1:-none}")" | sort | sed 's/.*/%include "&"/' | put "$exports/cod.conf"
+    fragments | grep -vxF "$(fragment "${1:-none}")" | sort | sed 's/.*/%include "&"/' |
+        put "$exports/cod.conf"
 }
 
 forget() {

@@ -18,7 +18,10 @@ is_export() {
 
 # The paths that are exported, one a line.
 exported() {
-    command -v exportfs >/dev/null || { echo "the program exportfs is not installed on the file server"; return 1; }
+    command -v exportfs >/dev/null || {
+        echo "the program exportfs is not installed on the file server"
+        return 1
+    }
     if answer=$(exportfs -s 2>&1 </dev/null); then
         printf '%s\n' "$answer"
     else
@@ -29,7 +32,8 @@ exported() {
 
 is_shown() {
     own=$(sed -n 's/^\(\/[^ ]*\) .*/\1/p' "$(fragment "$2")" | head -n 1)
-    [ -n "$own" ] && printf '%s\n' "$1" | awk -v own="$own" '$1 == own { found = 1 } END { exit !found }'
+    [ -n "$own" ] && printf '%s\n' "$1" |
+        awk -v own="$own" '$1 == own { found = 1 } END { exit !found }'
 }
 
 close_path() {
