@@ -154,7 +154,8 @@ def test_killed_at_some_steps(lab: Make, who: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)  # thousands of lives: minutes, and many more beside others
+@pytest.mark.nightly  # thousands of lives; `test_killed_at_some_steps` has some of them
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("who", ["vcm", "cod"])
 def test_killed_at_every_step(lab: Make, who: str) -> None:
     for k in range(1, steps(lab, who)):

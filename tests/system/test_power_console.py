@@ -243,7 +243,7 @@ def test_what_a_machine_says_can_be_read(
             60,
         )
     files = list((tmp_path / "consoles").rglob("*.log"))
-    assert [each.stat().st_mode & 0o777 for each in files] == [0o600]
+    assert [each.stat().st_mode & 0o777 for each in files] == [0o640]
     assert b"\x1b[32m" in files[0].read_bytes(), "what is kept is what was said"
     other = Ear(reactor, in_reactor, Target(bmc.address, ADMIN))
     until(lambda: other.opened, "the recorder has given the console back", 60)
