@@ -44,7 +44,7 @@ def test_a_node_joins_runs_a_job_is_drained_deleted_and_joins_again(cell: SlurmC
     cell.run("scontrol", "update", f"jobid={job}", "requeue=1")
     cell.run("scontrol", "requeue", str(job))
     until(lambda: cell.nodes()["n2"]["state"] == "idle", "nothing runs there any more", 60)
-    assert cell.queue()[job]["job_state"] == "PENDING"
+    until(lambda: cell.queue()[job]["job_state"] == "PENDING", "it is put back", 60)
     cell.run("scontrol", "delete", "nodename=n2")
     assert not cell.nodes()
 
