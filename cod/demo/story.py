@@ -113,7 +113,7 @@ class Story:
         self._timeline.say(
             f"An isolated vcluster {name!r} of {size} nodes with template {template}"
         )
-        made = self._stage.cod(
+        self._stage.cod(
             "vcluster",
             "create",
             name,
@@ -124,14 +124,13 @@ class Story:
             "--spread",
             "--isolated",
         )
-        self._timeline.say(
-            f"{name} is in VLAN {made['network']['vlan']}, subnet {made['network']['subnet']}"
-        )
         self._wait(
             f"{name} has {size} active nodes",
             PRIME_LIMIT,
             lambda: [node["state"] for node in self._nodes(name)] == ["active"] * size,
         )
+        own = self._api.get(f"/vclusters/{name}")["network"]
+        self._timeline.say(f"{name} is in VLAN {own['vlan']}, subnet {own['subnet']}")
         found = self._nodes(name)
         for node in found:
             self._check_page(node, template)
