@@ -1,0 +1,45 @@
+"""Run the few tests that failed among all others once more, alone, and name those that pass then.
+
+A whole run has thousands of tests on busy cores, and one that is unsteady would refuse a change
+that it has nothing to do with. It is a fault all the same: its first failure stays in the output,
+and it is named at the end. More than `FEW` failures are no chance, and get no second run.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests import ledger
+
+FEW = 3
+FAILED = 1  # pytest's exit status when tests were run and some failed
+LAST = Path(".pytest_cache/v/cache/lastfailed")
+
+
+def main(status: int, last: Path = LAST) -> int:
+    """Return the status of a run that ended with `status`, after its failed tests were run again:
+    0 where each of them passed then."""
+    if status != FAILED or not last.exists():
+        return status
+    failed = [without_group(test) for test in json.loads(last.read_text())]
+    if not 0 < len(failed) <= FEW:
+        return status
+    print(f"\nOnce more, alone: {' '.join(failed)}", flush=True)
+    cost = ledger.LAST.read_bytes()  # of the whole run: it is what `make ledger` enters
+    again = subprocess.run([sys.executable, "-m", "pytest", "-q", *failed], check=False).returncode
+    ledger.LAST.write_bytes(cost)
+    if again == 0:
+        print("\nUNSTEADY: failed among all others, passed alone; each of these is to be mended:")
+        print("\n".join(f"  {test}" for test in failed))
+    return again
+
+
+def without_group(test: str) -> str:
+    """Return a test's id without the group that xdist puts behind it: `file::test[a@b]@group`."""
+    name, bracket, tail = test.rpartition("]")
+    return name + bracket + tail.split("@")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
