@@ -3,6 +3,8 @@ between."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import Engine, select, update
 
@@ -10,6 +12,7 @@ from cod.core.networks import address_blocks as core_blocks
 from cod.core.nodes import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as act_flows
+from cod.flows.scheduler import explain
 from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Refused, Site
@@ -208,13 +211,34 @@ def test_higher_priority_goes_first(tx: Tx, site: Site) -> None:
     assert members(tx, high) == ["node0"]
 
 
-def test_nodes_of_another_subnet_are_not_granted(tx: Tx, site: Site) -> None:
-    from dataclasses import replace
-
+def with_far(site: Site) -> Site:
     near = site.subnets[0]
-    two = replace(
-        site, subnets=(near, replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255")))
+    far = replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255"))
+    return replace(site, subnets=(near, far))
+
+
+def test_a_new_vcluster_is_where_the_nodes_are_that_match_it(tx: Tx, site: Site) -> None:
+    """Two large nodes in a small subnet, beside three small ones in the largest."""
+    two = with_far(site)
+    furnish(tx, 0)
+    for number in range(5):
+        subnet, mib = ("far", 16384) if number < 2 else ("lab", 4096)
+        add_node(tx, number, subnet=subnet, mib=mib)
+    large = '<requires><memory><mib min="8192"/></memory></requires>'
+    asked = explain.HypotheticalRequest(2, large, "debian", "site")
+    seen = flow.look(tx, two, 1.0)
+    found = explain.match_(
+        tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=two, groups=None, now=1.0
     )
+    assert found.why.code == "granted"
+    one = create(tx, two, attributes=large, possible=True)
+    other = create(tx, two, "other", 3)
+    run_pass(tx, two, 2.0)
+    assert (members(tx, one), len(members(tx, other))) == (["node0", "node1"], 3)
+
+
+def test_nodes_of_another_subnet_are_not_granted(tx: Tx, site: Site) -> None:
+    two = with_far(site)
     furnish(tx, 2)
     for number, subnet in enumerate(("far", "lab")):
         tx.execute(update(t.nodes).where(t.nodes.c.name == f"node{number}").values(subnet=subnet))

@@ -28,7 +28,7 @@ from cod.states import OWN_SYSTEM
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes, switches
 from cod.store.nodes import switch_ports as ports
-from cod.store.scheduler import address_blocks, networks, node_counts
+from cod.store.scheduler import address_blocks, networks
 
 AGAIN = 600.0  # seconds between two records that a node's port is not known
 NOWHERE = "0.0.0.0"
@@ -82,15 +82,6 @@ def rules_of(site: Site) -> Isolation:
             "isolated",
         )
     return site.isolation
-
-
-def source(tx: Tx, site: Site) -> Subnet:
-    """Return the site's subnet that the nodes of a new isolated vcluster come from: the one with
-    most nodes whose switch ports are usable."""
-    usable, known = node_counts.by_subnet(tx, usable=True), node_counts.by_subnet(tx)
-    return max(
-        site.subnets, key=lambda subnet: (usable.get(subnet.name, 0), known.get(subnet.name, 0))
-    )
 
 
 def claim(tx: Tx, vcluster: Vcluster, site: Site) -> None:

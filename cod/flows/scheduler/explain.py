@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from cod.core import vcluster_names
 from cod.core.networks import address_blocks as core_blocks
 from cod.core.networks import isolation as core_isolation
+from cod.core.networks import sources
 from cod.model import (
     Group,
     Refused,
@@ -34,7 +35,7 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes, switches
 from cod.store.people import groups as group_rows
-from cod.store.scheduler import address_blocks, node_counts, reservations, vclusters
+from cod.store.scheduler import node_counts, reservations, vclusters
 from cod.store.scheduler.pass_rows import PassRows
 
 Groups = frozenset[int] | None
@@ -202,7 +203,7 @@ def match_(
     )
     template = _template(tx, asked.template, holder, owner)
     wish = _wish(tx, asked, holder, owner, template, site, now)
-    documents = templates.for_matching(tx, [template.id]) if template else {0: ANYTHING}
+    documents = templates.for_matching(tx, [template.id]) if template else {0: whatif.ANYTHING}
     seen = whatif.supposed(
         whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents
     )
@@ -240,10 +241,6 @@ def _faults(tx: Tx, asked: HypotheticalRequest, owner: Group, site: Site) -> dic
     return found
 
 
-ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'
-"""Stands for a template where none is named: it wants nothing of a node."""
-
-
 def _wish(
     tx: Tx,
     asked: HypotheticalRequest,
@@ -256,7 +253,8 @@ def _wish(
     wanted = RequestTuple(asked.count, asked.attributes, template.id if template else 0)
     many = len(site.subnets) > 1
     if holder is None:
-        subnet = _subnet(tx, site, asked.count, asked.isolated) if many else ""
+        source = sources.choose(tx, site, [wanted], isolated=asked.isolated)
+        subnet = source.name if many else ""
         return PendingRequest(
             whatif.NOBODYS,
             whatif.NOBODYS,
@@ -282,18 +280,6 @@ def _wish(
         own=own,
         isolated=holder.isolated,
     )
-
-
-def _subnet(tx: Tx, site: Site, size: int, isolated: bool) -> str:
-    """Return where a new vcluster would be, unless all blocks of addresses there are taken: see
-    `scheduler.vclusters`."""
-    if isolated:
-        return core_isolation.source(tx, site).name
-    known = node_counts.by_subnet(tx)
-    roomy = [
-        subnet for subnet in site.subnets if address_blocks.capacity(subnet) >= size
-    ] or site.subnets
-    return max(roomy, key=lambda subnet: known.get(subnet.name, 0)).name
 
 
 def _template(tx: Tx, name: str, holder: Vcluster | None, owner: Group) -> Template | None:

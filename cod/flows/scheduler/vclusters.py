@@ -14,7 +14,7 @@ from cod.core import advance_reservations, notices, preemption, quota, vcluster_
 from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
-from cod.core.networks import address_blocks
+from cod.core.networks import address_blocks, sources
 from cod.core.networks import isolation as core_isolation
 from cod.core.nodes import assignment, transitions
 from cod.model import (
@@ -28,7 +28,6 @@ from cod.model import (
     RequestTuple,
     Result,
     Site,
-    Subnet,
     Vcluster,
     VclusterView,
 )
@@ -42,7 +41,7 @@ from cod.store.images import templates
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks as blocks
-from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
+from cod.store.scheduler import reclaims, requests, reservations, vclusters
 
 _WAKE = (Effect("wake", "manager"),)
 
@@ -117,7 +116,7 @@ def create(
             for place, one in enumerate(also)
         ),
     ]
-    columns = {
+    columns: dict[str, Any] = {
         "name": name,
         "group_id": owner.id,
         "template_id": wanted.id,
@@ -126,16 +125,18 @@ def create(
         "preemptible": preemptible,
     }
     count = sum(one.count for one in tuples)
+    _check_size(count)
     if rules is None:
-        vcluster = _on_subnet(tx, site, count, now=now, **columns)
+        _check_addresses(site, count)
     else:
-        _check_size(count)
-        prefix = isolation.size(network_size, count, rules)
-        # its VLAN and its subnet come with its nodes: what waits takes none from others
-        isolated_columns = {"isolated": True, "network_prefix": prefix, **columns}
-        vcluster = _added(
-            tx, core_isolation.source(tx, site), size=count, now=now, **isolated_columns
-        )
+        columns |= {
+            "isolated": True,
+            "network_prefix": isolation.size(network_size, count, rules),
+        }
+    source = sources.choose(tx, site, tuples, isolated=isolated)
+    # addresses, or its VLAN and subnet, come with its nodes: what waits takes none from others
+    vcluster = vclusters.add(tx, subnet=source, addresses=False, size=count, now=now, **columns)
+    assert vcluster is not None, "it wants no block that could be taken"
     if possible:
         core_possible.check(tx, vcluster, tuples, spread=spread, site=site, field="size")
     requests.add(
@@ -340,31 +341,14 @@ def delete(
 # ---------------------------------------------------------------- steps
 
 
-def _on_subnet(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> Vcluster:
-    """Return a new vcluster on the subnet with most nodes of those that have blocks of addresses
-    free for all of its, or would have. It gets its blocks with its nodes: what waits takes nothing
-    from others."""
-    _check_size(size)
-    roomy = [subnet for subnet in site.subnets if blocks.capacity(subnet) >= size]
-    if not roomy:
-        most = max(map(blocks.capacity, site.subnets))
+def _check_addresses(site: Site, size: int) -> None:
+    most = max(map(blocks.capacity, site.subnets))
+    if size > most:
         raise Refused(
             "invalid",
             f"a vcluster has addresses for {most} nodes at most (block_pool in the site file)",
             "size",
         )
-    if len(roomy) > 1:
-        known = node_counts.by_subnet(tx)
-        roomy.sort(key=lambda subnet: -known.get(subnet.name, 0))
-        roomy.sort(key=lambda subnet: blocks.free_room(tx, subnet) < size)
-    return _added(tx, roomy[0], size=size, now=now, **columns)
-
-
-def _added(tx: Tx, subnet: Subnet, **columns: Any) -> Vcluster:
-    """Return a new vcluster without addresses, whose nodes come from `subnet`."""
-    vcluster = vclusters.add(tx, subnet=subnet, addresses=False, **columns)
-    assert vcluster is not None, "it wants no block that could be taken"
-    return vcluster
 
 
 def _shrink(

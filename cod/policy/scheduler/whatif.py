@@ -21,6 +21,8 @@ from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snap
 NOBODYS = -1
 """The id of the request, and of the vcluster that it is for where there is none yet: no row has
 it."""
+ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'
+"""Stands for a template where none is named: it wants nothing of a node."""
 OTHERS = "a vcluster of another group"
 """What a vcluster is called to those who may not see it."""
 

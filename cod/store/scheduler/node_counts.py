@@ -375,12 +375,15 @@ def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, boo
     return counts
 
 
-def by_subnet(tx: Tx, usable: bool = False) -> dict[str, int]:
-    """Return how many nodes last reported from which subnet; with `usable`, of those with switch
-    ports that are usable, or will be when their switches answer again."""
+def by_subnet(tx: Tx, usable: bool = False) -> dict[str, dict[int | None, int]]:
+    """Return how many nodes of each type last reported from which subnet; with `usable`, of those
+    with switch ports that are usable, or will be when their switches answer again."""
     ports = [switch_ports.usable(_n.boot_mac, away=True)] if usable else []
-    query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None), *ports)
-    return {row[0]: row[1] for row in tx.execute(query.group_by(_n.subnet))}
+    query = select(_n.subnet, _n.type_id, func.count()).where(_n.subnet.is_not(None), *ports)
+    counts: dict[str, dict[int | None, int]] = {}
+    for subnet, type_id, count in tx.execute(query.group_by(_n.subnet, _n.type_id)):
+        counts.setdefault(subnet, {})[type_id] = count
+    return counts
 
 
 def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
