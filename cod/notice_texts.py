@@ -18,6 +18,7 @@ from typing import TypedDict
 from urllib.parse import quote
 
 from cod.model import Vcluster
+from cod.quantity import span
 
 KINDS = {
     "lease-began": "the vcluster's nodes were granted, and its lease runs",
@@ -612,15 +613,6 @@ def volume_trouble_over(name: str, fileserver: str) -> NoticeText:
 
 def _volume(name: str) -> str:
     return "/volumes/" + quote(name)
-
-
-def span(seconds: float) -> str:
-    """Return a length of time in whole units, rounded to the nearest: '1 day', '3 hours', '45
-    minutes', '30 seconds'."""
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= 2 * length or seconds == length:
-            return _count(round(seconds / length), unit)
-    return _count(round(seconds), "second")
 
 
 def _news(kind: str, subject: str, about: str, link: str = "") -> NoticeText:

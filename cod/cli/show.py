@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from cod import quantity
 from cod.client import ApiError, Client, find_server, path
 
 Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
@@ -245,33 +246,16 @@ def ago(at: float | None, now: float | None = None) -> str:
     if at is None:
         return "-"
     seconds = (time.time() if now is None else now) - at
-    return duration(seconds) if seconds >= 0 else f"in {duration(-seconds)}"
-
-
-def duration(seconds: float) -> str:
-    """'12 s', '5 min', '3 h', '2 d'."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return quantity.span(seconds) if seconds >= 0 else f"in {quantity.span(-seconds)}"
 
 
 def size(count: float | None) -> str:
-    """Return bytes for people: '1.5 GiB'."""
-    if count is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+    """Return bytes (`quantity.size`); a dash for None."""
+    return "-" if count is None else quantity.size(count)
 
 
 class Span(click.ParamType[float]):
-    """A length of time: '90', '30s', '15m', '45min', '8h', '7d', '1d 12h' -> seconds."""
+    """A length of time: '90', '45min', '8h', '3 days', '1d 12h' -> seconds."""
 
     name = "time"
 
@@ -285,13 +269,12 @@ class Span(click.ParamType[float]):
         """Parse it."""
         if isinstance(value, float | int):
             return float(value)
-        whole = re.fullmatch(r"(?:\s*\d+(?:\.\d+)?\s*(?:min|[smhdw]))+|\d+(?:\.\d+)?", value)
-        parts = re.findall(r"([\d.]+)\s*([a-z]*)", value) if whole else []
-        seconds = sum(float(digits) * _UNITS[unit] for digits, unit in parts)
-        if not 0 < seconds < 1e10 and not (self._zero and whole and not seconds):
-            self.fail(
-                f"{value!r} should be a length of time such as 90s, 15m, 8h or 7d", param, ctx
-            )
+        try:
+            seconds = quantity.read_span(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+        if not (0 < seconds < 1e10 or (self._zero and not seconds)):
+            self.fail(f"{value!r} is no length of time that COD can keep", param, ctx)
         return seconds
 
 
@@ -380,7 +363,7 @@ KIND = NodeKindParam()
 
 
 class Size(click.ParamType[int]):
-    """A number of bytes: '4096', '500M', '1.5G', '2T' (powers of 1024) -> bytes."""
+    """A number of bytes: '4096', '500M' (of 1024), '1.5TiB', '200 GB' -> bytes."""
 
     name = "size"
 
@@ -388,14 +371,13 @@ class Size(click.ParamType[int]):
         """Parse it."""
         if isinstance(value, int):
             return value
-        unit = {"K": 10, "M": 20, "G": 30, "T": 40}.get(value[-1:].upper(), 0)
         try:
-            count = float(value[:-1] if unit else value) * 2**unit
-        except ValueError:
-            count = -1.0
-        if not 0 <= count < 2**62:
-            self.fail(f"{value!r} should be a number of bytes such as 500M, 200G or 2T", param, ctx)
-        return int(count)
+            count = quantity.read_size(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+        if count >= 2**62:
+            self.fail(f"{value!r} is more than any disk has", param, ctx)
+        return count
 
 
 SIZE = Size()

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, console, duration, size
+from cod.cli.show import SPAN, console, size
 from cod.client import ApiError, Client, path
+from cod.quantity import exact_span
 
 POLL = 0.5  # seconds
 # how far along a state is
@@ -82,7 +83,7 @@ def _watched(
             _check_not_rejected(api, name, ended=value is None)
             if clock() > until:
                 raise TimedOut(
-                    f"{name} is not as wished after {duration(timeout)}; it goes on without being"
+                    f"{name} is not as wished after {exact_span(timeout)}; it goes on without being"
                     " watched"
                 )
             sleep(POLL)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from cod import notice_texts
 from cod.core import notices, snapshot, vcm_outbox
 from cod.model import Group, Policy, Refused, Request, RequestTuple, Site, Vcluster
-from cod.policy.hardware.quantity import span
 from cod.policy.nodes import energy_accounting
 from cod.policy.reservations import admission, forecast
 from cod.policy.scheduler import leases, reasons, whatif
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import PendingRequest
+from cod.quantity import exact_span
 from cod.states import RequestState
 from cod.store import watermarks
 from cod.store.engine import Tx
@@ -123,8 +123,8 @@ def _check_lease(
     if starts_at + duration > max(last, vcluster.expires_at or 0.0):
         raise Refused(
             "invalid",
-            f"a lease of group {owner.name} lasts {span(leases.longest(owner, policy))} at most, "
-            f"with all extensions: this one ends {reasons.at(last)} at the latest",
+            f"a lease of group {owner.name} lasts {exact_span(leases.longest(owner, policy))} at"
+            f" most, with all extensions: this one ends {reasons.at(last)} at the latest",
             "duration",
         )
 

@@ -25,6 +25,7 @@ from cod.model import (
     VolumeMount,
 )
 from cod.policy import volumes as policy
+from cod.quantity import exact_span
 from cod.states import NodeState
 from cod.store import volumes
 from cod.store.engine import Tx
@@ -133,7 +134,7 @@ def attach(
             "a home volume is kept"
             if volume.kind == "home"
             else (
-                f"a volume is kept for {notice_texts.span(site.volumes.grace)} after its vcluster's"
+                f"a volume is kept for {exact_span(site.volumes.grace)} after its vcluster's"
                 " end at least"
             )
         )

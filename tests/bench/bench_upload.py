@@ -65,7 +65,7 @@ def serve(root: str) -> None:
 def send(file: str, name: str) -> None:
     """Upload `file` as the image `name`; its sha256 counts on the server alone, as for the copy."""
     from cod.client import Client
-    from cod.uploads import Sender
+    from cod.client.uploads import Sender
 
     with open(file, "rb") as content:
         Sender(Client(f"http://{SERVER}:{PORT}", TOKEN)).add(

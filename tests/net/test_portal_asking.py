@@ -145,7 +145,7 @@ def test_nodes_are_reserved_in_advance(there: Served) -> None:
         in browse(there).get(f"/requests/{one.id}").words
     )
     again = browse(there).get(ASK, request=one.id)
-    assert {("starts_at", typed(NOW + 86400)), ("duration", "8h")} <= set(again.fields(MORE)), (
+    assert {("starts_at", typed(NOW + 86400)), ("duration", "8 h")} <= set(again.fields(MORE)), (
         "a changed request"
     )
 
@@ -179,7 +179,7 @@ def test_the_check_takes_name_and_lease_into_account(there: Served) -> None:
     part = checked(there, name="batch", size=1, lease="3 days")
     assert part.status == 200
     assert "The name 'batch' is not free: choose another." in part.words
-    assert "A lease of group physics lasts 24 h at most" in part.words
+    assert "A lease of group physics lasts 1 d at most" in part.words
     fine = checked(there, name="fresh", size=1, lease="1 day").words
     assert "already" not in fine
     assert "at most" not in fine
@@ -290,7 +290,7 @@ def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None
         "group": "physics",
         "template": "debian",
         "size": "12",
-        "lease": "36h",
+        "lease": "1 d 12 h",
         "spread": None,
         "wait": None,
     }

@@ -1,4 +1,5 @@
-"""`cod.uploads` and `cod image add` against a real server: what breaks off goes on where it was."""
+"""`cod.client.uploads` and `cod image add` against a real server: what breaks off goes on where it
+was."""
 
 from __future__ import annotations
 
@@ -11,12 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cod import uploads
 from cod.cli.root import cod
-from cod.client import ApiError, Client, Unreachable
+from cod.client import ApiError, Client, Unreachable, uploads
+from cod.client.uploads import Sender
 from cod.flows.images import images
 from cod.flows.people import groups
-from cod.uploads import Sender
 from tests.net.apiserver import ADMIN, NOW, Served, as_json, run
 from tests.waiting import until
 
@@ -241,6 +241,6 @@ def test_a_group_s_quota_is_set_and_shown(served: Served, file: Path) -> None:
         == 3 * 2**29
     )
     assert (
-        "should be a number of bytes"
+        "should be an amount"
         in run(served, "group", "set", "physics", "--image-quota", "x", code=2).stderr
     )

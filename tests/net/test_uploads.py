@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from cod.client import ApiError, Client
+from cod.client.uploads import Sender
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
 from cod.model import Effect, ImageRules, Refused, Site
 from cod.pool import Pool
 from cod.security import webcert
 from cod.store import tables
-from cod.uploads import Sender
 from cod.web.tls import WebTls
 from cod.web.uploads import intake, piece
 from cod.wire import tus

@@ -18,8 +18,8 @@ from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError, TusUploadFailed
 from tusclient.storage.filestorage import FileStorage
 
+from cod.client.uploads import Sender
 from cod.flows.images import images
-from cod.uploads import Sender
 from tests.net.apiserver import ADMIN, Served
 from tests.net.test_service import Serving
 

@@ -94,7 +94,7 @@ def test_the_wizard_asks_for_data(there: Served) -> None:
             "volumes.0.delete_after": "1 day",
         },
     )
-    assert "is kept for 7 days after its vcluster" in page.words, page.words
+    assert "is kept for 7 d after its vcluster" in page.words, page.words
     page = page.send("/vclusters", **{"volumes.0.delete_after": "30 days"})
     assert page.path == "/vclusters/fresh", page.words
     assert [

@@ -166,7 +166,7 @@ def test_a_new_lease_that_would_last_too_long_waits(engine: Engine, running: Sit
         ({"at": 4 * DAY}, "ends 1970-01-04 00:00 UTC, before the start: extend it first"),
         ({"count": 7}, "7 nodes wanted, the site has 5 matching besides its own"),
         ({"wait": False}, "waits for its start"),
-        ({"length": 6 * DAY}, "lasts 5 days at most"),
+        ({"length": 6 * DAY}, "lasts 5 d at most"),
     ],
 )
 def test_what_cannot_be_is_refused(

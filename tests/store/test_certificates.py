@@ -195,7 +195,7 @@ def test_a_group_is_told_once_before_and_once_after(tx: Tx) -> None:
     ]
     assert [(now, certificates.look(tx, FAR, now)) for now, _ in looks] == looks
     assert told(tx, "vcm-certificate") == [
-        "pool: its VCM's certificate ends in 30 days",
+        "pool: its VCM's certificate ends in 30 d",
         "pool: its VCM's certificate has ended",
     ]
     assert row(tx).warned_at == END
@@ -235,8 +235,8 @@ def test_those_that_were_told_leave_room_for_others(
     vcms.enrol(tx, vcluster="batch", serial="b", address="", now=NOW, ends_at=END)
     assert [certificates.look(tx, FAR, END - DAY) for _ in range(3)] == [1, 1, 0]
     assert sorted(told(tx, "vcm-certificate"), reverse=True) == [
-        "pool: its VCM's certificate ends in 1 day",
-        "batch: its VCM's certificate ends in 1 day",
+        "pool: its VCM's certificate ends in 1 d",
+        "batch: its VCM's certificate ends in 1 d",
     ]
 
 

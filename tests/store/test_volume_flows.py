@@ -179,7 +179,7 @@ def test_the_end_of_a_lease_withdraws_exports(tx: Tx, site: Site) -> None:
 def test_a_volume_that_ends_with_its_vcluster_is_kept_and_told_of(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     create(tx, site)
-    with pytest.raises(Refused, match="kept for 7 days"):
+    with pytest.raises(Refused, match="kept for 7 d"):
         cluster(tx, site, mounts=[AskedVolume("data", delete_after=DAY)])
     for name in ("web", "web2"):
         if vclusters.by_name(tx, name) is None:

@@ -365,20 +365,20 @@ def test_what_is_left_of_it_is_held_on() -> None:
 def test_people_are_told() -> None:
     seen = site(**contended())
     assert explain(seen, PATIENT, NOW, 1).sentence.endswith(
-        "2 nodes are held for it, for 99 s now; all that it wants is there in 10 min, as far as"
+        "2 nodes are held for it, for 1 min 39 s now; all that it wants is there in 10 min, as far as"
         " leases tell."
     )
     assert explain(seen, PATIENT, NOW, 2).sentence.endswith(
-        "2 nodes are held for request 1, for 99 s now; all that request 1 wants is there in 10 min,"
+        "2 nodes are held for request 1, for 1 min 39 s now; all that request 1 wants is there in 10 min,"
         " as far as leases tell."
     )
     none = site(**contended(lots=[], holdings=[Allocation(1, ONE, 6, 0)]))
     assert (
-        "What comes free is held for it, for 99 s now; all that"
+        "What comes free is held for it, for 1 min 39 s now; all that"
         in explain(none, PATIENT, NOW, 1).sentence
     )
     named = replace(seen, holders={**seen.holders, 1001: holder(1001, 0)})
-    assert "held for v1001, for 99 s" in explain(named, PATIENT, NOW, 2).sentence
+    assert "held for v1001, for 1 min 39 s" in explain(named, PATIENT, NOW, 2).sentence
     assert (
         "held for a vcluster of another group, for"
         in explain(masked(named, {1001}), PATIENT, NOW, 2).sentence

@@ -97,7 +97,7 @@ def test_who_is_ahead() -> None:
             0,
             "draining",
             NOW + 150,
-            "v1 holds 4; its lease has run out, they come back in 2.5 min",
+            "v1 holds 4; its lease has run out, they come back in 2 min 30 s",
         ),
     ],
 )
@@ -209,7 +209,7 @@ def test_what_would_free_it_and_when() -> None:
         Chance(NOW + 20, 2, "v3 is draining, it ends in 20 s"),
         Chance(NOW + 30, 1, "v1 gives back 1 node, at the latest in 30 s"),
         Chance(NOW + 40, 1, "nodes of v4 lose their immunity from in 40 s on"),
-        Chance(NOW + 400, 2, "the lease of v2 ends, with its grace, in 6.7 min"),
+        Chance(NOW + 400, 2, "the lease of v2 ends, with its grace, in 6 min 40 s"),
         Chance(None, 2, "2 nodes on their way to the reserve"),
     )
     assert why.sentence.endswith("Next that is known: v3 is draining, it ends in 20 s (2 nodes).")

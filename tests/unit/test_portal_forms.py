@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from cod.model import Who
+from cod.quantity import read_span
 from cod.web.calls import checked
 from cod.web.errors import HttpProblem
 from cod.web.models import Body
 from cod.web.portal import formatting, links, nav
 from cod.web.portal.assets import Assets
-from cod.web.portal.forms import Fields, Form, body_of, seconds
+from cod.web.portal.forms import Fields, Form, body_of
 from cod.web.resources.groups import GroupPatch
 from cod.web.resources.vclusters import RequestSubmit, VclusterCreate
 
@@ -79,9 +80,9 @@ def test_what_the_model_refuses_is_said_for_every_field() -> None:
 
 
 def test_what_a_field_is_converted_by_says_what_it_should_be() -> None:
-    assert made("name=a&size=1h", size=seconds) == {"name": "a", "size": 3600.0}
+    assert made("name=a&size=1h", size=read_span) == {"name": "a", "size": 3600.0}
     with pytest.raises(HttpProblem, match="length of time") as caught:
-        made("name=a&size=soon", size=seconds)
+        made("name=a&size=soon", size=read_span)
     assert caught.value.faults.keys() == {"size"}
 
 
@@ -97,31 +98,6 @@ def test_nothing_that_is_sent_is_a_bug(values: dict[str, list[str]]) -> None:
     for model in (Wanted, VclusterCreate, RequestSubmit, GroupPatch):
         with suppress(HttpProblem):
             checked(model, body_of(model, Fields(values), {}))
-
-
-@pytest.mark.parametrize(
-    ("text", "length"),
-    [
-        ("90", 90.0),
-        ("45min", 2700.0),
-        ("12 h", 43200.0),
-        ("1d 12h", 129600.0),
-        ("2w", 1209600.0),
-        ("1.5H", 5400.0),
-        ("3 days", 259200.0),
-        ("1 Day 2 hours", 93600.0),
-        ("2 weeks", 1209600.0),
-        ("10 minutes 5 sec", 605.0),
-    ],
-)
-def test_lengths_of_time(text: str, length: float) -> None:
-    assert seconds(text) == length
-
-
-@pytest.mark.parametrize("text", ["", "soon", "3 parsecs", "-1h", "1h-2m", "h", "1.5.2h", "1e9"])
-def test_what_is_no_length_of_time(text: str) -> None:
-    with pytest.raises(ValueError, match="should be a length of time"):
-        seconds(text)
 
 
 def test_a_form_shows_what_was_typed_and_whatever_no_field_shows() -> None:

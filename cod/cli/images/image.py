@@ -25,7 +25,7 @@ from cod.cli.show import (
 )
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, Unreachable, path, path_of
-from cod.uploads import Sender
+from cod.client.uploads import Sender
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
 

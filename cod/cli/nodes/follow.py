@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from cod.cli.show import console, duration
+from cod.cli.show import console
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client
+from cod.quantity import exact_span
 
 
 def follow(
@@ -32,8 +33,8 @@ def follow(
             view.show(value)
             if clock() > until:
                 raise TimedOut(
-                    f"the {noun} of {value['node']} is not over after {duration(timeout)}; it goes"
-                    " on without being watched"
+                    f"the {noun} of {value['node']} is not over after {exact_span(timeout)};"
+                    " it goes on without being watched"
                 )
             sleep(POLL)
         view.show(value)

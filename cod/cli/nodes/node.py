@@ -15,7 +15,6 @@ from cod.cli.show import (
     as_json,
     client,
     confirm,
-    duration,
     print_json,
     print_table,
     shown,
@@ -27,6 +26,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.client import ApiError, path
+from cod.quantity import span
 
 COLORS = {
     "active": "green",
@@ -125,7 +125,7 @@ def immunity(until: float | None, now: float | None = None) -> str | None:
     """Return how long a node may not be taken for others yet: '4 min'; None once it may, and where
     nobody holds it."""
     left = (until or 0.0) - (time.time() if now is None else now)
-    return duration(left) if left > 0 else None
+    return span(left) if left > 0 else None
 
 
 def progress(value: dict[str, Any] | None) -> str | None:
@@ -265,7 +265,7 @@ def _erased(disk: dict[str, Any]) -> str:
     serial = f" (serial {disk['serial']})" if disk["serial"] else ""
     return (
         f"erased {disk['disk']}{serial}, {size(disk['size'])}: {disk['method']},"
-        f" {duration(disk['seconds'])}, {size(disk['checked'])} read back as zeros"
+        f" {span(disk['seconds'])}, {size(disk['checked'])} read back as zeros"
     )
 
 

@@ -16,7 +16,6 @@ from cod.cli.show import (
     as_json,
     client,
     count,
-    duration,
     password_option,
     print_json,
     said,
@@ -26,6 +25,7 @@ from cod.cli.show import (
     when,
 )
 from cod.client import ApiError, path
+from cod.quantity import exact_span
 
 # ---------------------------------------------------------------- keys
 
@@ -291,7 +291,7 @@ def _brief(name: str, value: Any) -> str:
         ):
             return when(value)
         if name in ("default_lease", "max_lease", "lease_time", "lease", "lifetime", "grace"):
-            return duration(value)
+            return exact_span(value)
         if name == "image_quota":
             return size(value)
     if isinstance(value, dict):

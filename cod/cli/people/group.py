@@ -16,7 +16,6 @@ from cod.cli.show import (
     as_json,
     client,
     created,
-    duration,
     if_missing_option,
     print_json,
     said,
@@ -26,6 +25,7 @@ from cod.cli.show import (
     when,
 )
 from cod.client import path
+from cod.quantity import exact_span
 
 
 @click.group()
@@ -58,9 +58,9 @@ def group_table(values: list[Any]) -> Any:
                 v["name"],
                 v["gid"],
                 str(v["priority"]),
-                v["default_lease"] and duration(v["default_lease"]),
-                v["max_lease"] and duration(v["max_lease"]),
-                None if v["grace"] is None else duration(v["grace"]),
+                v["default_lease"] and exact_span(v["default_lease"]),
+                v["max_lease"] and exact_span(v["max_lease"]),
+                None if v["grace"] is None else exact_span(v["grace"]),
                 size(v["image_quota"]),
                 size(v["volume_quota"]),
                 v["email"],

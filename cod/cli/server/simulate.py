@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cod.cli.show import as_json, duration, print_json, print_rich, print_table, table
+from cod.cli.show import as_json, print_json, print_rich, print_table, table
+from cod.quantity import span
 
 if TYPE_CHECKING:
     from cod.sim.run import Simulation
@@ -354,7 +355,7 @@ def _write(folder: Path, charts: dict[str, str], answer: dict[str, Any]) -> None
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} s" if value < 900 else duration(value)
+    return "-" if value is None else span(value)
 
 
 def _share(value: float | None, digits: int = 1) -> str:

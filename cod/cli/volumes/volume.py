@@ -14,7 +14,6 @@ from cod.cli.show import (
     as_json,
     client,
     created,
-    duration,
     if_missing_option,
     said,
     shown,
@@ -24,6 +23,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.client import path
+from cod.quantity import exact_span
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
 
@@ -92,7 +92,7 @@ def _mounted(one: Any) -> str:
         *(["read-only"] if one["read_only"] else []),
         *([one["state"]] if one["state"] != "exported" else []),
         *(
-            [f"deleted {duration(one['delete_after'])} after its end"]
+            [f"deleted {exact_span(one['delete_after'])} after its end"]
             if one["delete_after"]
             else []
         ),

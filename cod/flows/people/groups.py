@@ -9,9 +9,9 @@ from typing import Any
 from cod.core import posix as numbers
 from cod.core import volumes
 from cod.model import Effect, Group, NoticeRules, Policy, PosixRules, Refused, Result
-from cod.policy.hardware.quantity import span
 from cod.policy.people import delivery
 from cod.policy.scheduler import preemption
+from cod.quantity import exact_span
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.people import groups
@@ -146,9 +146,9 @@ def _checked(
     if (columns.get("grace") or 0.0) > longest_grace:
         raise Refused(
             "invalid",
-            f"the site allows groups a grace of {span(longest_grace)} at most, and"
-            f" {span(columns['grace'])} were asked for; an administrator can raise max_grace in the"
-            " site file",
+            f"the site allows groups a grace of {exact_span(longest_grace)} at most, and"
+            f" {exact_span(columns['grace'])} were asked for; an administrator can raise"
+            " max_grace in the site file",
             "grace",
         )
     if "email" in columns:

@@ -27,11 +27,11 @@ from cod.model import (
     Site,
     Vcluster,
 )
-from cod.policy.hardware.quantity import span
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.feasibility import lacking
 from cod.policy.scheduler.snapshot import NodeKind
 from cod.policy.scheduler.whatif import OTHERS
+from cod.quantity import span
 from cod.states import VclusterState
 from cod.store import views
 from cod.store.engine import Tx

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from cod import notice_texts
 from cod.core import snapshot as core_snapshot
 from cod.model import Energy, Policy, Site
 from cod.policy.nodes import energy_accounting
@@ -19,6 +18,7 @@ from cod.policy.reservations import forecast
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, Plan, Snapshot
+from cod.quantity import span
 from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import blocks
@@ -230,7 +230,7 @@ class _Names:
 
     def _leases(self, plan: Plan) -> Iterator[Planned]:
         for one, seconds in plan.warnings:
-            yield self._of_lease("warn", one, f"its lease ends within {notice_texts.span(seconds)}")
+            yield self._of_lease("warn", one, f"its lease ends within {span(seconds)}")
         for one in plan.drains:
             yield self._of_lease("drain", one, "its lease has run out")
         for one in plan.expired:

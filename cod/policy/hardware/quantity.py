@@ -7,29 +7,17 @@ import re
 from functools import lru_cache
 
 from cod.policy.hardware.attributes import BYTES, MHZ, MIB, NUMBER, RATE
+from cod.quantity import SIZES
 
 _NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z/]*)", re.ASCII)
 LARGEST = 2.0**63  # in the attribute's own unit
 
-_SIZES = {
-    "B": 1.0,
-    "KiB": 2.0**10,
-    "MiB": 2.0**20,
-    "GiB": 2.0**30,
-    "TiB": 2.0**40,
-    "PiB": 2.0**50,
-    "kB": 1e3,
-    "MB": 1e6,
-    "GB": 1e9,
-    "TB": 1e12,
-    "PB": 1e15,
-}
 _CLOCKS = {"Hz": 1e-6, "kHz": 1e-3, "MHz": 1.0, "GHz": 1e3}
 _RATES = {"b/s": 1e-6, "kb/s": 1e-3, "Mb/s": 1.0, "Gb/s": 1e3, "Tb/s": 1e6}
 # kind of attribute -> unit -> how many of its own unit that is
 _FACTORS: dict[str, dict[str, float]] = {
-    MIB: {unit: factor / 2.0**20 for unit, factor in _SIZES.items()},
-    BYTES: _SIZES,
+    MIB: {unit: factor / 2.0**20 for unit, factor in SIZES.items()},
+    BYTES: {unit: float(factor) for unit, factor in SIZES.items()},
     MHZ: _CLOCKS,
     RATE: _RATES,
 }
@@ -78,8 +66,8 @@ def readable(text: str, kind: str | None) -> str:
         return text
     if kind == BYTES:
         number = float(text)
-        unit = next((unit for unit in ("TB", "GB", "MB") if number >= _SIZES[unit]), "B")
-        return f"{number / _SIZES[unit]:.6g} {unit}"
+        unit = next((unit for unit in ("TB", "GB", "MB") if number >= SIZES[unit]), "B")
+        return f"{number / SIZES[unit]:.6g} {unit}"
     return f"{text} {kind}"
 
 
@@ -103,11 +91,3 @@ def beside(text: str, wanted: str, kind: str | None) -> str:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
-
-
-def span(seconds: float) -> str:
-    """Return a length of time for people: '50 s', '5 min', '3.5 h', '2 days'."""
-    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"
-    return f"{seconds:.0f} s"

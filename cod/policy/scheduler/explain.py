@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from cod.model import Policy
-from cod.policy.hardware.quantity import span
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.holdings import Sum, sums
@@ -30,6 +29,7 @@ from cod.policy.scheduler.snapshot import (
     PendingRequest,
     Snapshot,
 )
+from cod.quantity import span
 
 
 @dataclass(frozen=True, slots=True)

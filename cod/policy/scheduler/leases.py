@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cod.model import Group, Node, Policy, Refused
-from cod.policy.hardware.quantity import span
 from cod.policy.scheduler.snapshot import Holder, Snapshot
+from cod.quantity import exact_span, span
 from cod.states import NodeState
 
 LONGEST = 4_000_000_000.0  # seconds of a lease, as the site file has it
@@ -42,8 +42,8 @@ def granted_time(asked: float | None, group: Group, policy: Policy) -> float:
     if asked is not None and asked > longest(group, policy):
         raise Refused(
             "invalid",
-            f"a lease of group {group.name} lasts {span(longest(group, policy))} at most, with "
-            f"all extensions; {span(asked)} were asked for",
+            f"a lease of group {group.name} lasts {exact_span(longest(group, policy))} at most,"
+            f" with all extensions; {exact_span(asked)} were asked for",
             "lease",
         )
     return length(asked, group, policy)
@@ -82,8 +82,8 @@ def extended(
         )
         raise Refused(
             "invalid" if expires_at < bound else "conflict",
-            f"a lease of group {group.name} lasts {span(longest(group, policy))} at most, with all "
-            f"extensions, and this one began {span(now - began)} ago: {left}",
+            f"a lease of group {group.name} lasts {exact_span(longest(group, policy))} at most,"
+            f" with all extensions, and this one began {span(now - began)} ago: {left}",
             "lease",
         )
     return max(min(end, bound), expires_at)

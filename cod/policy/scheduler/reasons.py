@@ -13,11 +13,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from cod.model import RequestTuple
-from cod.policy.hardware.quantity import span
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, Refusal
 from cod.policy.scheduler.spread import Demand, Exhausted, spread, whole
+from cod.quantity import span
 
 PUNCTUAL = 60.0
 """Seconds after its start from which a reservation in advance is late."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from cod import quantity
 from cod.model import dotted
 from cod.states import PHASES
 
@@ -20,7 +21,6 @@ __all__ = [
     "count",
     "dotted",
     "duration",
-    "exact",
     "node_word",
     "percent",
     "phase",
@@ -31,7 +31,6 @@ __all__ = [
 ]
 
 NONE = Markup("&ndash;")
-_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def when(at: float | None, now: float) -> Markup:
@@ -69,59 +68,13 @@ def typed(at: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time in its one or two largest units: '2 d 3 h', '12 min', '3 min 5 s'."""
-    if seconds is None:
-        return NONE
-    parts: list[str] = []
-    left = max(0, round(seconds))
-    for unit, size in _UNITS:
-        if left >= size and len(parts) < 2:
-            parts.append(f"{left // size} {unit}")
-            left = 0 if unit == "min" and left >= 600 else left % size
-        elif parts:
-            break
-    return " ".join(parts) or "0 s"
-
-
-def exact(seconds: float) -> str:
-    """Return a length of time without loss, as a form's field has it: '3d', '90min', '1.5s'."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds and not seconds % length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds:g}s"
+    """Return a length of time (`quantity.span`); a dash for None."""
+    return NONE if seconds is None else quantity.span(seconds)
 
 
 def size(count: float | None) -> str:
-    """Return bytes: '1.5 GiB'."""
-    if count is None:
-        return NONE
-    number, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if abs(number) < 1024 or unit == "PiB":
-            break
-        number /= 1024
-    return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-
-
-UNITS = {
-    "TiB": 2**40,
-    "TB": 10**12,
-    "GiB": 2**30,
-    "GB": 10**9,
-    "MiB": 2**20,
-    "MB": 10**6,
-    "KiB": 2**10,
-    "kB": 10**3,
-}
-
-
-def exact_size(count: int) -> str:
-    """Return bytes for a field, where `forms.amount` reads the very number again: '200 GB', '1.5
-    TiB'."""
-    for unit, bytes_ in UNITS.items():
-        if count >= bytes_ and 100 * count % bytes_ == 0:
-            return f"{count / bytes_:.2f}".rstrip("0").rstrip(".") + f" {unit}"
-    return f"{count} B"
+    """Return bytes (`quantity.size`); a dash for None."""
+    return NONE if count is None else quantity.size(count)
 
 
 def percent(done: float, total: float) -> int:
@@ -213,7 +166,7 @@ def said(name: str, value: Any, *, in_bytes: bool = False) -> str:
         if name.endswith(("_at", "_until")) or name in _TIMES:
             return clock(value).striptags()
         if name in _LENGTHS:
-            return duration(value)
+            return quantity.exact_span(value)
         if name in ("image_quota", "volume_quota") or (in_bytes and name in _SIZES):
             return size(value)
     if isinstance(value, dict):

@@ -3,7 +3,6 @@ API."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +15,6 @@ from pydantic import BaseModel
 from cod.model import Remedy
 from cod.web.calls import checked
 from cod.web.errors import HttpProblem
-from cod.web.portal.formatting import UNITS
 
 OWN = ("csrf", "once")  # fields of the portal's own in each form
 MOST_FIELDS = 2000
@@ -119,25 +117,6 @@ class Form:
 
 # ---------------------------------------------------------------- fields -> body
 
-_UNITS = {
-    1: " s sec second seconds",
-    60: "m min minute minutes",
-    3600: "h hour hours",
-    86400: "d day days",
-    604800: "w week weeks",
-}
-_LENGTHS = {unit: length for length, units in _UNITS.items() for unit in units.split(" ")}
-
-
-def seconds(text: str) -> float:
-    """Return a length of time as people write it: '90', '45min', '12 h', '3 days', '1d 12h'. Raise
-    ValueError."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    whole = "".join(number + unit for number, unit in parts) == re.sub(r"\s", "", text.lower())
-    if not parts or not whole or any(unit not in _LENGTHS for _, unit in parts):
-        raise ValueError("should be a length of time such as 45min, 12h or 3 days")
-    return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
-
 
 def moment(text: str) -> float:
     """Return seconds since the epoch of a time as browsers send it, '2026-12-01T08:00', in UTC
@@ -147,19 +126,6 @@ def moment(text: str) -> float:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise ValueError("should be a date and a time such as 2026-12-01 08:00") from None
-
-
-_BYTES = {unit.lower(): bytes_ for unit, bytes_ in UNITS.items()}
-
-
-def amount(text: str) -> int:
-    """Return bytes, as people write them: '500 GB', '1.5TiB'. Raise ValueError."""
-    number = text.strip().lower().rstrip("bikmgt ")
-    unit = text.strip().lower()[len(number) :].strip()
-    try:
-        return round(float(number) * (_BYTES[unit] if unit not in ("", "b") else 1))
-    except (KeyError, ValueError, OverflowError):
-        raise ValueError("should be an amount such as 500 GB or 1.5 TiB") from None
 
 
 def body_of(

@@ -59,7 +59,7 @@ How to add a page
        Action("/vclusters/{name}/extend", api("POST", "/vclusters/{name}/extend"),
        page="/vclusters/{name}",
               then=to("/vclusters/{name}"), said=lambda ask, reply: f"{reply.name} is extended.",
-              convert={"lease": forms.seconds})
+              convert={"lease": quantity.read_span})
 
    Fields are named as those of the route's body (`tuples.0.count` within lists) and become its
    types by themselves; see `pages.Action`. What the model or the flow refuses is shown at its field

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from cod import states
+from cod import quantity, states
 from cod.flows.people import signin
 from cod.web.portal import formatting, links
 from cod.web.portal.assets import Assets
@@ -34,7 +34,6 @@ class Templates:
             "clock",
             "duration",
             "size",
-            "exact_size",
             "count",
             "percent",
             "dotted",
@@ -45,6 +44,8 @@ class Templates:
             "colons",
         ):
             self._env.filters[name] = getattr(formatting, name)
+        self._env.filters["exact"] = quantity.exact_span
+        self._env.filters["exact_size"] = quantity.exact_size
         self._env.tests["at_work"] = states.WORKING.__contains__
         self._env.globals |= {
             "url": links.url,

@@ -7,8 +7,8 @@ from typing import Any
 
 from cod.flows.people import people, signin, sshkeys, tokens
 from cod.pool import Tx
+from cod.quantity import read_span
 from cod.web.portal.formatting import count
-from cod.web.portal.forms import seconds
 from cod.web.portal.page import Action, Page, api, to
 from cod.web.routes import Call
 
@@ -61,6 +61,8 @@ ACTIONS: tuple[Action, ...] = (
         then=to("/sign-in"),
         said=lambda ask, reply: "All your sessions are ended.",
     ),
-    _action("/tokens", "POST", "/me/tokens", "", convert={"lifetime": seconds}, shows="token.html"),
+    _action(
+        "/tokens", "POST", "/me/tokens", "", convert={"lifetime": read_span}, shows="token.html"
+    ),
     _action("/tokens/{name}/remove", "DELETE", "/me/tokens/{name}", "The token is revoked."),
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from cod import quantity
 from cod.flows import views
 from cod.flows.images import images
 from cod.flows.nodes import energy
@@ -104,9 +105,9 @@ def _told(fields: Fields) -> dict[str, Any]:
     texts = {name: fields.one(name).strip() for name in ("email", "webhook")}
     chosen = [each for each in EVENTS if each in fields.all("events")]
     return texts | {
-        "default_lease": _converted(fields, "default_lease", forms.seconds),
+        "default_lease": _converted(fields, "default_lease", quantity.read_span),
         "events": chosen,
-        "grace": _converted(fields, "grace", forms.seconds),
+        "grace": _converted(fields, "grace", quantity.read_span),
     }
 
 
@@ -114,9 +115,9 @@ def _limited(fields: Fields) -> dict[str, Any]:
     """Return what administrators say about it."""
     numbers = {name: [fields.one(name)] for name in ("priority", "gid") if fields.one(name).strip()}
     return forms.body_of(GroupPatch, Fields(numbers), {}) | {
-        "max_lease": _converted(fields, "max_lease", forms.seconds),
-        "image_quota": _converted(fields, "image_quota", forms.amount),
-        "volume_quota": _converted(fields, "volume_quota", forms.amount),
+        "max_lease": _converted(fields, "max_lease", quantity.read_span),
+        "image_quota": _converted(fields, "image_quota", quantity.read_size),
+        "volume_quota": _converted(fields, "volume_quota", quantity.read_size),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cod.flows.people import invitations, people
 from cod.pool import Tx
-from cod.web.portal.forms import seconds
+from cod.quantity import read_span
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.resources.people import UserQuery
 from cod.web.routes import ADMINS, Named, Names, in_parts
@@ -45,7 +45,7 @@ ACTIONS = (
         "/people",
         to("/people"),
         shows=_SHOWN,
-        convert={"lifetime": seconds},
+        convert={"lifetime": read_span},
     ),
     Action(
         "/people/invitations/{id}/revoke",
@@ -81,6 +81,6 @@ ACTIONS = (
         _USER,
         to(_USER),
         shows=_SHOWN,
-        convert={"lifetime": seconds},
+        convert={"lifetime": read_span},
     ),
 )

@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from cod import quantity
 from cod.flows import views
 from cod.flows.images import templates
 from cod.flows.notices import notices
@@ -20,7 +21,7 @@ from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.states import VclusterState
-from cod.web.portal import documents, formatting, forms
+from cod.web.portal import documents, formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.resources.moves import MoveStart
@@ -207,7 +208,7 @@ ACTIONS = (
         SHOWN,
         to(SHOWN),
         _extended,
-        {"lease": forms.seconds},
+        {"lease": quantity.read_span},
     ),
     Action(
         SHOWN + "/release", api("POST", "/vclusters/{name}/release"), SHOWN, to(SHOWN), _released
@@ -218,7 +219,7 @@ ACTIONS = (
         SHOWN,
         to(SHOWN),
         _moved,
-        {"within": forms.seconds},
+        {"within": quantity.read_span},
     ),
     Action(
         SHOWN + "/end",

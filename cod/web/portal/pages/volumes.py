@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from cod import quantity
 from cod.flows import views
 from cod.flows.people.access import offered
 from cod.flows.volumes import volumes
@@ -14,7 +15,6 @@ from cod.model import Page as Part
 from cod.model import Right
 from cod.pool import Tx
 from cod.web.models import FULL, Query
-from cod.web.portal import forms
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.volumes import VOLUMES, VolumeDetach, VolumeInFull, VolumeQuery
@@ -76,7 +76,7 @@ ACTIONS = (
         NEW,
         lambda ask, reply: f"/volumes/{reply.name}",
         lambda ask, reply: f"Volume {reply.name} is being made.",
-        {"size": forms.amount},
+        {"size": quantity.read_size},
     ),
     Action(
         SHOWN + "/resize",
@@ -84,7 +84,7 @@ ACTIONS = (
         SHOWN,
         to(SHOWN),
         lambda ask, reply: "The size is changed.",
-        {"size": forms.amount},
+        {"size": quantity.read_size},
     ),
     Action(
         SHOWN + "/attach",
@@ -92,7 +92,7 @@ ACTIONS = (
         SHOWN,
         to(SHOWN),
         lambda ask, reply: f"{ask.body.vcluster} mounts {reply.name} in a moment.",
-        {"delete_after": forms.seconds},
+        {"delete_after": quantity.read_span},
     ),
     Action(SHOWN + "/detach", api("POST", SHOWN + "/detach"), SHOWN, to(SHOWN), _detached),
     Action(

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from cod import quantity
 from cod.flows import views
 from cod.flows.images import templates
 from cod.flows.nodes import types
@@ -89,7 +90,7 @@ def _before(tx: Tx, changed: Changed) -> dict[str, str]:
     if request.starts_at is not None and request.duration is not None:
         found |= {
             "starts_at": formatting.typed(request.starts_at),
-            "duration": formatting.exact(request.duration),
+            "duration": quantity.exact_span(request.duration),
         }
     for place, one in enumerate(request.tuples[:MOST_KINDS]):
         name, _, _ = view.templates[place].partition("@")
@@ -111,7 +112,7 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
         was |= {
             "name": made.vcluster.name,
             "group": made.group,
-            "lease": formatting.exact(made.vcluster.lease_time),
+            "lease": quantity.exact_span(made.vcluster.lease_time),
         }
         was |= {
             name: was[f"tuples.0.{old}"]
@@ -197,7 +198,9 @@ def _wanted(fields: Fields) -> dict[str, Any]:
     kept = Fields(
         {name: texts for name, texts in fields.values.items() if not name.startswith(unused)}
     )
-    spans = {"lease": forms.seconds} | {f"{row}delete_after": forms.seconds for row in rows}
+    spans = {"lease": quantity.read_span} | {
+        f"{row}delete_after": quantity.read_span for row in rows
+    }
     made = forms.body_of(VclusterCreate, attributes.without(kept), spans)
     return made | _ticked(fields, "homes", "isolated") | {"attributes": attributes.document(fields)}
 
@@ -232,7 +235,7 @@ def _asked(fields: Fields) -> dict[str, Any]:
     made = forms.body_of(
         RequestSubmit,
         attributes.without(Fields(rest), prefixes),
-        {"starts_at": forms.moment, "duration": forms.seconds},
+        {"starts_at": forms.moment, "duration": quantity.read_span},
     )
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
         if isinstance(one, dict):
@@ -250,7 +253,9 @@ def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str
     }
     texts |= {name: fields.one(name).strip() for name in ("name", "lease", "spread", "preemptible")}
     plain = Fields({name: [text] for name, text in texts.items() if text})
-    made = forms.body_of(MatchAsk, plain, {"lease": forms.seconds}) | _ticked(fields, "isolated")
+    made = forms.body_of(MatchAsk, plain, {"lease": quantity.read_span}) | _ticked(
+        fields, "isolated"
+    )
     return made | {"attributes": attributes.document(fields, prefix)}
 
 

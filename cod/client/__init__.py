@@ -272,7 +272,7 @@ class Client:
         self, method: str, path: str, body: Iterable[bytes], headers: dict[str, str]
     ) -> Mapping[str, str]:
         """Return one request whose body comes in blocks, `headers` saying how many bytes in all;
-        the answer's headers. It is not repeated. For files there is `cod.uploads`."""
+        the answer's headers. It is not repeated. For files there is `cod.client.uploads`."""
         reply = self._once(method, path, body, dict(headers))
         self._read(reply)
         return dict(reply.headers)
