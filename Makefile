@@ -64,8 +64,9 @@ prepared: bytecode system-test dev
 	$(MAKE) --jobs 2 --output-sync=target check build ldap
 
 # On MariaDB a sample of the day, and no nightly tests; few that failed are run once more: docs/testing.md.
+test: USUAL := -m "not nightly" --sample $(shell date -u +%F)
 test: prepared
-	$(PYTEST) $(SPREAD) -m "not nightly" --sample today --cache-clear || .venv/bin/python -m tests.again $$?
+	$(PYTEST) $(SPREAD) $(USUAL) --cache-clear || .venv/bin/python -m tests.again $$? $(USUAL)
 
 test-all: prepared
 	$(PYTEST) $(SPREAD)

@@ -1,4 +1,5 @@
-"""Run the few tests that failed among all others once more, alone, and name those that pass then.
+"""Run the files of the few tests that failed among all others once more, alone, and name those
+tests if they pass then.
 
 A whole run has thousands of tests on busy cores, and one that is unsteady would refuse a change
 that it has nothing to do with. It is a fault all the same: its first failure stays in the output,
@@ -8,6 +9,7 @@ and it is named at the end. More than `FEW` failures are no chance, and get no s
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests import ledger
@@ -17,17 +19,20 @@ FAILED = 1  # pytest's exit status when tests were run and some failed
 LAST = Path(".pytest_cache/v/cache/lastfailed")
 
 
-def main(status: int, last: Path = LAST) -> int:
-    """Return the status of a run that ended with `status`, after its failed tests were run again:
-    0 where each of them passed then."""
+def main(status: int, options: Sequence[str], last: Path = LAST) -> int:
+    """Return the status of a run that ended with `status`, after the files of its failed tests were
+    run again with the same `options`: 0 where all passed then. Whole files: a test may go on from
+    what the one before it has left on a stand."""
     if status != FAILED or not last.exists():
         return status
     failed = [without_group(test) for test in json.loads(last.read_text())]
     if not 0 < len(failed) <= FEW:
         return status
-    print(f"\nOnce more, alone: {' '.join(failed)}", flush=True)
+    files = sorted({test.split("::")[0] for test in failed})
+    print(f"\nOnce more, alone: {' '.join(files)}", flush=True)
     cost = ledger.LAST.read_bytes()  # of the whole run: it is what `make ledger` enters
-    again = subprocess.run([sys.executable, "-m", "pytest", "-q", *failed], check=False).returncode
+    command = [sys.executable, "-m", "pytest", "-q", *options, *files]
+    again = subprocess.run(command, check=False).returncode
     ledger.LAST.write_bytes(cost)
     if again == 0:
         print("\nUNSTEADY: failed among all others, passed alone; each of these is to be mended:")
@@ -42,4 +47,4 @@ def without_group(test: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -12,6 +12,7 @@ from tests import again, ledger
 
 Run = Callable[..., int]
 STEADY = "def test_steady(): pass\n"
+LEFT_OUT = "def test_left_out(): assert False\n"
 BROKEN = "def test_broken(): assert False\n"
 
 
@@ -27,13 +28,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         for name, text in files.items():
             (tmp_path / f"test_{name}.py").write_text(text)
         last.write_text(json.dumps({f"test_{name}.py::test_{name}@stand": True for name in files}))
-        return again.main(status, last)
+        return again.main(status, ["-k", "not left_out"], last)
 
     return ended
 
 
 def test_a_test_that_passes_alone_is_named(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(1, steady=STEADY) == 0
+    assert run(1, steady=STEADY + LEFT_OUT) == 0
     assert capfd.readouterr().out.endswith("mended:\n  test_steady.py::test_steady\n")
     assert ledger.LAST.read_text() == "of all"
 
