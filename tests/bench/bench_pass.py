@@ -40,7 +40,7 @@ from sqlalchemy import Engine, select
 from cod.flows.scheduler import apply_plan as acting
 from cod.flows.scheduler import plan as flow
 from cod.model import Refused, Site
-from cod.service import GARBAGE
+from cod.service.parts import GARBAGE
 from cod.store import tables as t
 from cod.store.engine import connect
 from tests.bench import pass_results

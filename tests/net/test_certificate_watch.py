@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import Engine, select
 from twisted.internet.task import Clock
 
-from cod import init, service
+from cod import init
 from cod.security import ca as authority
 from cod.security.ca import Ca
+from cod.service import preparation
 from cod.site import load
 from cod.store import tables as t
 from cod.workers.certificates import PERIOD, CertificateWatch
@@ -94,6 +95,6 @@ def test_a_server_s_start_puts_the_authority_s_end_off(
     Ca(settings.authority, site.name, datetime.now(UTC) - timedelta(days=6500))
     before = authority.ends_at(settings.authority)
     for _ in range(2):
-        service.prepare(site, settings)
+        preparation.prepare(site, settings)
         assert caplog.text.count("its certificate is renewed") == 1
     assert authority.ends_at(settings.authority) > before + 6000 * DAY

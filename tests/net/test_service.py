@@ -23,10 +23,11 @@ import prometheus_client
 import pytest
 from sqlalchemy import text
 
-from cod import init, logs, service
+from cod import init, logs
 from cod.client import ApiError, Client, Unreachable, _Unix
 from cod.model import SiteRef
-from cod.service import Running
+from cod.service import preparation
+from cod.service.process import Running
 from cod.site import load
 from cod.store.engine import connect
 from cod.web.metrics import Mirror
@@ -61,7 +62,7 @@ class Serving:
         self.site = folder / "site.toml"
         if not self.site.exists():
             init.found(folder, self.site, {}, 1000.0)
-        self.counters = service.counters_folder(load.load(self.site)[1])
+        self.counters = preparation.counters_folder(load.load(self.site)[1])
         self.socket = folder / "run" / "api.sock"
         self.client = Client(str(self.socket), timeout=60)
         self.process: subprocess.Popen[bytes] | None = None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cod import init, model, proposal
 from cod.policy.nodes.power import rule_for
-from cod.service import PARTS
+from cod.service.parts import PARTS
 from cod.site import load
 from cod.site.file import SiteFile
 from cod.site.load import ConfigError

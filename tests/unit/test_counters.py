@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cod import service
+from cod.service import preparation
 
 
 @pytest.fixture
@@ -19,25 +19,25 @@ def settings(tmp_path: Path) -> Any:
 
 def test_counters_are_in_memory(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
-    folder = service.counters_folder(settings)
+    folder = preparation.counters_folder(settings)
     assert folder.parent == Path("/dev/shm")
     other = SimpleNamespace(data=settings.data / "other", run=settings.run)
-    assert service.counters_folder(other) != folder  # two sites on one host
+    assert preparation.counters_folder(other) != folder  # two sites on one host
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/cod")
-    assert service.counters_folder(settings) == Path("/run/cod/metrics")
+    assert preparation.counters_folder(settings) == Path("/run/cod/metrics")
 
 
 def test_a_folder_that_somebody_else_has_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "counters").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(service.BadService, match="belongs to another user: remove it"):
-        service._make_private(tmp_path / "counters")
+    with pytest.raises(preparation.BadService, match="belongs to another user: remove it"):
+        preparation._make_private(tmp_path / "counters")
 
 
 def test_counts_of_processes_that_have_ended_go(tmp_path: Path) -> None:
     for process in (1, os.getpid(), 2**22 + 1):  # alive; this one, at its end; gone
         (tmp_path / f"counter_{process}.db").touch()
-    service._forget_ended(tmp_path)
+    preparation.forget_ended(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["counter_1.db"]
 
 
@@ -45,7 +45,7 @@ def test_a_start_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     settings: Any = SimpleNamespace(data=tmp_path, database=f"sqlite:///{tmp_path}/none/cod.db")
     for free, said in ((0, True), (1 << 30, False)):
         usage = SimpleNamespace(free=free)
-        monkeypatch.setattr(service.shutil, "disk_usage", lambda _, usage=usage: usage)
-        with pytest.raises(service.BadService, match="the database cannot be used") as refused:
-            service._check_database(settings)
+        monkeypatch.setattr(preparation.shutil, "disk_usage", lambda _, usage=usage: usage)
+        with pytest.raises(preparation.BadService, match="the database cannot be used") as refused:
+            preparation.check_database(settings)
         assert ("is on is full" in str(refused.value)) == said

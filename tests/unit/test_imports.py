@@ -205,8 +205,8 @@ COMPOSITION = {
     "cod.logs",
     "cod.__main__",
 }
-# Commands that work without a server's API (init, serve, trampoline, db, token …) compose, too.
-LOCAL = "cod.cli.server."
+# So do the modules of the server, and commands that work without its API (init, serve, token …).
+LOCAL = ("cod.service.", "cod.cli.server.")
 NOT_EACH_OTHER = {"cod.flows"}  # flows never import each other
 
 

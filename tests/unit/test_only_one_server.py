@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cod import init, service
+from cod import init
 from cod.security import partusers
-from cod.service import BadService, only_one
+from cod.service import preparation
+from cod.service.preparation import BadService, only_one
 from cod.site import load
 from cod.site.load import Settings
 from tests.waiting import until
@@ -21,7 +22,7 @@ from tests.waiting import until
 HOLD = """
 import sys, time
 from pathlib import Path
-from cod.service import only_one
+from cod.service.preparation import only_one
 from cod.site import load
 with only_one(load.load(Path(sys.argv[1]))[1], ["edge", "web"]):
     print("held", flush=True)
@@ -91,9 +92,9 @@ def test_parts_of_their_own_users_start_in_folders_that_were_given_to_them(
     monkeypatch.setattr(os, "umask", lambda mask: 0)
     monkeypatch.setattr(partusers, "group_ids", set)
     with pytest.raises(BadService, match="run `cod permissions`"):
-        service._join(settings)
+        preparation.join(settings)
     monkeypatch.setattr(partusers, "group_ids", lambda: {settings.run.stat().st_gid})
-    service._join(settings)
+    preparation.join(settings)
 
 
 def test_signals_reach_a_program_in_a_labs_network(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from cod.doctor import users
 from cod.model import FileServer
 from cod.security import partusers, secretfile
 from cod.security.partusers import GROUP, PEOPLE, POWER, USERS
-from cod.service import PARTS
+from cod.service.parts import PARTS
 from cod.site import load, ownership
 from cod.site.file import SiteFile
 from cod.site.load import Settings

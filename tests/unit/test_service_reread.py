@@ -28,7 +28,8 @@ from cod.model import (
     Switch,
     VolumeRules,
 )
-from cod.service import CHANGING, PARTS, PartContext, Running, take_over
+from cod.service.parts import PARTS, PartContext
+from cod.service.process import CHANGING, Running, take_over
 from cod.site import load
 from tests.unit.test_config import GOOD
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from twisted.internet.epollreactor import EPollReactor
 
-from cod.service import keep_time
+from cod.service.process import keep_time
 
 
 def test_timers_do_not_see_that_the_clock_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

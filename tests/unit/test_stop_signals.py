@@ -10,7 +10,7 @@ import os, signal, sys
 from twisted.python import log
 log.startLogging(sys.stderr)
 from twisted.internet import reactor
-from cod.service import catch_stops
+from cod.service.process import catch_stops
 reactor.callWhenRunning(catch_stops, reactor)
 def tell():
     os.kill(os.getpid(), signal.SIGTERM)

@@ -312,7 +312,7 @@ def test_a_change_of_the_agent_or_the_recipe_is_noticed(
         "trampoline/init",
         "cod/__init__.py",
         "cod/orders.py",
-        "cod/service.py",
+        "cod/states.py",
         "trampoline/__init__.py",
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -320,7 +320,7 @@ def test_a_change_of_the_agent_or_the_recipe_is_noticed(
     monkeypatch.setattr(build, "CHECKOUT", tmp_path)
     stamps = [build._stamp("lab", [])]
     for name, counts in (
-        ("cod/service.py", False),
+        ("cod/states.py", False),
         ("cod/orders.py", True),
         ("trampoline/init", True),
     ):

@@ -12,10 +12,11 @@ from pathlib import Path
 import click
 from sqlalchemy.exc import DBAPIError
 
-from cod import backup, service
+from cod import backup
 from cod.cli.show import as_json, print_json
 from cod.client import SITE_FILE
 from cod.security import partusers, secretfile
+from cod.service import preparation
 from cod.site import load, ownership
 from cod.site.load import Settings
 from cod.store.engine import connect
@@ -85,15 +86,15 @@ def ready(site_file: Path) -> list[str]:
     with secretfile.alone_in(settings.data):  # the parts' units start at once
         done = list(_move_database(settings))
         try:
-            service.prepare(site, settings)
-        except service.BadService as error:
+            preparation.prepare(site, settings)
+        except preparation.BadService as error:
             raise Unready(str(error)) from None
         else:
             for part in partusers.USERS:
                 with suppress(FileExistsError):  # whatever it is: a part's link is not followed
                     settings.lock(part).touch(mode=0o600, exist_ok=False)
         finally:  # a bad certificate is one part's matter
-            file, counters = load.read(site_file), service.counters_folder(settings)
+            file, counters = load.read(site_file), preparation.counters_folder(settings)
             done += ownership.settle(file, settings, counters)
     return done
 

@@ -149,7 +149,7 @@ def serve(ctx: click.Context, only: str | None, users: bool) -> None:
             raise click.BadParameter(
                 f"there is no part {name!r}, only {', '.join(PARTS)}", param_hint="--only"
             )
-    from cod.service import serve as run
+    from cod.service.serve import serve as run
 
     sys.exit(
         run(Path(ctx.find_root().obj["site"] or SITE_FILE), list(dict.fromkeys(names)), users=users)

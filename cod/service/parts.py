@@ -1,0 +1,438 @@
+"""The composition root: the server's parts, each a list of services around one pool.
+
+    edge     DHCP, DNS, TFTP, confd, router advertisements
+    images   the HTTP boot and image server, ingest of images
+    manager  the resource manager, deadlines, power, consoles, notices
+    web      the REST API and the metrics
+
+Only this module knows all services; none of them knows the process that it runs in.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cod.model import METADATA_ADDRESS, HostKey, Inviter, SiteRef, Subnet
+from cod.policy.nodes.subnets import listeners
+from cod.security import ca, hostkeys, secretfile
+from cod.security.ca import Ca
+from cod.security.signer import RemoteAuthority
+from cod.service.preparation import has_own_user, web_certificate
+from cod.site.load import Settings
+
+if TYPE_CHECKING:
+    from cod.net.wake import Wake
+    from cod.pool import Pool
+
+METRICS_EVERY = 5.0  # seconds
+# A pass makes a hundred thousand records, all of them in use until it ends: with Python's own
+# thresholds a quarter of its time would be spent looking for garbage among them.
+GARBAGE = (50_000, 20, 100)
+
+log = logging.getLogger("cod.service")
+
+
+@dataclass(frozen=True, slots=True)
+class PartContext:
+    """What the services of a part are made of."""
+
+    reactor: Any
+    pool: Pool
+    site: SiteRef
+    settings: Settings
+    wake: Wake
+    clock: Callable[[], float] = time.time
+
+
+def edge(context: PartContext) -> list[Any]:
+    """DHCP and router advertisements on each subnet's interface, DHCP for relays on the server
+    addresses of subnets without one; DNS, TFTP and confd on each server address."""
+    from cod.net.confd.connection import AgentConnection
+    from cod.net.confd.server import ConfdServer
+    from cod.net.dhcp.ra import RouterAdvertiser
+    from cod.net.dhcp.server import DhcpServer
+    from cod.net.dns.notifier import Notifier
+    from cod.net.dns.server import DnsServer
+    from cod.net.signer import Signer
+    from cod.net.tftp.server import TftpServer
+    from cod.periodic import Timer
+    from cod.power.drivers import drivers
+    from cod.power.status import PowerStatus
+    from cod.switches.drivers import mac_tables
+    from cod.switches.mac_tables import MacTables
+    from cod.web import metrics
+
+    g, site = context, context.site.current
+    interfaces = sorted({subnet.interface for subnet in site.subnets if subnet.interface})
+    by_address = {subnet.server: subnet for subnet in site.subnets}
+    authority = Ca(g.settings.authority, site.name)
+    confd = ConfdServer(
+        AgentConnection,
+        g.reactor,
+        g.pool,
+        g.site,
+        g.settings.name,
+        by_address,
+        site.confd_port,
+        g.clock,
+        effects=g.wake.effects,
+        inviter=Inviter(authority.certificate.decode(), authority.invitation),
+        host_key=partial(_host_key, authority),
+        power=PowerStatus(g.reactor, g.pool, drivers(g.reactor), g.site).of,
+        ports=MacTables(g.reactor, g.pool, mac_tables(g.reactor), g.site).ports_of,
+    )
+    g.wake.on("orders", confd.poll)
+    nmp = [_nmp(g, list(by_address))] if site.nmp_port else []
+    return [
+        *(
+            DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock)
+            for subnet in listeners(site.subnets)
+        ),
+        *(RouterAdvertiser(g.reactor, interface) for interface in interfaces),
+        *(
+            DnsServer(
+                g.reactor,
+                g.pool,
+                g.site,
+                address,
+                port=site.dns.port,
+                forward=site.dns.forward,
+                clock=g.clock,
+            )
+            for address in by_address
+            if site.dns.port
+        ),
+        *([Notifier(g.reactor, g.pool, g.site, g.clock)] if site.dns.port else []),
+        *(
+            TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock)
+            for subnet in by_address.values()
+        ),
+        confd,
+        *nmp,
+        *_ldap(g, authority, list(by_address)),
+        *_isolated_edge(g, authority, by_address),
+        *([Signer(g.reactor, g.settings.signer, authority, g.clock)] if has_own_user() else []),
+        Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
+    ]
+
+
+def _host_key(authority: Ca, salt: str, order_id: str) -> tuple[HostKey, str]:
+    """Return the SSH host key that a node is installed with: its public part, and the private one
+    as a file."""
+    public, private = hostkeys.ed25519(authority.host_key_seed(f"{salt} {order_id}"))
+    return HostKey(hostkeys.ALGORITHM, public), private
+
+
+def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> list[Any]:
+    """Return DHCP, DNS, TFTP and LDAP of isolated vclusters' networks; behind a relay, where all of
+    them are reached at one address, nothing if they are there for the site's subnets already."""
+    from cod.net.dhcp.ra import RouterAdvertiser
+    from cod.net.dhcp.server import DhcpServer
+    from cod.net.dns.server import DnsServer
+    from cod.net.isolated import tagged
+    from cod.net.isolated.services import NetworkServices
+    from cod.net.tftp.server import TftpServer
+
+    site = g.site.current
+    rules, dns = site.isolation, site.dns
+    if rules is None:
+        return []
+    if rules.server is not None:
+        relayed = Subnet(
+            "relayed", rules.networks, rules.server, ("0.0.0.0", "0.0.0.0"), ("0.0.0.0", "0.0.0.0")
+        )
+        return (
+            []
+            if rules.server in addresses
+            else [
+                DhcpServer(g.reactor, g.pool, g.site, relayed, g.clock),
+                *(
+                    [
+                        DnsServer(
+                            g.reactor,
+                            g.pool,
+                            g.site,
+                            rules.server,
+                            port=dns.port,
+                            forward=dns.forward,
+                            clock=g.clock,
+                        )
+                    ]
+                    if dns.port
+                    else []
+                ),
+                TftpServer(g.reactor, g.pool, g.site, relayed, g.settings.boot, g.clock),
+                *_ldap(g, authority, [rules.server]),
+            ]
+        )
+
+    def made(subnet: Subnet) -> list[Any]:
+        named = [
+            DnsServer(
+                g.reactor,
+                g.pool,
+                g.site,
+                subnet.server,
+                port=dns.port,
+                forward=dns.forward,
+                clock=g.clock,
+            )
+        ]
+        return [
+            DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock),
+            RouterAdvertiser(g.reactor, subnet.interface or ""),
+            TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock),
+            *(named if dns.port else []),
+            *_ldap(g, authority, [subnet.server]),
+        ]
+
+    return [
+        NetworkServices(g.reactor, g.pool, g.site, made, tagged.join, partial(tagged.leave, rules))
+    ]
+
+
+def _nmp(g: PartContext, addresses: list[str]) -> Any:
+    """Return the server that VCMs connect to."""
+    from cod.net.nmp import tls
+    from cod.net.nmp.server import NmpServer
+
+    authority = Ca(g.settings.authority, g.site.current.name)
+    listen = tls.listening(
+        g.reactor, authority, addresses, g.site.current.nmp_port, g.site.current.nmp_plain_port
+    )
+    server = NmpServer(
+        g.reactor,
+        g.pool,
+        g.site,
+        g.settings.name,
+        listen,
+        tls.identity,
+        g.clock,
+        g.wake.effects,
+        authority,
+    )
+    g.wake.on("vcms", server.poll)
+    return server
+
+
+def _ldap(g: PartContext, authority: Ca, addresses: list[str]) -> list[Any]:
+    """Return the server that nodes look people up in, where the site has one."""
+    from cod.net.ldap.server import LdapServer
+    from cod.net.servertls import ServerTls
+
+    rules = g.site.current.posix
+    if not (rules.port or rules.tls_port):
+        return []
+    tls = ServerTls(authority, addresses, g.clock)
+    return [
+        LdapServer(
+            g.reactor,
+            g.pool,
+            g.site,
+            addresses,
+            tls,
+            port=rules.port or None,
+            tls_port=rules.tls_port or None,
+        )
+    ]
+
+
+def images(context: PartContext) -> list[Any]:
+    """Return the HTTP boot, image and metadata server, and what takes new images and captured disks
+    in."""
+    from cod.net.bootserver.captures import Captures
+    from cod.net.bootserver.server import HttpServer
+    from cod.net.isolated.services import NetworkServices
+    from cod.workers.ingest import Ingester
+
+    g, settings, site = context, context.settings, context.site.current
+    addresses = sorted({subnet.server for subnet in site.subnets})
+    captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
+    rules = site.isolation
+
+    def isolated(subnet: Subnet) -> list[Any]:
+        return [
+            HttpServer(
+                g.reactor,
+                g.pool,
+                g.site,
+                settings.boot,
+                settings.images,
+                [subnet.server],
+                site.http_port,
+                g.clock,
+            )
+        ]
+
+    if rules is not None and rules.server is not None:
+        addresses = sorted({*addresses, rules.server})
+    return [
+        captures,
+        HttpServer(
+            g.reactor,
+            g.pool,
+            g.site,
+            settings.boot,
+            settings.images,
+            addresses,
+            site.http_port,
+            g.clock,
+            captures=captures,
+        ),
+        *(
+            [
+                HttpServer(
+                    g.reactor,
+                    g.pool,
+                    g.site,
+                    settings.boot,
+                    settings.images,
+                    [METADATA_ADDRESS],
+                    80,
+                    g.clock,
+                    kinds=("metadata",),
+                    later=True,
+                )
+            ]
+            if site.metadata_link_local
+            else []
+        ),
+        *(
+            [NetworkServices(g.reactor, g.pool, g.site, isolated)]
+            if rules is not None and rules.interface
+            else []
+        ),
+        Ingester(
+            g.reactor,
+            g.pool,
+            settings.images,
+            settings.incoming,
+            settings.name,
+            g.clock,
+            lambda: g.site.current.images,
+        ),
+    ]
+
+
+def manager(context: PartContext) -> list[Any]:
+    """Return the resource manager, deadlines, readiness checks, power, switch ports, consoles,
+    delivery of notices, accounts, pruning."""
+    from cod.fileservers.drivers import drivers as file_servers
+    from cod.fileservers.edge import FileServerEdge
+    from cod.net.notify.delivery import Post
+    from cod.power.drivers import consoles, drivers
+    from cod.power.edge import PowerEdge
+    from cod.power.meters import Meters
+    from cod.power.poll import PowerPoll
+    from cod.power.recorder import Recorder
+    from cod.switches import drivers as switch_drivers
+    from cod.switches.edge import SwitchEdge
+    from cod.web.signin.directory_sync import DirectorySync
+    from cod.workers.certificates import CertificateWatch
+    from cod.workers.energy import Accountant
+    from cod.workers.keeps import KeepWatch
+    from cod.workers.manager import Manager
+    from cod.workers.pruning import Pruner
+    from cod.workers.readiness import Prober
+
+    g = context
+    gc.set_threshold(*GARBAGE)
+    planner = Manager(g.reactor, g.pool, g.site, g.settings.name, g.clock, g.wake.effects)
+    power_drivers = drivers(g.reactor)
+    power = PowerEdge(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site)
+    meters = Meters(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site)
+    switches = SwitchEdge(
+        g.reactor,
+        g.pool,
+        switch_drivers.drivers(g.reactor),
+        g.settings.name,
+        g.clock,
+        g.site,
+        g.wake.effects,
+    )
+    recorder = Recorder(
+        g.reactor,
+        g.pool,
+        consoles(g.reactor),
+        g.settings.name,
+        g.clock,
+        g.site,
+        g.settings.consoles,
+    )
+    g.wake.on("manager", planner.wake)
+    g.wake.on("power", power.wake)
+    g.wake.on("switches", switches.wake)
+    post = Post(
+        g.reactor, g.pool, g.site, g.settings.name, secretfile.key(g.settings.webhook_key), g.clock
+    )
+    g.wake.on("notices", post.wake)
+    return [
+        planner,
+        power,
+        meters,
+        PowerPoll(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site),
+        switches,
+        recorder,
+        Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects),
+        post,
+        Accountant(g.reactor, g.pool, g.site, g.clock),
+        CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
+        DirectorySync(g.reactor, g.pool, g.site, g.clock),
+        FileServerEdge(
+            g.reactor,
+            g.pool,
+            file_servers(g.reactor),
+            g.settings.name,
+            g.clock,
+            g.site,
+            g.wake.effects,
+        ),
+        KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
+        Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock),
+    ]
+
+
+def web(context: PartContext) -> list[Any]:
+    """Return the portal and the REST API: the UNIX socket, and TLS where the site file says so."""
+    from cod.web.server import ApiServer
+    from cod.web.tls import WebTls
+
+    g, settings, site = context, context.settings, context.site.current
+    tls = None if settings.plain else WebTls(partial(web_certificate, site.subnets, settings))
+    return [
+        ApiServer(
+            g.reactor,
+            g.pool,
+            g.site,
+            settings.socket,
+            settings.listen,
+            settings.images,
+            settings.incoming,
+            settings.upload_limit,
+            g.wake.effects,
+            g.clock,
+            secretfile.key(settings.webhook_key),
+            (
+                RemoteAuthority(settings.authority, settings.signer)
+                if has_own_user()
+                else Ca(settings.authority, site.name)
+            ),
+            tls,
+            settings.names,
+            settings.consoles,
+        )
+    ]
+
+
+PARTS: dict[str, Callable[[PartContext], list[Any]]] = {
+    "edge": edge,
+    "images": images,
+    "manager": manager,
+    "web": web,
+}

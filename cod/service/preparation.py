@@ -1,0 +1,176 @@
+"""What the server has on its host before it runs: locks, folders, keys, certificates, counters."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import blake2b
+from ipaddress import ip_address
+from pathlib import Path
+
+from cod import supervisor
+from cod.images import store
+from cod.model import Site, Subnet
+from cod.security import ca, partusers, secretfile, webcert
+from cod.security.ca import Ca
+from cod.site.load import Settings
+from cod.store.engine import connect
+
+MEMORY = Path("/dev/shm")  # a file system in memory
+
+log = logging.getLogger("cod.service")
+
+
+class BadService(Exception):
+    """The database or the data folder is not fit to be served from; the sentence says what to
+    do."""
+
+
+@contextmanager
+def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
+    """Hold the locks of those parts of this server. The kernel drops a lock with its process.
+    Raises `BadService` where another process holds one: two of them would take ports, agents and
+    sockets from each other."""
+    with ExitStack() as held:
+        for name in names:
+            path = settings.lock(name)
+            try:
+                lock = held.enter_context(open(path, "a+b", buffering=0, opener=_no_link))
+            except OSError as error:  # a full disk, say: no reason not to serve
+                log.warning("%s cannot be made: %s", path, error.strerror)
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                process = (lock.read(20) or b"").decode(errors="replace").strip()
+                raise BadService(
+                    f"another `cod serve` (process {process or 'unknown'}) runs {name} on"
+                    f" {settings.data}: stop it first, or give this one a data folder of its own"
+                ) from None
+            except OSError as error:  # a file system without locks
+                log.warning("%s cannot be locked: %s", path, error.strerror)
+                continue
+            with suppress(OSError):
+                lock.truncate(0)
+                lock.write(str(os.getpid()).encode())
+        yield
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file of the run folder, where each part may put a link to another's file."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o660)
+
+
+def check_database(settings: Settings) -> None:
+    from sqlalchemy.exc import DBAPIError
+
+    from cod.store import schema
+
+    engine = connect(settings.database)
+    try:
+        schema.check(engine)
+    except schema.SchemaMismatch as error:
+        raise BadService(str(error)) from None
+    except DBAPIError as error:
+        full = settings.data.exists() and not shutil.disk_usage(settings.data).free
+        why = f"; the disk that {settings.data} is on is full" if full else ""
+        raise BadService(f"the database cannot be used: {error.orig}{why}") from None
+    finally:
+        engine.dispose()
+
+
+def prepare(site: Site, settings: Settings) -> None:
+    """Make the run folder, the keys and certificates that are missing, and the files that the
+    processes of this host count in (before prometheus_client is imported). Raises `BadService`."""
+    counters = counters_folder(settings)
+    try:
+        settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partusers.close(settings.run)
+        store.private(settings.images)
+        _make_private(counters)
+        secretfile.key(settings.webhook_key)  # made once, before several processes want it
+        if Ca(settings.authority, site.name).renew(datetime.now(UTC)):
+            log.warning(
+                "the site's authority for VCMs was about to end: its certificate is renewed"
+            )
+        if not settings.plain:
+            webcert.loaded(web_certificate(site.subnets, settings))
+    except (webcert.BadWebCertificate, ca.BadAuthority) as error:
+        raise BadService(str(error)) from None
+    except OSError as error:
+        folder = error.filename or settings.run
+        raise BadService(f"{folder} cannot be made or written to: {error.strerror}") from None
+    except secretfile.Unreadable as error:
+        raise BadService(str(error)) from None
+    _count_in(counters)
+
+
+def join(settings: Settings) -> None:
+    """Use what `cod permissions` has prepared, which the part of this process could not make.
+    Raises `BadService`."""
+    os.umask(0o027)  # the parts read each other's files, and write none of them
+    counters = counters_folder(settings)
+    for folder in (settings.run, counters):
+        if not (os.access(folder, os.W_OK) and folder.stat().st_gid in partusers.group_ids()):
+            raise BadService(
+                f"{folder} is not there or not for the parts' users: run `cod permissions`"
+            )
+    _count_in(counters)
+
+
+def _count_in(counters: Path) -> None:
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
+    if supervisor.PARENT not in os.environ:  # a supervised part continues its predecessor's counts
+        forget_ended(counters)
+
+
+def counters_folder(settings: Settings) -> Path:
+    """Return the folder that the processes of this host count in. It is in memory: a counter is a
+    mapped file, and on a full disk a process that counts would be killed by SIGBUS."""
+    runtime = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]  # of a systemd unit
+    if runtime:
+        return Path(runtime, "metrics")
+    if not MEMORY.is_dir():
+        return settings.run / "metrics"
+    data = blake2b(bytes(settings.data.resolve()), digest_size=8).hexdigest()
+    with suppress(FileNotFoundError):  # all parts' is one folder, whichever users they run as
+        return MEMORY / f"cod-{settings.data.stat().st_uid}-{data}"
+    return MEMORY / f"cod-{os.geteuid()}-{data}"
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder for this user alone. Raises `BadService` where somebody else has made it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise BadService(f"{folder} belongs to another user: remove it")
+
+
+def forget_ended(counters: Path) -> None:
+    """Remove the counts of this process and of those that are gone."""
+    for file in counters.glob("*.db"):
+        process = file.stem.rpartition("_")[2]
+        if process == str(os.getpid()) or not Path("/proc", process).exists():
+            file.unlink(missing_ok=True)
+
+
+def has_own_user() -> bool:
+    """Return whether this process is a part that runs as its own user, and so without other parts'
+    secrets."""
+    return partusers.part_of(os.geteuid()) is not None
+
+
+def web_certificate(subnets: Iterable[Subnet], settings: Settings) -> webcert.WebCertificate:
+    """Return the site's own, or the one that COD has made, made anew if need be."""
+    listening = [
+        address for address, _ in settings.listen if not ip_address(address).is_unspecified
+    ]
+    names = [*settings.names, "localhost", *(subnet.server for subnet in subnets), *listening]
+    return settings.certificate or webcert.self_signed(settings.web, names)

@@ -1,0 +1,184 @@
+"""A part of the server as a process: its services run until it is told to stop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import resource
+import signal
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from cod import logs, supervisor
+from cod.model import Site, SiteRef
+from cod.security import ca
+from cod.service.parts import METRICS_EVERY, PARTS, PartContext
+from cod.site import load
+from cod.site.load import ConfigError, Settings
+from cod.store.engine import connect
+
+log = logging.getLogger("cod.service")
+
+
+def keep_time(reactor: Any) -> None:
+    """Let the reactor's time go on evenly, whatever is done to the clock of the host: by that,
+    which is Twisted's own choice, all timers would stand still when it is set back, and nobody
+    would see that it was set."""
+    ahead = time.time() - time.monotonic()  # it looks like the time of day, and is it at first
+    reactor.seconds = lambda: time.monotonic() + ahead
+
+
+def run(name: str, site: Site, settings: Settings) -> int:
+    """Run one part in this process until SIGTERM or SIGINT."""
+    from twisted.internet import reactor as the_reactor
+
+    from cod.net.wake import Wake
+    from cod.periodic import Timer
+    from cod.pool import Pool
+    from cod.web import metrics
+
+    reactor: Any = the_reactor
+    keep_time(reactor)
+    # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for
+    # select(2) alone.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
+    # nodes get it by the seed
+    site = replace(site, authority=ca.certificate(settings.authority).decode())
+    context = PartContext(reactor, pool, SiteRef(site), settings, Wake(reactor, settings.run, name))
+    queued = Timer(
+        reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()), at_once=True
+    )
+    alive = (
+        [Timer(reactor, every, lambda: supervisor.tell("WATCHDOG=1"), at_once=True)]
+        if (every := supervisor.sign_of_life_every())
+        else []
+    )
+    part = Running(name, context, [*alive, queued, *PARTS[name](context)])
+    metrics.UP.labels(name).set(1)
+    reactor.callWhenRunning(catch_stops, reactor)
+    reactor.callWhenRunning(part.start)
+    reactor.addSystemEventTrigger("before", "shutdown", part.stop)
+    reactor.run()
+    pool.close()
+    return part.status
+
+
+def catch_stops(reactor: Any) -> None:
+    """Have SIGTERM and SIGINT stop the running reactor, once. A part may get two: of its
+    supervisor, and of systemd or a terminal, which signal all processes; Twisted's own handler logs
+    the second as an error (ReactorNotRunning)."""
+    stopping = False
+
+    def stop(*_: Any) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            reactor.callFromThread(_stop, reactor)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _stop(reactor: Any) -> None:
+    """Stop the reactor, unless it is stopping."""
+    from twisted.internet.error import ReactorNotRunning
+
+    with suppress(ReactorNotRunning):
+        reactor.stop()
+
+
+class Running:
+    """The services of a part while they run."""
+
+    def __init__(self, name: str, context: PartContext, services: list[Any]) -> None:
+        self.status = 0
+        self._name, self._context, self._services = name, context, services
+        self._started: list[Any] = []
+
+    def start(self) -> None:
+        """Start all; what cannot start ends the process, which its supervisor (or systemd) starts
+        again."""
+        signal.signal(signal.SIGHUP, lambda *_: self._context.reactor.callFromThread(self.reread))
+        from cod.net.socketservice import why
+
+        for service in self._services:
+            try:
+                service.startService()
+            except Exception as error:
+                log.error(
+                    "%s cannot start: %s",
+                    type(service).__name__,
+                    why(error),
+                    exc_info=not _is_expected(error),
+                )
+                self.status = 1
+                _stop(self._context.reactor)
+                return
+            self._started.append(service)
+        gc.collect()
+        # modules stay to the end: to look for garbage among them would take a tenth of a second
+        # each time
+        gc.freeze()
+        supervisor.tell("READY=1")
+        log.info("ready")
+
+    def stop(self) -> Any:
+        """Stop all, last started first; a Deferred that fires when all have."""
+        from twisted.internet.defer import DeferredList, maybeDeferred
+
+        self._context.wake.close()
+        return DeferredList(
+            [maybeDeferred(s.stopService) for s in reversed(self._started)], consumeErrors=True
+        )
+
+    def reread(self) -> None:
+        """Read the site file again and take over what can change while running."""
+        try:
+            site, settings = load.load(self._context.settings.path)
+        except ConfigError as error:
+            log.error(
+                "the site file has changed and cannot be used; the old settings stay: %s", error
+            )
+            return
+        take_over(self._context.site, site)
+        logs.set_level(settings.log_level)
+        for service in self._started:
+            if hasattr(service, "reread"):
+                service.reread()
+        log.info("read the site file again")
+
+
+CHANGING = (
+    "policy",
+    "power",
+    "energy",
+    "mail",
+    "notices",
+    "accounts",
+    "types",
+    "signin",
+    "images",
+    "keep",
+    "consoles",
+    "switches",
+    "posix",
+    "fileservers",
+    "volumes",
+)
+"""The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to
+listen on."""
+
+
+def take_over(site: SiteRef, new: Site) -> None:
+    """Change the site, as every service of this process sees it, to the rules and the accounts of
+    `new`."""
+    site.current = replace(site.current, **{name: getattr(new, name) for name in CHANGING})
+
+
+def _is_expected(error: Exception) -> bool:
+    from twisted.internet.error import CannotListenError
+
+    return isinstance(error, OSError | CannotListenError)

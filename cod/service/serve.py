@@ -1,0 +1,85 @@
+"""`cod serve`: the server on this host, as one process or one for each part."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from cod import logs, supervisor
+from cod.security import partusers
+from cod.service.parts import PARTS
+from cod.service.preparation import (
+    BadService,
+    check_database,
+    counters_folder,
+    forget_ended,
+    has_own_user,
+    join,
+    only_one,
+    prepare,
+)
+from cod.service.process import run
+from cod.site import load
+from cod.site.load import ConfigError
+
+log = logging.getLogger("cod.service")
+
+
+def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> int:
+    """Run the server until it is told to stop; the exit status. One part runs in this process,
+    several in their own; `users`: each as the user that `security.partusers` says, whose files
+    `cod permissions` has made ready."""
+    names = list(only) or list(PARTS)
+    lacking = _lacking() if users else ""
+    split = users and not lacking
+    alone = len(names) == 1 and not split
+    supervisor.die_with_supervisor()
+    if split:
+        partusers.join()
+    try:
+        site, settings = load.load(site_file)
+        logs.set_up(settings.log_level, settings.log_format, names[0] if alone else "supervisor")
+        if lacking:
+            log.warning("all parts run as one user: %s", lacking)
+        check_database(settings)
+        if split or has_own_user():
+            join(settings)
+        else:
+            prepare(site, settings)
+    except ConfigError as error:
+        logs.set_up("info", "text", "serve")
+        for problem in str(error).splitlines():
+            log.error("%s", problem)
+        return 1
+    except BadService as error:
+        log.error("%s", error)
+        return 1
+    counters = counters_folder(settings)
+    try:
+        with only_one(settings, names if supervisor.PARENT not in os.environ else []):
+            if alone:
+                status = run(names[0], site, settings)
+            else:
+                supervisor.Supervisor(names, site_file, counters, users=split).run()
+                status = 0
+    except BadService as error:
+        log.error("%s", error)
+        return 1
+    if supervisor.PARENT not in os.environ:
+        forget_ended(counters)
+        with suppress(OSError):  # another part counts there
+            counters.rmdir()
+    return status
+
+
+def _lacking() -> str:
+    """Return what keeps the parts from running as users of their own; '': nothing does."""
+    if os.geteuid():
+        return "only root can start the parts as users of their own"
+    if missing := partusers.missing():
+        return f"this host has no {', '.join(missing)} (docs/systemd/cod.sysusers.conf)"
+    return "" if shutil.which("setpriv") else "the program setpriv (util-linux) is missing"
