@@ -50,6 +50,8 @@ class DhcpClient:
                   port by option 82, `home_circuit` and `home_remote`
     sent_to_disk  what was served of late was its disk, and is what it would be served now; looked
                   up only for messages that this decides (`policy.nodes.boot.may_be_next_option`)
+    cycled        its time in this state was up before, for which it was power-cycled; looked up
+                  only for messages that this decides (`policy.nodes.boot.may_have_missed`)
     """
 
     id: int
@@ -63,7 +65,6 @@ class DhcpClient:
     circuit: str | None = None
     remote: str | None = None
     since: float = 0.0
-    attempts: int = 0
     disk: str = ""
     vlan: int | None = None
     held_at: float | None = None
@@ -73,6 +74,7 @@ class DhcpClient:
     home_circuit: str | None = None
     home_remote: str | None = None
     sent_to_disk: bool = False
+    cycled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -405,6 +405,18 @@ def test_a_node_that_missed_its_boot_is_power_cycled_once(tx: Tx, site: Site) ->
     assert "boot order" not in node.reason
 
 
+def test_a_node_that_was_reset_while_it_was_wiped_may_miss_its_boot(tx: Tx, site: Site) -> None:
+    """What went wrong before is no reason to let it run the system that was to be wiped."""
+    held_node(tx, site, state="wipe")
+    tx.execute(update(tables.nodes).values(power_driver="lab", power_address="switches#n1"))
+    dora(tx, site, xid=5, now=NOW)
+    assert (node_of(tx).state, node_of(tx).attempts) == ("trampoline", 1)
+    for seconds in (20.0, 40.0, 41.0, 120.0):
+        assert one(tx, ask("DISCOVER", xid=77, stage="os"), site, NOW + seconds) is None
+    node = node_of(tx)
+    assert (node.state, node.power_wanted, node.power_seq) == ("trampoline", "cycle", 1)
+
+
 def test_a_uefi_machine_that_missed_its_boot_may_have_another_boot_order(
     tx: Tx, site: Site
 ) -> None:

@@ -119,23 +119,23 @@ def test_systems_are_answered_where_a_vcluster_runs(state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "kind", "after", "attempts", "disk", "event"),
+    ("state", "kind", "after", "cycled", "disk", "event"),
     [
-        ("trampoline", "DISCOVER", 31.0, 0, "dirty", NodeEvent.TIMED_OUT),
+        ("trampoline", "DISCOVER", 31.0, False, "dirty", NodeEvent.TIMED_OUT),
         # the system that is to end may ask once more
-        ("trampoline", "DISCOVER", 29.0, 0, "dirty", None),
-        ("trampoline", "REQUEST", 31.0, 0, "dirty", None),
+        ("trampoline", "DISCOVER", 29.0, False, "dirty", None),
+        ("trampoline", "REQUEST", 31.0, False, "dirty", None),
         # it was power-cycled for it: now the deadline counts
-        ("trampoline", "DISCOVER", 31.0, 1, "dirty", None),
+        ("trampoline", "DISCOVER", 31.0, True, "dirty", None),
         # no system is on it: firmware of another kind asks
-        ("trampoline", "DISCOVER", 31.0, 0, "clean", None),
-        ("registering", "DISCOVER", 31.0, 0, "foreign", None),  # not COD's yet
+        ("trampoline", "DISCOVER", 31.0, False, "clean", None),
+        ("registering", "DISCOVER", 31.0, False, "foreign", None),  # not COD's yet
     ],
 )
 def test_a_system_that_starts_in_place_of_the_trampoline_is_noticed(
-    state: str, kind: str, after: float, attempts: int, disk: str, event: NodeEvent | None
+    state: str, kind: str, after: float, cycled: bool, disk: str, event: NodeEvent | None
 ) -> None:
-    machine = replace(client(state), since=SERVED, attempts=attempts, disk=disk)
+    machine = replace(client(state), since=SERVED, cycled=cycled, disk=disk)
     verdict = boot.decide(
         DhcpQuery(kind, MAC, 2, "lab", "os"), machine, 1, Policy(), SERVED + after
     )

@@ -114,7 +114,7 @@ def _free(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) 
 
 
 def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
-    client = _with_sent_to_disk(batch, query, batch.clients.get(query.mac))
+    client = _looked_up(batch, query, batch.clients.get(query.mac))
     if net.isolated:
         return _answer_isolated(batch, query, net, client)
     if (
@@ -591,13 +591,16 @@ def _record_doubt(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient,
 # ---------------------------------------------------------------- what it means for the node
 
 
-def _with_sent_to_disk(
-    batch: _Batch, query: DhcpQuery, client: DhcpClient | None
-) -> DhcpClient | None:
-    """Look up whether the disk is what the client was served, where the answer depends on it.
-    Nothing of a diskless system leads back to the firmware; and a node that waits to be captured
-    needs its boot script."""
-    if client is None or client.template_id is None:
+def _looked_up(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
+    """Look up what the answer to few messages depends on: whether the client was power-cycled, and
+    whether the disk is what it was served. Nothing of a diskless system leads back to the firmware;
+    and a node that waits to be captured needs its boot script."""
+    if client is None:
+        return None
+    if boot.may_have_missed(query, client, batch.site.policy, batch.now):
+        last = nodes.history(batch.tx, client.id, 1)
+        return replace(client, cycled=bool(last) and last[0]["event"] == NodeEvent.TIMED_OUT)
+    if client.template_id is None:
         return client
     if not boot.may_be_next_option(query, client, batch.site.policy, batch.now):
         return client

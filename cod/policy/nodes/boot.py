@@ -41,7 +41,8 @@ nodes of that vcluster are heard, the DISCOVER is enough.
 
 **When has a boot been missed?** When the system on its disk asks for a new address while the node
 is expected in the trampoline: the server was away when the firmware asked, or its boot order
-changed. It gets silence and, the first time on its way, a power cycle at once, not at the deadline.
+changed. It gets silence and, unless it was just power-cycled because its time was up, a power cycle
+at once, not at the deadline.
 
 A node in *inactive*, *wipe*, *prime* or *capture* that asks was reset behind COD's back; it goes to
 state *trampoline* (event *asked*) and boots it. A node in *off* boots the trampoline as well, and
@@ -223,19 +224,31 @@ def decline_doubt(
 def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> Verdict:
     if client.state in OWN_SYSTEM:
         return Verdict("vcluster", "its vcluster's system")
-    since = now - client.since
-    expected = client.state == NodeState.TRAMPOLINE and since >= MISSED * policy.patience
-    # A clean disk starts no system: what asks then is firmware of another kind (iSCSI, remote
-    # management).
-    started = expected and query.kind == "DISCOVER" and client.disk != Disk.CLEAN
     # once: only a power cycle helps, and after one the deadline is patient enough
-    if started and not client.attempts and not is_heard(client, policy, now):
+    if may_have_missed(query, client, policy, now) and not client.cycled:
         why = (
-            f"its disk's system started {since:.0f} s after it was to boot from the network: it"
-            " missed that boot"
+            f"its disk's system started {now - client.since:.0f} s after it was to boot from the"
+            " network: it missed that boot"
         )
         return Verdict("none", why, NodeEvent.TIMED_OUT)
     return Verdict("none", f"an operating system on a node in state {client.state}")
+
+
+def may_have_missed(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> bool:
+    """Return whether this is the system on the disk of a node that is expected in the trampoline:
+    it missed that boot, unless it was power-cycled a moment ago.
+
+    A clean disk starts no system: what asks then is firmware of another kind (iSCSI, remote
+    management).
+    """
+    return (
+        query.stage == "os"
+        and query.kind == "DISCOVER"
+        and client.state == NodeState.TRAMPOLINE
+        and now - client.since >= MISSED * policy.patience
+        and client.disk != Disk.CLEAN
+        and not is_heard(client, policy, now)
+    )
 
 
 def _asks_again(

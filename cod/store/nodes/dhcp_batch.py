@@ -38,7 +38,6 @@ _CLIENTS: Select[Any] = (
         _n.circuit,
         _n.remote,
         _n.since,
-        _n.attempts,
         _n.disk,
         t.vcluster_networks.c.vlan,
         t.sessions.c.last_seen,
