@@ -89,13 +89,15 @@ def _whole(packet: bytes) -> bool:
 
 def sent(port: int, packet: bytes) -> str:
     """Return what came of a message on a connection that ends after it."""
-    with socket.create_connection(("127.0.0.1", port), 30, ("127.0.7.1", 0)) as line:
+    with socket.create_connection(("127.0.0.1", port), 60, ("127.0.7.1", 0)) as line:
         try:
             line.sendall(packet + UNBIND)
             if not _whole(packet):
                 line.shutdown(socket.SHUT_WR)  # the server would wait for the rest
             answer = b"".join(iter(lambda: line.recv(65536), b""))
-        except ConnectionError:
+        except TimeoutError:
+            raise
+        except OSError:  # of a connection that has ended, shutdown() says that there is none
             return "reset"
     return (
         "nothing" if not answer else "notice" if b"1.3.6.1.4.1.1466.20036" in answer else "answer"

@@ -30,7 +30,7 @@ class LdapClient:
     def __init__(
         self, port: int, source: str = "127.0.7.1", tls: ssl.SSLContext | None = None
     ) -> None:
-        self.sock: socket.socket = socket.create_connection(("127.0.0.1", port), 20, (source, 0))
+        self.sock: socket.socket = socket.create_connection(("127.0.0.1", port), 60, (source, 0))
         self.tls, self._number, self._left = tls, 0, b""
         if tls is not None:
             self.secure(tls)

@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -284,9 +285,13 @@ def test_a_body_without_end_is_cut_off(served: Served) -> None:
 )
 def test_what_is_not_http_does_no_harm(served: Served, lines: bytes) -> None:
     with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
-        peer.sendall(lines)
-        peer.shutdown(socket.SHUT_WR)
-        assert not peer.recv(1000).startswith(b"HTTP/1.1 5")
+        said = b""
+        with suppress(OSError):  # the server may have had enough of it
+            peer.sendall(lines)
+            peer.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):
+            said = peer.recv(1000)
+        assert not said.startswith(b"HTTP/1.1 5")
     assert served.local.get("/nodes")["items"] == []
 
 

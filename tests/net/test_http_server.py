@@ -181,7 +181,7 @@ def test_a_thousand_pipelined_errors(start: Start) -> None:
 
 
 def test_requests_in_small_pieces(start: Start) -> None:
-    with socket.create_connection(("127.0.0.1", start().port), 5) as sock:
+    with socket.create_connection(("127.0.0.1", start().port), 60) as sock:
         for byte in b"GET /files/sub/a%20b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n":
             sock.send(bytes([byte]))
         assert _rest(sock).endswith(b"small")

@@ -37,7 +37,7 @@ class Loop(Clock):
         with self._lock:
             self._calls.append(lambda: call(*args))
 
-    def until(self, true: Callable[[], bool], seconds: float = 20.0) -> None:
+    def until(self, true: Callable[[], bool], seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while not true():
             with self._lock:
@@ -264,6 +264,6 @@ def test_a_stop_waits_for_no_disk(
     ingester.startService()
     loop.until(reached.is_set)
     ended = ingester.stopService()
-    loop.until(lambda: ended is None or ended.called, 5.0)
+    loop.until(lambda: ended is None or ended.called)
     assert state(engine, "image").state == "ingesting"
     let_go.set()

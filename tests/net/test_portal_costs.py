@@ -100,6 +100,6 @@ def test_one_image_is_read_again_at_a_time(served: Served, monkeypatch: pytest.M
         with pytest.raises(ApiError) as refused:
             served.remote(ADMIN).post("/images/two/verify")
         goes_on.set()
-        assert first.result(20)["ok"]
+        assert first.result(60)["ok"]
     assert refused.value.status == 503
     assert served.remote(ADMIN).post("/images/two/verify")["ok"]

@@ -137,8 +137,8 @@ def test_what_came_before_the_connection_broke_stays(there: Served) -> None:
     )
     with socket.create_connection(("127.0.0.1", browser.port)) as connection:
         connection.sendall(f"POST {SENT} HTTP/1.1\r\n{head}\r\n".encode() + body[: len(body) // 2])
-        until(lambda: there.tx(uploads.every), "the upload is not there", 20)
-    until(lambda: there.tx(uploads.every)[0].offset > 0, "nothing has been kept", 20)
+        until(lambda: there.tx(uploads.every), "the upload is not there")
+    until(lambda: there.tx(uploads.every)[0].offset > 0, "nothing has been kept")
     assert "physics/mine of physics" in browser.get("/images/new").words
 
 
@@ -182,9 +182,9 @@ def test_a_name_that_was_taken_meanwhile_is_not_taken_later(there: Served, in_re
             "Cookie": f"__Host-cod={browser.cookies['__Host-cod']}",
         }.items()
     )
-    with socket.create_connection(("127.0.0.1", browser.port), 30) as connection:
+    with socket.create_connection(("127.0.0.1", browser.port), 60) as connection:
         connection.sendall(f"POST {SENT} HTTP/1.1\r\n{head}\r\n".encode() + body[: len(body) // 2])
-        until(lambda: there.tx(uploads.every), "the upload is not there", 20)
+        until(lambda: there.tx(uploads.every), "the upload is not there")
         other = there.tx(
             images.add, name="physics/mine", group_id=2, state="ready", format="raw", created_at=NOW
         )

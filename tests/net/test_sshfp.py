@@ -168,7 +168,7 @@ def validating() -> Iterator[str]:
     ):
         here.bind((address, 53))
         here.settimeout(0.2)
-        onwards.settimeout(5.0)
+        onwards.settimeout(60)
         thread = Thread(target=run)
         thread.start()
         yield address

@@ -34,7 +34,7 @@ from cod.lab.agents import prepare
 from cod.model import Node
 from cod.store import schema
 from cod.store.engine import connect, is_retryable
-from cod.store.nodes import nodes
+from cod.store.nodes import nodes, sessions
 from tests.upkeep import open_stands
 
 if TYPE_CHECKING:
@@ -280,12 +280,19 @@ class Stand:
 
     # ------------------------------------------------------------ waiting
 
-    def wait(self, truth: Callable[[], Any], seconds: float = 180.0, what: str = "") -> Any:
-        """Wait until `truth()` is true; returns it. The wait is for processes of other programs."""
+    def wait(
+        self,
+        truth: Callable[[], Any],
+        seconds: float = 180.0,
+        what: str | Callable[[], object] = "",
+    ) -> Any:
+        """Wait until `truth()` is true; returns it. The wait is for processes of other programs.
+        `what` is as in `tests.waiting.until`."""
         end = time.monotonic() + seconds
         while not (value := truth()):
             if time.monotonic() > end:
-                raise AssertionError(f"not within {seconds:.0f} s: {what or truth}")
+                said = what() if callable(what) else what or truth
+                raise AssertionError(f"not within {seconds:.0f} s: {said}")
             if self.server is not None and self.server.poll() not in (None, 0, -signal.SIGKILL):
                 raise AssertionError(f"the server ended with {self.server.poll()}")
             time.sleep(0.05)
@@ -432,13 +439,12 @@ address = "{self.socket_folder}/switches#{{name}}"
                 raise AssertionError(f"{name} is quarantined: {node.reason}")
             return node.state if node.state in states else ""
 
-        return str(
-            self.wait(
-                there,
-                seconds,
-                f"{name} reaches {' or '.join(states)}; it is {self.node(name).state}",
-            )
-        )
+        def otherwise() -> str:
+            way = [(row["to_state"], row["cause"]) for row in self.history(name)[-8:]]
+            console = self.hosts[name].console()[-2000:] if name in self.hosts else ""
+            return f"{name} reaches {' or '.join(states)}; its way was {way}\n{console}"
+
+        return str(self.wait(there, seconds, otherwise))
 
     def catches(self, name: str, state: str, since: int) -> bool:
         """Look without a pause until the node is in `state`: some last for milliseconds. False:
@@ -450,6 +456,11 @@ address = "{self.socket_folder}/switches#{{name}}"
                 return self.state(name) == state
             assert time.monotonic() < end, f"{name} is {self.state(name)}, not {state}"
         return True
+
+    def connection(self, name: str) -> int:
+        """The epoch of the connection of the node's agent; 0: it has none."""
+        session = self.read(sessions.get, self.node(name).id)
+        return session.epoch if session else 0
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The node's transitions, oldest first."""

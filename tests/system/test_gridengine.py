@@ -183,7 +183,7 @@ def test_a_job_that_saves_itself_goes_on_where_it_was(lab: GridLab) -> None:
 def test_a_node_dies_under_a_job(lab: GridLab) -> None:
     """Grid Engine does not hear of it any more: its job is run on another node, and COD gets it
     back."""
-    lab.restart_vcm(slots=1, unheard_limit=1.0)
+    lab.restart_vcm(slots=1, unheard_limit=5.0)
     gate = lab.gate()
     (job,) = lab.submit(1, gate)
     until(lambda: lab.placed(job), "it runs", 180)
@@ -199,7 +199,7 @@ def test_a_node_dies_under_a_job(lab: GridLab) -> None:
     gate.touch()
     lab.ended([job])
     lab.once([job], {job: 1})
-    lab.says(f"{dead} ({machine}) was given back: not heard of for 1 s")
+    lab.says(f"{dead} ({machine}) was given back: not heard of for 5 s")
     assert lab.stand.node(machine).generation > released
 
 

@@ -215,7 +215,7 @@ def test_what_was_overheard_is_worth_nothing_even_from_the_same_address(stand: S
 
 
 def _says(log: Path, start: int, word: str) -> bool:
-    return word in log.read_text()[start:]
+    return word in log.read_bytes()[start:].decode()
 
 
 def _answered(line: socket.socket) -> bytes:

@@ -100,7 +100,7 @@ class Ear:
 
     def close(self) -> None:
         self._in_reactor(self.line.close)
-        until(lambda: self.over, "ipmitool has ended", 30)
+        until(lambda: self.over, "ipmitool has ended")
         assert self.over == "closed"
 
     def refused(self) -> PowerError:
@@ -115,7 +115,7 @@ def test_the_serial_port_is_heard_as_it_is(
     first = Ear(reactor, in_reactor, Target(bmc.address, ADMIN))
     until(lambda: first.opened, "the console is heard", 60)
     serial.say(b"\x1b[1;31mLinux\x1b[0m \xff\x00\xfe~.\r\n")
-    until(lambda: first.heard.endswith(b"\n"), "the line comes", 30)
+    until(lambda: first.heard.endswith(b"\n"), "the line comes")
     assert first.heard == b"\x1b[1;31mLinux\x1b[0m \xff\x00\xfe~.\r\n"
 
     second = Ear(reactor, in_reactor, Target(bmc.address, ADMIN))
