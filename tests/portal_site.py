@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Table, insert, update
 
 from cod import consolefiles
-from cod.client import ApiError, Client, Unreachable
+from cod.client import Client
 from cod.model import Role, ipv4
 from cod.policy.hardware.equal import canonical
 from cod.policy.nodes.console import tenure
@@ -43,7 +43,7 @@ from cod.store.nodes import nodes
 from cod.store.people import groups, people
 from tests.ports import free_port
 from tests.upkeep import open_stands
-from tests.waiting import until
+from tests.waiting import answers, until
 
 COD = Path(sys.executable).with_name("cod")
 
@@ -784,11 +784,7 @@ class Portal:
             self._start()
 
     def _answers(self) -> bool:
-        try:
-            with self.client() as client:
-                return bool(client.get("/health")["ok"])
-        except (ApiError, Unreachable):
-            return False
+        return answers(self.folder / "data/run/api.sock")
 
     def __exit__(self, *_exception: object) -> None:
         open_stands.remove(self)

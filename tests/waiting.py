@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from cod.client import ApiError, Client, Unreachable
 
 
 def until(
@@ -22,3 +25,12 @@ def until(
         )
         time.sleep(every)
     return value
+
+
+def answers(socket: Path) -> bool:
+    """Return whether a server's API answers at its socket, which is there before it listens."""
+    try:
+        with Client(str(socket)) as client:
+            return bool(client.get("/health")["ok"])
+    except (ApiError, Unreachable):
+        return False

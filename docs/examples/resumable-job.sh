@@ -28,9 +28,9 @@ save() {  # as a whole, or not at all
 }
 
 [ ! -e "$saved" ] || step=$(cat "$saved")
-save  # the file says that this job can save itself: see save-jobs.sh
 trap save USR1
 trap 'save; exit 143' TERM
+save  # the file says that this job can save itself from now on: see save-jobs.sh
 echo "$(hostname) begins with step $step"
 
 while [ "$step" -lt "$steps" ]; do

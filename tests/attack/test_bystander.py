@@ -140,7 +140,7 @@ class Attacker:
         if port:
             return self._host.connect(port)
         line = socket.socket(socket.AF_UNIX)
-        line.connect(str(self._stand.socket_folder / "data/run/api.sock"))
+        line.connect(str(self._stand.api_socket))
         return line
 
     def _mutants(self, name: str, good: list[bytes]) -> Iterator[bytes]:

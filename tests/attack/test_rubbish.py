@@ -184,7 +184,7 @@ def test_connections(stand: Stand, vandal: Intruder, port: int, good: list[bytes
 def _api(stand: Stand) -> socket.socket:
     line = socket.socket(socket.AF_UNIX)
     line.settimeout(60)
-    line.connect(str(stand.socket_folder / "data/run/api.sock"))
+    line.connect(str(stand.api_socket))
     return line
 
 

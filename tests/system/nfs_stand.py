@@ -96,7 +96,6 @@ class NfsStand:
         until(
             lambda: self.runs("test", "-S", "/run/dbus/system_bus_socket").returncode == 0,
             "no D-Bus",
-            20,
         )
         self.start_sshd()
         self.start_ganesha()
@@ -193,9 +192,7 @@ class NfsStand:
             "22",
             *(word for key, value in options.items() for word in ("-o", f"{key}={value}")),
         )
-        until(
-            lambda: self.runs("bash", "-c", "</dev/tcp/127.0.0.1/22").returncode == 0, "no sshd", 10
-        )
+        until(lambda: self.runs("bash", "-c", "</dev/tcp/127.0.0.1/22").returncode == 0, "no sshd")
 
     def start_ganesha(self) -> None:
         """Start NFS-Ganesha."""
@@ -225,7 +222,6 @@ class NfsStand:
                 == 0
             ),
             "no NFS-Ganesha",
-            20,
         )
 
     def settings(self, **changes: Any) -> FileServer:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
 
-from cod.client import ApiError, Client, Unreachable
+from cod.client import Client
 from cod.flows.people import groups
 from cod.lab.agents import prepare
 from cod.model import Node
@@ -36,6 +36,7 @@ from cod.store import schema
 from cod.store.engine import connect, is_retryable
 from cod.store.nodes import nodes, sessions
 from tests.upkeep import open_stands
+from tests.waiting import answers
 
 if TYPE_CHECKING:
     from tests.system.annex import Annex
@@ -369,11 +370,12 @@ address = "{self.socket_folder}/switches#{{name}}"
         self.wait(self._answers, 120, "the server's API answers")
 
     def _answers(self) -> bool:
-        try:
-            with self.client() as client:
-                return bool(client.get("/health"))
-        except (Unreachable, ApiError):
-            return False
+        return answers(self.api_socket)
+
+    @property
+    def api_socket(self) -> Path:
+        """Where the server's API listens."""
+        return self.socket_folder / "data/run/api.sock"
 
     def kill(self) -> None:
         """kill -9 of every process of the server at once."""
@@ -384,7 +386,7 @@ address = "{self.socket_folder}/switches#{{name}}"
             self.server = None
 
     def client(self) -> Client:
-        return Client(str(self.socket_folder / "data/run/api.sock"))
+        return Client(str(self.api_socket))
 
     def cod(self, *words: str, check: bool = True) -> Any:
         """A command of `cod` with --json; returns what it prints, read."""

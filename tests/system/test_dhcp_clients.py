@@ -59,7 +59,7 @@ from cod.wire import dhcp
 address, mac = sys.argv[1:]
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind((address, 68))
-s.settimeout(20)
+s.settimeout(60)
 options = {53: b"\\3", 60: b"PXEClient:Arch:00007:UNDI:003016", 93: b"\\0\\7"}
 packet = dhcp.Packet(1, 1, 6, 0, 77, 0, 0, socket.inet_aton(address), bytes(4), bytes(4), bytes(4),
                      bytes.fromhex(mac.replace(":", "")) + bytes(10), bytes(64), bytes(128), options)
@@ -129,8 +129,11 @@ class Network:
         assert server.stdout.readline() == "ready\n"
         return server
 
-    def udhcpc(self, namespace: str, interface: str, *options: str, tries: int = 60) -> str:
-        """Run BusyBox's client once; what its script printed. It asks so often, each second."""
+    def udhcpc(
+        self, namespace: str, interface: str, *options: str, tries: int = 60, pause: int = 1
+    ) -> str:
+        """Run BusyBox's client once; what its script printed. It asks so often, each `pause`
+        seconds."""
         done = subprocess.run(
             [
                 "ip",
@@ -147,7 +150,7 @@ class Network:
                 "-t",
                 str(tries),
                 "-T",
-                "1",
+                str(pause),
                 "-s",
                 str(self.folder / "script"),
                 *options,
@@ -405,7 +408,7 @@ def test_machines_boot_while_invented_ones_flood_the_wire(network: Network) -> N
         assert flood.stdout.readline() == "flooded\n"
         for host in ("vc", *hosts):
             tries = len(["0", "4", "12", "28"])
-            said = network.udhcpc(network.c, host, *PXE, tries=tries)
+            said = network.udhcpc(network.c, host, *PXE, tries=tries, pause=4)
             assert "GOT" in said, host
     finally:
         flood.kill()

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from cod import init
-from cod.client import Client, Unreachable
+from cod.client import Client
 from cod.doctor import clock
 from cod.doctor.finding import Context
 from cod.model import Site
 from cod.security import webcert
 from cod.site import load
 from cod.store.engine import connect
-from tests.waiting import until
+from tests.waiting import answers, until
 from trampoline import build
 
 pytestmark = pytest.mark.system
@@ -218,7 +218,7 @@ def test_a_host_in_order_with_the_server_down_and_up(host: Host) -> None:
     log = host.folder / "log"
     command = f"exec {sys.executable} -m cod --site {host.file} serve 2>{log}"
     with running(host.inside(host.server, "sh", "-c", command)):
-        until(lambda: answers(host), lambda: log.read_text(), 240)
+        until(lambda: answers(host.data / "run/api.sock"), log.read_text, 240)
         until(lambda: len(listening(host)) == 7, lambda: listening(host), 240)
         code, found = host.doctor()
         assert code == 0, found
@@ -228,14 +228,6 @@ def test_a_host_in_order_with_the_server_down_and_up(host: Host) -> None:
         api = Client(str(host.data / "run/api.sock"))
         assert list(api.every("/nodes")) == []  # the probe has made no node
         api.close()
-
-
-def answers(host: Host) -> bool:
-    try:
-        with Client(str(host.data / "run/api.sock")) as client:
-            return bool(client.get("/health"))
-    except Unreachable:
-        return False
 
 
 def listening(host: Host) -> set[str]:

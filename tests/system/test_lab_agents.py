@@ -18,7 +18,7 @@ import pytest
 from cod.client import Client
 from cod.lab import network, record
 from tests.system.stand import SUBNET
-from tests.waiting import until
+from tests.waiting import answers, until
 
 COD = Path(sys.executable).with_name("cod")
 NAME = f"ag{os.getpid()}"
@@ -60,7 +60,7 @@ class Running:
             )
 
     def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.file.read_text().splitlines()]
+        return [json.loads(line) for line in self.text().rpartition("\n")[0].splitlines()]
 
     def said(self, what: str) -> set[str]:
         """The agents that have said so."""
@@ -94,7 +94,7 @@ def test_a_server_takes_them_for_machines_and_nothing_is_left(folder: Path) -> N
                 start_new_session=True,
             )
         socket = folder / "data/run/api.sock"
-        until(socket.exists, (folder / "server.log").read_text, 120)
+        until(lambda: answers(socket), (folder / "server.log").read_text, 120)
         with Client(str(socket)) as cod:
 
             def idle() -> list[str]:

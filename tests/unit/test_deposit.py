@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -151,22 +152,22 @@ def flipped() -> bytes:
     return bytes(whole)
 
 
-BAD = {
-    "one bit": flipped(),
-    "cut short": piece((0, noise(1)))[:-1],
-    "only a head": piece((0, noise(1)))[:20],
-    "out of order": piece((CHUNK, noise(1)), (0, noise(2))),
-    "twice": piece((0, noise(1)), (0, noise(1))),
-    "not aligned": piece((512, noise(1))),
-    "too long": piece((0, noise(1, CHUNK + 512))),
-    "empty": piece((0, b"")),
-    "behind a short one": piece((0, noise(1, 4096)), (CHUNK, noise(2))),
-    "damaged": piece((0, noise(1))).replace(b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfe"),
-    "no frame": capture.pack(0, CHUNK, b"rubbish"),
-    "a frame and more": capture.pack(0, CHUNK, frame(noise(1)) + b"more"),
-    "another length": capture.pack(0, CHUNK, frame(noise(1, 4096))),
-    "says it unpacks to much": capture.pack(0, CHUNK, frame(bytes(1 << 30))),
-    "half a frame": capture.pack(0, CHUNK, frame(noise(1))[:-3]),
+BAD: dict[str, Callable[[], bytes]] = {
+    "one bit": flipped,
+    "cut short": lambda: piece((0, noise(1)))[:-1],
+    "only a head": lambda: piece((0, noise(1)))[:20],
+    "out of order": lambda: piece((CHUNK, noise(1)), (0, noise(2))),
+    "twice": lambda: piece((0, noise(1)), (0, noise(1))),
+    "not aligned": lambda: piece((512, noise(1))),
+    "too long": lambda: piece((0, noise(1, CHUNK + 512))),
+    "empty": lambda: piece((0, b"")),
+    "behind a short one": lambda: piece((0, noise(1, 4096)), (CHUNK, noise(2))),
+    "damaged": lambda: piece((0, noise(1))).replace(b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfe"),
+    "no frame": lambda: capture.pack(0, CHUNK, b"rubbish"),
+    "a frame and more": lambda: capture.pack(0, CHUNK, frame(noise(1)) + b"more"),
+    "another length": lambda: capture.pack(0, CHUNK, frame(noise(1, 4096))),
+    "says it unpacks to much": lambda: capture.pack(0, CHUNK, frame(bytes(1 << 26))),
+    "half a frame": lambda: capture.pack(0, CHUNK, frame(noise(1))[:-3]),
 }
 
 
@@ -175,7 +176,7 @@ def test_a_bad_piece_changes_nothing(tmp_path: Path, what: str) -> None:
     incoming = Deposit(tmp_path, ORDER)
     incoming.add(b"")
     with pytest.raises(Refused):
-        incoming.add(BAD[what])
+        incoming.add(BAD[what]())
     assert incoming.at == 0
     incoming.add(piece((0, noise(5))))
     whole(tmp_path, finish(incoming, CHUNK), noise(5))
