@@ -14,6 +14,8 @@ import pytest
 from tests.bench.__main__ import NAMES, module
 from tests.bench.arena import RESULTS, ROOT, Smoke, python
 
+pytestmark = pytest.mark.slow  # a process for each, and what they all import
+
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 SMOKES: dict[str, Smoke] = {name: module(name).SMOKE for name in NAMES}
 
