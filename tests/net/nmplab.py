@@ -40,6 +40,12 @@ def founded(tx: Tx, site: Site, name: str = "pool", nodes: int = 4) -> None:
     world.arrive(tx, NOW)
 
 
+def add_web(tx: Tx, site: Site) -> None:
+    """A further vcluster of one node, web."""
+    vclusters.create(tx, name="web", size=1, template="debian", group="site", site=site, now=NOW)
+    world.run_pass(tx, site, NOW)
+
+
 def enrolled(
     engine: Engine, ca: Ca, name: str = "pool", when: datetime | None = None, now: float = NOW
 ) -> Issued:

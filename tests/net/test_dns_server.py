@@ -68,7 +68,7 @@ def member(tx: Tx, site: Site, name: str = "pool", hostname: str = "n4") -> tupl
 def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Start]:
     servers: list[DnsServer] = []
 
-    def start(address: str = "127.0.0.1", **options: Any) -> DnsServer:
+    def start(address: str = "127.0.0.1", site: Site = site, **options: Any) -> DnsServer:
         server = DnsServer(
             reactor, pool, SiteRef(site), address, port=0, clock=lambda: 1000.0, **options
         )
@@ -253,97 +253,58 @@ def _rr(name: str, address: str) -> list[Any]:
     return list(RR.fromZone(f"{name} 60 A {address}"))
 
 
+@pytest.fixture
+def loopback(site: Site) -> Site:
+    """The site, which has this host's loopback for a network."""
+    return replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
+
+
 def test_names_of_others_are_passed_on_for_the_site_s_own_networks_only(
-    reactor: Any, in_reactor: Any, start: Start, site: Site, pool: Pool
+    start: Start, loopback: Site
 ) -> None:
     upstream = Upstream()
-    outside = start(forward=["127.0.0.1"], forward_port=upstream.port)
-    assert dig(outside, "example.com")[0] == "REFUSED"  # 127.0.0.1 is on no network of this site
-    here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
-    server = DnsServer(
-        reactor,
-        pool,
-        SiteRef(here),
-        "127.0.0.1",
-        port=0,
-        forward=["127.0.0.1"],
-        forward_port=upstream.port,
-    )
-    in_reactor(server.startService)
-    try:
-        answering = Thread(target=upstream.answer, daemon=True)
-        answering.start()
-        assert dig(server, "+short", "example.com")[1] == "192.0.2.7\n"
-        answering.join(60)
-        assert dig(server, "+norecurse", "example.com")[0] == "REFUSED"
-        assert server.passed_on == 0
-    finally:
-        in_reactor(server.stopService)
-
-
-def test_a_server_that_no_route_leads_to_is_passed_over(
-    reactor: Any, in_reactor: Any, site: Site, pool: Pool
-) -> None:
-    """The kernel refuses to send there, as it does without a route."""
-    upstream = Upstream()
-    here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
+    forward = {"forward": ["127.0.0.1"], "forward_port": upstream.port}
+    assert dig(start(**forward), "example.com")[0] == "REFUSED"  # on no network of this site
+    server = start(site=loopback, **forward)
     answering = Thread(target=upstream.answer, daemon=True)
     answering.start()
-    try:
-        for forward, code in (
-            (["255.255.255.255"], "SERVFAIL"),
-            (["255.255.255.255", "127.0.0.1"], "NOERROR"),
-        ):
-            server = DnsServer(
-                reactor,
-                pool,
-                SiteRef(here),
-                "127.0.0.1",
-                port=0,
-                forward=forward,
-                forward_port=upstream.port,
-            )
-            in_reactor(server.startService)
-            try:
-                assert dig(server, "example.com")[0] == code
-                assert server.passed_on == 0
-            finally:
-                in_reactor(server.stopService)
-        answering.join(60)
-    finally:
-        upstream.socket.close()
+    assert dig(server, "+short", "example.com")[1] == "192.0.2.7\n"
+    answering.join(60)
+    assert dig(server, "+norecurse", "example.com")[0] == "REFUSED"
+    assert server.passed_on == 0
 
 
-def test_a_reply_that_is_too_long_is_asked_for_again(
-    reactor: Any, in_reactor: Any, site: Site, pool: Pool
-) -> None:
+def test_a_server_that_no_route_leads_to_is_passed_over(start: Start, loopback: Site) -> None:
+    """The kernel refuses to send there, as it does without a route."""
+    upstream = Upstream()
+    answering = Thread(target=upstream.answer, daemon=True)
+    answering.start()
+    for forward, code in (
+        (["255.255.255.255"], "SERVFAIL"),
+        (["255.255.255.255", "127.0.0.1"], "NOERROR"),
+    ):
+        server = start(site=loopback, forward=forward, forward_port=upstream.port)
+        assert dig(server, "example.com")[0] == code
+        assert server.passed_on == 0
+    answering.join(60)
+    upstream.socket.close()
+
+
+def test_a_reply_that_is_too_long_is_asked_for_again(start: Start, loopback: Site) -> None:
     """The client is told that it was cut off, whatever stood in it."""
     upstream = Upstream()
-    here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
-    server = DnsServer(
-        reactor,
-        pool,
-        SiteRef(here),
-        "127.0.0.1",
-        port=0,
-        forward=["127.0.0.1"],
-        forward_port=upstream.port,
-    )
-    in_reactor(server.startService)
+    server = start(site=loopback, forward=["127.0.0.1"], forward_port=upstream.port)
 
     def rubbish() -> None:
         data, peer = upstream.socket.recvfrom(4096)
         record = DNSRecord.parse(data)
         upstream.socket.sendto(bytes(record.reply().pack()) + b"\xff" * 2000, peer)
 
-    try:
-        answering = Thread(target=rubbish)
-        answering.start()
-        output = dig(server, "+ignore", "example.com")[1]
-        answering.join(60)
-        assert "flags: qr tc" in output
-    finally:
-        in_reactor(server.stopService)
+    answering = Thread(target=rubbish)
+    answering.start()
+    output = dig(server, "+ignore", "example.com")[1]
+    answering.join(60)
+    assert "flags: qr tc" in output
 
 
 def test_a_question_that_cannot_be_answered_is_its_own_trouble(

@@ -16,7 +16,6 @@ from sqlalchemy import Engine
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Greeted
 from cod.model import Owed, Refused, Site, SiteRef
@@ -28,9 +27,8 @@ from cod.pool import Pool, in_transaction
 from cod.security.ca import Ca, Issued
 from cod.store import vcms as store
 from cod.wire.nmp import bodies as b
-from tests.net.nmplab import NOW, Client, enrolled, founded, port, serving
+from tests.net.nmplab import NOW, Client, add_web, enrolled, founded, port, serving
 from tests.ports import free_port
-from tests.store import manager_world as world
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
@@ -57,17 +55,7 @@ def server(
     """A server with a TLS port and a plain one, and vclusters 'pool' and 'web'; its clock stands
     still."""
     in_transaction(engine, founded, site)
-    in_transaction(
-        engine,
-        vclusters.create,
-        name="web",
-        size=1,
-        template="debian",
-        group="site",
-        site=site,
-        now=NOW,
-    )
-    in_transaction(engine, world.run_pass, site, NOW)
+    in_transaction(engine, add_web, site)
     listen = tls.listening(reactor, ca, ["127.0.0.1"], 0, free_port())
     yield from serving(reactor, in_reactor, pool, site, listen, lambda: NOW)
 

@@ -52,10 +52,8 @@ def server(
     yield from serving(reactor, in_reactor, pool, site, listen, time.time, ca)
 
 
-@pytest.fixture
-def aged(engine: Engine, ca: Ca, server: NmpServer) -> Issued:
-    """The certificate that counts, three quarters of its life ago."""
-    issued = ca.vcm("pool", datetime.now(UTC) - AGED)
+def enrol(engine: Engine, issued: Issued) -> None:
+    """From now on this is the certificate that counts."""
     in_transaction(
         engine,
         vcms.enrol,
@@ -65,6 +63,13 @@ def aged(engine: Engine, ca: Ca, server: NmpServer) -> Issued:
         now=NOW,
         ends_at=issued.ends_at,
     )
+
+
+@pytest.fixture
+def aged(engine: Engine, ca: Ca, server: NmpServer) -> Issued:
+    """The certificate that counts, three quarters of its life ago."""
+    issued = ca.vcm("pool", datetime.now(UTC) - AGED)
+    enrol(engine, issued)
     return issued
 
 
@@ -170,15 +175,7 @@ def test_a_young_certificate_is_not_renewed(
     client: Callable[..., Client], engine: Engine, ca: Ca, aged: Issued
 ) -> None:
     issued = ca.vcm("pool", datetime.now(UTC))
-    in_transaction(
-        engine,
-        vcms.enrol,
-        vcluster="pool",
-        serial=issued.serial,
-        address="",
-        now=NOW,
-        ends_at=issued.ends_at,
-    )
+    enrol(engine, issued)
     answer = welcomed(client(issued)).answer(asked(credentials.new_key()))
     assert isinstance(answer, b.Error)
     assert (answer.code, "would last no longer" in answer.sentence) == ("refused", True)
@@ -298,15 +295,7 @@ def test_killed_before_it_could_write_it_goes_on_with_the_old_one(
     vcm.connects(2)
     vcm.end(signal.SIGKILL)
     (vcm.folder / "vcm.crt.renewed").unlink()
-    in_transaction(
-        engine,
-        vcms.enrol,
-        vcluster="pool",
-        serial=aged.serial,
-        address="",
-        now=NOW,
-        ends_at=aged.ends_at,
-    )
+    enrol(engine, aged)
     vcm.start()
     vcm.connects(4)
     until(lambda: serial(engine) != aged.serial, vcm.log)

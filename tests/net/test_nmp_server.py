@@ -38,7 +38,7 @@ from cod.vcm.connect import over_tls
 from cod.vcm.pool import ANY, Demand
 from cod.vcm.service import Options, VcmService
 from cod.wire.nmp import bodies as b
-from tests.net.nmplab import NOW, Client, enrolled, founded, port, serving
+from tests.net.nmplab import NOW, Client, add_web, enrolled, founded, port, serving
 from tests.store import manager_world as world
 from tests.waiting import until
 
@@ -223,17 +223,7 @@ def test_what_belongs_to_other_vclusters_is_not_there(
     client: Callable[..., Client], engine: Engine, site: Site
 ) -> None:
     vcm = client()
-    in_transaction(
-        engine,
-        vclusters.create,
-        name="web",
-        size=1,
-        template="debian",
-        group="site",
-        site=site,
-        now=NOW,
-    )
-    in_transaction(engine, world.run_pass, site, NOW)
+    in_transaction(engine, add_web, site)
     theirs = in_transaction(
         engine, vclusters.resize, name="web", size=2, site=site, now=NOW, actor="x"
     )

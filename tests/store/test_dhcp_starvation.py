@@ -37,6 +37,19 @@ class Wire:
     newcomers: Newcomers = field(default_factory=Newcomers)
     invented: int = 0
 
+    def knows(self, count: int, first: int = 0) -> None:
+        """Let so many machines of the reserve be known."""
+        for number in range(first, first + count):
+            nodes.add(
+                self.tx,
+                name=f"known{number}",
+                boot_mac=mac(number),
+                now=0.0,
+                cause="t",
+                actor="t",
+                state=NodeState.INACTIVE,
+            )
+
     def ask(self, *queries: DhcpQuery) -> list[DhcpAnswer | None]:
         return flow.answer(self.tx, queries, self.site, self.newcomers, self.now)
 
@@ -102,16 +115,7 @@ def wire(tx: Tx, site: Site) -> Wire:
 
 @pytest.mark.slow
 def test_known_and_new_machines_boot_while_invented_ones_ask(wire: Wire) -> None:
-    for number in range(50):
-        nodes.add(
-            wire.tx,
-            name=f"known{number}",
-            boot_mac=mac(number),
-            now=0.0,
-            cause="t",
-            actor="t",
-            state=NodeState.INACTIVE,
-        )
+    wire.knows(50)
     wire.site = replace(wire.site, policy=replace(wire.site.policy, new_burst=100))
     wire.flood(120)
     pool = len(flow.Subnets(wire.site.subnets).of(discover(mac(0))).pool)  # type: ignore[union-attr]
@@ -144,16 +148,7 @@ def test_known_machines_boot_when_a_small_pool_is_taken(wire: Wire) -> None:
     wire.site = replace(
         wire.site, subnets=(replace(subnet, boot_pool=("10.77.1.1", "10.77.1.40")),)
     )
-    for number in range(35):
-        nodes.add(
-            wire.tx,
-            name=f"known{number}",
-            boot_mac=mac(number),
-            now=0.0,
-            cause="t",
-            actor="t",
-            state=NodeState.INACTIVE,
-        )
+    wire.knows(35)
     wire.flood(20)
     assert {wire.boots(mac(number)) for number in range(10)} >= {
         dotted(ipv4("10.77.1.31") + n) for n in range(5)
@@ -252,15 +247,7 @@ def test_one_machine_cannot_decline_the_whole_pool(wire: Wire) -> None:
     wire.site = replace(
         wire.site, subnets=(replace(subnet, boot_pool=("10.77.1.1", "10.77.1.40")),)
     )
-    nodes.add(
-        wire.tx,
-        name="known",
-        boot_mac=mac(1),
-        now=0.0,
-        cause="t",
-        actor="t",
-        state=NodeState.INACTIVE,
-    )
+    wire.knows(1, 1)
     for one in (mac(66), mac(1)) * 50:
         wire.now += 0.1
         address = wire.boots(one)
@@ -291,20 +278,12 @@ def test_a_new_machine_of_which_something_was_said_is_not_forgotten(
 
 def test_machines_that_never_reported_are_forgotten_after_a_day(wire: Wire) -> None:
     wire.flood(10)
-    nodes.add(
-        wire.tx,
-        name="known",
-        boot_mac=mac(1),
-        now=0.0,
-        cause="t",
-        actor="t",
-        state=NodeState.INACTIVE,
-    )
+    wire.knows(1, 1)
     wire.now += 80_000
     assert wire.boots("66:00:00:00:00:01"), "it asks again and again: somebody should see it"
     assert pruning.forget_machines(wire.tx, wire.now + 7_500 - 86_400.0, 100) == 100
     assert pruning.forget_machines(wire.tx, wire.now + 7_500 - 86_400.0, 100) == 69
-    assert {node.name for node in nodes.every(wire.tx)} == {"known", "node-660000000001"}
+    assert {node.name for node in nodes.every(wire.tx)} == {"known1", "node-660000000001"}
     for table in (t.nics, t.node_history, t.bindings):
         assert wire.tx.scalar(select(func.count()).select_from(table)) <= 2
     assert bindings.of_node(wire.tx, nodes.named(wire.tx, "node-660000000001").id)
