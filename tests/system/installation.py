@@ -39,6 +39,7 @@ exec sleep infinity
 INSIDE = """\
 #!/bin/bash
 # The same, inside its namespaces: it is the host's first process.
+{enter}
 hostname $1
 for file in hosts passwd group resolv.conf; do mount --bind {folder}/etc/$file /etc/$file; done
 export {environment}
@@ -85,6 +86,10 @@ class Installation:
         """Write the server's files."""
         raise NotImplementedError
 
+    def enter(self) -> str:
+        """Return the commands that each host begins with."""
+        return ":"
+
     def server(self) -> str:
         """Return the commands that start the server on its host; they do not wait for its end."""
         raise NotImplementedError
@@ -125,6 +130,7 @@ class Installation:
             "environment": words,
             "head": HEAD,
             "stand": self.stand.socket_folder,
+            "enter": self.enter(),
             "server": self.server(),
             "daemon": self.daemon(),
         }
@@ -226,6 +232,10 @@ class Installation:
 
     # ------------------------------------------------------------ its VCM
 
+    def settings(self) -> dict[str, Any]:
+        """Return what the VCM's table says where nothing else is said."""
+        return dict(self.knobs)
+
     def enrol(self, *, template: str = "", **knobs: Any) -> None:
         """A certificate and a configuration for the VCM. `template`: of the nodes it asks for, not
         the vcluster's."""
@@ -244,7 +254,7 @@ class Installation:
             check=True,
             capture_output=True,
         )
-        lines = [f"{key} = {toml(value)}" for key, value in {**self.knobs, **knobs}.items()]
+        lines = [f"{key} = {toml(value)}" for key, value in {**self.settings(), **knobs}.items()]
         with open(where / "vcm.toml", "a") as file:
             file.write(
                 f'interval = 1.0\ntemplate = "{template}"\n[{self.table}]\n'

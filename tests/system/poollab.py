@@ -91,7 +91,7 @@ class PoolLab(Generic[Made]):
     def start_vcm(self, **knobs: Any) -> None:
         """The VCM with these knobs."""
         self._knobs = knobs
-        table = {**self.cell.knobs, **self.knobs, **knobs}
+        table = {**self.cell.settings(), **self.knobs, **knobs}
         lines = [f"{key} = {toml(value)}" for key, value in table.items()]
         (self.cell.folder / "vcm/vcm.toml").write_text(
             self._settings + f"[{self.cell.table}]\n" + "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from tests.system.installation import USER
 from tests.system.poollab import PoolLab, pool_lab
 from tests.system.slurmcell import SlurmCell
+from tests.system.slurmroot import SlurmOfRelease
 from tests.system.stand import Stand
 from tests.waiting import until
 
@@ -26,8 +27,9 @@ class SlurmLab(PoolLab[SlurmCell]):
         "maximum": 3,
     }
 
-    def __init__(self, stand: Stand) -> None:
-        super().__init__(stand, SlurmCell(stand, "pool"))
+    def __init__(self, stand: Stand, root: Path | None = None) -> None:
+        cell = SlurmCell(stand, "pool") if root is None else SlurmOfRelease(stand, "pool", root)
+        super().__init__(stand, cell)
 
     def up(self) -> None:
         """A pool whose VCM knows its head."""
@@ -103,7 +105,8 @@ class SlurmLab(PoolLab[SlurmCell]):
 
 
 @contextmanager
-def slurmlab(folder: Path, machines: int) -> Iterator[SlurmLab]:
-    """A Slurm pool on a stand of so many machines."""
-    with pool_lab(folder, machines, SlurmLab) as lab:
+def slurmlab(folder: Path, machines: int, root: Path | None = None) -> Iterator[SlurmLab]:
+    """A Slurm pool on a stand of so many machines. `root`: the files of a Debian release whose
+    Slurm it is, in place of this system's."""
+    with pool_lab(folder, machines, lambda stand: SlurmLab(stand, root)) as lab:
         yield lab

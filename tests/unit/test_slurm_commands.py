@@ -119,6 +119,12 @@ def test_a_cluster_that_cannot_be_read(
         says(**{**fine, command: answer}).view()
 
 
+def test_an_answer_that_is_not_understood_names_the_release(says: Says) -> None:
+    slurm = says(version=(0, "slurm 22.05.8\n", ""), sinfo=(0, '{"errors": [], "sinfo": []}', ""))
+    with pytest.raises(NotUnderstood, match=r"^slurm 22\.05\.8: sinfo --json: nodes"):
+        slurm.node("n2")
+
+
 def test_commands_that_are_missing() -> None:
     with pytest.raises(CommandFailed, match="set `path`"):
         Slurm("vc", {}, "/nonexistent").view()

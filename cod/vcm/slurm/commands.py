@@ -63,7 +63,7 @@ class Slurm:
     def __init__(self, partition: str, environment: Mapping[str, str], path: str = "") -> None:
         self.partition, self.environment, self.path = partition, environment, path
         self._known_layout: Layout | None = None
-        self._told = ""
+        self._version = self._told = ""
 
     # ------------------------------------------------------------ looking
 
@@ -94,26 +94,34 @@ class Slurm:
     @contextmanager
     def _layout(self) -> Iterator[Layout]:
         """Find out once how this Slurm is read; anew when it cannot be read: another release may
-        have taken its place."""
+        have taken its place. The error says which release could not be read."""
         try:
             layout = self._known_layout  # another thread may forget it meanwhile
             if layout is None:
-                layout = self._known_layout = self._choose()
-                if self._told != layout.releases:
-                    self._told = layout.releases
-                    log.info("Slurm's answers are read as those of %s", self._told)
+                self._version = ""
+                layout = self._choose()
+                read_as = f"{self.version()} is read as {layout.releases}"
+                if self._told != read_as:
+                    self._told = read_as
+                    log.info("%s", read_as)
+                self._known_layout = layout
             yield layout
-        except (CommandFailed, NotUnderstood):
+        except CommandFailed:
             self._known_layout = None
             raise
+        except NotUnderstood as error:
+            self._known_layout = None
+            raise NotUnderstood(f"{self.version()}: {error}") from None
+
+    def version(self) -> str:
+        """Return what Slurm's commands call themselves: 'slurm 24.11.5'."""
+        if not self._version:
+            self._version = self._output("squeue", "--version").decode(errors="replace").strip()
+        return self._version
 
     def _choose(self) -> Layout:
         ended = run(["squeue", "--json=list"], self.environment, self.path)
-        try:
-            return choose((ended.stdout + ended.stderr).decode(errors="replace"))
-        except NotUnderstood as error:
-            version = self._output("squeue", "--version").decode(errors="replace").strip()
-            raise NotUnderstood(f"{version}: {error}") from None
+        return choose((ended.stdout + ended.stderr).decode(errors="replace"))
 
     def rules(self, limit: int) -> Rules:
         """Return what the configuration says of what jobs share, for a pool of so many nodes.
