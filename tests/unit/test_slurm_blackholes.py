@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +92,38 @@ def test_a_node_that_is_found_is_drained_and_stays(
     assert books.nodes["n2"].reason == "cod: its last 5 jobs all failed within 10 s"
     assert "Look at its clock" in caplog.text
     assert pool.hosts()["n2"].closed
+
+
+@pytest.mark.parametrize(("nodes", "most"), [(2, 1), (7, 1), (8, 2), (13, 3)])
+def test_jobs_that_fail_on_purpose_drain_a_quarter_of_the_nodes_at_most(
+    books: Books,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    nodes: int,
+    most: int,
+) -> None:
+    """Two owners fail five jobs on each node, again and again, as somebody opens no node."""
+    ours = [f"n{number}" for number in range(2, 2 + nodes)]
+    for number in range(2, 2 + nodes):
+        books.registers(number, flags=frozenset())
+    ended: list[SlurmJob] = []
+    view = books.view
+    monkeypatch.setattr(books, "view", lambda: View(view().nodes, view().jobs, {}, ended))
+    pool = system(books)
+    for turn in range(3):
+        for place, name in enumerate(ours):
+            at = 1000 * turn + 10 * place
+            ended += jobs(name, JOBS - 1, at=at) + jobs(name, 1, user="bob", at=at + JOBS)
+        pool.look(ours, Counter())
+    drained = [name for name in ours if pool.hosts()[name].closed]
+    assert len(drained) == most
+    assert f"{most} of {nodes} nodes are drained for that already" in caplog.text
+    books.nodes[drained[0]] = replace(  # somebody has looked at it
+        books.nodes[drained[0]], flags=frozenset(), reason=""
+    )
+    ended += jobs(ours[-1], JOBS - 1, at=5000) + jobs(ours[-1], 1, user="bob", at=5000 + JOBS)
+    pool.look(ours, Counter())
+    assert pool.hosts()[ours[-1]].closed
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ from cod.vcm.slurm.view import SlurmJob, SlurmNode
 # reasons for which nodes are drained: Slurm remembers them for the VCM
 READY = "cod: waits for its one job"
 LEAVES = "cod: leaves"
+BLACK_HOLE = f"cod: its last {JOBS} jobs all failed within {QUICK:.0f} s"
+MOST_CLOSED = 4  # one of so many nodes may be drained for that: jobs can fail on purpose
 RULES_LAST = 60.0  # seconds for which what the configuration says is taken for true
 HELD_BACK = frozenset({"JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied"})
 
@@ -124,14 +126,30 @@ class SlurmSystem:
         )
 
     def _close_black_holes(self, seen: View, ours: Collection[str]) -> None:
-        """Drain nodes on which all jobs fail at once. They stay, for somebody to look at them."""
+        """Drain nodes on which all jobs fail at once. They stay, for somebody to look at them. Only
+        some of the pool's are: where more fail so, it is the jobs, or what all nodes share."""
+        closed = sum(
+            node.name in ours and node.closed and node.reason == BLACK_HOLE
+            for node in seen.nodes.values()
+        )
         for name in self._black_holes.found(seen.over, ours):
-            why = f"its last {JOBS} jobs all failed within {QUICK:.0f} s"
+            why = BLACK_HOLE.removeprefix("cod: ")
+            if closed >= max(1, len(ours) // MOST_CLOSED):
+                log.error(
+                    "%s stays open though %s: %d of %d nodes are drained for that already. Look at"
+                    " the jobs, and at what all nodes share",
+                    name,
+                    why,
+                    closed,
+                    len(ours),
+                )
+                continue
+            closed += 1
             log.error(
                 "%s takes no more jobs: %s. Look at its clock and its slurmd's log", name, why
             )
             if not self._dry_run:
-                self._slurm.drain(name, f"cod: {why}")
+                self._slurm.drain(name, BLACK_HOLE)
 
     def _read_rules(self) -> Rules:
         """Return what the configuration says; it is read again now and then, as `scontrol
