@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_IFDIR, S_IFLNK, S_IMODE
 
-from images import disk, linux, ssh
+from images import debian, disk, linux, ssh
 from images.disk import ImagePartition
 
 SIZE, ROOT_MIB = 416, 384  # MiB of the image, of its root partition
@@ -92,6 +92,7 @@ class BatchHost:
     daemons   those that init starts, and starts again when they end
     left_out  prefixes of paths that are not taken from the packages
     users     lines of /etc/passwd beyond Debian's; each has a group of the same name
+    suite     the Debian release that the packages are of; kernel and GRUB are this system's
     """
 
     name: str
@@ -103,6 +104,7 @@ class BatchHost:
     folders: Mapping[str, int] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, int] = field(default_factory=dict)
+    suite: str = debian.SUITE
 
 
 def make(host: BatchHost, tools: Path, root: Path, scratch: Path, path: Path) -> dict[str, object]:
@@ -169,6 +171,8 @@ def _packaged(root: Path, left_out: tuple[str, ...]) -> Iterator[tuple[str, tupl
         if any(place.startswith(prefix) for prefix in left_out) or (
             place.startswith("usr/share/doc/") and path.name != "copyright"
         ):
+            continue
+        if path.parent == root and path.is_symlink():  # Debian 13 has the links as files
             continue
         if path.is_symlink():
             yield place, (os.readlink(path).encode(), S_IFLNK | 0o777)

@@ -1,5 +1,5 @@
 """Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b,
-opaque, execd, slurmd, debian, debian-members.
+opaque, execd, slurmd, slurmd-debian13, debian, debian-members.
 
 Writes DIR/NAME.img, a sparse raw disk, and DIR/NAME.json with its facts: name, version, size
 (bytes), sha256 of the whole image, digest (what the running image says about itself), stamp (of the
@@ -20,11 +20,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from images import batch, debian, disk, execd, hello, linux, opaque, slurmd
+from images import batch, debian, disk, execd, hello, linux, opaque, releases, slurmd
 from trampoline.recipe import packages
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-BATCH_HOSTS = {host.name: host for host in (execd.HOST, slurmd.HOST)}
+BATCH_HOSTS = {host.name: host for host in (execd.HOST, slurmd.HOST, slurmd.DEBIAN_13)}
 NAMES = (*hello.HELLOS, "opaque", *BATCH_HOSTS, *debian.VARIANTS)
 SOURCES = ("images", "trampoline/recipe")
 
@@ -55,12 +55,17 @@ def build(name: str, out: Path, cache: Path) -> dict[str, Any]:
             wanted, root = debian.wanted(name), list[packages.Package]()
         else:
             wanted = [] if name == "opaque" else packages.wanted(linux.PACKAGES)
-            root = packages.exactly(BATCH_HOSTS[name].packages) if name in BATCH_HOSTS else []
+            root = _packages_of(BATCH_HOSTS[name], cache) if name in BATCH_HOSTS else []
         stamp = _stamp([*wanted, *root], debian.SOURCES if name in debian.VARIANTS else SOURCES)
         known = _known(out, name)
         if known.get("stamp") == stamp and (out / f"{name}.img").is_file():
             return known
         return _make(name, out, cache, wanted, root, stamp)
+
+
+def _packages_of(host: batch.BatchHost, cache: Path) -> list[packages.Package]:
+    with releases.apt(host.suite, cache / f"apt-{host.suite}"):
+        return packages.exactly(host.packages)
 
 
 def _make(
@@ -81,13 +86,11 @@ def _make(
         elif name in debian.VARIANTS:
             more = debian.make(name, packages.fetched(wanted, cache / "packages"), scratch, path)
         elif name in BATCH_HOSTS:
-            more = batch.make(
-                BATCH_HOSTS[name],
-                packages.unpacked(wanted, cache),
-                packages.unpacked(root, cache / name),
-                scratch,
-                path,
-            )
+            host = BATCH_HOSTS[name]
+            tools = packages.unpacked(wanted, cache)
+            with releases.apt(host.suite, cache / f"apt-{host.suite}"):
+                files = packages.unpacked(root, cache / name)
+            more = batch.make(host, tools, files, scratch, path)
         else:
             more = hello.make(hello.HELLOS[name], packages.unpacked(wanted, cache), scratch, path)
         facts = {

@@ -25,7 +25,6 @@ from images.disk import MIB, ImagePartition
 from trampoline.recipe import packages
 
 NAME, VERSION, SUITE = "debian", "1", "bookworm"
-UNSTABLE = "sid"
 VARIANTS = {  # name of the image -> packages beside those of every variant
     NAME: (),
     "debian-members": (
@@ -137,9 +136,9 @@ def make(variant: str, debs: list[Path], scratch: Path, path: Path) -> dict[str,
     return {"version": VERSION, "kernel": kernel, "packages": len(debs)}
 
 
-def sources(suite: str = SUITE) -> str:
-    """Return a release's lines for sources.list, from where apt is set up to fetch Debian 12's
-    here. Raises PackagesMissing."""
+def sources() -> str:
+    """Return the release's lines for sources.list, from where apt is set up to fetch it here.
+    Raises PackagesMissing."""
     form = f"deb [signed-by={KEYRING}] $(REPO_URI) $(RELEASE) $(COMPONENT)"
     listed = packages.run(
         "apt-get",
@@ -158,9 +157,7 @@ def sources(suite: str = SUITE) -> str:
             f"apt has no sources of Debian {SUITE}: add them in /etc/apt/sources.list.d, "
             "and run apt-get update"
         )
-    if suite == UNSTABLE:  # it has no updates and no security archive
-        lines = [line for line in lines if line.split()[-2] == SUITE]
-    return "".join(f"{line}\n".replace(f" {SUITE}", f" {suite}") for line in lines)
+    return "\n".join(lines) + "\n"
 
 
 def _install(names: Sequence[str], debs: list[Path], scratch: Path, tree: Path) -> None:

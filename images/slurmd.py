@@ -1,11 +1,12 @@
-"""The compute node of a Slurm pool: a Debian system with `munged` and `slurmd`
+"""The compute node of a Slurm pool: a Debian system with `munged` and `slurmd`, of Debian 12 or 13
 (docs/slurm-image.md)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from images import batch
+from images import batch, releases
 
 HOST = batch.BatchHost(
     name="slurmd",
@@ -50,4 +51,20 @@ HOST = batch.BatchHost(
     links={"usr/sbin/slurmd": "slurmd-wlm", "usr/sbin/slurmstepd": "slurmstepd-wlm"},
     # Debian's number of slurm; munge's is nobody else's business
     users={"munge": 64031, "slurm": 64030},
+)
+
+# What it is linked with has other names there, or is new.
+DEBIAN_13 = replace(
+    HOST,
+    name="slurmd-debian13",
+    packages=(
+        *(name for name in HOST.packages if name != "libreadline8"),
+        "libb64-0d",
+        "libjansson4",
+        "libjwt2",
+        "libreadline8t64",
+        "libssl3t64",
+        "libxxhash0",
+    ),
+    suite=releases.TRIXIE,
 )

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from tests.system.installation import USER
 from tests.system.slurmcell import CGROUPS, CONFIGURATION
+from tests.system.slurmroot import entering
 from tests.waiting import until
 
 NAME = "head"
@@ -32,12 +33,20 @@ class SlurmHead:
     it.
 
     Each command has a mount namespace of its own, where munge's socket has its usual place.
+
+    root  the files of a Debian release whose Slurm it is (slurmroot.py); None: this system's
     """
 
     def __init__(
-        self, folder: Path, namespace: str, address: str, proctrack: str = "proctrack/linuxproc"
+        self,
+        folder: Path,
+        namespace: str,
+        address: str,
+        proctrack: str = "proctrack/linuxproc",
+        root: Path | None = None,
     ) -> None:
         self.folder, self.namespace, self.address = folder, namespace, address
+        self._place = PLACE.format(enter=":" if root is None else entering(root, folder))
         (folder / "state").mkdir()
         (folder / "run").mkdir()
         secret = os.urandom(128)
@@ -165,15 +174,16 @@ class SlurmHead:
             f"SLURM_CONF={self.folder}/slurm.conf",
             "sh",
             "-c",
-            _PLACE,
+            self._place,
             str(self.folder),
             *command,
         ]
 
 
-_PLACE = """
+PLACE = """
 set -e
 hostname head
+{enter}
 mount -t tmpfs tmpfs /run
 mkdir /run/munge
 mount --bind $0/run /run/munge
@@ -184,13 +194,16 @@ exec "$@"
 
 @contextmanager
 def slurm_head(
-    namespace: str, address: str, proctrack: str = "proctrack/linuxproc"
+    namespace: str,
+    address: str,
+    proctrack: str = "proctrack/linuxproc",
+    root: Path | None = None,
 ) -> Iterator[SlurmHead]:
     """A head, to be started, in a folder that every user may enter. Its logs are shown at the end,
     which pytest keeps for tests that fail."""
     with TemporaryDirectory(prefix="cod-slurm-") as place:
         Path(place).chmod(0o755)
-        head = SlurmHead(Path(place), namespace, address, proctrack)
+        head = SlurmHead(Path(place), namespace, address, proctrack, root)
         try:
             yield head
         finally:

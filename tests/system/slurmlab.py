@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from tests.system.installation import USER
 from tests.system.poollab import PoolLab, pool_lab
 from tests.system.slurmcell import SlurmCell
-from tests.system.slurmroot import SlurmOfRelease
 from tests.system.stand import Stand
 from tests.waiting import until
 
@@ -26,10 +25,6 @@ class SlurmLab(PoolLab[SlurmCell]):
         "unheard_limit": 20.0,
         "maximum": 3,
     }
-
-    def __init__(self, stand: Stand, root: Path | None = None) -> None:
-        cell = SlurmCell(stand, "pool") if root is None else SlurmOfRelease(stand, "pool", root)
-        super().__init__(stand, cell)
 
     def up(self) -> None:
         """A pool whose VCM knows its head."""
@@ -104,9 +99,15 @@ class SlurmLab(PoolLab[SlurmCell]):
         self.stand.wait(self.cell.answers, 60, "slurmctld answers")
 
 
+def slurm(stand: Stand) -> SlurmCell:
+    """Return a cluster of this system's Slurm."""
+    return SlurmCell(stand, "pool")
+
+
 @contextmanager
-def slurmlab(folder: Path, machines: int, root: Path | None = None) -> Iterator[SlurmLab]:
-    """A Slurm pool on a stand of so many machines. `root`: the files of a Debian release whose
-    Slurm it is, in place of this system's."""
-    with pool_lab(folder, machines, lambda stand: SlurmLab(stand, root)) as lab:
+def slurmlab(
+    folder: Path, machines: int, make: Callable[[Stand], SlurmCell] = slurm
+) -> Iterator[SlurmLab]:
+    """A Slurm pool on a stand of so many machines."""
+    with pool_lab(folder, machines, lambda stand: SlurmLab(stand, make(stand))) as lab:
         yield lab

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from images import debian
+from images import releases
 from tests.system.installation import HEAD
 from tests.system.slurmcell import SlurmCell
 from tests.system.stand import Stand
@@ -16,10 +16,9 @@ from tests.system.stand import Stand
 if TYPE_CHECKING:
     from tests.system.annex import Annex
 
-PACKAGES = "slurmctld,slurmd,slurm-client,munge,mount,iproute2,procps"
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "mount", "iproute2", "procps")
 PROGRAMS = ("slurmctld", "slurmd", "slurmstepd")  # Debian's alternatives, which are not installed
 COMMANDS = ("squeue", "sinfo", "scontrol", "scancel")
-# $folder stays where it is, for hosts of one installation share it
 ENTER = """\
 mount --rbind {root} {root}
 for place in dev proc; do mount --rbind /$place {root}/$place; done
@@ -38,9 +37,9 @@ exec nsenter -t $(cat /proc/$outer/task/$outer/children) -a -- {name} "$@"
 """
 
 
-def unpack(suite: str, root: Path) -> None:
-    """Unpack a release's Slurm, and the little that it needs, into a folder that is not there
-    yet."""
+def unpack(suite: str, root: Path, *more: str) -> None:
+    """Unpack a release's Slurm, and the little that it needs, into a folder that is not there yet.
+    `more`: packages beside."""
     subprocess.run(
         [
             "mmdebstrap",
@@ -49,12 +48,12 @@ def unpack(suite: str, root: Path) -> None:
             # a mirror may be weeks behind
             '--aptopt=Acquire::Check-Valid-Until "false"',
             "--include=?essential",
-            f"--include={PACKAGES}",
+            f"--include={','.join((*PACKAGES, *more))}",
             suite,
             root,
             "-",
         ],
-        input=debian.sources(suite),
+        input=releases.sources(suite),
         text=True,
         check=True,
     )
@@ -64,11 +63,17 @@ def unpack(suite: str, root: Path) -> None:
         (root / "etc" / name).touch()  # each host has its own there
 
 
+def entering(root: Path, folder: Path) -> str:
+    """Return commands for a shell in a mount namespace of its own: it has the release's files then,
+    and of this system's `folder` alone, at the same place."""
+    return ENTER.format(root=root, folder=folder)
+
+
 class SlurmOfRelease(SlurmCell):
     """See the module. `root`: the release's files."""
 
-    def __init__(self, stand: Stand | Annex, vcluster: str, root: Path) -> None:
-        super().__init__(stand, vcluster)
+    def __init__(self, stand: Stand | Annex, root: Path) -> None:
+        super().__init__(stand, "pool")
         self.root = root
 
     def settings(self) -> dict[str, Any]:
@@ -85,14 +90,16 @@ class SlurmOfRelease(SlurmCell):
             path.chmod(0o755)
 
     def enter(self) -> str:
-        """Let the host have the release's files, and of this system's the installation's folder
-        alone."""
-        return ENTER.format(root=self.root, folder=self.folder)
+        """Let the host have the release's files."""
+        return entering(self.root, self.folder)
 
     def queue(self) -> dict[int, dict[str, Any]]:
-        """Return the states of jobs that have not ended, by number."""
-        said = self.run("squeue", "--noheader", "--format=%A %T").stdout.splitlines()
-        return {int(job): {"job_state": state} for job, state in map(str.split, said)}
+        """Return state and reason of jobs that have not ended, by number."""
+        said = self.run("squeue", "--noheader", "--format=%A|%T|%r").stdout.splitlines()
+        return {
+            int(job): {"job_state": state, "state_reason": reason}
+            for job, state, reason in (line.split("|") for line in said)
+        }
 
     def nodes(self) -> Mapping[str, dict[str, Any]]:
         """Return the states of nodes that have registered, by name."""

@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.system.slurmlab import SlurmLab, slurmlab
-from tests.system.slurmroot import unpack
+from tests.system.slurmroot import SlurmOfRelease, unpack
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.nightly, pytest.mark.xdist_group("slurm-releases")]
@@ -22,7 +23,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SlurmLab]:
     root = tmp_path / "root"
     try:
         unpack(request.param, root)
-        with slurmlab(tmp_path / "stand", 3, root) as made:
+        with slurmlab(tmp_path / "stand", 3, partial(SlurmOfRelease, root=root)) as made:
             yield made
             print(made.said()[-6000:])
     finally:

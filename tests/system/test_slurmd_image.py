@@ -7,18 +7,21 @@ import base64
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from images.releases import TRIXIE
 from tests.system.batch_image import copied, files_of, inside, with_user_data
 from tests.system.installation import USER
 from tests.system.slurmhead import SlurmHead, slurm_head
+from tests.system.slurmroot import unpack
 from tests.system.stand import ip
 from tests.waiting import until
 
@@ -281,9 +284,10 @@ class Machine:
         return ""
 
 
-@pytest.fixture
-def head() -> Iterator[SlurmHead]:
-    """A head, not started, and the network of it and of one machine."""
+@contextmanager
+def networked(release: Path | None = None) -> Iterator[SlurmHead]:
+    """A head, not started, and the network of it and of one machine. `release`: the files that the
+    head has."""
     number = os.getpid()
     names = [f"slurm-{number}-{kind}" for kind in ("head", "node")]
     try:
@@ -307,7 +311,7 @@ def head() -> Iterator[SlurmHead]:
         ip("-n", names[0], "addr", "add", f"{CONTROLLER}/24", "dev", "eth0")
         for name in names:
             ip("-n", name, "link", "set", "eth0", "up")
-        with slurm_head(names[0], CONTROLLER) as made:
+        with slurm_head(names[0], CONTROLLER, root=release) as made:
             yield made
     finally:
         for name in names:
@@ -315,14 +319,50 @@ def head() -> Iterator[SlurmHead]:
 
 
 @pytest.fixture
+def head() -> Iterator[SlurmHead]:
+    with networked() as made:
+        yield made
+
+
+@contextmanager
+def beside(head: SlurmHead, root: Path, folder: Path) -> Iterator[Machine]:
+    """A machine in the head's network, switched off."""
+    made = Machine(root, folder, head.namespace.replace("-head", "-node"), head)
+    try:
+        yield made
+    finally:
+        made.close()
+        print((folder / "console").read_text()[-2000:])
+
+
+@pytest.fixture
 def machine(root: Path, tmp_path: Path, head: SlurmHead) -> Iterator[Machine]:
-    made = Machine(root, tmp_path, head.namespace.replace("-head", "-node"), head)
-    yield made
-    made.close()
-    print((tmp_path / "console").read_text()[-2000:])
+    with beside(head, root, tmp_path) as made:
+        yield made
 
 
 def test_a_node_joins_runs_a_job_and_keeps_the_key_from_it(machine: Machine) -> None:
+    joins_and_runs_a_job(machine)
+
+
+@pytest.mark.nightly
+def test_a_node_of_debian_13_joins_a_head_of_its_release(tmp_path: Path) -> None:
+    release, node = tmp_path / "release", tmp_path / "node"
+    node.mkdir()
+    try:
+        unpack(TRIXIE, release)
+        root = files_of("slurmd-debian13", node)
+        with networked(release) as head, beside(head, root, tmp_path) as machine:
+            joins_and_runs_a_job(machine)
+            assert "24.11" in inside(root, "slurmd -V")
+    finally:
+        shutil.rmtree(release, ignore_errors=True)
+        shutil.rmtree(node)
+
+
+def joins_and_runs_a_job(machine: Machine) -> None:
+    """Let a node look for a head that is not there yet, join, and run a job that looks for the
+    key."""
     machine.on()
     until(
         lambda: "slurmd: error" in machine.log() or "fatal" in machine.log(),

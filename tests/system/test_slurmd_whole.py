@@ -3,7 +3,9 @@ it is shipped, a real slurmctld that knows nothing of them before."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import pytest
 
 from cod.lab import record
 from cod.lab.spec import LabDisk, LabNode
+from images import releases
 from tests.system.installation import USER
 from tests.system.qemu import CHECKOUT, TEMPLATES, build_all, rack
 from tests.system.slurmhead import slurm_head
+from tests.system.slurmroot import unpack
 
 pytestmark = [
     pytest.mark.system,
@@ -37,23 +41,44 @@ cat /run/munge/munge.key /run/seed/user-data | wc -c
 """
 
 
+@pytest.fixture
+def trixie(tmp_path: Path) -> Iterator[Path]:
+    """The files of a head of Debian 13."""
+    root = tmp_path / "trixie"
+    try:
+        unpack(releases.TRIXIE, root)
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
 def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
-    build_all("slurmd")
-    machines = [
-        LabNode(kind, kind, memory=512, disks=(LabDisk(640 << 20),)) for kind in ("bios", "uefi")
-    ]
+    machines_run_jobs("slurmd", ("bios", "uefi"), tmp_path)
+
+
+def test_a_machine_of_debian_13_runs_a_job(tmp_path: Path, trixie: Path) -> None:
+    machines_run_jobs("slurmd-debian13", ("bios",), tmp_path, trixie)
+
+
+def machines_run_jobs(
+    image: str, kinds: Sequence[str], tmp_path: Path, root: Path | None = None
+) -> None:
+    """Let machines of these kinds boot the image and run a job each, for a head with the files in
+    `root`, or this system's."""
+    build_all(image)
+    machines = [LabNode(kind, kind, memory=512, disks=(LabDisk(640 << 20),)) for kind in kinds]
     with (
         rack(machines) as stand,
-        slurm_head(record.namespace(stand.lab), SERVER, "proctrack/cgroup") as head,
+        slurm_head(record.namespace(stand.lab), SERVER, "proctrack/cgroup", root) as head,
     ):
         head.start()
         for machine in machines:
             stand.power(machine.name, "on")
-        stand.cod("image", "add", "slurmd", str(CHECKOUT / "build/images/slurmd.img"), "--wait")
+        stand.cod("image", "add", image, str(CHECKOUT / f"build/images/{image}.img"), "--wait")
         stand.cod("group", "create", "physics")
-        template = tmp_path / "slurmd.xml"
+        template = tmp_path / f"{image}.xml"
         template.write_text(
-            (TEMPLATES / "slurmd.xml")
+            (TEMPLATES / f"{image}.xml")
             .read_text()
             .replace(
                 '<personalise seed="nocloud"/>',
@@ -70,9 +95,9 @@ def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
             "create",
             "slurm",
             "--size",
-            "2",
+            str(len(machines)),
             "--template",
-            "slurmd",
+            image,
             "--group",
             "physics",
             "--spread",

@@ -11,7 +11,16 @@ import click
 
 from cod.cli.show import as_json, print_json
 
-NAMES = ("debian", "debian-members", "execd", "hello-a", "hello-b", "opaque", "slurmd")
+NAMES = (
+    "debian",
+    "debian-members",
+    "execd",
+    "hello-a",
+    "hello-b",
+    "opaque",
+    "slurmd",
+    "slurmd-debian13",
+)
 
 
 @click.command()
@@ -30,8 +39,9 @@ def make(name: str, into: Path, as_json: bool) -> None:
     NAME is debian (a stock Debian 12; takes root and the package mmdebstrap), debian-members (the
     same with SSSD, autofs and NFS, for accounts and volumes of the group's members), hello-a or
     hello-b (small systems with a page on port 80), opaque (no system, to try COD with), execd (an
-    execution host of Grid Engine) or slurmd (a compute node of Slurm). Images that are up to date
-    are not built again. The command sends nothing to the server: `cod image add` does.
+    execution host of Grid Engine), slurmd (a compute node of Slurm 22.05, Debian 12) or
+    slurmd-debian13 (one of Slurm 24.11, Debian 13). Images that are up to date are not built
+    again. The command sends nothing to the server: `cod image add` does.
 
     \b
     Example:
