@@ -41,6 +41,7 @@ KINDS = {
     "architecture": "a machine cannot be booted",
     "identity": "a machine claims to be a node, and what COD sees of that node contradicts it",
     "dhcp": "a node's system takes its address from another DHCP server",
+    "namesake": "another disk of a node has a volume called as one that was written",
     "found-off": "a node in use is off, though COD did not switch it off",
     "quarantined": "a node was taken out of service and needs an administrator",
     "power-control": "BMCs or outlets of nodes do not answer, or do again",
@@ -82,6 +83,7 @@ REMEDIES = {
     "hardware": "Look at the node",
     "identity": "Look at the node",
     "dhcp": "Look at the node",
+    "namesake": "Look at the node",
     "found-off": "Look at the node",
     "quarantined": "Look at the node",
     "power-control": "Look at the nodes",
@@ -412,6 +414,17 @@ def other_dhcp_server(node: str, about: str) -> NoticeText:
         f"node {node} uses another DHCP server",
         f"{_sentence(about[0].upper() + about[1:])} Further nodes within the hour are listed as"
         " conflicts only.",
+        _path("nodes", node),
+    )
+
+
+def namesakes(node: str, about: str) -> NoticeText:
+    """Describe a node with a volume on another disk that has the name of one that was written;
+    `about`: sentences."""
+    return _news(
+        "namesake",
+        f"node {node}: two volumes have the same name",
+        f"Node {node}: {about}",
         _path("nodes", node),
     )
 

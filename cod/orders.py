@@ -132,6 +132,20 @@ class Erasure:
 
 
 @dataclass(frozen=True, slots=True)
+class Namesake:
+    """A volume on another disk of the node that has the name of one that was written.
+
+    kind  of name: 'label', 'UUID' or 'partition UUID' of a file system, or 'volume group'
+    name  the name that both have
+    disk  the other disk, for people: 'sdb (serial X)'
+    """
+
+    kind: str
+    name: str
+    disk: str
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has
     the same id.

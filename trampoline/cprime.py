@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cod.orders import Erasure, ImageSource, Order
-from trampoline import bootcode, efiboot, images, installer, partitions, seed
+from cod.orders import Erasure, ImageSource, Namesake, Order
+from trampoline import bootcode, efiboot, images, installer, namesakes, partitions, seed
 from trampoline.crew import Meter
 from trampoline.disks import choose, erasable
 from trampoline.errors import OrderError, PrimeError
@@ -40,7 +40,8 @@ the work and is passed on."""
 class Written:
     """What was done: the target's `path`, bytes written to it, bytes fetched, seconds in each
     phase. `disk_signature` is what a BIOS machine's next boots find the disk by; 0: it has none.
-    `erased`: how disks were erased before."""
+    `erased`: how disks were erased before. `namesakes`: volumes of other disks with the names of
+    what was written."""
 
     path: str
     bytes_written: int
@@ -50,6 +51,7 @@ class Written:
     verify_seconds: float
     disk_signature: int = 0
     erased: tuple[Erasure, ...] = ()
+    namesakes: tuple[Namesake, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ def prime(
         target.flush()
         if target.is_device and not bios:
             print(f"cprime: {efiboot.arrange(target)}", flush=True)
+        same = namesakes.look(target, planned.target, disks)
     return Written(
         planned.target.path,
         meter.done,
@@ -186,6 +189,7 @@ def prime(
         time.monotonic() - written,
         signature,
         erased,
+        same,
     )
 
 

@@ -188,7 +188,12 @@ class Shell:
         if order.action == "prime":
             bios = not (self._options.root / "sys/firmware/efi").is_dir()
             written = cprime.prime(order, self._disks(), tell, bios=bios)
-            return Done(order.id, _figures(written), erased=written.erased)
+            return Done(
+                order.id,
+                _figures(written),
+                erased=written.erased,
+                namesakes=written.namesakes,
+            )
         if order.action == "capture":
             from trampoline import capture
 

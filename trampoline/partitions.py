@@ -296,9 +296,14 @@ def type_guid(name: str) -> bytes:
 
 def type_name(raw: bytes) -> str:
     """Return the reverse: a name that templates use, or else the GUID's text."""
-    text = (raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:16]).hex().upper()
-    guid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    guid = guid_text(raw)
     return next((name for name, (own, _) in TYPES.items() if own == guid), guid)
+
+
+def guid_text(raw: bytes) -> str:
+    """Return a GUID as people write it, in capitals."""
+    text = (raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:16]).hex().upper()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def new_guid() -> bytes:

@@ -367,6 +367,25 @@ def test_wiping_takes_every_local_disk_but_those_that_are_kept(tmp_path: Path) -
     assert told[-1][:3] == ("wipe", MIB, MIB)
 
 
+def test_a_kept_disk_with_the_images_names_is_told(server: Server, tmp_path: Path) -> None:
+    """A kept disk may hold an earlier installation; disks that the order erased have no names."""
+    with (tmp_path / "image").open("wb") as image:
+        image.truncate(4 * MIB)
+    subprocess.run(
+        ["/usr/sbin/mkfs.ext4", "-q", "-F", "-L", "root", tmp_path / "image"], check=True
+    )
+    source = added(server, tmp_path / "image")
+    disks = [dirty(tmp_path / name, 4 * MIB) for name in ("new", "kept", "erased")]
+    for name in ("kept", "erased"):
+        (tmp_path / name).write_bytes((tmp_path / "image").read_bytes())
+    found = run(one(source, keep=("serial:kept",)), *disks).namesakes
+    assert [(each.kind, each.disk) for each in found] == [
+        ("UUID", "kept (serial kept)"),
+        ("label", "kept (serial kept)"),
+    ]
+    assert found[1].name == "root"
+
+
 def test_zeros_for_an_images_holes_show_as_progress(server: Server, tmp_path: Path) -> None:
     """On a disk that was not wiped just now; a node that only seems to do nothing would be given
     up."""

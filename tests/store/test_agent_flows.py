@@ -7,18 +7,20 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import pytest
+from sqlalchemy import select
 
 from cod.core.nodes import transitions
-from cod.flows.agents import orders
+from cod.flows.agents import orders, progress
 from cod.flows.agents import sessions as flow
 from cod.flows.boot import script
 from cod.flows.nodes import deadlines, power
 from cod.flows.nodes import nodes as nodes_flows
 from cod.model import Binding, Energy, Page, Peer, Policy, Refused, Result, Site, ipv4
-from cod.orders import Erasure
+from cod.orders import Erasure, Namesake
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import lists, views
+from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, nodes, secrets, sessions
 from cod.store.people import groups
@@ -85,6 +87,23 @@ def test_how_disks_were_erased_is_kept_in_the_history(lab: Lab) -> None:
     } == {"wiped": ["S1", "S2"]}
     told = next(row["erased"][0] for row in rows if row["erased"])
     assert told == asdict(sda)
+
+
+def test_a_disk_with_the_names_of_the_installed_system_is_told(primed: tuple[Lab, Peer]) -> None:
+    """To administrators and to the holder; an order that is over tells nothing."""
+    lab, peer = primed
+    order = lab.order(1)
+    assert order.action == "prime"
+    same = Namesake("label", "root", "sdb (serial S2)")
+    for _ in range(2):  # the second time after a lost acknowledgement
+        progress.done(lab.tx, peer, order.id, {}, lab.site, lab.now, namesakes=(same,))
+    assert lab.node(1).state == "boot"
+    [row] = conflicts.every(lab.tx, macs=[mac(1)])
+    assert (row["kind"], "label root of sdb (serial S2)" in row["about"]) == ("namesake", True)
+    n, g = t.notices.c, t.groups.c
+    told = select(g.name, n.link).outerjoin(t.groups, n.group_id == g.id)
+    rows = lab.tx.execute(told.where(n.kind == "namesake").order_by(n.id))
+    assert [tuple(row) for row in rows] == [(None, "/nodes/node1"), ("physics", "/nodes/node1")]
 
 
 @pytest.mark.parametrize("wipe", ["zero", "purge"])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cod.net.confd import connection
-from cod.orders import Erasure, ImageSource, Order, Partition
+from cod.orders import Erasure, ImageSource, Namesake, Order, Partition
 from cod.wire import xmldoc
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import (
@@ -84,6 +84,7 @@ MESSAGES: list[Message] = [
     Done("1.2", {"bytes_written": 1e12, "seconds": 0.25}),
     Done("1.2"),
     Done("1.2", erased=(Erasure("sda", "M", "S", "", 1 << 40, "discard", 2.5, 4096),) * 2),
+    Done("1.2", namesakes=(Namesake("volume group", "vg0", "sdb"),) * 2),
     Failed("1.2", "no such disk: <sda>"),
     Failed("1.2", "no place for the seed", "order"),
     Heartbeat(),

@@ -12,12 +12,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
+from cod import notice_texts
+from cod.core import notices
 from cod.core.nodes import blame, burnins, transitions
 from cod.model import Node, Peer, Refused, Result, Site
-from cod.orders import Erasure, TestResult
+from cod.orders import Erasure, Namesake, TestResult
+from cod.policy.hardware import namesakes as names
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, nodes, sessions
+from cod.store.nodes import captures, conflicts, nodes, sessions
+from cod.store.scheduler import vclusters
 
 _DONE = {
     NodeState.WIPE: Step(
@@ -36,6 +40,7 @@ _DONE = {
     ),
     NodeState.CAPTURE: Step(NodeEvent.CAPTURED, "its disk is saved as an image", {"reason": ""}),
 }
+NAMESAKE_AGAIN = 86400.0  # seconds in which the same names of a node are told once
 _AT_WORK = (*_DONE, NodeState.BURNIN)
 
 
@@ -79,12 +84,13 @@ def done(
     now: float,
     results: Sequence[TestResult] = (),
     erased: Sequence[Erasure] = (),
+    namesakes: Sequence[Namesake] = (),
 ) -> Result[None]:
     """Note that the order is carried out. Of the figures, bytes_written goes into the history, with
     the rate of the writing alone where its seconds are told (write_seconds); of a capture, what was
     read. A primed disk's signature is kept: the next boots of a BIOS machine find the disk by it.
     By the `results` of a burn-in it passes or not. How disks were `erased` is kept with the
-    transition."""
+    transition. `namesakes` of what was written are told to administrators and to the holder."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _AT_WORK:
         return Result(None)
@@ -108,8 +114,30 @@ def done(
     moved = transitions.apply(tx, written, step, now=now, actor="agent", policy=site.policy)
     if erased and node.state in (NodeState.WIPE, NodeState.PRIME):
         nodes.note_erased(tx, moved, json.dumps([asdict(disk) for disk in erased]))
+    if namesakes and node.state == NodeState.PRIME:
+        _tell_namesakes(tx, node, names.sentence(namesakes), now)
     settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
     return Result(None, transitions.wakes(node, settled))
+
+
+def _tell_namesakes(tx: Tx, node: Node, about: str, now: float) -> None:
+    recorded = conflicts.add_once(
+        tx,
+        "namesake",
+        f"{node.name}: {about}",
+        now,
+        within=NAMESAKE_AGAIN,
+        same=("mac", "about"),
+        subnet=node.subnet,
+        mac=node.boot_mac,
+    )
+    if not recorded:
+        return
+    holder = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
+    text = notice_texts.namesakes(node.name, about)
+    notices.add(tx, **text, group_id=None, now=now)
+    if holder is not None:
+        notices.add(tx, **text, group_id=holder.group_id, vcluster_id=holder.id, now=now)
 
 
 def failed(

@@ -289,6 +289,7 @@ class AgentConnection(Protocol):
             server.clock(),
             message.results,
             message.erased,
+            message.namesakes,
         )
         self.send(Ack(message.order))
         server.done(result)

@@ -26,7 +26,7 @@ def add(
     """Record a conflict; `about` is a sentence for people.
 
     `kind` is 'declined', 'exhausted', 'limited', 'identity', 'moved', 'hardware',
-    'architecture', 'dhcp' (another DHCP server) or 'switch'.
+    'architecture', 'dhcp' (another DHCP server), 'namesake' or 'switch'.
     """
     tx.execute(
         insert(t.conflicts).values(

@@ -16,7 +16,16 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
-from cod.orders import BurninPlan, Deposit, Erasure, ImageSource, Order, Partition, TestResult
+from cod.orders import (
+    BurninPlan,
+    Deposit,
+    Erasure,
+    ImageSource,
+    Namesake,
+    Order,
+    Partition,
+    TestResult,
+)
 
 VERSION = 1
 SENTENCE = 2000  # characters of a reason; more is cut off
@@ -82,12 +91,14 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Done:
     """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds,
-    write_seconds …); `results` those of a burn-in's tests; `erased` the disks that were erased."""
+    write_seconds …); `results` those of a burn-in's tests; `erased` the disks that were erased;
+    `namesakes` volumes of other disks that are called as what was written."""
 
     order: str
     figures: Mapping[str, float] = field(default_factory=dict)
     results: tuple[TestResult, ...] = ()
     erased: tuple[Erasure, ...] = ()
+    namesakes: tuple[Namesake, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +305,7 @@ def _done(message: Done) -> ET.Element:
         element.extend(_figures(result.figures))
         root.append(element)
     root.extend(_written("erased", each) for each in message.erased)
+    root.extend(_written("namesake", each) for each in message.namesakes)
     return root
 
 
@@ -338,5 +350,6 @@ _DECODERS: dict[str, Callable[[Any], Message]] = {
             _read(TestResult, each, figures=_figures_from(each)) for each in e.iterfind("result")
         ),
         erased=tuple(_read(Erasure, each) for each in e.iterfind("erased")),
+        namesakes=tuple(_read(Namesake, each) for each in e.iterfind("namesake")),
     ),
 }

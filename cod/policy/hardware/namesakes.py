@@ -1,0 +1,26 @@
+"""What is told of volumes on other disks of a node that have the name of one that was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cod.orders import Namesake
+
+_MOST = 4  # names that the sentence tells
+
+
+def sentence(found: Sequence[Namesake]) -> str:
+    """Return what two disks have in common, what may come of it, and the remedies."""
+    told = [f"{each.kind} {_plain(each.name)} of {_plain(each.disk)}" for each in found[:_MOST]]
+    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    return (
+        f"the installed system and another disk have the same names: {', '.join(told)}{more}. The"
+        " system may start from the other disk, or mount the wrong volume. Give the volumes on that disk"
+        " other names (tune2fs -L and -U, xfs_admin -L and -U, vgrename), remove the disk, or use an"
+        " image with names of its own."
+    )
+
+
+def _plain(text: str) -> str:
+    """Return what an agent says that a disk says, on one line."""
+    return "".join(c if c.isprintable() else " " for c in text)

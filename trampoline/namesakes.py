@@ -1,0 +1,68 @@
+"""Volumes of a machine's other disks that have the name of one that was just written.
+
+A system finds its root, its data and its seed by labels, UUIDs and names of volume groups. Where a
+kept disk has the same ones, as after an earlier installation of the same image, the system may start
+from that disk, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cod.orders import Namesake
+from trampoline import partitions
+from trampoline.errors import PrimeError
+from trampoline.filesystems import names
+from trampoline.filesystems.content import Read
+from trampoline.inventory import Disk
+from trampoline.source import Source
+
+MOST = 20  # that are told of a machine
+
+
+def look(target: partitions.Disk, disk: Disk, disks: Sequence[Disk]) -> tuple[Namesake, ...]:
+    """Return the names on `target`, which is `disk`, that others of `disks` have, too. Best effort:
+    a disk that cannot be read has none."""
+    own = set(_names(target, ()))
+    found = []
+    for other in disks:
+        another_path = other.wwid and other.wwid == disk.wwid and not other.local
+        if other.path == disk.path or another_path:
+            continue
+        spans = [(part.start, part.size) for part in other.partitions]
+        try:
+            with Source(other.path) as source:
+                same = sorted(own.intersection(_names(source, spans)))
+        except PrimeError:  # it has failed, or is an empty drive
+            continue
+        about = f"{other.name} (serial {other.serial})" if other.serial else other.name
+        found += [Namesake(kind, name, about[:200]) for kind, name in same]
+    return tuple(found[:MOST])
+
+
+def _names(disk: partitions.Disk, spans: Sequence[tuple[int, int]]) -> Iterator[names.Name]:
+    """Yield the names on a disk. `spans`: start and size in bytes of what the kernel found on it,
+    which are the logical partitions of an MBR, too."""
+    places = {(0, disk.size), *spans}
+    if table := partitions.read_gpt(disk):
+        for entry in table.entries.values():
+            yield "partition UUID", partitions.guid_text(entry.guid).lower()
+            size = (entry.last - entry.first + 1) * disk.sector
+            places.add((entry.first * disk.sector, size))
+    elif partitions.has_mbr(disk):
+        signature = partitions.signature(disk.read(512, 0))
+        for number, mbr in enumerate(partitions.read_mbr(disk), 1):
+            if mbr.type and mbr.count:
+                if signature:
+                    yield "partition UUID", f"{signature:08x}-{number:02x}"
+                places.add((mbr.first * disk.sector, mbr.count * disk.sector))
+    for start, size in sorted(places):
+        yield from names.look(_part(disk, start, min(size, disk.size - start)))
+
+
+def _part(disk: partitions.Disk, start: int, size: int) -> Read:
+    def read(length: int, offset: int) -> bytes:
+        length = min(length, size - offset)
+        return disk.read(length, start + offset) if length > 0 and offset >= 0 else b""
+
+    return read
