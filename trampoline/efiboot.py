@@ -79,13 +79,23 @@ def _put(efivars: Path, options: Mapping[int, bytes], own: Sequence[int]) -> tup
     path = efivars / f"BootOrder-{_GLOBAL}"
     content = path.read_bytes()[4:] if path.exists() else b""
     before = [number for (number,) in struct.iter_unpack("<H", content)]
-    network = [number for number in before if is_network(options.get(number, b""))]
+    network = _network(efivars, options, before)
     first = [*network, *own]
     wanted = [*first, *(number for number in before if number in options and number not in first)]
     if wanted != before:
         # whole, in one write
         path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))
     return len(network), wanted != before
+
+
+def _network(efivars: Path, options: Mapping[int, bytes], order: Sequence[int]) -> list[int]:
+    """Return the network's entries: those in the order, before them the one that the machine was
+    started by, and all that are there where a system has taken each out of the order."""
+    every = [number for number, option in options.items() if is_network(option)]
+    current = efivars / f"BootCurrent-{_GLOBAL}"
+    started = int.from_bytes(current.read_bytes()[4:6], "little") if current.exists() else -1
+    kept = [number for number in order if number in every]
+    return [started, *kept] if started in every and started not in kept else kept or every
 
 
 def _options(efivars: Path) -> Iterator[tuple[int, bytes]]:

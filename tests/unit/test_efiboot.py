@@ -98,9 +98,9 @@ def disk(folder: Path, table: str = "", *files: str) -> Target:
     [
         ([0, 3, 1, 2], [1, 2, 0, 3]),
         ([2, 0], [2, 0]),
-        ([0, 3], [0, 3]),
+        ([0, 3], [1, 2, 0, 3]),
         ([0, 9, 1], [1, 0]),
-        ([], []),
+        ([], [1, 2]),
     ],
 )
 def test_the_network_boots_first(
@@ -203,7 +203,7 @@ def test_the_systems_own_loader_where_there_is_no_other(
         ([0, 4, 1, 2], [1, 2, 4, 0]),
         ([5, 0, 3, 1, 4, 2], [1, 2, 4, 5, 0, 3]),
         ([1, 2, 4, 0], [1, 2, 4, 0]),
-        ([0, 3], [4, 0, 3]),
+        ([0, 1, 3], [1, 4, 0, 3]),
     ],
 )
 def test_an_order_that_a_system_has_changed_is_put_right(
@@ -221,6 +221,28 @@ def test_an_order_that_a_system_has_changed_is_put_right(
     changed = (efivars / f"BootOrder-{GUID}").stat().st_mtime_ns != written
     assert changed == (before != wanted), "what is right is not written: flash wears"
     assert bool(said) == changed
+
+
+@pytest.mark.parametrize(
+    ("started", "before", "after"),
+    [
+        (None, [0, 3], [1, 2, 0, 3]),  # all that are there: nobody knows which one is COD's
+        (2, [0, 3], [2, 0, 3]),
+        (2, [0, 1, 3], [2, 1, 0, 3]),  # the other one leads to no COD
+        (2, [1, 2, 0, 3], [1, 2, 0, 3]),
+        (3, [1, 0, 3], [1, 0, 3]),  # it was not started by the network
+        (9, [1, 0, 3], [1, 0, 3]),
+    ],
+)
+def test_the_networks_entries_that_a_system_took_out_of_the_order_come_back(
+    efivars: Path, started: int | None, before: list[int], after: list[int]
+) -> None:
+    set_order(efivars, *before)
+    if started is not None:
+        (efivars / f"BootCurrent-{GUID}").write_bytes(b"\x06\0\0\0" + started.to_bytes(2, "little"))
+    said = efiboot.restore(efivars)
+    assert order(efivars) == after
+    assert ("first again" in said) == (before != after)
 
 
 def test_a_machine_without_variables_has_no_order_to_put_right(tmp_path: Path) -> None:
