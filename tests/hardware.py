@@ -3,6 +3,7 @@ of whole agents."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -150,3 +151,14 @@ def memory_device(mib: int) -> bytes:
     size = mib if mib < 0x7FFF else 0x7FFF
     body = bytes([17, 0x28, 0, 0]) + bytes(8) + size.to_bytes(2, "little") + bytes(14)
     return body + (mib if size == 0x7FFF else 0).to_bytes(4, "little") + bytes(8) + b"DIMM A1\0\0"
+
+
+def host_interface(address: bytes, kind: int = 0x40, protocol: int = 4, family: int = 1) -> bytes:
+    """A structure of type 42 with a Redfish service."""
+    own = bytes(16) + bytes((1, 1)) + bytes((169, 254, 0, 2)).ljust(16, b"\0") + bytes(16)
+    service = bytes((1, family)) + address.ljust(16, b"\0") + bytes(16) + struct.pack("<HI", 443, 0)
+    record = own + service + b"\0"
+    device = bytes((2, 1, 2, 3, 4))  # a USB device, by its ids
+    body = bytes((kind, len(device))) + device + b"\2" + b"\2\1x"
+    body += bytes((protocol, len(record))) + record
+    return bytes((42, 4 + len(body), 0, 42)) + body

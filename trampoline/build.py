@@ -28,6 +28,7 @@ from trampoline.recipe import cpio, firmware, modules, packages, python
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FLAVOURS = ("lab", "generic")
+OWN_BMC = ("ipmi_si", "ipmi_devintf")  # the way to the machine's own BMC
 # One thread: the bytes must not depend on the machine. A window of 8 MiB is what any kernel's
 # decoder takes.
 COMPRESS = ("zstd", "-19", "--single-thread", "-q", "-c")
@@ -99,7 +100,7 @@ def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio
     # the boot's secret is unpacked into it, from an initrd of its own
     entries["cod"] = cpio.folder(0o700)
     entries |= python.tree(root, CHECKOUT, scratch) | modules.tree(
-        root, flavour, (modules.FIRMWARE_DISKS,)
+        root, flavour, (modules.FIRMWARE_DISKS, *OWN_BMC)
     )
     entries |= firmware.tree(blobs, modules.firmware(root, flavour))
     entries["init"] = cpio.file((here / "init").read_bytes(), 0o755)
@@ -107,6 +108,8 @@ def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio
     entries["bin/busybox"] = cpio.file(busybox.read_bytes(), 0o755)
     # scan=sync: loading a driver takes until its disks are there, so the first report has them all
     entries["etc/modprobe.d/scsi.conf"] = cpio.file(b"options scsi_mod scan=sync\n")
+    # a BMC that is slow to answer would delay disks and network: init asks for the driver later
+    entries["etc/modprobe.d/ipmi.conf"] = cpio.file(b"blacklist ipmi_si\n")
     for name in python.run(root, busybox, "--list").split():
         entries.setdefault(f"bin/{name}", cpio.link("busybox"))
     entries["sbin/modprobe"] = cpio.link("../bin/busybox")

@@ -28,7 +28,7 @@ from xml.etree import ElementTree as ET
 from cod.orders import Order, TestResult
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Done
-from trampoline import inventory, lldp
+from trampoline import bmc, inventory, lldp
 from trampoline.agent import Agent, Disconnect, Tell
 from trampoline.errors import PrimeError
 
@@ -141,7 +141,9 @@ class Shell:
         self._waker.setblocking(False)
         self.was_welcomed = False
         self._session_file = Path(f"{options.secret}.session")
+        real = options.root == Path("/") and not options.disks  # else it stands for a machine
         self._heard = lldp.Listener().neighbours if options.root == Path("/") else lldp.deaf
+        self._bmcs = bmc.in_band if real else bmc.none
         # The boot's secret, and the session's if an agent before this one already had one.
         try:
             secrets = protocol.Secrets(protocol.Secret.read(self._options.secret.read_text()))
@@ -173,9 +175,9 @@ class Shell:
         return inventory.disks(self._options.root, same_wwn)
 
     def _scan(self) -> str:
-        return ET.tostring(
-            inventory.report(self._options.root, self._mac, self._disks(), self._heard), "unicode"
-        )
+        disks = self._disks()
+        node = inventory.report(self._options.root, self._mac, disks, self._heard, self._bmcs)
+        return ET.tostring(node, "unicode")
 
     def _act(self, order: Order, tell: Tell) -> Mapping[str, float] | tuple[TestResult, ...] | Done:
         from trampoline import cprime  # late: a machine that only reports need not load it

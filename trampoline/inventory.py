@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
-from trampoline import biosdisks, pci
+from trampoline import biosdisks, bmc, pci
 from trampoline.biosdisks import BiosDisk
+from trampoline.bmc import Bmc
 from trampoline.lldp import Heard, deaf
 
 # The CPU features that software is built for or needs; the other hundred would only make node types
@@ -95,9 +96,15 @@ class Nic:
     speed: int = 0
 
 
-def report(root: Path, boot_mac: str, disks: tuple[Disk, ...], heard: Heard = deaf) -> Element:
+def report(
+    root: Path,
+    boot_mac: str,
+    disks: tuple[Disk, ...],
+    heard: Heard = deaf,
+    bmcs: Callable[[], Sequence[Bmc]] = bmc.none,
+) -> Element:
     """Return the `<node>` element. `root` is the folder that holds proc and sys; `boot_mac` the NIC
-    it booted from."""
+    it booted from; `bmcs` asks the machine's BMC where it is."""
     node = Element("node", version="1")
     _put(node, "system", system(root))
     _put(
@@ -150,6 +157,8 @@ def report(root: Path, boot_mac: str, disks: tuple[Disk, ...], heard: Heard = de
         _put(node, "pci", {name.rstrip("_"): value for name, value in asdict(device).items()})
     if count := pci.gpus(devices):
         _put(node, "gpu", {"count": str(count)})
+    for found in dict.fromkeys([*bmcs(), *bmc.host_interfaces(_smbios(root, 42))][: bmc.MOST]):
+        _put(node, "bmc", asdict(found))
     _put(
         node, "kernel", {"release": _read(root / "proc/sys/kernel/osrelease") or os.uname().release}
     )

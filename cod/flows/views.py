@@ -13,17 +13,20 @@ from cod.model import (
     ALL,
     Binding,
     Listed,
+    Node,
     NodeView,
     NoticeView,
     Page,
     Policy,
+    ProposedBmc,
     Refused,
     RequestView,
     VclusterView,
 )
+from cod.policy.hardware import bmcs
 from cod.store import lists, views, watermarks
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, conflicts, host_keys
+from cod.store.nodes import bindings, conflicts, host_keys, nodes
 from cod.store.notices import events, notices
 
 T = TypeVar("T")
@@ -74,7 +77,9 @@ def node_in_full(
     conflicts about its MACs."""
     view = node(tx, name, policy)
     view = replace(
-        view, host_keys=tuple(host_keys.of_nodes(tx, [view.node.id]).get(view.node.id, ()))
+        view,
+        host_keys=tuple(host_keys.of_nodes(tx, [view.node.id]).get(view.node.id, ())),
+        bmcs=_bmcs(tx, view.node) if groups is None else (),
     )
     history = node_history(tx, name=name, page=Page(limit=SHOWN), groups=groups)
     return (
@@ -82,6 +87,14 @@ def node_in_full(
         bindings.of_node(tx, view.node.id),
         history[::-1],
         conflicts.every(tx, 20, macs=view.macs) if groups is None else [],
+    )
+
+
+def _bmcs(tx: Tx, node: Node) -> tuple[ProposedBmc, ...]:
+    """Return the BMCs that a node reported of itself, with the nodes that are switched by them."""
+    return tuple(
+        bmcs.used(each, nodes.switched_by(tx, each.address))
+        for each in bmcs.proposed(node.attributes)
     )
 
 

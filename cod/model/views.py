@@ -21,6 +21,27 @@ from cod.model.sharing import (
 
 
 @dataclass(frozen=True, slots=True)
+class ProposedBmc:
+    """A BMC that a node has reported of itself.
+
+    driver   that would speak to it: 'ipmi' or 'redfish'
+    address  IPv4
+    mac      '' where it is not known
+    nodes    names of nodes that COD switches by that address, whatever their driver
+    """
+
+    driver: str
+    address: str
+    mac: str = ""
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def power_address(self) -> str:
+        """Return the address as the driver expects it."""
+        return f"https://{self.address}" if self.driver == "redfish" else self.address
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A node for people. `address` is the one it has now; `template` is 'name@revision'.
 
@@ -29,6 +50,7 @@ class NodeView:
     priority      of the group that holds it; None: nobody, or a preemptible vcluster, which has no
                   inertia
     host_keys     that COD installed it with; read only where the node is shown in full
+    bmcs          that it reported of itself; read only there, and for administrators
     """
 
     node: Node
@@ -41,6 +63,7 @@ class NodeView:
     block: str | None = None
     priority: int | None = None
     host_keys: tuple[HostKey, ...] = ()
+    bmcs: tuple[ProposedBmc, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,18 @@ def test_a_node_is_shown_with_its_hardware(served: Served) -> None:
     assert line.split() == ["memory/mib", "4096", "MiB"]
 
 
+def test_a_bmc_that_a_node_reports_is_proposed_until_it_is_used(served: Served) -> None:
+    node = add_node(served, "n1", 1)
+    report = '<node><bmc by="redfish" address="10.1.0.7"/></node>'
+    served.tx(nodes.change, node, attributes=report)
+    command = "cod node set n1 --power-driver redfish --power-address https://10.1.0.7"
+    assert f"10.1.0.7 (redfish); use it: {command}" in run(served, "node", "show", "n1").stdout
+    run(served, *command.split()[1:])
+    shown = run(served, "node", "show", "n1").stdout
+    assert "10.1.0.7 (redfish), switches n1" in shown
+    assert "use it" not in shown
+
+
 def test_a_vcluster_that_is_there_is_shown_where_one_is_to_be(served: Served) -> None:
     web(served)
     words = ("vcluster", "create", "blue", "--size", "1", "--template", "web", "--if-missing")

@@ -244,6 +244,35 @@ def test_a_node_is_renamed_and_switched_otherwise(site_of: Served) -> None:
     assert taken.tree.xpath("//input[@name='name']/@value") == ["node01"]  # what was typed is kept
 
 
+BMC = '<node><bmc by="ipmi" address="10.1.0.7" mac="52:54:00:00:00:99"/></node>'
+
+
+def test_a_bmc_that_a_node_reports_is_used_by_a_button(site_of: Served) -> None:
+    site_of.tx(nodes.change, node(site_of, "node20"), attributes=BMC, power_driver="none")
+    page = signed_in(site_of).get("/nodes/node20")
+    assert "node20 reports a BMC at 10.1.0.7 (ipmi, MAC 52:54:00:00:00:99)" in page.words
+    used = page.send("/nodes/node20/change")
+    changed = node(site_of, "node20")
+    assert (changed.power_driver, changed.power_address) == ("ipmi", "10.1.0.7")
+    assert "reports a BMC" not in used.words
+
+
+def test_a_bmc_that_switches_another_node_is_not_offered(site_of: Served) -> None:
+    """A node can change what its BMC says of itself: that must not lead to another's power."""
+    site_of.tx(nodes.change, node(site_of, "node20"), attributes=BMC)
+    other = {"power_driver": "redfish", "power_address": "https://10.1.0.7/redfish/v1/Systems/1"}
+    site_of.tx(nodes.change, node(site_of, "node21"), **other)
+    words = signed_in(site_of).get("/nodes/node20").words
+    assert "That address switches node21" in words
+    assert "Use this BMC" not in words
+
+
+def test_a_bmc_is_told_to_administrators_alone(site_of: Served) -> None:
+    site_of.tx(nodes.change, node(site_of, "node01"), attributes=BMC)
+    owner = signed_in(site_of, of_group(site_of, "olga", Role.OWNER))
+    assert "reports a BMC" not in owner.get("/nodes/node01").words
+
+
 def test_the_filter_and_the_charts_have_peoples_words(site_of: Served) -> None:
     browser = signed_in(site_of)
     page = browser.get("/nodes", state="trampoline,boot")

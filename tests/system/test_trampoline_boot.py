@@ -30,7 +30,10 @@ from cod.orders import ImageSource, Order
 from cod.wire import xmldoc
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Done, Failed, Heartbeat, Message, Report
+from tests.hardware import host_interface
 from tests.imageserver import serving
+from tests.ports import free_port
+from tests.system.bmcs import IpmiSim
 from trampoline import build
 from trampoline.recipe import cpio
 
@@ -285,6 +288,49 @@ def test_it_reports_its_machine_and_touches_nothing(
     assert "n1: reporting to its server" in console
     assert SECRET.key.hex() not in console
     assert "Traceback" not in console
+
+
+LANCONTROL = """#!/bin/sh
+# what ipmi_sim asks for the parameters of a LAN channel
+for name; do
+    case $name in
+    ip_addr) echo ip_addr:10.1.0.7 ;;
+    mac_addr) echo mac_addr:b4:96:91:0a:0b:0e ;;
+    ip_addr_src) echo ip_addr_src:static ;;
+    subnet_mask) echo subnet_mask:255.255.0.0 ;;
+    default_gw_ip_addr | backup_gw_ip_addr) echo $name:0.0.0.0 ;;
+    default_gw_mac_addr | backup_gw_mac_addr) echo $name:00:00:00:00:00:00 ;;
+    esac
+done
+"""
+
+
+@pytest.mark.nightly  # what is read of the answers is shown by their bytes
+def test_it_asks_its_bmc_where_it_is(lab: Path, tmp_path: Path) -> None:
+    """By KCS before a foreign BMC, and from a structure of SMBIOS."""
+    program, interface, port = tmp_path / "lancontrol", tmp_path / "smbios", free_port()
+    program.write_text(LANCONTROL)
+    program.chmod(0o755)
+    interface.write_bytes(host_interface(bytes((10, 1, 0, 9))) + bytes(2))
+    bmc = IpmiSim(tmp_path / "bmc", tmp_path / "none", "n1")
+    settings = bmc.folder / "lan.conf"
+    own = f'    lan_config_program "{program}"\n  endlan\n  serial 15 127.0.0.1 {port} codec VM\n'
+    settings.write_text(settings.read_text().replace("  endlan\n", own))
+    kcs = ("ipmi-bmc-extern,id=b,chardev=c", "isa-ipmi-kcs,bmc=b")
+    more = [word for device in kcs for word in ("-device", device)]
+    more = ["-chardev", f"socket,id=c,host=127.0.0.1,port={port},reconnect=1", *more]
+    with bmc.run():
+        guest = Guest(tmp_path, lab, VIRTIO, False, [*more, "-smbios", f"file={interface}"])
+        try:
+            node = guest.connect()
+        finally:
+            guest.process.kill()
+            guest.process.wait()
+            guest.listener.close()
+    assert [each.attrib for each in node.findall("bmc")] == [
+        {"by": "ipmi", "address": "10.1.0.7", "mac": "b4:96:91:0a:0b:0e"},
+        {"by": "redfish", "address": "10.1.0.9"},
+    ]
 
 
 @pytest.mark.parametrize("guest", [(VIRTIO, False)], indirect=True, ids=["virtio"])

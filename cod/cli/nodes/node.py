@@ -187,6 +187,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
         ),
         ("account", power["account"]),
         ("watts", power["watts"]),
+        *(("BMC reported", _proposal(value["name"], each)) for each in value["bmcs"]),
         *(("host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]),
     ]
     print_table(("", ""), facts)
@@ -219,6 +220,17 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
             [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]],
         )
     shown(ctx, value["history"], history_table, False)
+
+
+def _proposal(name: str, bmc: dict[str, Any]) -> str:
+    """Return what is told of a BMC that the node reported, with how to use it."""
+    told = f"{bmc['address']} ({bmc['driver']}{', MAC ' + bmc['mac'] if bmc['mac'] else ''})"
+    if bmc["nodes"]:
+        return f"{told}, switches {', '.join(bmc['nodes'])}"
+    return (
+        f"{told}; use it: cod node set {name} --power-driver {bmc['driver']} --power-address"
+        f" {bmc['power_address']}"
+    )
 
 
 @node.command()

@@ -80,12 +80,16 @@ ATTRIBUTES: Mapping[str, str] = {
     "pci/driver": TEXT,
     "gpu": PARTS,
     "gpu/count": NUMBER,
+    "bmc": PARTS,
+    "bmc/by": TEXT,
+    "bmc/address": TEXT,
+    "bmc/mac": TEXT,
     "kernel": PARTS,
     "kernel/release": VERSION,
 }
 
 # a report may have more than one of these
-SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition", "pci"})
+SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition", "pci", "bmc"})
 
 # What a report leaves out because nearly every machine has it: requirements are compared as if it
 # were there.
@@ -112,6 +116,7 @@ PARTICULAR = frozenset(
         "disk/partition",
         "pci/slot",
         "pci/driver",
+        "bmc",
     }
 )
 

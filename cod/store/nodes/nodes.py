@@ -107,6 +107,16 @@ def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
     ]
 
 
+def switched_by(tx: Tx, address: str) -> list[tuple[str, str | None]]:
+    """Return names and power addresses of nodes whose power address has `address` in it, by
+    name."""
+    _n = t.nodes.c
+    query = select(_n.name, _n.power_address).where(
+        _n.power_address.contains(address, autoescape=True)
+    )
+    return [(row[0], row[1]) for row in tx.execute(query.order_by(_n.name))]
+
+
 def every(
     tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None, *, lock: bool = False
 ) -> list[Node]:

@@ -328,6 +328,18 @@ class HardwareFact(Reply):
     value: str
 
 
+class ProposedBmcReply(ReplyOf[model.ProposedBmc]):
+    """A BMC that the node reported of itself, which is a proposal: COD uses it once the node's
+    power address says so. `driver`: that would speak to it; `nodes`: those that COD switches by
+    that address."""
+
+    driver: Literal["ipmi", "redfish"]
+    address: str
+    power_address: str
+    mac: str
+    nodes: list[str]
+
+
 class NodeInFull(NodeReply):
     """A node with its last hardware report (XML), its bindings, its SSH host keys, its newest
     transitions (oldest first), and conflicts about it (newest first)."""
@@ -336,6 +348,7 @@ class NodeInFull(NodeReply):
     hardware: list[HardwareFact] = Field(description="the same, for people; without PCI devices")
     pci: list[PciDevice]
     bindings: list[BindingReply]
+    bmcs: list[ProposedBmcReply] = Field(description="for administrators; others see none")
     host_keys: list[HostKeyReply] = Field(
         description=(
             "those that COD installed it with; none where its template says "
@@ -364,6 +377,7 @@ class NodeInFull(NodeReply):
             ],
             pci=pci_devices(view.node),
             bindings=[_binding(each) for each in bindings],
+            bmcs=[ProposedBmcReply.of(each) for each in view.bmcs],
             host_keys=[HostKeyReply.of(key) for key in view.host_keys],
             history=[
                 Transition(**{key: row[key] for key in Transition.model_fields}) for row in history

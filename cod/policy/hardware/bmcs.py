@@ -1,0 +1,44 @@
+"""Addresses of BMCs that machines report of themselves: proposals for administrators. Pure.
+
+A report is the machine's own word, and root on a node can have changed its BMC's address before: no
+address is used until an administrator takes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+from cod.model import ProposedBmc
+from cod.policy.hardware import equal
+
+
+def proposed(report_xml: str | None) -> tuple[ProposedBmc, ...]:
+    """Return the BMC addresses of a report that a server could use, each once, by their drivers."""
+    found = equal.elements(report_xml, "bmc") if report_xml else []
+    bmcs = (
+        ProposedBmc(each["by"], each["address"], each.get("mac", ""))
+        for each in found
+        if _reachable(each["address"])
+    )
+    return tuple(dict.fromkeys(bmcs))
+
+
+def _reachable(address: str) -> bool:
+    """Return whether it is an address that other hosts could reach: Redfish host interfaces have
+    addresses that only their own machine does."""
+    try:
+        ip = IPv4Address(address)
+    except ValueError:
+        return False
+    apart = ip.is_link_local or ip.is_loopback or ip.is_multicast
+    return not (apart or ip.is_unspecified or ip.is_reserved)
+
+
+def used(bmc: ProposedBmc, switched: Iterable[tuple[str, str | None]]) -> ProposedBmc:
+    """Return `bmc` with the names of nodes that are switched by its address; `switched`: names and
+    power addresses."""
+    own = re.compile(rf"(?<![\w.]){re.escape(bmc.address)}(?![\w.])")
+    return replace(bmc, nodes=tuple(name for name, at in switched if at and own.search(at)))
