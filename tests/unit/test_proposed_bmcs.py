@@ -33,6 +33,11 @@ def test_addresses_that_no_server_reaches_are_not_proposed(address: str) -> None
     assert bmcs.proposed(None) == ()
 
 
+def test_a_report_proposes_a_few_at_most() -> None:
+    many = report(*(f"10.1.0.{n}" for n in range(1, 200)))
+    assert [each.address for each in bmcs.proposed(many)] == [f"10.1.0.{n}" for n in range(1, 5)]
+
+
 def test_nodes_that_are_switched_by_the_address_are_named() -> None:
     switched = [
         ("a", "10.1.0.7"),

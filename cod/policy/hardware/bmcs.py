@@ -14,16 +14,18 @@ from ipaddress import IPv4Address
 from cod.model import ProposedBmc
 from cod.policy.hardware import equal
 
+_MOST = 4  # of a machine: each is looked up among all nodes' power addresses
+
 
 def proposed(report_xml: str | None) -> tuple[ProposedBmc, ...]:
-    """Return the BMC addresses of a report that a server could use, each once, by their drivers."""
+    """Return the BMC addresses of a report that a server could use, each once, the first few."""
     found = equal.elements(report_xml, "bmc") if report_xml else []
     bmcs = (
         ProposedBmc(each["by"], each["address"], each.get("mac", ""))
         for each in found
         if _reachable(each["address"])
     )
-    return tuple(dict.fromkeys(bmcs))
+    return tuple(dict.fromkeys(bmcs))[:_MOST]
 
 
 def _reachable(address: str) -> bool:
