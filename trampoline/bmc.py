@@ -1,5 +1,5 @@
-"""Where this machine's BMC is, as the machine itself can find out: by IPMI over the system interface
-and from SMBIOS.
+"""Where this machine's BMC is, as the machine itself can find out: by IPMI over the system
+interface, and from SMBIOS.
 
 What is found is a proposal: COD switches no machine by an address that only the machine has told.
 

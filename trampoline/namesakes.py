@@ -1,8 +1,8 @@
 """Volumes of a machine's other disks that have the name of one that was just written.
 
 A system finds its root, its data and its seed by labels, UUIDs and names of volume groups. Where a
-kept disk has the same ones, as after an earlier installation of the same image, the system may start
-from that disk, or not at all.
+kept disk has the same ones, as after an earlier installation of the same image, the system may
+start from that disk, or not at all.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""An image laid out as Ubuntu's, with Debian's signed shim and its fallback at the removable path, on
-a UEFI machine whose variables keep the boot order.
+"""An image laid out as Ubuntu's, with Debian's signed shim and its fallback at the removable path,
+on a UEFI machine whose variables keep the boot order.
 
 shim at the removable path would start fbx64.efi, which makes an entry for the system and puts it
 first: the machine would never ask COD again, and a driver that sets no boot device could not bring

@@ -1,5 +1,5 @@
-"""The names by which a system finds a volume: labels and UUIDs of file systems, LUKS and swap, names
-of LVM's volume groups.
+"""The names by which a system finds a volume: labels and UUIDs of file systems, LUKS and swap,
+names of LVM's volume groups.
 
 Read are superblocks alone: ext2 to ext4, XFS, Btrfs, FAT, swap, LUKS, and LVM2's physical volumes.
 What lies inside a volume group, an array or an encrypted volume is not looked into. Everything here

@@ -14,10 +14,10 @@ def sentence(found: Sequence[Namesake]) -> str:
     told = [f"{each.kind} {_plain(each.name)} of {_plain(each.disk)}" for each in found[:_MOST]]
     more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
     return (
-        f"the installed system and another disk have the same names: {', '.join(told)}{more}. The"
-        " system may start from the other disk, or mount the wrong volume. Give the volumes on that disk"
-        " other names (tune2fs -L and -U, xfs_admin -L and -U, vgrename), remove the disk, or use an"
-        " image with names of its own."
+        f"the installed system and another disk have the same names: {', '.join(told)}{more}."
+        " The system may start from the other disk, or mount the wrong volume. Give the volumes on"
+        " that disk other names (tune2fs -L and -U, xfs_admin -L and -U, vgrename), remove the"
+        " disk, or use an image with names of its own."
     )
 
 
