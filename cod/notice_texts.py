@@ -43,10 +43,14 @@ KINDS = {
     "dhcp": "a node's system takes its address from another DHCP server",
     "namesake": "another disk of a node has a volume called as one that was written",
     "found-off": "a node in use is off, though COD did not switch it off",
+    "found-on": "a node in use that was found off is on again",
     "quarantined": "a node was taken out of service and needs an administrator",
-    "power-control": "BMCs or outlets of nodes do not answer, or do again",
-    "image-server": "images are not served to nodes, or are again",
-    "switch": "a switch does not answer, and nodes wait for it, or it answers again",
+    "power-control": "BMCs or outlets of nodes do not answer",
+    "power-recovered": "BMCs and outlets that nodes waited for answer again",
+    "image-server": "images are not served to nodes",
+    "images-recovered": "images that nodes waited for are served again",
+    "switch": "a switch does not answer, and nodes wait for it",
+    "switch-recovered": "a switch that nodes waited for answers again",
     "switch-port": "a switch port could not be put into its VLAN and needs an administrator",
     "captured": "a node's disk was saved as an image",
     "capture-failed": "the capture of a node's disk failed",
@@ -64,6 +68,15 @@ KINDS = {
     "new-machines": "unknown machines ask to boot, more than COD registers",
     "test": "a test notice was requested",
 }
+ENDS = {
+    "found-on": "found-off",
+    "power-recovered": "power-control",
+    "images-recovered": "image-server",
+    "switch-recovered": "switch",
+    "volume-recovered": "volume-trouble",
+}
+"""Kinds of notices that tell the end of a fault, and those that told its beginning, with the same
+link."""
 REMEDIES = {
     "lease-began": "Open the cluster",
     "ready": "Open the cluster",
@@ -86,9 +99,13 @@ REMEDIES = {
     "namesake": "Look at the node",
     "found-off": "Look at the node",
     "quarantined": "Look at the node",
-    "power-control": "Look at the nodes",
-    "image-server": "Look at the nodes",
-    "switch": "Look at the switch",
+    "found-on": "Look at the node",
+    "power-control": "Look at the faults",
+    "power-recovered": "Look at the faults",
+    "image-server": "Look at the faults",
+    "images-recovered": "Look at the faults",
+    "switch": "Look at the faults",
+    "switch-recovered": "Look at the faults",
     "switch-port": "Look at the node",
     "captured": "Open the image",
     "capture-failed": "Try again",
@@ -442,6 +459,16 @@ def found_off(node: str) -> NoticeText:
     )
 
 
+def found_on(node: str) -> NoticeText:
+    """Describe the end of `found_off`."""
+    return _news(
+        "found-on",
+        f"node {node} is on again",
+        f"The power driver of node {node} says that the node is on again. No action is needed.",
+        _path("nodes", node),
+    )
+
+
 def quarantined(node: str, reason: str) -> NoticeText:
     """Describe a node that was taken out of service."""
     return _news(
@@ -460,17 +487,17 @@ def switch_away(switch: str, nodes: Sequence[str], reason: str) -> NoticeText:
         f"switch {switch} does not answer",
         f"COD cannot change ports of switch {switch}: {_sentence(reason)} These nodes wait for it:"
         f" {_names(nodes)}. They go on by themselves once it answers.",
-        "/switches",
+        _fault(f"switch {switch}"),
     )
 
 
 def switch_back(switch: str) -> NoticeText:
     """Describe a switch that answers again after `switch_away`."""
     return _news(
-        "switch",
+        "switch-recovered",
         f"switch {switch} answers again",
         f"Switch {switch} answers again. Nodes that waited for it go on.",
-        "/switches",
+        _fault(f"switch {switch}"),
     )
 
 
@@ -483,17 +510,17 @@ def power_control_away(nodes: Sequence[str]) -> NoticeText:
         " the"
         " nodes go on by themselves once they answer. A vcluster that has waited for one of"
         " them for half an hour gets another node in its place.",
-        _path("nodes"),
+        _fault("power control"),
     )
 
 
 def power_control_back() -> NoticeText:
     """Describe the end of `power_control_away`."""
     return _news(
-        "power-control",
+        "power-recovered",
         "no node waits for power control any longer",
         "All BMCs and outlets that nodes waited for answer again, or are not needed any longer.",
-        _path("nodes"),
+        _fault("power control"),
     )
 
 
@@ -505,17 +532,17 @@ def images_not_served(nodes: Sequence[str], reason: str) -> NoticeText:
         f"{_nodes(len(nodes))} cannot fetch images",
         f"COD does not serve the images of these nodes: {_names(nodes)}. {nodes[0]} says:"
         f" {_sentence(reason)} The nodes go on by themselves once the images are served.",
-        _path("nodes"),
+        _fault("the image server"),
     )
 
 
 def images_served() -> NoticeText:
     """Describe the end of `images_not_served`."""
     return _news(
-        "image-server",
+        "images-recovered",
         "no node waits for images any longer",
         "COD serves the images that nodes waited for again, or they are not needed any longer.",
-        _path("nodes"),
+        _fault("the image server"),
     )
 
 
@@ -635,6 +662,11 @@ def _news(kind: str, subject: str, about: str, link: str = "") -> NoticeText:
 def _path(*parts: str) -> str:
     """Return a path of the portal."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _fault(what: str) -> str:
+    """Return the path of the portal's page of faults, at the fault of that name."""
+    return f"/faults#{quote(what.replace(' ', '-'), safe='')}"
 
 
 def _page(vcluster: Vcluster, form: str = "") -> str:

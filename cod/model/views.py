@@ -209,3 +209,24 @@ class NameView:
     host: str
     address: str
     dangling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideFault:
+    """Something outside of COD that does not do its part.
+
+    kind     see `flows.nodes.faults.KINDS`
+    what     its name
+    since    when it began, or what is at fault last answered; None: not known
+    ended    when it was over; None: it lasts
+    affects  nodes or volumes, by name
+    waits    vclusters that hold or wait for those
+    """
+
+    kind: str
+    what: str
+    since: float | None
+    ended: float | None
+    affects: tuple[str, ...]
+    waits: tuple[str, ...]
+    about: str

@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, CursorResult, Engine, create_engine, event, exc
 
+Key = TypeVar("Key", int, str)
 Tx = Connection
 """A transaction in progress. Only `cod.pool` (and the tests) begins, commits and rolls back."""
 
@@ -86,7 +87,7 @@ def new_id(inserted: CursorResult[Any]) -> int:
     return int(key[0])
 
 
-def slices(ids: Sequence[int], size: int = 500) -> Iterable[Sequence[int]]:
+def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
     """Return a long list in parts: SQLite and MariaDB both limit the parameters of one
     statement."""
     return (ids[start : start + size] for start in range(0, len(ids), size))

@@ -3,12 +3,12 @@ metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Column, Select, case, func, select
+from sqlalchemy import Column, Select, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import (
@@ -90,6 +90,27 @@ def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], objec
         .outerjoin(t.config_templates, t.nodes.c.template_id == t.config_templates.c.id)
     )
     return query.where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
+
+
+def troubled_nodes(tx: Tx, *, begins: str, reason: str, parts: Collection[str]) -> list[NodeView]:
+    """Return nodes for people, by name, whose reason begins with `begins` or is `reason`, or that
+    wait for one of `parts`."""
+    n = t.nodes.c
+    query = node_query(None, {}).where(
+        or_(n.reason.startswith(begins), n.reason == reason, n.waits_for.in_(list(parts)))
+    )
+    return node_views(tx, list(tx.execute(query.order_by(n.name))))
+
+
+def holders(tx: Tx, names: Collection[str]) -> list[str]:
+    """Return the names of the vclusters that hold nodes of those names, in order."""
+    query = select(t.vclusters.c.name).join_from(
+        t.nodes, t.vclusters, t.nodes.c.vcluster_id == t.vclusters.c.id
+    )
+    found: set[str] = set()
+    for part in slices(list(names)):
+        found |= set(tx.scalars(query.where(t.nodes.c.name.in_(part))))
+    return sorted(found)
 
 
 def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred
 
 from cod.flows import views
-from cod.flows.nodes import energy
+from cod.flows.nodes import energy, faults
 from cod.model import Site, SiteRef
 from cod.pool import Pool, Tx
 
@@ -121,17 +121,40 @@ class Counts(Collector):
             yield family
 
 
-Seen = tuple[list[tuple[str, str, int]], list[tuple[str, str, float]]]
+class Faults(Collector):
+    """Faults outside that last, made of `flows.nodes.faults.gauges`."""
+
+    def __init__(self, gauges: Iterable[tuple[str, int, int, float]]) -> None:
+        self._gauges = list(gauges)
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics, for the registry."""
+        abouts = {
+            "cod_outside_faults": "Faults outside of COD that last",
+            "cod_outside_faults_affected": "Nodes or volumes that they affect",
+            "cod_outside_faults_seconds": "Since the oldest of them began; 0: there is none",
+        }
+        families = [GaugeMetricFamily(*each, labels=["kind"]) for each in abouts.items()]
+        for kind, *values in self._gauges:
+            for family, value in zip(families, values, strict=True):
+                family.add_metric([kind], value)
+        return iter(families)
+
+
+Seen = tuple[
+    list[tuple[str, str, int]], list[tuple[str, str, float]], list[tuple[str, int, int, float]]
+]
 
 
 def text(seen: Seen) -> bytes:
     """Return everything, in Prometheus's text format."""
-    counts, gauges = seen
+    counts, gauges, outside = seen
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     registry.register(Counts(counts))
     registry.register(Energy(gauges))
+    registry.register(Faults(outside))
     return generate_latest(registry)
 
 
@@ -141,4 +164,4 @@ def page(pool: Pool, site: SiteRef, clock: Callable[[], float]) -> Deferred[byte
 
 
 def _seen(tx: Tx, site: Site, now: float) -> Seen:
-    return views.counts(tx), energy.gauges(tx, site.energy, now)
+    return views.counts(tx), energy.gauges(tx, site.energy, now), faults.gauges(tx, now)

@@ -42,6 +42,7 @@ TAGS = {
     "tokens": "The site's tokens",
     "audit": "Log of changes",
     "conflicts": "Conflicts of addresses and identities",
+    "faults": "What outside of COD does not do its part",
     "states": "The nodes' lifecycle",
     "health": "State of the server",
     "server": "Name and version of the server",

@@ -736,6 +736,7 @@ def test_an_active_node_that_is_found_off_twice_is_told_once(world: World) -> No
     world.bmc.power = {"n1": "on"}
     world.pass_(ROUND)
     assert (world.node("n1").power, world.node("n1").reason) == ("on", "")
+    assert told(world) == ["found-off", "found-on"]
 
 
 def test_what_cod_switches_itself_is_left_to_the_wish(world: World) -> None:

@@ -22,7 +22,15 @@ from tests.net.rights_world import MARK, OURS, Asker, World, standing
 from tests.net.test_rights_walk import KINDS, UNKNOWN
 
 PUBLIC = {"/sign-in", "/invitation"}
-ADMINS = {"/blocks", "/blocks/{name}", "/energy", "/policy", "/people", "/people/{name}"}
+ADMINS = {
+    "/blocks",
+    "/blocks/{name}",
+    "/energy",
+    "/faults",
+    "/people",
+    "/people/{name}",
+    "/policy",
+}
 SHARED = {"/types/{name}", "/templates/new", "/images/new", "/vclusters/new"}
 
 

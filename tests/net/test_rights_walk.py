@@ -198,6 +198,7 @@ LEAST = {
     "POST /invitations/accept": OPEN,
     # the site
     "GET /conflicts": ADMIN,
+    "GET /faults": ADMIN,
     "GET /states": ANY,
     "GET /health": OPEN,
     "GET /server": ANY,

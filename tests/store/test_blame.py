@@ -239,7 +239,7 @@ def test_an_image_that_is_not_served_is_waited_for(lab: Lab) -> None:
     hall.rest(10)
     assert hall.states() == ["active"] * 2 + ["inactive"] * 6
     assert {node.waits_for for node in nodes.every(lab.tx)} == {""}
-    assert told(lab, "image-server") == 2, "its end is told"
+    assert (told(lab, "image-server"), told(lab, "images-recovered")) == (1, 1)
 
 
 def test_a_node_that_was_given_back_waits_for_no_image(lab: Lab) -> None:
@@ -286,7 +286,7 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     [task] = switch_flows.claim(lab.tx, "a", [LEAF], [], 1, lab.now, 1.0)
     assert task.ports == ()
     switch_flows.ended(lab.tx, task, {}, "", lab.now)
-    assert told(lab, "switch") == 2, "its end is told"
+    assert (told(lab, "switch"), told(lab, "switch-recovered")) == (1, 1)
     assert node_counts.with_usable_ports(lab.tx, [held.id]) == {held.id}
     hall.spoils = ""
     hall.rest()
@@ -358,7 +358,7 @@ def test_a_bmc_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     silence.tried("on")
     lab.tick(1.0)
     assert {node.waits_for for node in nodes.every(lab.tx)} == {""}
-    assert told(lab, "power-control") == 2
+    assert (told(lab, "power-control"), told(lab, "power-recovered")) == (1, 1)
     for number in hall.peers:
         hall.boots(number)
     hall.rest()

@@ -80,6 +80,7 @@ def every_news() -> list[notices.NoticeText]:
         notices.other_dhcp_server("n7", "the system of n7 takes the address 10.0.0.9 of another"),
         notices.namesakes("n7", "label root is on sdb (serial X), too."),
         notices.found_off("n7"),
+        notices.found_on("n7"),
         notices.cannot_boot("52:54:00:00:00:01 is of an architecture without a loader"),
     ]
 

@@ -31,7 +31,7 @@ from cod.store.scheduler import vclusters
 prune = store.prune
 hands_nonce = policy.hands_nonce
 PORT_PAUSE = 0.5  # seconds between two looks whether a switch port is where the node is to boot
-TROUBLE = "power: "  # how a node's reason begins that tells of its power
+TROUBLE, FOUND_OFF = policy.TROUBLE, policy.FOUND_OFF
 AGAIN = "; it is tried again"
 LINGERS = 5.0  # seconds that a command of a server that died may still take
 
@@ -324,14 +324,11 @@ def measured(tx: Tx, meter: Meter, watts: float | None) -> None:
     store.set_watts(tx, meter.node_id, meter.driver, watts)
 
 
-FOUND_OFF = "its power driver says that it is off, and COD did not switch it off"
-
-
 def seen(tx: Tx, meter: Meter, power: str, now: float) -> None:
     """Record what the node's driver says of its power, 'on' or 'off', unless COD is switching it.
 
     An active node that is off twice in a row is told to its group and to the administrators, once;
-    its `reason` says so until it is on again. Once may be a reset by its owner.
+    its `reason` says so until it is on again, which is told, too. Once may be a reset by its owner.
     """
     node = nodes.get(tx, meter.node_id, lock=True)
     if node is None or _meter(node) != meter or store.newest(tx, node.id) is not None:
@@ -339,6 +336,7 @@ def seen(tx: Tx, meter: Meter, power: str, now: float) -> None:
     reason, wanted_off = node.reason, node.power_wanted in ("off", "soft")
     if power == "on" and reason == FOUND_OFF:
         reason = ""
+        _tell(tx, node, notice_texts.found_on(node.name), now)
     elif (
         power == node.power == "off"
         and node.state == NodeState.ACTIVE
@@ -346,8 +344,12 @@ def seen(tx: Tx, meter: Meter, power: str, now: float) -> None:
         and reason != FOUND_OFF
     ):
         reason = FOUND_OFF
-        vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
-        text = notice_texts.found_off(node.name)
-        for group_id in {vcluster.group_id if vcluster else None, None}:
-            notices.add(tx, **text, group_id=group_id, now=now)
+        _tell(tx, node, notice_texts.found_off(node.name), now)
     nodes.change(tx, node, power=power, power_seen_at=now, reason=reason)
+
+
+def _tell(tx: Tx, node: Node, text: notice_texts.NoticeText, now: float) -> None:
+    """Tell the group that holds the node, and the administrators."""
+    vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
+    for group_id in {vcluster.group_id if vcluster else None, None}:
+        notices.add(tx, **text, group_id=group_id, now=now)

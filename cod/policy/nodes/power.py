@@ -24,6 +24,9 @@ SILENT_PAUSE = 300.0  # for what has not answered for as long as BUDGET
 ASK_SYSTEM = 5  # times that a system is asked to shut down: a minute and a half
 ASK_AGENT = 1  # the trampoline's agent, which is told in parallel, needs seconds
 ASK_ON = 2
+TROUBLE = "power: "  # how a node's reason begins that tells of its power
+FOUND_OFF = "its power driver says that it is off, and COD did not switch it off"
+"""The reason of a node in use that is off."""
 _ADDRESS = re.compile(
     r"\b\d{1,3}(\.\d{1,3}){3}\b|(?<![\w:])[\da-f:]*:[\da-f]*:[\da-f:]*(?![\w:])", re.IGNORECASE
 )

@@ -72,6 +72,12 @@ def newest(tx: Tx, kind: str, mac: str, since: float) -> str:
     return tx.scalar(query.order_by(_c.id.desc()).limit(1)) or ""
 
 
+def since(tx: Tx, kind: str, at: float) -> list[dict[str, Any]]:
+    """Return such conflicts that were recorded after `at`, the oldest first, as `every` does."""
+    query = select(t.conflicts).where(_c.kind == kind, _c.at > at).order_by(_c.id)
+    return [dict(row._mapping) for row in tx.execute(query)]
+
+
 def every(tx: Tx, limit: int = 200, *, macs: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Return the newest conflicts first, as dictionaries of the table's columns; with `macs`, those
     about them."""

@@ -7,7 +7,7 @@ over what another did meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -259,6 +259,13 @@ def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
         NoticeView(Notice(*row[:-2]), row[-2], row[-1], tuple(sends.get(row[0], ())))
         for row in rows
     ]
+
+
+def of_site(tx: Tx, kinds: Collection[str], since: float) -> list[Notice]:
+    """Return notices of those kinds to the site's administrators, from `since` on, the oldest
+    first."""
+    query = select(*_NOTICE).where(_n.kind.in_(list(kinds)), _n.at >= since, _n.group_id.is_(None))
+    return [Notice(*row) for row in tx.execute(query.order_by(_n.id))]
 
 
 def newest(tx: Tx) -> int:

@@ -32,6 +32,7 @@ OWNERS = (
 )
 ADMINISTRATORS = (
     Entry("/nodes", "Nodes", "node"),
+    Entry("/faults", "Faults", "warning"),
     Entry("/types", "Types", "type"),
     Entry("/blocks", "Blocks", "block"),
     Entry("/energy", "Reserve & energy", "energy"),

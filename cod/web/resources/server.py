@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
@@ -11,8 +12,9 @@ from pydantic import Field
 
 from cod import model, states
 from cod.flows import views
+from cod.flows.nodes import faults
 from cod.states import NodeEvent, NodeState
-from cod.web.models import ListPage, Paged, Query, Reply
+from cod.web.models import Items, ListPage, Paged, Query, Reply
 from cod.web.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, route
 
 
@@ -47,6 +49,35 @@ class ConflictQuery(Paged):
 
 class ConflictList(ListPage[ConflictReply]):
     """The newest conflicts first."""
+
+
+class FaultReply(Reply):
+    """Something outside of COD that does not do its part.
+
+    kind     switch, switch-port, file-server, power-control, found-off, image-server or dhcp
+    since    when it began, or, of a switch, when that last answered; null: not known
+    ended    when it was over; null: it lasts
+    affects  nodes, or volumes of a file server
+    waits    vclusters that hold or wait for those
+    """
+
+    kind: str
+    what: str
+    since: float | None
+    ended: float | None
+    affects: list[str]
+    waits: list[str]
+    about: str
+
+    @classmethod
+    def of(cls, fault: model.OutsideFault) -> FaultReply:
+        """Return the reply from the record."""
+        return cls(**asdict(fault))
+
+
+class FaultList(Items[FaultReply]):
+    """Faults outside of COD: those that last, then those that ended in the last day; the newest
+    first."""
 
 
 class Arrow(Reply):
@@ -172,6 +203,14 @@ SERVER = (
         lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
         reply=listed(ConflictList, ConflictReply.of),
         query=ConflictQuery,
+    ),
+    route(
+        "GET",
+        "/faults",
+        ADMINS,
+        "List faults of switches, file servers, BMCs and other DHCP servers",
+        lambda a: partial(faults.every, now=a.now),
+        reply=listed(FaultList, FaultReply.of),
     ),
     route(
         "GET",

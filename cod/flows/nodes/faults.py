@@ -1,0 +1,213 @@
+"""What outside of COD does not do its part: switches, file servers, BMCs, other DHCP servers. Put
+together from what their edges have written; nothing is asked here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import unquote
+
+from cod import notice_texts
+from cod.model import NodeView, Notice, OutsideFault
+from cod.policy import volumes as volume_policy
+from cod.policy.nodes import power
+from cod.states import IMAGE_SERVER, POWER_CONTROL
+from cod.store import views, volumes
+from cod.store.engine import Tx
+from cod.store.nodes import conflicts, nodes, switch_ports, switches
+from cod.store.notices import notices
+
+KINDS = {
+    "switch": "a switch does not answer",
+    "switch-port": "a switch refuses changes of ports, and they are not tried any more",
+    "file-server": "a file server does not carry out changes of volumes",
+    "power-control": "BMCs or outlets do not answer, or refuse a command",
+    "found-off": "nodes in use are off, and COD did not switch them off",
+    "image-server": "images are not served to nodes",
+    "dhcp": "nodes took addresses from another DHCP server",
+}
+_TOLD = {
+    "switch": ("switch", "switch ", "/faults#switch-"),
+    "power-control": ("power-control", POWER_CONTROL, "/faults#power-control"),
+    "image-server": ("image-server", IMAGE_SERVER, "/faults#the-image-server"),
+    "found-off": ("found-off", "node ", "/nodes/"),
+    "volume-trouble": ("file-server", "volume ", "/volumes/"),
+}
+"""How notices of a kind name a fault: its kind, how its name begins, and how their link does, which
+ends in the rest of the name."""
+RECENT = 3600.0  # seconds after its last answer until another DHCP server counts as gone
+ENDED = 86400.0  # seconds for which faults that are over are listed
+REMEMBERED = 30 * 86400.0  # seconds for which notices are read for the beginning of a fault
+
+
+def every(tx: Tx, *, now: float) -> list[OutsideFault]:
+    """Return the faults that last, then those that ended in the last day, the newest first."""
+    told = notices.of_site(tx, [*notice_texts.ENDS, *notice_texts.ENDS.values()], now - REMEMBERED)
+    dhcp = _dhcp_servers(tx, now)
+    found = [
+        *_switches(tx),
+        *_ports(tx),
+        *_fileservers(tx, told, now),
+        *_machines(tx, told),
+        *dhcp,
+        *_ended(told, now),
+    ]
+    return sorted(found, key=lambda one: (one.ended is not None, -(one.ended or one.since or 0.0)))
+
+
+def gauges(tx: Tx, now: float) -> list[tuple[str, int, int, float]]:
+    """(kind, faults that last, nodes or volumes that they affect, seconds since the oldest began)
+    of each kind; zeros where there is none."""
+    lasting = [each for each in every(tx, now=now) if each.ended is None]
+    found = []
+    for kind in KINDS:
+        own = [each for each in lasting if each.kind == kind]
+        oldest = min((each.since for each in own if each.since is not None), default=now)
+        found.append((kind, len(own), sum(len(each.affects) for each in own), now - oldest))
+    return found
+
+
+def _begun(told: Iterable[Notice], kind: str) -> dict[str, float]:
+    """Return when each node or volume was told of last in notices of that kind."""
+    return {_rest(kind, each.link): each.at for each in told if each.kind == kind}
+
+
+def _rest(kind: str, link: str) -> str:
+    return unquote(link.removeprefix(_TOLD[kind][2]))
+
+
+def _switches(tx: Tx) -> Iterator[OutsideFault]:
+    for switch in switches.every(tx):
+        if switch.reason:
+            names = [
+                view.node
+                for view in switch_ports.listed(tx, switch.name)
+                if view.node is not None and view.port.pending
+            ]
+            yield _of_nodes(
+                tx, "switch", f"switch {switch.name}", switch.answered_at, names, switch.reason
+            )
+
+
+def _ports(tx: Tx) -> Iterator[OutsideFault]:
+    for name, counts in switch_ports.counts(tx).items():
+        if counts["given_up"]:
+            refused = [view for view in switch_ports.listed(tx, name) if view.port.given_up]
+            yield _of_nodes(
+                tx,
+                "switch-port",
+                f"ports of switch {name}",
+                min(view.port.wished_at for view in refused),
+                [view.node for view in refused if view.node is not None],
+                f"port {refused[0].port.port}: {refused[0].port.reason}",
+            )
+
+
+def _fileservers(tx: Tx, told: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
+    begun = _begun(told, "volume-trouble")
+    by_server = defaultdict(list)
+    for volume, _ in volumes.every(tx):
+        if volume_policy.state(volume, now) == "trouble":
+            by_server[volume.fileserver].append(volume)
+    for server, troubled in by_server.items():
+        applied = {volume.id: volume.applied for volume in troubled}
+        since = [begun.get(volume.name) for volume in troubled]
+        yield OutsideFault(
+            "file-server",
+            f"file server {server}",
+            min((at for at in since if at is not None), default=None),
+            None,
+            tuple(sorted(volume.name for volume in troubled)),
+            _names(
+                one.vcluster
+                for one in volumes.attachments(tx, list(applied))
+                if not one.leaving and one.sequence > applied[one.volume_id]
+            ),
+            troubled[0].reason,
+        )
+
+
+def _machines(tx: Tx, told: Sequence[Notice]) -> Iterator[OutsideFault]:
+    begun = _begun(told, "found-off")
+    troubled = views.troubled_nodes(
+        tx, begins=power.TROUBLE, reason=power.FOUND_OFF, parts=(IMAGE_SERVER, POWER_CONTROL)
+    )
+    by_kind: dict[tuple[str, str], list[tuple[float, NodeView]]] = defaultdict(list)
+    for view in troubled:
+        node = view.node
+        if node.reason == power.FOUND_OFF:
+            at = begun.get(node.name, node.since)
+            by_kind["found-off", "nodes found off"].append((at, view))
+        elif node.waits_for == IMAGE_SERVER:
+            by_kind["image-server", IMAGE_SERVER].append((node.waits_since or node.since, view))
+        else:
+            by_kind["power-control", POWER_CONTROL].append((node.waits_since or node.since, view))
+    for (kind, what), found in by_kind.items():
+        since, first = min(found, key=lambda one: one[0])
+        yield OutsideFault(
+            kind,
+            what,
+            since,
+            None,
+            _names(view.node.name for _, view in found),
+            _names(view.vcluster for _, view in found if view.vcluster),
+            f"{first.node.name}: {first.node.reason}",
+        )
+
+
+def _dhcp_servers(tx: Tx, now: float) -> list[OutsideFault]:
+    by_subnet = defaultdict(list)
+    for each in conflicts.since(tx, "dhcp", now - ENDED):
+        by_subnet[each["subnet"]].append(each)
+    known = nodes.by_macs(tx, {each["mac"] for some in by_subnet.values() for each in some})
+    found = []
+    for subnet, some in by_subnet.items():
+        last = some[-1]["at"]
+        names = {known[each["mac"]].name for each in some if each["mac"] in known}
+        found.append(
+            OutsideFault(
+                "dhcp",
+                f"another DHCP server on {subnet}",
+                some[0]["at"],
+                last if last <= now - RECENT else None,
+                tuple(sorted(names)),
+                tuple(views.holders(tx, names)),
+                some[-1]["about"],
+            )
+        )
+    return found
+
+
+def _of_nodes(
+    tx: Tx, kind: str, what: str, since: float | None, names: Iterable[str], about: str
+) -> OutsideFault:
+    own = _names(names)
+    return OutsideFault(kind, what, since, None, own, tuple(views.holders(tx, own)), about)
+
+
+def _ended(told: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
+    """Yield the faults whose end was told, each once."""
+    begun: dict[tuple[str, str], float] = {}
+    found: dict[tuple[str, str], OutsideFault] = {}
+    for each in told:
+        begins = notice_texts.ENDS.get(each.kind)
+        if begins is None:
+            begun[each.kind, each.link] = each.at
+            found.pop((each.kind, each.link), None)
+        elif each.at > now - ENDED:
+            kind, what, link = _TOLD[begins]
+            rest = _rest(begins, each.link)
+            found[begins, each.link] = OutsideFault(
+                kind,
+                what + rest,
+                begun.get((begins, each.link)),
+                each.at,
+                (rest,) if link.endswith("/") else (),
+                (),
+                each.subject,
+            )
+    yield from found.values()
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))

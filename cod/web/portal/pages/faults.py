@@ -1,0 +1,22 @@
+"""The page about what outside of COD does not do its part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cod.flows.nodes import faults
+from cod.pool import Tx
+from cod.web.portal.page import Page
+from cod.web.routes import ADMINS, Call
+
+
+def _faults(tx: Tx, ask: Call) -> dict[str, Any]:
+    found = faults.every(tx, now=ask.now)
+    return {
+        "lasting": [each for each in found if each.ended is None],
+        "over": [each for each in found if each.ended is not None],
+        "kinds": faults.KINDS,
+    }
+
+
+PAGES = (Page("/faults", "faults.html", _faults, ADMINS),)
