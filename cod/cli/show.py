@@ -47,6 +47,16 @@ if_missing_option = click.option(
 )
 
 
+def there_is(api: Client, place: str) -> Any:
+    """GET `place`; None where nothing is there. Raises `ApiError`."""
+    try:
+        return api.get(place)
+    except ApiError as error:
+        if error.code != "not_found":
+            raise
+        return None
+
+
 def created(
     api: Client,
     kind: str,

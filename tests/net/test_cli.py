@@ -446,6 +446,8 @@ def test_the_local_commands(tmp_path: Path) -> None:
     token = local("token", "create", "ci", "--read-only", "--expires", "8h").strip()
     assert token.startswith("cod_")
     assert "there is a token 'ci' already" in local("token", "create", "ci", code=1)
+    assert local("token", "create", "ci", "--if-missing") == ""
+    assert json.loads(local("token", "create", "ci", "--if-missing", "--json"))["token"] is None
     listed = json.loads(local("token", "list", "--json"))
     assert [(t["name"], t["scope"]) for t in listed] == [("ci", "read")]
     assert token not in local("token", "list")

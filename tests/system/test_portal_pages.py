@@ -32,6 +32,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/calendar": {},
     "/captures": {},
     "/energy": {},
+    "/faults": {},
     "/groups": {},
     "/groups/{name}": {"name": "physics"},
     "/groups/{name}/deliveries": {"name": "physics"},

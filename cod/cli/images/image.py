@@ -15,16 +15,18 @@ from cod.cli.show import (
     SPAN,
     as_json,
     client,
+    if_missing_option,
     print_json,
     progress_bar,
     said,
     shown,
     size,
     table,
+    there_is,
     when,
 )
 from cod.cli.wait import POLL, TimedOut
-from cod.client import Client, Unreachable, path, path_of
+from cod.client import Client, Unreachable, full_name, path, path_of
 from cod.client.uploads import Sender
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
@@ -132,6 +134,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     "--wait", is_flag=True, help="Wait until the image is ready. Exit code 1 if it is refused."
 )
 @click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
+@if_missing_option
 @as_json
 @click.pass_context
 def add(
@@ -145,6 +148,7 @@ def add(
     raw: bool,
     wait: bool,
     timeout: float,
+    if_missing: bool,
     as_json: bool,
 ) -> None:
     """Add FILE as the image NAME (a group's image: GROUP/NAME). Repeat the command to resume an
@@ -156,7 +160,10 @@ def add(
     """
     api = client(ctx)
     group = owner(api, group)
-    if upload if upload is not None else not _server_reads(api.server, file):
+    there = there_is(api, path_of("images", full_name(name, group))) if if_missing else None
+    if there is not None and there["state"] != "failed":
+        value = there
+    elif upload if upload is not None else not _server_reads(api.server, file):
         value = _send(api, file, name=name, group=group, sha256=sha256, plain=plain, raw=raw)
     else:
         value = api.post(

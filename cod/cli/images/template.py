@@ -5,12 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 
 from cod.cli.owner import group_option, owner
-from cod.cli.show import as_json, client, print_json, said, shown, table, when
-from cod.client import path_of
+from cod.cli.show import (
+    as_json,
+    client,
+    if_missing_option,
+    print_json,
+    said,
+    shown,
+    table,
+    there_is,
+    when,
+)
+from cod.client import full_name, path_of
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -76,9 +87,10 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @template.command()
 @file_argument
 @group_option
+@if_missing_option
 @as_json
 @click.pass_context
-def add(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
+def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool, as_json: bool) -> None:
     """Add the template in FILE. The document holds its name; a changed document becomes a new
     revision.
 
@@ -87,7 +99,12 @@ def add(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> Non
       cod template add web.xml --group physics
     """
     api = client(ctx)
-    value = api.post("/templates", {"document": _text(file), "group": owner(api, group)})
+    document, group = _text(file), owner(api, group)
+    value = None
+    if if_missing and (name := _name(document)):
+        value = there_is(api, path_of("templates", full_name(name, group)))
+    if value is None:
+        value = api.post("/templates", {"document": document, "group": group})
     shown(ctx, value, lambda v: template_table([v]), as_json)
 
 
@@ -136,3 +153,11 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise click.ClickException(f"{file} should be UTF-8") from None
+
+
+def _name(document: str) -> str:
+    """Return the name in the document; '' where the server has to say what is wrong with it."""
+    try:
+        return ElementTree.fromstring(document).get("name", "")
+    except ElementTree.ParseError:
+        return ""

@@ -37,6 +37,11 @@ def token() -> None:
 )
 @mine_
 @click.option("--group", default="", help="With --mine: limit the token to this group.")
+@click.option(
+    "--if-missing",
+    is_flag=True,
+    help="If there is one of that name, change nothing and print no token: it is not kept.",
+)
 @as_json
 @click.pass_context
 def create(
@@ -46,6 +51,7 @@ def create(
     expires: float | None,
     mine: bool,
     group: str,
+    if_missing: bool,
     as_json: bool,
 ) -> None:
     """Create a token and print it. The token is shown only once.
@@ -54,6 +60,10 @@ def create(
     Example:
       cod token create monitoring --read-only --expires 90d
     """
+    if if_missing and any(_is_called(each["name"], name, mine) for each in _listed(ctx, mine)):
+        if as_json:
+            print_json({"name": name, "token": None})
+        return click.echo(f"there is a token {name!r} already", err=True)
     if mine:
         body = {
             "name": name,
@@ -90,7 +100,7 @@ def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
     Example:
       cod token list
     """
-    values = client(ctx).get("/me/tokens")["items"] if mine else _of_site(ctx)
+    values = _listed(ctx, mine)
     if as_json:
         print_json(values)
         return
@@ -108,7 +118,14 @@ def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
     )
 
 
-def _of_site(ctx: click.Context) -> list[dict[str, Any]]:
+def _is_called(full: str, name: str, mine: bool) -> bool:
+    """Return whether a token's full name, which is NAME@USER for a user's, means `name`."""
+    return (full.rpartition("@")[0] if mine else full) == name
+
+
+def _listed(ctx: click.Context, mine: bool) -> list[dict[str, Any]]:
+    if mine:
+        return list(client(ctx).get("/me/tokens")["items"])
     from cod.flows.people import tokens
 
     return [
