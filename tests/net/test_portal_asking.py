@@ -247,6 +247,27 @@ def test_a_waiting_request_offers_what_is_available_now(there: Served) -> None:
     assert (before.id, before.state) == (request.id, "withdrawn")
 
 
+def test_a_cluster_that_waits_for_its_first_nodes_can_begin_with_fewer(there: Served) -> None:
+    browser = browse(there)
+    browser.get(NEW).send(SENT, name="fresh", template="debian", size=12)
+    request = asked(there, "fresh")[0]
+    page = browser.get(f"/requests/{request.id}")
+    action = f"/requests/{request.id}/change"
+    offers = page.tree.xpath(f"//form[@action='{action}']//button/text()")
+    assert offers == ["Take 4 nodes"]
+    (fields,) = [
+        form.form_values() for form in page.tree.forms if "Take 4 nodes" in form.text_content()
+    ]
+    shown = browser.post(action, fields)
+    assert "The request is changed. It keeps its place in the queue." in shown.words
+    now, before = asked(there, "fresh")
+    assert (before.state, before.reason) == ("withdrawn", "it was changed")
+    assert (now.kind, now.state, now.may_spread) == ("create", "pending", False)
+    assert (now.tuples[0].count, now.submitted_at) == (4, before.submitted_at)
+    changed = vcluster(there, "fresh")
+    assert (changed.state, changed.size, changed.creation_size) == ("pending", 4, 4)
+
+
 def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None:
     browser = browse(there)
     browser.get(NEW).send(

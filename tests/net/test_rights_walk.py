@@ -114,6 +114,7 @@ LEAST = {
     "POST /vclusters/{name}/requests": MEMBER,
     "POST /vclusters/{name}/moves": MEMBER,
     "DELETE /requests/{id}": MEMBER,
+    "POST /requests/{id}/change": MEMBER,
     "POST /requests/{id}/retry": MEMBER,
     "GET /plan": ADMIN,
     "GET /requests/{id}/explain": VIEWER,
@@ -236,6 +237,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
         "tuples": [{"count": 1, "template": of["template"]}]
     },
     "POST /vclusters/{name}/moves": lambda of: {"to": of["vcluster"], "nodes": 1},
+    "POST /requests/{id}/change": lambda of: {"count": 1},
     "POST /match": lambda of: {"count": 1, "template": of["template"], "group": of["group"]},
     "POST /reclaims/{id}/answer": lambda of: {"nodes": ["n1"]},
     "POST /groups": lambda of: {"name": "new"},

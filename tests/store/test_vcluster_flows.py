@@ -14,7 +14,7 @@ from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan, explain, plan
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, Effect, Refused, Result, Site
+from cod.model import AskedTuple, Effect, Refused, Request, Result, Site
 from cod.quantity import span
 from cod.store import tables as t
 from cod.store import views
@@ -746,6 +746,34 @@ def test_withdrawing(tx: Tx, site: Site) -> None:
         request_flows.withdraw(tx, request_id=requests.every(tx)[0].id, reason="", now=6.0)
     with pytest.raises(Refused, match="no request 0"):
         request_flows.withdraw(tx, request_id=0, reason="", now=6.0)
+
+
+def test_a_vcluster_that_waits_can_begin_with_fewer_nodes(tx: Tx, site: Site) -> None:
+    furnish(tx, 2)
+    made = create(tx, site, size=3).value[0].vcluster
+    (first,) = requests.every(tx, states=["pending"])
+
+    def change(request_id: int, count: int) -> Request:
+        return request_flows.change(
+            tx, request_id=request_id, count=count, spread=True, now=9.0
+        ).value.request
+
+    for count in (0, 4):
+        with pytest.raises(Refused, match="is for 3 nodes"):
+            change(first.id, count)
+    now = change(first.id, 2)
+    assert (now.tuples[0].count, now.may_spread, now.submitted_at) == (2, True, first.submitted_at)
+    with pytest.raises(Refused, match="it is withdrawn"):
+        change(first.id, 2)
+    run_pass(tx, site, 10.0)
+    begun = vclusters.get(tx, made.id)
+    assert begun is not None
+    assert (begun.state, begun.size, begun.creation_size) == ("active", 2, 2)
+    grown = request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(2)], now=11.0).value.request
+    with pytest.raises(Refused, match="only the first request"):
+        change(grown.id, 1)
+    with pytest.raises(Refused, match="no request 0"):
+        change(0, 1)
 
 
 def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:

@@ -221,6 +221,25 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
+@click.option("--count", type=click.IntRange(1, 100_000), required=True, help="How many nodes.")
+@click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
+@as_json
+@click.pass_context
+def change(ctx: click.Context, number: int, count: int, spread: bool, as_json: bool) -> None:
+    """Let a vcluster that waits for its first nodes begin with fewer, or with nodes of several
+    types. It keeps its place in the queue.
+
+    
+    Example:
+      cod request change 12 --count 4
+    """
+    body = {"count": count, "spread": spread}
+    reply = client(ctx).post(path("requests", number, "change"), body)
+    said(reply, f"{number}: changed to request {reply['id']}", as_json)
+
+
+@request.command()
+@click.argument("number", type=click.IntRange(1))
 @click.option(
     "--template", default="", help="What its nodes are to run now: NAME or NAME@REVISION."
 )

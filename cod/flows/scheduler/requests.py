@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cod.core import advance_reservations, quota
 from cod.core import possible as core_possible
@@ -144,6 +145,51 @@ def withdraw(
     if vcluster is not None:  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(views.requests(tx, request.id, seen)[0], (Effect("wake", "manager"),))
+
+
+def change(
+    tx: Tx,
+    *,
+    request_id: int,
+    count: int,
+    spread: bool,
+    now: float,
+    seen: frozenset[int] | None = None,
+) -> Result[RequestView]:
+    """Have a vcluster that waits for its first nodes begin with `count` of them, no more than it
+    asked for, of several types and blocks if `spread`. Another request, which has the old one's
+    place in the queue, is made in place of the old one, and is the value, as for `withdraw`. Raises
+    `Refused`."""
+    request = requests.get(tx, request_id, lock=True)
+    if request is None:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    if request.state != RequestState.PENDING:
+        raise Refused(
+            "conflict", f"request {request_id} does not wait: it is {request.state}", "id"
+        )
+    if request.kind != "create" or len(request.tuples) != 1:
+        why = "only the first request of a vcluster with nodes of one kind can be changed"
+        raise Refused("conflict", why, "id")
+    (wanted,) = request.tuples
+    if not 1 <= count <= wanted.count:
+        raise Refused(
+            "invalid", f"the request is for {wanted.count} nodes: ask for 1 to so many", "count"
+        )
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
+    assert vcluster is not None
+    core_requests.take_back(tx, request, "it was changed", now)
+    vclusters.change(tx, vcluster, now, size=count, creation_size=count)
+    made = requests.add(
+        tx,
+        vcluster_id=vcluster.id,
+        kind="create",
+        priority=request.priority,
+        tuples=[replace(wanted, count=count)],
+        now=request.submitted_at,
+        may_wait=request.may_wait,
+        may_spread=spread,
+    )
+    return Result(views.requests(tx, made.id, seen)[0], (Effect("wake", "manager"),))
 
 
 def retry(

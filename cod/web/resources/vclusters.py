@@ -367,6 +367,14 @@ class RequestRetry(Body):
     template: str = Field(default="", max_length=REVISION)
 
 
+class RequestChange(Body):
+    """What a vcluster that waits for its first nodes is to begin with in place of what it asked
+    for. `count`: no more nodes than that; `spread`: as in RequestSubmit."""
+
+    count: int = Field(ge=1, le=100_000)
+    spread: bool = False
+
+
 class RequestReply(Reply):
     """A request for nodes; `reason` says why it waits, is stopped or was rejected.
 
@@ -666,6 +674,25 @@ REQUESTS = (
             seen=a.who.groups,
         ),
         reply=RequestReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/requests/{id}/change",
+        use("request"),
+        "Ask for fewer nodes, or other types, for a vcluster that waits for its first",
+        lambda a: partial(
+            requests.change,
+            request_id=number(a.names.id),
+            count=a.body.count,
+            spread=a.body.spread,
+            now=a.now,
+            seen=a.who.groups,
+        ),
+        reply=RequestReply,
+        body=RequestChange,
+        status=202,
+        makes="/requests/{id}",
         names=Numbered,
     ),
     route(

@@ -56,6 +56,13 @@ ACTIONS = (
         lambda ask, reply: "The request is tried again.",
     ),
     Action(
+        SHOWN + "/change",
+        api("POST", SHOWN + "/change"),
+        SHOWN,
+        lambda ask, reply: f"/requests/{reply.id}",
+        lambda ask, reply: "The request is changed. It keeps its place in the queue.",
+    ),
+    Action(
         SHOWN + "/withdraw",
         api("DELETE", SHOWN),
         SHOWN,
