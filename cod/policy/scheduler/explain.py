@@ -82,6 +82,7 @@ class Held:
                group, 'leaving' (taken already) or 'draining' (they come back by themselves); ''
                when nothing does
     until      when that ends, if it is known
+    sentence   what keeps the rest, for people
     ours       it is of the request's group
     """
 
@@ -98,7 +99,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Something that will, or may, give back `count` nodes that would do, at `at`."""
+    """Something that will, or may, give back `count` nodes that would do, at `at`. `sentence` leaves
+    the time to whoever shows it."""
 
     at: float | None
     count: int
@@ -195,7 +197,7 @@ def explain(
     return replace(
         parts,
         reason=sentence,
-        sentence=" ".join(dict.fromkeys([*_summary(parts), *ports, *held(holds, names, now)])),
+        sentence=" ".join(dict.fromkeys([*_summary(parts, now), *ports, *held(holds, names, now)])),
     )
 
 
@@ -225,12 +227,10 @@ def _of_move(
         chance
         for reclaim in snapshot.reclaims
         if reclaim.request_id == wish.id and reclaim.open
-        for chance in _from_reclaim(
-            reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now
-        )
+        for chance in _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
     ]
     known = [
-        f"Next that is known: {one.sentence}."
+        f"Next that is known: {one.sentence} {in_(one.at or now, now)}."
         for one in sorted(chances, key=lambda one: one.at or 0.0)[:1]
     ]
     wanted = sum(one.count for one in wish.tuples)
@@ -321,7 +321,7 @@ def _holders(
             may_lose,
             why,
             until,
-            f"{holder.name} holds {one.count}{_keeps(why, holder, may_lose, until, now)}",
+            _keeps(why, holder, until, now),
             0 != holder.group_id == wish.group_id,
         )
 
@@ -338,35 +338,24 @@ def _takeable(kept: Kept, wish: PendingRequest, holder: Holder, mobile: int, now
     )
 
 
-def _keeps(why: str, holder: Holder, may_lose: int, until: float | None, now: float) -> str:
-    some = f", of which {may_lose} may be taken; " if may_lose else "; "
+def _keeps(why: str, holder: Holder, until: float | None, now: float) -> str:
     when = "" if until is None else f" {in_(until, now)}"
+    ends = f", its lease ends{when}" if when else ""
     return {
-        "": (
-            "; it is preemptible, they may be taken"
-            if holder.preemptible
-            else ", which may be taken"
-        ),
-        "draining": f"; its lease has run out, they come back{when}",
+        "": "it is preemptible" if holder.preemptible else "all may be taken",
+        "draining": f"its lease has run out, they come back{when}",
         "priority": (
-            (
-                f"; its priority {holder.priority} is not lower"
-                if not holder.preemptible
-                else "; both are preemptible"
-            )
-            + (f", its lease ends{when}" if when else "")
-        ),
-        "share": f"{some}its group keeps what it is guaranteed and its share",
-        "guarantee": f"{some}its group keeps the nodes that it is guaranteed",
-        "floor": (
-            f"{some}it keeps the {holder.floor} that it was created with"
-            + (f", its lease ends{when}" if when else "")
-        ),
-        "inertia": (
-            f"{some}the rest was assigned lately"
-            + (f", the first is immune no longer{when}" if when else "")
-        ),
-        "leaving": f"{some}the rest is being given back already",
+            "both are preemptible"
+            if holder.preemptible
+            else f"its priority {holder.priority} is not lower"
+        )
+        + ends,
+        "share": "its group keeps what it is guaranteed and its share",
+        "guarantee": "its group keeps the nodes that it is guaranteed",
+        "floor": f"it keeps the {holder.floor} that it was created with{ends}",
+        "inertia": "the rest was assigned lately"
+        + (f", the first is immune no longer{when}" if when else ""),
+        "leaving": "the rest is being given back already",
     }[why]
 
 
@@ -391,27 +380,21 @@ def _chances(
     kept = Kept(snapshot, now)
     for reclaim in snapshot.reclaims:
         if reclaim.request_id == wish.id and reclaim.open:
-            yield from _from_reclaim(
-                reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now
-            )
+            yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
     for one in sums(snapshot, wish, kinds):
         yield from _from_holder(one, policy, wish, kept, now)
 
 
-def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) -> Iterator[Chance]:
+def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[Chance]:
     """Yield what the loser's VCM has promised, as far as it is still wanted, and what COD takes at
     the deadline."""
     count, by = promises.get(one.id, (0, one.deadline))
     count, by = min(count, one.open), min(by, one.deadline)
     if count:
-        when = f"within {span(by - now)}" if by > now else "any moment"
-        yield Chance(by, count, f"the VCM of {loser} gives {nodes(count)} back {when}")
+        yield Chance(by, count, f"the VCM of {loser} gives {nodes(count)} back")
     if one.open > count:
-        yield Chance(
-            one.deadline,
-            one.open - count,
-            f"{loser} gives back {nodes(one.open - count)}, at the latest {in_(one.deadline, now)}",
-        )
+        more = one.open - count
+        yield Chance(one.deadline, more, f"{loser} gives back {nodes(more)} at the latest")
 
 
 def _from_holder(
@@ -419,31 +402,21 @@ def _from_holder(
 ) -> Iterator[Chance]:
     holder, left = one.holder, one.count - one.leaving
     if left > 0 and holder.drain_until is not None:
-        yield Chance(
-            holder.drain_until,
-            left,
-            f"{holder.name} is draining, it ends {in_(holder.drain_until, now)}",
-        )
+        yield Chance(holder.drain_until, left, f"{holder.name} is draining and ends")
     elif left > 0 and holder.expires_at is not None:
         ends = max(now, holder.expires_at) + policy.drain_grace
-        yield Chance(
-            ends, left, f"the lease of {holder.name} ends, with its grace, {in_(ends, now)}"
-        )
+        yield Chance(ends, left, f"the lease of {holder.name} and its grace end")
     more = _takeable(kept, wish, holder, one.mobile + one.immune, now) - _takeable(
         kept, wish, holder, one.mobile, now
     )
     if more > 0 and one.immune_until is not None:
-        yield Chance(
-            one.immune_until,
-            more,
-            f"nodes of {holder.name} lose their immunity from {in_(one.immune_until, now)} on",
-        )
+        yield Chance(one.immune_until, more, f"nodes of {holder.name} lose their immunity")
 
 
 # ---------------------------------------------------------------- in words
 
 
-def _summary(parts: Explanation) -> Iterator[str]:
+def _summary(parts: Explanation, now: float) -> Iterator[str]:
     yield parts.sentence
     if parts.code in ("granted", "impossible"):
         return
@@ -469,4 +442,5 @@ def _summary(parts: Explanation) -> Iterator[str]:
         )
     known = next((chance for chance in parts.chances if chance.at is not None), None)
     if known is not None:
-        yield f"Next that is known: {known.sentence} ({nodes(known.count)})."
+        when = in_(known.at or now, now)
+        yield f"Next that is known: {known.sentence} {when} ({nodes(known.count)})."
