@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -18,6 +18,7 @@ LABEL = 18  # characters of a row's label that are shown
 # Told apart by people who see colours otherwise, too (Okabe and Ito's palette).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b")
 
+NO_CLASSES: Mapping[str, str] = {}
 Points = Sequence[tuple[float, float]]
 
 
@@ -69,8 +70,15 @@ def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | N
     return _document([*parts, *_legend([line.label for line in drawn])])
 
 
-def areas(title: str, stacked: Sequence[tuple[str, Points]], x: Axis, y: Axis) -> str:
-    """Areas on top of each other: all have the same x."""
+def areas(
+    title: str,
+    stacked: Sequence[tuple[str, Points]],
+    x: Axis,
+    y: Axis,
+    classes: Mapping[str, str] = NO_CLASSES,
+) -> str:
+    """Areas on top of each other: all have the same x. `classes`: by label, by which a page's style
+    colours it."""
     where = [px for px, _ in stacked[0][1]]
     sums = [0.0] * len(where)
     levels = [list(sums)]
@@ -79,13 +87,16 @@ def areas(title: str, stacked: Sequence[tuple[str, Points]], x: Axis, y: Axis) -
         levels.append(list(sums))
     across, up = _Scale(x, where, LEFT, WIDTH - RIGHT), _Scale(y, levels[-1], HEIGHT - BOTTOM, TOP)
     parts = list(_frame(title, across, up, None))
-    for number, (low, high) in enumerate(itertools.pairwise(levels)):
+    for number, ((label, _), (low, high)) in enumerate(
+        zip(stacked, itertools.pairwise(levels), strict=True)
+    ):
         rim = [*zip(where, high, strict=True), *reversed(list(zip(where, low, strict=True)))]
         way = " ".join(f"{across(px):.1f},{up(py):.1f}" for px, py in rim)
         parts.append(
-            f'<polygon points="{way}" fill="{COLOURS[number % len(COLOURS)]}" fill-opacity="0.8"/>'
+            f'<polygon points="{way}" {_paint(number, label, classes)} fill-opacity="0.8">'
+            f"<title>{escape(label)}</title></polygon>"
         )
-    return _document([*parts, *_legend([label for label, _ in stacked])])
+    return _document([*parts, *_legend([label for label, _ in stacked], classes=classes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +119,14 @@ def spans(
     window: tuple[float, float] | None = None,
     mark: tuple[float, str] | None = None,
     sorts: Sequence[str] = (),
+    classes: Mapping[str, str] = NO_CLASSES,
 ) -> str:
     """Return a row for each label, with its spans, or with None as a heading of the rows below it.
 
     window  the time that is shown: longer spans end in a point, or begin at its edge; None: all
     mark    a line across all rows, with its text
     sorts   all sorts, in the order of their colours; empty: in the order in which they come
+    classes by sort, as of `areas`
     """
     every = [span for _, row in rows for span in row or ()]
     sorts = list(sorts or dict.fromkeys(span.sort for span in every))
@@ -133,7 +146,10 @@ def spans(
             if row is not None
             else f'<g font-weight="bold">{_text(8, y + ROW - 6, label, "start")}</g>'
         )
-        parts += [_span(span, across, y, sorts.index(span.sort)) for span in row or ()]
+        parts += [
+            _span(span, across, y, _paint(sorts.index(span.sort), span.sort, classes))
+            for span in row or ()
+        ]
     if mark:
         at = across(mark[0])
         parts += [
@@ -143,22 +159,28 @@ def spans(
             ),
             _text(at, TOP - 7, mark[1], "middle"),
         ]
-    return _document([*parts, *_legend(sorts, floor + BOTTOM)], floor + BOTTOM)
+    return _document([*parts, *_legend(sorts, floor + BOTTOM, classes)], floor + BOTTOM)
 
 
-def _span(span: Span, across: _Scale, y: float, sort: int) -> str:
+def _paint(number: int, label: str, classes: Mapping[str, str]) -> str:
+    """Return the attributes that colour what has that label, the `number`th."""
+    colour = f'fill="{COLOURS[number % len(COLOURS)]}"'
+    return f'{colour} class="{escape(classes[label])}"' if label in classes else colour
+
+
+def _span(span: Span, across: _Scale, y: float, paint: str) -> str:
     start, end = across(max(span.start, across.low)), across(min(span.end, across.high))
-    colour, tip = COLOURS[sort % len(COLOURS)], f"<title>{escape(span.about)}</title>"
+    tip = f"<title>{escape(span.about)}</title>"
     if span.end > across.high:
         bar = (
             f'<path d="M{start:.1f} {y + 2}H{end:.1f}l6 {ROW / 2 - 2}l-6'
-            f' {ROW / 2 - 2}H{start:.1f}z" fill="{colour}">{tip}</path>'
+            f' {ROW / 2 - 2}H{start:.1f}z" {paint}>{tip}</path>'
         )
     else:
         bar = (
             f'<rect x="{start:.1f}" y="{y + 2}"'
             f' width="{max(end - start, 3 if span.start == span.end else 1):.1f}"'
-            f' height="{ROW - 4}" fill="{colour}">{tip}</rect>'
+            f' height="{ROW - 4}" {paint}>{tip}</rect>'
         )
     if not span.text:
         return bar
@@ -262,11 +284,13 @@ def _below(across: _Scale, floor: float) -> Iterable[str]:
         yield _text(place, floor + 19, text, "middle")
 
 
-def _legend(labels: Sequence[str], height: float = HEIGHT) -> Iterable[str]:
+def _legend(
+    labels: Sequence[str], height: float = HEIGHT, classes: Mapping[str, str] = NO_CLASSES
+) -> Iterable[str]:
     place = float(LEFT)
     for number, label in enumerate(labels):
-        colour = COLOURS[number % len(COLOURS)]
-        yield f'<rect x="{place:.1f}" y="{height - 18}" width="12" height="10" fill="{colour}"/>'
+        paint = _paint(number, label, classes)
+        yield f'<rect x="{place:.1f}" y="{height - 18}" width="12" height="10" {paint}/>'
         yield _text(place + 17, height - 9, label, "start")
         place += 34 + 6.6 * len(label)
 

@@ -286,6 +286,9 @@ def test_the_filter_and_the_charts_have_peoples_words(site_of: Served) -> None:
     (chart,) = browser.get("/timeline").tree.xpath("//figure[@aria-label='Nodes by state']")
     assert "in use" in chart.text_content()
     assert "inactive" not in chart.text_content()
+    for words, tone in (("in use", "good"), ("asleep", "sleep"), ("out of service", "bad")):
+        (area,) = chart.xpath(f".//*[local-name()='polygon'][contains(., '{words}')]")
+        assert area.get("class") == tone, "as its badge"
 
 
 def test_an_old_name_leads_to_the_thing(site_of: Served) -> None:

@@ -204,10 +204,10 @@ def test_what_would_free_it_and_when() -> None:
     why = explain(seen, POLICY, NOW, 1)
     assert why.chances == (
         Chance(NOW + 20, 2, "v3 is draining and ends"),
-        Chance(NOW + 30, 1, "v1 gives back 1 node at the latest"),
+        Chance(NOW + 30, 1, "v1 gives nodes back at the latest"),
         Chance(NOW + 40, 1, "nodes of v4 lose their immunity"),
         Chance(NOW + 400, 2, "the lease of v2 and its grace end"),
-        Chance(None, 2, "2 nodes on their way to the reserve"),
+        Chance(None, 2, "on the way to the reserve"),
     )
     assert why.sentence.endswith("Next that is known: v3 is draining and ends in 20 s (2 nodes).")
 
@@ -225,15 +225,15 @@ def test_what_a_vcm_has_promised() -> None:
     def told(count: int, by: float) -> tuple[Chance, ...]:
         return explain(seen, POLICY, NOW, 1, {7: (count, by), 8: (5, NOW)}).chances
 
-    assert told(3, NOW + 240) == (Chance(NOW + 240, 3, "the VCM of v1 gives 3 nodes back"),)
-    assert told(9, NOW + 999) == (Chance(NOW + 300, 3, "the VCM of v1 gives 3 nodes back"),)
-    assert told(3, NOW) == (Chance(NOW, 3, "the VCM of v1 gives 3 nodes back"),)
+    assert told(3, NOW + 240) == (Chance(NOW + 240, 3, "the VCM of v1 gives nodes back"),)
+    assert told(9, NOW + 999) == (Chance(NOW + 300, 3, "the VCM of v1 gives nodes back"),)
+    assert told(3, NOW) == (Chance(NOW, 3, "the VCM of v1 gives nodes back"),)
     assert told(1, NOW - 1) == (
-        Chance(NOW - 1, 1, "the VCM of v1 gives 1 node back"),
-        Chance(NOW + 300, 2, "v1 gives back 2 nodes at the latest"),
+        Chance(NOW - 1, 1, "the VCM of v1 gives nodes back"),
+        Chance(NOW + 300, 2, "v1 gives nodes back at the latest"),
     )
     assert explain(seen, POLICY, NOW, 1).chances == (
-        Chance(NOW + 300, 3, "v1 gives back 3 nodes at the latest"),
+        Chance(NOW + 300, 3, "v1 gives nodes back at the latest"),
     )
 
 

@@ -6,7 +6,7 @@ import math
 
 from lxml import etree
 
-from cod.svg import LABEL, WIDE_LEFT, WIDTH, Axis, Span, spans
+from cod.svg import COLOURS, LABEL, WIDE_LEFT, WIDTH, Axis, Span, areas, spans
 
 NAMES = {"s": "http://www.w3.org/2000/svg"}
 BAR = Span(-50.0, 50.0, "held", "from before the window", "7")
@@ -40,6 +40,16 @@ def test_spans_end_at_the_window() -> None:
         )
         < WIDTH
     )
+
+
+def test_what_has_a_class_is_coloured_by_the_page() -> None:
+    points = [(0.0, 1.0), (1.0, 2.0)]
+    drawn = etree.fromstring(
+        areas("", [("free", points), ("rest", points)], Axis(""), Axis(""), {"free": "good"})
+    )
+    made = drawn.xpath("//s:polygon|//s:rect[@width='12']", namespaces=NAMES)
+    assert [one.get("class") for one in made] == ["good", None, "good", None]
+    assert [one.get("fill") for one in made] == [*COLOURS[:2]] * 2
 
 
 def test_a_span_that_is_short_has_no_text_and_is_seen() -> None:

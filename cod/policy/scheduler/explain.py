@@ -100,7 +100,7 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Chance:
     """Something that will, or may, give back `count` nodes that would do, at `at`. `sentence` leaves
-    the time to whoever shows it."""
+    time and number to whoever shows it."""
 
     at: float | None
     count: int
@@ -229,10 +229,7 @@ def _of_move(
         if reclaim.request_id == wish.id and reclaim.open
         for chance in _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
     ]
-    known = [
-        f"Next that is known: {one.sentence} {in_(one.at or now, now)}."
-        for one in sorted(chances, key=lambda one: one.at or 0.0)[:1]
-    ]
+    known = _next(sorted(chances, key=lambda one: one.at or 0.0), now)
     wanted = sum(one.count for one in wish.tuples)
     return Explanation(
         wish.id,
@@ -372,11 +369,7 @@ def _chances(
 ) -> Iterator[Chance]:
     coming = _mine(snapshot.coming, kinds, wish.id)
     if coming:
-        yield Chance(
-            None,
-            coming,
-            f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way to the reserve",
-        )
+        yield Chance(None, coming, "on the way to the reserve")
     kept = Kept(snapshot, now)
     for reclaim in snapshot.reclaims:
         if reclaim.request_id == wish.id and reclaim.open:
@@ -391,10 +384,10 @@ def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[
     count, by = promises.get(one.id, (0, one.deadline))
     count, by = min(count, one.open), min(by, one.deadline)
     if count:
-        yield Chance(by, count, f"the VCM of {loser} gives {nodes(count)} back")
+        yield Chance(by, count, f"the VCM of {loser} gives nodes back")
     if one.open > count:
         more = one.open - count
-        yield Chance(one.deadline, more, f"{loser} gives back {nodes(more)} at the latest")
+        yield Chance(one.deadline, more, f"{loser} gives nodes back at the latest")
 
 
 def _from_holder(
@@ -440,7 +433,13 @@ def _summary(parts: Explanation, now: float) -> Iterator[str]:
             f"Ahead of it {len(parts.ahead)} of the requests that wait want {nodes(wanted)} of the"
             " same types."
         )
-    known = next((chance for chance in parts.chances if chance.at is not None), None)
-    if known is not None:
-        when = in_(known.at or now, now)
-        yield f"Next that is known: {known.sentence} {when} ({nodes(known.count)})."
+    yield from _next(parts.chances, now)
+
+
+def _next(chances: Iterable[Chance], now: float) -> list[str]:
+    """Return the sentence of the first chance whose time is known, if there is one."""
+    return [
+        f"Next that is known: {one.sentence} {in_(one.at, now)} ({nodes(one.count)})."
+        for one in chances
+        if one.at is not None
+    ][:1]

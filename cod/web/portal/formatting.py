@@ -110,6 +110,10 @@ def node_word(state: str) -> tuple[str, str]:
     return NODE_WORDS.get(state, (state, "busy"))
 
 
+TONES = dict(NODE_WORDS.values())
+"""The colour of the badge of each word: in charts, too."""
+
+
 def colons(digest: str) -> str:
     """Return a fingerprint as browsers show it: 'AB:CD:…'."""
     return ":".join(digest[place : place + 2] for place in range(0, len(digest), 2)).upper()

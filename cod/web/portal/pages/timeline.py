@@ -3,7 +3,7 @@ well."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import gmtime, strftime
@@ -18,7 +18,7 @@ from cod.flows.scheduler.usage import Chart
 from cod.pool import Tx
 from cod.web.models import Query
 from cod.web.portal import links
-from cod.web.portal.formatting import node_word
+from cod.web.portal.formatting import TONES, node_word
 from cod.web.portal.page import Page, PageCall, api
 from cod.web.routes import Names
 
@@ -60,7 +60,7 @@ def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
         "held": held,
         "held_chart": chart(held, "Nodes held"),
         "states": states,
-        "states_chart": chart(states, "Nodes by state"),
+        "states_chart": chart(states, "Nodes by state", TONES),
         "windows": list(WINDOWS),
         "rest": REST,
         "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
@@ -69,18 +69,22 @@ def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
 
 
 def in_words(shown: Chart) -> Chart:
-    """Return the chart of nodes by state with people's words: states of one word together."""
+    """Return the chart of nodes by state with people's words: states of one word together, in the
+    order of the words."""
     sums: dict[str, tuple[float, ...]] = {}
     for one in shown.series:
         word = node_word(one.key or REST)[0]
         before = sums.get(word, (0.0,) * len(one.nodes))
         sums[word] = tuple(sum(pair) for pair in zip(before, one.nodes, strict=True))
-    made = (replace(shown.series[0], key=word, nodes=nodes) for word, nodes in sums.items())
+    words = [*TONES, *sums]
+    ordered = sorted(sums.items(), key=lambda one: words.index(one[0]))
+    made = (replace(shown.series[0], key=word, nodes=nodes) for word, nodes in ordered)
     return replace(shown, series=tuple(made))
 
 
-def chart(shown: Chart, about: str) -> Markup | None:
-    """Areas on top of each other; None before there is anything to see."""
+def chart(shown: Chart, about: str, classes: Mapping[str, str] = svg.NO_CLASSES) -> Markup | None:
+    """Areas on top of each other, coloured as `svg.areas` has it; None before there is anything to
+    see."""
     if len(shown.starts) < 2 or not shown.series:
         return None
     middles = [start + shown.span / 2 for start in shown.starts]
@@ -90,9 +94,8 @@ def chart(shown: Chart, about: str) -> Markup | None:
     every = max(1, len(middles) // TICKS)
     length = shown.starts[-1] - shown.starts[0]
     ticks = [(at, dated(at, length)) for at in middles[every // 2 :: every]]
-    return Markup(
-        svg.inline(svg.areas("", stacked, svg.Axis("UTC", ticks), svg.Axis("nodes")), about)
-    )
+    drawn = svg.areas("", stacked, svg.Axis("UTC", ticks), svg.Axis("nodes"), classes)
+    return Markup(svg.inline(drawn, about))
 
 
 def dated(at: float, length: float) -> str:
@@ -120,9 +123,8 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
     ticks = [
         (at, dated(at, length)) for at in apart([row["at"] for row in history], length / TICKS)
     ]
-    return Markup(
-        svg.inline(svg.spans("", [("", spans)], svg.Axis("", ticks)), "History of states")
-    )
+    drawn = svg.spans("", [("", spans)], svg.Axis("", ticks), classes=TONES)
+    return Markup(svg.inline(drawn, "History of states"))
 
 
 def apart(moments: Sequence[float], least: float) -> list[float]:
