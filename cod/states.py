@@ -69,6 +69,24 @@ PHASES = {
 """What people call the steps of an order by which an agent tells its progress."""
 
 
+WORDS: dict[str, str] = {
+    NodeState.ACTIVE: "in use",
+    NodeState.PRIME: "installing",
+    NodeState.TRAMPOLINE: "starting",
+    NodeState.BOOT: "starting",
+    NodeState.CAPTURE: "saving",
+    NodeState.WIPE: "erasing",
+    NodeState.BURNIN: "testing",
+    NodeState.INACTIVE: "free",
+    NodeState.OFF: "asleep",
+    NodeState.NEW: "new",
+    NodeState.REGISTERING: "waiting for approval",
+    NodeState.QUARANTINED: "out of service",
+    NodeState.RETIRED: "retired",
+}
+"""What people call a node's states, in the order in which they are shown."""
+
+
 class NodeEvent(StrEnum):
     """What can happen to a node. Each (state, event) pair leads to one state: see
     `NODE_TRANSITIONS`."""

@@ -16,6 +16,7 @@ import click
 
 from cod import quantity
 from cod.client import ApiError, Client, find_server, path
+from cod.states import WORDS
 
 Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
 
@@ -244,6 +245,24 @@ def said(value: Any, sentence: str, flag_json: bool) -> None:
         print_json(value)
     else:
         click.echo(sentence)
+
+
+def node_word(state: str) -> str:
+    """Return what people call a node's state."""
+    return WORDS.get(state, state)
+
+
+def machine_states(said: str | None) -> str | None:
+    """Return states with commas between as the API has them; people's words may be among them:
+    'free,starting' -> 'inactive,trampoline,boot'."""
+    if said is None:
+        return None
+    words = [one.strip() for one in said.split(",")]
+    return ",".join(
+        state
+        for one in words
+        for state in [str(s) for s, word in WORDS.items() if word == one] or [one]
+    )
 
 
 def when(at: float | None) -> str:

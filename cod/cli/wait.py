@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, console, size
+from cod.cli.show import SPAN, console, node_word, size
 from cod.client import ApiError, Client, path
 from cod.quantity import exact_span
 
@@ -132,9 +132,8 @@ class Lines(Silent):
             if self._states.get(node["name"]) != node["state"]:
                 self._states[node["name"]] = node["state"]
                 where = f" {node['address']}" if node["address"] else ""
-                click.echo(
-                    f"{node['hostname'] or node['name']} ({node['name']}): {node['state']}{where}"
-                )
+                host, word = node["hostname"] or node["name"], node_word(node["state"])
+                click.echo(f"{host} ({node['name']}): {word}{where}")
 
 
 class Bars(Silent):
@@ -181,10 +180,7 @@ def far(node: Any) -> float:
 
 
 def _about(node: Any) -> str:
+    word = node_word(node["state"])
     if node["progress"]:
-        return f"{node['state']} {size(node['progress']['rate'])}/s"
-    return (
-        f"{node['state']} {node['reason']}"
-        if node["state"] == "quarantined"
-        else str(node["state"])
-    )
+        return f"{word} {size(node['progress']['rate'])}/s"
+    return f"{word}: {node['reason']}" if node["state"] == "quarantined" else word

@@ -43,8 +43,11 @@ def test_nodes_for_people_and_for_programs(served: Served) -> None:
     add_node(served, "n2", 2, state="inactive")
     lines = run(served, "node", "list").stdout.splitlines()
     assert lines[0].split()[:2] == ["NODE", "STATE"]
-    assert [line.split()[:2] for line in lines[1:]] == [["n1", "new"], ["n2", "inactive"]]
-    assert [n["name"] for n in as_json(served, "node", "list", "--state", "inactive")] == ["n2"]
+    assert [line.split()[:2] for line in lines[1:]] == [["n1", "new"], ["n2", "free"]]
+    for state in ("inactive", "free", "free,asleep"):
+        (one,) = as_json(served, "node", "list", "--state", state)
+        assert (one["name"], one["state"]) == ("n2", "inactive"), "JSON keeps the machine's word"
+    assert "state free (inactive)" in " ".join(run(served, "node", "show", "n2").stdout.split())
     assert "52:54:00:00:00:01" in run(served, "node", "show", "n1").stdout
     assert as_json(served, "node", "show", "n1")["history"][0]["event"] == "seen"
 
@@ -127,7 +130,7 @@ def test_what_costs_somebody_nodes_is_asked_at_a_terminal(
     ):
         assert question in run(served, *words, code=1).stderr
     assert served.local.get("/vclusters/blue")["nodes"][0]["power"]["wanted"] is None
-    assert run(served, "node", "power", "cycle", "n2", "--yes").stdout == "n2: active\n"
+    assert run(served, "node", "power", "cycle", "n2", "--yes").stdout == "n2: in use\n"
     assert run(served, "node", "retire", "n1", "--yes").stdout == "n1: retired\n"
     assert run(served, "vcluster", "delete", "blue", "--yes").stdout == "blue: ended\n"
 
@@ -153,7 +156,7 @@ def test_what_an_administrator_says_of_nodes(served: Served) -> None:
     add_node(served, "n1", 1)
     assert (
         run(served, "node", "quarantine", "n1", "--reason", "loud fan").stdout
-        == "n1: quarantined\n"
+        == "n1: out of service\n"
     )
     assert "loud fan" in run(served, "node", "list").stdout
     assert as_json(served, "node", "restore", "n1")[0]["state"] == "trampoline"
@@ -365,7 +368,7 @@ def test_waiting_shows_each_change_once(served: Served, capsys: pytest.CaptureFi
     lines.show([node])
     lines.show([node])
     lines.show([node | {"state": "active", "address": "10.0.0.1"}])
-    assert capsys.readouterr().out == "a (n1): prime\na (n1): active 10.0.0.1\n"
+    assert capsys.readouterr().out == "a (n1): installing\na (n1): in use 10.0.0.1\n"
 
 
 def test_bars_move_forward_on_a_nodes_way() -> None:
@@ -390,7 +393,7 @@ def test_bars_move_forward_on_a_nodes_way() -> None:
     }
     with wait.Bars() as bars:
         bars.show([node])
-    assert bars._progress.tasks[0].fields["state"] == "prime 1.0 MiB/s"
+    assert bars._progress.tasks[0].fields["state"] == "installing 1.0 MiB/s"
 
 
 def test_groups_and_conflicts(served: Served) -> None:

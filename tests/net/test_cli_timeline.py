@@ -34,7 +34,7 @@ def test_the_pool_by_state(served: Served, monkeypatch: pytest.MonkeyPatch) -> N
     served.tx(counted)
     monkeypatch.setattr(timeline, "time", SimpleNamespace(time=lambda: NOW))
     head, *lines = words(served, "timeline", "--by", "state", "--since", "5min")
-    assert head == ["FROM", "active", "off"]
+    assert head == ["FROM", "in", "use", "asleep"]
     assert lines[-1][-2:] == ["5.0", "2.0"]
     assert as_json(served, "timeline", "--by", "state", "--since", "5min")["by"] == "state"
 

@@ -179,7 +179,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         {"cryptography", "sqlalchemy", "twisted"},
     ),
     "cod.client": ({"cod.client"}, set()),
-    "cod.cli": ({"cod.cli", "cod.client", "cod.quantity"}, {"click", "rich"}),
+    "cod.cli": ({"cod.cli", "cod.client", "cod.quantity", "cod.states"}, {"click", "rich"}),
     "trampoline": (
         {
             "trampoline",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.follow import follow
-from cod.cli.show import as_json, client, shown, size, table, when
+from cod.cli.show import as_json, client, node_word, shown, size, table, when
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -102,7 +102,7 @@ def _facts(value: Any) -> Any:
     facts = [
         (key, said)
         for key, said in (
-            ("node", f"{value['node']} ({value['node_state']})"),
+            ("node", f"{value['node']} ({node_word(value['node_state'])})"),
             ("state", _state(value)),
             ("cause", value["cause"]),
             ("tests", ", ".join(value["tests"])),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.follow import follow
-from cod.cli.show import as_json, client, shown, size, table, when
+from cod.cli.show import as_json, client, node_word, shown, size, table, when
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -110,7 +110,7 @@ def facts(value: Any) -> Any:
         "\n".join(
             f"{key:<9} {said}"
             for key, said in (
-                ("node", f"{value['node']} ({value['node_state']})"),
+                ("node", f"{value['node']} ({node_word(value['node_state'])})"),
                 ("image", value["image"]),
                 ("template", value["template"] or "none"),
                 ("group", value["group"] or "site"),

@@ -15,6 +15,8 @@ from cod.cli.show import (
     as_json,
     client,
     confirm,
+    machine_states,
+    node_word,
     print_json,
     print_table,
     shown,
@@ -50,7 +52,7 @@ def node() -> None:
 
     \b
     Example:
-      cod node list --state inactive
+      cod node list --state free
     """
 
 
@@ -62,7 +64,9 @@ node.add_command(console)
 
 @node.command("list")
 @click.option(
-    "--state", help="Only nodes in this state, or in these with commas between (`cod states`)."
+    "--state",
+    help="Only nodes in this state, or in these with commas between: words of the table, or of"
+    " `cod states`.",
 )
 @click.option("--vcluster", help="Only nodes of this vcluster.")
 @click.option("--type", help="Only nodes of this type.")
@@ -76,8 +80,9 @@ def list_(ctx: click.Context, /, as_json: bool, watch: bool, **only: str | None)
     \b
     Example:
       cod node list --watch
-      cod node list --state quarantined --json
+      cod node list --state "out of service" --json
     """
+    only["state"] = machine_states(only["state"])
     api = client(ctx)
     watched(lambda: api.every("/nodes", **only), node_table, as_json, watch)
 
@@ -104,7 +109,7 @@ def node_table(nodes: list[Any]) -> Any:
         [
             (
                 n["name"],
-                Text(n["state"], COLORS.get(n["state"], "")),
+                Text(node_word(n["state"]), COLORS.get(n["state"], "")),
                 ago(n["since"]),
                 n["vcluster"],
                 n["hostname"],
@@ -119,6 +124,12 @@ def node_table(nodes: list[Any]) -> Any:
             for n in nodes
         ],
     )
+
+
+def state_of(state: str) -> str:
+    """Return a node's state in people's word, with the lifecycle's behind it: 'free (inactive)'."""
+    word = node_word(state)
+    return word if word == state else f"{word} ({state})"
 
 
 def immunity(until: float | None, now: float | None = None) -> str | None:
@@ -152,10 +163,12 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
         print_json(value)
         return
     facts = [
+        ("name", value["name"]),
+        ("state", state_of(value["state"])),
+    ]
+    facts += [
         (key, value[key])
         for key in (
-            "name",
-            "state",
             "reason",
             "firmware",
             "type",
@@ -264,7 +277,7 @@ def history_table(values: list[Any]) -> Any:
             (
                 when(h["at"]),
                 h["event"],
-                h["to_state"],
+                node_word(h["to_state"]),
                 "\n".join([h["cause"], *map(_erased, h["erased"])]),
                 h["actor"],
             )
@@ -290,7 +303,7 @@ def _each(
     for name in names:
         values.append(api.post(path("nodes", name, verb), body))
         if not as_json:
-            click.echo(f"{name}: {values[-1]['state']}")
+            click.echo(f"{name}: {node_word(values[-1]['state'])}")
     if as_json:
         print_json(values)
 

@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, print_json, print_table, said, shown, table, when
+from cod.cli.show import (
+    as_json,
+    client,
+    node_word,
+    print_json,
+    print_table,
+    said,
+    shown,
+    table,
+    when,
+)
 from cod.client import path
 
 MARKS = ("warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
@@ -43,7 +53,10 @@ def type_table(values: list[Any]) -> Any:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    words: Counter[str] = Counter()
+    for state, number in counts.items():
+        words[node_word(state)] += number
+    return ", ".join(f"{number} {word}" for word, number in sorted(words.items()))
 
 
 def _mark(value: float | None) -> str:
@@ -103,7 +116,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     )
     print_table(
         ("NODE", "STATE", "BLOCK", "VCLUSTER"),
-        [(n["name"], n["state"], n["block"], n["vcluster"]) for n in value["members"]],
+        [(n["name"], node_word(n["state"]), n["block"], n["vcluster"]) for n in value["members"]],
     )
 
 

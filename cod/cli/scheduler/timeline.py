@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, as_json, client, shown, table, when
+from cod.cli.show import SPAN, as_json, client, node_word, shown, table, when
 
 SHOWN = 8  # columns; what else there is comes together
 
@@ -53,7 +53,18 @@ def timeline(
         return shown(ctx, client(ctx).get("/timeline", **window, **asked), columns, as_json)
     if group or vcluster:
         raise click.UsageError("--by state is of all the site's nodes")
-    return shown(ctx, client(ctx).get("/pool/history", **window), columns, as_json)
+    return shown(ctx, client(ctx).get("/pool/history", **window), state_columns, as_json)
+
+
+def state_columns(chart: Mapping[str, Any]) -> Any:
+    """Return `columns` of nodes by state: states of one word are one column."""
+    sums: dict[str, list[float]] = {}
+    for one in chart["series"]:
+        word = node_word(one["name"] or "")
+        before = sums.get(word, [0.0] * len(one["nodes"]))
+        sums[word] = [sum(pair) for pair in zip(before, one["nodes"], strict=True)]
+    series = [{"name": word, "nodes": nodes} for word, nodes in sums.items()]
+    return columns({**chart, "series": series})
 
 
 def columns(chart: Mapping[str, Any]) -> Any:

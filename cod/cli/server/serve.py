@@ -184,6 +184,7 @@ def states(dot: bool, as_json: bool) -> None:
     rows = [
         (
             n,
+            s.WORDS[n],
             r.kind,
             r.deadline and f"{r.deadline:.0f} s",
             r.retries or None,
@@ -192,4 +193,4 @@ def states(dot: bool, as_json: bool) -> None:
         )
         for n, r in s.NODE_RULES.items()
     ]
-    print_table(("STATE", "KIND", "DEADLINE", "RETRIES", "LEADS TO", "ABOUT"), rows)
+    print_table(("STATE", "CALLED", "KIND", "DEADLINE", "RETRIES", "LEADS TO", "ABOUT"), rows)

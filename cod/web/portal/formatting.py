@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from cod import quantity
 from cod.model import dotted
-from cod.states import PHASES
+from cod.states import PHASES, WORDS
 
 __all__ = [
     "browser",
@@ -87,31 +87,24 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-# What people call a node's states, and the colour of the badge.
-NODE_WORDS = {
-    "active": ("in use", "good"),
-    "prime": ("installing", "busy"),
-    "trampoline": ("starting", "busy"),
-    "boot": ("starting", "busy"),
-    "capture": ("saving", "busy"),
-    "wipe": ("erasing", "busy"),
-    "burnin": ("testing", "busy"),
-    "inactive": ("free", "rest"),
-    "off": ("asleep", "sleep"),
-    "new": ("new", "wait"),
-    "registering": ("waiting for approval", "wait"),
-    "quarantined": ("out of service", "bad"),
-    "retired": ("retired", "rest"),
+_TONES = {
+    "in use": "good",
+    "free": "rest",
+    "asleep": "sleep",
+    "new": "wait",
+    "waiting for approval": "wait",
+    "out of service": "bad",
+    "retired": "rest",
 }
+TONES = {word: _TONES.get(word, "busy") for word in WORDS.values()}
+"""The colour of a word's badge; in charts, too."""
+NODE_WORDS = {str(state): (word, TONES[word]) for state, word in WORDS.items()}
+"""What people call a node's states, and the colour of the badge."""
 
 
 def node_word(state: str) -> tuple[str, str]:
     """Return what people call a node's state, and the colour of its badge."""
     return NODE_WORDS.get(state, (state, "busy"))
-
-
-TONES = dict(NODE_WORDS.values())
-"""The colour of the badge of each word: in charts, too."""
 
 
 def colons(digest: str) -> str:
