@@ -33,10 +33,10 @@ KINDS = {
     "reclaimed": "nodes were taken back",
     "move": "nodes of the vcluster are to move to another",
     "moved": "nodes of the vcluster were moved to another",
-    "reservation-late": "a reservation in advance begins later than it was to",
+    "reservation-late": "a reservation in advance begins later than planned",
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
-    "stopped": "a failed node is not replaced, because another would fail like it",
+    "stopped": "a failed node is not replaced, because another would fail, too",
     "hardware": "a node's hardware has changed",
     "architecture": "a machine cannot be booted",
     "identity": "a machine claims to be a node, and what COD sees of that node contradicts it",
@@ -228,8 +228,8 @@ def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
     return _news(
         "reclaim-dropped",
         f"{vcluster.name}: {_nodes(count)} may stay",
-        f"The request that needed {_nodes(count)} of vcluster {vcluster.name} does not need them"
-        " any more. No action is needed. Nodes that were already released do not come back.",
+        f"The request that needed {_nodes(count)} of vcluster {vcluster.name} no longer needs them."
+        " No action is needed. Nodes that were already released do not come back.",
         _page(vcluster),
     )
 
@@ -376,7 +376,7 @@ def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: b
         f" {'ended' if ended else 'ends'} {_at(ends_at)}. The VCM should have renewed it by itself"
         " months ago: "
         + (
-            f"the VCM cannot connect any more. {how}."
+            f"the VCM can no longer connect. {how}."
             if ended
             else (
                 "check that the VCM runs, can connect and can write its folder, and read its log."
@@ -486,7 +486,7 @@ def switch_away(switch: str, nodes: Sequence[str], reason: str) -> NoticeText:
         "switch",
         f"switch {switch} does not answer",
         f"COD cannot change ports of switch {switch}: {_sentence(reason)} These nodes wait for it:"
-        f" {_names(nodes)}. They go on by themselves once it answers.",
+        f" {_names(nodes)}. The nodes continue by themselves once the switch answers.",
         _fault(f"switch {switch}"),
     )
 
@@ -506,10 +506,9 @@ def power_control_away(nodes: Sequence[str]) -> NoticeText:
     return _news(
         "power-control",
         f"power control of {_nodes(len(nodes))} does not answer",
-        f"BMCs or outlets of these nodes do not answer: {_names(nodes)}. COD goes on trying, and"
-        " the"
-        " nodes go on by themselves once they answer. A vcluster that has waited for one of"
-        " them for half an hour gets another node in its place.",
+        f"BMCs or outlets of these nodes do not answer: {_names(nodes)}. COD keeps trying. The nodes"
+        " continue by themselves once their BMCs or outlets answer. A vcluster that has waited for"
+        " a node for half an hour gets another node in its place.",
         _fault("power control"),
     )
 
@@ -518,8 +517,8 @@ def power_control_back() -> NoticeText:
     """Describe the end of `power_control_away`."""
     return _news(
         "power-recovered",
-        "no node waits for power control any longer",
-        "All BMCs and outlets that nodes waited for answer again, or are not needed any longer.",
+        "no node waits for power control",
+        "All BMCs and outlets that nodes waited for answer again, or are no longer needed.",
         _fault("power control"),
     )
 
@@ -531,7 +530,7 @@ def images_not_served(nodes: Sequence[str], reason: str) -> NoticeText:
         "image-server",
         f"{_nodes(len(nodes))} cannot fetch images",
         f"COD does not serve the images of these nodes: {_names(nodes)}. {nodes[0]} says:"
-        f" {_sentence(reason)} The nodes go on by themselves once the images are served.",
+        f" {_sentence(reason)} The nodes continue by themselves once the images are served.",
         _fault("the image server"),
     )
 
@@ -540,8 +539,8 @@ def images_served() -> NoticeText:
     """Describe the end of `images_not_served`."""
     return _news(
         "images-recovered",
-        "no node waits for images any longer",
-        "COD serves the images that nodes waited for again, or they are not needed any longer.",
+        "no node waits for images",
+        "COD serves the images that nodes waited for again, or nodes no longer need them.",
         _fault("the image server"),
     )
 
@@ -632,8 +631,8 @@ def volume_trouble(name: str, fileserver: str, error: str) -> NoticeText:
     """Describe a change of a volume that its file server does not carry out."""
     return _news(
         "volume-trouble",
-        f"volume {name}: file server {fileserver} does not follow",
-        f"A change of volume {name} is not carried out: {_sentence(error)} COD goes on trying."
+        f"volume {name}: file server {fileserver} does not carry out a change",
+        f"A change of volume {name} is not carried out: {_sentence(error)} COD keeps trying."
         " Nodes that have mounted the volume keep it as it was.",
         _volume(name),
     )
@@ -643,7 +642,7 @@ def volume_trouble_over(name: str, fileserver: str) -> NoticeText:
     """Describe that a file server has carried out what it did not for a while."""
     return _news(
         "volume-recovered",
-        f"volume {name}: file server {fileserver} follows again",
+        f"volume {name}: file server {fileserver} has carried out the change",
         f"File server {fileserver} has carried out the change of volume {name} that it did not"
         " carry"
         " out before.",

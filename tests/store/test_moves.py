@@ -346,10 +346,7 @@ def test_the_target_ends_and_the_source_keeps_the_rest(tx: Tx, site: Site, end: 
         assert "drain vcluster" in run_pass(tx, site, 110.0)
     assert progress(tx, asked.request.id) == ("withdrawn", 0, 0)
     assert (reclaims.open_(tx), reservations.every(tx)) == ([], [])
-    assert (
-        "needed 2 nodes of vcluster old does not need them any more"
-        in told(tx, "reclaim-dropped")[0]
-    )
+    assert "needed 2 nodes of vcluster old no longer needs them" in told(tx, "reclaim-dropped")[0]
     rest(tx, site, DUE)
     assert summary(tx)["old"] == ("active", 4, 4)
     assert nodes.by_name(tx, "node4").state == "inactive"  # type: ignore[union-attr]

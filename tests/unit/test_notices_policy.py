@@ -178,7 +178,7 @@ def test_a_notice_leads_to_the_form_that_helps() -> None:
             notices.vcm_certificate(WEB, 1e9, 1e9, inside=True),
             [
                 "certificate has ended",
-                "cannot connect any more",
+                "can no longer connect",
                 "Enroll the VCM again, and have its node installed again",
             ],
         ),
