@@ -7,11 +7,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from cod.model import Site
+from cod.policy.sharing.shares import Account
 from cod.store import tables as t
+from cod.store.engine import Tx
 from cod.store.people import groups
+from tests.fair_tree import ranks, sets
 from tests.net.apiserver import NOW, Served, as_json, run, said
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 
@@ -99,3 +102,39 @@ def test_who_has_no_number_has_a_dash(there: Served) -> None:
     words = browse(there).get("/groups/physics").words
     assert "Number on nodes (gid)" in words
     assert "(gid) None" not in words
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.nightly)])
+def test_ranks_told_are_those_of_another_fair_tree(there: Served, count: int) -> None:
+    """Random groups one set after the other, beside the groups of the site, which have no shares."""
+    there.tx(lambda tx: tx.execute(update(t.groups).values(shares=0.0)))
+    own = [Account(one.id, 0, 0) for one in there.tx(groups.every)]
+    for tree in sets(count):
+        ids = there.tx(lambda tx, tree=tree: _founded(tx, tree))
+        moved = [
+            Account(ids[one.id], one.shares, one.usage, ids.get(one.parent, 0)) for one in tree
+        ]
+        wanted = ranks([*own, *moved])
+        found = {one["group"]: one["rank"] for one in as_json(there, "shares")}
+        assert {one: found[f"g{one}"] for one in ids} == {one: wanted[ids[one]] for one in ids}
+        there.tx(lambda tx, ids=ids: _removed(tx, ids))
+
+
+def _founded(tx: Tx, tree: list[Account]) -> dict[int, int]:
+    """Add groups; return their ids by the accounts'."""
+    ids = {
+        one.id: groups.add(
+            tx, f"g{one.id}", NOW, shares=one.shares, faded_usage=one.usage, faded_at=NOW
+        ).id
+        for one in tree
+    }
+    for one in tree:
+        groups.change(tx, ids[one.id], parent_id=ids.get(one.parent))
+    return ids
+
+
+def _removed(tx: Tx, ids: dict[int, int]) -> None:
+    """Take away the groups, subgroups first."""
+    mine = t.groups.c.id.in_(ids.values())
+    tx.execute(update(t.groups).where(mine).values(parent_id=None))
+    tx.execute(delete(t.groups).where(mine))

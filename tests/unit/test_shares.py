@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.policy.sharing.shares import Account, classic, faded, fair_tree
+from tests.fair_tree import ranks, sets
 
 HOUR, DAY = 3600.0, 86400.0
 WORKED = [Account(1, 40, 600), Account(2, 30, 300), Account(3, 30, 100)]
@@ -131,3 +132,35 @@ def test_every_group_has_a_place_and_the_shares_are_the_site(tree: list[Account]
     assert min(one.rank for one in found.values()) == 1
     if sum(one.shares for one in tree if one.parent == 0) and all(one.shares for one in tree):
         assert sum(one.share for one in found.values()) == pytest.approx(1.0)
+
+
+def test_a_group_alone_ties_with_the_best_of_a_family() -> None:
+    """Two groups on a new site, one of which has a subgroup."""
+    found = fair_tree([Account(1, 1, 0), Account(2, 1, 0), Account(21, 1, 0, 2)])
+    assert [one.rank for one in found.values()] == [1, 1, 1]
+    assert [one.factor for one in found.values()] == [1.0, 1.0, 1.0]
+
+
+def test_a_group_that_ties_goes_before_the_rest_of_the_family() -> None:
+    found = fair_tree(
+        [Account(1, 1, 4), Account(2, 1, 0), Account(21, 1, 3, 2), Account(22, 1, 1, 2)]
+    )
+    assert {one: found[one].rank for one in found} == {1: 1, 2: 1, 22: 3, 21: 4}
+
+
+def test_no_rounding_breaks_a_tie() -> None:
+    found = fair_tree([Account(one, one, one * 7) for one in range(1, 50)])
+    assert {one.rank for one in found.values()} == {1}
+    assert {one.ratio for one in found.values()} == {1.0}
+
+
+def test_usage_that_has_faded_to_nearly_nothing_is_some() -> None:
+    found = fair_tree([Account(1, 1, 5e-324), Account(2, 1, 0), Account(3, 1, 1e9)])
+    assert [found[one].rank for one in (2, 1, 3)] == [1, 2, 3]
+    assert math.isfinite(found[1].ratio)
+
+
+@pytest.mark.parametrize("count", [600, pytest.param(6000, marks=pytest.mark.nightly)])
+def test_ranks_are_those_of_another_fair_tree(count: int) -> None:
+    for tree in sets(count):
+        assert {one.id: one.rank for one in fair_tree(tree).values()} == ranks(tree), tree

@@ -7,17 +7,24 @@ Usage is node-seconds, each weighted by the cost of the node's type. It fades wi
 
 `fair_tree` ranks groups by the ratio of their share to their usage, both as fractions of those of
 their siblings; equal ratios have equal ranks. With groups that have no subgroups this sorts by
-share / usage. `classic` reckons the factor ``2 ** -(usage / share / damping)``, that of a subgroup
-from an effective usage, of which its siblings' is a part. Both are Slurm's (priority/multifactor:
-"Fair Tree" and "classic fair-share"), with groups in place of users.
+share / usage. Ratios are compared as exact fractions: rounding breaks no tie. `classic` reckons the
+factor ``2 ** -(usage / share / damping)``, that of a subgroup from an effective usage, of which its
+siblings' is a part. Both are Slurm's (priority/multifactor: "Fair Tree" and "classic fair-share"),
+with groups in place of users.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
+
+Number = float | Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +37,8 @@ class Account:
     """
 
     id: int
-    shares: float
-    usage: float
+    shares: Number
+    usage: Number
     parent: int = 0
 
 
@@ -64,16 +71,21 @@ def fair_tree(accounts: Iterable[Account]) -> dict[int, Standing]:
     """Return where each group stands by Slurm's Fair Tree, subgroups one level deep.
 
     Inside its family a group that has subgroups counts as one of them, with the mean of their
-    shares. Groups of equal ratio are merged: their subgroups are ranked as one family.
+    shares. Groups of equal ratio are merged: their subgroups are ranked as one family. A group
+    without subgroups whose ratio equals that of groups with subgroups has the rank of the best of
+    these.
     """
-    top, families = _families(accounts)
-    places = list(_ranked(_merged(top), families))
+    top, families = _families(
+        replace(account, shares=Fraction(account.shares), usage=Fraction(account.usage))
+        for account in accounts
+    )
+    places = list(_ranked(_merged(_ratios(top)), families))
     users = sum(len(place) for place in places)
     standings, before = {}, 0
     for place in places:
         for ratio, share, account in place:
             standings[account.id] = Standing(
-                account.id, ratio, (users - before) / users, before + 1, share
+                account.id, _rounded(ratio), (users - before) / users, before + 1, float(share)
             )
         before += len(place)
     return standings
@@ -86,7 +98,7 @@ def classic(accounts: Iterable[Account], damping: float = 1.0) -> dict[int, Stan
     """
     top, families = _families(accounts)
     whole = sum(account.usage for account in top)
-    found: list[tuple[float, float, float, Account]] = []
+    found: list[tuple[float, Number, Number, Account]] = []
     for ratio, share, account in _ratios(top):
         used = account.usage / whole if whole else 0.0
         family = families.get(account.id)
@@ -104,7 +116,9 @@ def classic(accounts: Iterable[Account], damping: float = 1.0) -> dict[int, Stan
     found.sort(key=lambda one: (-one[0], one[3].id))
     factors = [one[0] for one in found]
     return {
-        account.id: Standing(account.id, ratio, factor, factors.index(factor) + 1, share)
+        account.id: Standing(
+            account.id, float(ratio), factor, factors.index(factor) + 1, float(share)
+        )
         for factor, ratio, share, account in found
     }
 
@@ -132,9 +146,7 @@ def _families(accounts: Iterable[Account]) -> tuple[list[Account], Mapping[int, 
     return whole, families
 
 
-def _ratios(
-    siblings: Sequence[Account], within: float = 1.0
-) -> Iterator[tuple[float, float, Account]]:
+def _ratios(siblings: Sequence[Account], within: Number = 1) -> Iterator[Placed]:
     """Yield (ratio, share of the whole, group) of siblings that have `within` of the whole
     together."""
     shares, usage = sum(one.shares for one in siblings), sum(one.usage for one in siblings)
@@ -143,39 +155,56 @@ def _ratios(
         yield _ratio(share, one.usage / usage if usage else 0.0), share * within, one
 
 
-def _ratio(share: float, used: float) -> float:
-    if share <= 0.0:
+def _ratio(share: Number, used: Number) -> Number:
+    if share <= 0:
         return 0.0
-    return share / used if used > 0.0 else math.inf
+    return share / used if used > 0 else math.inf
 
 
-def _factor(used: float, share: float, damping: float) -> float:
-    return math.exp2(-used / share / damping) if share > 0.0 else 0.0
+def _rounded(ratio: Number) -> float:
+    """Return the ratio as a float: the largest one for a ratio that is larger, but not infinite."""
+    try:
+        return float(ratio)
+    except OverflowError:
+        return sys.float_info.max
 
 
-Placed = tuple[float, float, Account]
+def _factor(used: Number, share: Number, damping: float) -> float:
+    return math.exp2(-used / share / damping) if share > 0 else 0.0
 
 
-def _merged(siblings: Sequence[Account]) -> list[list[Placed]]:
-    """Return siblings in order, those of equal ratio together."""
-    placed: dict[float, list[Placed]] = defaultdict(list)
-    for one in _ratios(siblings):
-        placed[one[0]].append(one)
-    return [placed[ratio] for ratio in sorted(placed, reverse=True)]
+Placed = tuple[Number, Number, Account]
+"""Ratio, share of the whole, and the group that has them."""
+
+_first = itemgetter(0)
+
+
+def _merged(placed: Iterable[Placed]) -> list[list[Placed]]:
+    """Return groups in order, the largest ratio first and those of equal ratio together.
+
+    Rounding keeps the order, so that fractions are only compared where their floats are equal.
+    """
+    near: dict[float, list[Placed]] = defaultdict(list)
+    for one in placed:
+        near[_rounded(one[0])].append(one)
+    return [
+        list(equals)
+        for rounded in sorted(near, reverse=True)
+        for _, equals in groupby(sorted(near[rounded], key=_first, reverse=True), _first)
+    ]
 
 
 def _ranked(
     places: Iterable[list[Placed]], families: Mapping[int, list[Account]]
 ) -> Iterator[list[Placed]]:
-    """Yield groups in order, those of equal rank together: in the place of one that has subgroups
-    its family."""
+    """Yield groups in order, those of equal rank together: in the place of groups that have
+    subgroups their families, the best of which are equals of the groups without."""
     for place in places:
-        inner: dict[float, list[Placed]] = defaultdict(list)
-        for _, share, account in place:
-            for one in _ratios(families.get(account.id, ()), share):
-                inner[one[0]].append(one)
         alone = [one for one in place if one[2].id not in families]
-        if alone:
-            yield alone
-        for ratio in sorted(inner, reverse=True):
-            yield inner[ratio]
+        inner = _merged(
+            one
+            for _, share, account in place
+            for one in _ratios(families.get(account.id, ()), share)
+        )
+        yield [*alone, *(inner[0] if inner else ())]
+        yield from inner[1:]
