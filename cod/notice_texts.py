@@ -34,6 +34,7 @@ KINDS = {
     "move": "nodes of the vcluster are to move to another",
     "moved": "nodes of the vcluster were moved to another",
     "reservation-late": "a reservation in advance begins later than planned",
+    "node-hours": "a group has used 80 or 100 per cent of its node-hours of the month",
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
     "stopped": "a failed node is not replaced, because another would fail, too",
@@ -90,6 +91,7 @@ REMEDIES = {
     "move": "Choose nodes to release",
     "moved": "Open the cluster",
     "reservation-late": "See why",
+    "node-hours": "See the group's shares",
     "rejected": "See why, and change the request",
     "node-lost": "Open the cluster",
     "stopped": "See why, and try again",
@@ -128,14 +130,37 @@ class NoticeText(TypedDict):
     link: str
 
 
-def lease_began(vcluster: Vcluster) -> NoticeText:
-    """Describe a granted request: nodes are on their way."""
+def lease_began(vcluster: Vcluster, *, cut: bool = False) -> NoticeText:
+    """Describe a granted request: nodes are on their way. `cut`: the group's node-hours make the
+    lease shorter than was asked."""
+    shorter = (
+        " The lease is shorter than was asked for: the group has no more node-hours left in this"
+        " month."
+        if cut
+        else ""
+    )
     return _news(
         "lease-began",
         f"{vcluster.name}: {_nodes(vcluster.size)} granted",
         f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}, which are being installed. Its"
-        f" lease ends {_at(vcluster.expires_at)}.",
+        f" lease ends {_at(vcluster.expires_at)}.{shorter}",
         _page(vcluster),
+    )
+
+
+def node_hours(group: str, part: int, used: float, limit: float, ends: float) -> NoticeText:
+    """Describe that a group has used `part` per cent of its node-hours of the month that `ends`
+    then."""
+    what = (
+        f"It gets no more nodes before {_at(ends)}. Its leases that run last until they end."
+        if part >= 100
+        else "New leases, and longer ones, are bounded by what is left."
+    )
+    return _news(
+        "node-hours",
+        f"{group}: {part} % of the month's node-hours used",
+        f"Group {group} has used {used:,.1f} of its {limit:,.0f} node-hours of this month. {what}",
+        "/shares",
     )
 
 

@@ -52,6 +52,8 @@ def every_news() -> list[notices.NoticeText]:
         notices.move(WEB, ["web-1"], "batch", "user:ann", 1e9),
         notices.moved(WEB, ["web-1"]),
         notices.reservation_late(WEB, 9, 1e9, begun=False),
+        notices.node_hours("physics", 80, 81.0, 100.0, 1e9),
+        notices.lease_began(WEB, cut=True),
         notices.node_lost(WEB, "n7", "its fan is loud"),
         notices.request_stopped(WEB, 9, "2 different nodes have failed"),
         notices.switch_away("leaf", ["n7"], "no answer"),

@@ -11,10 +11,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cod.core import node_hours as core_node_hours
 from cod.model import SITE, Energy, EnergyUse, Policy, Refused
 from cod.policy.nodes import energy_accounting
 from cod.policy.nodes.energy_accounting import DAY
-from cod.policy.sharing import shares
+from cod.policy.sharing import node_hours, shares
+from cod.policy.sharing.node_hours import HOUR
 from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
@@ -57,9 +59,25 @@ def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
     site = group_rows.ensure(tx, SITE, reading.now).id
     uses = [use if use.group_id in there else replace(use, group_id=site) for use in reading.uses]
     energy.add(tx, uses)
+    _tell(tx, uses, reading.now)
     if rules.fair_half_life > 0:
         _fade(tx, reading, uses, rules.fair_half_life)
     return True
+
+
+def _tell(tx: Tx, uses: Sequence[EnergyUse], now: float) -> None:
+    """Tell groups that have come to 80 or 100 % of their node-hours by what they used last."""
+    month = energy_accounting.month(now)
+    last: dict[int, float] = defaultdict(float)
+    for use in uses:
+        last[use.group_id] += use.seconds if use.day >= month else 0.0
+    limited = [
+        one for one in group_rows.every(tx) if one.hours_limit is not None and last.get(one.id)
+    ]
+    used = energy.node_seconds(tx, month, [one.id for one in limited]) if limited else {}
+    for group in limited:
+        hours, before = used[group.id] / HOUR, (used[group.id] - last[group.id]) / HOUR
+        core_node_hours.tell(tx, group, node_hours.reached(group.hours_limit, before), hours, now)
 
 
 def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float) -> None:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cod import notice_texts
-from cod.core import advance_reservations, notices, preemption, vcm_outbox
+from cod.core import advance_reservations, node_hours, notices, preemption, vcm_outbox
 from cod.core import leases as core_leases
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
 from cod.core.nodes import assignment, transitions
-from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
+from cod.model import Effect, Group, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy, leases
 from cod.policy.scheduler.snapshot import (
@@ -37,6 +37,7 @@ from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, V
 from cod.store import claims, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import holding, nodes
+from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 
 ACTOR = "manager"
@@ -207,24 +208,44 @@ def _set_going(
 def _admit(
     tx: Tx, vcluster: Vcluster, request: Request, nodes_: int, site: Site, now: float
 ) -> Vcluster:
+    owner = groups.get(tx, vcluster.group_id)
     if vcluster.state == VclusterState.PENDING:
+        asked = now + vcluster.lease_time
+        until = min(asked, _until(tx, vcluster, owner, nodes_, asked, site, now))
         began = vclusters.change(
             tx,
             vcluster,
             now,
             state=VclusterState.ACTIVE,
             leased_at=now,
-            expires_at=now + vcluster.lease_time,
-            warned=leases.begun(vcluster.lease_time, site.policy),
+            expires_at=until,
+            warned=leases.begun(until - now, site.policy),
         )
-        notices.tell(tx, began, notice_texts.lease_began(began), now)
+        notices.tell(tx, began, notice_texts.lease_began(began, cut=until < asked), now)
         return began
+    if request.kind == "grow" and request.starts_at is None:
+        node_hours.check(
+            tx, owner, nodes_, leases.end(vcluster, now), now, field="size", waits=False
+        )
     if request.kind in ("grow", "move"):
         grown = vclusters.change(tx, vcluster, now, size=vcluster.size + nodes_)
         if request.starts_at is not None:
             advance_reservations.begin(tx, grown, request, site.policy, now)
         return grown
     return vcluster
+
+
+def _until(
+    tx: Tx, vcluster: Vcluster, owner: Group, nodes_: int, asked: float, site: Site, now: float
+) -> float:
+    """Return when a lease that begins now ends, so that its nodes stay within the group's
+    node-hours. Raise `Refused` where it would be over before its nodes could be of use."""
+    found = node_hours.bound(tx, owner, nodes_, asked, now)
+    if found is None:
+        return asked
+    if found.end < now + site.policy.turnaround:
+        node_hours.check(tx, owner, nodes_, asked, now, field="lease", waits=False)
+    return found.end
 
 
 def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:

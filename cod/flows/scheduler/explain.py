@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cod.core import vcluster_names
+from cod.core import node_hours, vcluster_names
 from cod.core.networks import address_blocks as core_blocks
 from cod.core.networks import isolation as core_isolation
 from cod.core.networks import sources
@@ -217,11 +217,13 @@ def match_(
         room,
         whatif.expected(why, now),
         helps,
-        {} if holder else _faults(tx, asked, owner, site),
+        {} if holder else _faults(tx, asked, owner, site, now),
     )
 
 
-def _faults(tx: Tx, asked: HypotheticalRequest, owner: Group, site: Site) -> dict[str, str]:
+def _faults(
+    tx: Tx, asked: HypotheticalRequest, owner: Group, site: Site, now: float
+) -> dict[str, str]:
     """Return what is wrong with a new vcluster's name and lease, by field."""
 
     def name() -> None:
@@ -230,7 +232,8 @@ def _faults(tx: Tx, asked: HypotheticalRequest, owner: Group, site: Site) -> dic
 
     def lease() -> None:
         leases.check(asked.lease)
-        leases.granted_time(asked.lease, owner, site.policy)
+        until = now + leases.granted_time(asked.lease, owner, site.policy)
+        node_hours.check(tx, owner, asked.count, until, now, field="lease")
 
     found: dict[str, str] = {}
     for check in (name, lease):

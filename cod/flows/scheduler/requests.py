@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cod.core import advance_reservations, quota
+from cod.core import advance_reservations, node_hours, quota
 from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
 from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
+from cod.policy.scheduler import leases
 from cod.states import UNDECIDED, RequestState
 from cod.store import views
 from cod.store.engine import Tx
@@ -92,6 +93,9 @@ def submit(
             now=now,
         )
     owner = group_rows.get(tx, holder.group_id)
+    if starts_at is None:
+        count = sum(one.count for one in tuples)
+        node_hours.check(tx, owner, count, leases.end(holder, now), now, field="tuples")
     if site is not None:
         quota.check_request(tx, owner, site.policy)
     request = requests.add(

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cod.core import node_hours as core_node_hours
 from cod.model import Effect, Group, Refused, Result, Site
 from cod.policy.nodes import energy_accounting
-from cod.policy.sharing import entitlements
+from cod.policy.sharing import entitlements, node_hours
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
 from cod.store.people import groups
@@ -130,6 +131,11 @@ def change(
     if columns.get("guarantee"):
         _check_guarantee(tx, group, columns["guarantee"])
     groups.change(tx, group.id, **columns)
+    if "hours_limit" in columns:
+        month = energy_accounting.month(now)
+        hours = energy.node_seconds(tx, month, [group.id]).get(group.id, 0.0) / HOUR
+        before = node_hours.reached(group.hours_limit, hours)
+        core_node_hours.tell(tx, groups.get(tx, group.id), before, hours, now)
     return Result(one(tx, name, site=site, now=now), (Effect("wake", "manager"),))
 
 

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from cod import notice_texts
-from cod.core import advance_reservations, notices, preemption, quota, vcluster_names, vcm_outbox
+from cod.core import (
+    advance_reservations,
+    node_hours,
+    notices,
+    preemption,
+    quota,
+    vcluster_names,
+    vcm_outbox,
+)
 from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
@@ -21,6 +29,7 @@ from cod.model import (
     AskedTuple,
     AskedVolume,
     Effect,
+    Group,
     Node,
     NodeView,
     Refused,
@@ -116,16 +125,18 @@ def create(
             for place, one in enumerate(also)
         ),
     ]
+    lease_time = leases.granted_time(lease, owner, site.policy)
     columns: dict[str, Any] = {
         "name": name,
         "group_id": owner.id,
         "template_id": wanted.id,
         "attributes": attributes,
-        "lease_time": leases.granted_time(lease, owner, site.policy),
+        "lease_time": lease_time,
         "preemptible": preemptible,
     }
     count = sum(one.count for one in tuples)
     _check_size(count)
+    node_hours.check(tx, owner, count, now + lease_time, now, field="lease")
     if rules is None:
         _check_addresses(site, count)
     else:
@@ -209,6 +220,14 @@ def resize(
     core_requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
     if size > vcluster.size:
         address_blocks.check(tx, vcluster, size, site)
+        node_hours.check(
+            tx,
+            groups.get(tx, vcluster.group_id),
+            size - vcluster.size,
+            leases.end(vcluster, now),
+            now,
+            field="size",
+        )
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
         if possible:
             core_possible.check(tx, vcluster, [more], spread=spread, site=site, field="size")
@@ -295,9 +314,9 @@ def extend(
     leases.check(lease)
     vcluster = _active(tx, name)
     began, ends = vcluster.leased_at or vcluster.created_at, vcluster.expires_at or now
-    until = leases.extended(
-        lease, ends, began, groups.get(tx, vcluster.group_id), site.policy, now, clip=clip
-    )
+    owner = groups.get(tx, vcluster.group_id)
+    until = leases.extended(lease, ends, began, owner, site.policy, now, clip=clip)
+    until = _within_hours(tx, vcluster, owner, until, clip=clip, now=now)
     until = advance_reservations.bounded(tx, vcluster, until, clip=clip, site=site, now=now)
     if until > (vcluster.expires_at or now):
         vcluster = vclusters.change(
@@ -339,6 +358,30 @@ def delete(
 
 
 # ---------------------------------------------------------------- steps
+
+
+def _within_hours(
+    tx: Tx, vcluster: Vcluster, owner: Group, until: float, *, clip: bool, now: float
+) -> float:
+    """Return the end that a lease can have by its group's node-hours, which never make it earlier.
+    Raise `Refused` where it is earlier than `until`, unless `clip`."""
+    ends = vcluster.expires_at or now
+    if until <= ends:
+        return until
+    if clip:
+        found = node_hours.bound(tx, owner, vcluster.size, until, now, without=vcluster.id)
+        return until if found is None else max(found.end, ends)
+    node_hours.check(
+        tx,
+        owner,
+        vcluster.size,
+        until,
+        now,
+        field="lease",
+        without=vcluster.id,
+        waits=False,
+    )
+    return until
 
 
 def _check_addresses(site: Site, size: int) -> None:

@@ -29,7 +29,6 @@ from cod.policy.scheduler.snapshot import (
     PendingRequest,
     Snapshot,
 )
-from cod.quantity import span
 
 
 @dataclass(frozen=True, slots=True)

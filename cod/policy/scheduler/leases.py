@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cod.model import Group, Node, Policy, Refused
+from cod.model import Group, Node, Policy, Refused, Vcluster
 from cod.policy.scheduler.snapshot import Holder, Snapshot
 from cod.quantity import exact_span, span
 from cod.states import NodeState
@@ -53,6 +53,11 @@ def latest(began: float, group: Group, policy: Policy) -> float:
     """Return when a lease that began at `began` ends at the latest, with all extensions; infinity
     without a limit."""
     return began + longest(group, policy)
+
+
+def end(vcluster: Vcluster, now: float) -> float:
+    """Return when the vcluster's lease ends; as late as any could, where it has no end."""
+    return now + LONGEST if vcluster.expires_at is None else vcluster.expires_at
 
 
 def extended(

@@ -1,0 +1,95 @@
+"""Node-hours of a month: they bound leases, and groups are told when most are used.
+
+`policy.sharing.node_hours` has the rules.
+"""
+
+from __future__ import annotations
+
+from cod import notice_texts
+from cod.core import notices
+from cod.model import Group, Refused
+from cod.policy.nodes import energy_accounting
+from cod.policy.scheduler import leases
+from cod.policy.sharing import node_hours
+from cod.policy.sharing.node_hours import HOUR, Bound, Use
+from cod.states import VclusterState
+from cod.store.engine import Tx
+from cod.store.nodes import energy
+from cod.store.scheduler import requests, vclusters
+
+
+def bound(
+    tx: Tx, group: Group, nodes: int, until: float, now: float, *, without: int | None = None
+) -> Bound | None:
+    """Return what bounds a lease of so many more nodes of the group from now on; None: nothing.
+
+    without  id of a vcluster whose own lease is anew, and does not count
+    """
+    if group.hours_limit is None:
+        return None
+    return node_hours.bound(
+        group.hours_limit,
+        _used(tx, group, now),
+        _others(tx, group, without, now),
+        nodes,
+        min(until, now + leases.LONGEST),
+        now,
+    )
+
+
+def check(
+    tx: Tx,
+    group: Group,
+    nodes: int,
+    until: float,
+    now: float,
+    *,
+    field: str,
+    without: int | None = None,
+    waits: bool = True,
+) -> None:
+    """Raise `Refused` where what is left of the group's node-hours is too little for a lease.
+
+    waits  a request of a group that has used up its month is not refused: it waits for the next
+    """
+    if group.hours_limit is None or (waits and _used(tx, group, now) >= group.hours_limit):
+        return
+    if found := bound(tx, group, nodes, until, now, without=without):
+        raise Refused(
+            "conflict", node_hours.sentence(group.hours_limit, found, nodes, until, now), field
+        )
+
+
+def tell(tx: Tx, group: Group, before: int, used: float, now: float) -> None:
+    """Tell the group that it has used 80 or 100 % of its node-hours, unless it had `before` (per
+    cent, as `policy.sharing.node_hours.reached` has it)."""
+    part = node_hours.reached(group.hours_limit, used)
+    if part > before and group.hours_limit is not None:
+        text = notice_texts.node_hours(
+            group.name, part, used, group.hours_limit, energy_accounting.month_end(now)
+        )
+        notices.add(tx, **text, group_id=group.id, now=now)
+
+
+def _used(tx: Tx, group: Group, now: float) -> float:
+    month = energy_accounting.month(now)
+    return energy.node_seconds(tx, month, [group.id]).get(group.id, 0.0) / HOUR
+
+
+def _others(tx: Tx, group: Group, without: int | None, now: float) -> list[Use]:
+    """Return what the group's running leases and its reservations in advance will use."""
+    own = {
+        one.id: one
+        for one in vclusters.every(tx, [VclusterState.ACTIVE])
+        if one.group_id == group.id
+    }
+    uses = [
+        Use(one.size, now, one.drain_until or one.expires_at or now + leases.LONGEST)
+        for one in own.values()
+        if one.id != without
+    ]
+    for one in requests.dated(tx):
+        if one.vcluster_id in own and one.starts_at is not None and one.duration is not None:
+            start = max(one.starts_at, now)
+            uses.append(Use(sum(each.count for each in one.tuples), start, start + one.duration))
+    return uses

@@ -1,0 +1,155 @@
+"""Node-hours of a month by way of the database: they bound leases and growth, and groups are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from cod.flows.nodes import energy
+from cod.flows.scheduler import requests as request_flows
+from cod.flows.scheduler import shares, vclusters
+from cod.model import AskedTuple, EnergyUse, Policy, Refused
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.notices import notices
+from cod.store.people import groups
+from cod.store.scheduler import vclusters as rows
+from tests.store.manager_world import OWNER, arrive, furnish, run_pass
+from tests.store.test_manager_properties import SITE
+
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
+HOUR, DAY = 3600.0, 86400.0
+NOW = 1_000_000.0  # in January 1970, 19 days before its end
+
+
+def used(tx: Tx, hours: float) -> None:
+    tx.execute(
+        insert(t.energy_use).values(
+            day=int(NOW // DAY),
+            group_id=groups.named(tx, "physics").id,
+            type_id=1,
+            seconds=hours * HOUR,
+        )
+    )
+
+
+@pytest.fixture
+def physics(tx: Tx) -> int:
+    """Six nodes, and a group with 100 node-hours a month, of which it has used 60; its id."""
+    furnish(tx, 6)
+    found = groups.add(tx, "physics", 0.0, hours_limit=100.0)
+    used(tx, 60.0)
+    return found.id
+
+
+def create(tx: Tx, name: str, size: int, hours: float, now: float = NOW) -> None:
+    vclusters.create(
+        tx,
+        name=name,
+        size=size,
+        template="debian",
+        group="physics",
+        lease=hours * HOUR,
+        spread=True,
+        site=SITE,
+        now=now,
+    )
+
+
+def ends(tx: Tx, name: str) -> float:
+    found = rows.by_name(tx, name)
+    assert found is not None
+    assert found.expires_at is not None
+    return found.expires_at
+
+
+def test_a_lease_beyond_what_is_left_is_refused_with_what_fits(tx: Tx, physics: int) -> None:
+    with pytest.raises(Refused, match=r"60\.0 are used .* a lease of 10 h from now fits") as no:
+        create(tx, "web", 4, 11.0)
+    assert no.value.field == "lease"
+    create(tx, "web", 4, 10.0)
+    run_pass(tx, SITE, NOW)
+    assert ends(tx, "web") == NOW + 10 * HOUR
+    with pytest.raises(Refused, match="no lease fits now"):
+        create(tx, "more", 1, 1.0)
+
+
+def test_growth_beyond_what_is_left_is_refused(tx: Tx, physics: int) -> None:
+    create(tx, "web", 2, 10.0)
+    run_pass(tx, SITE, NOW)
+    arrive(tx, NOW)
+    grow: dict[str, Any] = {"site": SITE, "now": NOW, "actor": OWNER}
+    with pytest.raises(Refused, match="and 3 nodes until"):
+        vclusters.resize(tx, name="web", size=5, **grow)
+    with pytest.raises(Refused, match="and 3 nodes until"):
+        request_flows.submit(tx, vcluster="web", wanted=[AskedTuple(3)], site=SITE, now=NOW)
+    vclusters.resize(tx, name="web", size=4, **grow)
+    run_pass(tx, SITE, NOW)
+    with pytest.raises(Refused, match="would exceed what is left"):
+        vclusters.extend(tx, name="web", lease=11 * HOUR, site=SITE, now=NOW)
+
+
+def test_an_extension_is_refused_or_goes_as_far_as_it_can(tx: Tx, physics: int) -> None:
+    create(tx, "web", 4, 5.0)
+    run_pass(tx, SITE, NOW)
+    with pytest.raises(Refused, match="a lease of 10 h from now fits"):
+        vclusters.extend(tx, name="web", lease=12 * HOUR, site=SITE, now=NOW)
+    assert ends(tx, "web") == NOW + 5 * HOUR
+    vclusters.extend(tx, name="web", lease=12 * HOUR, clip=True, site=SITE, now=NOW)
+    assert ends(tx, "web") == NOW + 10 * HOUR
+    vclusters.extend(tx, name="web", lease=12 * HOUR, clip=True, site=SITE, now=NOW + HOUR)
+    assert ends(tx, "web") == NOW + 10 * HOUR + HOUR  # no hour has been put down
+
+
+def test_a_lease_that_began_after_others_is_cut_and_says_so(tx: Tx, physics: int) -> None:
+    create(tx, "one", 2, 15.0)
+    create(tx, "two", 2, 15.0)
+    run_pass(tx, SITE, NOW)
+    assert sorted([ends(tx, "one"), ends(tx, "two")]) == [NOW + 5 * HOUR, NOW + 15 * HOUR]
+    said = [one.notice.about for one in notices.every(tx, limit=10)]
+    assert sum("shorter than was asked" in one for one in said) == 1
+
+
+def test_a_grant_that_no_lease_is_left_for_waits(tx: Tx, physics: int) -> None:
+    create(tx, "one", 2, 20.0)
+    create(tx, "two", 2, 20.0)
+    with pytest.raises(Refused, match="no lease fits now"):
+        run_pass(tx, SITE, NOW)
+
+
+def test_who_has_used_all_waits_for_the_next_month(tx: Tx, physics: int) -> None:
+    tx.execute(t.energy_use.update().values(seconds=100 * HOUR))
+    create(tx, "web", 4, 20.0)
+    run_pass(tx, SITE, NOW)
+    found = rows.by_name(tx, "web")
+    assert found is not None
+    assert found.state == "pending"
+
+
+def told(tx: Tx) -> list[str]:
+    return [
+        one.notice.subject for one in notices.every(tx, limit=50) if one.notice.kind == "node-hours"
+    ]
+
+
+def test_a_group_is_told_once_at_80_and_at_100_per_cent(tx: Tx, physics: int) -> None:
+    at = NOW
+    for _ in range(50):
+        use = EnergyUse(int(at // DAY), physics, 1, HOUR, 0.0, 0.0)
+        energy.note(tx, energy.Reading(None if at == NOW else at - 60.0, at, (use,)), Policy())
+        at += 60.0
+    assert told(tx) == [
+        "physics: 80 % of the month's node-hours used",
+        "physics: 100 % of the month's node-hours used",
+    ]
+
+
+def test_a_group_is_told_of_a_limit_that_it_has_nearly_used(tx: Tx, physics: int) -> None:
+    shares.change(tx, "physics", {"hours_limit": 70.0}, site=SITE, now=NOW)
+    shares.change(tx, "physics", {"hours_limit": 72.0}, site=SITE, now=NOW)
+    assert told(tx) == ["physics: 80 % of the month's node-hours used"]
+    shares.change(tx, "physics", {"hours_limit": 50.0}, site=SITE, now=NOW)
+    assert told(tx)[1:] == ["physics: 100 % of the month's node-hours used"]
