@@ -27,7 +27,7 @@ def between(
     Each act asks: the number of queries is the same however many groups there are.
     """
     nodes = sum(node_counts.by_type(tx).values()) if policy.fair_half_life > 0 else 0
-    entitled = entitlements.of(groups.every(tx), policy, nodes)
+    entitled = entitlements.of(groups.every(tx), policy, nodes, now=now)
     beyond = preemption.beyond(
         entitled.get(holder, ANYTHING), vclusters.kept(tx, holder, now) + open_
     )

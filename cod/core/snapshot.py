@@ -5,7 +5,7 @@ forecasts for people and the checks of advance reservations read it here.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cod.model import Policy, Site
 from cod.policy.nodes import energy_accounting
@@ -25,7 +25,7 @@ from cod.policy.scheduler.snapshot import (
     Snapshot,
     effective,
 )
-from cod.policy.sharing import entitlements
+from cod.policy.sharing import entitlements, turns
 from cod.states import NodeState, VclusterState
 from cod.store.engine import Tx
 from cod.store.scheduler import node_counts, pass_rows, vclusters
@@ -34,11 +34,15 @@ from cod.store.scheduler.pass_rows import PassRows
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a pass has read, as rows and, by the rules of that moment, as the planner sees it."""
+    """What a pass has read, as rows and, by the rules of that moment, as the planner sees it.
+
+    until  when the odd nodes of shares go to other groups
+    """
 
     scene: PassRows
     site: Snapshot
     rules: Policy
+    until: float
 
 
 def look(
@@ -63,12 +67,12 @@ def look(
     if (
         before is None
         or before.rules != site.policy
+        or before.until <= now
         or before.scene._replace(digests=read.digests) != read
     ):
-        return Observed(read, _snapshot(read, many, site.policy), site.policy)
-    return (
-        before if before.scene.digests == read.digests else Observed(read, before.site, site.policy)
-    )
+        until = turns.ends(site.policy, now)
+        return Observed(read, _snapshot(read, many, site.policy, now), site.policy, until)
+    return before if before.scene.digests == read.digests else replace(before, scene=read)
 
 
 def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
@@ -76,7 +80,7 @@ def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
     return look(tx, site, now).site
 
 
-def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
+def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot:
     inertia = {each.id: preemption.inertia(_priority(read, each), rules) for each in read.live}
     wishes = _wishes(read, many)
     isolated = {wish.id for wish in wishes if wish.isolated}
@@ -123,7 +127,12 @@ def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
         expected=read.expected,
         warned={one.id: one.warned for one in read.live if one.warned is not None},
         entitlements=entitlements.of(
-            read.groups.values(), rules, sum(read.site.values()), read.type_limits, read.used
+            read.groups.values(),
+            rules,
+            sum(read.site.values()),
+            read.type_limits,
+            read.used,
+            now=now,
         ),
     )
 

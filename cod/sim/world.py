@@ -393,6 +393,7 @@ class World:
             [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()],
             self.policy,
             sum(self.pool.site.values()),
+            now=now,
         )
         return Snapshot(
             types=self.pool.types,

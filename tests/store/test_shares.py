@@ -14,6 +14,7 @@ from cod.flows.nodes import energy
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import plan, shares, vclusters
 from cod.model import Policy, Refused
+from cod.policy.sharing import turns
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import groups
@@ -164,6 +165,49 @@ def test_a_guarantee_takes_from_equals_and_leaves_them_theirs(tx: Tx) -> None:
     vclusters.resize(tx, name="pool", size=3, spread=True, site=FAIR, now=now, actor=OWNER)
     rest(tx, FAIR, now)
     assert _held(tx) == {"large": 2, "sure": 8}, "nothing is taken back and forth"
+
+
+def test_the_odd_node_goes_to_the_other_group_in_the_next_turn(tx: Tx) -> None:
+    furnish(tx, 3)
+    for name in ("a", "b"):
+        groups.add(tx, name, 0.0)
+    parts = {one.group: one.share_nodes for one in shares.every(tx, site=FAIR, now=NOW)}
+    first, second = ("a", "b") if parts["a"] == 2 else ("b", "a")
+    assert (parts[first], parts[second]) == (2, 1)
+    create(tx, first, 1, first, NOW)
+    create(tx, second, 1, second, NOW)
+    now = rest(tx, FAIR, NOW)
+    for name in (first, second):
+        vclusters.resize(tx, name=name, size=2, spread=True, site=FAIR, now=now, actor=OWNER)
+        now = rest(tx, FAIR, now)
+    assert _held(tx) == {first: 2, second: 1}
+    later = turns.ends(FAIR.policy, now)
+    assert plan.due(plan.snapshot(tx, FAIR, now), FAIR, later - 1.0) == later
+    rest(tx, FAIR, later)
+    assert _held(tx) == {first: 1, second: 2}
+
+
+def test_a_turn_that_ends_is_a_change_of_the_site(tx: Tx) -> None:
+    furnish(tx, 3)
+    for name in ("a", "b"):
+        groups.add(tx, name, 0.0)
+    seen = plan.look(tx, FAIR, NOW)
+    assert plan.look(tx, FAIR, seen.until - 1.0, seen).site is seen.site
+    assert plan.look(tx, FAIR, seen.until, seen).site.entitlements != seen.site.entitlements
+
+
+def test_what_groups_used_in_fourteen_days_is_told_with_jains_index(tx: Tx) -> None:
+    for name, hours in (("a", 30.0), ("b", 10.0)):
+        group(tx, name)
+        tx.execute(
+            insert(t.energy_use).values(
+                day=int(NOW // DAY), group_id=groups.named(tx, name).id, type_id=1, seconds=hours
+            )
+        )
+    found = shares.every(tx, site=FAIR, now=NOW)
+    assert [one.evenness for one in found] == [pytest.approx(0.8)] * len(found)
+    assert sum(one.recent_hours for one in found) == pytest.approx(40.0 / HOUR)
+    assert shares.every(tx, site=FAIR, now=NOW + 14 * DAY)[0].evenness is None
 
 
 def test_a_request_beyond_its_limit_waits_until_there_is_room(tx: Tx) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cod.policy.sharing import turns
 from cod.sim.run import Simulation
 from cod.sim.scenario import tables
 
@@ -48,3 +49,33 @@ def test_a_grant_may_use_up_what_a_reclaim_of_the_same_plan_counted_on() -> None
     by = run.result()["by"]["group"]
     assert by["day"]["nodes_held"] > 8
     assert by["night"]["nodes_held"] > 8
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("groups", "max_lease"), [(7, 0.0), (30, 86400.0)])
+def test_equal_queues_hold_the_same_over_fourteen_days(groups: int, max_lease: float) -> None:
+    """Of 20 nodes. Of thirty groups some have none while leases of others last."""
+    names = [f"g{number}" for number in range(groups)]
+    scenario: dict[str, Any] = {
+        "name": "equal",
+        "days": 14,
+        "policy": {"fair_half_life": 604800.0, "max_lease": max_lease},
+        "type": [{"name": "thin", "blocks": [20]}],
+        "group": [{"name": name, "priority": 10} for name in names],
+        "demand": [
+            {
+                "name": f"queue-{name}",
+                "group": name,
+                "model": "queue",
+                "arrivals": {"per_day": 280 // groups},
+                "runtime": {"median": 7200.0, "spread": 0.8},
+            }
+            for name in names
+        ],
+    }
+    run = Simulation(tables.read(scenario))
+    run.advance(run.end)
+    by = run.result()["by"]["group"]
+    even = turns.evenness({place: by[name]["nodes_held"] for place, name in enumerate(names)})
+    assert even is not None
+    assert even >= 0.99

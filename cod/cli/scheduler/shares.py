@@ -28,8 +28,8 @@ def shares(ctx: click.Context, group: str | None, as_json: bool) -> None:
 
 
 def share_table(values: list[Any]) -> Any:
-    """Return shares for people."""
-    return table(
+    """Return shares for people, and how evenly they were used."""
+    found = table(
         (
             "GROUP",
             "PRIORITY",
@@ -61,6 +61,12 @@ def share_table(values: list[Any]) -> Any:
             for v in values
         ],
     )
+    if values and values[0]["evenness"] is not None:
+        found.caption = (
+            "Jain's index of what groups used in 14 days for each unit of their shares: "
+            f"{values[0]['evenness']:.3f} (1 is even)"
+        )
+    return found
 
 
 def _ratio(value: Any) -> str:

@@ -18,6 +18,7 @@ from cod.policy.reservations import forecast
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, Plan, Snapshot
+from cod.policy.sharing import turns
 from cod.quantity import span
 from cod.store import claims
 from cod.store.engine import Tx
@@ -69,6 +70,8 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
         ends += [start, start + reasons.PUNCTUAL, start - forecast.lead(site.policy)]
     if seen.wishes:
         ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
+        if any(one.share is not None for one in seen.entitlements.values()):
+            ends.append(turns.ends(site.policy, now))
         if any(one.used_up for one in seen.entitlements.values()):
             ends.append(energy_accounting.month_end(now))
     return min((end for end in ends if end > now), default=float("inf"))

@@ -15,7 +15,8 @@ from typing import Any
 from cod.core import node_hours as core_node_hours
 from cod.model import Effect, Group, Refused, Result, Site
 from cod.policy.nodes import energy_accounting
-from cod.policy.sharing import entitlements, node_hours
+from cod.policy.sharing import entitlements, node_hours, turns
+from cod.policy.sharing.turns import DAY
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
 from cod.store.people import groups
@@ -39,6 +40,9 @@ class GroupShare:
                   off
     ranked       groups that are
     held         nodes that its vclusters hold
+    recent_hours  node-hours that it used in the last 14 days
+    evenness     Jain's index of what the groups with shares used in these days for each unit of
+                 their shares, 1 at best; None: shares are off, or nothing was used
     """
 
     group: str
@@ -58,6 +62,8 @@ class GroupShare:
     rank: int | None
     ranked: int
     held: int
+    recent_hours: float
+    evenness: float | None
 
 
 def every(
@@ -68,11 +74,19 @@ def every(
     nodes = sum(node_counts.by_type(tx).values())
     limits = groups.type_limits(tx)
     used = energy.node_seconds(tx, energy_accounting.month(now), [group.id for group in there])
-    entitled = entitlements.of(there, site.policy, nodes, limits, used)
+    entitled = entitlements.of(there, site.policy, nodes, limits, used, now=now)
     standings = entitlements.standings(there, site.policy)
     held: Counter[int] = Counter()
     for _state, _type, group_id, count in energy.nodes(tx):
         held[group_id] += count
+    recent = energy.node_seconds(tx, int(now // DAY) - 13, [group.id for group in there])
+    evenness = turns.evenness(
+        {
+            one: recent.get(one, 0.0) / standing.share
+            for one, standing in standings.items()
+            if standing.share
+        }
+    )
     names = {group.id: group.name for group in there}
     kinds = {each.id: each.name for each in types.every(tx)}
     found = []
@@ -99,6 +113,8 @@ def every(
                 None if standing is None else standing.rank,
                 len(standings),
                 held[group.id],
+                recent.get(group.id, 0.0) / HOUR,
+                evenness,
             )
         )
     return sorted(found, key=lambda one: (one.rank or 0, one.group))

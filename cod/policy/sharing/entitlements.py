@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from cod.model import Group, Policy
 from cod.policy.scheduler.snapshot import ANYTHING, Entitlement
-from cod.policy.sharing import shares
+from cod.policy.sharing import shares, turns
 
 NONE: Mapping[int, Mapping[int, int]] = {}
 
@@ -35,15 +35,19 @@ def of(
     nodes: int,
     type_limits: Mapping[int, Mapping[int, int]] = NONE,
     used: Mapping[int, float] = {},
+    *,
+    now: float = 0.0,
 ) -> dict[int, Entitlement]:
     """Return the entitlements of those groups that have any, by their ids.
 
     nodes        of the site, whoever holds them
     type_limits  nodes of a type that a group may hold, by the group's id and the type's
     used         node-seconds of the period so far, by the group's id
+    now          decides which groups have the odd nodes of their shares
     """
     groups = list(groups)
     places = standings(groups, policy)
+    parts = turns.whole({one: each.share * nodes for one, each in places.items()}, policy, now)
     ranks: dict[int, dict[int, int]] = defaultdict(dict)
     for group in groups:
         if group.id in places:
@@ -56,7 +60,7 @@ def of(
             limit=policy.node_limit or None if group.node_limit is None else group.node_limit,
             type_limits=type_limits.get(group.id, {}),
             guarantee=group.guarantee,
-            share=None if standing is None else int(standing.share * nodes),
+            share=parts.get(group.id),
             rank=0 if standing is None else own.index(standing.rank) + 1,
             used_up=group.hours_limit is not None
             and used.get(group.id, 0.0) >= group.hours_limit * 3600.0,

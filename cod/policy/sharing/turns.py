@@ -1,0 +1,60 @@
+"""Whole nodes of shares that are not whole: what is odd goes round in turns. Pure.
+
+Seven equal groups have 2.86 of 20 nodes each. Each is sure of two, and of the six nodes that are
+left each has one for a turn: first those with the largest remainders, then always those that are
+most below their share. A turn lasts a day, or ten times the inertia where that is longer, so that
+few nodes change hands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from cod.model import Policy
+
+DAY = 86400.0
+ROUND = 28
+"""Turns after which counting begins anew. By then no group is more than a turn from its share."""
+
+
+def length(policy: Policy) -> float:
+    """Return the seconds of a turn."""
+    return max(DAY, 10.0 * policy.inertia)
+
+
+def ends(policy: Policy, now: float) -> float:
+    """Return when the turn ends that `now` is in."""
+    return (now // length(policy) + 1) * length(policy)
+
+
+def whole(shares: Mapping[int, float], policy: Policy, now: float) -> dict[int, int]:
+    """Return the whole nodes that each group has of its share in this turn, by its id.
+
+    shares  in nodes. All groups together have the whole nodes of all shares together
+    """
+    found = {one: math.floor(share) for one, share in shares.items()}
+    rest = {one: share - found[one] for one, share in shares.items() if share > found[one]}
+    odd = round(sum(shares.values())) - sum(found.values())
+    if not odd:
+        return found
+    number, turn = divmod(int(now // length(policy)), ROUND)
+    had = dict.fromkeys(rest, 0)
+    order = sorted(rest)
+    first = number % len(order)
+    places = {one: place for place, one in enumerate(order[first:] + order[:first])}
+    for count in range(1, turn + 2):
+        below = {one: round(count * part - had[one], 9) for one, part in rest.items()}
+        going = sorted(rest, key=lambda one: (-below[one], places[one]))[:odd]
+        for one in going:
+            had[one] += 1
+    for one in going:
+        found[one] += 1
+    return found
+
+
+def evenness(parts: Mapping[int, float]) -> float | None:
+    """Return Jain's index of what groups had for each unit of their shares: 1 where all had the
+    same, 1/n where one of n had all; None where nobody had anything."""
+    squares = sum(part * part for part in parts.values())
+    return sum(parts.values()) ** 2 / len(parts) / squares if squares else None
