@@ -5,36 +5,56 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cod.model import Group, Policy, Refused
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import preemption
-from cod.policy.scheduler.snapshot import ANYTHING
-from cod.policy.sharing import entitlements
+from cod.policy.scheduler.snapshot import ANYTHING, Entitlement
+from cod.policy.sharing import entitlements, turns
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, reservations, vclusters
+from cod.store.scheduler import node_counts, requests, reservations, vclusters
 
 
 def between(
-    tx: Tx, holder: int, asking: int, wanted: int, policy: Policy, now: float, *, open_: int = 0
+    tx: Tx,
+    holder: int,
+    asking: int,
+    wanted: int,
+    policy: Policy,
+    now: float,
+    *,
+    open_: int = 0,
+    equals: bool = True,
 ) -> tuple[preemption.Beyond, preemption.Within]:
     """Return what group `holder` holds beyond what it is sure of, and what of its own a request of
     group `asking` for `wanted` nodes stays within. `open_`: nodes that leave the holder and count
-    as kept.
+    as kept. `equals`: they are of one priority; shares matter to nobody else.
 
     Each act asks: the number of queries is the same however many groups there are.
     """
-    nodes = sum(node_counts.by_type(tx).values()) if policy.fair_half_life > 0 else 0
-    entitled = entitlements.of(groups.every(tx), policy, nodes, now=now)
-    beyond = preemption.beyond(
-        entitled.get(holder, ANYTHING), vclusters.kept(tx, holder, now) + open_
-    )
+    if equals and policy.fair_half_life > 0:
+        kept = vclusters.kept(tx, now)
+        entitled = _shared(tx, kept, policy, now)
+    else:
+        kept = vclusters.kept(tx, now, holder, asking)
+        entitled = entitlements.of(groups.every(tx), replace(policy, fair_half_life=0.0), 0)
+    beyond = preemption.beyond(entitled.get(holder, ANYTHING), kept[holder] + open_)
     own = entitled.get(asking)
-    return beyond, (
-        "" if own is None else preemption.within(own, vclusters.kept(tx, asking, now), wanted)
-    )
+    return beyond, "" if own is None else preemption.within(own, kept[asking], wanted)
+
+
+def _shared(tx: Tx, kept: Mapping[int, int], policy: Policy, now: float) -> dict[int, Entitlement]:
+    """Return the entitlements with the shares among groups that hold or want nodes."""
+    there = groups.every(tx)
+    nodes = sum(node_counts.by_type(tx).values())
+    limited = [group.id for group in there if group.hours_limit is not None]
+    used = energy.node_seconds(tx, energy_accounting.month(now), limited)
+    entitled = entitlements.of(there, policy, nodes, used=used, now=now)
+    turn = turns.number(policy, now)
+    return entitlements.among(entitled, nodes, kept, requests.wanted(tx), turn)
 
 
 def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, now: float) -> None:

@@ -50,13 +50,21 @@ def takeable(
         vclusters.held(tx, vcluster.id),
         reclaims.leaving(tx, vcluster.id),
     )
+    priority = effective(request.priority, asking.preemptible)
     beyond, within = entitlements.between(
-        tx, vcluster.group_id, asking.group_id, wanted, policy, now, open_=open_
+        tx,
+        vcluster.group_id,
+        asking.group_id,
+        wanted,
+        policy,
+        now,
+        open_=open_,
+        equals=priority == holder.priority,
     )
     return preemption.takeable(
         holder,
         count,
-        effective(request.priority, asking.preemptible),
+        priority,
         request.vcluster_id,
         now,
         open_=open_,

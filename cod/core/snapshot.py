@@ -84,7 +84,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot
     inertia = {each.id: preemption.inertia(_priority(read, each), rules) for each in read.live}
     wishes = _wishes(read, many)
     isolated = {wish.id for wish in wishes if wish.isolated}
-    return Snapshot(
+    seen = Snapshot(
         types={kind.id: kind for kind in read.types},
         lots=[_lot(one) for one in read.free],
         coming=[
@@ -123,6 +123,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot
         wishes=wishes,
         templates=read.templates,
         deserted=read.deserted,
+        turn=turns.number(rules, now),
         version=read.version,
         expected=read.expected,
         warned={one.id: one.warned for one in read.live if one.warned is not None},
@@ -135,6 +136,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot
             now=now,
         ),
     )
+    return entitlements.shared(seen)
 
 
 def _lot(one: node_counts.Free) -> FreeNodes:

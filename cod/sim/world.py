@@ -16,7 +16,7 @@ from cod.model import Energy, Group, Policy
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import Entitlement, OpenReclaim, Plan, Snapshot
-from cod.policy.sharing import entitlements, shares
+from cod.policy.sharing import entitlements, shares, turns
 from cod.sim.clock import Clock
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Owner, Reclaim
 from cod.sim.failures import Failures
@@ -389,13 +389,13 @@ class World:
         """Return the site as the manager sees it now."""
         now, alive = self.clock.now, self.clusters.values()
         self._fade()
-        self.entitlements = entitlements.of(
+        entitled = entitlements.of(
             [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()],
             self.policy,
             sum(self.pool.site.values()),
             now=now,
         )
-        return Snapshot(
+        seen = Snapshot(
             types=self.pool.types,
             lots=list(self.pool.lots(self.energy.idle_time)),
             coming=list(self.pool.ways()),
@@ -421,8 +421,12 @@ class World:
                 one.id for one in alive if one.state is VclusterState.RELEASING and not one.released
             ],
             warned={one.id: one.warned for one in alive if one.warned is not None},
-            entitlements=self.entitlements,
+            entitlements=entitled,
+            turn=turns.number(self.policy, now),
         )
+        seen = entitlements.shared(seen)
+        self.entitlements = seen.entitlements
+        return seen
 
     def kept(self) -> preemption.Kept:
         """Return what groups hold, as the rule counts it who may take from whom."""

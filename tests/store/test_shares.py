@@ -193,7 +193,7 @@ def test_a_turn_that_ends_is_a_change_of_the_site(tx: Tx) -> None:
         groups.add(tx, name, 0.0)
     seen = plan.look(tx, FAIR, NOW)
     assert plan.look(tx, FAIR, seen.until - 1.0, seen).site is seen.site
-    assert plan.look(tx, FAIR, seen.until, seen).site.entitlements != seen.site.entitlements
+    assert plan.look(tx, FAIR, seen.until, seen).site.turn == seen.site.turn + 1
 
 
 def test_what_groups_used_in_fourteen_days_is_told_with_jains_index(tx: Tx) -> None:
@@ -208,6 +208,20 @@ def test_what_groups_used_in_fourteen_days_is_told_with_jains_index(tx: Tx) -> N
     assert [one.evenness for one in found] == [pytest.approx(0.8)] * len(found)
     assert sum(one.recent_hours for one in found) == pytest.approx(40.0 / HOUR)
     assert shares.every(tx, site=FAIR, now=NOW + 14 * DAY)[0].evenness is None
+
+
+def test_idle_groups_keep_no_share_from_those_that_want_nodes(tx: Tx) -> None:
+    """The act that takes nodes finds the same shares as the plan."""
+    furnish(tx, 10)
+    for name in ("large", "small", *(f"idle{number}" for number in range(8))):
+        groups.add(tx, name, 0.0)
+    create(tx, "pool", 1, "large", NOW)
+    now = rest(tx, FAIR, NOW)
+    vclusters.resize(tx, name="pool", size=10, spread=True, site=FAIR, now=now, actor=OWNER)
+    now = rest(tx, FAIR, now)
+    create(tx, "mine", 4, "small", now)
+    now = rest(tx, FAIR, now)
+    assert _held(tx) == {"large": 6, "small": 4} | {f"idle{one}": 0 for one in range(8)}
 
 
 def test_a_request_beyond_its_limit_waits_until_there_is_room(tx: Tx) -> None:

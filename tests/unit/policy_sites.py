@@ -364,7 +364,15 @@ def _given(
     assert all(one.count >= 0 for one in lots)
     ends = now + wanted.lease if wanted.lease < float("inf") else None
     known = seen.holders.get(
-        wanted.vcluster_id, holder(wanted.vcluster_id, 0, 0, wanted.priority, expires_at=ends)
+        wanted.vcluster_id,
+        holder(
+            wanted.vcluster_id,
+            0,
+            0,
+            wanted.priority,
+            expires_at=ends,
+            group_id=0 if wanted.preemptible else wanted.group_id,
+        ),
     )
     # It counts as its creation size: else what it grew by could be taken from those that it has had
     # for long.

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cod.model import Group, Policy
@@ -32,6 +32,7 @@ from tests.unit.policy_sites import (
     NOW,
     POLICY,
     SMALL,
+    carried_out,
     codes,
     granted,
     holder,
@@ -121,6 +122,36 @@ def test_no_group_gets_more_than_its_limits(
                 share.lot.kind.type, 10**9
             )
         assert entitlement.limit is None or held[group_id] + got[group_id] <= entitlement.limit
+
+
+WEIGHTS = st.dictionaries(
+    st.integers(9, 12),
+    st.builds(
+        Entitlement,
+        limit=st.none() | st.integers(0, 6),
+        guarantee=st.integers(0, 4),
+        share=st.just(0),
+        rank=st.integers(1, 3),
+        weight=st.sampled_from([0.0, 1.0, 3.0]),
+        parent=st.sampled_from([0, 0, 9]),
+    ).filter(lambda one: one.guarantee <= (6 if one.limit is None else one.limit)),
+)
+
+
+@given(snapshots(contended=True, settled=True), WEIGHTS)
+def test_what_was_taken_by_a_share_is_not_taken_back(
+    drawn: Snapshot, entitled: dict[int, Entitlement]
+) -> None:
+    """Shares depend on what groups hold and want: giving nodes to those that want them changes
+    nobody's."""
+    entitled = {
+        one: replace(each, parent=0 if one == 9 else each.parent) for one, each in entitled.items()
+    }
+    seen = entitlements.shared(owned(drawn, entitled))
+    done = decide(seen, POLICY, NOW)
+    assume(not any(no.final for no in done.refusals))
+    after = entitlements.shared(carried_out(seen, done))
+    assert not decide(after, POLICY, NOW).preemptions
 
 
 @given(snapshots(contended=True), ENTITLEMENTS, st.randoms(use_true_random=False))

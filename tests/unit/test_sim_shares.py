@@ -32,6 +32,23 @@ def test_the_smaller_pool_is_served_by_its_share() -> None:
     assert all(one["large"]["nodes_held"] >= 13 for one in fair)
 
 
+def test_idle_groups_change_nothing() -> None:
+    """Groups that want nothing leave the others what these would have without them."""
+
+    def beside(idle: int) -> list[tuple[float, float]]:
+        scenario = tables.load("docs/examples/two-pools.toml")
+        scenario["days"] = 1
+        tables.change(scenario, "policy.fair_half_life", "86400")
+        scenario["group"] += [{"name": f"idle{number}"} for number in range(idle)]
+        run = Simulation(tables.read(scenario))
+        run.advance(run.end)
+        by = run.result()["by"]["group"]
+        return [(by[name]["nodes_held"], by[name]["wait"]["mean"]) for name in ("large", "small")]
+
+    alone = beside(0)
+    assert all(beside(idle) == alone for idle in (2, 8, 38))
+
+
 def test_a_limit_bounds_what_a_group_holds() -> None:
     scenario = tables.load("docs/examples/two-pools.toml")
     scenario["days"] = 1

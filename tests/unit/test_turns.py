@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cod.model import Group, Policy
 from cod.policy.sharing import entitlements
-from cod.policy.sharing.turns import DAY, ROUND, ends, evenness, length, whole
+from cod.policy.sharing.turns import DAY, ROUND, ends, evenness, length, number, whole
 
 POLICY = Policy()
 
@@ -16,7 +16,7 @@ POLICY = Policy()
 def sums(shares: dict[int, float], turns: range) -> dict[int, int]:
     found = dict.fromkeys(shares, 0)
     for turn in turns:
-        for one, nodes in whole(shares, POLICY, (turn + 0.5) * DAY).items():
+        for one, nodes in whole(shares, turn).items():
             found[one] += nodes
     return found
 
@@ -33,7 +33,7 @@ def test_equal_groups_have_the_same_over_fourteen_days(groups: int, nodes: int) 
 
 
 def test_the_largest_remainder_has_the_first_turn() -> None:
-    found = whole({1: 1.2, 2: 1.7, 3: 2.1}, POLICY, 0.0)
+    found = whole({1: 1.2, 2: 1.7, 3: 2.1}, 0)
     assert found == {1: 1, 2: 2, 3: 2}
 
 
@@ -41,9 +41,9 @@ def test_a_turn_lasts_a_day_or_ten_times_the_inertia() -> None:
     assert length(POLICY) == DAY
     assert length(Policy(inertia=20_000.0)) == 200_000.0
     assert ends(POLICY, 1.5 * DAY) == 2 * DAY
+    assert number(POLICY, DAY) == number(POLICY, 2 * DAY - 1) == 1
     shares = dict.fromkeys(range(7), 20 / 7)
-    assert whole(shares, POLICY, DAY) == whole(shares, POLICY, 2 * DAY - 1)
-    assert whole(shares, POLICY, DAY) != whole(shares, POLICY, 2 * DAY)
+    assert whole(shares, 1) != whole(shares, 2)
 
 
 PARTS = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any)
@@ -56,7 +56,7 @@ def test_all_nodes_are_someones_and_none_is_far_from_its_share(
     """In every turn, and from a round's begin to each of its turns."""
     shares = {one: nodes * part / sum(parts) for one, part in enumerate(parts)}
     for turn in range(first, first + 3):
-        found = whole(shares, POLICY, turn * DAY)
+        found = whole(shares, turn)
         assert sum(found.values()) == nodes
         assert all(abs(found[one] - share) < 1 + 1e-9 for one, share in shares.items())
     begin = first // ROUND * ROUND

@@ -131,11 +131,13 @@ class Entitlement:
     limit       nodes that it may hold at once; None: no limit
     type_limits  the same of a type, by the type's id
     guarantee   nodes that are not taken from it for others
-    share       nodes that are its share of the site: equals may have what it holds beyond; None:
-                shares are off
+    share       nodes that are its share of the site among the groups that hold or want nodes
+                (`entitlements.among`): equals may have what it holds beyond; None: shares are off
     rank        among groups of its priority, by their shares and what they have used: 1 is the
                 best, equals have the same; 0: shares are off
     used_up     it has used all node-hours of the period, and gets no more nodes before it is over
+    weight      its shares, in proportion to its siblings'
+    parent      id of the group that it is a subgroup of; 0: of none
     """
 
     limit: int | None = None
@@ -144,6 +146,8 @@ class Entitlement:
     share: int | None = None
     rank: int = 0
     used_up: bool = False
+    weight: float = 0.0
+    parent: int = 0
 
     @property
     def own(self) -> int:
@@ -246,6 +250,7 @@ class Snapshot:
     warned     active vclusters' last lease warning: vcluster id -> seconds before its end
     entitlements  of groups, by id; those that are not in it may have anything and are sure of
                   nothing
+    turn       which turn it is of those in which groups have the odd nodes of their shares
     version    of the reservations in advance: how often what they leave to others has changed
     expected   nodes that have not reported their hardware, or wait for approval: they may turn out
                to be of any type
@@ -263,6 +268,7 @@ class Snapshot:
     deserted: Sequence[int] = ()
     warned: Mapping[int, float] = field(default_factory=dict)
     entitlements: Mapping[int, Entitlement] = field(default_factory=dict)
+    turn: int = 0
     version: float = 0.0
     expected: int = 0
 

@@ -17,6 +17,7 @@ from cod.policy.scheduler.explain import Explanation
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.reasons import nodes
 from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
+from cod.policy.sharing.entitlements import shared
 
 NOBODYS = -1
 """The id of the request, and of the vcluster that it is for where there is none yet: no row has
@@ -40,11 +41,13 @@ def supposed(
                 wish.vcluster_id, "", wish.priority, 0, floor, group_id=wish.group_id
             ),
         }
-    return replace(
-        snapshot,
-        holders=holders,
-        wishes=[*snapshot.wishes, wish],
-        templates={**snapshot.templates, **documents},
+    return shared(
+        replace(
+            snapshot,
+            holders=holders,
+            wishes=[*snapshot.wishes, wish],
+            templates={**snapshot.templates, **documents},
+        )
     )
 
 

@@ -7,14 +7,17 @@ one limit, one guarantee and one share.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from cod.model import Group, Policy
-from cod.policy.scheduler.snapshot import ANYTHING, Entitlement
+from cod.policy.scheduler.snapshot import ANYTHING, Entitlement, Snapshot
 from cod.policy.sharing import shares, turns
+from cod.policy.sharing.portions import GroupDemand, portions
 
 NONE: Mapping[int, Mapping[int, int]] = {}
+DIGITS = 6  # of a node: a third of 30 nodes is ten
 
 
 def standings(groups: Iterable[Group], policy: Policy) -> Mapping[int, shares.Standing]:
@@ -38,7 +41,8 @@ def of(
     *,
     now: float = 0.0,
 ) -> dict[int, Entitlement]:
-    """Return the entitlements of those groups that have any, by their ids.
+    """Return the entitlements of those groups that have any, by their ids. Their shares are those
+    among all groups: see `among`.
 
     nodes        of the site, whoever holds them
     type_limits  nodes of a type that a group may hold, by the group's id and the type's
@@ -47,7 +51,8 @@ def of(
     """
     groups = list(groups)
     places = standings(groups, policy)
-    parts = turns.whole({one: each.share * nodes for one, each in places.items()}, policy, now)
+    turn = turns.number(policy, now)
+    parts = turns.whole({one: each.share * nodes for one, each in places.items()}, turn)
     ranks: dict[int, dict[int, int]] = defaultdict(dict)
     for group in groups:
         if group.id in places:
@@ -64,7 +69,66 @@ def of(
             rank=0 if standing is None else own.index(standing.rank) + 1,
             used_up=group.hours_limit is not None
             and used.get(group.id, 0.0) >= group.hours_limit * 3600.0,
+            weight=0.0 if standing is None else group.shares,
+            parent=0 if standing is None else group.parent_id or 0,
         )
         if entitlement != ANYTHING:
             found[group.id] = entitlement
     return found
+
+
+def among(
+    entitled: Mapping[int, Entitlement],
+    nodes: int,
+    kept: Mapping[int, int],
+    wanted: Mapping[int, int],
+    turn: int,
+) -> dict[int, Entitlement]:
+    """Return the same with the shares of the `nodes` of the site among those groups that hold or
+    want nodes.
+
+    kept    nodes that a group holds; `wanted`: that it waits for. Those beyond its limit it does
+            not get, and they do not count
+    turn    decides which groups have the odd nodes of their shares
+    """
+    demands = [
+        GroupDemand(
+            group_id,
+            one.weight,
+            kept.get(group_id, 0) + _due(one, kept.get(group_id, 0), wanted.get(group_id, 0)),
+            one.guarantee,
+            one.parent,
+        )
+        for group_id, one in entitled.items()
+        if one.share is not None
+    ]
+    parts = {one: round(part, DIGITS) for one, part in portions(demands, nodes).items()}
+    found = turns.whole(parts, turn)
+    return {
+        group_id: replace(one, share=found[group_id]) if group_id in found else one
+        for group_id, one in entitled.items()
+    }
+
+
+def _due(one: Entitlement, kept: int, wanted: int) -> int:
+    """Return how many of the nodes that a group waits for its limits let it have."""
+    if one.used_up:
+        return 0
+    return wanted if one.limit is None else min(wanted, max(0, one.limit - kept))
+
+
+def shared(snapshot: Snapshot) -> Snapshot:
+    """Return the site with the shares among those groups that hold or want nodes in it. What comes
+    by a reservation in advance does not count before it is held."""
+    if all(one.share is None for one in snapshot.entitlements.values()):
+        return snapshot
+    kept: Counter[int] = Counter()
+    for holder in snapshot.holders.values():
+        if holder.drain_until is None:
+            kept[holder.group_id] += holder.held - holder.leaving
+    wanted: Counter[int] = Counter()
+    for wish in snapshot.wishes:
+        if wish.starts_at is None and not wish.preemptible:
+            wanted[wish.group_id] += sum([one.count for one in wish.tuples])
+    found = among(snapshot.entitlements, sum(snapshot.site.values()), kept, wanted, snapshot.turn)
+    return replace(snapshot, entitlements=found)

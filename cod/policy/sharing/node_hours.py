@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from cod.policy.hardware.quantity import span
 from cod.policy.nodes import energy_accounting
+from cod.quantity import span
 
 HOUR = 3600.0
 TOLD = (80, 100)

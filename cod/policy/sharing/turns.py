@@ -25,11 +25,16 @@ def length(policy: Policy) -> float:
 
 def ends(policy: Policy, now: float) -> float:
     """Return when the turn ends that `now` is in."""
-    return (now // length(policy) + 1) * length(policy)
+    return (number(policy, now) + 1) * length(policy)
 
 
-def whole(shares: Mapping[int, float], policy: Policy, now: float) -> dict[int, int]:
-    """Return the whole nodes that each group has of its share in this turn, by its id.
+def number(policy: Policy, now: float) -> int:
+    """Return the number of the turn that `now` is in."""
+    return int(now // length(policy))
+
+
+def whole(shares: Mapping[int, float], turn: int) -> dict[int, int]:
+    """Return the whole nodes that each group has of its share in that turn, by its id.
 
     shares  in nodes. All groups together have the whole nodes of all shares together
     """
@@ -38,10 +43,10 @@ def whole(shares: Mapping[int, float], policy: Policy, now: float) -> dict[int, 
     odd = round(sum(shares.values())) - sum(found.values())
     if not odd:
         return found
-    number, turn = divmod(int(now // length(policy)), ROUND)
+    began, turn = divmod(turn, ROUND)
     had = dict.fromkeys(rest, 0)
     order = sorted(rest)
-    first = number % len(order)
+    first = began % len(order)
     places = {one: place for place, one in enumerate(order[first:] + order[:first])}
     for count in range(1, turn + 2):
         below = {one: round(count * part - had[one], 9) for one, part in rest.items()}

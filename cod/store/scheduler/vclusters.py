@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields, replace
 from itertools import count, filterfalse
@@ -233,27 +234,32 @@ def active_nodes(tx: Tx, vcluster_id: int) -> int:
     )
 
 
-def kept(tx: Tx, group_id: int, now: float) -> int:
-    """Return how many nodes a group's active vclusters hold whose leases run, but for those that
-    leave by reclaims; preemptible ones keep nothing."""
+def kept(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
+    """Return how many nodes each group's (all groups', if none is named) active vclusters hold
+    whose leases run, but for those that leave by reclaims; preemptible ones keep nothing."""
     n, c = t.nodes.c, t.reclaims.c
-    own = select(_v.id).where(
-        _v.group_id == group_id,
+    own = (
         _v.state == VclusterState.ACTIVE,
         _v.drain_until.is_(None),
         _v.preemptible.is_(False),
         or_(_v.expires_at.is_(None), _v.expires_at > now),
+        *([_v.group_id.in_(group_ids)] if group_ids else ()),
     )
-    there = tx.scalar(select(func.count()).where(n.vcluster_id.in_(own))) or 0
+    members = (
+        select(_v.group_id, func.count())
+        .join_from(t.vclusters, t.nodes, n.vcluster_id == _v.id)
+        .where(*own)
+    )
     leaving = (
-        tx.scalar(
-            select(func.sum(c["count"] - c.given)).where(
-                c.state == ReclaimState.OPEN, c.vcluster_id.in_(own)
-            )
-        )
-        or 0
+        select(_v.group_id, func.sum(c["count"] - c.given))
+        .join_from(t.vclusters, t.reclaims, c.vcluster_id == _v.id)
+        .where(c.state == ReclaimState.OPEN, *own)
     )
-    return there - int(leaving)
+    found: Counter[int] = Counter()
+    for query, sign in ((members, 1), (leaving, -1)):
+        for group_id, nodes_ in tx.execute(query.group_by(_v.group_id)):
+            found[group_id] += sign * int(nodes_)
+    return found
 
 
 def held(tx: Tx, vcluster_id: int) -> int:

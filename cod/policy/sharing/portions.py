@@ -1,0 +1,86 @@
+"""What each group may have of the site among those that hold or want nodes. Pure.
+
+Weighted max-min fairness ("water-filling"): the nodes are dealt out in proportion to the groups'
+shares; a group gets no more than it holds and wants, and what it leaves is dealt out among the
+others. Nodes that are guaranteed to a group, as far as it wants them, are the least that it gets.
+A group that wants nothing changes nothing for the others, however many there are of such.
+
+Subgroups divide what their group gets in the same way. Beside them their group counts as one of
+them, with the mean of their shares, as in `policy.sharing.shares`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDemand:
+    """What a group wants of the site, and how much weight it has.
+
+    shares  what it is to have, in proportion to its siblings
+    wanted  nodes that it holds or waits for
+    sure    nodes that it is guaranteed
+    parent  id of the group that it is a subgroup of; 0: of none
+    """
+
+    id: int
+    shares: float
+    wanted: int
+    sure: int = 0
+    parent: int = 0
+
+    @property
+    def least(self) -> int:
+        """Nodes that it gets at least."""
+        return min(self.sure, self.wanted)
+
+
+def portions(demands: Iterable[GroupDemand], nodes: float) -> dict[int, float]:
+    """Return the portion of `nodes` of each group, by its id: at most what it wants."""
+    there = {demand.id: demand for demand in demands}
+    families: dict[int, list[GroupDemand]] = defaultdict(list)
+    for demand in there.values():
+        if demand.parent in there:
+            families[demand.parent].append(demand)
+    top = []
+    for demand in there.values():
+        if demand.parent in there:
+            continue
+        if family := families.get(demand.id):
+            mean = sum(one.shares for one in family) / len(family)
+            family.append(replace(demand, shares=mean))
+            least = sum(one.least for one in family)
+            demand = replace(demand, wanted=sum(one.wanted for one in family), sure=least)
+        top.append(demand)
+    found = _filled(top, nodes)
+    for parent, family in families.items():
+        found |= _filled(family, found[parent])
+    return found
+
+
+def _filled(demands: Sequence[GroupDemand], nodes: float) -> dict[int, float]:
+    """Return each demand's portion, between its least and what it wants, at the level at which the
+    nodes are used up."""
+    level = _level(demands, nodes)
+    return {
+        demand.id: min(max(demand.shares * level, demand.least), demand.wanted)
+        for demand in demands
+    }
+
+
+def _level(demands: Sequence[GroupDemand], nodes: float) -> float:
+    """Return nodes for each share. Walks over the levels at which a demand begins to rise above its
+    least, and at which it has what it wants."""
+    rising = [demand for demand in demands if demand.shares > 0 and demand.wanted > demand.least]
+    steps = [(demand.least / demand.shares, demand.shares) for demand in rising]
+    steps += [(demand.wanted / demand.shares, -demand.shares) for demand in rising]
+    dealt, level, slope = float(sum(demand.least for demand in demands)), 0.0, 0.0
+    for at, change in sorted(steps):
+        if dealt + slope * (at - level) > nodes:
+            break
+        dealt += slope * (at - level)
+        level, slope = at, slope + change
+    return level + max(nodes - dealt, 0.0) / slope if slope > 0 else level
