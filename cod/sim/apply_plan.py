@@ -147,7 +147,7 @@ def _take(world: World, take: Preempt) -> None:
         beyond=kept.beyond(cluster.as_holder().group_id),
         within=kept.within(wish),
     )
-    if may_lose < take.count and wish.priority == cluster.as_holder().priority:
+    if may_lose < take.count and wish.priority <= cluster.as_holder().priority:
         # a grant of this very plan has used up what its group may take: the next pass plans anew
         return
     deadline = now + preemption.grace(cluster.group, policy)

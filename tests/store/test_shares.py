@@ -150,9 +150,10 @@ def create(tx: Tx, name: str, size: int, group_name: str, now: float) -> None:
     )
 
 
-def test_a_guarantee_takes_from_equals_and_leaves_them_theirs(tx: Tx) -> None:
+@pytest.mark.parametrize("priority", [0, 5])
+def test_a_guarantee_takes_from_others_and_leaves_them_theirs(tx: Tx, priority: int) -> None:
     furnish(tx, 10)
-    groups.add(tx, "large", 0.0, guarantee=2)
+    groups.add(tx, "large", 0.0, guarantee=2, priority=priority)
     groups.add(tx, "sure", 0.0, guarantee=8)
     create(tx, "pool", 1, "large", NOW)
     now = rest(tx, FAIR, NOW)

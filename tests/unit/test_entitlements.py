@@ -154,6 +154,62 @@ def test_what_was_taken_by_a_share_is_not_taken_back(
     assert not decide(after, POLICY, NOW).preemptions
 
 
+@given(snapshots(contended=True), ENTITLEMENTS)
+def test_no_group_gets_free_nodes_and_loses_running_ones_of_a_kind(
+    drawn: Snapshot, entitled: dict[int, Entitlement]
+) -> None:
+    seen = owned(drawn, entitled)
+    done = decide(seen, POLICY, NOW)
+    wishes = {one.id: one for one in seen.wishes}
+    got = {
+        (wishes[grant.request_id].group_id, share.lot.kind)
+        for grant in done.grants
+        for share in grant.shares
+        if not (wishes[grant.request_id].preemptible or share.lot.reserved)
+    }
+    assert not got & {
+        (seen.holders[take.vcluster_id].group_id, take.kind) for take in done.preemptions
+    }
+
+
+def one_free_beside_ten(**columns: Any) -> Snapshot:
+    """Group 10 has used less than its share, but holds all nodes except for one: that is wanted by
+    it and by group 9, which holds nothing."""
+    return site(
+        lots=[lot(1)],
+        holders=[holder(1, 10, 1, group_id=10)],
+        holdings=[Allocation(1, kind(), 10, 10)],
+        wishes=[wish(1, 1, group_id=10), wish(2, 1, group_id=9)],
+        entitlements={9: Entitlement(share=5, rank=2), 10: Entitlement(share=6, rank=1)},
+        **columns,
+    )
+
+
+def test_free_nodes_go_to_those_that_would_take_running_ones() -> None:
+    done = decide(one_free_beside_ten(), POLICY, NOW)
+    assert (granted(done), done.preemptions) == ([2], ())
+
+
+def test_a_guarantee_goes_before_every_priority_and_takes_from_all() -> None:
+    seen = eight_of_ten(8)
+    higher = replace(
+        seen,
+        holders={1: replace(seen.holders[1], priority=5)},
+        entitlements={**seen.entitlements, 10: Entitlement(guarantee=2)},
+    )
+    (take,) = decide(higher, POLICY, NOW).preemptions
+    assert take.count == 8
+    assert not decide(replace(higher, wishes=[wish(1, 9, group_id=9)]), POLICY, NOW).preemptions
+    (held,) = explain.explain(higher, POLICY, NOW, 1).holders
+    assert (held.takeable, held.protected) == (8, "guarantee")
+    free = site(
+        lots=[lot(2)],
+        entitlements={9: Entitlement(guarantee=2)},
+        wishes=[wish(1, 2, group_id=9), wish(2, 2, group_id=10, priority=5)],
+    )
+    assert granted(decide(free, POLICY, NOW)) == [1]
+
+
 @given(snapshots(contended=True), ENTITLEMENTS, st.randoms(use_true_random=False))
 def test_the_order_of_rows_means_nothing(
     drawn: Snapshot, entitled: dict[int, Entitlement], random: Any

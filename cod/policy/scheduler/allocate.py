@@ -52,6 +52,7 @@ once is not tried again for who asks the same or more.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -73,6 +74,7 @@ from cod.policy.scheduler.snapshot import (
     Decision,
     FreeNodes,
     Grant,
+    NodeKind,
     OpenReclaim,
     PendingRequest,
     Preempt,
@@ -131,6 +133,8 @@ class _Choice:
             self._reclaims[reclaim.request_id].append(reclaim)
         self._kept: Counter[FreeNodes] = Counter()
         self._reserved: tuple[Reserved, ...] = ()
+        self._losing: set[tuple[int, NodeKind]] = set()
+        self._priority = math.inf  # of the request that was decided last
         self._preemptible = any(one.preemptible for one in snapshot.holders.values())
 
     def decision(self) -> Decision:
@@ -194,7 +198,7 @@ class _Choice:
             elif one.ready is None:
                 self._noes.append(reasons.reserved(one.wish, self._now))
                 if not one.limit and self._now >= one.start - forecast.lead(self._policy):
-                    self._takes += [Preempt(one.wish.id, *loan) for loan in one.loans]
+                    self._take(one.wish, one.loans)
             elif self._limits.admitted([want])[0]:
                 self._grant(want, one.ready)
             else:
@@ -218,6 +222,10 @@ class _Choice:
         limit has no room for once the others have theirs are looked at again, a few times, as far
         as others got nothing.
         """
+        if peers[0].priority > self._priority:  # it may take what those before could not
+            self._failures = _Failures()
+            self._holdback.renew()
+        self._priority = peers[0].priority
         wants = [self._want(wish) for wish in peers if not self._run_out(wish)]
         for _ in range(ROUNDS):
             admitted, wants = self._limits.admitted(wants)
@@ -279,7 +287,11 @@ class _Choice:
         if not (self._stock.held or self._stock.booked):
             return False
         end = back(want.wish, self._snapshot, self._policy, self._now)
-        room = self._stock.until(end)
+        room = {
+            kind: count
+            for kind, count in self._stock.until(end).items()
+            if want.wish.preemptible or (want.wish.group_id, kind.any_port) not in self._losing
+        }
         own = self._stock.own.get(want.wish.id)
         if own is not None:
             room = {kind: count + own.free[kind] for kind, count in room.items()}
@@ -330,7 +342,18 @@ class _Choice:
 
     def _grant(self, want: Want, found: Found) -> None:
         self._count(want.wish, found)
-        self._grants.append(Grant(want.wish.id, tuple(self._shares(want, found))))
+        shares = tuple(self._shares(want, found))
+        for share in shares if not want.wish.preemptible else ():
+            if not share.lot.reserved:
+                self._lenders.grow(want.wish.group_id, share.lot.kind)
+        self._grants.append(Grant(want.wish.id, shares))
+
+    def _take(self, wish: PendingRequest, loans: Sequence[Loan]) -> None:
+        for loan in loans:
+            self._takes.append(Preempt(wish.id, *loan))
+            self._losing.add(
+                (self._snapshot.holders[loan.vcluster_id].group_id, loan.kind.any_port)
+            )
 
     def _count(self, wish: PendingRequest, found: Found) -> None:
         """Count nodes that the request has, or will have."""
@@ -431,7 +454,7 @@ class _Choice:
                 self._kept.update(dict(kept))
         self._lenders.lose(found.loans)
         self._count(wish, found)
-        self._takes += [Preempt(wish.id, *loan) for loan in found.loans]
+        self._take(wish, found.loans)
         return reasons.waiting(wish, coming, taking)
 
 

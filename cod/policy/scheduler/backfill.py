@@ -77,6 +77,10 @@ class Backfill:
             if wish.id in stock.own and wish.starts_at is None
         }
 
+    def renew(self) -> None:
+        """Forget what was in vain for those before: of higher priority one may take more."""
+        self._vain.clear()
+
     def decided(self, wish: PendingRequest) -> None:
         """Count what is reserved for a request no longer: it is counted among what `give` was told,
         or may stay."""

@@ -294,7 +294,8 @@ def _holders(
     for one in sums(snapshot, wish, kinds):
         holder = one.holder
         may_lose = _takeable(kept, wish, holder, one.mobile, now)
-        equals = kept.within(wish) if wish.priority == holder.priority else ""
+        within = kept.within(wish)
+        equals = within if within == "guarantee" or wish.priority == holder.priority else ""
         if over(holder, now):
             why, until = "draining", holder.drain_until or holder.expires_at
         elif not outranks(wish.priority, holder.priority) and not equals:

@@ -30,7 +30,7 @@ from cod.policy.scheduler.snapshot import (
 class Beyond(NamedTuple):
     """Nodes that a group holds beyond what it is sure of, those that leave it already not counted.
 
-    guarantee  beyond its guarantee: requests of higher priority may take them, and those of its own
+    guarantee  beyond its guarantee: requests of higher priority may take them, and those of any
                priority that stay within their groups' guarantees
     own        beyond its guarantee and its share (`Entitlement.own`): so may requests of its own
                priority that stay within their groups' shares
@@ -117,19 +117,20 @@ def takeable(
     beyond  of the holder's group, with what is open counted as kept
     within  what of its own group's the request stays within
 
-    A vcluster loses nodes only to requests of strictly higher priority of other vclusters, or to
-    those of its own priority that stay `within` something, as far as its group holds more than it
-    is sure of; and it never falls below its creation size, unless it is preemptible
-    (`snapshot.PREEMPTIBLE`): then it has the lowest priority and no floor, nor does its group's
-    entitlement protect it. A vcluster whose lease has run out loses nothing more: its nodes come
-    back anyway. A reclaim that was open before is carried out all the same.
+    A vcluster loses nodes only to requests of strictly higher priority of other vclusters, to those
+    of any priority that stay within their groups' guarantees, or to those of its own priority that
+    stay within their groups' shares, as far as its group holds more than it is sure of; and it
+    never falls below its creation size, unless it is preemptible (`snapshot.PREEMPTIBLE`): then it
+    has the lowest priority and no floor, nor does its group's entitlement protect it. A vcluster
+    whose lease has run out loses nothing more: its nodes come back anyway. A reclaim that was open
+    before is carried out all the same.
     """
     if holder.id == vcluster_id:
         return 0
-    if outranks(priority, holder.priority):
+    if outranks(priority, holder.priority) or within == "guarantee":
         bound = beyond.guarantee
-    elif within and priority == holder.priority:
-        bound = beyond.own if within == "share" else beyond.guarantee
+    elif within == "share" and priority == holder.priority:
+        bound = beyond.own
     else:
         return 0
     return min(mobile, spare(holder, now, open_=open_), bound)
@@ -244,8 +245,8 @@ def size(wish: PendingRequest) -> int:
 
 
 class Level(NamedTuple):
-    """From whom nodes are taken: from holders up to a priority; with `equals`, from those of that
-    priority only what may be taken by a request that stays within that."""
+    """From whom nodes are taken: from holders up to a priority; with `equals`, from those that the
+    request does not outrank only what may be taken by one that stays within that."""
 
     priority: int
     equals: Within = ""
@@ -283,6 +284,7 @@ class Candidates:
         self._levels = [
             Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})
         ]
+        self._growing: set[tuple[int, NodeKind]] = set()
         self._sorted: dict[NodeKind, dict[Level, list[tuple[int, int]]]] = defaultdict(dict)
         self._most: dict[NodeKind, dict[Level, int]] = defaultdict(dict)
 
@@ -300,15 +302,20 @@ class Candidates:
         if self._kept.any:
             self._kept.add(group_id, nodes)
 
+    def grow(self, group_id: int, kind: NodeKind) -> None:
+        """Take no node of a kind from a group that gets free ones of it by this plan."""
+        if self._kept.any:
+            self._growing.add((group_id, kind.any_port))
+
     def levels(self, priority: int, equals: Within) -> list[Level]:
         """Return from whom a request of `priority` that stays within `equals` may take, the lowest
         first."""
         found = [level for level in self._levels if outranks(priority, level.priority)]
-        return (
-            [*found, Level(priority, equals)]
-            if equals and Level(priority) in self._levels
-            else found
-        )
+        if equals == "guarantee":
+            others = self._levels[len(found) :]
+        else:
+            others = [level for level in self._levels if equals and level.priority == priority]
+        return [*found, *(level._replace(equals=equals) for level in others)]
 
     def lends(self, vcluster_id: int, level: Level) -> bool:
         """Return whether that vcluster can lose nodes at that level."""
@@ -417,6 +424,8 @@ class Candidates:
                 continue
             if self._kept.any:
                 group = self._group[holder]
+                if (group, kind.any_port) in self._growing:
+                    continue
                 if group not in left:
                     shared = level.equals == "share" and self._priority[holder] == level.priority
                     bounds = self._kept.beyond(group)

@@ -1,7 +1,9 @@
 """In which order requests are looked at. Pure. Moves have no place in it: they compete with nobody.
 
-Highest priority first. Of one priority those that stay within their groups' guarantees first, then
-by the groups' ranks (`policy.sharing.shares`), where a site has such. Then the oldest; requests
+Requests that stay within their groups' guarantees come first, whatever their priority. Else the
+highest priority does. Of one priority those that stay within their groups' shares go before the
+others, which would lose to these what they hold beyond; of both the groups' ranks decide
+(`policy.sharing.shares`), where a site has such. Then the oldest; requests
 whose ages fall into the same step of `Policy.age_step` seconds count as of one age. Among those the
 more constraining goes first, the one that fewest nodes of the site would do for: what it needs is
 rare, and who can do with anything finds something else. Then the older one.
@@ -11,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from typing import NamedTuple
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.preemption import Kept, size
+from cod.policy.scheduler.preemption import Kept, Within, size
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 
 
@@ -31,9 +34,12 @@ def peers(
 ) -> list[list[PendingRequest]]:
     """Return the same in groups of one priority, one rank and one age."""
     places = _places(snapshot, now)
-    groups: dict[tuple[float, tuple[bool, int], float], list[PendingRequest]] = defaultdict(list)
+    groups: dict[tuple[bool, float, bool, int, float], list[PendingRequest]] = defaultdict(list)
     for wish in _competing(snapshot):
-        groups[-wish.priority, places.get(wish.id, _PLAIN), age(wish, policy)].append(wish)
+        place = places.get(wish.id, _PLAIN)
+        first = place.within != "guarantee"
+        beyond = place.within == ""
+        groups[first, -wish.priority, beyond, place.rank, age(wish, policy)].append(wish)
     return [
         sorted(groups[rank], key=lambda wish: (choice(wish, fitting), wish.submitted_at, wish.id))
         for rank in sorted(groups)
@@ -44,12 +50,19 @@ def _competing(snapshot: Snapshot) -> list[PendingRequest]:
     return [wish for wish in snapshot.wishes if wish.source_id is None]
 
 
-_PLAIN = (True, 0)
+class _Place(NamedTuple):
+    """What of its group's a request stays within, and its group's rank."""
+
+    within: Within
+    rank: int
 
 
-def _places(snapshot: Snapshot, now: float) -> dict[int, tuple[bool, int]]:
-    """(beyond its group's guarantee, rank of its group) of each request whose group has an
-    entitlement. Of several of a group those that were submitted first have the guarantee."""
+_PLAIN = _Place("", 0)
+
+
+def _places(snapshot: Snapshot, now: float) -> dict[int, _Place]:
+    """Return the place of each request whose group has an entitlement. Of several of a group those
+    that were submitted first have the guarantee, and the share."""
     kept = Kept(snapshot, now)
     places = {}
     for wish in sorted(
@@ -57,9 +70,9 @@ def _places(snapshot: Snapshot, now: float) -> dict[int, tuple[bool, int]]:
     ):
         entitlement = snapshot.entitlements.get(wish.group_id)
         if entitlement is not None:
-            sure = kept.within(wish) == "guarantee"
-            places[wish.id] = not sure, entitlement.rank
-            if sure:
+            within = kept.within(wish)
+            places[wish.id] = _Place(within, entitlement.rank)
+            if within:
                 kept.add(wish.group_id, size(wish))
     return places
 
