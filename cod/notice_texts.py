@@ -139,11 +139,17 @@ def lease_began(vcluster: Vcluster, *, cut: bool = False) -> NoticeText:
         if cut
         else ""
     )
+    growth = vcluster.size - vcluster.creation_size
+    called = (
+        f" {growth} of them are guaranteed to other groups, which may call them back."
+        if growth > 0 and not vcluster.preemptible
+        else ""
+    )
     return _news(
         "lease-began",
         f"{vcluster.name}: {_nodes(vcluster.size)} granted",
-        f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}, which are being installed. Its"
-        f" lease ends {_at(vcluster.expires_at)}.{shorter}",
+        f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}, which are being installed.{called}"
+        f" Its lease ends {_at(vcluster.expires_at)}.{shorter}",
         _page(vcluster),
     )
 

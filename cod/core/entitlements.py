@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cod.model import Group, Policy, Refused
+from cod.model import Group, Policy, Refused, Vcluster
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import preemption
 from cod.policy.scheduler.snapshot import ANYTHING, Entitlement
@@ -55,6 +55,21 @@ def _shared(tx: Tx, kept: Mapping[int, int], policy: Policy, now: float) -> dict
     entitled = entitlements.of(there, policy, nodes, used=used, now=now)
     turn = turns.number(policy, now)
     return entitlements.among(entitled, nodes, kept, requests.wanted(tx), turn)
+
+
+def creation_size(tx: Tx, vcluster: Vcluster, nodes: int) -> int:
+    """Return how many of the `nodes` that a vcluster is granted with count for its creation
+    size."""
+    guarantees = {group.id: group.guarantee for group in groups.every(tx) if group.guarantee}
+    if vcluster.preemptible or not guarantees.keys() - {vcluster.group_id}:
+        return nodes
+    return entitlements.creation_size(
+        nodes,
+        vcluster.group_id,
+        guarantees,
+        vclusters.floors(tx),
+        sum(node_counts.by_type(tx).values()),
+    )
 
 
 def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, now: float) -> None:

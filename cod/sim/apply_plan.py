@@ -108,6 +108,8 @@ def _grant(world: World, grant: Grant) -> None:
         _seat(world, machine, request, template_id)
     world.decide(request, RequestState.GRANTED)
     if request.kind == "create":
+        if not cluster.preemptible:
+            cluster.creation_size = world.creation_size(cluster)
         cluster.state, cluster.leased_at = VclusterState.ACTIVE, now
         world.lease(cluster, now + cluster.lease_time)
     elif request.kind == "grow":

@@ -7,7 +7,7 @@ come that it waits for, within a minute where it is about the reserve alone, and
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -435,6 +435,21 @@ class World:
         )
         return preemption.Kept(
             Snapshot({}, holders=holders, entitlements=self.entitlements), self.clock.now
+        )
+
+    def creation_size(self, cluster: Cluster) -> int:
+        """Return how many of the nodes that a vcluster is granted with count for its creation
+        size."""
+        floors: Counter[int] = Counter()
+        for one in self.clusters.values():
+            if one.state is VclusterState.ACTIVE and one.drain_until is None:
+                floors[one.group.id] += 0 if one.preemptible else one.creation_size
+        return entitlements.creation_size(
+            cluster.creation_size,
+            cluster.group.id,
+            {group.id: group.guarantee for group in self.groups.values() if group.guarantee},
+            floors,
+            sum(self.pool.site.values()),
         )
 
     def _fade(self) -> None:

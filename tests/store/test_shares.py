@@ -211,6 +211,25 @@ def test_what_groups_used_in_fourteen_days_is_told_with_jains_index(tx: Tx) -> N
     assert shares.every(tx, site=FAIR, now=NOW + 14 * DAY)[0].evenness is None
 
 
+def test_what_others_are_guaranteed_is_given_as_growth(tx: Tx) -> None:
+    """One vcluster that is created with all nodes keeps no guarantee from being called in."""
+    furnish(tx, 12)
+    groups.add(tx, "large", 0.0, priority=5)
+    groups.add(tx, "sure", 0.0, guarantee=4)
+    create(tx, "pool", 12, "large", NOW)
+    now = rest(tx, FAIR, NOW)
+    assert _held(tx) == {"large": 12, "sure": 0}
+    (pool,) = list(tx.execute(t.vclusters.select()))
+    assert pool.creation_size == 8
+    (told,) = [each for each in tx.execute(t.notices.select()) if each.kind == "lease-began"]
+    assert "4 of them are guaranteed to other groups" in told.about
+    create(tx, "mine", 4, "sure", now)
+    now = rest(tx, FAIR, now)
+    assert _held(tx) == {"large": 8, "sure": 4}
+    (mine,) = [each for each in tx.execute(t.vclusters.select()) if each.name == "mine"]
+    assert mine.creation_size == 4
+
+
 def test_idle_groups_keep_no_share_from_those_that_want_nodes(tx: Tx) -> None:
     """The act that takes nodes finds the same shares as the plan."""
     furnish(tx, 10)

@@ -253,6 +253,26 @@ def test_what_can_be_taken_is_known_after_each_change(
             assert lenders.most(one, level, but) == anew.most(one, level, but)
 
 
+@pytest.mark.parametrize(
+    ("size", "group_id", "guarantees", "floors", "expected"),
+    [
+        (10, 1, {}, {}, 10),
+        (10, 1, {1: 4}, {2: 10}, 10),
+        (10, 1, {2: 4}, {}, 6),
+        (10, 1, {2: 4}, {2: 3}, 6),
+        (10, 1, {2: 4}, {2: 7}, 3),
+        (10, 1, {1: 3, 2: 4}, {}, 6),
+        (3, 1, {1: 3, 2: 4}, {1: 3, 3: 1}, 2),
+        (3, 1, {2: 4}, {3: 6}, 0),
+        (3, 1, {2: 40}, {}, 0),
+    ],
+)
+def test_creation_sizes_leave_others_what_they_are_guaranteed(
+    size: int, group_id: int, guarantees: dict[int, int], floors: dict[int, int], expected: int
+) -> None:
+    assert entitlements.creation_size(size, group_id, guarantees, floors, 10) == expected
+
+
 def test_nobody_has_an_entitlement_where_all_is_off() -> None:
     groups = [
         Group(one, f"g{one}", one, None, None, 0.0, faded_usage=one * 100.0) for one in range(1, 5)

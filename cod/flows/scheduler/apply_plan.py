@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cod import notice_texts
-from cod.core import advance_reservations, node_hours, notices, preemption, vcm_outbox
+from cod.core import (
+    advance_reservations,
+    entitlements,
+    node_hours,
+    notices,
+    preemption,
+    vcm_outbox,
+)
 from cod.core import leases as core_leases
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
@@ -220,6 +227,7 @@ def _admit(
             leased_at=now,
             expires_at=until,
             warned=leases.begun(until - now, site.policy),
+            creation_size=entitlements.creation_size(tx, vcluster, vcluster.creation_size),
         )
         notices.tell(tx, began, notice_texts.lease_began(began, cut=until < asked), now)
         return began

@@ -132,3 +132,25 @@ def shared(snapshot: Snapshot) -> Snapshot:
             wanted[wish.group_id] += sum([one.count for one in wish.tuples])
     found = among(snapshot.entitlements, sum(snapshot.site.values()), kept, wanted, snapshot.turn)
     return replace(snapshot, entitlements=found)
+
+
+def creation_size(
+    size: int,
+    group_id: int,
+    guarantees: Mapping[int, int],
+    floors: Mapping[int, int],
+    nodes: int,
+) -> int:
+    """Return how many nodes of a vcluster of `size` that is granted now count for its creation
+    size. The others are guaranteed to other groups, which may call them in: they count as growth.
+
+    guarantees  of all groups that have one; `floors`: creation sizes of the running vclusters of
+                a group, together
+    nodes       of the site
+    """
+    if not any(count for other, count in guarantees.items() if other != group_id):
+        return size
+    firm = {one: max(0, count - guarantees.get(one, 0)) for one, count in floors.items()}
+    spare = max(0, nodes - sum(guarantees.values()) - sum(firm.values()))
+    own = max(0, guarantees.get(group_id, 0) - floors.get(group_id, 0))
+    return min(size, own + spare)

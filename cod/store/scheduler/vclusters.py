@@ -262,6 +262,15 @@ def kept(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
     return found
 
 
+def floors(tx: Tx) -> dict[int, int]:
+    """Return the creation sizes of each group's active vclusters that are not draining, together;
+    preemptible ones have none."""
+    query = select(_v.group_id, func.sum(_v.creation_size)).where(
+        _v.state == VclusterState.ACTIVE, _v.drain_until.is_(None), _v.preemptible.is_(False)
+    )
+    return {group_id: int(size) for group_id, size in tx.execute(query.group_by(_v.group_id))}
+
+
 def held(tx: Tx, vcluster_id: int) -> int:
     """Return how many nodes it holds."""
     return tx.scalar(select(func.count()).where(t.nodes.c.vcluster_id == vcluster_id)) or 0
