@@ -353,6 +353,24 @@ def test_who_has_used_less_of_its_share_goes_first() -> None:
     assert grant.request_id == 2
 
 
+@pytest.mark.parametrize(("hold_after", "first"), [(899.0, 1), (900.0, 1), (901.0, 2), (0.0, 2)])
+def test_a_request_that_has_waited_long_goes_before_ranks_and_shares(
+    hold_after: float, first: int
+) -> None:
+    seen = site(
+        lots=[lot(2)],
+        entitlements={9: Entitlement(share=1, rank=2), 10: Entitlement(share=5, rank=1)},
+        wishes=[
+            wish(1, 2, group_id=9, submitted_at=NOW - 900.0),
+            wish(2, 2, group_id=10, submitted_at=NOW - 10.0),
+        ],
+    )
+    done = decide(seen, replace(POLICY, hold_after=hold_after), NOW)
+    assert granted(done) == [first]
+    sure = replace(seen, entitlements={**seen.entitlements, 10: Entitlement(share=5, guarantee=2)})
+    assert granted(decide(sure, replace(POLICY, hold_after=hold_after), NOW)) == [2]
+
+
 def test_a_request_within_its_guarantee_goes_before_better_ranks() -> None:
     entitled = {9: Entitlement(share=0, rank=2, guarantee=2), 10: Entitlement(share=5, rank=1)}
     seen = site(

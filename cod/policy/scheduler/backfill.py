@@ -4,11 +4,11 @@ Pure.
 A large request among many small ones of its priority never sees all of its nodes free at once: the
 small ones take each as it comes. So whatever has waited `Policy.hold_after` seconds and can neither
 be granted nor wait for nodes that are its own holds back nodes in the place where, as far as leases
-tell, it can be served first: those that are free or on their way there, never more than it is short
-of; and of what vclusters of lower priority could lose there, as much as it lacks then. Nobody
-behind it gets those, but for who gives them back before it could use them (`Hold.until`):
-preemptible vclusters do within the grace of a reclaim. Higher priorities come before it, and see
-nothing of it.
+tell, it can be served first: those that are free or on their way there, as far as too few others
+come back by the time that it is served; and of what vclusters of lower priority could lose there,
+as much as it lacks then. Nobody behind it gets those, but for who gives them back before it could
+use them (`Hold.until`): preemptible vclusters do within the grace of a reclaim. Higher priorities
+come before it, and see nothing of it. That is EASY backfilling (Lifka 1995).
 
 Of all that could use a type of nodes only the first holds any of it: when that is served the next
 does. So little stands empty, and each has its turn. Nothing is held for what leases do not bring:
@@ -54,6 +54,10 @@ class _Room:
             if have >= wanted:
                 return time
         return NEVER
+
+    def back(self, until: float) -> int:
+        """Return how many come back by then."""
+        return sum(count for time, count in self.ends if time <= until)
 
 
 class Backfill:
@@ -135,7 +139,8 @@ class Backfill:
         wish, level = want.wish, self._level(want.wish)
         for kind, count in sorted(needs.items()):
             self._types.add(kind.type)
-            free, coming, short = self._stock.hold(kind, count, wish.id, until)
+            lacking = max(0, count - rooms[kind].back(until))
+            free, coming, short = self._stock.hold(kind, lacking, wish.id, until)
             self._made.append(Hold(wish.id, kind, free, coming, since, until))
             if short and level is not None:
                 lent = min(short, self._lenders.most(kind, level, wish.vcluster_id))

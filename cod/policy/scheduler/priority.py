@@ -1,9 +1,10 @@
 """In which order requests are looked at. Pure. Moves have no place in it: they compete with nobody.
 
 Requests that stay within their groups' guarantees come first, whatever their priority. Else the
-highest priority does. Of one priority those that stay within their groups' shares go before the
-others, which would lose to these what they hold beyond; of both the groups' ranks decide
-(`policy.sharing.shares`), where a site has such. Then the oldest; requests
+highest priority does. Where a site has shares, of one priority those go first that have waited
+`Policy.hold_after` seconds, the oldest in front: no rank keeps a request waiting for ever. Then
+those that stay within their groups' shares go before the others, which would lose to these what
+they hold beyond; of both the groups' ranks decide (`policy.sharing.shares`). Then the oldest; requests
 whose ages fall into the same step of `Policy.age_step` seconds count as of one age. Among those the
 more constraining goes first, the one that fewest nodes of the site would do for: what it needs is
 rare, and who can do with anything finds something else. Then the older one.
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.preemption import Kept, Within, size
+from cod.policy.scheduler.preemption import Kept, size
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 
 
@@ -33,13 +34,11 @@ def peers(
     snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float
 ) -> list[list[PendingRequest]]:
     """Return the same in groups of one priority, one rank and one age."""
-    places = _places(snapshot, now)
-    groups: dict[tuple[bool, float, bool, int, float], list[PendingRequest]] = defaultdict(list)
+    places = _places(snapshot, policy, now)
+    groups: dict[tuple[_Place, float], list[PendingRequest]] = defaultdict(list)
     for wish in _competing(snapshot):
-        place = places.get(wish.id, _PLAIN)
-        first = place.within != "guarantee"
-        beyond = place.within == ""
-        groups[first, -wish.priority, beyond, place.rank, age(wish, policy)].append(wish)
+        place = places.get(wish.id) or _Place(True, -wish.priority, BEYOND)
+        groups[place, age(wish, policy)].append(wish)
     return [
         sorted(groups[rank], key=lambda wish: (choice(wish, fitting), wish.submitted_at, wish.id))
         for rank in sorted(groups)
@@ -50,17 +49,25 @@ def _competing(snapshot: Snapshot) -> list[PendingRequest]:
     return [wish for wish in snapshot.wishes if wish.source_id is None]
 
 
+WAITED, WITHIN, BEYOND = range(3)
+
+
 class _Place(NamedTuple):
-    """What of its group's a request stays within, and its group's rank."""
+    """What decides about the order before requests' ages do.
 
-    within: Within
-    rank: int
+    beyond    it does not stay within its group's guarantee
+    priority  its priority, negative
+    stage     WAITED long, WITHIN its group's share, or BEYOND
+    rank      of its group
+    """
+
+    beyond: bool
+    priority: int
+    stage: int
+    rank: int = 0
 
 
-_PLAIN = _Place("", 0)
-
-
-def _places(snapshot: Snapshot, now: float) -> dict[int, _Place]:
+def _places(snapshot: Snapshot, policy: Policy, now: float) -> dict[int, _Place]:
     """Return the place of each request whose group has an entitlement. Of several of a group those
     that were submitted first have the guarantee, and the share."""
     kept = Kept(snapshot, now)
@@ -69,11 +76,16 @@ def _places(snapshot: Snapshot, now: float) -> dict[int, _Place]:
         _competing(snapshot), key=lambda one: (-one.priority, one.submitted_at, one.id)
     ):
         entitlement = snapshot.entitlements.get(wish.group_id)
-        if entitlement is not None:
-            within = kept.within(wish)
-            places[wish.id] = _Place(within, entitlement.rank)
-            if within:
-                kept.add(wish.group_id, size(wish))
+        if entitlement is None:
+            continue
+        within = kept.within(wish)
+        stage, rank = WITHIN if within else BEYOND, entitlement.rank
+        waited = 0 < policy.hold_after <= now - wish.submitted_at
+        if waited and entitlement.share is not None and within != "guarantee":
+            stage, rank = WAITED, 0
+        places[wish.id] = _Place(within != "guarantee", -wish.priority, stage, rank)
+        if within:
+            kept.add(wish.group_id, size(wish))
     return places
 
 
