@@ -116,7 +116,7 @@ class Erasure:
     size     of the disk, bytes
     method   'write zeroes' (by the disk), 'discard', 'overwrite' (by the kernel), 'write zeroes,
              discard', 'overwrite, discard', or 'truncate' (a file that stands for a disk); after
-             'NVMe Format, ' where the disk was purged
+             'NVMe Format, ' where the disk was purged. 'tables alone': the data stays
     seconds  that the erasure took
     checked  bytes that were read back afterwards, all of them zeros
     """
@@ -164,6 +164,7 @@ class Order:
     deposit  of a capture
     burnin   of a burn-in
     purge    have each disk that is erased erase itself first, where it can
+    tables   of a wipe: zero only partition tables and signatures
     """
 
     id: str
@@ -180,3 +181,4 @@ class Order:
     sector: int = 0
     burnin: BurninPlan | None = None
     purge: bool = False
+    tables: bool = False

@@ -321,17 +321,21 @@ POWER_CONTROL = "power control"
 
 
 class Disk(StrEnum):
-    """What a node's local disks hold, as far as COD knows. Only CLEAN and CACHED may be handed on
-    without a wipe."""
+    """What a node's local disks hold, as far as COD knows. Only CLEAN may be handed on to anybody
+    without a wipe; CACHED and TABLES to their group."""
 
     # content COD never wrote: not touched before approval; wiped when first primed. Under a
     FOREIGN = "foreign"
     # running system: other disks are marked keep than when it was written, so all is wiped when it
     # is released
-    DIRTY = "dirty"  # may hold data of a vcluster: wiped before anything else
+    # may hold data of a vcluster: wiped before anything else. `nodes.cached_group_id`: the only
+    # group whose data it may hold; null: of any
+    DIRTY = "dirty"
     CLEAN = "clean"  # wiped, nothing written since
     # holds `nodes.cached_template_id`, unmodified, kept for `nodes.cached_group_id`
     CACHED = "cached"
+    # its partition tables are zeroed, its data is not: kept for `nodes.cached_group_id`
+    TABLES = "tables"
     # holds its holder's system, which was left to be captured and boots again: never primed over
     SYSTEM = "system"
 

@@ -26,7 +26,7 @@ from trampoline.images import Piece, Writing
 from trampoline.inventory import Disk
 from trampoline.partitions import Span
 from trampoline.target import Target
-from trampoline.wipe import wipe_all
+from trampoline.wipe import clear_all, wipe_all
 
 __all__ = ["Plan", "PrimeError", "Progress", "Written", "plan", "prime", "wipe"]
 
@@ -253,7 +253,10 @@ def _add_seed(target: Target, span: Span, order: Order) -> None:
 
 
 def wipe(order: Order, disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
-    """Erase all local disks that the order does not keep; returns how. Raises PrimeError."""
+    """Erase all local disks that the order does not keep, or their tables alone; returns how.
+    Raises PrimeError."""
+    if order.tables:
+        return clear_all(erasable(disks, order.keep), progress)
     return wipe_all(erasable(disks, order.keep), progress, order.purge)
 
 

@@ -16,6 +16,10 @@ disk.
 
 All three ways end with a look, with fewer samples where zeros were promised. A file that stands for
 a disk is truncated.
+
+Where the next holder is to be of the same group, only tables and signatures are zeroed: both ends of
+each disk and of each of its partitions, where partition tables, boot code, LVM, RAID and file
+systems have what they are recognised by. What lies between stays.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from trampoline.target import Target
 
 _STEP = 64 << 20
 _EDGE, _LONG, _SAMPLE = 16 << 20, 1 << 20, 4 << 10
+_SECTOR = 512  # of sysfs, whatever the disk's are
 _MANY, _FEW = 2048, 64
 
 
@@ -83,6 +88,48 @@ def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> 
 
     Crew(len(disks)).run(produce, erase, meter, progress)
     return tuple(erased[disk.path] for disk in disks)
+
+
+def clear_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
+    """Zero the partition tables and signatures of all of `disks`; returns how. Raises
+    PrimeError."""
+    spans = {disk.path: _signatures(disk) for disk in disks}
+    meter = Meter("wipe", sum(length for each in spans.values() for _, length in each))
+    cleared = []
+    for disk in disks:
+        began = time.monotonic()
+        with Target(disk.path) as target:
+            for at, length in spans[disk.path]:
+                target.zero(at, length)
+                meter.add(length)
+            meter.tell(progress)
+            target.flush()
+            for at, length in spans[disk.path]:
+                if any(target.read(length, at)):
+                    raise PrimeError(
+                        f"the disk {target.path} still shows data at byte {at} after its tables"
+                        " were erased"
+                    )
+            target.reread_table()
+        seconds = time.monotonic() - began
+        checked = sum(length for _, length in spans[disk.path])
+        about = (disk.name, disk.model, disk.serial, disk.wwid, disk.size)
+        cleared.append(Erasure(*about, "tables alone", seconds, checked))
+    return tuple(cleared)
+
+
+def _signatures(disk: Disk) -> list[tuple[int, int]]:
+    """Return where a disk has tables and signatures, as offsets and lengths."""
+    pieces = [(0, disk.size, _EDGE)]
+    block = Path("/sys/class/block", os.path.basename(os.path.realpath(disk.path)))
+    for partition in block.glob("*/partition"):
+        start, size = (_number(partition.with_name(each)) for each in ("start", "size"))
+        pieces.append((start * _SECTOR, size * _SECTOR, _LONG))
+    ends = []
+    for start, size, edge in pieces:
+        edge = min(edge, size)
+        ends += [(start, edge), (start + size - edge, edge)]
+    return ends
 
 
 def _erase(target: Target, meter: Meter, able: Abilities) -> tuple[str, int]:

@@ -68,7 +68,7 @@ class Node:
     home_remote: str | None = None
     home_port: str | None = None
     power_seen_at: float | None = None
-    purge: bool = False
+    wipe: str = ""
 
 
 @dataclass(frozen=True, slots=True)

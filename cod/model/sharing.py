@@ -27,6 +27,8 @@ class Group:
     parent_id       the group that it is a subgroup of
     grace           seconds in which its vclusters give nodes back after a reclaim; None: the
                     site's. The site bounds it
+    wipe            how the disks of nodes that it has had are erased at least: 'zero' or 'purge';
+                    None: as the site says
     faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at
                     `faded_at`
     """
@@ -52,6 +54,7 @@ class Group:
     faded_usage: float | None = None
     faded_at: float | None = None
     grace: float | None = None
+    wipe: str | None = None
 
     @property
     def events(self) -> tuple[str, ...]:

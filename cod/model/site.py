@@ -81,7 +81,8 @@ class Policy:
                     'follow': it does not
     os_addresses    'ours': nodes' systems get their addresses of COD; 'theirs': of another DHCP
                     server on their network, and COD takes those as the nodes'
-    wipe            how disks are erased: 'zero', or 'purge': those that can erase themselves first
+    wipe            how disks are erased: 'tables' (only partition tables: the node is kept for its
+                    group), 'zero', or 'purge' (those that can erase themselves first)
     same_wwn        disks of one machine that show one WWN: 'refuse' them, 'paths' to one disk, or
                     'disks' of their own
     power_cycle     may COD power-cycle nodes that overrun a deadline

@@ -312,11 +312,13 @@ class PolicyTable(Table):
             " server on the same network, whose addresses COD takes as the nodes'"
         ),
     )
-    wipe: Literal["zero", "purge"] = Field(
+    wipe: Literal["tables", "zero", "purge"] = Field(
         "zero",
         description=(
-            "how disks are erased: zero (every byte reads as zero), or purge (NVMe disks that can"
-            " do so format themselves with a secure erase first, then the same; preview)"
+            "how disks are erased at least: zero (every byte reads as zero), purge (NVMe disks that"
+            " can do so format themselves with a secure erase first, then the same; preview), or"
+            " tables (partition tables and signatures at once, the rest before another group gets"
+            " the node; preview)"
         ),
     )
     same_wwn: Literal["refuse", "paths", "disks"] = Field(

@@ -75,6 +75,9 @@ def test_a_group_is_made_shown_changed_and_removed(served: Served) -> None:
     assert refused(api.patch, "/groups/physics", {"grace": 301.0}).field == "grace"
     assert refused(api.patch, "/groups/physics", {"grace": -1.0}).field == "grace"
     assert api.patch("/groups/physics", {"grace": None})["grace"] is None
+    assert api.patch("/groups/physics", {"wipe": "purge"})["wipe"] == "purge"
+    assert refused(api.patch, "/groups/physics", {"wipe": "tables"}).field == "wipe"
+    assert api.patch("/groups/physics", {"wipe": None})["wipe"] is None
     assert api.delete("/groups/physics") is None
     assert refused(api.get, "/groups/physics").status == 404
     assert refused(api.patch, "/groups/physics", {"priority": 1}).status == 404
@@ -329,6 +332,9 @@ def test_groups_on_the_command_line(served: Served) -> None:
         "0",
     )
     assert (value["default_lease"], value["email"], value["priority"]) == (None, "", 0)
+    assert as_json(served, "group", "set", "physics", "--wipe", "purge")["wipe"] == "purge"
+    assert "purge" in run(served, "group", "show", "physics").stdout
+    assert as_json(served, "group", "set", "physics", "--wipe", "none")["wipe"] is None
     assert "physics" in run(served, "group", "show", "physics").stdout
     assert run(served, "group", "set", "physics", code=2).stderr.startswith("Usage:")
     assert run(served, "group", "set", "physics", "--max-lease", "soon", code=2)

@@ -113,14 +113,20 @@ def test_settings(there: Served) -> None:
         email="",
         events="nodes",
         webhook="https://hooks.example.org/x",
+        wipe="purge",
     )
     assert "Saved." in page.words, page.words
+    assert ("wipe", "purge") in page.fields(f"{PHYSICS}/settings")
+    told = page.tree.xpath("//dt[text()='Disks are erased']/following-sibling::dd[1]")
+    assert "purged where disks can" in told[0].text_content()
     now = group(there)
     assert (now.default_lease, now.email, now.events) == (3 * 86400, "", ("nodes",))
-    assert (
-        browser.get(PHYSICS).send(f"{PHYSICS}/settings", default_lease="", webhook="").status == 200
+    assert now.wipe == "purge"
+    emptied = browser.get(PHYSICS).send(
+        f"{PHYSICS}/settings", default_lease="", webhook="", wipe=""
     )
-    assert group(there).default_lease is None
+    assert emptied.status == 200
+    assert (group(there).default_lease, group(there).wipe) == (None, None)
 
 
 def test_the_webhooks_secret_is_the_owners_alone(there: Served) -> None:

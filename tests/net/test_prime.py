@@ -386,6 +386,24 @@ def test_a_kept_disk_with_the_images_names_is_told(server: Server, tmp_path: Pat
     assert found[1].name == "root"
 
 
+def test_wiping_tables_alone_takes_both_ends_and_leaves_the_rest(tmp_path: Path) -> None:
+    disk = dirty(tmp_path / "a", 40 * MIB)
+    before = (tmp_path / "a").read_bytes()
+    told: list[tuple[str, int, int, float]] = []
+    (erased,) = cprime.wipe(
+        Order("1.1", "wipe", tables=True), [disk], lambda *step: told.append(step)
+    )
+    after = (tmp_path / "a").read_bytes()
+    assert (erased.method, erased.checked) == ("tables alone", 32 * MIB)
+    assert after == bytes(16 * MIB) + before[16 * MIB : 24 * MIB] + bytes(16 * MIB)
+    assert told[-1][:3] == ("wipe", 32 * MIB, 32 * MIB)
+
+
+def test_a_small_disk_has_no_more_than_its_ends(tmp_path: Path) -> None:
+    cprime.wipe(Order("1.1", "wipe", tables=True), [dirty(tmp_path / "a", MIB)], lambda *_: None)
+    assert not any((tmp_path / "a").read_bytes())
+
+
 def test_zeros_for_an_images_holes_show_as_progress(server: Server, tmp_path: Path) -> None:
     """On a disk that was not wiped just now; a node that only seems to do nothing would be given
     up."""

@@ -134,7 +134,7 @@ def test_disks_are_purged_once_after_a_template_that_says_so(lab: Lab) -> None:
     order = lab.order(1)
     assert (order.action, order.purge) == ("wipe", True)
     lab.done(peer, order.id)
-    assert not lab.node(1).purge
+    assert lab.node(1).wipe == ""
     lab.assign(1, lab.vcluster(lab.template(revision=2), name="other"))
     lab.done(peer, lab.order(1).id)
     lab.release(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import subprocess
 import tempfile
@@ -136,6 +137,23 @@ def test_a_purged_disk_is_erased_like_any_other(
     assert erased.method == ("NVMe Format, write zeroes" if able else "write zeroes")
     (erased,) = wipe.wipe_all([device], silent)
     assert erased.method == "write zeroes"
+
+
+def test_tables_alone_are_zeroed_with_the_signatures_of_partitions(device: Disk) -> None:
+    """Find what LVM, RAID and file systems are recognised by where partitions begin and end."""
+    table = "label: gpt\nstart=34816, size=8192, type=linux\nstart=43008, size=16384, type=linux\n"
+    subprocess.run(["sfdisk", device.path], input=table, text=True, check=True, capture_output=True)
+    subprocess.run(["partx", "--update", device.path], check=True)
+    before = content(device)
+    (erased,) = wipe.clear_all([device], silent)
+    after = content(device)
+    assert erased.method == "tables alone"
+    zeroed = [(0, 16), (17, 18), (20, 22), (28, 29), (32, 48)]  # MiB
+    for first, last in zeroed:
+        assert not any(after[first * MIB : last * MIB])
+    for (_, first), (last, _) in itertools.pairwise(zeroed):
+        assert after[first * MIB : last * MIB] == before[first * MIB : last * MIB]
+    assert not list(Path("/sys/class/block", device.name).glob("*/partition"))
 
 
 def test_a_wiped_thin_disk_gives_its_space_back(device: Disk) -> None:

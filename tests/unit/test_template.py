@@ -69,13 +69,13 @@ def refusal(document: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "purge"), [({}, False), ({"wipe": "zero"}, False), ({"wipe": "purge"}, True)]
+    ("attributes", "wipe"), [({}, ""), ({"wipe": "zero"}, "zero"), ({"wipe": "purge"}, "purge")]
 )
-def test_a_template_says_whether_its_disks_purge_themselves(
-    attributes: dict[str, str], purge: bool
+def test_a_template_says_how_its_disks_are_erased_at_least(
+    attributes: dict[str, str], wipe: str
 ) -> None:
     document = wrap('<image target="disk" name="a"/>', **attributes)
-    assert checked(document).purge is purge
+    assert checked(document).wipe == wipe
 
 
 def test_no_other_wipe_is_accepted() -> None:

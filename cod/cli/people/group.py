@@ -48,6 +48,7 @@ def group_table(values: list[Any]) -> Any:
             "DEFAULT LEASE",
             "LONGEST LEASE",
             "GRACE",
+            "WIPE",
             "IMAGE QUOTA",
             "VOLUME QUOTA",
             "E-MAIL",
@@ -61,6 +62,7 @@ def group_table(values: list[Any]) -> Any:
                 v["default_lease"] and exact_span(v["default_lease"]),
                 v["max_lease"] and exact_span(v["max_lease"]),
                 None if v["grace"] is None else exact_span(v["grace"]),
+                v["wipe"],
                 size(v["image_quota"]),
                 size(v["volume_quota"]),
                 v["email"],
@@ -151,6 +153,11 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     ),
 )
 @click.option(
+    "--wipe",
+    type=click.Choice(["zero", "purge"]),
+    help="How the disks of its nodes are erased at least. [default: the site's]",
+)
+@click.option(
     "--image-quota", type=SIZE, help="Space for its images, such as 200G. [default: the site's]"
 )
 @click.option(
@@ -210,6 +217,11 @@ def limited(words: tuple[str, ...]) -> dict[str, Any]:
         "Time to give nodes back after a reclaim, such as 2h, as "
         "far as the site allows; none: the site's."
     ),
+)
+@click.option(
+    "--wipe",
+    type=click.Choice(["zero", "purge", "none"]),
+    help="How the disks of its nodes are erased at least; none: as the site says.",
 )
 @click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")
 @click.option("--volume-quota", type=OrNone(SIZE), help="Such as 2T; none: the site's.")
@@ -274,15 +286,17 @@ def set_(
         if value is not None
     }
     body = {
-        key: None if value == "none" and key.endswith(("lease", "quota", "grace")) else value
+        key: None
+        if value == "none" and key.endswith(("lease", "quota", "grace", "wipe"))
+        else value
         for key, value in asked.items()
         if value is not None
     }
     if not body and not entitled:
         raise click.UsageError(
-            "say what to set: --priority, --default-lease, --max-lease, --grace, --image-quota, "
-            "--volume-quota, --shares, --guarantee, --limit, --hours, --parent, --email, "
-            "--webhook, --events or --gid"
+            "say what to set: --priority, --default-lease, --max-lease, --grace, --wipe, "
+            "--image-quota, --volume-quota, --shares, --guarantee, --limit, --hours, --parent, "
+            "--email, --webhook, --events or --gid"
         )
     if body and entitled:  # two changes, of which the second could be refused
         raise click.UsageError(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from cod.core import vcm_outbox
 from cod.core.nodes import transitions
 from cod.model import Effect, Node, Policy
+from cod.policy.hardware import wiping
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_TRANSITIONS, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
@@ -30,7 +31,12 @@ def release(
         vcm_outbox.moved(tx, node, node.vcluster_id, "lost", cause, now)
         kept = runs is not None and lifecycle.may_keep_disk(node, runs.document)
         given = holding.give_back(
-            tx, node, up_until=now + policy.binding_time if stuck else None, keep_disk=kept
+            tx,
+            node,
+            up_until=now + policy.binding_time if stuck else None,
+            keep_disk=kept,
+            one_group=wiping.is_its_holders(node),
+            wipe=transitions.asked_wipe(tx, node, runs),
         )
         if (NodeState(node.state), NodeEvent.RELEASED) in NODE_TRANSITIONS:
             columns = {"attempts": 0, "reason": transitions.BY_HAND if stuck else ""}

@@ -12,7 +12,8 @@ from cod import notice_texts
 from cod.core import notices, requests, vcm_outbox
 from cod.core.networks import isolation
 from cod.core.nodes import blame
-from cod.model import Effect, Node, Policy
+from cod.model import Assignment, Effect, Node, Policy
+from cod.policy.hardware import wiping
 from cod.policy.nodes import lifecycle, place, template
 from cod.states import (
     ARRIVED,
@@ -32,6 +33,7 @@ from cod.states import (
 )
 from cod.store.engine import Tx
 from cod.store.nodes import burnins, captures, failures, holding, host_keys, nodes, sessions
+from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
@@ -79,13 +81,17 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
             requests.stop(tx, replacement, step.stops, now)
         vcm_outbox.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
         node = holding.give_back(
-            tx, node, up_until=now + policy.binding_time if is_stuck(node) else None
+            tx,
+            node,
+            up_until=now + policy.binding_time if is_stuck(node) else None,
+            wipe=asked_wipe(tx, node, holding.assignment(tx, node)),
         )
     columns = step.columns
-    if target in (NodeState.PRIME, NodeState.BOOT) and not node.purge:
-        runs = holding.assignment(tx, node)
-        if runs is not None and template.parse(runs.document).purge:
-            columns = {**columns, "purge": True}
+    if target in (NodeState.PRIME, NodeState.BOOT):
+        columns = {**columns, "wipe": asked_wipe(tx, node, holding.assignment(tx, node))}
+    elif target is NodeState.WIPE:
+        tested = burnins.wanted(tx, node.id) is not None
+        columns = {**columns, "wipe": wiping.begin(node, policy, whole=tested)}
     moved = move(
         tx,
         node,
@@ -117,6 +123,15 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     return moved
 
 
+def asked_wipe(tx: Tx, node: Node, runs: Assignment | None) -> str:
+    """Return how the node's disks are to be erased at least: as those said that have held it since
+    they were erased last, and as its holder's group and template, `runs`, say."""
+    if runs is None or node.wipe == "purge":
+        return node.wipe
+    group = groups.get(tx, runs.group_id)
+    return wiping.strictest(node.wipe, group.wipe, template.parse(runs.document).wipe)
+
+
 def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Node:
     """Settle a node that has rested at the crossroads (`lifecycle.settle`); any other stays as it
     is."""
@@ -127,6 +142,7 @@ def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Nod
         holding.assignment(tx, node),
         captures.is_wanted(tx, node.id),
         burnins.wanted(tx, node.id),
+        tables=policy.wipe == "tables",
     )
     return apply(tx, node, step, now=now, actor=actor, policy=policy)
 

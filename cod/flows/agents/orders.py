@@ -41,7 +41,7 @@ from cod.model import (
     owner_of,
 )
 from cod.orders import BurninPlan, Deposit, Order
-from cod.policy.hardware import keep
+from cod.policy.hardware import keep, wiping
 from cod.policy.nodes import capture, inner_vcm, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
 from cod.policy.nodes.subnets import numbers
@@ -87,7 +87,7 @@ def current(
         node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
     action = _ACTIONS.get(NodeState(node.state), "wait")
-    purge = node.purge or site.policy.wipe == "purge"
+    purge = "purge" in (node.wipe, site.policy.wipe)
     if action == "capture":
         order = _capture(
             tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures"
@@ -99,7 +99,9 @@ def current(
         )
         return Order(order_id, action, wipe=False, keep=spared, burnin=plan)
     if action != "prime":
-        return Order(order_id, action, keep=spared, purge=purge and action == "wipe")
+        tables = action == "wipe" and node.wipe == "tables"
+        erases = purge and action == "wipe" and not tables
+        return Order(order_id, action, keep=spared, purge=erases, tables=tables)
     wanted = holding.assignment(tx, node)
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
@@ -146,9 +148,10 @@ def _prime(
     if report and (why := keep.in_the_way(configuration.disk, report)):
         raise Refused("conflict", why, KEEP)
     parts = prime.resolve(configuration, report, there, base, site.types)
-    # A disk that was wiped and not written since needs no second wipe; anything else does, such as
-    # one that was kept.
-    clean = node.disk == Disk.CLEAN and not keep.unkept(node.attributes, report)
+    # A disk that was wiped and not written since needs no second wipe, nor does one that holds its
+    # own group's data alone; anything else does, such as one that was kept.
+    clean = node.disk == Disk.CLEAN or wiping.is_kept_for(node, wanted.group_id)
+    clean = clean and not keep.unkept(node.attributes, report)
     return Order(
         order_id,
         "prime",

@@ -32,7 +32,7 @@ _DONE = {
             "cached_template_id": None,
             "cached_group_id": None,
             "disk_signature": None,
-            "purge": False,
+            "wipe": "",
         },
     ),
     NodeState.PRIME: Step(
@@ -41,6 +41,7 @@ _DONE = {
     NodeState.CAPTURE: Step(NodeEvent.CAPTURED, "its disk is saved as an image", {"reason": ""}),
 }
 NAMESAKE_AGAIN = 86400.0  # seconds in which the same names of a node are told once
+_TABLES = "its partition tables are erased; kept for its group, or erased whole for another"
 _AT_WORK = (*_DONE, NodeState.BURNIN)
 
 
@@ -108,6 +109,9 @@ def done(
         node, progress_done=count, progress_rate=count / seconds if seconds > 0 else 0.0
     )
     step = _DONE[NodeState(node.state)]
+    if node.state == NodeState.WIPE and node.wipe == "tables":
+        kept = {"disk": Disk.TABLES, "cached_group_id": node.cached_group_id}
+        step = replace(step, cause=_TABLES, columns={**step.columns, **kept})
     if node.state == NodeState.PRIME:
         signature = int(figures.get("disk_signature", 0))
         step = replace(step, columns={**step.columns, "disk_signature": signature or None})

@@ -82,6 +82,7 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
                     holding.assignment(tx, node),
                     captures.is_wanted(tx, node.id),
                     burnins.wanted(tx, node.id),
+                    tables=site.policy.wipe == "tables",
                 ),
             )
     if now >= started + patience:

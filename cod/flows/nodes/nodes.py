@@ -131,10 +131,11 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     """
     node = nodes.named(tx, name, lock=True)
     disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
+    kept = dict[str, object](disk=disk, cached_template_id=None, cached_group_id=None)
     step = Step(
         NodeEvent.RESTORED,
         f"restored by {actor}",
-        {"reason": "", "attempts": 0, "disk": disk},
+        {"reason": "", "attempts": 0, **kept},
         "cycle",
     )
     if site.burnin.after_trouble:

@@ -45,6 +45,7 @@ def create(
     gid: int | None = None,
     volume_quota: int | None = None,
     grace: float | None = None,
+    wipe: str | None = None,
     rules: NoticeRules = RULES,
     posix: PosixRules = POSIX,
     policy: Policy = POLICY,
@@ -57,6 +58,8 @@ def create(
     gid          its POSIX number; None: the next of the site's range
     volume_quota bytes that its volumes may have together; None: the site's default
     grace        seconds in which its vclusters give nodes back after a reclaim; None: the site's
+    wipe         how the disks of its nodes are erased at least: 'zero' or 'purge'; None: as the
+                 site says
     policy       bounds the grace
     events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that
                  may be
@@ -73,6 +76,7 @@ def create(
         image_quota=image_quota,
         volume_quota=volume_quota,
         grace=grace,
+        wipe=wipe,
     )
     if gid is not None:
         numbers.take_gid(tx, name, gid, now)

@@ -143,7 +143,7 @@ def grant(
         raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
     if watermarks.version(tx, watermarks.RESERVED, lock=True) != version:
         raise nodes.Changed("what reservations in advance leave to others has changed")
-    seats = _seats(tx, granted.shares, site)
+    seats = _seats(tx, granted.shares, site, vcluster.group_id)
     if request.source_id is None:
         core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
     vcluster = _admit(tx, vcluster, request, len(seats), site, now)
@@ -172,7 +172,7 @@ def grant(
     return Result(len(seats), tuple(effects))
 
 
-def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Share]]:
+def _seats(tx: Tx, shares: Sequence[Share], site: Site, group_id: int) -> list[tuple[Node, Share]]:
     """Return each granted node with its share. Tuples that are served from one lot get different
     nodes of it."""
     wanted: Counter[FreeNodes] = Counter()
@@ -180,7 +180,7 @@ def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Shar
         wanted[share.lot] += share.count
     many = len(site.subnets) > 1
     picked = {
-        lot: iter(node_counts.pick_free(tx, _key(lot), count, many))
+        lot: iter(node_counts.pick_free(tx, _key(lot), count, many, group_id=group_id))
         for lot, count in wanted.items()
     }
     return [(next(picked[share.lot]), share) for share in shares for _ in range(share.count)]

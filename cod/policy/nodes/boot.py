@@ -246,7 +246,7 @@ def may_have_missed(query: DhcpQuery, client: DhcpClient, policy: Policy, now: f
         and query.kind == "DISCOVER"
         and client.state == NodeState.TRAMPOLINE
         and now - client.since >= MISSED * policy.patience
-        and client.disk != Disk.CLEAN
+        and client.disk not in (Disk.CLEAN, Disk.TABLES)
         and not is_heard(client, policy, now)
     )
 

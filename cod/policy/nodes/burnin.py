@@ -53,7 +53,9 @@ def tests(wanted: Iterable[str]) -> tuple[str, ...]:
 def begin(node: Node, burnin: Burnin) -> Step:
     """Return how the burn-in begins on a free node whose agent has reported. Disks that it may
     erase are erased first, so that the tests may write to them."""
-    if node.disk == Disk.DIRTY or (burnin.erase and node.disk in (Disk.FOREIGN, Disk.CACHED)):
+    if node.disk == Disk.DIRTY or (
+        burnin.erase and node.disk in (Disk.FOREIGN, Disk.CACHED, Disk.TABLES)
+    ):
         return Step(NodeEvent.WIPE_ORDERED, "its disks are erased before its burn-in")
     return Step(
         NodeEvent.BURNIN_ORDERED, f"burn-in ({burnin.cause}): {burnin.tests.replace(',', ', ')}"

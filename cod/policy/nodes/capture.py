@@ -47,7 +47,7 @@ def check(node: Node, configuration: Configuration | None) -> None:
             "be captured",
             "name",
         )
-    if node.disk == Disk.CLEAN:
+    if node.disk in (Disk.CLEAN, Disk.TABLES):
         raise Refused(
             "conflict",
             f"the disks of node {node.name} were wiped: there is nothing to capture",

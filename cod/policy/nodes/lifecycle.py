@@ -10,7 +10,7 @@ a retry budget within a second, and with it, node by node, the reserve.
 from __future__ import annotations
 
 from cod.model import Assignment, Burnin, Node, Policy
-from cod.policy.hardware import keep
+from cod.policy.hardware import keep, wiping
 from cod.policy.nodes import blame, template
 from cod.policy.nodes import burnin as tests
 from cod.policy.scheduler import feasibility
@@ -31,7 +31,12 @@ WAY_REST = 20.0  # seconds between two tries while the way is down
 
 
 def settle(
-    node: Node, wanted: Assignment | None, capture: bool = False, burnin: Burnin | None = None
+    node: Node,
+    wanted: Assignment | None,
+    capture: bool = False,
+    burnin: Burnin | None = None,
+    *,
+    tables: bool = True,
 ) -> Step:
     """Return what a node in state *trampoline* that has reported does next. `wanted`: what its
     holder wants it to run.
@@ -39,6 +44,7 @@ def settle(
     capture  its disk is to be saved as an image, which comes first: nothing has written to it since
              that was asked for
     burnin   the burn-in that it owes; it comes before anybody is given the node
+    tables   the site lets nodes be kept for a group with nothing but their tables zeroed
     """
     if capture:
         return Step(NodeEvent.CAPTURE_ORDERED, "its disk is to be saved as an image")
@@ -55,6 +61,8 @@ def settle(
         return assign(node, wanted)
     if node.disk == Disk.DIRTY:
         return Step(NodeEvent.WIPE_ORDERED, "its disks may hold a vcluster's data")
+    if node.disk == Disk.TABLES and not (tables and node.cached_group_id):
+        return Step(NodeEvent.WIPE_ORDERED, "its disks are kept for nobody any more")
     if burnin is not None:
         return tests.begin(node, burnin)
     return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
@@ -66,7 +74,8 @@ def assign(node: Node, wanted: Assignment) -> Step:
     fits = cached_fits(node, wanted)
     if template.parse(wanted.document).diskless is not None:
         # no prime is coming that would wipe them
-        if node.disk in (Disk.DIRTY, Disk.CACHED) and not fits:
+        own = fits or wiping.is_kept_for(node, wanted.group_id)
+        if node.disk in (Disk.DIRTY, Disk.CACHED, Disk.TABLES) and not own:
             return Step(NodeEvent.WIPE_ORDERED, "its disks hold what this holder must not read")
         return Step(NodeEvent.BOOT_ORDERED, "its template boots from the network: nothing to prime")
     if fits:
@@ -122,7 +131,8 @@ def marks_changed(node: Node, report_xml: str) -> dict[str, object]:
     if node.state in OWN_SYSTEM and node.disk != Disk.SYSTEM:
         return columns | {"disk": Disk.FOREIGN}
     exposed = node.disk == Disk.CLEAN and bool(keep.unkept(node.attributes, report_xml))
-    return columns | {"disk": Disk.DIRTY} if exposed or node.disk == Disk.CACHED else {}
+    left = node.disk in (Disk.CACHED, Disk.TABLES, Disk.DIRTY)
+    return columns | {"disk": Disk.DIRTY} if exposed or left else {}
 
 
 def on_trouble(

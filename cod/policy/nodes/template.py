@@ -110,7 +110,8 @@ class Configuration:
     own_host_keys   the system makes its SSH host keys itself: the seed brings none
     secret     the user data are written to the disk's seed alone: the metadata service does not
                tell them
-    purge      the disks purge themselves at the wipe that follows
+    wipe       how the disks are erased at least at the wipe that follows: 'zero' or 'purge'; '':
+               as site and group say
     seedfrom   the seed says only where the metadata service is, and cloud-init fetches everything
                there but secrets
     """
@@ -131,7 +132,7 @@ class Configuration:
     own_host_keys: bool = False
     seedfrom: bool = False
     secret: bool = False
-    purge: bool = False
+    wipe: str = ""
 
 
 # ---------------------------------------------------------------- reading
@@ -166,7 +167,7 @@ def parse(document: str) -> Configuration:
         ready=_ready(root.find("ready")),
         cache=root.get("cache") == "yes",
         verify=root.get("verify") == "yes",
-        purge=root.get("wipe") == "purge",
+        wipe=root.get("wipe", ""),
         seed=_get(personalise, "seed", "none") == "nocloud",
         # Its first line says what it is, and a document that is laid out nicely has a line break
         # and blanks before it.

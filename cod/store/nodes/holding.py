@@ -88,7 +88,13 @@ def take(
 
 
 def give_back(
-    tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: bool = False
+    tx: Tx,
+    node: Node,
+    *,
+    up_until: float | None = None,
+    keep_disk: bool = False,
+    one_group: bool = False,
+    wipe: str = "",
 ) -> Node:
     """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left
     as it is.
@@ -98,6 +104,8 @@ def give_back(
     keep_disk  its disk holds its template, written whole, and may be kept for the same group;
                otherwise the disks count as dirty, whatever they held: its holder may have written
                anywhere
+    one_group  nothing on its disks is of another group than its holder's
+    wipe       how its disks are to be erased at least
     Raises `Stale` when the node has moved on.
     """
     if node.vcluster_id is None:
@@ -106,10 +114,11 @@ def give_back(
         "released": node.vcluster_id,
         "attempts": 0,
         "disk": Disk.CACHED if keep_disk else Disk.DIRTY,
+        "wipe": wipe,
     }
     columns["cached_template_id"] = node.template_id if keep_disk else None
     group = select(t.vclusters.c.group_id).where(t.vclusters.c.id == node.vcluster_id)
-    columns["cached_group_id"] = tx.scalar(group) if keep_disk else None
+    columns["cached_group_id"] = tx.scalar(group) if keep_disk or one_group else None
     done = tx.execute(
         update(t.nodes)
         .values(**columns)

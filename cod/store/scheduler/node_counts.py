@@ -399,17 +399,24 @@ def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
 
 
 def pick_free(
-    tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None
+    tx: Tx,
+    key: FreeKey,
+    count: int,
+    many: bool,
+    idle_since: float | None = None,
+    group_id: int | None = None,
 ) -> list[Node]:
     """Return `count` free nodes that are alike as `key` says, those with the lowest ids, locked.
     `Changed` if there are fewer.
 
     idle_since  only those that may be put to sleep (see `free`)
+    group_id    who gets them: nodes that were left to that group come first, those that were left
+                to others, and have to be erased before, last
     """
     query = select(_n.id).where(_FREE, _n.state == key.state, _alike(key, many))
     if idle_since is not None:
         query = query.where(_idle(idle_since))
-    ids = list(tx.scalars(query.order_by(_n.id).limit(count)))
+    ids = list(tx.scalars(query.order_by(*_erased_first(group_id), _n.id).limit(count)))
     locked = nodes.lock(tx, ids)
     # Between picking and locking others may have been quicker: what is locked is looked at once
     # more.
@@ -417,6 +424,13 @@ def pick_free(
     if len(still) < count:
         raise nodes.Changed(f"{count} nodes of a kind were free, {len(still)} are left")
     return [node for node in locked if node.id in still]
+
+
+def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:
+    if group_id is None:
+        return ()
+    own = and_(_n.disk == Disk.TABLES, _n.cached_group_id == group_id)
+    return (case((own, 0), (_n.disk == Disk.TABLES, 2), else_=1),)
 
 
 def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:

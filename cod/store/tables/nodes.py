@@ -234,12 +234,15 @@ nodes = table(
     Column("home_port", String(200), comment="where it boots: SWITCH PORT by LLDP; null: not told"),
     Column("power_seen_at", Time, comment="when its power driver last told `power`; null: never"),
     Column(
-        "purge",
-        Boolean,
+        "wipe",
+        String(8),
         nullable=False,
-        default=False,
-        server_default=false(),
-        comment="its next wipe purges its disks: a template that it ran says so",
+        default="",
+        server_default="",
+        comment=(
+            "tables, zero or purge: in wipe, how its disks are being erased; else how at least they"
+            " are to be next, by those that held it; '': they say nothing"
+        ),
     ),
     Column("watts", Double, comment="as last measured by its BMC; null: never"),
     Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),

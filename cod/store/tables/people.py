@@ -154,6 +154,11 @@ groups = table(
     ),
     Column("faded_at", Time),
     Column("grace", Time, comment="seconds to give nodes back after a reclaim; null: the site's"),
+    Column(
+        "wipe",
+        String(8),
+        comment="zero or purge: how the disks of its nodes are erased at least; null: the site's",
+    ),
     Column("created_at", Time, nullable=False),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
 )

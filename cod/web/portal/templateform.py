@@ -164,7 +164,7 @@ READY = (
     ("time", "some time has passed since its boot"),
     ("none", "its boot was served"),
 )
-_PLAIN = {("cache", "no"), ("verify", "no"), ("wipe", "zero"), ("by", "dhcp"), ("secret", "no")}
+_PLAIN = {("cache", "no"), ("verify", "no"), ("by", "dhcp"), ("secret", "no")}
 _UNSAID = (("boot", {"mode": "disk"}), ("ready", {"by": "dhcp"}))
 
 

@@ -64,6 +64,16 @@ Grace = Annotated[
         ),
     ),
 ]
+Wipe = Annotated[
+    Literal["zero", "purge"],
+    Field(
+        description=(
+            "how the disks of nodes that it has had are erased at least: zero, or purge (disks that"
+            " can do so erase themselves first); null: as the site says. The strictest of site,"
+            " group and template holds"
+        ),
+    ),
+]
 Emails = Annotated[
     str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")
 ]
@@ -97,11 +107,12 @@ class GroupCreate(Body):
     )
     volume_quota: VolumeQuota | None = None
     grace: Grace | None = None
+    wipe: Wipe | None = None
 
 
 class GroupPatch(Body):
     """What to change of a group; what is left out stays. A lease of null: the site's default, no
-    limit; a quota or a grace of null: the site's."""
+    limit; a quota, a grace or a wipe of null: the site's."""
 
     priority: int | None = Field(
         default=None, ge=-1_000_000, le=1_000_000, description="larger goes first"
@@ -115,6 +126,7 @@ class GroupPatch(Body):
     gid: Gid | None = None
     volume_quota: VolumeQuota | None = None
     grace: Grace | None = None
+    wipe: Wipe | None = None
 
     @model_validator(mode="after")
     def _something(self) -> GroupPatch:
@@ -147,6 +159,7 @@ class GroupReply(ReplyOf[Group]):
     gid: int | None
     volume_quota: int | None
     grace: float | None
+    wipe: Literal["zero", "purge"] | None
     created_at: float
 
 
@@ -167,11 +180,11 @@ def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
 
 
 def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
-    """Return how a group is told things, and its grace, its owners may say; its priority and its
-    leases are the administrators' to give. To who may not see the group there is none, whatever is
-    asked."""
+    """Return how a group is told things, its grace and its wipe its owners may say; its priority
+    and its leases are the administrators' to give. To who may not see the group there is none,
+    whatever is asked."""
     seen = RequiredRight(Right.SEE, "group", ask.names.name)
-    own = {"email", "webhook", "events", "default_lease", "grace"}
+    own = {"email", "webhook", "events", "default_lease", "grace", "wipe"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
     return [seen, RequiredRight(right, "group", ask.names.name)]
 

@@ -180,6 +180,7 @@ _LEFT_OUT = (
     "cause",
     "key",
     "purge",
+    "tables",
 )  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 

@@ -18,6 +18,7 @@ from cod.model import Right
 from cod.pool import Tx
 from cod.web.errors import HttpProblem
 from cod.web.portal import forms
+from cod.web.portal.formatting import WIPES
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.resources.energy import EnergyReport
@@ -72,6 +73,11 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "events": EVENTS,
         "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
         "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
+        "wipes": {
+            "": f"as the site says: {WIPES[ask.site.policy.wipe]}",
+            "zero": WIPES["zero"],
+            "purge": WIPES["purge"],
+        },
         "default_lease": ask.site.policy.default_lease,
         "myself": ask.who.name.partition(":")[2],
     }
@@ -108,6 +114,7 @@ def _told(fields: Fields) -> dict[str, Any]:
         "default_lease": _converted(fields, "default_lease", quantity.read_span),
         "events": chosen,
         "grace": _converted(fields, "grace", quantity.read_span),
+        "wipe": fields.one("wipe").strip() or None,
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from cod.flows.scheduler import plan
 from cod.pool import Tx
+from cod.web.portal.formatting import WIPES
 from cod.web.portal.page import Page
 from cod.web.routes import ADMINS, Call
 
@@ -14,6 +15,7 @@ def _policy(tx: Tx, ask: Call) -> dict[str, Any]:
     return {
         "planned": plan.preview(tx, site=ask.site, now=ask.now),
         "rules": ask.site.policy,
+        "wipes": WIPES,
         "reserve": ask.site.energy,
         "kinds": ask.site.types,
     }

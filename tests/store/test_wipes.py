@@ -1,0 +1,297 @@
+"""How disks are erased, and who gets a node of which only the tables were: its own group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.people import groups as group_flows
+from cod.model import Peer, Site, Vcluster
+from cod.policy.nodes import lifecycle
+from cod.states import Disk, NodeEvent, NodeState, Step
+from cod.store.engine import Tx
+from cod.store.people import groups
+from cod.store.scheduler import node_counts
+from tests.store.agentlab import TEMPLATE, Lab
+
+NETBOOT = '<template><boot mode="diskless"><kernel image="k"/></boot></template>'
+
+
+@pytest.fixture
+def lab(tx: Tx, site: Site) -> Lab:
+    return Lab(tx, replace(site, policy=replace(site.policy, wipe="tables", auto_approve=True)))
+
+
+def says(lab: Lab, wipe: str) -> None:
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, wipe=wipe))
+
+
+def runs(lab: Lab, peer: Peer, vcluster: Vcluster) -> None:
+    """Give the free node to the vcluster, and have it installed and started."""
+    lab.assign(1, vcluster)
+    lab.done(peer, lab.order(1).id)
+    lab.apply(1, Step(NodeEvent.BOOTED, "its system runs"))
+
+
+def comes_back(lab: Lab) -> Peer:
+    lab.release(1)
+    return lab.boots(1)
+
+
+def kept(lab: Lab, vcluster: Vcluster) -> Peer:
+    """A node that its vcluster has given back, with its tables erased."""
+    lab.machine(1, "trampoline")
+    runs(lab, lab.boots(1), vcluster)
+    peer = comes_back(lab)
+    assert (lab.order(1).action, lab.order(1).tables, lab.order(1).purge) == ("wipe", True, False)
+    lab.done(peer, lab.order(1).id)
+    node = lab.node(1)
+    assert (node.state, node.disk, node.cached_group_id) == (
+        "inactive",
+        Disk.TABLES,
+        vcluster.group_id,
+    )
+    return peer
+
+
+@pytest.mark.parametrize(
+    ("site_says", "group", "template", "strictest"),
+    [
+        ("tables", None, "", "tables"),
+        ("tables", "zero", "", "zero"),
+        ("tables", None, ' wipe="zero"', "zero"),
+        ("tables", "purge", ' wipe="zero"', "purge"),
+        ("zero", None, ' wipe="purge"', "purge"),
+        ("purge", "zero", ' wipe="zero"', "purge"),
+    ],
+)
+def test_the_strictest_of_site_group_and_template_is_done(
+    lab: Lab, site_says: str, group: str | None, template: str, strictest: str
+) -> None:
+    says(lab, site_says)
+    document = TEMPLATE.replace("<template ", f"<template{template} ")
+    lab.machine(1, "trampoline")
+    runs(lab, lab.boots(1), lab.vcluster(lab.template(document=document)))
+    group_flows.change(lab.tx, "physics", {"wipe": group}, now=lab.now)  # while it runs
+    peer = comes_back(lab)
+    order = lab.order(1)
+    assert (order.action, order.purge, order.tables) == (
+        "wipe",
+        strictest == "purge",
+        strictest == "tables",
+    )
+    lab.done(peer, order.id)
+    expected = Disk.TABLES if strictest == "tables" else Disk.CLEAN
+    assert (lab.node(1).disk, lab.node(1).wipe) == (expected, "")
+
+
+def test_a_node_whose_tables_were_erased_goes_to_its_group_as_it_is(lab: Lab) -> None:
+    first = lab.vcluster(lab.template())
+    kept(lab, first)
+    lab.assign(1, lab.vcluster(lab.template(revision=2), name="second"))
+    assert (lab.order(1).action, lab.order(1).wipe) == ("prime", False)
+
+
+def test_a_node_whose_tables_were_erased_is_zeroed_for_another_group(lab: Lab) -> None:
+    peer = kept(lab, lab.vcluster(lab.template()))
+    other = lab.vcluster(lab.template(revision=2), group="chemistry", name="other")
+    lab.assign(1, other)
+    assert (lab.order(1).action, lab.order(1).wipe) == ("prime", True)
+    lab.failed(peer, lab.order(1).id)  # who knows how far it came: nobody's data is known
+    peer = comes_back(lab)
+    assert (lab.order(1).action, lab.order(1).tables) == ("wipe", False)
+    lab.done(peer, lab.order(1).id)
+    runs(lab, peer, other)
+    comes_back(lab)
+    assert lab.order(1).tables, "it has run a system that could read every byte"
+
+
+def test_disks_are_zeroed_before_another_group_boots_without_them(lab: Lab) -> None:
+    """No prime comes that would erase them: a system that boots from the network can read them."""
+    peer = kept(lab, lab.vcluster(lab.template()))
+    netboot = lab.template(document=NETBOOT, revision=2)
+    lab.assign(1, lab.vcluster(netboot, group="chemistry", name="other"))
+    assert (lab.order(1).action, lab.order(1).tables) == ("wipe", False)
+    lab.done(peer, lab.order(1).id)
+    assert (lab.node(1).state, lab.node(1).disk) == ("boot", Disk.CLEAN)
+
+
+def test_its_own_group_boots_without_the_disks_at_once(lab: Lab) -> None:
+    kept(lab, lab.vcluster(lab.template()))
+    lab.assign(1, lab.vcluster(lab.template(document=NETBOOT, revision=2), name="second"))
+    assert lab.node(1).state == "boot"
+
+
+@pytest.mark.parametrize("ends", ["fails", "is lost"])
+def test_a_wipe_of_tables_that_did_not_end_is_repeated_whole(lab: Lab, ends: str) -> None:
+    lab.machine(1, "trampoline")
+    runs(lab, lab.boots(1), lab.vcluster(lab.template()))
+    peer = comes_back(lab)
+    assert lab.order(1).tables
+    if ends == "fails":
+        lab.failed(peer, lab.order(1).id)
+    else:
+        lab.apply(1, Step(NodeEvent.LOST, "it is gone"))
+        peer = lab.boots(1)
+    lab.report(peer)
+    lab.tick(lifecycle.FIRST_REST)
+    assert (lab.order(1).action, lab.order(1).tables) == ("wipe", False)
+
+
+def test_a_site_that_changes_its_mind_changes_no_wipe_that_has_begun(lab: Lab) -> None:
+    """Let nothing count as zeroed that was ordered before: the order's id stays the same."""
+    lab.machine(1, "trampoline")
+    runs(lab, lab.boots(1), lab.vcluster(lab.template()))
+    peer = comes_back(lab)
+    order = lab.order(1)
+    says(lab, "zero")
+    assert lab.order(1) == order
+    lab.done(peer, order.id)
+    after = lab.order(1)
+    assert (after.action, after.tables, lab.node(1).disk) == ("wipe", False, Disk.TABLES)
+    lab.done(peer, after.id)
+    assert (lab.node(1).state, lab.node(1).disk) == ("inactive", Disk.CLEAN)
+    runs(lab, peer, lab.vcluster(lab.template(revision=2), name="second"))
+    peer = comes_back(lab)
+    order = lab.order(1)
+    says(lab, "tables")
+    lab.done(peer, order.id)
+    assert (order.tables, lab.node(1).disk) == (False, Disk.CLEAN)
+
+
+def test_nodes_of_a_group_that_is_gone_are_nobodys(lab: Lab) -> None:
+    """A new group may get the id of one that is gone."""
+    peer = kept(lab, lab.vcluster(lab.template()))
+    group = groups.named(lab.tx, "physics")
+    groups.remove(lab.tx, group.id, groups.ensure(lab.tx, groups.SITE, 0.0).id)
+    lab.assign(1, lab.vcluster(lab.template(revision=2), group="next", name="other"))
+    assert lab.order(1).wipe
+    lab.release(1)
+    peer = lab.boots(1)
+    assert (lab.order(1).action, lab.order(1).tables) == ("wipe", False)
+    assert peer.node_id == lab.node(1).id
+
+
+def test_kept_nodes_count_for_every_group_and_go_to_their_own_first(lab: Lab) -> None:
+    own = groups.ensure(lab.tx, "own", 0.0).id
+    other = groups.ensure(lab.tx, "other", 0.0).id
+    left = [(Disk.TABLES, other), (Disk.CLEAN, None), (Disk.TABLES, own)]
+    columns = {"type_id": None}
+    for number, (disk, group_id) in enumerate(left, 1):
+        lab.machine(number, "trampoline", disk=disk, cached_group_id=group_id, **columns)
+        lab.boots(number)
+    (lot,) = node_counts.free(lab.tx, [], False, 0.0)
+    assert lot.nodes == 3
+    for count, names in ((1, {"node3"}), (2, {"node2", "node3"})):
+        picked = node_counts.pick_free(lab.tx, lot.key, count, False, group_id=own)
+        assert {node.name for node in picked} == names
+
+
+def test_a_node_that_was_out_of_service_is_zeroed(lab: Lab) -> None:
+    """Nobody knows what was done to it meanwhile."""
+    kept(lab, lab.vcluster(lab.template()))
+    about = {"name": "node1", "site": lab.site, "now": lab.now, "actor": "user:ann"}
+    node_flows.quarantine(lab.tx, reason="looked at", **about)
+    node_flows.restore(lab.tx, **about)
+    lab.boots(1)
+    assert (lab.order(1).action, lab.order(1).tables) == ("wipe", False)
+
+
+class Disks:
+    """What a node's disks truly hold, by the orders that its agent carries out: groups' data."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.data = lab, set[int]()
+        self.clusters = [
+            lab.vcluster(
+                lab.template(revision=2 * n + part, document=document), group, f"{group}{part}"
+            )
+            for n, group in enumerate(("physics", "chemistry"))
+            for part, document in enumerate((TEMPLATE, NETBOOT), 1)
+        ]
+        lab.machine(1, "trampoline")
+        self.peer = lab.boots(1)
+        self.handed_on = {"as it is": 0, "erased": 0}
+
+    def steps(self, dice: Random) -> None:
+        """Do one thing: mostly what comes next."""
+        node = self.lab.node(1)
+        if dice.random() < 0.75:
+            self._goes_on(NodeState(node.state), dice)
+        else:
+            self._goes_wrong(NodeState(node.state), dice)
+        self.check()
+
+    def _goes_on(self, state: NodeState, dice: Random) -> None:
+        if state is NodeState.INACTIVE:
+            cluster = dice.choice(self.clusters)
+            if self.data:
+                self.handed_on["as it is" if self.data == {cluster.group_id} else "erased"] += 1
+            self.lab.assign(1, cluster)
+        elif state in (NodeState.WIPE, NodeState.PRIME):
+            self._obeys(whole=True)
+            self.lab.done(self.peer, self.lab.order(1).id)
+        elif state is NodeState.BOOT:
+            self.lab.apply(1, Step(NodeEvent.BOOTED, "x"))
+        elif state is NodeState.ACTIVE:
+            self.lab.release(1)
+        elif state is NodeState.TRAMPOLINE:
+            self.lab.tick(lifecycle.LONGEST_REST)
+            self.peer = self.lab.boots(1)
+        else:
+            about = {"site": self.lab.site, "now": self.lab.now, "actor": "user:ann"}
+            node_flows.restore(self.lab.tx, name="node1", **about)
+
+    def _goes_wrong(self, state: NodeState, dice: Random) -> None:
+        wrong = dice.choice(["policy", "fails", "lost", "released", "out of service"])
+        if wrong == "policy":
+            says(self.lab, dice.choice(["tables", "tables", "zero"]))
+        elif wrong == "fails" and state in (NodeState.WIPE, NodeState.PRIME):
+            self._obeys(whole=False)
+            self.lab.failed(self.peer, self.lab.order(1).id)
+        elif wrong == "lost" and state in (NodeState.WIPE, NodeState.PRIME, NodeState.BOOT):
+            event = NodeEvent.BOOT_FAILED if state is NodeState.BOOT else NodeEvent.LOST
+            self._obeys(whole=False)
+            step = lifecycle.on_trouble(self.lab.node(1), event, "x", self.lab.site.policy)
+            self.lab.apply(1, step)
+        elif wrong == "released" and self.lab.node(1).vcluster_id is not None:
+            self.lab.release(1)
+        elif wrong == "out of service" and state in (NodeState.INACTIVE, NodeState.ACTIVE):
+            about = {"site": self.lab.site, "now": self.lab.now, "actor": "user:ann"}
+            node_flows.quarantine(self.lab.tx, name="node1", reason="x", **about)
+
+    def _obeys(self, *, whole: bool) -> None:
+        """Do to the disks what the node's order says; where it is not carried out whole, the worst
+        of it."""
+        order = self.lab.order(1)
+        erases = (order.action == "wipe" and not order.tables) or (
+            order.action == "prime" and order.wipe
+        )
+        if erases and whole:
+            self.data.clear()
+        if order.action == "prime":
+            self.data.add(self._holder())
+
+    def _holder(self) -> int:
+        held = self.lab.node(1).vcluster_id
+        return next(one.group_id for one in self.clusters if one.id == held)
+
+    def check(self) -> None:
+        node = self.lab.node(1)
+        if node.state in (NodeState.BOOT, NodeState.ACTIVE):
+            assert self.data <= {self._holder()}, "a group's data reached another"
+        if node.state == NodeState.ACTIVE:
+            self.data.add(self._holder())
+        if node.state in (NodeState.INACTIVE, NodeState.OFF) and self.data:
+            assert (node.disk, {node.cached_group_id}) == (Disk.TABLES, self.data)
+
+
+def test_no_walk_hands_a_groups_data_to_another(lab: Lab) -> None:
+    dice = Random(21)
+    disks = Disks(lab)
+    for _ in range(250):
+        disks.steps(dice)
+    assert min(disks.handed_on.values()) > 2, disks.handed_on
