@@ -150,10 +150,8 @@ def bounded(
         )
         raise Refused("conflict", f"{left}: {why}", "lease")
     begins = (one.starts_at or now for one in forecast.reserved(seen.site))
-    if any(
-        (vcluster.expires_at or now) < start <= end + forecast.margin(site.policy)
-        for start in begins
-    ):
+    erased = end + forecast.margin(seen.site, vcluster.id, site.policy)
+    if any((vcluster.expires_at or now) < start <= erased for start in begins):
         watermarks.raise_version(tx, watermarks.RESERVED)
     return end
 

@@ -88,7 +88,9 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """A row of `node_types`: nodes that are equal. `attributes` is their canonical form (XML)."""
+    """A row of `node_types`: nodes that are equal. `attributes` is their canonical form (XML).
+    `turnaround`: seconds until nodes that are given back are free again, as learnt; None: none came
+    back yet."""
 
     id: int
     name: str
@@ -101,6 +103,7 @@ class NodeType:
     watts_off: float | None = None
     watts_idle: float | None = None
     watts_busy: float | None = None
+    turnaround: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

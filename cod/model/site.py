@@ -101,7 +101,7 @@ class Policy:
                     'whole-block', 'last-started'
     drain_grace     seconds between the end of a lease and the seizure of its nodes
     turnaround      seconds until nodes that are given back are free again: erased, and in the
-                    reserve
+                    reserve; of types of which none came back yet
     lease_warnings  seconds before the end of a lease at which its group is warned
     fair            how groups of one priority are ranked: 'tree' or 'classic'
                     (`policy.sharing.shares`)

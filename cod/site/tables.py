@@ -397,8 +397,8 @@ class PolicyTable(Table):
     turnaround: NotNegative = Field(
         900.0,
         description=(
-            "seconds until nodes that are given back are free again, "
-            "erased: reservations in advance count on that"
+            "seconds until nodes that are given back are free again, erased: reservations in"
+            " advance count on that until it is learnt of the nodes' type"
         ),
     )
     lease_warnings: tuple[Positive, ...] = Field(

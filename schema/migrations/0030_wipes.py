@@ -1,4 +1,5 @@
-"""How disks are erased at least: as a group says, and as those say that have held a node."""
+"""How disks are erased at least: as a group says, and as those say that have held a node. How long
+it takes until nodes of a type that are given back are free again."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -27,6 +28,17 @@ def upgrade() -> None:
             comment=(
                 "tables, zero or purge: in wipe, how its disks are being erased; else how at least"
                 " they are to be next, by those that held it; '': they say nothing"
+            ),
+        ),
+    )
+    op.add_column(
+        "node_types",
+        sa.Column(
+            "turnaround",
+            sa.Double(),
+            nullable=True,
+            comment=(
+                "seconds until nodes that are given back are free again, as learnt; null: unknown"
             ),
         ),
     )

@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 
+from cod.core import snapshot
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.people import groups as group_flows
 from cod.model import Peer, Site, Vcluster
 from cod.policy.nodes import lifecycle
+from cod.policy.reservations import supply
 from cod.states import Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.people import groups
@@ -198,6 +200,39 @@ def test_a_node_that_was_out_of_service_is_zeroed(lab: Lab) -> None:
     node_flows.restore(lab.tx, **about)
     lab.boots(1)
     assert (lab.order(1).action, lab.order(1).tables) == ("wipe", False)
+
+
+def test_how_long_nodes_take_to_come_back_is_learnt(lab: Lab) -> None:
+    """The planner counts on what the slowest took, and on a little more; troubled ways teach
+    nothing."""
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    clusters = [lab.vcluster(lab.template(revision=n), name=f"vc{n}") for n in range(1, 7)]
+
+    def learnt(number: int, seconds: float, trouble: bool = False) -> float | None:
+        nonlocal peer
+        runs(lab, peer, clusters[number])
+        peer = comes_back(lab)
+        if trouble:
+            lab.failed(peer, lab.order(1).id)
+            lab.report(peer)
+            lab.tick(lifecycle.FIRST_REST)
+        lab.now += seconds
+        lab.done(peer, lab.order(1).id)
+        if trouble:
+            lab.report(peer)
+            lab.tick(lifecycle.LONGEST_REST)
+        assert lab.node(1).state == "inactive"
+        (kind,) = snapshot.snapshot(lab.tx, lab.site, lab.now).types.values()
+        return supply.turnaround(
+            snapshot.snapshot(lab.tx, lab.site, lab.now), kind.id, lab.site.policy
+        )
+
+    assert learnt(0, 100.0) == 125.0
+    assert learnt(1, 400.0) == 500.0, "longer at once"
+    assert learnt(2, 390.0) == 500.0, "not written for every node"
+    assert learnt(3, 40.0) == 500.0 - 450.0 / 8, "shorter by little"
+    assert learnt(4, 4000.0, trouble=True) == 500.0 - 450.0 / 8
 
 
 class Disks:

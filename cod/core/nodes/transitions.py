@@ -32,7 +32,7 @@ from cod.states import (
     after,
 )
 from cod.store.engine import Tx
-from cod.store.nodes import burnins, captures, failures, holding, host_keys, nodes, sessions
+from cod.store.nodes import burnins, captures, failures, holding, host_keys, nodes, sessions, types
 from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
 
@@ -47,6 +47,8 @@ ENDS_CAPTURE = frozenset(
 )
 ON_THE_WAY = frozenset({NodeState.TRAMPOLINE, NodeState.PRIME, NodeState.BOOT})
 ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
+# The events of a node that comes back to the reserve, and is erased at the first try.
+_CAME_BACK = (NodeEvent.RELEASED, NodeEvent.WIPE_ORDERED, NodeEvent.WIPED, NodeEvent.IDLED)
 
 
 def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
@@ -102,6 +104,8 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         patience=policy.patience,
         **columns,
     )
+    if step.event is NodeEvent.IDLED and node.released:
+        _learn_turnaround(tx, moved)
     power = step.power
     if target not in OWN_SYSTEM and (node.state in OWN_SYSTEM or target is NodeState.TRAMPOLINE):
         stranded = (
@@ -121,6 +125,18 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         ):  # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
     return moved
+
+
+def _learn_turnaround(tx: Tx, node: Node) -> None:
+    """Note with the node's type how long it took to come back, if it was erased on its way, and
+    nothing went wrong."""
+    past = nodes.history(tx, node.id, len(_CAME_BACK))
+    if tuple(row["event"] for row in past) != _CAME_BACK or node.type_id is None:
+        return
+    known = types.get(tx, node.type_id).turnaround
+    now = wiping.learnt(known, past[-1]["at"] - past[0]["at"])
+    if now != known:
+        types.change(tx, node.type_id, turnaround=now)
 
 
 def asked_wipe(tx: Tx, node: Node, runs: Assignment | None) -> str:

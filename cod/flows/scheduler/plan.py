@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from cod.core import snapshot as core_snapshot
 from cod.model import Energy, Policy, Site
 from cod.policy.nodes import energy_accounting
-from cod.policy.reservations import forecast
+from cod.policy.reservations import forecast, supply
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, Plan, Snapshot
@@ -65,9 +65,11 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
                 *(holder.expires_at - ahead for ahead in site.policy.lease_warnings),
             ]
     ends += [wish.submitted_at + site.policy.hold_after for wish in seen.wishes]
+    leads = {supply.lead(seen, one, site.policy) for one in seen.types}
     for wish in forecast.reserved(seen):
         start = wish.starts_at or now
-        ends += [start, start + reasons.PUNCTUAL, start - forecast.lead(site.policy)]
+        ends += [start, start + reasons.PUNCTUAL]
+        ends += [start - ahead for ahead in leads]
     if seen.wishes:
         ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
         if any(one.share is not None for one in seen.entitlements.values()):

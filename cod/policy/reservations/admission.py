@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from cod.model import Policy
 from cod.policy.nodes import energy_accounting
 from cod.policy.reservations.forecast import Forecast, Placed, margin, reserved
-from cod.policy.reservations.supply import back_at
+from cod.policy.reservations.supply import back_at, turnaround
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.placement import Want
@@ -121,7 +121,8 @@ def _holders(snapshot: Snapshot, wish: PendingRequest, want: Want, policy: Polic
         if holding.kind.among(kinds) and holding.vcluster_id in snapshot.holders:
             counts[holding.vcluster_id] = counts.get(holding.vcluster_id, 0) + holding.count
     for vcluster_id, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        back = back_at(snapshot.holders[vcluster_id], policy)
+        ends = margin(snapshot, vcluster_id, policy) - policy.drain_grace
+        back = back_at(snapshot.holders[vcluster_id], policy, ends)
         if back is None or back > (wish.starts_at or 0.0):
             until = "" if back is None else f" until {at(back)}"
             yield f"{reasons.nodes(count)} of vcluster {snapshot.holders[vcluster_id].name}{until}"
@@ -135,8 +136,10 @@ def _starts(
     ends = {one.end for one in found.placed if one.wish.id != wish.id}
     ends |= {
         back
-        for holder in snapshot.holders.values()
-        if (back := back_at(holder, policy)) is not None
+        for one in snapshot.holdings
+        if (holder := snapshot.holders.get(one.vcluster_id)) is not None
+        and (back := back_at(holder, policy, turnaround(snapshot, one.kind.type, policy)))
+        is not None
     }
     return sorted(end for end in ends if end > start)[:TRIES]
 
@@ -171,7 +174,8 @@ def bound(
     first = min(
         (wish for wish in wishes if wish.id in failing), key=lambda wish: (wish.starts_at, wish.id)
     )
-    ends = sorted({(wish.starts_at or now) - margin(policy) for wish in wishes}, reverse=True)
+    erased = margin(snapshot, vcluster_id, policy)
+    ends = sorted({(wish.starts_at or now) - erased for wish in wishes}, reverse=True)
     current = holder.expires_at or now
     longest = next((end for end in ends if current < end < until and not lost(end)), current)
     return (

@@ -3,8 +3,8 @@ Pure.
 
 A forecast places every reservation, the one that was submitted first in front, on what is there by
 its start: free nodes and those on their way; nodes of vclusters whose lease, with its grace and
-`Policy.turnaround`, is over by then; and last what may be taken from vclusters of lower priority by
-a reclaim that ends in time. Where one finds no place it is placed first in another try: an accepted
+their type's `turnaround`, is over by then; and last what may be taken from vclusters of lower
+priority by a reclaim that ends in time. Where one finds no place it is placed first in another try: an accepted
 set of reservations is not lost because an earlier one could choose anew.
 
 What must stay free is not more than the reservations lack otherwise: `layers` says how many free
@@ -14,18 +14,19 @@ of every priority.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cod.model import Policy
-from cod.policy.reservations.supply import Supply
+from cod.policy.reservations.supply import Supply, turnaround
 from cod.policy.scheduler import placement
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Loan, longest_grace
+from cod.policy.scheduler.preemption import Loan
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Reserved, Snapshot
 
 ROUNDS = 8
@@ -35,7 +36,8 @@ ROUNDS = 8
 class Placed:
     """A reservation with its place.
 
-    start, end  when its nodes are wanted, and when they are free again
+    start, gone, end  when its nodes are wanted, when its lease and grace are over, and when its
+                nodes are free again
     place       how many nodes of which kind, `own` of them reserved for it already or being taken
                 for it
     loans       what is to be taken from others
@@ -46,6 +48,7 @@ class Placed:
 
     wish: PendingRequest
     start: float
+    gone: float
     end: float
     place: Counter[NodeKind]
     own: Counter[NodeKind]
@@ -59,14 +62,16 @@ class Placed:
         return self.start <= time < self.end
 
 
-def lead(policy: Policy) -> float:
-    """Return the seconds before a start at which nodes begin to be taken."""
-    return longest_grace(policy) + policy.turnaround
+def slowest(snapshot: Snapshot, types: Collection[int], policy: Policy) -> float:
+    """Return the seconds until nodes of all those types that are given back are free again."""
+    return max((turnaround(snapshot, one, policy) for one in types), default=policy.turnaround)
 
 
-def margin(policy: Policy) -> float:
-    """Return the seconds from the end of a lease until its nodes can be granted again."""
-    return policy.drain_grace + policy.turnaround
+def margin(snapshot: Snapshot, vcluster_id: int, policy: Policy) -> float:
+    """Return the seconds from the end of a vcluster's lease until its nodes can be granted
+    again."""
+    types = {one.kind.type for one in snapshot.holdings if one.vcluster_id == vcluster_id}
+    return policy.drain_grace + slowest(snapshot, types, policy)
 
 
 def reserved(snapshot: Snapshot) -> list[PendingRequest]:
@@ -111,11 +116,11 @@ class Forecast:
                 if wish.group_id in snapshot.entitlements
             },
         )
-        self._ends = {wish.id: self._end(wish) for wish in order}
+        self._gone = {wish.id: self._end(wish) for wish in order}
         self.placed: list[Placed] = []
         best: tuple[list[Placed], Supply] | None = None
         for _ in range(ROUNDS):
-            self.placed, self._supply = [], Supply(snapshot, policy, now, lead(policy))
+            self.placed, self._supply = [], Supply(snapshot, policy, now)
             self._given: Counter[NodeKind] = Counter()
             self._limits = Limits(bound, policy, now)
             for move in (wish for wish in snapshot.wishes if wish.source_id is not None):
@@ -123,7 +128,7 @@ class Forecast:
                 self._limits.move(move, self._supply.own[move.id] - taking, taking)
             for wish in order:
                 self.placed.append(one := self._placed(wish))
-                self._limits.book(wish.group_id, one.start, one.end - policy.turnaround, one.place)
+                self._limits.book(wish.group_id, one.start, one.gone, one.place)
             if best is None or len(_failed(self.placed)) < len(_failed(best[0])):
                 best = self.placed, self._supply
             failed = _failed(self.placed)
@@ -179,14 +184,15 @@ class Forecast:
         ends = max(wish.starts_at or 0.0, self._now) + wish.lease
         if holder is not None and holder.expires_at is not None:
             ends = max(ends, holder.expires_at)
-        return ends + margin(self._policy)
+        return ends + self._policy.drain_grace
 
     def _placed(self, wish: PendingRequest) -> Placed:
-        start, end = max(wish.starts_at or 0.0, self._now), self._ends[wish.id]
+        start, gone = max(wish.starts_at or 0.0, self._now), self._gone[wish.id]
         own = self._supply.own[wish.id]
         fits = tuple(self._fitting.fit(one, wish) for one in wish.tuples)
         want = Want(wish, fits, frozenset(+own))
-        gone = end - self._policy.turnaround
+        types = {kind.type for fit in fits for kind in fit.kinds}
+        end = gone + slowest(self._snapshot, types, self._policy)
         able, limit = self._limits.ahead(want, start, gone), ""
         if able is None:
             limit = self._limits.why_not(want, self._fitting, start, gone)
@@ -211,10 +217,10 @@ class Forecast:
             if (found := placement.at_once(want, ready)) is not None:
                 place = _sum(found)
                 self._given += place - self._supply.own_free[wish.id]
-                return Placed(wish, start, end, place, own, ready=found)
+                return Placed(wish, start, gone, end, place, own, ready=found)
         found = placement.at_once(want, sure) or placement.at_once(want, firm)
         if found is not None:
-            return Placed(wish, start, end, _sum(found), own, whole=not limit, limit=limit)
+            return Placed(wish, start, gone, end, _sum(found), own, whole=not limit, limit=limit)
         room = {kind: firm[kind] + self._supply.lendable(kind, wish, start) for kind in kinds}
         found = placement.at_once(want, room)
         place = _sum(found) if found is not None else _most(want, room)
@@ -227,6 +233,7 @@ class Forecast:
         return Placed(
             wish,
             start,
+            gone,
             end,
             place,
             own,
@@ -245,7 +252,7 @@ class Forecast:
     def _left(self, kind: NodeKind, time: float, sure: bool) -> int:
         there = (
             self._supply.free
-            if sure and time < self._now + self._policy.turnaround
+            if sure and time < self._now + turnaround(self._snapshot, kind.type, self._policy)
             else self._supply.base
         )
         return (
@@ -259,10 +266,11 @@ class Forecast:
         return sum(max(0, one.place[kind] - one.own[kind]) for one in self.placed if one.at(time))
 
     def _own_back(self, kind: NodeKind, time: float) -> int:
+        erased = time - turnaround(self._snapshot, kind.type, self._policy)
         return sum(
             own[kind]
             for wish_id, own in self._supply.own.items()
-            if wish_id in self._ends and self._ends[wish_id] <= time
+            if self._gone.get(wish_id, math.inf) <= erased
         )
 
 

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 
 from cod.model import Policy
 from cod.policy.scheduler.leases import gone_at
-from cod.policy.scheduler.preemption import Kept, Loan, inertia, outranks, spare
+from cod.policy.scheduler.preemption import (
+    Kept,
+    Loan,
+    inertia,
+    longest_grace,
+    outranks,
+    spare,
+)
 from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
 
 
@@ -24,8 +31,8 @@ class Supply:
     lent      what vclusters are to lose for reservations
     """
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, lead: float) -> None:
-        self._snapshot, self._policy, self._now, self._lead = snapshot, policy, now, lead
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
+        self._snapshot, self._policy, self._now = snapshot, policy, now
         self._kept = Kept(snapshot, now)
         self.free: Counter[NodeKind] = Counter()
         self.base: Counter[NodeKind] = Counter()
@@ -57,10 +64,9 @@ class Supply:
             if (
                 wish.source_id is not None
                 and (taker := snapshot.holders.get(wish.vcluster_id)) is not None
-                and (back := back_at(taker, policy)) is not None
             ):
                 for kind, count in self.own[wish.id].items():
-                    self.returns[kind].append((back, taker.id, count))
+                    self._comes_back(taker, kind, count)
         self._holders: dict[NodeKind, list[Holder]] = defaultdict(list)
         self._staying = {key: max(0, count - leaving[key]) for key, count in held.items()}
         for (vcluster_id, kind), count in sorted(self._staying.items()):
@@ -68,14 +74,18 @@ class Supply:
             if holder is None or not count:
                 continue
             self._holders[kind].append(holder)
-            if (back := back_at(holder, policy)) is not None:
-                self.returns[kind].append((back, holder.id, count))
+            self._comes_back(holder, kind, count)
         for each in self.returns.values():
             each.sort()
         self.lent: list[Loan] = []
         self._lent: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
         self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
         self._lost_of_group: Counter[int] = Counter()
+
+    def _comes_back(self, holder: Holder, kind: NodeKind, count: int) -> None:
+        back = back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
+        if back is not None:
+            self.returns[kind].append((back, holder.id, count))
 
     def back(self, kind: NodeKind, time: float) -> int:
         """Return how many have come back by themselves by then."""
@@ -111,7 +121,7 @@ class Supply:
         return loans
 
     def _able(self, holder: Holder, kind: NodeKind, wish: PendingRequest, start: float) -> int:
-        back = back_at(holder, self._policy)
+        back = back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
         if (
             not outranks(wish.priority, holder.priority)
             or holder.id == wish.vcluster_id
@@ -119,7 +129,9 @@ class Supply:
         ):
             return 0
         mobile = self._mobile[holder.id, kind]
-        if self._now + inertia(holder.priority, self._policy) <= start - self._lead:
+        if self._now + inertia(holder.priority, self._policy) <= start - lead(
+            self._snapshot, kind.type, self._policy
+        ):
             mobile = self._staying[holder.id, kind]  # by then nothing protects what it has now
         return max(
             0,
@@ -131,8 +143,20 @@ class Supply:
         )
 
 
-def back_at(holder: Holder, policy: Policy) -> float | None:
-    """Return when the nodes of a vcluster are free again, if its lease is not extended; None:
-    nobody knows."""
+def turnaround(snapshot: Snapshot, type_id: int, policy: Policy) -> float:
+    """Return the seconds until a node of a type that is given back is free again: as learnt, else
+    as the site says."""
+    known = snapshot.types.get(type_id)
+    return policy.turnaround if known is None or known.turnaround is None else known.turnaround
+
+
+def lead(snapshot: Snapshot, type_id: int, policy: Policy) -> float:
+    """Return the seconds before a start at which nodes of a type begin to be taken."""
+    return longest_grace(policy) + turnaround(snapshot, type_id, policy)
+
+
+def back_at(holder: Holder, policy: Policy, erasing: float) -> float | None:
+    """Return when nodes of a vcluster that take `erasing` seconds (`turnaround`) are free again, if
+    its lease is not extended; None: nobody knows."""
     gone = gone_at(holder, policy)
-    return None if gone == math.inf else gone + policy.turnaround
+    return None if gone == math.inf else gone + erasing

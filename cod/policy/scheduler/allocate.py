@@ -58,7 +58,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from cod.model import Policy
-from cod.policy.reservations import forecast
+from cod.policy.reservations import forecast, supply
 from cod.policy.scheduler import placement, priority, reasons
 from cod.policy.scheduler.backfill import Backfill, back
 from cod.policy.scheduler.feasibility import Feasibility, Fit
@@ -197,23 +197,28 @@ class _Choice:
                 self._no(one.wish, Refusal(one.wish.id, "limit", f"waits: {one.limit}"))
             elif one.ready is None:
                 self._noes.append(reasons.reserved(one.wish, self._now))
-                if not one.limit and self._now >= one.start - forecast.lead(self._policy):
-                    self._take(one.wish, one.loans)
+                if not one.limit:
+                    near = [
+                        loan for loan in one.loans if self._now >= one.start - self._lead(loan.kind)
+                    ]
+                    self._take(one.wish, near)
             elif self._limits.admitted([want])[0]:
                 self._grant(want, one.ready)
             else:
                 self._no(one.wish, self._limits.refusal(want, self._fitting))
         for one in seen.placed:
             if one.ready is None:
-                self._limits.book(
-                    one.wish.group_id, one.start, one.end - self._policy.turnaround, one.place
-                )
+                self._limits.book(one.wish.group_id, one.start, one.gone, one.place)
         self._reserved = seen.layers()
         for part in self._reserved:
-            self._stock.book(part.kind, part.start - self._policy.turnaround, part.count)
+            erasing = supply.turnaround(self._snapshot, part.kind.type, self._policy)
+            self._stock.book(part.kind, part.start - erasing, part.count)
         for holder, kind, count in seen.counted_on():
             if (able := min(count, self._lenders.able(kind, holder))) > 0:
                 self._lenders.lose([Loan(holder, kind, able)])
+
+    def _lead(self, kind: NodeKind) -> float:
+        return supply.lead(self._snapshot, kind.type, self._policy)
 
     def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant wishes of one priority and age, or say why not.

@@ -57,6 +57,11 @@ node_types = table(
     Column("watts_off", Double, comment="of one node, asleep; null: the site's"),
     Column("watts_idle", Double, comment="awake, in the trampoline; null: the site's"),
     Column("watts_busy", Double, comment="in use; null: the site's"),
+    Column(
+        "turnaround",
+        Double,
+        comment="seconds until nodes that are given back are free again, as learnt; null: unknown",
+    ),
     comment="Equivalence classes of nodes under 'equal'. Requests match types, never single nodes.",
 )
 

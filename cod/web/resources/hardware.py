@@ -74,7 +74,9 @@ class Fact(Reply):
 
 
 class TypeReply(Reply):
-    """A node type. `states` counts its nodes by state; null marks and watts are the site's."""
+    """A node type. `states` counts its nodes by state; null marks and watts are the site's.
+    `turnaround`: seconds until its nodes that are given back are free again, as learnt; null: none
+    came back yet."""
 
     name: str
     cost: float
@@ -86,6 +88,7 @@ class TypeReply(Reply):
     watts_off: float | None
     watts_idle: float | None
     watts_busy: float | None
+    turnaround: float | None
     created_at: float
 
     @classmethod
