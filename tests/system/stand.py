@@ -269,7 +269,7 @@ class Stand:
             return
         for name in self.hosts:
             self[name].signal(signal.SIGCONT)
-        for vcluster in self.cod("vcluster", "list"):
+        for vcluster in self.vclusters():
             self.cod("vcluster", "delete", vcluster["name"], check=False)
         for name, state in self._begins.items():
             if self.state(name) == "quarantined":
@@ -277,7 +277,7 @@ class Stand:
             if self.state(name) != state:
                 self[name].on()
                 self.reaches(name, state)
-        self.wait(lambda: not self.cod("vcluster", "list"), what="no vcluster is left")
+        self.wait(lambda: not self.vclusters(), what="no vcluster is left")
 
     # ------------------------------------------------------------ waiting
 
@@ -404,6 +404,17 @@ address = "{self.socket_folder}/switches#{{name}}"
         return json.loads(done.stdout) if done.stdout.strip() else None
 
     # ------------------------------------------------------------ what it shows
+
+    def get(self, path: str) -> Any:
+        """What the API answers; many times cheaper than a command, for what is looked at again and
+        again."""
+        with self.client() as api:
+            return api.get(path)
+
+    def vclusters(self) -> list[Any]:
+        """All that have not ended."""
+        with self.client() as api:
+            return list(api.every("/vclusters"))
 
     def read(self, flow: Callable[..., Any], *words: Any) -> Any:
         """What a read finds, waited for while the database is away."""

@@ -140,16 +140,16 @@ def over(stand: Stand, name: str, seconds: float = 120) -> dict[str, Any]:
     """The node's newest burn-in once it is over."""
 
     def shown() -> dict[str, Any]:
-        value: dict[str, Any] = stand.cod("node", "burnin", name, "--show")
+        value: dict[str, Any] = stand.get(f"/nodes/{name}/burnin")
         return value if value["state"] in ("passed", "failed", "cancelled") else {}
 
     return dict(stand.wait(shown, seconds, f"the burn-in of {name} is over"))
 
 
 def test_two_nodes_are_tested_and_one_measures_to_the_other(stand: Stand) -> None:
-    stand.cod("node", "burnin", "m1", "--seconds", "30")
+    stand.cod("node", "burnin", "m1", "--seconds", "20")
     stand.reaches("m1", "burnin")
-    stand.cod("node", "burnin", "m2", "--seconds", "20")
+    stand.cod("node", "burnin", "m2", "--tests", "network", "--seconds", "5")
     both = [over(stand, name) for name in ("m1", "m2")]
     assert [each["state"] for each in both] == ["passed", "passed"], both
     parts = [{each["part"]: each for each in one["results"]} for one in both]
@@ -162,14 +162,14 @@ def test_two_nodes_are_tested_and_one_measures_to_the_other(stand: Stand) -> Non
 
 
 def test_the_server_is_killed_and_the_machine_is_reset_while_it_is_tested(stand: Stand) -> None:
-    stand.cod("node", "burnin", "m1", "--tests", "memory", "--seconds", "15")
+    stand.cod("node", "burnin", "m1", "--tests", "memory", "--seconds", "5")
     stand.reaches("m1", "burnin")
     stand.kill()
     time.sleep(1.0)
     stand.serve()
     assert over(stand, "m1")["state"] == "passed", "the agent went on, and told another server"
     stand.reaches("m1", "inactive")
-    stand.cod("node", "burnin", "m1", "--tests", "memory", "--seconds", "15")
+    stand.cod("node", "burnin", "m1", "--tests", "memory", "--seconds", "10")
     stand.reaches("m1", "burnin")
     stand["m1"].reset()
     done = over(stand, "m1", 240)

@@ -58,14 +58,14 @@ def ends(stand: Stand, *vclusters: str) -> None:
         stand.cod("vcluster", "delete", vcluster)
     for name in ("m1", "m2"):
         stand.reaches(name, "inactive")
-    stand.wait(lambda: not stand.cod("vcluster", "list"), what="they have ended")
+    stand.wait(lambda: not stand.vclusters(), what="they have ended")
 
 
 def over(stand: Stand, name: str, seconds: float = 240) -> dict[str, Any]:
     """The node's capture once it is over."""
 
     def shown() -> dict[str, Any]:
-        value: dict[str, Any] = stand.cod("node", "capture", name)
+        value: dict[str, Any] = stand.get(f"/nodes/{name}/capture")
         return value if value["state"] in ("done", "failed", "cancelled") else {}
 
     return dict(stand.wait(shown, seconds, f"the capture of {name} is over"))

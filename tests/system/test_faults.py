@@ -89,7 +89,7 @@ def comes_home(stand: Stand, state: str) -> None:
         )
         stand.cod("vcluster", "delete", "web")
     stand.reaches("m1", "inactive")
-    stand.wait(lambda: not stand.cod("vcluster", "list"), what="the vcluster has ended")
+    stand.wait(lambda: not stand.vclusters(), what="the vcluster has ended")
     assert stand.node("m1").disk == "clean"
     assert stand.node("m1").vcluster_id is None
     assert not any((stand["m1"].folder / "disk").read_bytes())
@@ -158,7 +158,7 @@ def test_the_stand_mends_what_a_failed_test_leaves(stand: Stand, slow: ImageServ
     os.killpg(stand.server.pid, signal.SIGSTOP)
     stand.tend()
     assert stand.state("m1") == "inactive"
-    assert not stand.cod("vcluster", "list")
+    assert not stand.vclusters()
 
 
 def test_a_machine_that_hangs_is_power_cycled_when_its_time_is_up(tmp_path: Path) -> None:
@@ -198,35 +198,26 @@ def truncate(folder: Path) -> None:
     ids=["corrupted", "truncated"],
 )
 def test_a_bad_image_stops_its_request_and_costs_no_node(
-    tmp_path: Path, harm: Callable[[Path], None], reason: str
+    stand: Stand, harm: Callable[[Path], None], reason: str
 ) -> None:
-    with Stand(tmp_path, machines=1) as stand:
-        stand.serve()
-        stand["m1"].on()
-        stand.reaches("m1", "inactive")
-        harm(offer(stand, "bad", 8 << 20))
-        stand.cod("vcluster", "create", "web", "--size", "1", "--template", "bad")
-        (stopped,) = stand.wait(
-            lambda: stand.cod("request", "list", "--state", "stopped"),
-            what="the request is stopped",
-        )
-        assert re.search(reason, stopped["reason"]), stopped["reason"]
-        stand.reaches("m1", "inactive")
-        node = stand.node("m1")
-        assert (node.disk, node.vcluster_id) == ("clean", None)
+    harm(offer(stand, harm.__name__, 8 << 20))
+    stand.cod("vcluster", "create", harm.__name__, "--size", "1", "--template", harm.__name__)
+    (stopped,) = stand.wait(
+        lambda: stand.cod("request", "list", "--vcluster", harm.__name__, "--state", "stopped"),
+        what="the request is stopped",
+    )
+    assert re.search(reason, stopped["reason"]), stopped["reason"]
+    stand.reaches("m1", "inactive")
+    node = stand.node("m1")
+    assert (node.disk, node.vcluster_id) == ("clean", None)
 
 
-def test_an_image_larger_than_every_disk_is_refused_before_a_node_is_touched(
-    tmp_path: Path,
-) -> None:
-    with Stand(tmp_path, machines=1) as stand:
-        stand.serve()
-        stand["m1"].on()
-        stand.reaches("m1", "inactive")
-        offer(stand, "large", 256 << 20)
-        with pytest.raises(AssertionError, match=r"has 0 matching.*disk"):
-            stand.cod("vcluster", "create", "web", "--size", "1", "--template", "large")
-        assert "prime" not in [row["to_state"] for row in stand.history("m1")]
+def test_an_image_larger_than_every_disk_is_refused_before_a_node_is_touched(stand: Stand) -> None:
+    offer(stand, "large", 256 << 20)
+    since = len(stand.history("m1"))
+    with pytest.raises(AssertionError, match=r"has 0 matching.*disk"):
+        stand.cod("vcluster", "create", "web", "--size", "1", "--template", "large")
+    assert "prime" not in [row["to_state"] for row in stand.history("m1")[since:]]
 
 
 # ---------------------------------------------------------------- the database
@@ -262,7 +253,7 @@ def test_the_database_is_killed_on_the_way(tmp_path: Path) -> None:
                 )
                 stand.cod("vcluster", "delete", "web")
                 stand.reaches("m1", "inactive")
-                stand.wait(lambda: not stand.cod("vcluster", "list"))
+                stand.wait(lambda: not stand.vclusters())
             slow.close()
     finally:
         database.stop()

@@ -1,6 +1,6 @@
 """Whole machines with unmodified firmware, from power-on to active and back, with kills on the way.
 
-One rack serves all tests of the file; each leaves its machines idle in the reserve.
+A rack of one machine serves the tests of its firmware; each leaves the machine idle in the reserve.
 """
 
 from __future__ import annotations
@@ -23,11 +23,8 @@ pytestmark = [
 ]
 
 SIZE = 640 << 20  # bytes; the largest image needs 512 MiB
-MACHINES = (
-    LabNode("b1", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(SIZE, "ahci"),)),
-    LabNode("u1", "uefi", disks=(LabDisk(SIZE, "virtio"),)),
-)
-NAMES = [machine.name for machine in MACHINES]
+BIOS = LabNode("b1", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(SIZE, "ahci"),))
+UEFI = LabNode("u1", "uefi", disks=(LabDisk(SIZE, "virtio"),))
 SYSTEM_AT, DATA_AT = 2, 2 + linux.SYSTEM_MIB  # MiB: where hello-a's FAT partitions begin
 DISKLESS = """<template name="live">
   <requires><firmware><kind equal="bios"/></firmware></requires>
@@ -38,59 +35,62 @@ DISKLESS = """<template name="live">
 
 
 @pytest.fixture(scope="module")
-def stand() -> Iterator[Rack]:
-    """A rack whose machines have been switched on and idle. The server was killed while they loaded
-    the trampoline."""
+def stand(request: pytest.FixtureRequest) -> Iterator[Rack]:
+    """A rack with a machine that has been switched on and is idle. The server was killed while it
+    loaded the trampoline."""
     build_all("hello-a", "opaque")
-    with rack(MACHINES) as stand:
+    with rack([request.param]) as stand:
         offer(stand, "hello-a", "opaque")
-        for name in NAMES:
-            stand.power(name, "on")
-        stand.wait(lambda: len(stand.nodes()) == len(NAMES), "all have asked for a boot")
+        name = request.param.name
+        stand.power(name, "on")
+        stand.wait(lambda: stand.node(name), f"{name} has asked for a boot")
         stand.kill()
         stand.serve()
-        for name in NAMES:
-            node = stand.reaches(name, "inactive")
-            assert node["firmware"] == next(m.firmware for m in MACHINES if m.name == name)
+        assert stand.reaches(name, "inactive")["firmware"] == request.param.firmware
         yield stand
 
 
-def test_on_every_firmware_a_node_survives_three_kills_on_its_way(stand: Rack) -> None:
-    stand.cod(
-        "vcluster", "create", "web", "--size", str(len(NAMES)), "--template", "hello-a", "--spread"
+@pytest.fixture
+def name(stand: Rack) -> str:
+    """The machine's."""
+    return str(next(iter(stand.machines.values()))["name"])
+
+
+def on(*machines: LabNode) -> pytest.MarkDecorator:
+    """On these machines; on UEFI by night, because test_shapes.py shows how its machines boot."""
+    return pytest.mark.parametrize(
+        "stand",
+        [
+            pytest.param(machine, marks=[pytest.mark.nightly] if machine is UEFI else [])
+            for machine in machines
+        ],
+        ids=[machine.firmware for machine in machines],
+        indirect=True,
     )
-    to_reset, to_kill = set(NAMES), set(NAMES)
 
-    def all_active() -> bool:
-        nodes = stand.nodes()
-        states = {name: nodes[name]["state"] for name in NAMES}
-        for name in [name for name in to_reset if states[name] == "prime"]:
-            stand.power(name, "reset")
-            to_reset.remove(name)
-        if late := {name for name in to_kill - to_reset if states[name] == "boot"}:
-            stand.kill()
-            stand.serve()
-            to_kill.difference_update(late)
-        assert "quarantined" not in states.values(), [nodes[name]["reason"] for name in NAMES]
-        return set(states.values()) == {"active"}
 
-    stand.wait(all_active, "all machines are active")
-    assert not to_reset, "each was power-cycled while it was being primed"
-    assert not to_kill, "the server was killed while each was booting its system"
-    shown = {name: says_who_it_is(stand, name, "hello-a") for name in NAMES}
-    assert len(set(shown.values())) == len(NAMES), "no name or address is used twice"
-    for name in NAMES:
-        assert stand.states(name).count("active") == 1, "no boot was lost"
-        assert "prime trampoline prime boot active" in " ".join(stand.states(name))
+@on(BIOS, UEFI)
+def test_a_node_survives_kills_of_itself_and_of_its_server_on_its_way(
+    stand: Rack, name: str
+) -> None:
+    stand.cod("vcluster", "create", "web", "--size", "1", "--template", "hello-a")
+    stand.reaches(name, "prime")
+    stand.power(name, "reset")
+    stand.reaches(name, "boot")
+    stand.kill()
+    stand.serve()
+    stand.reaches(name, "active")
+    shown = says_who_it_is(stand, name, "hello-a")
+    assert stand.states(name).count("active") == 1, "no boot was lost"
+    assert "prime trampoline prime boot active" in " ".join(stand.states(name))
 
-    boots_without_any_server(stand)
-    assert {name: says_who_it_is(stand, name, "hello-a") for name in NAMES} == shown
+    boots_without_any_server(stand, name)
+    assert says_who_it_is(stand, name, "hello-a") == shown
 
     stand.cod("vcluster", "delete", "web")
-    for name in NAMES:
-        assert stand.reaches(name, "inactive")["disk"] == "clean"
-        assert stand.states(name)[-4:] == ["trampoline", "wipe", "trampoline", "inactive"]
-        assert is_zero(stand.disk(name)), f"every byte of the disk of {name} reads as zero"
+    assert stand.reaches(name, "inactive")["disk"] == "clean"
+    assert stand.states(name)[-4:] == ["trampoline", "wipe", "trampoline", "inactive"]
+    assert is_zero(stand.disk(name)), "every byte of its disk reads as zero"
 
 
 def says_who_it_is(stand: Rack, name: str, image: str) -> str:
@@ -108,24 +108,15 @@ def says_who_it_is(stand: Rack, name: str, image: str) -> str:
     return f"{node['hostname']} {node['address']}"
 
 
-def boots_without_any_server(stand: Rack) -> None:
-    """With all of COD dead, machines that are power-cycled find the way to their disks by
-    themselves."""
-    before = {name: boots(stand, name) for name in NAMES}
+def boots_without_any_server(stand: Rack, name: str) -> None:
+    """With all of COD dead, a machine that is power-cycled finds the way to its disk by itself."""
+    after = boots(stand, name) + 1
     stand.kill()
-    for name in NAMES:
-        stand.power(name, "reset")
-    after = {name: count + 1 for name, count in before.items()}
-    stand.wait(
-        lambda: {name: boots(stand, name) for name in NAMES} == after,
-        "each has booted its disk once more",
-    )
+    stand.power(name, "reset")
+    stand.wait(lambda: boots(stand, name) == after, f"{name} has booted its disk once more")
     stand.serve()
-    stand.wait(
-        lambda: all(f"boots={after[name]} " in stand.console(name) for name in NAMES),
-        "all say hello",
-    )
-    assert all(stand.states(name)[-1] == "active" for name in NAMES)
+    stand.wait(lambda: f"boots={after} " in stand.console(name), f"{name} says hello")
+    assert stand.states(name)[-1] == "active"
 
 
 def boots(stand: Rack, name: str) -> int:
@@ -133,7 +124,10 @@ def boots(stand: Rack, name: str) -> int:
     return int(fat_file(stand.disk(name), DATA_AT, "boots") or 0)
 
 
-def test_a_diskless_node_runs_and_its_disk_is_not_touched(stand: Rack, tmp_path: Path) -> None:
+@on(BIOS)
+def test_a_diskless_node_runs_and_its_disk_is_not_touched(
+    stand: Rack, name: str, tmp_path: Path
+) -> None:
     built = CHECKOUT / "build/images/hello-a.img"
     for image, file in (("live-kernel", "vmlinuz"), ("live-ramdisk", "ramdisk")):
         path = tmp_path / file
@@ -141,16 +135,12 @@ def test_a_diskless_node_runs_and_its_disk_is_not_touched(stand: Rack, tmp_path:
         stand.cod("image", "add", image, str(path), "--plain", "--wait")
     (tmp_path / "live.xml").write_text(DISKLESS)
     stand.cod("template", "add", str(tmp_path / "live.xml"))
-    before = {name: stand.disk(name).stat().st_mtime_ns for name in NAMES}
+    before = stand.disk(name).stat().st_mtime_ns
     stand.cod("vcluster", "create", "web", "--size", "1", "--template", "live")
-    name = stand.wait(
-        lambda: next((n for n in NAMES if stand.node(n)["vcluster"] == "web"), ""),
-        "a node is granted",
-    )
     stand.reaches(name, "active")
     says_who_it_is(stand, name, "hello-a")
     assert stand.states(name)[-3:] == ["inactive", "boot", "active"]
-    assert stand.disk(name).stat().st_mtime_ns == before[name]
+    assert stand.disk(name).stat().st_mtime_ns == before
     stand.power(name, "reset")  # it has no other way to boot than the network
     hellos = stand.console(name).count("hello: image=hello-a")
     stand.wait(
@@ -172,15 +162,12 @@ def recorded(stand: Rack, name: str) -> str:
     return text
 
 
+@on(BIOS)
 @pytest.mark.nightly  # one more boot from disk; tests/net/test_readiness.py shows when it is active
-def test_an_image_that_is_no_operating_system_boots(stand: Rack) -> None:
+def test_an_image_that_is_no_operating_system_boots(stand: Rack, name: str) -> None:
     """Boot what never asks DHCP, and is active by its template's word; take the node back from it
     again."""
     stand.cod("vcluster", "create", "odd", "--size", "1", "--template", "opaque")
-    name = stand.wait(
-        lambda: next((n for n in NAMES if stand.node(n)["vcluster"] == "odd"), ""),
-        "a node is granted",
-    )
     stand.wait(lambda: "all bits arrived" in stand.console(name), f"{name} says hello")
     assert "opaque: image=opaque version=1 hello from my own boot code" in stand.console(name)
     node = stand.node(name)

@@ -12,7 +12,7 @@ import pytest
 from cod.lab import control, network, processes, record
 from cod.lab.spec import LabDisk, LabNic, LabNode
 from tests.system.qemu import CHECKOUT, Rack, build_all, offer, rack
-from tests.system.shapes import FAR, FAR_SUBNET, SIZE
+from tests.system.shapes import FAR, FAR_SUBNET, LIGHT, LIGHT_HELLO, SIZE
 
 pytestmark = [
     pytest.mark.system,
@@ -31,7 +31,7 @@ SITE = FAR_SUBNET + '\n[boot]\nbios_loader = "pxelinux.0"\n'
 @pytest.fixture(scope="module")
 def stand() -> Iterator[Rack]:
     """A rack with one machine that has a plain PXE ROM."""
-    build_all("hello-a")
+    build_all(LIGHT)
     with rack([MACHINE], policy=SITE, networks=(FAR,)) as stand:
         router = f"{record.namespace(stand.lab)}.{FAR.name}"
         processes.end(processes.inside(router))  # the lab's own relay
@@ -48,7 +48,7 @@ def stand() -> Iterator[Rack]:
         )
         assert started.stdout is not None
         assert started.stdout.readline() == b"relays\n"
-        offer(stand, "hello-a")
+        offer(stand, LIGHT)
         stand.power(NAME, "on")
         stand.reaches(NAME, "inactive")
         yield stand
@@ -58,9 +58,10 @@ def stand() -> Iterator[Rack]:
 
 def test_its_own_system_is_booted_from_its_disk(stand: Rack) -> None:
     assert "PXELINUX" in stand.console(NAME)
-    stand.cod("vcluster", "create", "web", "--size", "1", "--template", "hello-a")
+    stand.cod("vcluster", "create", "web", "--size", "1", "--template", LIGHT)
     stand.reaches(NAME, "active")
     assert stand.states(NAME)[-4:] == ["inactive", "prime", "boot", "active"]
+    stand.wait(lambda: LIGHT_HELLO in stand.console(NAME), "its system says hello")
 
 
 @pytest.mark.nightly

@@ -24,12 +24,13 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(2400)]
     ],
 )
 def test_machines_of_the_covering_set_become_active_or_are_refused(firmware: str) -> None:
-    build_all(shapes.IMAGE)
+    image = shapes.LIGHT if firmware == "bios" else shapes.IMAGE
+    build_all(image)
     chosen = [shapes.named(name) for name in shapes.COVERING[firmware]]
     with shapes.rack_of(chosen) as stand:
-        offer(stand, shapes.IMAGE)
+        offer(stand, image)
         for shape in chosen:
-            outcome = shapes.bring_up(stand, shape, PATIENCE)
+            outcome = shapes.bring_up(stand, shape, PATIENCE, image)
             print(f"{shape.name}: {outcome}")
             assert shapes.as_expected(shape, outcome), f"{shape.name}: {outcome}"
             if not shape.refused:

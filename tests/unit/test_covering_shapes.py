@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cod.lab.spec import LabNode
 from tests.system.shapes import COVERING, SHAPES, named
-from tests.system.test_firmware import MACHINES
+from tests.system.test_firmware import BIOS
 
 
 def parts(nodes: Iterable[LabNode]) -> set[tuple[str, object]]:
@@ -23,7 +23,7 @@ def parts(nodes: Iterable[LabNode]) -> set[tuple[str, object]]:
 
 
 def test_each_firmware_nic_and_disk_is_booted_once() -> None:
-    booted = [*MACHINES, *(named(name).node for names in COVERING.values() for name in names)]
+    booted = [BIOS, *(named(name).node for names in COVERING.values() for name in names)]
     assert parts(shape.node for shape in SHAPES) == parts(booted)
 
 
