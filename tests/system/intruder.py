@@ -126,10 +126,9 @@ class Intruder:
 
     def _boot(self) -> protocol.Secret:
         options = ["-V", "PXEClient:Arch:00000:UNDI:002001", "-x", "0x5d:0000"]
-        self.machine.dhcp(options)
-        script = self.machine.fetch(
-            self.machine.dhcp([*options, "-x", "0x4d:69505845"])["boot_file"]
-        ).decode()
+        self.machine.dhcp(options, tries=60)
+        loader = self.machine.dhcp([*options, "-x", "0x4d:69505845"], tries=60)
+        script = self.machine.fetch(loader["boot_file"]).decode()
         (url,) = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
         found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,})", self.machine.fetch(url))
         assert found is not None

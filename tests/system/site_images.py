@@ -82,7 +82,7 @@ class ImageServer:
             self.server.serve_forever()
 
         threading.Thread(target=serve, daemon=True).start()
-        assert made.wait(10)
+        assert made.wait(60)
         self.url = f"http://10.77.0.1:{self.server.server_port}/image.raw"
 
     def close(self) -> None:

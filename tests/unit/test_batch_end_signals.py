@@ -182,7 +182,7 @@ def test_a_job_that_two_threads_would_tell_at_a_time_is_told_once(
     def warn(job: Job) -> None:
         pool.system.said.append(f"warn {job.id}")
         sending.set()
-        assert sent.wait(10)
+        assert sent.wait(60)
 
     def ending() -> None:
         come.set()
@@ -191,11 +191,11 @@ def test_a_job_that_two_threads_would_tell_at_a_time_is_told_once(
     monkeypatch.setattr(pool.system, "warn", warn)
     threads = [Thread(target=pool.at, args=(0, "n2")), Thread(target=ending)]
     threads[0].start()
-    assert sending.wait(10)
+    assert sending.wait(60)
     threads[1].start()
-    assert come.wait(10)
+    assert come.wait(60)
     threads[1].join(0.2)
     sent.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert pool.system.said == ["warn 1"]

@@ -255,7 +255,7 @@ def test_one_that_ignores_the_polite_signal_is_killed() -> None:
     assert child.stdout is not None
     child.stdout.readline()
     processes.end([identity for identity in [processes.identify(child.pid)] if identity], grace=0.1)
-    assert child.wait(5) == -9
+    assert child.wait(60) == -9
     child.stdout.close()
 
 
