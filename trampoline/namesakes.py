@@ -23,7 +23,10 @@ MOST = 20  # that are told of a machine
 def look(target: partitions.Disk, disk: Disk, disks: Sequence[Disk]) -> tuple[Namesake, ...]:
     """Return the names on `target`, which is `disk`, that others of `disks` have, too. Best effort:
     a disk that cannot be read has none."""
-    own = set(_names(target, ()))
+    try:
+        own = set(_names(target, ()))
+    except PrimeError:
+        return ()
     found = []
     for other in disks:
         another_path = other.wwid and other.wwid == disk.wwid and not other.local

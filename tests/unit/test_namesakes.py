@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cod.orders import Namesake
 from cod.policy.hardware.namesakes import sentence
 from trampoline import namesakes
+from trampoline.errors import PrimeError
 from trampoline.filesystems import names
 from trampoline.inventory import Disk, Partition, file_disk
 from trampoline.source import Source
@@ -158,6 +159,17 @@ def test_a_kept_disk_with_the_same_image_is_named(
         Namesake(kind, name, "kept (serial kept)") for kind, name in SAME
     ]
     assert look(target, gone, empty) == []
+
+
+def test_a_written_disk_that_cannot_be_read_fails_nothing(
+    installed: Callable[[str], Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> bytes:
+        raise PrimeError("the disk cannot be read")
+
+    target, kept = installed("new"), installed("kept")
+    monkeypatch.setattr(Target, "read", read)
+    assert look(target, kept) == []
 
 
 def test_other_paths_to_the_written_disk_are_no_other_disks(
