@@ -115,8 +115,9 @@ class Erasure:
     model, serial, wwid   '' where the disk does not tell
     size     of the disk, bytes
     method   'write zeroes' (by the disk), 'discard', 'overwrite' (by the kernel), 'write zeroes,
-             discard', 'overwrite, discard', or 'truncate' (a file that stands for a disk); after
-             'NVMe Format, ' where the disk was purged. 'tables alone': the data stays
+             discard', 'overwrite, discard', or 'truncate' (a file that stands for a disk); where
+             the disk was purged after 'NVMe Format, ', 'NVMe Sanitize (block erase), ',
+             'ATA Sanitize (crypto erase), ' … 'tables alone': the data stays
     seconds  that the erasure took
     checked  bytes that were read back afterwards, all of them zeros
     """

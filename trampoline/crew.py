@@ -37,6 +37,11 @@ class Meter:
         if self.stopped:
             raise Stopped
 
+    def expect(self, count: int) -> None:
+        """Let there be more to do than was known before."""
+        with self._lock:
+            self.total += count
+
     def tell(self, progress: Progress) -> None:
         """Call `progress` with what there is to say now."""
         now = time.monotonic()

@@ -185,7 +185,7 @@ class Shell:
         if order.action == "wipe":
             restore_boot_order(self._options)  # at once: it may be reset before it leaves
             erased = cprime.wipe(order, self._disks(), tell)
-            count = float(sum(each.size for each in erased))
+            count = float(sum(each.checked if order.tables else each.size for each in erased))
             return Done(order.id, {"bytes_written": count}, erased=erased)
         if order.action == "prime":
             bios = not (self._options.root / "sys/firmware/efi").is_dir()

@@ -15,14 +15,14 @@ from typing import Protocol
 
 NVME_ID, NVME_ADMIN = 0x4E40, 0xC0484E41  # linux/nvme_ioctl.h
 _FORMAT, _IDENTIFY = 0x80, 0x06  # opcodes
-_NAMESPACE, _CONTROLLER, _ACTIVE = 0, 1, 2  # what Identify tells of
+NAMESPACE, CONTROLLER, ACTIVE = 0, 1, 2  # what Identify tells of
 _USER_DATA = 1  # secure erase settings
 # bytes of Identify Controller, and bits
 _CMIC, _OACS, _FNA = 76, 256, 524
 _MANY_CONTROLLERS, _FORMATS, _ALL_NAMESPACES = 1 << 1, 1 << 1, 0b11
 _FLBAS, _DPS = 26, 29  # bytes of Identify Namespace
 _PAGE = 4096
-_SHORT, _LONG = 10_000, 240_000  # ms; shorter than the deadline of a node that shows no progress
+SHORT, _LONG = 10_000, 240_000  # ms; shorter than the deadline of a node that shows no progress
 
 
 class Device(Protocol):
@@ -36,20 +36,20 @@ def purge(device: Device) -> bool:
     """Have an NVMe disk erase itself; False where it cannot, or does not."""
     try:
         namespace = device.command(NVME_ID, bytearray(4))
-        controller = _identify(device, _CONTROLLER, 0)
+        controller = identify(device, CONTROLLER, 0)
         if not int.from_bytes(controller[_OACS : _OACS + 2], "little") & _FORMATS:
             return False
-        if controller[_FNA] & _ALL_NAMESPACES and not _is_alone(device, namespace, controller):
+        if controller[_FNA] & _ALL_NAMESPACES and not is_alone(device, namespace, controller):
             return False
-        setting = _setting(_identify(device, _NAMESPACE, namespace))
-        return _admin(device, _FORMAT, namespace, cdw10=setting, timeout=_LONG) == 0
+        setting = _setting(identify(device, NAMESPACE, namespace))
+        return admin(device, _FORMAT, namespace, cdw10=setting, timeout=_LONG) == 0
     except OSError:  # no NVMe disk, or one that does not answer
         return False
 
 
-def _is_alone(device: Device, namespace: int, controller: bytes) -> bool:
+def is_alone(device: Device, namespace: int, controller: bytes) -> bool:
     """Return whether the disk has no other namespace, on this or another controller of its."""
-    active = struct.unpack(f"<{_PAGE // 4}I", _identify(device, _ACTIVE, 0))
+    active = struct.unpack(f"<{_PAGE // 4}I", identify(device, ACTIVE, 0))
     return active[:2] == (namespace, 0) and not controller[_CMIC] & _MANY_CONTROLLERS
 
 
@@ -65,15 +65,16 @@ def _setting(namespace: bytes) -> int:
     )
 
 
-def _identify(device: Device, what: int, namespace: int) -> bytes:
+def identify(device: Device, what: int, namespace: int) -> bytes:
+    """Return what a disk says of itself, its namespace or all its active ones. Raises OSError."""
     page = ctypes.create_string_buffer(_PAGE)
-    status = _admin(device, _IDENTIFY, namespace, cdw10=what, timeout=_SHORT, page=page)
+    status = admin(device, _IDENTIFY, namespace, cdw10=what, timeout=SHORT, page=page)
     if status:
         raise OSError(status, "the disk does not say what it is")
     return page.raw
 
 
-def _admin(
+def admin(
     device: Device,
     opcode: int,
     namespace: int,

@@ -17,8 +17,8 @@ disk.
 All three ways end with a look, with fewer samples where zeros were promised. A file that stands for
 a disk is truncated.
 
-Where the next holder is to be of the same group, only tables and signatures are zeroed: both ends of
-each disk and of each of its partitions, where partition tables, boot code, LVM, RAID and file
+Where the next holder is to be of the same group, only tables and signatures are zeroed: both ends
+of each disk and of each of its partitions, where partition tables, boot code, LVM, RAID and file
 systems have what they are recognised by. What lies between stays.
 """
 
@@ -32,6 +32,7 @@ from pathlib import Path
 
 from cod.orders import Erasure
 from trampoline import purge as nvme
+from trampoline import sanitize
 from trampoline.crew import Crew, Meter, Progress
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
@@ -39,6 +40,7 @@ from trampoline.target import Target
 
 _STEP = 64 << 20
 _EDGE, _LONG, _SAMPLE = 16 << 20, 1 << 20, 4 << 10
+_ATA = ("ata", "sas")  # buses on which an ATA disk may be
 _SECTOR = 512  # of sysfs, whatever the disk's are
 _MANY, _FEW = 2048, 64
 
@@ -69,7 +71,7 @@ def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> 
     def erase(disk: Disk) -> None:
         began = time.monotonic()
         with Target(disk.path) as target:
-            purged = purge and target.is_device and nvme.purge(target)
+            purged = _purge(target, disk, meter, purge)
             method, checked = _erase(target, meter, able[disk.path])
         erased[disk.path] = Erasure(
             disk.name,
@@ -77,7 +79,7 @@ def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> 
             disk.serial,
             disk.wwid,
             disk.size,
-            f"NVMe Format, {method}" if purged else method,
+            f"{purged}, {method}" if purged else method,
             time.monotonic() - began,
             checked,
         )
@@ -88,6 +90,30 @@ def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> 
 
     Crew(len(disks)).run(produce, erase, meter, progress)
     return tuple(erased[disk.path] for disk in disks)
+
+
+def _purge(target: Target, disk: Disk, meter: Meter, wanted: bool) -> str:
+    """Have a disk erase itself where that is `wanted`; returns how, '' if it did not. A disk that
+    is at that, as an order before this one wanted, is waited for."""
+    if not target.is_device:
+        return ""
+    done: int | None = None
+
+    def tell(share: float) -> None:
+        nonlocal done
+        if done is None:
+            meter.expect(target.size)
+            done = 0
+        further = int(share * target.size) - done
+        done += further
+        meter.add(further)
+
+    how = sanitize.sanitize(target, tell, start=wanted, ata=disk.transport in _ATA)
+    if done is not None:
+        meter.expect(done - target.size)  # what failed comes to no end
+    if not how and wanted and nvme.purge(target):
+        how = "NVMe Format"
+    return how
 
 
 def clear_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:

@@ -315,10 +315,9 @@ class PolicyTable(Table):
     wipe: Literal["tables", "zero", "purge"] = Field(
         "zero",
         description=(
-            "how disks are erased at least: zero (every byte reads as zero), purge (NVMe disks that"
-            " can do so format themselves with a secure erase first, then the same; preview), or"
-            " tables (partition tables and signatures at once, the rest before another group gets"
-            " the node; preview)"
+            "how disks are erased at least: zero (every byte reads as zero), purge (disks that can"
+            " do so erase themselves first, then the same; preview), or tables (partition tables"
+            " and signatures at once, the rest before another group gets the node; preview)"
         ),
     )
     same_wwn: Literal["refuse", "paths", "disks"] = Field(

@@ -15,7 +15,9 @@ def upgrade() -> None:
             "wipe",
             sa.String(8),
             nullable=True,
-            comment="zero or purge: how the disks of its nodes are erased at least; null: the site's",
+            comment=(
+                "zero or purge: how the disks of its nodes are erased at least; null: the site's"
+            ),
         ),
     )
     op.add_column(

@@ -7,7 +7,7 @@ import itertools
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -137,6 +137,26 @@ def test_a_purged_disk_is_erased_like_any_other(
     assert erased.method == ("NVMe Format, write zeroes" if able else "write zeroes")
     (erased,) = wipe.wipe_all([device], silent)
     assert erased.method == "write zeroes"
+
+
+def test_a_disk_that_sanitizes_itself_shows_as_progress(
+    device: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that seems to do nothing would be given up. What failed is not counted as done."""
+    shares, how = [0.0, 0.0, 0.5, 1.0], "NVMe Sanitize (block erase)"
+
+    def sanitizing(target: Target, tell: Callable[[float], None], **_: object) -> str:
+        for share in shares:
+            tell(share)
+        return how
+
+    monkeypatch.setattr("trampoline.sanitize.sanitize", sanitizing)
+    told: list[tuple[int, int]] = []
+    (erased,) = wipe.wipe_all([device], lambda _, *step: told.append(step[:2]), purge=True)
+    assert (erased.method, told[-1]) == (f"{how}, write zeroes", (2 * SIZE, 2 * SIZE))
+    shares, how = [0.0, 0.5], ""
+    (erased,) = wipe.wipe_all([device], lambda _, *step: told.append(step[:2]))
+    assert (erased.method, told[-1]) == ("write zeroes", (SIZE + SIZE // 2,) * 2)
 
 
 def test_tables_alone_are_zeroed_with_the_signatures_of_partitions(device: Disk) -> None:

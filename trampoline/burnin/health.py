@@ -15,9 +15,11 @@ import os
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
+
+from trampoline import scsi
 
 _NVME_ADMIN = 0xC0484E41  # linux/nvme_ioctl.h: NVME_IOCTL_ADMIN_CMD
-_SG_IO, _NO_DATA, _FROM_DEVICE = 0x2285, -1, -3  # scsi/sg.h
 _TIMEOUT = 20_000  # milliseconds
 # ATA attributes whose raw values count defects, by their ids.
 _ATTRIBUTES = {
@@ -110,7 +112,7 @@ def _nvme(descriptor: int) -> dict[str, float]:
 
 def _ata(descriptor: int) -> dict[str, float]:
     status, _ = _sg(descriptor, _pass_through(0xDA, 3, 0x20), 0)
-    registers = _descriptor(status)
+    registers = scsi.registers(status)
     if registers is None or (registers[9], registers[11]) not in ((0x4F, 0xC2), (0xF4, 0x2C)):
         return {}
     found = {"failing": float((registers[9], registers[11]) == (0xF4, 0x2C))}
@@ -133,16 +135,6 @@ def _pass_through(feature: int, protocol: int, flags: int) -> bytes:
     )
 
 
-def _descriptor(sense: bytes) -> bytes | None:
-    """Return the ATA status descriptor of sense data (SAT-3 12.2.2.7); None without one."""
-    at = 8
-    while sense[:1] in (b"\x72", b"\x73") and at + 14 <= min(8 + sense[7], len(sense)):
-        if sense[at] == 0x09:
-            return sense[at : at + 14]
-        at += 2 + sense[at + 1]
-    return None
-
-
 def _scsi(descriptor: int) -> dict[str, float]:
     _, page = _sg(descriptor, bytes([0x4D, 0, 0x40 | 0x2F, 0, 0, 0, 0, 1, 0, 0]), 256)
     if page[0] & 0x3F != 0x2F:
@@ -151,30 +143,4 @@ def _scsi(descriptor: int) -> dict[str, float]:
 
 
 def _sg(descriptor: int, command: bytes, length: int) -> tuple[bytes, bytes]:
-    """Return the sense data and the data of a SCSI command. Raises OSError where the disk does not
-    carry it out."""
-    data, sense = ctypes.create_string_buffer(max(length, 1)), ctypes.create_string_buffer(64)
-    cdb = ctypes.create_string_buffer(command, len(command))
-    # struct sg_io_hdr of a 64-bit kernel
-    header = bytearray(
-        struct.pack(
-            "<iiBBHIQQQIIi4xQBBBBHHiII4x",
-            ord("S"),
-            _FROM_DEVICE if length else _NO_DATA,
-            len(command),
-            len(sense),
-            0,
-            length,
-            ctypes.addressof(data),
-            ctypes.addressof(cdb),
-            ctypes.addressof(sense),
-            _TIMEOUT,
-            *[0] * 12,
-        )
-    )
-    fcntl.ioctl(descriptor, _SG_IO, header)
-    host, driver = struct.unpack_from("<HH", header, 68)
-    status = header[64]
-    if host or status not in (0, 2) or (length and status):
-        raise OSError(5, f"the disk answers with status {status}, host {host}, driver {driver}")
-    return sense.raw, data.raw
+    return scsi.exchange(partial(fcntl.ioctl, descriptor), command, length)

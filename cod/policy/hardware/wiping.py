@@ -1,4 +1,4 @@
-"""How a node's disks are erased, and for whom disks may be kept of which only the tables were. Pure.
+"""How a node's disks are erased, and which group may have disks whose tables alone were. Pure.
 
 tables  partition tables and signatures are zeroed: what lies between stays, and only the group that
         had the node may be given it as it is

@@ -4,8 +4,8 @@ Pure.
 A forecast places every reservation, the one that was submitted first in front, on what is there by
 its start: free nodes and those on their way; nodes of vclusters whose lease, with its grace and
 their type's `turnaround`, is over by then; and last what may be taken from vclusters of lower
-priority by a reclaim that ends in time. Where one finds no place it is placed first in another try: an accepted
-set of reservations is not lost because an earlier one could choose anew.
+priority by a reclaim that ends in time. Where one finds no place it is placed first in another try:
+an accepted set of reservations is not lost because an earlier one could choose anew.
 
 What must stay free is not more than the reservations lack otherwise: `layers` says how many free
 nodes of a kind only those may use that give them back in time. A reservation holds against requests

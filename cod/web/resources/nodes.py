@@ -266,8 +266,9 @@ class BindingReply(Reply):
 class ErasedDisk(Reply):
     """How a disk was erased. `method`: write zeroes (by the disk), discard, overwrite (by the
     kernel), one of these and discard, or truncate (a file that stands for a disk), after
-    NVMe Format where the disk was purged, or tables alone (the data stays); `seconds` that
-    the erasure took; `checked`: bytes that were read back as zeros afterwards."""
+    NVMe Format, NVMe Sanitize or ATA Sanitize where the disk was purged, or tables alone (the data
+    stays); `seconds` that the erasure took; `checked`: bytes that were read back as zeros
+    afterwards."""
 
     disk: str
     model: str
