@@ -537,9 +537,9 @@ def power_control_away(nodes: Sequence[str]) -> NoticeText:
     return _news(
         "power-control",
         f"power control of {_nodes(len(nodes))} does not answer",
-        f"BMCs or outlets of these nodes do not answer: {_names(nodes)}. COD keeps trying. The nodes"
-        " continue by themselves once their BMCs or outlets answer. A vcluster that has waited for"
-        " a node for half an hour gets another node in its place.",
+        f"BMCs or outlets of these nodes do not answer: {_names(nodes)}. COD keeps trying."
+        " The nodes continue by themselves once their BMCs or outlets answer. A vcluster that has"
+        " waited for a node for half an hour gets another node in its place.",
         _fault("power control"),
     )
 

@@ -104,7 +104,8 @@ def exact_size(count: int) -> str:
 
 
 def read_size(text: str) -> int:
-    """Return bytes as people write them: '500 GB', '1.5TiB', '2T' (of 1024), '4096'. Raise ValueError."""
+    """Return bytes as people write them: '500 GB', '1.5TiB', '2T' (of 1024), '4096'. Raise
+    ValueError."""
     match = _PART.fullmatch(text.strip().lower())
     if match is None or match[2] not in _BYTES:
         raise ValueError("should be an amount such as 500 GB or 1.5 TiB")

@@ -106,7 +106,8 @@ def test_who_has_no_number_has_a_dash(there: Served) -> None:
 
 @pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.nightly)])
 def test_ranks_told_are_those_of_another_fair_tree(there: Served, count: int) -> None:
-    """Random groups one set after the other, beside the groups of the site, which have no shares."""
+    """Random groups one set after the other, beside the groups of the site, which have no
+    shares."""
     there.tx(lambda tx: tx.execute(update(t.groups).values(shares=0.0)))
     own = [Account(one.id, 0, 0) for one in there.tx(groups.every)]
     for tree in sets(count):

@@ -435,7 +435,8 @@ def test_it_is_explained_and_previewed(tx: Tx, site: Site) -> None:
     )
     assert (
         why.sentence
-        == f"{why.reason} Next that is known: old gives nodes back at the latest in 59 min (2 nodes)."
+        == f"{why.reason} Next that is known: old gives nodes back at the latest in 59 min"
+        " (2 nodes)."
     )
     assert [(one.kind, one.request_id) for one in plan.preview(tx, site=site, now=DUE)] == [
         ("seize", asked.request.id),

@@ -1,4 +1,5 @@
-"""Node-hours of a month by way of the database: they bound leases and growth, and groups are told."""
+"""Node-hours of a month by way of the database: they bound leases and growth, and groups are
+told."""
 
 from __future__ import annotations
 

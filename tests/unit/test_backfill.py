@@ -366,12 +366,12 @@ def test_what_is_left_of_it_is_held_on() -> None:
 def test_people_are_told() -> None:
     seen = site(**contended())
     assert explain(seen, PATIENT, NOW, 1).sentence.endswith(
-        "2 nodes are held for it, for 1 min 39 s now; all that it wants is there in 10 min, as far as"
-        " leases tell."
+        "2 nodes are held for it, for 1 min 39 s now; all that it wants is there in 10 min, as"
+        " far as leases tell."
     )
     assert explain(seen, PATIENT, NOW, 2).sentence.endswith(
-        "2 nodes are held for request 1, for 1 min 39 s now; all that request 1 wants is there in 10 min,"
-        " as far as leases tell."
+        "2 nodes are held for request 1, for 1 min 39 s now; all that request 1 wants is there in"
+        " 10 min, as far as leases tell."
     )
     none = site(**contended(lots=[], holdings=[Allocation(1, ONE, 6, 0)]))
     assert (

@@ -1,5 +1,5 @@
-"""Requests with `hold_after` of a second are served as EASY backfilling serves jobs: the queue's head
-has a time at which it begins at the latest, by the ends of leases, and others run before it if they
+"""Requests with `hold_after` of a second are served as EASY backfilling serves jobs: the queue's
+head has a time at which it begins at the latest, by the ends of leases, and others run before it if they
 are over by then or use nodes that are left then."""
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Something that will, or may, give back `count` nodes that would do, at `at`. `sentence` leaves
-    time and number to whoever shows it."""
+    """Something that will, or may, give back `count` nodes that would do, at `at`. `sentence`
+    leaves time and number to whoever shows it."""
 
     at: float | None
     count: int

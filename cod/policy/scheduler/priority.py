@@ -4,10 +4,10 @@ Requests that stay within their groups' guarantees come first, whatever their pr
 highest priority does. Where a site has shares, of one priority those go first that have waited
 `Policy.hold_after` seconds, the oldest in front: no rank keeps a request waiting for ever. Then
 those that stay within their groups' shares go before the others, which would lose to these what
-they hold beyond; of both the groups' ranks decide (`policy.sharing.shares`). Then the oldest; requests
-whose ages fall into the same step of `Policy.age_step` seconds count as of one age. Among those the
-more constraining goes first, the one that fewest nodes of the site would do for: what it needs is
-rare, and who can do with anything finds something else. Then the older one.
+they hold beyond; of both the groups' ranks decide (`policy.sharing.shares`). Then the oldest;
+requests whose ages fall into the same step of `Policy.age_step` seconds count as of one age. Among
+those the more constraining goes first, the one that fewest nodes of the site would do for: what it
+needs is rare, and who can do with anything finds something else. Then the older one.
 """
 
 from __future__ import annotations

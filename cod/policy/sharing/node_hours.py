@@ -65,8 +65,9 @@ def sentence(limit: float, found: Bound, nodes: int, until: float, now: float) -
     fits = f"a lease of {span(lasts)} from now fits" if lasts >= 60 else "no lease fits now"
     return (
         f"the group may use {limit:g} node-hours in a month: of {month}, {found.used:,.1f} are used"
-        f" and {found.spoken_for:,.1f} bound by its leases and reservations, and {nodes} nodes until"
-        f" {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC would exceed what is left: {fits}"
+        f" and {found.spoken_for:,.1f} bound by its leases and reservations, and {nodes} nodes"
+        f" until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC would exceed"
+        f" what is left: {fits}"
     )
 
 
