@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from cod import states as lives
 from cod.core import snapshot as snapshots
@@ -90,7 +90,7 @@ class Hall:
                 return
 
     def states(self) -> list[str]:
-        return sorted(self.lab.node(number).state for number in self.peers)
+        return sorted(self.lab.tx.scalars(select(tables.nodes.c.state)))
 
 
 @pytest.fixture
@@ -146,6 +146,7 @@ def test_a_template_that_nothing_becomes_ready_with_costs_one_machine(lab: Lab) 
     assert (told(lab, "stopped"), told(lab, "quarantined")) == (1, 1)
 
 
+@pytest.mark.slow
 def test_one_group_brings_three_machines_into_quarantine_at_most(lab: Lab) -> None:
     hall = Hall(lab)
     for turn in range(1, 6):
@@ -163,6 +164,7 @@ def test_many_nodes_at_once_cost_one_machine(lab: Lab) -> None:
     assert told(lab, "stopped") == 1
 
 
+@pytest.mark.slow
 def test_an_administrator_who_has_looked_gives_the_group_its_tries_back(lab: Lab) -> None:
     hall = Hall(lab)
     for turn in range(1, 4):

@@ -106,6 +106,7 @@ def test_only_code_inside_functions_is_changed(tiny: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_caught_and_surviving_faults_are_told_apart(tiny: Path) -> None:
     possible = _of(tiny / "tiny.py")
     wanted = {

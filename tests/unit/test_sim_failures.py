@@ -89,6 +89,7 @@ def test_a_failing_machine_is_set_aside_and_another_takes_its_place() -> None:
     assert audit(there) == []
 
 
+@pytest.mark.slow
 def test_as_many_machines_fail_all_the_time() -> None:
     there = site(failing_machines=0.25)
     for owner in (Told(there, "low"), Told(there, "high")):
@@ -117,6 +118,7 @@ def test_a_stopped_request_with_a_right_template_is_tried_again() -> None:
     assert audit(there) == []
 
 
+@pytest.mark.slow
 def test_figures_say_what_healthy_machines_lost() -> None:
     jobs = {
         "name": "jobs",
