@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from cod.cli.root import cod
 from tests.net.apiserver import NOW, Served, as_json, run
+from tests.net.rights_world import KEY
 from tests.rows import add_template
 
 PASSWORD = "correct horse battery"
@@ -22,6 +23,13 @@ def arrived(served: Served) -> str:
     accepted = {"secret": secret, "password": PASSWORD}
     served.remote(None).post("/invitations/accept", accepted)
     return f"http://127.0.0.1:{served.server.ports[0]}"
+
+
+def as_ann(served: Served) -> list[str]:
+    """Return how commands begin that ann gives."""
+    server = ["--server", arrived(served)]
+    start = [*server, "session", "start", "ann", "--password", PASSWORD]
+    return [*server, "--token", CliRunner().invoke(cod, start).stdout.strip()]
 
 
 def test_what_is_there_already_is_shown_and_left_as_it_is(served: Served) -> None:
@@ -65,14 +73,21 @@ def test_a_template_that_is_there_gets_no_new_revision(served: Served, tmp_path:
 
 
 def test_ones_own_token_that_is_there_is_not_made_again(served: Served) -> None:
-    server = arrived(served)
-    start = ["--server", server, "session", "start", "ann", "--password", PASSWORD]
-    token = CliRunner().invoke(cod, start).stdout.strip()
-    command = ["--server", server, "--token", token, "token", "create", "ci", "--mine"]
+    command = [*as_ann(served), "token", "create", "ci", "--mine"]
     for words, code in ((["--if-missing"], 0), ([], 1), (["--if-missing", "--json"], 0)):
         done = CliRunner().invoke(cod, [*command, *words])
         assert done.exit_code == code, done.output
     assert json.loads(done.stdout) == {"name": "ci", "token": None}
+
+
+def test_ones_own_key_that_is_there_is_not_added_again(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "id.pub"
+    file.write_text(KEY.format("laptop") + "\n")
+    command = [*as_ann(served), "key", "add", str(file), "--json"]
+    made, again = (CliRunner().invoke(cod, [*command, "--if-missing"]) for _ in range(2))
+    assert (made.exit_code, json.loads(made.stdout)["name"]) == (0, "laptop")
+    assert again.stdout == made.stdout
+    assert CliRunner().invoke(cod, command).exit_code == 1
 
 
 def test_another_refusal_is_still_one(served: Served) -> None:

@@ -67,17 +67,23 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
 @key.command("add")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--name", default="", help="Name of the key. [default: its comment]")
+@click.option(
+    "--if-missing", is_flag=True, help="If it is among your keys, show it and change nothing."
+)
 @as_json
 @click.pass_context
-def add_key(ctx: click.Context, file: Path, name: str, as_json: bool) -> None:
+def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, as_json: bool) -> None:
     """Add the public key in FILE to your keys.
 
     \b
     Example:
       cod key add ~/.ssh/id_ed25519.pub --name laptop
     """
-    body = {"key": file.read_text(errors="replace").strip()[:8000], "name": name}
-    shown(ctx, client(ctx).post("/me/keys", body), lambda value: _keys([value]), as_json)
+    api, line = client(ctx), file.read_text(errors="replace").strip()[:8000]
+    there = api.get("/me/keys")["items"] if if_missing else []
+    same = [one for one in there if one["key"] in line.split()]
+    value = same[0] if same else api.post("/me/keys", {"key": line, "name": name})
+    shown(ctx, value, lambda value: _keys([value]), as_json)
 
 
 @key.command("remove")
