@@ -189,6 +189,8 @@ def test_the_command_and_the_page_show_the_table(served: Served) -> None:
     assert all(name in page.words for name in names)
     assert page.tree.xpath("//a[@href='/volumes/site/b']")
     assert page.tree.xpath("//a[@href='/nodes/n3']")
+    part = signed_in(served).get("/faults", part="faults")
+    assert (part.status, "power control" in part.text) == (200, True)
 
 
 def test_notices_of_faults_lead_to_their_line(served: Served) -> None:
