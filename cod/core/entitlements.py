@@ -63,13 +63,11 @@ def creation_size(tx: Tx, vcluster: Vcluster, nodes: int) -> int:
     guarantees = {group.id: group.guarantee for group in groups.every(tx) if group.guarantee}
     if vcluster.preemptible or not guarantees.keys() - {vcluster.group_id}:
         return nodes
-    return entitlements.creation_size(
-        nodes,
-        vcluster.group_id,
-        guarantees,
-        vclusters.floors(tx),
-        sum(node_counts.by_type(tx).values()),
-    )
+    floors: Counter[int] = Counter()
+    for group_id, size, _ in vclusters.floors(tx):
+        floors[group_id] += size
+    there = sum(node_counts.by_type(tx).values())
+    return entitlements.creation_size(nodes, vcluster.group_id, guarantees, floors, there)
 
 
 def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, now: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import event, insert
+from sqlalchemy import event, insert, select
 
 from cod.core import entitlements
 from cod.flows.nodes import energy
@@ -228,6 +228,19 @@ def test_what_others_are_guaranteed_is_given_as_growth(tx: Tx) -> None:
     assert _held(tx) == {"large": 8, "sure": 4}
     (mine,) = [each for each in tx.execute(t.vclusters.select()) if each.name == "mine"]
     assert mine.creation_size == 4
+
+
+def test_setting_a_guarantee_says_when_it_can_be_called_in(tx: Tx) -> None:
+    """A vcluster that was created before keeps its creation size until its lease ends."""
+    furnish(tx, 12)
+    for name in ("large", "sure"):
+        groups.add(tx, name, 0.0)
+    create(tx, "pool", 12, "large", NOW)
+    now = rest(tx, FAIR, NOW)
+    ends = tx.scalar(select(t.vclusters.c.expires_at))
+    said = shares.change(tx, "sure", {"guarantee": 4}, site=FAIR, now=now).value
+    assert (said.guarantee, said.guaranteed_from) == (4, ends)
+    assert shares.one(tx, "large", site=FAIR, now=now).guaranteed_from == now
 
 
 def test_idle_groups_keep_no_share_from_those_that_want_nodes(tx: Tx) -> None:

@@ -273,6 +273,26 @@ def test_creation_sizes_leave_others_what_they_are_guaranteed(
     assert entitlements.creation_size(size, group_id, guarantees, floors, 10) == expected
 
 
+@pytest.mark.parametrize(
+    ("guarantees", "floors", "expected"),
+    [
+        ({1: 4}, [], NOW),
+        ({1: 4}, [(1, 9, 5000.0)], NOW),
+        ({1: 4}, [(2, 6, 5000.0)], NOW),
+        ({1: 4}, [(2, 7, 5000.0)], 5000.0),
+        ({1: 4}, [(2, 3, 6000.0), (3, 4, 5000.0)], 5000.0),
+        ({1: 4}, [(2, 7, 6000.0), (3, 1, 5000.0)], 6000.0),
+        ({1: 4, 2: 5}, [(2, 7, 5000.0)], 5000.0),
+        ({1: 4, 2: 7}, [(2, 7, 5000.0)], None),
+        ({1: 11}, [], None),
+    ],
+)
+def test_a_guarantee_is_sure_when_others_leases_have_ended(
+    guarantees: dict[int, int], floors: list[tuple[int, int, float]], expected: float | None
+) -> None:
+    assert entitlements.guaranteed_from(1, guarantees, floors, 10, NOW) == expected
+
+
 def test_nobody_has_an_entitlement_where_all_is_off() -> None:
     groups = [
         Group(one, f"g{one}", one, None, None, 0.0, faded_usage=one * 100.0) for one in range(1, 5)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, shown, table
+from cod.cli.show import as_json, client, shown, table, when
 from cod.client import path
 
 
@@ -52,7 +53,7 @@ def share_table(values: list[Any]) -> Any:
                 "" if v["usage"] is None else f"{v['usage']:,.1f} h",
                 _ratio(v),
                 "" if v["rank"] is None else f"{v['rank']} of {v['ranked']}",
-                str(v["guarantee"]),
+                _guarantee(v),
                 _limit(v),
                 str(v["held"]),
                 f"{v['hours_used']:,.1f}"
@@ -73,6 +74,14 @@ def _ratio(value: Any) -> str:
     if value["rank"] is None:
         return ""
     return "unused" if value["ratio"] is None else f"{value['ratio']:.3f}"
+
+
+def _guarantee(value: Any) -> str:
+    """Return nodes, and when they can be called in, where that is not now."""
+    at = value["guaranteed_from"]
+    if not value["guarantee"] or (at is not None and at < time.time() + 60):
+        return str(value["guarantee"])
+    return f"{value['guarantee']}, " + ("too few nodes" if at is None else f"from {when(at)}")
 
 
 def _limit(value: Any) -> str:

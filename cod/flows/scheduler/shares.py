@@ -20,7 +20,7 @@ from cod.policy.sharing.turns import DAY
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
 from cod.store.people import groups
-from cod.store.scheduler import node_counts
+from cod.store.scheduler import node_counts, vclusters
 
 HOUR = 3600.0
 
@@ -32,6 +32,8 @@ class GroupShare:
     parent       the group that it is a subgroup of; None: of none
     share        of the whole site, 0 to 1; `share_nodes`: in nodes, rounded down; None: shares are
                  off
+    guaranteed_from  when it can call in all that it is guaranteed, as leases of other groups end;
+                 None: the site has too few nodes
     node_limit   nodes at once; None: no limit; `type_limits` by the type's name
     hours_limit  node-hours in a month; None: no limit; `hours_used`: of this month
     usage        node-hours, weighted by the types' costs, that have not faded
@@ -52,6 +54,7 @@ class GroupShare:
     share: float | None
     share_nodes: int | None
     guarantee: int
+    guaranteed_from: float | None
     node_limit: int | None
     type_limits: Mapping[str, int]
     hours_limit: float | None
@@ -88,6 +91,8 @@ def every(
         }
     )
     names = {group.id: group.name for group in there}
+    guarantees = {group.id: group.guarantee for group in there if group.guarantee}
+    floors = vclusters.floors(tx)
     kinds = {each.id: each.name for each in types.every(tx)}
     found = []
     for group in there:
@@ -103,6 +108,7 @@ def every(
                 None if standing is None else standing.share,
                 own.share if own else None,
                 group.guarantee,
+                entitlements.guaranteed_from(group.id, guarantees, floors, nodes, now),
                 own.limit if own else None,
                 {kinds[one]: count for one, count in limits.get(group.id, {}).items()},
                 group.hours_limit,

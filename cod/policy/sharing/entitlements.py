@@ -7,8 +7,9 @@ one limit, one guarantee and one share.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cod.model import Group, Policy
@@ -154,3 +155,33 @@ def creation_size(
     spare = max(0, nodes - sum(guarantees.values()) - sum(firm.values()))
     own = max(0, guarantees.get(group_id, 0) - floors.get(group_id, 0))
     return min(size, own + spare)
+
+
+def guaranteed_from(
+    group_id: int,
+    guarantees: Mapping[int, int],
+    floors: Sequence[tuple[int, int, float]],
+    nodes: int,
+    now: float,
+) -> float | None:
+    """Return when a group can call in all that it is guaranteed, at the latest: `now`, or when
+    enough leases of other groups have ended that nobody extends. None: the site has too few nodes.
+
+    floors  (group, creation size, end of the lease) of the running vclusters; else as in
+            `creation_size`
+    """
+    firm: Counter[int] = Counter()
+    for other, size, _ in floors:
+        firm[other] += size
+
+    def left() -> int:
+        others = (guarantees.keys() | firm.keys()) - {group_id}
+        return nodes - sum(max(guarantees.get(one, 0), firm[one]) for one in others)
+
+    at = now
+    for other, size, ends in [*sorted(floors, key=lambda one: one[2]), (group_id, 0, math.inf)]:
+        if left() >= guarantees.get(group_id, 0):
+            return at
+        firm[other] -= size
+        at = max(now, ends)
+    return None

@@ -262,13 +262,13 @@ def kept(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
     return found
 
 
-def floors(tx: Tx) -> dict[int, int]:
-    """Return the creation sizes of each group's active vclusters that are not draining, together;
-    preemptible ones have none."""
-    query = select(_v.group_id, func.sum(_v.creation_size)).where(
+def floors(tx: Tx) -> list[tuple[int, int, float]]:
+    """Return (group, creation size, end of the lease) of each active vcluster that is neither
+    draining nor preemptible."""
+    query = select(_v.group_id, _v.creation_size, _v.expires_at).where(
         _v.state == VclusterState.ACTIVE, _v.drain_until.is_(None), _v.preemptible.is_(False)
     )
-    return {group_id: int(size) for group_id, size in tx.execute(query.group_by(_v.group_id))}
+    return [(group, size, ends or float("inf")) for group, size, ends in tx.execute(query)]
 
 
 def held(tx: Tx, vcluster_id: int) -> int:
