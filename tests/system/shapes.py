@@ -121,16 +121,11 @@ SHAPES = (
 )
 # Boots that `make test` proves, beside those of test_firmware.py, test_pxelinux.py and
 # test_layouts.py: each way to boot, NIC and disk bus once, disks in another order than the
-# firmware's, and machines that are refused.
+# firmware's, and machines that are refused. A NIC or bus that both firmwares know is booted by
+# BIOS, which costs half.
 COVERING = {
-    "bios": ("bios-virtio-megasas", "bios-e1000e-nvme", "bios-two-disks-swapped", "bios-usb"),
-    "uefi": (
-        "uefi-rtl8139-scsi",
-        "uefi-vmxnet3-ahci",
-        "uefi-two-disks-swapped",
-        "uefi-nvme-4k",
-        "http-virtio-nvme",
-    ),
+    "bios": ("bios-virtio-megasas", "bios-rtl8139-scsi", "bios-two-disks-swapped", "bios-usb"),
+    "uefi": ("uefi-vmxnet3-ahci", "uefi-two-disks-swapped", "uefi-nvme-4k", "http-e1000e-scsi"),
 }
 
 
@@ -144,7 +139,8 @@ class Outcome:
     """How far a machine came: seconds since power-on, None for what it did not reach, and the
     sentence that stopped it.
 
-    states  those that its node was in
+    states    those that its node was in
+    firmware  what its agent reported, or its firmware said
     """
 
     inactive: float | None = None
@@ -152,6 +148,7 @@ class Outcome:
     active: float | None = None
     sentence: str = ""
     states: tuple[str, ...] = ()
+    firmware: str = ""
 
 
 def as_expected(shape: Shape, outcome: Outcome) -> bool:
@@ -200,6 +197,7 @@ def bring_up(stand: Rack, shape: Shape, seconds: float, image: str = IMAGE) -> O
             at["active"],
             "" if sentence == ACTIVE else sentence,
             tuple(row["to_state"] for row in history),
+            str(stand.node(shape.name).get("firmware", "")),
         )
     finally:
         stand.power(shape.name, "off")

@@ -147,9 +147,9 @@ def over(stand: Stand, name: str, seconds: float = 120) -> dict[str, Any]:
 
 
 def test_two_nodes_are_tested_and_one_measures_to_the_other(stand: Stand) -> None:
-    stand.cod("node", "burnin", "m1", "--seconds", "20")
+    stand.cod("node", "burnin", "m1", "--seconds", "30")
     stand.reaches("m1", "burnin")
-    stand.cod("node", "burnin", "m2", "--tests", "network", "--seconds", "5")
+    stand.cod("node", "burnin", "m2", "--seconds", "10")
     both = [over(stand, name) for name in ("m1", "m2")]
     assert [each["state"] for each in both] == ["passed", "passed"], both
     parts = [{each["part"]: each for each in one["results"]} for one in both]
@@ -162,7 +162,7 @@ def test_two_nodes_are_tested_and_one_measures_to_the_other(stand: Stand) -> Non
 
 
 def test_the_server_is_killed_and_the_machine_is_reset_while_it_is_tested(stand: Stand) -> None:
-    stand.cod("node", "burnin", "m1", "--tests", "memory", "--seconds", "5")
+    stand.cod("node", "burnin", "m1", "--tests", "memory", "--seconds", "10")
     stand.reaches("m1", "burnin")
     stand.kill()
     time.sleep(1.0)

@@ -33,6 +33,7 @@ def test_machines_of_the_covering_set_become_active_or_are_refused(firmware: str
             outcome = shapes.bring_up(stand, shape, PATIENCE, image)
             print(f"{shape.name}: {outcome}")
             assert shapes.as_expected(shape, outcome), f"{shape.name}: {outcome}"
+            assert outcome.firmware == shape.node.firmware
             if not shape.refused:
                 way = outcome.states[-4:]
                 assert way == ("inactive", "prime", "boot", "active"), f"{shape.name}: {way}"

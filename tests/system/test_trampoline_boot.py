@@ -243,7 +243,9 @@ SCSI = "virtio-net-pci virtio-scsi-pci,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
     [
         # the machines of test_shapes.py and test_firmware.py have these NICs and disks too
         pytest.param((AHCI, False), ("bios", "e1000", "sda", "ata"), marks=pytest.mark.nightly),
-        ((VIRTIO, True), ("uefi", "virtio_net", "vda", "virtio")),
+        pytest.param(
+            (VIRTIO, True), ("uefi", "virtio_net", "vda", "virtio"), marks=pytest.mark.nightly
+        ),
         pytest.param(
             (NVME, False), ("bios", "virtio_net", "nvme0n1", "nvme"), marks=pytest.mark.nightly
         ),
