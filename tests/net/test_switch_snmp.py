@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -74,7 +75,7 @@ def test_lists_of_ports() -> None:
 def switch(tmp_path: Path) -> Iterator[Switch]:
     if importlib.util.find_spec("snmpsim") is None or not SIM.exists():
         pytest.skip("snmpsim is not installed")
-    data, port = tmp_path / "data", free_port()
+    data, port = tmp_path / "data", free_port(socket.SOCK_DGRAM)
     data.mkdir()
     (data / "private.snmprec").write_text(RECORD)
     command = [
