@@ -120,7 +120,7 @@ class SlurmCell(Installation):
 
     def configure(self) -> None:
         """Wait until the controller answers."""
-        self.stand.wait(self.answers, 60, "slurmctld answers")
+        self.stand.wait(self.answers, 180, "slurmctld answers")
 
     def answers(self) -> bool:
         """Return whether the controller answers."""

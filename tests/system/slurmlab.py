@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -78,7 +78,7 @@ class SlurmLab(PoolLab[SlurmCell]):
         now, state = time.time(), self.cell.own / "state"
         job = self.cell.submit(1, "--hold")  # something to write
         until(
-            lambda: (state / "job_state").stat().st_mtime >= now and not list(state.glob("*.new")),
+            lambda: _written(state / "job_state") >= now and not list(state.glob("*.new")),
             "slurmctld writes down what it knows",
             60,
         )
@@ -96,7 +96,14 @@ class SlurmLab(PoolLab[SlurmCell]):
     def start_master(self) -> None:
         """Start slurmctld as the head's boot does, and wait until it answers."""
         self.cell.run("sh", "-c", "slurmctld > /dev/null 2>&1 < /dev/null")
-        self.stand.wait(self.cell.answers, 60, "slurmctld answers")
+        self.stand.wait(self.cell.answers, 180, "slurmctld answers")
+
+
+def _written(file: Path) -> float:
+    """Return when it was written; 0 while slurmctld puts another in its place."""
+    with suppress(FileNotFoundError):
+        return file.stat().st_mtime
+    return 0.0
 
 
 def slurm(stand: Stand) -> SlurmCell:
