@@ -80,6 +80,7 @@ MESSAGES: list[Message] = [
     ORDER,
     Order("1.2", "wait"),
     Order("1.2", "wipe", purge=True),
+    Order("1.2", "wipe", tables=True),
     Progress("1.2", "write", 5, 1 << 40, 1.5e9),
     Done("1.2", {"bytes_written": 1e12, "seconds": 0.25}),
     Done("1.2"),
