@@ -152,7 +152,7 @@ NODE_RULES: dict[NodeState, StateRule] = {
     S.ACTIVE: StateRule("stable", "runs its vcluster's software"),
     S.CAPTURE: StateRule("motion", "its disks are being saved as an image", 300, 1),
     S.BURNIN: StateRule("motion", "its memory, disks and network are being tested", 300, 1),
-    S.QUARANTINED: StateRule("final", "set aside with a reason; an administrator decides"),
+    S.QUARANTINED: StateRule("final", "out of service, with a reason; an administrator decides"),
     S.RETIRED: StateRule("final", "no longer part of the site"),
 }
 
