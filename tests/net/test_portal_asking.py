@@ -268,6 +268,23 @@ def test_a_cluster_that_waits_for_its_first_nodes_can_begin_with_fewer(there: Se
     assert (changed.state, changed.size, changed.creation_size) == ("pending", 4, 4)
 
 
+def test_a_cluster_that_waits_for_more_than_the_site_has_can_begin_with_what_it_has(
+    there: Served,
+) -> None:
+    browser = browse(there)
+    browser.get(NEW).send(SENT, name="fresh", template="debian", size=12)
+    request = asked(there, "fresh")[0]
+    more = update(t.request_tuples).where(t.request_tuples.c.request_id == request.id)
+    # nothing is free, and machines of which nothing is known yet may be what is missing
+    busy = update(t.nodes).where(t.nodes.c.state.in_(["inactive", "off"]))
+    there.tx(lambda tx: tx.execute(more.values(count=500)))
+    there.tx(lambda tx: tx.execute(busy.values(state="trampoline")))
+    page = browser.get(f"/requests/{request.id}")
+    assert "Possible later" in page.words
+    most, _ = page.tree.xpath(f"//form[@action='/requests/{request.id}/change']//button/text()")
+    assert most == "Take 33 nodes of several types and blocks"
+
+
 def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None:
     browser = browse(there)
     browser.get(NEW).send(

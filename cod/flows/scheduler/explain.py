@@ -45,13 +45,14 @@ OTHERS = whatif.OTHERS
 @dataclass(frozen=True, slots=True)
 class Why:
     """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those
-    that whoever asks may not see. `remedies`: what would have helped one that was
-    rejected, or would let one that waits be granted at once."""
+    that whoever asks may not see. `remedies`: what would have helped one that was rejected, or
+    would help one that waits: to be granted in the next pass where `at_once`, else at all."""
 
     request: RequestView
     why: policy.Explanation
     names: Mapping[int, str]
     remedies: tuple[Remedy, ...] = ()
+    at_once: bool = False
 
 
 def waits(
@@ -95,7 +96,9 @@ def waits(
     why = replace(why, sentence=" ".join([why.sentence, *away]))
     wish = next(one for one in seen.wishes if one.id == request.id)
     helps = () if why.code == "granted" else whatif.at_once(seen, wish, site.policy, now)
-    return Why(found[0], why, seen_names, helps)
+    if helps or why.fitting >= why.wanted or wish.starts_at is not None:
+        return Why(found[0], why, seen_names, helps, at_once=True)
+    return Why(found[0], why, seen_names, _remedies(tx, request, snapshot, site))
 
 
 def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:

@@ -151,10 +151,11 @@ class ExplainReply(Reply):
     chances: list[ChanceReply]
     remedies: list[RemedyReply] = Field(
         description=(
-            "what would have helped one that was rejected, or would let one that waits be granted"
-            " in the next pass"
+            "what would have helped one that was rejected, or would help one that waits: to be"
+            " granted in the next pass where `at_once`, else at all"
         )
     )
+    at_once: bool
 
     @classmethod
     def of(cls, found: explain.Why) -> ExplainReply:
@@ -190,6 +191,7 @@ class ExplainReply(Reply):
             holders=[_held(one) for one in why.holders],
             chances=[ChanceReply.model_validate(one) for one in why.chances],
             remedies=[RemedyReply.model_validate(one) for one in found.remedies],
+            at_once=found.at_once,
         )
 
 
