@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from cod.model import Policy, RequestTuple
 from cod.policy.reservations import admission, forecast, supply
+from cod.policy.scheduler import reasons
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.limits import Limits
@@ -18,6 +21,8 @@ from cod.policy.scheduler.snapshot import (
     Decision,
     Entitlement,
     FreeNodes,
+    IncomingNodes,
+    OpenReclaim,
     PendingRequest,
     Snapshot,
 )
@@ -457,3 +462,203 @@ def test_nothing_is_looked_at_without_reservations(monkeypatch: pytest.MonkeyPat
     """Plan as before where nobody reserves: the forecast is not even made."""
     monkeypatch.setattr(forecast, "Forecast", None)
     assert granted(decided(lots=[FreeNodes(ONE, 0, 2)], wishes=[wish(1, 1), wish(2, 1)])) == [1, 2]
+
+
+# ---------------------------------------------------------------- starts that are near
+
+
+class Lenders:
+    """Vclusters that have grown beyond what they were created with, and lose nodes to reservations
+    of higher priority: reclaims run to their deadlines, and erasing takes all of its time."""
+
+    STEP = 10.0
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.blocks = {kind(SMALL, block): self.draw.randint(2, 8) for block in (1, 2)}
+        self.held: dict[int, dict[str, Any]] = {}
+        self.erased: list[tuple[float, Any, int, int]] = []  # when, kind, nodes, reserved for
+        self.kept: list[tuple[Any, int, int]] = []  # kind, nodes, reserved for
+        self.reclaims: dict[int, OpenReclaim] = {}
+        self.wishes: list[PendingRequest] = []
+        self.began: dict[int, float] = {}
+        self.accepted: dict[int, float] = {}
+        self.late: set[int] = set()
+
+    def seen(self, now: float) -> Snapshot:
+        free = dict(self.blocks)
+        for one in self.held.values():
+            free[one["kind"]] -= one["count"]
+        for _, where, count, _ in self.erased:
+            free[where] -= count
+        for where, count, _ in self.kept:
+            free[where] -= count
+        leaving = Counter[int]()
+        for reclaim in self.reclaims.values():
+            leaving[reclaim.vcluster_id] += reclaim.open
+        return site(
+            lots=[
+                *(lot(count, where) for where, count in free.items() if count),
+                *(lot(count, where, reserved=one) for where, count, one in self.kept),
+            ],
+            coming=[IncomingNodes(where, count, one) for _, where, count, one in self.erased],
+            holders=[
+                replace(
+                    holder(number, one["count"], one["floor"], one["priority"]),
+                    expires_at=one["ends"],
+                    leaving=leaving[number],
+                )
+                for number, one in self.held.items()
+            ],
+            holdings=[
+                Allocation(
+                    number,
+                    one["kind"],
+                    one["count"],
+                    max(0, one["count"] - leaving[number])
+                    if one["at"] + RULES.inertia <= now
+                    else 0,
+                    one["at"] + RULES.inertia,
+                )
+                for number, one in self.held.items()
+            ],
+            reclaims=list(self.reclaims.values()),
+            wishes=list(self.wishes),
+            site={SMALL: sum(self.blocks.values())},
+        )
+
+    def step(self, now: float) -> None:
+        back = [one for one in self.erased if one[0] <= now]
+        self.erased = [one for one in self.erased if one[0] > now]
+        self.kept += [(where, count, one) for _, where, count, one in back if one]
+        for number, one in list(self.held.items()):
+            if one["ends"] + RULES.drain_grace <= now:
+                self._lose(number, one["count"], 0, now)
+        for reclaim in [one for one in self.reclaims.values() if one.deadline <= now]:
+            del self.reclaims[reclaim.id]
+            self._lose(reclaim.vcluster_id, reclaim.open, reclaim.request_id, now)
+        self._carry_out(decide(self.seen(now), RULES, now), now)
+
+    def _lose(self, number: int, count: int, request_id: int, now: float) -> None:
+        one = self.held[number]
+        one["count"] -= count
+        self.erased.append((now + RULES.turnaround, one["kind"], count, request_id))
+        if not one["count"]:
+            del self.held[number]
+            self.reclaims = {
+                key: each for key, each in self.reclaims.items() if each.vcluster_id != number
+            }
+
+    def _carry_out(self, done: Decision, now: float) -> None:
+        for ease in done.reductions:
+            reclaim = self.reclaims.pop(ease.reclaim_id)
+            if ease.left:
+                self.reclaims[reclaim.id] = replace(reclaim, open=ease.left)
+        for grant in done.grants:
+            wanted = next(one for one in self.wishes if one.id == grant.request_id)
+            self.wishes.remove(wanted)
+            self.began[wanted.id] = now
+            self.kept = [one for one in self.kept if one[2] != wanted.id]
+            self.erased = [(*one[:3], 0 if one[3] == wanted.id else one[3]) for one in self.erased]
+            for place, share in enumerate(grant.shares):
+                floor = self.draw.randint(0, share.count)
+                self.held[wanted.id * 10 + place] = {
+                    "kind": share.lot.kind,
+                    "count": share.count,
+                    "ends": now + wanted.lease,
+                    "priority": wanted.priority,
+                    "floor": share.count if wanted.starts_at is not None else floor,
+                    "at": now,
+                }
+        for take in done.preemptions:
+            number = len(self.began) * 1000 + len(self.reclaims) + int(now) * 100_000
+            grace = self.draw.choice([0.0, RULES.reclaim_grace, RULES.max_grace])
+            self.reclaims[number] = OpenReclaim(
+                number, take.vcluster_id, take.request_id, take.kind, take.count, now + grace
+            )
+        self.late |= {no.request_id for no in done.refusals if no.code == "late"}
+
+
+def late_of(seed: int) -> tuple[int, list[int]]:
+    """Return how many reservations of a random world were accepted, and those that began late."""
+    world, now = Lenders(seed), NOW
+    for number in range(1, 30):
+        reserves = world.draw.random() < 0.6
+        columns: dict[str, Any] = {
+            "priority": world.draw.randint(1, 3) if reserves else world.draw.randint(0, 1),
+            "may_spread": world.draw.random() < 0.5,
+            "submitted_at": now,
+        }
+        count = world.draw.randint(1, 6)
+        if reserves:
+            start = now + 10 * world.draw.randint(1, 80)
+            length = 100.0 * world.draw.randint(2, 9)
+            asked = reservation(admission.LAST, count, start, length, **columns)
+            if not admission.refusal(world.seen(now), asked, RULES, now):
+                world.wishes.append(replace(asked, id=number, vcluster_id=1000 + number))
+                world.accepted[number] = start
+        else:
+            lease = 100.0 * world.draw.randint(3, 60)
+            world.wishes.append(wish(number, count, lease=lease, **columns))
+        for _ in range(world.draw.randint(1, 12)):
+            world.step(now)
+            now += Lenders.STEP
+    while any(one.starts_at is not None for one in world.wishes) and now < NOW + 20_000:
+        world.step(now)
+        now += Lenders.STEP
+    limit = {one: start + reasons.PUNCTUAL for one, start in world.accepted.items()}
+    return len(limit), [one for one in limit if world.began.get(one, now) > limit[one]]
+
+
+def several(seeds: range) -> tuple[int, int]:
+    """Return how many reservations were accepted in so many worlds, and how many began late."""
+    accepted = late = 0
+    for seed in seeds:
+        count, those = late_of(seed)
+        accepted, late = accepted + count, late + len(those)
+    return accepted, late
+
+
+def test_a_start_that_comes_before_nodes_can_be_taken_is_refused_with_the_earliest() -> None:
+    """Grace, erasing and a minute have to fit before it: 80, 200 and 60 s."""
+    seen = site(holders=[holder(1, 4, 1)], holdings=[Allocation(1, ONE, 4, 4)])
+    asked = reservation(admission.LAST, 2, NOW + 339, priority=2)
+    said = admission.refusal(seen, asked, RULES, NOW)
+    first = math.ceil((NOW + 340) / 60) * 60
+    assert said.endswith(f"The next start at which they would be is {reasons.at(first)}")
+    assert admission.refusal(seen, replace(asked, starts_at=NOW + 340), RULES, NOW) == ""
+    assert admission.refusal(seen, replace(asked, starts_at=float(first)), RULES, NOW) == ""
+
+
+def test_a_start_that_comes_before_nodes_are_erased_is_refused() -> None:
+    seen = site(coming=[IncomingNodes(ONE, 4)])
+    asked = reservation(admission.LAST, 2, NOW + 199)
+    assert admission.refusal(seen, asked, RULES, NOW) != ""
+    assert admission.refusal(seen, replace(asked, starts_at=NOW + 200), RULES, NOW) == ""
+
+
+def test_nothing_is_counted_on_that_ends_before_it_can_be_taken() -> None:
+    """What a lease that has ended still holds is not taken, and is back after the start."""
+    ends = START - 290
+    seen = site(holders=[holder(1, 4, 0, expires_at=ends)], holdings=[Allocation(1, ONE, 4, 4)])
+    assert admission.refusal(seen, reservation(admission.LAST, 2, priority=2), RULES, NOW) != ""
+
+
+@pytest.mark.slow
+def test_an_accepted_reservation_with_a_near_start_begins_in_time() -> None:
+    accepted, late = several(range(15))
+    assert accepted > 50
+    assert late == 0
+
+
+@pytest.mark.nightly
+def test_of_many_reservations_one_in_a_hundred_begins_late_at_most() -> None:
+    accepted, late = several(range(150))
+    assert accepted > 500
+    assert late * 100 <= accepted
+
+
+@pytest.mark.slow
+def test_a_check_that_forgets_the_grace_breaks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "earliest", lambda *asked: asked[-1])
+    assert late_of(6)[1]

@@ -3,6 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,15 @@ from datetime import UTC, datetime
 
 from cod.model import Policy
 from cod.policy.nodes import energy_accounting
-from cod.policy.reservations.forecast import Forecast, Placed, margin, reserved
+from cod.policy.reservations.forecast import (
+    LAST,
+    Forecast,
+    Placed,
+    earliest,
+    margin,
+    reserved,
+    slowest,
+)
 from cod.policy.reservations.supply import back_at, turnaround
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.feasibility import Feasibility
@@ -19,10 +28,10 @@ from cod.policy.scheduler.preemption import size
 from cod.policy.scheduler.reasons import at
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 
+MINUTE = 60.0
 TRIES = 20  # later starts that are looked at
 HOUR = 3600.0
-LAST = 2**62
-"""The id of a reservation that is not made yet: it is placed after all others."""
+__all__ = ["LAST", "bound", "over_hours", "refusal"]
 
 
 def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float) -> str:
@@ -37,19 +46,18 @@ def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
     found = Forecast(seen, fitting, policy, now)
     if limit := next(one.limit for one in found.placed if one.wish.id == wish.id):
         return limit
-    before = (
-        Forecast(snapshot, Feasibility(snapshot), policy, now).failed if found.failed else set()
-    )
-    if not found.failed - before:
+    if not found.failed and not found.unsure:
+        return ""
+    before = Forecast(snapshot, Feasibility(snapshot), policy, now)
+    if not found.lost(before):
         return ""
     later = next(
         (
             start
-            for start in _starts(found, snapshot, wish, policy)
+            for start in _starts(found, snapshot, wish, policy, now)
             if not Forecast(
                 _with(snapshot, replace(wish, starts_at=start)), fitting, policy, now
-            ).failed
-            - before
+            ).lost(before)
         ),
         None,
     )
@@ -129,11 +137,19 @@ def _holders(snapshot: Snapshot, wish: PendingRequest, want: Want, policy: Polic
 
 
 def _starts(
-    found: Forecast, snapshot: Snapshot, wish: PendingRequest, policy: Policy
+    found: Forecast, snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
 ) -> list[float]:
-    """Return later starts at which more is free than before."""
+    """Return later starts at which more is free than before, or can be taken from others."""
     start = wish.starts_at or 0.0
-    ends = {one.end for one in found.placed if one.wish.id != wish.id}
+    types = {kind.type for one in found.placed if one.wish.id == wish.id for kind in one.place}
+    ends = {
+        math.ceil(one / MINUTE) * MINUTE
+        for one in (
+            now + slowest(snapshot, types, policy),
+            earliest(snapshot, types, policy, now),
+        )
+    }
+    ends |= {one.end for one in found.placed if one.wish.id != wish.id}
     ends |= {
         back
         for one in snapshot.holdings
@@ -161,12 +177,12 @@ def bound(
     if holder is None or not wishes:
         return until, ""
     fitting = Feasibility(snapshot)
-    before = Forecast(snapshot, fitting, policy, now).failed
+    before = Forecast(snapshot, fitting, policy, now)
 
     def lost(end: float) -> set[int]:
         longer = replace(holder, expires_at=end, drain_until=None)
         seen = replace(snapshot, holders={**snapshot.holders, vcluster_id: longer})
-        return Forecast(seen, fitting, policy, now).failed - before
+        return Forecast(seen, fitting, policy, now).lost(before)
 
     failing = lost(until)
     if not failing:

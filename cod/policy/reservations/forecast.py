@@ -20,15 +20,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cod.model import Policy
-from cod.policy.reservations.supply import Supply, turnaround
-from cod.policy.scheduler import placement
+from cod.policy.reservations.supply import SLACK, Supply, turnaround
+from cod.policy.scheduler import placement, reasons
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Loan
+from cod.policy.scheduler.preemption import Loan, longest_grace
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Reserved, Snapshot
 
+LAST = 2**62
+"""The id of a reservation that is not made yet: it is placed after all others."""
 ROUNDS = 8
 
 
@@ -43,6 +45,8 @@ class Placed:
     loans       what is to be taken from others
     ready       where it can be granted now; None: it cannot
     whole       False: there is too little for it; `place` has what there is
+    sure        False: some of it may come too late: it is on its way, or would have to be taken
+                from others, and the start is near
     limit       a sentence: which limit of its group stands against it
     """
 
@@ -55,6 +59,7 @@ class Placed:
     loans: tuple[Loan, ...] = ()
     ready: Found | None = None
     whole: bool = True
+    sure: bool = True
     limit: str = ""
 
     def at(self, time: float) -> bool:
@@ -65,6 +70,12 @@ class Placed:
 def slowest(snapshot: Snapshot, types: Collection[int], policy: Policy) -> float:
     """Return the seconds until nodes of all those types that are given back are free again."""
     return max((turnaround(snapshot, one, policy) for one in types), default=policy.turnaround)
+
+
+def earliest(snapshot: Snapshot, types: Collection[int], policy: Policy, now: float) -> float:
+    """Return the earliest start for which nodes of those types can still be taken from others:
+    their grace, and then the erasing, are over by then."""
+    return now + longest_grace(policy) + slowest(snapshot, types, policy) + reasons.PUNCTUAL
 
 
 def margin(snapshot: Snapshot, vcluster_id: int, policy: Policy) -> float:
@@ -129,12 +140,12 @@ class Forecast:
             for wish in order:
                 self.placed.append(one := self._placed(wish))
                 self._limits.book(wish.group_id, one.start, one.gone, one.place)
-            if best is None or len(_failed(self.placed)) < len(_failed(best[0])):
+            if best is None or self._merit(self.placed) < self._merit(best[0]):
                 best = self.placed, self._supply
-            failed = _failed(self.placed)
-            if not failed:
+            first = _failed(self.placed) or _unsure(self.placed)
+            if not first:
                 break
-            order = [*failed, *(wish for wish in order if wish not in failed)]
+            order = [*first, *(wish for wish in order if wish not in first)]
         if best is not None:
             self.placed, self._supply = best
 
@@ -142,6 +153,34 @@ class Forecast:
     def failed(self) -> set[int]:
         """Return the ids of reservations that find no place."""
         return {wish.id for wish in _failed(self.placed)}
+
+    @property
+    def unsure(self) -> set[int]:
+        """Return the ids of reservations whose nodes may come too late."""
+        return {wish.id for wish in _unsure(self.placed)}
+
+    def lost(self, before: Forecast) -> set[int]:
+        """Return the ids of reservations that have no place any more, or none that is sure, which
+        had such `before`."""
+        lost = (self.failed - before.failed) | (self.unsure - before.unsure)
+        worse = self._merit(self.placed) > before._merit(before.placed)
+        return lost or (self.unsure if worse else set())
+
+    def _merit(self, placed: Sequence[Placed]) -> tuple[int, float]:
+        """Return what is the matter with places, to compare: reservations that have none, and the
+        seconds by which the others may begin late."""
+        grace = longest_grace(self._policy)
+        return len(_failed(placed)), sum(
+            max(
+                1.0,
+                self._now
+                + slowest(self._snapshot, {kind.type for kind in one.place}, self._policy)
+                + (grace if one.loans else 0.0)
+                - one.start,
+            )
+            for one in placed
+            if one.whole and not one.sure
+        )
 
     def layers(self) -> tuple[Reserved, ...]:
         """Return, by kind and start, how many more of those that are free, or on their way, only
@@ -218,28 +257,61 @@ class Forecast:
                 place = _sum(found)
                 self._given += place - self._supply.own_free[wish.id]
                 return Placed(wish, start, gone, end, place, own, ready=found)
-        found = placement.at_once(want, sure) or placement.at_once(want, firm)
-        if found is not None:
+        if (found := placement.at_once(want, sure)) is not None:
             return Placed(wish, start, gone, end, _sum(found), own, whole=not limit, limit=limit)
-        room = {kind: firm[kind] + self._supply.lendable(kind, wish, start) for kind in kinds}
+        timely = start >= earliest(self._snapshot, types, self._policy, self._now) - (
+            0.0 if wish.id == LAST else reasons.PUNCTUAL + SLACK
+        )
+        lends = {kind: self._supply.lendable(kind, wish, start) for kind in kinds}
+        if timely:
+            room = {kind: sure[kind] + lends[kind] for kind in kinds}
+            if (found := placement.at_once(want, room)) is not None:
+                return self._lent(wish, start, gone, end, _sum(found), own, sure, limit=limit)
+        if (found := _surest(want, sure, firm)) is not None:
+            place = (_filled(want, sure, firm) if wish.may_spread else None) or _sum(found)
+            return Placed(
+                wish, start, gone, end, place, own, whole=not limit, sure=False, limit=limit
+            )
+        room = {kind: firm[kind] + lends[kind] for kind in kinds}
         found = placement.at_once(want, room)
         place = _sum(found) if found is not None else _most(want, room)
-        loans = self._supply.lend(
-            {kind: count - firm[kind] for kind, count in place.items()}, wish, start
-        )
-        short = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(
-            one.nodes for one in loans
-        )
-        return Placed(
+        return self._lent(
             wish,
             start,
             gone,
             end,
             place,
             own,
-            tuple(loans),
-            whole=found is not None and not short and not limit,
+            firm,
+            whole=found is not None,
+            sure=False,
             limit=limit,
+        )
+
+    def _lent(
+        self,
+        wish: PendingRequest,
+        start: float,
+        gone: float,
+        end: float,
+        place: Counter[NodeKind],
+        own: Counter[NodeKind],
+        firm: Mapping[NodeKind, int],
+        *,
+        whole: bool = True,
+        sure: bool = True,
+        limit: str,
+    ) -> Placed:
+        """Return a place of which what is not `firm` is taken from others."""
+        loans = self._supply.lend(
+            {kind: count - firm[kind] for kind, count in place.items()}, wish, start
+        )
+        short = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(
+            one.nodes for one in loans
+        )
+        whole = whole and not short and not limit
+        return Placed(
+            wish, start, gone, end, place, own, tuple(loans), whole=whole, sure=sure, limit=limit
         )
 
     def _firm(
@@ -278,11 +350,42 @@ def _failed(placed: Sequence[Placed]) -> list[PendingRequest]:
     return [one.wish for one in placed if not one.whole]
 
 
+def _unsure(placed: Sequence[Placed]) -> list[PendingRequest]:
+    return [one.wish for one in placed if not one.sure]
+
+
 def _sum(found: Found) -> Counter[NodeKind]:
     total: Counter[NodeKind] = Counter()
     for place in found.places:
         total.update(place)
     return total
+
+
+def _surest(want: Want, sure: Mapping[NodeKind, int], firm: Mapping[NodeKind, int]) -> Found | None:
+    """Return where a request finds its nodes with those on their way of one kind, the one with most
+    sure nodes first; else of all kinds."""
+    for kind in sorted(firm, key=lambda kind: (-sure[kind], kind)):
+        if firm[kind] > sure[kind] and (
+            found := placement.at_once(want, {**sure, kind: firm[kind]})
+        ):
+            return found
+    return placement.at_once(want, firm)
+
+
+def _filled(
+    want: Want, sure: Mapping[NodeKind, int], firm: Mapping[NodeKind, int]
+) -> Counter[NodeKind] | None:
+    """Return a place of a request that may be spread in which all nodes are sure that can be: which
+    of those on their way come in time is not known. None where that leaves too few."""
+    place: Counter[NodeKind] = Counter()
+    left = [one.count for one in want.wish.tuples]
+    for room in (sure, firm):
+        for number, fit in enumerate(want.fits):
+            for kind in fit.kinds:
+                part = max(0, min(left[number], room[kind] - place[kind]))
+                place[kind] += part
+                left[number] -= part
+    return None if any(left) else +place
 
 
 def _most(want: Want, room: Mapping[NodeKind, int]) -> Counter[NodeKind]:

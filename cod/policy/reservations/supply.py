@@ -19,6 +19,9 @@ from cod.policy.scheduler.preemption import (
 )
 from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
 
+SLACK = 20.0
+"""Seconds by which a pass may begin late to take nodes for a reservation: two of its periods."""
+
 
 class Supply:
     """What there is, and will be, by kind; `lent` grows while reservations are placed.
@@ -126,8 +129,10 @@ class Supply:
             not outranks(wish.priority, holder.priority)
             or holder.id == wish.vcluster_id
             or (back is not None and back <= start)
+            or (holder.expires_at or math.inf)
+            <= start - lead(self._snapshot, kind.type, self._policy) + SLACK
         ):
-            return 0
+            return 0  # after the end of its lease nothing more is taken from it
         mobile = self._mobile[holder.id, kind]
         if self._now + inertia(holder.priority, self._policy) <= start - lead(
             self._snapshot, kind.type, self._policy
