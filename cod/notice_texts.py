@@ -266,15 +266,16 @@ def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
 
 
 def reservation_late(
-    vcluster: Vcluster, request_id: int, starts_at: float, begun: bool
+    vcluster: Vcluster, request_id: int, starts_at: float, begun: bool, sentence: str = ""
 ) -> NoticeText:
-    """Describe a reservation in advance that begins late, or, with `begun`, has begun late."""
+    """Describe a reservation in advance that begins late, or, with `begun`, has begun late.
+    `sentence`: why, and when it will."""
     what = (
         "Its nodes have been granted now, for as long as was asked."
         if begun
         else (
             "Too few of its nodes are free yet. The reservation has precedence and starts when its"
-            " nodes are free."
+            f" nodes are free. The vcluster keeps its nodes until then.{_said(sentence)}"
         )
     )
     return _news(
@@ -284,6 +285,10 @@ def reservation_late(
         f" {what}",
         f"/requests/{request_id}",
     )
+
+
+def _said(sentence: str) -> str:
+    return f" The request {sentence}." if sentence else ""
 
 
 def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:

@@ -194,7 +194,7 @@ def begin(tx: Tx, vcluster: Vcluster, request: Request, policy: Policy, now: flo
     longest = leases.latest(
         vcluster.leased_at or vcluster.created_at, group_rows.get(tx, vcluster.group_id), policy
     )
-    end = min(now + (request.duration or 0.0), longest)
+    end = min(now + (request.duration or 0.0), longest + max(0.0, now - start))
     if end > (vcluster.expires_at or now):
         vcluster = vclusters.change(
             tx, vcluster, now, expires_at=end, warned=leases.begun(end - now, policy)
@@ -207,17 +207,20 @@ def begin(tx: Tx, vcluster: Vcluster, request: Request, policy: Policy, now: flo
 
 
 def late(tx: Tx, request_id: int, sentence: str, now: float) -> None:
-    """Tell the group, once, that its reservation cannot begin yet."""
+    """Tell the group, once, that its reservation cannot begin yet, and when it will."""
     request = requests.get(tx, request_id, lock=True)
     vcluster = vclusters.get(tx, request.vcluster_id) if request is not None else None
     if (
         request is None
         or vcluster is None
         or request.state != RequestState.PENDING
-        or request.reason == sentence
+        or request.reason.startswith(reasons.LATE)
     ):
         return
     start = now if request.starts_at is None else request.starts_at
     notices.tell(
-        tx, vcluster, notice_texts.reservation_late(vcluster, request.id, start, False), now
+        tx,
+        vcluster,
+        notice_texts.reservation_late(vcluster, request.id, start, False, sentence),
+        now,
     )

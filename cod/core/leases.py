@@ -13,7 +13,11 @@ from cod.model import Effect, Policy, Vcluster
 from cod.states import VclusterState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from cod.store.scheduler import requests as reservation_rows
 from cod.store.scheduler import vclusters
+
+LATE = 3600.0
+"""Seconds by which a lease goes on at a time while a reservation of its vcluster is late."""
 
 
 def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
@@ -40,7 +44,8 @@ def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
 
 def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
     """Drain the vcluster, whose lease has run out: it has `grace` seconds to save what it needs, or
-    to extend the lease; it gets nothing more.
+    to extend the lease; it gets nothing more. While a reservation of it is late its lease goes on in
+    its place.
     """
     vcluster = _active(tx, vcluster_id)
     if (
@@ -49,6 +54,13 @@ def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
         or (vcluster.expires_at or now + 1) > now
     ):
         return False
+    if any(
+        one.vcluster_id == vcluster.id and (one.starts_at or now + 1) <= now
+        for one in reservation_rows.dated(tx)
+    ):
+        longer = vclusters.change(tx, vcluster, now, expires_at=now + LATE)
+        vcm_outbox.leased(tx, longer, "extended", now)
+        return True
     drained = vclusters.change(tx, vcluster, now, drain_until=now + grace)
     requests.suspend(tx, vcluster.id, now)
     notices.tell(tx, drained, notice_texts.lease_ended(drained), now)

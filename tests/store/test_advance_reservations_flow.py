@@ -137,6 +137,30 @@ def test_one_whose_nodes_are_gone_waits_and_is_told_once(engine: Engine, running
     assert kinds(engine).count("reservation-late") == 1
 
 
+def test_one_that_is_late_keeps_its_vcluster_and_tells_when_it_begins(
+    engine: Engine, running: Site
+) -> None:
+    """Its lease would have ended meanwhile; then the reservation lasts as long as was asked."""
+    made = reserve(engine, running, 4, 3 * DAY - 3600, DAY)
+    broken = "UPDATE nodes SET state='quarantined' WHERE vcluster_id IS NULL"
+    in_tx(engine, lambda tx: tx.exec_driver_sql(broken))
+    ends = in_tx(engine, vclusters.by_name, "web").expires_at
+    for now in (3 * DAY - 3600, 3 * DAY - 3000, ends + 1, ends + 400, ends + 4000, ends + 9000):
+        in_tx(engine, run_pass, running, now)
+        web = in_tx(engine, vclusters.by_name, "web")
+        assert (web.state, web.drain_until) == ("active", None)
+        assert len(in_tx(engine, members, web.id)) == 1
+    assert state(engine, made.request.id)[0] == "pending"
+    assert "nobody knows yet when" in state(engine, made.request.id)[1]
+    assert kinds(engine).count("reservation-late") == 1
+    mended = "UPDATE nodes SET state='inactive' WHERE state='quarantined'"
+    in_tx(engine, lambda tx: tx.exec_driver_sql(mended))
+    in_tx(engine, run_pass, running, now + 10)
+    web = in_tx(engine, vclusters.by_name, "web")
+    assert state(engine, made.request.id)[0] == RequestState.GRANTED
+    assert (web.size, web.expires_at) == (5, now + 10 + DAY)
+
+
 def test_a_new_lease_that_would_last_too_long_waits(engine: Engine, running: Site) -> None:
     reserve(engine, running, 4, DAY, DAY)
     for name, lease in (("long", DAY), ("short", 3600.0)):

@@ -304,6 +304,33 @@ def test_a_reservation_whose_nodes_are_gone_begins_late() -> None:
     assert granted(decided(START + 90, **{**seen, "lots": [lot(4, ONE)]})) == [1]
 
 
+def test_one_that_is_late_says_when_its_nodes_are_expected() -> None:
+    ends = START + 500
+    seen: dict[str, Any] = {
+        "lots": [lot(2, ONE)],
+        "holders": [holder(1, 2, 2, priority=3, expires_at=ends)],
+        "holdings": [Allocation(1, ONE, 2, 2)],
+        "wishes": [reservation(1, 4)],
+    }
+    [no] = decided(START + 60, **seen).refusals
+    assert no.code == "late"
+    assert no.sentence.endswith(f"they are expected by {reasons.at(ends + 300)}")
+    [no] = decided(START + 60, **{**seen, "holders": [holder(1, 2, 2, priority=3)]}).refusals
+    assert no.sentence.endswith("nobody knows yet when they are")
+
+
+def test_a_vclusters_lease_goes_on_while_its_reservation_is_late() -> None:
+    seen: dict[str, Any] = {
+        "lots": [lot(2, ONE)],
+        "site": {SMALL: 5},
+        "holders": [holder(1001, 1, 1, expires_at=START + 100)],
+        "holdings": [Allocation(1001, TWO, 1, 1)],
+        "wishes": [reservation(1, 4)],
+    }
+    assert codes(decided(START + 200, **seen)) == {1: "late"}
+    assert granted(decided(START + 200, **{**seen, "lots": [lot(4, ONE)]})) == [1]
+
+
 def test_an_accepted_set_is_kept_when_an_earlier_one_could_choose_anew() -> None:
     """The first would do with either block; the second is large, and only block 2 is large enough
     for it."""

@@ -93,9 +93,14 @@ def reserved(snapshot: Snapshot) -> list[PendingRequest]:
     )
 
 
+def late(wish: PendingRequest, now: float) -> bool:
+    """Return whether it is a reservation whose start is over."""
+    return wish.starts_at is not None and wish.starts_at <= now
+
+
 def lengthened(snapshot: Snapshot, policy: Policy, now: float) -> Snapshot:
     """Return the site with leases that last as long as their vclusters' reservations will make
-    them."""
+    them: also those that would have ended while a reservation is late."""
     holders = dict(snapshot.holders)
     for wish in reserved(snapshot):
         holder, end = holders.get(wish.vcluster_id), max(wish.starts_at or now, now) + wish.lease
@@ -103,7 +108,7 @@ def lengthened(snapshot: Snapshot, policy: Policy, now: float) -> Snapshot:
             holder is not None
             and holder.expires_at is not None
             and holder.expires_at < end
-            and not over(holder, now)
+            and (not over(holder, now) or (late(wish, now) and holder.drain_until is None))
         ):
             holders[holder.id] = replace(holder, expires_at=end)
     return replace(snapshot, holders=holders)
@@ -181,6 +186,28 @@ class Forecast:
             for one in placed
             if one.whole and not one.sure
         )
+
+    def expected(self, one: Placed) -> float | None:
+        """Return when a reservation whose start is over can begin, as leases and reclaims stand
+        now; nodes on their way take the whole turnaround of their types. None: nobody knows."""
+        wish = one.wish
+        want = Want(wish, tuple(self._fitting.fit(each, wish) for each in wish.tuples))
+        kinds = {kind for fit in want.fits for kind in fit.kinds}
+        soon = [self._now, *(each.deadline for each in self._snapshot.reclaims)]
+        way = slowest(self._snapshot, {kind.type for kind in kinds}, self._policy)
+        times = {math.ceil((time + way) / 60) * 60.0 for time in soon}
+        times |= {at for kind in kinds for at, _, _ in self._supply.returns.get(kind, ())}
+        for time in sorted(time for time in times if time > self._now):
+            room = {
+                kind: self._left(kind, time, False) + self._supply.own[wish.id][kind]
+                for kind in kinds
+            }
+            if one.at(time):
+                for kind, count in one.place.items():
+                    room[kind] += max(0, count - one.own[kind])
+            if placement.at_once(want, room) is not None:
+                return time
+        return None
 
     def layers(self) -> tuple[Reserved, ...]:
         """Return, by kind and start, how many more of those that are free, or on their way, only

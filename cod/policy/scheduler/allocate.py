@@ -196,7 +196,9 @@ class _Choice:
             if one.limit and self._now >= one.start:
                 self._no(one.wish, Refusal(one.wish.id, "limit", f"waits: {one.limit}"))
             elif one.ready is None:
-                self._noes.append(reasons.reserved(one.wish, self._now))
+                late = forecast.late(one.wish, self._now - reasons.PUNCTUAL)
+                when = seen.expected(one) if late else None
+                self._noes.append(reasons.reserved(one.wish, self._now, when))
                 if not one.limit:
                     near = [
                         loan for loan in one.loans if self._now >= one.start - self._lead(loan.kind)

@@ -62,15 +62,20 @@ def portless(wish: PendingRequest, fitting: Feasibility) -> str:
     )
 
 
-def reserved(wish: PendingRequest, now: float) -> Refusal:
-    """Say when a reservation in advance begins, or that it begins late."""
+LATE = "begins late: too few of its nodes are free yet; it goes before all others"
+
+
+def reserved(wish: PendingRequest, now: float, expected: float | None = None) -> Refusal:
+    """Say when a reservation in advance begins, or that it begins late and, as far as that is
+    known, when."""
     start = wish.starts_at or now
     if start + PUNCTUAL <= now:
-        return Refusal(
-            wish.id,
-            "late",
-            "begins late: too few of its nodes are free yet; it goes before all others",
+        when = (
+            "nobody knows yet when they are"
+            if expected is None
+            else f"they are expected by {at(expected)}"
         )
+        return Refusal(wish.id, "late", f"{LATE}, and {when}")
     return Refusal(wish.id, "reserved", f"is reserved from {at(start)} on")
 
 
