@@ -44,8 +44,8 @@ def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
 
 def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
     """Drain the vcluster, whose lease has run out: it has `grace` seconds to save what it needs, or
-    to extend the lease; it gets nothing more. While a reservation of it is late its lease goes on in
-    its place.
+    to extend the lease; it gets nothing more. While a reservation of it is late its lease goes on
+    in place of this.
     """
     vcluster = _active(tx, vcluster_id)
     if (

@@ -140,7 +140,7 @@ def test_one_whose_nodes_are_gone_waits_and_is_told_once(engine: Engine, running
 def test_one_that_is_late_keeps_its_vcluster_and_tells_when_it_begins(
     engine: Engine, running: Site
 ) -> None:
-    """Its lease would have ended meanwhile; then the reservation lasts as long as was asked."""
+    """The lease would have ended meanwhile; then the reservation lasts as long as was asked."""
     made = reserve(engine, running, 4, 3 * DAY - 3600, DAY)
     broken = "UPDATE nodes SET state='quarantined' WHERE vcluster_id IS NULL"
     in_tx(engine, lambda tx: tx.exec_driver_sql(broken))

@@ -71,7 +71,7 @@ def test_a_grant_may_use_up_what_a_reclaim_of_the_same_plan_counted_on() -> None
 @pytest.mark.nightly
 @pytest.mark.parametrize(("groups", "max_lease"), [(7, 0.0), (30, 86400.0)])
 def test_equal_queues_hold_the_same_over_fourteen_days(groups: int, max_lease: float) -> None:
-    """Of 20 nodes. Of thirty groups some have none while leases of others last."""
+    """Queues share 20 nodes. Of thirty groups some have none while leases of others last."""
     names = [f"g{number}" for number in range(groups)]
     scenario: dict[str, Any] = {
         "name": "equal",
