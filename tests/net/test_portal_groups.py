@@ -11,7 +11,6 @@ import pytest
 
 from cod.model import Role
 from cod.store.people import groups, people
-from cod.web.portal.forms import amount
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
@@ -187,15 +186,6 @@ def test_making_and_removing_a_group(there: Served) -> None:
     assert "Group chemistry is created." in made.words
     assert "Group chemistry is deleted." in made.send("/groups/chemistry/remove").words
     assert browser.get(PHYSICS).send(f"{PHYSICS}/remove").status == 409
-
-
-def test_amounts() -> None:
-    assert [amount(text) for text in ("500 GB", "1.5TiB", "12", "3 kb")] == [
-        500 * 10**9,
-        3 * 2**39,
-        12,
-        3000,
-    ]
 
 
 def test_the_timeline_of_a_group_is_for_those_who_see_it(there: Served) -> None:

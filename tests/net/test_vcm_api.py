@@ -266,7 +266,7 @@ def test_the_end_of_its_certificate_is_shown_and_warned_of(served: Served, tmp_p
     for left, says, warns in (
         (100, "ends in 100 d", False),
         (12, "ends in 12 d", True),
-        (-3, "ENDED 3 d ago", True),
+        (-3, "ENDED 2 d 23 h ago", True),
     ):
         end = time.time() + left * 86400 + 60
         served.tx(lambda tx, end=end: tx.execute(t.vcms.update().values(ends_at=end)))

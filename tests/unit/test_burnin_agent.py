@@ -89,7 +89,8 @@ def test_a_write_that_is_lost_is_noticed(
     def lose(self: Target, data: memoryview, offset: int) -> None:
         write(self, data, offset)
         if offset == surface.STRETCH:
-            os.pwrite(self._fd, b"what was there before", offset + 5 * MIB + 17)
+            at = offset + 5 * MIB + 17
+            os.pwrite(self._fd, bytes(255 - byte for byte in os.pread(self._fd, 21, at)), at)
 
     monkeypatch.setattr(Target, "write", lose)
     result = result_of(disk, True, log)

@@ -44,10 +44,11 @@ def test_the_crossroads_always_leads_on(disk: Disk, wanted: Assignment | None) -
         # whatever it is to run: its owner's data is on that disk
         assert step.event is NodeEvent.BOOT_ORDERED
     elif wanted is None:
-        assert (step.event is NodeEvent.WIPE_ORDERED) == (disk is Disk.DIRTY)
+        # tables alone were erased, and the disks are kept for no group
+        assert (step.event is NodeEvent.WIPE_ORDERED) == (disk in (Disk.DIRTY, Disk.TABLES))
     elif wanted is DISKLESS:
         # an earlier holder's data, which no prime is going to overwrite
-        others = disk in (Disk.DIRTY, Disk.CACHED)
+        others = disk in (Disk.DIRTY, Disk.CACHED, Disk.TABLES)
         assert step.event is (NodeEvent.WIPE_ORDERED if others else NodeEvent.BOOT_ORDERED)
     else:
         assert step.event is NodeEvent.PRIME_ORDERED

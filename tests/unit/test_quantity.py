@@ -71,7 +71,7 @@ def test_people_write_amounts(text: str, count: int) -> None:
     assert quantity.read_size(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "GB", "-1", "1 XB", "nan", "1 GB 2"])
+@pytest.mark.parametrize("text", ["", "GB", "-1", "1 XB", "inf", "1e999 GB", "nan", "1 GB 2"])
 def test_what_is_no_amount(text: str) -> None:
     with pytest.raises(ValueError, match="such as 500 GB"):
         quantity.read_size(text)
