@@ -4,6 +4,7 @@ for the API's clients, commands, pages and notices."""
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from fractions import Fraction
 
 SPANS = {"d": 86400, "h": 3600, "min": 60, "s": 1}
@@ -31,7 +32,7 @@ _WRITTEN = {
     604800: "w week weeks",
 }
 _LENGTHS = {unit: length for length, units in _WRITTEN.items() for unit in units.split(" ")}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.ASCII)
+_PART = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*(?:([a-z]+)\s*)?", re.ASCII)
 _LETTERS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 _BYTES = {unit.lower(): count for unit, count in SIZES.items()} | _LETTERS
 
@@ -54,14 +55,14 @@ def span(seconds: float) -> str:
 
 
 def exact_span(seconds: float) -> str:
-    """Return a length of time that somebody has set, without loss: '1 d 3 h 46 min 40 s', '1.5 s'.
-    `read_span` reads it again."""
+    """Return a length of time that somebody has set, to the nanosecond: '1 d 3 h 46 min 40 s', '1.5
+    s'. `read_span` reads it again."""
     parts: list[str] = []
-    left = seconds
+    left = round(Decimal(str(seconds)), 9)
     for unit, length in SPANS.items():
         if unit == "s":
             if left or not parts:
-                parts.append(f"{left:.10g} s")
+                parts.append(f"{left.normalize():f} s")
         elif left >= length:
             parts.append(f"{left // length:.0f} {unit}")
             left %= length
@@ -77,7 +78,7 @@ def read_span(text: str) -> float:
         raise ValueError("should be a length of time such as 45min, 12h or 3 days")
     if len(parts) > 1 and any(not unit for _, unit in parts):
         raise ValueError("should have a unit behind each number, such as 1d 12h")
-    return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
+    return float(sum(Fraction(number) * _LENGTHS[unit] for number, unit in parts))
 
 
 # ---------------------------------------------------------------- bytes
@@ -107,6 +108,7 @@ def read_size(text: str) -> int:
     """Return bytes as people write them: '500 GB', '1.5TiB', '2T' (of 1024), '4096'. Raise
     ValueError."""
     match = _PART.fullmatch(text.strip().lower())
-    if match is None or match[2] not in _BYTES:
+    unit = (match[2] or "") if match else None
+    if match is None or unit not in _BYTES:
         raise ValueError("should be an amount such as 500 GB or 1.5 TiB")
-    return round(Fraction(match[1]) * _BYTES[match[2]])
+    return round(Fraction(match[1]) * _BYTES[unit])
