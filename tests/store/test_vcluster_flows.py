@@ -776,6 +776,17 @@ def test_a_vcluster_that_waits_can_begin_with_fewer_nodes(tx: Tx, site: Site) ->
         change(0, 1)
 
 
+def test_a_changed_request_may_spread_as_it_might_before(tx: Tx, site: Site) -> None:
+    """In one block there might be too few, and it would be rejected, and its vcluster end."""
+    furnish(tx, 2)
+    create(tx, site, size=3, spread=True)
+    (first,) = requests.every(tx, states=["pending"])
+    kept = request_flows.change(tx, request_id=first.id, count=2, now=9.0).value.request
+    assert kept.may_spread
+    narrower = request_flows.change(tx, request_id=kept.id, count=2, spread=False, now=9.0)
+    assert not narrower.value.request.may_spread
+
+
 def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     with pytest.raises(Refused, match="no vcluster 'one'"):

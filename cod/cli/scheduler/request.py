@@ -222,14 +222,18 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
 @request.command()
 @click.argument("number", type=click.IntRange(1))
 @click.option("--count", type=click.IntRange(1, 100_000), required=True, help="How many nodes.")
-@click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
+@click.option(
+    "--spread/--no-spread",
+    default=None,
+    help="Allow nodes of several types and blocks. [default: as it was asked]",
+)
 @as_json
 @click.pass_context
-def change(ctx: click.Context, number: int, count: int, spread: bool, as_json: bool) -> None:
+def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_json: bool) -> None:
     """Let a vcluster that waits for its first nodes begin with fewer, or with nodes of several
     types. It keeps its place in the queue.
 
-    
+    \b
     Example:
       cod request change 12 --count 4
     """

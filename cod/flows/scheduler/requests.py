@@ -156,12 +156,12 @@ def change(
     *,
     request_id: int,
     count: int,
-    spread: bool,
+    spread: bool | None = None,
     now: float,
     seen: frozenset[int] | None = None,
 ) -> Result[RequestView]:
     """Have a vcluster that waits for its first nodes begin with `count` of them, no more than it
-    asked for, of several types and blocks if `spread`. Another request, which has the old one's
+    asked for, of several types and blocks if `spread` (None: as it asked). Another request, which has the old one's
     place in the queue, is made in place of the old one, and is the value, as for `withdraw`. Raises
     `Refused`."""
     request = requests.get(tx, request_id, lock=True)
@@ -191,7 +191,7 @@ def change(
         tuples=[replace(wanted, count=count)],
         now=request.submitted_at,
         may_wait=request.may_wait,
-        may_spread=spread,
+        may_spread=request.may_spread if spread is None else spread,
     )
     return Result(views.requests(tx, made.id, seen)[0], (Effect("wake", "manager"),))
 

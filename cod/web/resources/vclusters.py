@@ -369,10 +369,10 @@ class RequestRetry(Body):
 
 class RequestChange(Body):
     """What a vcluster that waits for its first nodes is to begin with in place of what it asked
-    for. `count`: no more nodes than that; `spread`: as in RequestSubmit."""
+    for. `count`: no more nodes than that; `spread`: as in RequestSubmit, null: as it asked."""
 
     count: int = Field(ge=1, le=100_000)
-    spread: bool = False
+    spread: bool | None = None
 
 
 class RequestReply(Reply):
