@@ -94,7 +94,7 @@ def test_for_people(served: Served) -> None:
     assert run(served, "node", "capture", "n2", "--image", "x", code=1).stderr.startswith("Error:")
 
 
-def test_waiting_for_one_that_fails(served: Served) -> None:
+def test_waiting_for_one_that_fails(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     foreign(served)
     served.local.post("/nodes/n1/capture", {"image": "mine"})
     states = iter(["running", "failed"])
@@ -109,6 +109,7 @@ def test_waiting_for_one_that_fails(served: Served) -> None:
         Api(), "/nodes/n1/capture", "capture", capture.OVER, 9.0, sleep=shown.append
     )  # type: ignore[arg-type]
     assert (value["state"], shown) == ("failed", [0.5])
+    assert "n1: capture running, node saving\n" in capsys.readouterr().out
     times = iter([0.0, 1.0, 99.0])
     with pytest.raises(TimedOut, match="goes on without being watched"):
         follow.follow(

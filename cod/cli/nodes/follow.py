@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import console
+from cod.cli.show import console, node_word
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client
 from cod.quantity import exact_span
@@ -57,9 +57,8 @@ class _Lines:
         """Print what changed."""
         now = (value["state"], value["node_state"])
         if now != self._last and not self._quiet:
-            click.echo(
-                f"{value['node']}: {self._noun} {value['state']}, node {value['node_state']}"
-            )
+            word = node_word(value["node_state"])
+            click.echo(f"{value['node']}: {self._noun} {value['state']}, node {word}")
         self._last = now
 
 
@@ -96,7 +95,8 @@ class _Bar(_Lines):
 
     def show(self, value: Any) -> None:
         """Move the bar."""
-        at = value["node_state"] if value["state"] == "wanted" else value["state"]
+        waits = value["state"] == "wanted"
+        at = node_word(value["node_state"]) if waits else value["state"]
         self._progress.update(
             self._task,
             description=f"{value['node']} {at}",
