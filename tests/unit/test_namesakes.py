@@ -105,6 +105,15 @@ def test_a_physical_volume_has_the_newest_name_of_its_group(tmp_path: Path) -> N
     assert found(tmp_path / "disk") == {("volume group", "rl_web-1")}
 
 
+@pytest.mark.parametrize("header", [41, 100, 511, 512, (1 << 32) - 1])
+def test_a_physical_volume_whose_header_lies_anywhere_is_read(header: int, tmp_path: Path) -> None:
+    """Whoever had a kept disk before must not be able to fail installations beside it."""
+    disk = bytearray(group(b"vg0"))
+    disk[512 + 20 : 512 + 24] = header.to_bytes(4, "little")
+    (tmp_path / "disk").write_bytes(disk)
+    assert found(tmp_path / "disk") == set()
+
+
 @given(
     magic=st.sampled_from([b"LABELONE", b"XFSB", b"LUKS\xba\xbe\0\2", b""]),
     junk=st.binary(max_size=600),

@@ -76,7 +76,8 @@ def _groups(read: Read) -> Iterator[str]:
     else:
         return
     header = int.from_bytes(label[20:24], "little")
-    places = list(struct.iter_unpack("<QQ", label[header + 40 :][: (512 - 80) // 16 * 16]))
+    lists = label[header + 40 :]
+    places = list(struct.iter_unpack("<QQ", lists[: len(lists) // 16 * 16]))
     ends = [n for n, place in enumerate(places) if place == (0, 0)][:2]
     if len(ends) < 2:
         return
