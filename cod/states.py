@@ -326,8 +326,8 @@ class Disk(StrEnum):
 
     # content COD never wrote: not touched before approval; wiped when first primed. Under a
     FOREIGN = "foreign"
-    # running system: other disks are marked keep than when it was written, so all is wiped when it
-    # is released
+    # running system: other disks are marked keep than when it was written, or the database was
+    # restored from a backup, so all is wiped when it is released
     # may hold data of a vcluster: wiped before anything else. `nodes.cached_group_id`: the only
     # group whose data it may hold; null: of any
     DIRTY = "dirty"

@@ -20,11 +20,13 @@ from cod.flows.images import images as image_flows
 from cod.flows.people import people
 from cod.images import store as image_store
 from cod.images.ingest import ingest
+from cod.policy.hardware import wiping
+from cod.policy.nodes import lifecycle
 from cod.security import secretfile
 from cod.security.ca import Ca
 from cod.site import load
 from cod.site.load import Settings
-from cod.states import NodeState
+from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import connect
 from cod.store.nodes import nodes
@@ -195,6 +197,13 @@ def test_a_restored_site_boots_its_nodes(small: Founded, tmp_path: Path) -> None
             address = dora(tx, site, mac, now=NOW + 60)
             plan = boot_flow.script(tx, mac, address, site, NOW + 61)
             assert plan.action == action, plan.why
+        # what runs may have been installed since the backup, for another group
+        running, free = (nodes.by_mac(tx, f"52:54:00:00:00:0{n}") for n in (1, 2))
+        assert running is not None
+        assert free is not None
+        assert (running.disk, free.disk) == (Disk.FOREIGN, Disk.DIRTY)
+        assert not wiping.is_its_holders(running)
+        assert not lifecycle.may_keep_disk(running, '<template cache="yes"/>')
     engine.dispose()
 
 
