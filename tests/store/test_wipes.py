@@ -209,10 +209,14 @@ def test_how_long_nodes_take_to_come_back_is_learnt(lab: Lab) -> None:
     peer = lab.boots(1)
     clusters = [lab.vcluster(lab.template(revision=n), name=f"vc{n}") for n in range(1, 7)]
 
-    def learnt(number: int, seconds: float, trouble: bool = False) -> float | None:
+    def learnt(
+        number: int, seconds: float, trouble: bool = False, waited: float = 0.0
+    ) -> float | None:
         nonlocal peer
         runs(lab, peer, clusters[number])
-        peer = comes_back(lab)
+        lab.release(1)
+        lab.now += waited
+        peer = lab.boots(1)
         if trouble:
             lab.failed(peer, lab.order(1).id)
             lab.report(peer)
@@ -233,6 +237,8 @@ def test_how_long_nodes_take_to_come_back_is_learnt(lab: Lab) -> None:
     assert learnt(2, 390.0) == 500.0, "not written for every node"
     assert learnt(3, 40.0) == 500.0 - 450.0 / 8, "shorter by little"
     assert learnt(4, 4000.0, trouble=True) == 500.0 - 450.0 / 8
+    # its deadline rested while its BMC did not answer
+    assert learnt(5, 40.0, waited=86400.0) == 500.0 - 450.0 / 8
 
 
 class Disks:

@@ -105,7 +105,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         **columns,
     )
     if step.event is NodeEvent.IDLED and node.released:
-        _learn_turnaround(tx, moved)
+        _learn_turnaround(tx, moved, policy)
     power = step.power
     if target not in OWN_SYSTEM and (node.state in OWN_SYSTEM or target is NodeState.TRAMPOLINE):
         stranded = (
@@ -127,11 +127,14 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     return moved
 
 
-def _learn_turnaround(tx: Tx, node: Node) -> None:
+def _learn_turnaround(tx: Tx, node: Node, policy: Policy) -> None:
     """Note with the node's type how long it took to come back, if it was erased on its way, and
-    nothing went wrong."""
+    nothing went wrong: it did not wait past its deadline for its BMC or a switch, either."""
     past = nodes.history(tx, node.id, len(_CAME_BACK))
     if tuple(row["event"] for row in past) != _CAME_BACK or node.type_id is None:
+        return
+    longest = (NODE_RULES[NodeState.TRAMPOLINE].deadline or 0.0) * policy.patience
+    if past[1]["at"] - past[0]["at"] > longest:
         return
     known = types.get(tx, node.type_id).turnaround
     now = wiping.learnt(known, past[-1]["at"] - past[0]["at"])
