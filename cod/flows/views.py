@@ -74,13 +74,16 @@ def node_in_full(
 ) -> tuple[NodeView, list[Binding], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return one node with its host keys, its bindings, the newest `SHOWN` transitions (oldest
     first; of these groups, if there are any: while they held it), and, for everybody's, the newest
-    conflicts about its MACs."""
+    conflicts about its MACs. Groups are not told where its BMC is."""
     view = node(tx, name, policy)
     view = replace(
         view,
         host_keys=tuple(host_keys.of_nodes(tx, [view.node.id]).get(view.node.id, ())),
         bmcs=_bmcs(tx, view.node) if groups is None else (),
     )
+    if groups is not None:
+        told = bmcs.without(view.node.attributes)
+        view = replace(view, node=replace(view.node, attributes=told))
     history = node_history(tx, name=name, page=Page(limit=SHOWN), groups=groups)
     return (
         view,

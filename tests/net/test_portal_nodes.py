@@ -270,7 +270,10 @@ def test_a_bmc_that_switches_another_node_is_not_offered(site_of: Served) -> Non
 def test_a_bmc_is_told_to_administrators_alone(site_of: Served) -> None:
     site_of.tx(nodes.change, node(site_of, "node01"), attributes=BMC)
     owner = signed_in(site_of, of_group(site_of, "olga", Role.OWNER))
-    assert "reports a BMC" not in owner.get("/nodes/node01").words
+    words = owner.get("/nodes/node01").words
+    assert "node01" in words
+    assert "reports a BMC" not in words
+    assert "10.1.0.7" not in words, "among its hardware"
 
 
 def test_the_filter_and_the_charts_have_peoples_words(site_of: Served) -> None:

@@ -31,6 +31,8 @@ def test_addresses_that_no_server_reaches_are_not_proposed(address: str) -> None
         ProposedBmc("ipmi", "10.1.0.7"),
     )
     assert bmcs.proposed(None) == ()
+    assert bmcs.without(report(address, "10.1.0.7")) == "<node />"
+    assert bmcs.without(None) is None
 
 
 def test_a_report_proposes_a_few_at_most() -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from ipaddress import IPv4Address
+from xml.etree import ElementTree
 
 from cod.model import ProposedBmc
 from cod.policy.hardware import equal
@@ -26,6 +27,16 @@ def proposed(report_xml: str | None) -> tuple[ProposedBmc, ...]:
         if _reachable(each["address"])
     )
     return tuple(dict.fromkeys(bmcs))[:_MOST]
+
+
+def without(report_xml: str | None) -> str | None:
+    """Return the report for whom it does not concern where the machine's BMC is."""
+    if report_xml is None or "<bmc" not in report_xml:
+        return report_xml
+    root = ElementTree.fromstring(report_xml)
+    for each in root.findall("bmc"):
+        root.remove(each)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _reachable(address: str) -> bool:
