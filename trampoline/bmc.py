@@ -20,6 +20,7 @@ OSError."""
 
 DEVICE = Path("/dev/ipmi0")
 MOST = 4  # that are reported
+TRIES = 3  # with a BMC that says nothing
 _TRANSPORT, _GET_LAN = 0x0C, 0x02
 _ADDRESS, _MAC = 3, 5  # LAN parameters
 _CHANNELS = range(1, 12)
@@ -50,6 +51,21 @@ def in_band() -> list[Bmc]:
     with suppress(OSError), ipmi.opened(DEVICE) as ask:
         return list(lan(ask))
     return []
+
+
+class Remembered:
+    """Asks the machine's BMC by `ask`, and remembers what it said: the report is made anew at each
+    heartbeat, and a BMC that is slow, or silent, must neither hold up the agent each time nor make
+    reports of one machine differ."""
+
+    def __init__(self, ask: Callable[[], list[Bmc]] = in_band) -> None:
+        self._ask, self._left, self._found = ask, TRIES, list[Bmc]()
+
+    def __call__(self) -> list[Bmc]:
+        if not self._found and self._left and DEVICE.exists():
+            self._left -= 1
+            self._found = self._ask()
+        return self._found
 
 
 def lan(ask: Ask) -> Iterator[Bmc]:

@@ -57,6 +57,28 @@ def test_a_silent_bmc_is_asked_no_more() -> None:
     assert lan.answers == -1
 
 
+@pytest.mark.parametrize(("silent", "asked"), [(0, 1), (2, 3), (9, bmc.TRIES)])
+def test_a_bmc_is_not_asked_for_each_report(
+    silent: int, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that waits looks at itself at each heartbeat."""
+    monkeypatch.setattr(bmc, "DEVICE", tmp_path / "ipmi0")
+    count = 0
+
+    def ask() -> list[Bmc]:
+        nonlocal count
+        count += 1
+        return [Bmc("ipmi", "10.1.0.7")] if count > silent else []
+
+    found = bmc.Remembered(ask)
+    assert (found(), count) == ([], 0)
+    bmc.DEVICE.touch()  # its driver comes late
+    for _ in range(6):
+        last = found()
+    assert count == asked
+    assert bool(last) == (silent < asked)
+
+
 @given(answer=st.binary(max_size=12))
 def test_any_answer_is_an_address_or_nothing(answer: bytes) -> None:
     checked(bmc.lan(lambda *_: answer))
