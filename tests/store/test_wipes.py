@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from cod.core import snapshot
+from cod.flows.nodes import burnins as burnin_flows
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.people import groups as group_flows
 from cod.model import Peer, Site, Vcluster
@@ -200,6 +201,20 @@ def test_a_node_that_was_out_of_service_is_zeroed(lab: Lab) -> None:
     node_flows.restore(lab.tx, **about)
     lab.boots(1)
     assert (lab.order(1).action, lab.order(1).tables) == ("wipe", False)
+
+
+@pytest.mark.parametrize("erase", [False, True])
+def test_a_kept_node_is_zeroed_before_its_burn_in(lab: Lab, erase: bool) -> None:
+    """Else its disks would only be read, each time."""
+    peer = kept(lab, lab.vcluster(lab.template()))
+    about = {"site": lab.site, "now": lab.now, "actor": "user:ann", "erase": erase}
+    burnin_flows.want(lab.tx, name="node1", **about)
+    order = lab.order(1)
+    assert (order.action, order.tables) == ("wipe", False)
+    lab.done(peer, order.id)
+    plan = lab.order(1).burnin
+    assert plan is not None
+    assert plan.write
 
 
 def test_how_long_nodes_take_to_come_back_is_learnt(lab: Lab) -> None:

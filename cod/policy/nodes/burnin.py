@@ -52,10 +52,10 @@ def tests(wanted: Iterable[str]) -> tuple[str, ...]:
 
 def begin(node: Node, burnin: Burnin) -> Step:
     """Return how the burn-in begins on a free node whose agent has reported. Disks that it may
-    erase are erased first, so that the tests may write to them."""
-    if node.disk == Disk.DIRTY or (
-        burnin.erase and node.disk in (Disk.FOREIGN, Disk.CACHED, Disk.TABLES)
-    ):
+    erase are erased first, so that the tests may write to them; so are those whose tables alone
+    were."""
+    erasable = (Disk.FOREIGN, Disk.CACHED) if burnin.erase else ()
+    if node.disk in (Disk.DIRTY, Disk.TABLES, *erasable):
         return Step(NodeEvent.WIPE_ORDERED, "its disks are erased before its burn-in")
     return Step(
         NodeEvent.BURNIN_ORDERED, f"burn-in ({burnin.cause}): {burnin.tests.replace(',', ', ')}"
