@@ -35,18 +35,21 @@ def between(
 
     Each act asks: the number of queries is the same however many groups there are.
     """
-    if equals and policy.fair_half_life > 0:
-        kept = vclusters.kept(tx, now)
-        entitled = _shared(tx, kept, policy, now)
+    fair = equals and policy.fair_half_life > 0
+    whose = () if fair else (holder, asking)
+    held = vclusters.held_by_groups(tx, now, *whose)
+    leaving = vclusters.leaving_by_groups(tx, now, *whose)
+    if fair:
+        entitled = _shared(tx, held, policy, now)
     else:
-        kept = vclusters.kept(tx, now, holder, asking)
         entitled = entitlements.of(groups.every(tx), replace(policy, fair_half_life=0.0), 0)
+    kept = {one: held[one] - leaving[one] for one in (holder, asking)}
     beyond = preemption.beyond(entitled.get(holder, ANYTHING), kept[holder] + open_)
     own = entitled.get(asking)
     return beyond, "" if own is None else preemption.within(own, kept[asking], wanted)
 
 
-def _shared(tx: Tx, kept: Mapping[int, int], policy: Policy, now: float) -> dict[int, Entitlement]:
+def _shared(tx: Tx, held: Mapping[int, int], policy: Policy, now: float) -> dict[int, Entitlement]:
     """Return the entitlements with the shares among groups that hold or want nodes."""
     there = groups.every(tx)
     nodes = sum(node_counts.by_type(tx).values())
@@ -54,7 +57,7 @@ def _shared(tx: Tx, kept: Mapping[int, int], policy: Policy, now: float) -> dict
     used = energy.node_seconds(tx, energy_accounting.month(now), limited)
     entitled = entitlements.of(there, policy, nodes, used=used, now=now)
     turn = turns.number(policy, now)
-    return entitlements.among(entitled, nodes, kept, requests.wanted(tx), turn)
+    return entitlements.among(entitled, nodes, held, requests.wanted(tx), turn)
 
 
 def creation_size(tx: Tx, vcluster: Vcluster, nodes: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, insert, select
 
-from cod.core import entitlements
+from cod.core import entitlements, preemption
 from cod.flows.nodes import energy
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import plan, shares, vclusters
@@ -18,7 +18,8 @@ from cod.policy.sharing import turns
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import groups
-from cod.store.scheduler import requests
+from cod.store.scheduler import reclaims, requests
+from cod.store.scheduler import vclusters as rows
 from tests.store.manager_world import OWNER, add_node, furnish, rest, run_pass
 from tests.store.test_manager_properties import SITE as WORLD
 
@@ -186,6 +187,32 @@ def test_the_odd_node_goes_to_the_other_group_in_the_next_turn(tx: Tx) -> None:
     assert plan.due(plan.snapshot(tx, FAIR, now), FAIR, later - 1.0) == later
     rest(tx, FAIR, later)
     assert _held(tx) == {first: 1, second: 2}
+
+
+def test_what_is_being_taken_by_shares_may_still_be_taken(tx: Tx) -> None:
+    """Else a reclaim would be given up at its deadline, and made again."""
+    furnish(tx, 20)
+    now = 25 * DAY
+    names = [f"g{number}" for number in range(8)]
+    for name in names:
+        groups.add(tx, name, 0.0)
+        create(tx, name, 1, name, now)
+    now = rest(tx, FAIR, now)
+    for name in names:
+        size = 3 if name < "g4" else 2
+        vclusters.resize(tx, name=name, size=size, spread=True, site=FAIR, now=now, actor=OWNER)
+    now = rest(tx, FAIR, now)
+    for name in names[4:]:
+        vclusters.resize(tx, name=name, size=3, spread=True, site=FAIR, now=now, actor=OWNER)
+    run_pass(tx, FAIR, now)
+    there = reclaims.open_(tx)
+    assert there
+    for one in there:
+        loser, asked = rows.get(tx, one.vcluster_id), requests.get(tx, one.request_id)
+        assert loser is not None
+        assert asked is not None
+        may = preemption.takeable(tx, loser, asked, one.count, FAIR.policy, now, open_=one.count)
+        assert may == one.count
 
 
 def test_a_turn_that_ends_is_a_change_of_the_site(tx: Tx) -> None:

@@ -300,6 +300,24 @@ def test_nobody_has_an_entitlement_where_all_is_off() -> None:
     assert entitlements.of(groups, Policy(), 100) == {}
 
 
+@pytest.mark.parametrize("turn", range(28))
+def test_a_reclaim_leaves_shares_as_they_were(turn: int) -> None:
+    """Else a reclaim that a share allows would be given up at its deadline, and made again."""
+    groups = range(1, 9)
+    seen = site(
+        holders=[holder(one, 3 if one < 5 else 2, 1, group_id=one) for one in groups],
+        wishes=[wish(one, 1, group_id=one) for one in groups if one > 4],
+        entitlements={one: Entitlement(share=0, rank=1, weight=1.0) for one in groups},
+        turn=turn,
+    )
+    seen = replace(seen, site={SMALL: 20})
+    before = entitlements.shared(seen).entitlements
+    for one in range(1, 5):
+        leaving = replace(seen.holders[one], leaving=1)
+        after = entitlements.shared(replace(seen, holders={**seen.holders, one: leaving}))
+        assert after.entitlements == before
+
+
 def test_ranks_are_among_groups_of_one_priority() -> None:
     groups = [
         Group(1, "a", 0, None, None, 0.0, shares=40, faded_usage=600.0),

@@ -81,22 +81,23 @@ def of(
 def among(
     entitled: Mapping[int, Entitlement],
     nodes: int,
-    kept: Mapping[int, int],
+    held: Mapping[int, int],
     wanted: Mapping[int, int],
     turn: int,
 ) -> dict[int, Entitlement]:
     """Return the same with the shares of the `nodes` of the site among those groups that hold or
     want nodes.
 
-    kept    nodes that a group holds; `wanted`: that it waits for. Those beyond its limit it does
-            not get, and they do not count
+    held    nodes that a group holds, with those that leave it by reclaims: what a reclaim is made
+            by must not change by it, or it would not be carried out
+    wanted  nodes that it waits for. Those beyond its limit it does not get, and they do not count
     turn    decides which groups have the odd nodes of their shares
     """
     demands = [
         GroupDemand(
             group_id,
             one.weight,
-            kept.get(group_id, 0) + _due(one, kept.get(group_id, 0), wanted.get(group_id, 0)),
+            held.get(group_id, 0) + _due(one, held.get(group_id, 0), wanted.get(group_id, 0)),
             one.guarantee,
             one.parent,
         )
@@ -111,11 +112,11 @@ def among(
     }
 
 
-def _due(one: Entitlement, kept: int, wanted: int) -> int:
+def _due(one: Entitlement, held: int, wanted: int) -> int:
     """Return how many of the nodes that a group waits for its limits let it have."""
     if one.used_up:
         return 0
-    return wanted if one.limit is None else min(wanted, max(0, one.limit - kept))
+    return wanted if one.limit is None else min(wanted, max(0, one.limit - held))
 
 
 def shared(snapshot: Snapshot) -> Snapshot:
@@ -123,15 +124,15 @@ def shared(snapshot: Snapshot) -> Snapshot:
     by a reservation in advance does not count before it is held."""
     if all(one.share is None for one in snapshot.entitlements.values()):
         return snapshot
-    kept: Counter[int] = Counter()
+    held: Counter[int] = Counter()
     for holder in snapshot.holders.values():
         if holder.drain_until is None:
-            kept[holder.group_id] += holder.held - holder.leaving
+            held[holder.group_id] += holder.held
     wanted: Counter[int] = Counter()
     for wish in snapshot.wishes:
         if wish.starts_at is None and not wish.preemptible:
             wanted[wish.group_id] += sum([one.count for one in wish.tuples])
-    found = among(snapshot.entitlements, sum(snapshot.site.values()), kept, wanted, snapshot.turn)
+    found = among(snapshot.entitlements, sum(snapshot.site.values()), held, wanted, snapshot.turn)
     return replace(snapshot, entitlements=found)
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select, update
 
 from cod.model import Refused, Subnet, Vcluster
 from cod.states import NodeState, ReclaimState, VclusterState
@@ -234,32 +234,38 @@ def active_nodes(tx: Tx, vcluster_id: int) -> int:
     )
 
 
-def kept(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
+def held_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
     """Return how many nodes each group's (all groups', if none is named) active vclusters hold
-    whose leases run, but for those that leave by reclaims; preemptible ones keep nothing."""
-    n, c = t.nodes.c, t.reclaims.c
-    own = (
+    whose leases run; preemptible ones hold nothing for their groups."""
+    query = (
+        select(_v.group_id, func.count())
+        .join_from(t.vclusters, t.nodes, t.nodes.c.vcluster_id == _v.id)
+        .where(*_lasting(now, group_ids))
+        .group_by(_v.group_id)
+    )
+    return Counter({group_id: int(nodes_) for group_id, nodes_ in tx.execute(query)})
+
+
+def leaving_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
+    """Return how many of these nodes leave by reclaims."""
+    c = t.reclaims.c
+    query = (
+        select(_v.group_id, func.sum(c["count"] - c.given))
+        .join_from(t.vclusters, t.reclaims, c.vcluster_id == _v.id)
+        .where(c.state == ReclaimState.OPEN, *_lasting(now, group_ids))
+        .group_by(_v.group_id)
+    )
+    return Counter({group_id: int(nodes_) for group_id, nodes_ in tx.execute(query)})
+
+
+def _lasting(now: float, group_ids: Collection[int]) -> tuple[ColumnElement[bool], ...]:
+    return (
         _v.state == VclusterState.ACTIVE,
         _v.drain_until.is_(None),
         _v.preemptible.is_(False),
         or_(_v.expires_at.is_(None), _v.expires_at > now),
         *([_v.group_id.in_(group_ids)] if group_ids else ()),
     )
-    members = (
-        select(_v.group_id, func.count())
-        .join_from(t.vclusters, t.nodes, n.vcluster_id == _v.id)
-        .where(*own)
-    )
-    leaving = (
-        select(_v.group_id, func.sum(c["count"] - c.given))
-        .join_from(t.vclusters, t.reclaims, c.vcluster_id == _v.id)
-        .where(c.state == ReclaimState.OPEN, *own)
-    )
-    found: Counter[int] = Counter()
-    for query, sign in ((members, 1), (leaving, -1)):
-        for group_id, nodes_ in tx.execute(query.group_by(_v.group_id)):
-            found[group_id] += sign * int(nodes_)
-    return found
 
 
 def floors(tx: Tx) -> list[tuple[int, int, float]]:
