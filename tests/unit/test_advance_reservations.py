@@ -139,6 +139,22 @@ def test_nodes_of_lower_priority_are_reclaimed_in_time() -> None:
     assert (take.request_id, take.vcluster_id, take.count) == (1, 1, 3)
 
 
+def test_nodes_of_a_quick_type_are_taken_in_time_where_those_of_a_slow_one_would_do() -> None:
+    types = {**learnt(50.0), BIG: replace(TYPES[BIG], turnaround=5000.0)}
+    seen = site(
+        coming=[IncomingNodes(kind(BIG, 1), 3)],
+        holders=[holder(1, 4, 1)],
+        holdings=[Allocation(1, ONE, 4, 4)],
+        wishes=[],
+    )
+    seen = replace(seen, types=types)
+    one = reservation(admission.LAST, 3, priority=2)
+    assert admission.refusal(seen, one, RULES, START - 500) == ""
+    seen = replace(seen, wishes=[replace(one, id=1)])
+    [take] = decide(seen, RULES, START - 130).preemptions
+    assert (take.vcluster_id, take.count) == (1, 3)
+
+
 def test_what_a_types_nodes_take_to_come_back_is_counted_with() -> None:
     """Use what was learnt of a type in place of the site's 200 s."""
     slow = learnt(500.0)

@@ -286,12 +286,10 @@ class Forecast:
                 return Placed(wish, start, gone, end, place, own, ready=found)
         if (found := placement.at_once(want, sure)) is not None:
             return Placed(wish, start, gone, end, _sum(found), own, whole=not limit, limit=limit)
-        timely = start >= earliest(self._snapshot, types, self._policy, self._now) - (
-            0.0 if wish.id == LAST else reasons.PUNCTUAL + SLACK
-        )
         lends = {kind: self._supply.lendable(kind, wish, start) for kind in kinds}
+        timely = {kind: count for kind, count in lends.items() if self._timely(kind, wish, start)}
         if timely:
-            room = {kind: sure[kind] + lends[kind] for kind in kinds}
+            room = {kind: sure[kind] + timely.get(kind, 0) for kind in kinds}
             if (found := placement.at_once(want, room)) is not None:
                 return self._lent(wish, start, gone, end, _sum(found), own, sure, limit=limit)
         if (found := _surest(want, sure, firm)) is not None:
@@ -314,6 +312,11 @@ class Forecast:
             sure=False,
             limit=limit,
         )
+
+    def _timely(self, kind: NodeKind, wish: PendingRequest, start: float) -> bool:
+        """Return whether nodes of a kind can still be taken from others by the start."""
+        slack = 0.0 if wish.id == LAST else reasons.PUNCTUAL + SLACK
+        return start >= earliest(self._snapshot, {kind.type}, self._policy, self._now) - slack
 
     def _lent(
         self,
