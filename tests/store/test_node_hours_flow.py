@@ -16,8 +16,9 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.people import groups
+from cod.store.scheduler import reclaims
 from cod.store.scheduler import vclusters as rows
-from tests.store.manager_world import OWNER, arrive, furnish, run_pass
+from tests.store.manager_world import OWNER, arrive, furnish, rest, run_pass
 from tests.store.test_manager_properties import SITE
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -119,6 +120,29 @@ def test_a_grant_that_no_lease_is_left_for_waits(tx: Tx, physics: int) -> None:
     create(tx, "two", 2, 20.0)
     with pytest.raises(Refused, match="no lease fits now"):
         run_pass(tx, SITE, NOW)
+
+
+def test_nothing_is_taken_for_who_has_no_node_hours_left(tx: Tx, physics: int) -> None:
+    groups.change(tx, physics, priority=5)
+    groups.add(tx, "low", 0.0)
+    vclusters.create(
+        tx,
+        name="filler",
+        size=6,
+        template="debian",
+        group="low",
+        lease=DAY,
+        spread=True,
+        preemptible=True,
+        site=SITE,
+        now=NOW,
+    )
+    now = rest(tx, SITE, NOW)
+    create(tx, "web", 4, 2.0, now)
+    tx.execute(t.energy_use.update().values(seconds=99.99 * HOUR))
+    with pytest.raises(Refused, match="no lease fits now"):
+        run_pass(tx, SITE, now)
+    assert reclaims.open_(tx) == []
 
 
 def test_who_has_used_all_waits_for_the_next_month(tx: Tx, physics: int) -> None:

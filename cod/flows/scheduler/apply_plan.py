@@ -104,7 +104,11 @@ def acts(plan: Plan, site: Site) -> list[Act]:
             for one in plan.overdue
         ),
         *(
-            Act(f"take for request {one.request_id}", partial(take, taken=one, site=site))
+            Act(
+                f"take for request {one.request_id}",
+                partial(take, taken=one, site=site),
+                one.request_id,
+            )
             for one in plan.preemptions
         ),
         *(
@@ -231,16 +235,24 @@ def _admit(
         )
         notices.tell(tx, began, notice_texts.lease_began(began, cut=until < asked), now)
         return began
-    if request.kind == "grow" and request.starts_at is None:
-        node_hours.check(
-            tx, owner, nodes_, leases.end(vcluster, now), now, field="size", waits=False
-        )
+    _check_hours(tx, vcluster, request, owner, nodes_, site, now)
     if request.kind in ("grow", "move"):
         grown = vclusters.change(tx, vcluster, now, size=vcluster.size + nodes_)
         if request.starts_at is not None:
             advance_reservations.begin(tx, grown, request, site.policy, now)
         return grown
     return vcluster
+
+
+def _check_hours(
+    tx: Tx, vcluster: Vcluster, request: Request, owner: Group, nodes_: int, site: Site, now: float
+) -> None:
+    """Raise `Refused` where the group's node-hours leave nothing of use for what is asked."""
+    if vcluster.state == VclusterState.PENDING:
+        _until(tx, vcluster, owner, nodes_, now + vcluster.lease_time, site, now)
+    elif request.kind == "grow" and request.starts_at is None:
+        end = leases.end(vcluster, now)
+        node_hours.check(tx, owner, nodes_, end, now, field="size", waits=False)
 
 
 def _until(
@@ -287,7 +299,7 @@ def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
 
 def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Result[int]:
     """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names
-    others."""
+    others. Nothing is taken for who could not use it for want of node-hours: `Refused`."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, taken.request_id, lock=True)
     vcluster = vclusters.get(tx, taken.vcluster_id, lock=True)
@@ -296,6 +308,10 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
         return Result(0)
     if reclaims.written(tx, request.id, vcluster.id, kind.type, block, now):
         return Result(0)
+    if (asking := vclusters.get(tx, request.vcluster_id)) is not None:
+        wanted = sum(one.count for one in request.tuples)
+        owner = groups.get(tx, asking.group_id)
+        _check_hours(tx, asking, request, owner, wanted, site, now)
     if preemption.takeable(tx, vcluster, request, taken.count, site.policy, now) < taken.count:
         raise nodes.Changed(
             f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more"
