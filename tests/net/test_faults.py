@@ -13,7 +13,7 @@ from cod.flows.nodes import faults, power
 from cod.model import OutsideFault
 from cod.states import IMAGE_SERVER, POWER_CONTROL
 from cod.store import volumes
-from cod.store.nodes import conflicts, switch_ports, switches
+from cod.store.nodes import conflicts, nodes, switch_ports, switches
 from cod.store.people import groups
 from cod.web import metrics
 from tests.net.apiserver import NOW, Served, add_node, as_json, run
@@ -101,6 +101,14 @@ def test_each_fault_says_since_when_and_whom_it_affects(served: Served) -> None:
         OutsideFault("switch", "switch leaf", NOW - 70.0, None, ("n1",), (), "timed out"),
         OutsideFault("file-server", "file server nas", NOW - 80.0, None, ("site/b",), (), ABOUT),
     ]
+
+
+def test_a_command_that_was_given_up_is_a_fault_from_its_wish_on(served: Served) -> None:
+    """Not since the node came into its state, which may be weeks ago."""
+    node = add_node(served, "n1", 1, reason=BMC, power_driver="sim", power_address="n1")
+    served.tx(nodes.wish_power, node, "cycle", NOW + 40.0)
+    [fault] = served.tx(faults.every, now=NOW + 100.0)
+    assert fault.since == NOW + 40.0
 
 
 def ends(served: Served) -> None:

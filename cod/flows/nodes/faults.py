@@ -15,6 +15,7 @@ from cod.states import IMAGE_SERVER, POWER_CONTROL
 from cod.store import views, volumes
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes, switch_ports, switches
+from cod.store.nodes import power as node_power
 from cod.store.notices import notices
 
 KINDS = {
@@ -141,7 +142,9 @@ def _machines(tx: Tx, told: Sequence[Notice]) -> Iterator[OutsideFault]:
         elif node.waits_for == IMAGE_SERVER:
             by_kind["image-server", IMAGE_SERVER].append((node.waits_since or node.since, view))
         else:
-            by_kind["power-control", POWER_CONTROL].append((node.waits_since or node.since, view))
+            wishes = node_power.of_node(tx, node.id, limit=1)
+            wished = wishes[0].wished_at if wishes else node.since
+            by_kind["power-control", POWER_CONTROL].append((node.waits_since or wished, view))
     for (kind, what), found in by_kind.items():
         since, first = min(found, key=lambda one: one[0])
         yield OutsideFault(
