@@ -116,3 +116,7 @@ def test_pages_scripts_have_the_same_units() -> None:
     found = re.search(r"UNITS = (\[\[.*\]\]);", SCRIPT.read_text())
     assert found is not None
     assert dict(json.loads(found[1])) == quantity.SPANS
+    found = re.search(r"const units = (\[.*\]);", SCRIPT.read_text())
+    assert found is not None
+    shown = [quantity.size(2 ** (10 * place)).split(" ")[1] for place in range(6)]
+    assert json.loads(found[1]) == shown

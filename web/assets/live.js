@@ -33,7 +33,7 @@
   }
 
   function bytes(count) { // as the server writes them
-    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let place = 0;
     for (; count >= 1024 && place < units.length - 1; place++) count /= 1024;
     return `${count.toFixed(place ? 1 : 0)} ${units[place]}`;
