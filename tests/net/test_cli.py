@@ -262,6 +262,10 @@ def test_a_vclusters_life(served: Served, tmp_path: Path) -> None:
     assert run(served, "request", "withdraw", str(request["id"]), code=1).stderr.startswith(
         "Error: this request made"
     )
+    changed = as_json(served, "request", "change", str(request["id"]), "--count", "1")
+    assert (changed["tuples"][0]["count"], changed["may_spread"]) == (1, False)
+    wider = as_json(served, "request", "change", str(changed["id"]), "--count", "1", "--spread")
+    assert wider["may_spread"]
     assert "still waiting" in run(served, "vcluster", "resize", "blue", "3", code=1).stderr
     assert run(served, "vcluster", "delete", "blue", "--wait").stdout == "blue: ended\n"
     assert as_json(served, "vcluster", "list") == []
