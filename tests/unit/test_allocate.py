@@ -273,7 +273,7 @@ def test_just_what_is_short_is_taken_from_the_lowest_priority() -> None:
     )
     assert done.preemptions == (Preempt(1, 2, kind(), 2),)
     assert sentences(done) == {
-        1: "waits for 2 nodes that vclusters of lower priority give back and 1 node on its way back"
+        1: "waits for 2 nodes that other vclusters give back and 1 node on its way back"
     }
 
 

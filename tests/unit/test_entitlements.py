@@ -24,6 +24,7 @@ from cod.policy.scheduler.snapshot import (
     Allocation,
     Decision,
     Entitlement,
+    IncomingNodes,
     Snapshot,
 )
 from cod.policy.sharing import entitlements
@@ -370,6 +371,20 @@ def test_equals_keep_their_share() -> None:
     assert take.count == 5
     more = replace(seen, wishes=[wish(1, 6, group_id=9)])
     assert not decide(more, POLICY, NOW).preemptions
+
+
+def test_nodes_that_a_group_waits_for_cost_it_none_that_it_holds() -> None:
+    """The act that takes nodes counts what the group holds now, and would refuse to."""
+    seen = site(
+        coming=[IncomingNodes(kind(), 2)],
+        holders=[holder(1, 5, 1, group_id=10)],
+        holdings=[Allocation(1, kind(), 5, 5)],
+        wishes=[wish(1, 2, group_id=10), wish(2, 2, group_id=9, submitted_at=NOW)],
+        entitlements={9: Entitlement(share=5, rank=1), 10: Entitlement(share=5, rank=1)},
+    )
+    done = decide(seen, replace(POLICY, hold_after=1.0), NOW)
+    assert not done.preemptions
+    assert {no.request_id: no.code for no in done.refusals} == {1: "coming", 2: "busy"}
 
 
 def test_two_requests_do_not_have_one_guarantee_twice() -> None:

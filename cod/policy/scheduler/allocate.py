@@ -362,11 +362,11 @@ class _Choice:
                 (self._snapshot.holders[loan.vcluster_id].group_id, loan.kind.any_port)
             )
 
-    def _count(self, wish: PendingRequest, found: Found) -> None:
-        """Count nodes that the request has, or will have."""
+    def _count(self, wish: PendingRequest, found: Found, *, waits: bool = False) -> None:
+        """Count nodes that the request has, or `waits` for."""
         self._holdback.give(wish, found)
         self._limits.give(wish, found)
-        self._lenders.gain(wish)
+        self._lenders.gain(wish, waits=waits)
 
     def _awaits(self, want: Want, *, meanwhile: bool = False) -> bool:
         """Let the request wait in the right place, if it has one; `meanwhile`: also for what is
@@ -460,7 +460,7 @@ class _Choice:
                 taking += missing.taking
                 self._kept.update(dict(kept))
         self._lenders.lose(found.loans)
-        self._count(wish, found)
+        self._count(wish, found, waits=True)
         self._take(wish, found.loans)
         return reasons.waiting(wish, coming, taking)
 

@@ -209,6 +209,7 @@ class Kept:
         self._entitlements = snapshot.entitlements
         self.any = bool(snapshot.entitlements)
         self._nodes: Counter[int] = Counter()
+        self._awaited: Counter[int] = Counter()
         self._beyond: dict[int, Beyond] = {}
         for holder in snapshot.holders.values() if self.any else ():
             if not over(holder, now):
@@ -218,6 +219,11 @@ class Kept:
         """Count more nodes of a group."""
         self._nodes[group_id] += nodes
         self._beyond.pop(group_id, None)
+
+    def wait(self, group_id: int, nodes: int) -> None:
+        """Count nodes that a group waits for: its requests stay within its guarantee and its share
+        with them, but nothing can be taken from it for them before it has them."""
+        self._awaited[group_id] += nodes
 
     def beyond(self, group_id: int) -> Beyond:
         """Return what a group holds beyond what it is sure of."""
@@ -234,9 +240,8 @@ class Kept:
         vcluster."""
         if not self.any or wish.preemptible:
             return ""
-        return within(
-            self._entitlements.get(wish.group_id, ANYTHING), self._nodes[wish.group_id], size(wish)
-        )
+        kept = self._nodes[wish.group_id] + self._awaited[wish.group_id]
+        return within(self._entitlements.get(wish.group_id, ANYTHING), kept, size(wish))
 
 
 def size(wish: PendingRequest) -> int:
@@ -292,10 +297,10 @@ class Candidates:
         """Return what of its group's a request stays within, by what the group has now."""
         return self._kept.within(wish)
 
-    def gain(self, wish: PendingRequest) -> None:
-        """Count what a request gets, or waits for with nodes of its own, as its group's."""
-        if not wish.preemptible:
-            self.add(wish.group_id, size(wish))
+    def gain(self, wish: PendingRequest, *, waits: bool) -> None:
+        """Count what a request gets, or `waits` for with nodes of its own, as its group's."""
+        if self._kept.any and not wish.preemptible:
+            (self._kept.wait if waits else self._kept.add)(wish.group_id, size(wish))
 
     def add(self, group_id: int, nodes: int) -> None:
         """Count nodes that a move brings to a group."""

@@ -92,7 +92,7 @@ def waiting(wish: PendingRequest, coming: int, taking: int) -> Refusal:
     """Say that a request waits for nodes that are coming, and for nodes that others lose."""
     parts = []
     if taking:
-        parts.append(f"{nodes(taking)} that vclusters of lower priority give back")
+        parts.append(f"{nodes(taking)} that other vclusters give back")
     if coming:
         parts.append(f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way back")
     return Refusal(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
