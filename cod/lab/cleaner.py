@@ -5,8 +5,8 @@ holds one end of a pipe and waits: the kernel closes the other end when the owne
 ends. Then the cleaner ends what the owner started, and removes its labs and namespaces. It finds
 them by three marks:
 
-- processes by their environment: `start` puts the owner's mark into it, and everything that is
-  started inherits it;
+- processes by their environment: each `start` puts a mark of its own into the owner's, and
+  everything that is started after it inherits that; what was started before is not its to end;
 - labs by the names that the owner gave;
 - namespaces and further labs, by the owner's process id, the first number in their names;
 - temporary folders by names that begin with `cod`, at most one letter, and that process id.
@@ -16,6 +16,7 @@ An owner that ended in order has left nothing, and its cleaner finds nothing.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -33,6 +34,7 @@ from cod.lab.processes import NAMESPACES, Process, end, identify, inside
 MARKS = "COD_CLEANED_BY"
 """The variable that holds the marks of a process's owners, the outermost first, with colons
 between."""
+_number = itertools.count()
 
 
 def start(*labs: str) -> subprocess.Popen[bytes]:
@@ -40,7 +42,7 @@ def start(*labs: str) -> subprocess.Popen[bytes]:
     have it clean up."""
     itself = identify(os.getpid())
     assert itself is not None
-    mark = f"{itself.pid}.{itself.start}"
+    mark = f"{itself.pid}.{itself.start}.{next(_number)}"
     command = [sys.executable, "-m", "cod.lab.cleaner", mark, *labs]
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, MARKS: "", "PYTHONPATH": root, "COD_LAB_ROOT": str(record.root())}
@@ -53,8 +55,7 @@ def start(*labs: str) -> subprocess.Popen[bytes]:
         env=environment,
     )
     marks = [each for each in os.environ.get(MARKS, "").split(":") if each]
-    if mark not in marks:
-        os.environ[MARKS] = ":".join([*marks, mark])
+    os.environ[MARKS] = ":".join([*marks, mark])
     return cleaner
 
 

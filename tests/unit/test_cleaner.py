@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +31,21 @@ def test_only_what_is_named_after_the_owner_goes(
     cleaner.clean("21.0", ())
     assert {path.name for path in names.iterdir()} == {"codt18438x0-m21", "codt121x0", "c210"}
     assert {path.name for path in own.iterdir()} == {"cod-elwacz21", "codt18438x21", "other21"}
+
+
+def test_a_cleaner_ends_nothing_that_was_started_before_it() -> None:
+    """A test's stage ends with a cleaner of its own; the database of all tests goes on."""
+    owner = """
+import subprocess
+from cod.lab import cleaner
+first = cleaner.start()
+before = subprocess.Popen(["sleep", "600"])
+second = cleaner.start()
+after = subprocess.Popen(["sleep", "600"])
+second.communicate(timeout=60)
+print(before.poll(), after.wait(60))
+before.kill()
+first.communicate(timeout=60)
+"""
+    done = subprocess.run([sys.executable, "-c", owner], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", str(-signal.SIGTERM)]
