@@ -78,11 +78,7 @@ def _used(tx: Tx, group: Group, now: float) -> float:
 
 def _others(tx: Tx, group: Group, without: int | None, now: float) -> list[Use]:
     """Return what the group's running leases and its reservations in advance will use."""
-    own = {
-        one.id: one
-        for one in vclusters.every(tx, [VclusterState.ACTIVE])
-        if one.group_id == group.id
-    }
+    own = {one.id: one for one in vclusters.every(tx, [VclusterState.ACTIVE], group.id)}
     uses = [
         Use(one.size, now, one.drain_until or one.expires_at or now + leases.LONGEST)
         for one in own.values()

@@ -143,54 +143,33 @@ def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> l
     rules, dns = site.isolation, site.dns
     if rules is None:
         return []
+
+    def served(subnet: Subnet) -> list[Any]:
+        """Return what answers at the server's address of a subnet."""
+        named = DnsServer(
+            g.reactor,
+            g.pool,
+            g.site,
+            subnet.server,
+            port=dns.port,
+            forward=dns.forward,
+            clock=g.clock,
+        )
+        return [
+            DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock),
+            TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock),
+            *([named] if dns.port else []),
+            *_ldap(g, authority, [subnet.server]),
+        ]
+
     if rules.server is not None:
         relayed = Subnet(
             "relayed", rules.networks, rules.server, ("0.0.0.0", "0.0.0.0"), ("0.0.0.0", "0.0.0.0")
         )
-        return (
-            []
-            if rules.server in addresses
-            else [
-                DhcpServer(g.reactor, g.pool, g.site, relayed, g.clock),
-                *(
-                    [
-                        DnsServer(
-                            g.reactor,
-                            g.pool,
-                            g.site,
-                            rules.server,
-                            port=dns.port,
-                            forward=dns.forward,
-                            clock=g.clock,
-                        )
-                    ]
-                    if dns.port
-                    else []
-                ),
-                TftpServer(g.reactor, g.pool, g.site, relayed, g.settings.boot, g.clock),
-                *_ldap(g, authority, [rules.server]),
-            ]
-        )
+        return [] if rules.server in addresses else served(relayed)
 
     def made(subnet: Subnet) -> list[Any]:
-        named = [
-            DnsServer(
-                g.reactor,
-                g.pool,
-                g.site,
-                subnet.server,
-                port=dns.port,
-                forward=dns.forward,
-                clock=g.clock,
-            )
-        ]
-        return [
-            DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock),
-            RouterAdvertiser(g.reactor, subnet.interface or ""),
-            TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock),
-            *(named if dns.port else []),
-            *_ldap(g, authority, [subnet.server]),
-        ]
+        return [RouterAdvertiser(g.reactor, subnet.interface or ""), *served(subnet)]
 
     return [
         NetworkServices(g.reactor, g.pool, g.site, made, tagged.join, partial(tagged.leave, rules))

@@ -48,9 +48,12 @@ def _one(tx: Tx, query: Select[Any], lock: bool) -> Vcluster | None:
     return Vcluster(*row) if row else None
 
 
-def every(tx: Tx, states: Iterable[str] = ()) -> list[Vcluster]:
-    """Return vclusters in any of `states` (all that have not ended, if empty), by id."""
+def every(tx: Tx, states: Iterable[str] = (), group_id: int | None = None) -> list[Vcluster]:
+    """Return vclusters in any of `states` (all that have not ended, if empty), by id; of one group
+    or of all."""
     query = select(*_COLUMNS).order_by(_v.id)
+    if group_id is not None:
+        query = query.where(_v.group_id == group_id)
     query = query.where(_v.state.in_(list(states)) if states else _v.live_name.is_not(None))
     return [Vcluster(*row) for row in tx.execute(query)]
 
