@@ -12,6 +12,7 @@ import logging
 import re
 import sys
 import time
+from functools import cache
 from typing import Any
 
 _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
@@ -116,6 +117,7 @@ def _one_line(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+@cache  # a second time Twisted would write each line twice
 def _bridge_twisted() -> None:
     from twisted.logger import globalLogBeginner
 

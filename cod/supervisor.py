@@ -1,5 +1,9 @@
 """Keeps the server's parts running, each in a process of its own, so that none delays another.
 
+A part is a fork of this process, which has the whole program in memory: four programs that read the
+same modules would take three times as long to begin. A part with a user of its own is a program of
+its own: a fork would hold the secrets that the supervisor has read.
+
 A part that ends is started again, after half a second, then with doubling pauses, for as long as it
 takes: the others go on meanwhile. SIGTERM and SIGINT stop everything within seconds; SIGHUP is
 passed on. A part asks the kernel to be killed with its supervisor, so none is ever left behind
@@ -23,6 +27,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +40,8 @@ PATIENCE = 8.0  # seconds for the parts to end by themselves
 HUNG = 120.0  # seconds without a sign of life; a manager's longest pass takes a part of that
 STOPPED = 10.0  # seconds between two looks, of which there is one a second
 PARENT = "COD_SUPERVISOR"
-NOTIFY, WATCHDOG = "NOTIFY_SOCKET", "WATCHDOG_USEC"  # systemd's
+NOTIFY, WATCHDOG, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"  # systemd's
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15  # prctl(2)
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 log = logging.getLogger("cod.supervisor")
@@ -63,15 +69,21 @@ class ServerPart:
 
 
 class Supervisor:
-    """Runs `cod serve --only PART` for each of `names`."""
+    """Runs each of the parts `names`."""
 
     def __init__(
-        self, names: list[str], site_file: Path, counters: Path, *, users: bool = False
+        self,
+        names: list[str],
+        site_file: Path,
+        counters: Path,
+        *,
+        serve: Callable[[str], int] | None = None,
     ) -> None:
         """`counters` is where the parts count for the metrics: the gauges of one that has ended are
-        removed. `users`: each part runs as its own user, by setpriv(1)."""
+        removed. `serve` runs a part to its end in a fork of this process; it returns the exit
+        status. None: each part is `cod serve --only PART` as its own user, by setpriv(1)."""
         self._parts = [ServerPart(name) for name in names]
-        self._site_file, self._counters, self._users = site_file, counters, users
+        self._site_file, self._counters, self._serve = site_file, counters, serve
         self._stopping = False
         self._kill_at = self._watched = 0.0
 
@@ -99,32 +111,15 @@ class Supervisor:
         return max(0.0, min([1.0, *waits])) if not self._stopping else 0.2
 
     def _command(self, name: str) -> list[str]:
-        argv = [
-            sys.executable,
-            "-P",
-            "-m",
-            "cod",
-            "--site",
-            str(self._site_file),
-            "serve",
-            "--only",
-            name,
-        ]
-        return partusers.command(name, argv, partusers.held()) if self._users else argv
+        program = [sys.executable, "-P", "-m", "cod", "--site", str(self._site_file)]
+        return partusers.command(name, [*program, "serve", "--only", name], partusers.held())
 
     def _start(self, part: ServerPart, now: float) -> None:
-        argv = self._command(part.name)
         address = part.signs.getsockname().decode().replace("\0", "@")
-        environment = os.environ | {
-            PARENT: str(os.getpid()),
-            NOTIFY: address,
-            WATCHDOG: f"{HUNG * 1e6:.0f}",
-        }
-        environment.pop("WATCHDOG_PID", None)
-        environment |= partusers.environment(part.name) if self._users else {}
+        added = {PARENT: str(os.getpid()), NOTIFY: address, WATCHDOG: f"{HUNG * 1e6:.0f}"}
         part.started = part.heard = now
         try:
-            part.pid = os.posix_spawnp(argv[0], argv, environment, setsigmask=[])
+            part.pid = self._fork(part, added) if self._serve else self._spawn(part, added)
         except OSError as error:  # no memory or no process left: the other parts go on
             part.start_at = now + LONGEST_PAUSE
             log.error(
@@ -135,6 +130,36 @@ class Supervisor:
             )
             return
         log.info("started %s, process %d", part.name, part.pid)
+
+    def _spawn(self, part: ServerPart, added: dict[str, str]) -> int:
+        """Start a part as its own user; its process id."""
+        environment = os.environ | added | partusers.environment(part.name)
+        environment.pop(WATCHDOG_PID, None)
+        argv = self._command(part.name)
+        return os.posix_spawnp(argv[0], argv, environment, setsigmask=[])
+
+    def _fork(self, part: ServerPart, added: dict[str, str]) -> int:
+        """Start a part as a fork of this process; its process id."""
+        assert self._serve
+        pid = os.fork()
+        if pid:
+            return pid
+        status = 1
+        try:
+            for each in self._parts:
+                each.signs.close()
+            os.environ.update(added)
+            os.environ.pop(WATCHDOG_PID, None)
+            ctypes.CDLL(None).prctl(PR_SET_NAME, f"cod-{part.name}".encode())
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            status = self._serve(part.name)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 1
+        except BaseException:
+            log.exception("%s has failed", part.name)
+        finally:
+            logging.shutdown()
+            os._exit(status)
 
     def _signal(self, number: int) -> None:
         if number == signal.SIGHUP:
@@ -224,6 +249,6 @@ def die_with_supervisor() -> None:
     """Have this part killed when the supervisor is gone, even by kill -9."""
     parent = int(os.environ.get(PARENT, "0"))
     if parent:
-        ctypes.CDLL(None, use_errno=True).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:  # gone before we could ask
             raise SystemExit(1)

@@ -226,9 +226,9 @@ def parts(supervisor: int) -> dict[str, int]:
     found = {}
     for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
         with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"--only" in words:
-                found[words[words.index(b"--only") + 1].decode()] = int(pid)
+            program, _, part = Path(f"/proc/{pid}/comm").read_text().strip().partition("-")
+            if part and program == "cod":
+                found[part] = int(pid)
     return found
 
 

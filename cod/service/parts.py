@@ -11,7 +11,10 @@ Only this module knows all services; none of them knows the process that it runs
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
+import pkgutil
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -415,3 +418,12 @@ PARTS: dict[str, Callable[[PartContext], list[Any]]] = {
     "manager": manager,
     "web": web,
 }
+
+
+def load_program() -> None:
+    """Import what the parts import as they begin, for forks of this process. It has no reactor
+    afterwards: each fork installs its own."""
+    for room in ("cod.net", "cod.web", "cod.workers"):
+        for module in pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}."):
+            importlib.import_module(module.name)
+    assert "twisted.internet.reactor" not in sys.modules  # its epoll(7) would be all forks' own

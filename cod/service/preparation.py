@@ -33,10 +33,10 @@ class BadService(Exception):
 
 
 @contextmanager
-def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
-    """Hold the locks of those parts of this server. The kernel drops a lock with its process.
-    Raises `BadService` where another process holds one: two of them would take ports, agents and
-    sockets from each other."""
+def only_one(settings: Settings, names: Iterable[str]) -> Iterator[ExitStack]:
+    """Hold the locks of those parts of this server. The kernel drops a lock with its process and
+    those forks of it that have not closed what this yields. Raises `BadService` where another
+    process holds one: two of them would take ports, agents and sockets from each other."""
     with ExitStack() as held:
         for name in names:
             path = settings.lock(name)
@@ -60,7 +60,7 @@ def only_one(settings: Settings, names: Iterable[str]) -> Iterator[None]:
             with suppress(OSError):
                 lock.truncate(0)
                 lock.write(str(os.getpid()).encode())
-        yield
+        yield held
 
 
 def _no_link(path: str, flags: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from cod import logs, supervisor
 from cod.security import partusers
-from cod.service.parts import PARTS
+from cod.service.parts import PARTS, load_program
 from cod.service.preparation import (
     BadService,
     check_database,
@@ -60,11 +61,21 @@ def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> 
         return 1
     counters = counters_folder(settings)
     try:
-        with only_one(settings, names if supervisor.PARENT not in os.environ else []):
+        with only_one(settings, names if supervisor.PARENT not in os.environ else []) as locks:
             if alone:
                 status = run(names[0], site, settings)
             else:
-                supervisor.Supervisor(names, site_file, counters, users=split).run()
+
+                def part(name: str) -> int:
+                    locks.close()
+                    return serve(site_file, [name])
+
+                if not split:
+                    load_program()
+                    gc.freeze()  # a look for garbage in a fork would copy what all of them share
+                supervisor.Supervisor(
+                    names, site_file, counters, serve=None if split else part
+                ).run()
                 status = 0
     except BadService as error:
         log.error("%s", error)

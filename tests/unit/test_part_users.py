@@ -101,16 +101,12 @@ def test_a_part_keeps_those_of_its_capabilities_that_its_supervisor_has() -> Non
 
 
 def test_the_supervisor_starts_parts_as_their_users(tmp_path: Path) -> None:
-    plain, users = (
-        Supervisor(["web"], tmp_path / "site.toml", tmp_path, users=users)
-        for users in (False, True)
-    )
-    assert users._command("web") == partusers.command(
-        "web", plain._command("web"), partusers.held()
-    )
-    assert plain._command("web")[-3:] == ["serve", "--only", "web"]
-    for each in (plain, users):
-        each._parts[0].signs.close()
+    supervisor = Supervisor(["web"], tmp_path / "site.toml", tmp_path)
+    argv = supervisor._command("web")
+    supervisor._parts[0].signs.close()
+    assert argv[0] == "setpriv"
+    assert "--reuid=cod-web" in argv
+    assert argv[-3:] == ["serve", "--only", "web"]
 
 
 # ---------------------------------------------------------------- files

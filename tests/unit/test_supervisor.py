@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cod import supervisor
+from cod import logs, supervisor
 from cod.supervisor import HUNG, Supervisor
 
 
@@ -91,3 +92,36 @@ def test_only_a_leading_at_sign_names_an_abstract_socket(
         monkeypatch.setenv(supervisor.NOTIFY, str(tmp_path / "cod@1"))
         supervisor.tell("READY=1")
         assert line.recv(100) == b"READY=1"
+
+
+def test_a_fork_runs_its_part_with_a_name_signals_and_an_address_of_its_own(tmp_path: Path) -> None:
+    def serve(name: str) -> int:
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        told = [os.environ[supervisor.PARENT], os.environ[supervisor.NOTIFY][:1]]
+        (tmp_path / name).write_text(f"{Path('/proc/self/comm').read_text()}{told}{blocked}")
+        raise SystemExit(5)
+
+    running = Supervisor(["web"], tmp_path / "site.toml", tmp_path, serve=serve)
+    [part] = running._parts
+    running._start(part, 1000.0)
+    _, status = os.waitpid(part.pid, 0)
+    part.signs.close()
+    assert os.waitstatus_to_exitcode(status) == 5
+    assert (tmp_path / "web").read_text() == f"cod-web\n{[str(os.getpid()), '@']}{set()}"
+    assert supervisor.PARENT not in os.environ
+
+
+def test_a_fork_that_fails_ends_with_a_traceback_in_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def serve(name: str) -> int:
+        logs.set_up("info", "text", name)
+        raise ValueError(f"{name} is no part")
+
+    running = Supervisor(["web"], tmp_path / "site.toml", tmp_path, serve=serve)
+    [part] = running._parts
+    running._start(part, 1000.0)
+    _, status = os.waitpid(part.pid, 0)
+    part.signs.close()
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert "ValueError: web is no part" in capfd.readouterr().err
