@@ -22,7 +22,7 @@ NAME = "head"
 CHANGES = {
     "SlurmctldParameters": "enable_configless",
     "AuthInfo": "cred_expire=5",
-    "SlurmdSpoolDir": "/var/spool/slurmd",
+    "SlurmdSpoolDir": "/var/lib/slurm/slurmd",  # of Debian's sample
     "SlurmdPidFile": "/run/slurmd.pid",
     "SlurmdLogFile": "/var/log/slurm/slurmd.log",
 }
