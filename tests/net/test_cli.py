@@ -124,7 +124,7 @@ def test_what_costs_somebody_nodes_is_asked_at_a_terminal(
     for words, question in (
         (("vcluster", "delete", "blue"), "Delete blue? It has 1 node; their disks are erased."),
         (("vcluster", "release", "blue", "h1"), "Release 1 node of blue?"),
-        (("node", "retire", "n1"), "Retire n1 from the site?"),
+        (("node", "retire", "n1"), "Retire n1 from the site? Disks stay as they are."),
         (("node", "power", "off", "n2"), "Power off n2 (in use by blue)? Running work is lost."),
         (("node", "power", "cycle", "n2"), "Power cycle n2 (in use by blue)?"),
     ):

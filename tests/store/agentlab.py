@@ -15,7 +15,7 @@ from cod.flows.nodes import deadlines
 from cod.model import BootSecret, Node, Peer, RequestTuple, Result, Site, Vcluster
 from cod.orders import Erasure, Order
 from cod.policy.nodes import lifecycle
-from cod.states import NODE_RULES, Disk, NodeState, Step
+from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import holding, nodes, secrets
@@ -235,10 +235,13 @@ class Lab:
         )
         wanted = holding.assignment(self.tx, held)
         assert wanted is not None
+        step = lifecycle.assign(held, wanted)
+        if held.state == "off":
+            step = Step(NodeEvent.WOKEN, "woken", power="on")
         return transitions.apply(
             self.tx,
             held,
-            lifecycle.assign(held, wanted),
+            step,
             now=self.now,
             actor="test",
             policy=self.site.policy,

@@ -13,6 +13,7 @@ from cod.flows.agents import report as reporting
 from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order
+from cod.policy.hardware import keep as policy
 from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
 from cod.store.nodes import failures
@@ -156,6 +157,73 @@ def test_marks_stay_while_disks_are_at_work(lab: Lab) -> None:
     lab.machine(1, "wipe", attributes=with_disks(1))
     with pytest.raises(Refused, match="its disks are at work"):
         keep(lab, 1, "serial:B2")
+
+
+def given(lab: Lab) -> Order:
+    """The order that is sent to the one node that waits for one."""
+    [(_, _, order)] = orders.waiting(lab.tx, "a", lab.site, lab.now).value
+    return order
+
+
+def spare(lab: Lab, *marks: str) -> None:
+    """The site file's rules change, and all nodes are looked at."""
+    mark(lab, "site file", marks)
+
+
+@pytest.mark.parametrize("reports", [False, True])
+@pytest.mark.parametrize("when", ["before the wipe", "before its order is sent"])
+@pytest.mark.parametrize("tables", [False, True])
+def test_a_disk_whose_rule_goes_during_a_wipe_is_erased_before_the_node_is_clean(
+    lab: Lab, when: str, reports: bool, tables: bool
+) -> None:
+    """Also where the rule comes and goes during the wipe, whether or not the agent reports."""
+    group = lab.vcluster(lab.template()).group_id
+    if tables:
+        lab.site = replace(lab.site, policy=replace(lab.site.policy, wipe="tables"))
+    report = with_disks(1)
+    if when == "before the wipe":
+        spare(lab, "serial:B2")
+        report = policy.marked(report, ["serial:B2"])
+    lab.machine(1, "trampoline", disk="dirty", attributes=report, cached_group_id=group)
+    peer = boots(lab, 1)
+    if when == "before its order is sent":
+        spare(lab, "serial:B2")
+    order = given(lab)
+    assert (order.action, order.tables, order.keep) == ("wipe", tables, ("serial:B2",))
+    spare(lab)
+    if reports:
+        again = reporting.report(lab.tx, lab.again(1), with_disks(1), lab.site, lab.now).value
+        assert isinstance(again, Peer), again
+        peer = again
+    lab.done(peer, order.id)
+    node = lab.node(1)
+    assert (node.state, node.disk, flow.kept(node)) == ("wipe", "dirty", ())
+    order = given(lab)
+    assert (order.action, order.tables, order.keep) == ("wipe", False, ())
+    lab.done(peer, order.id)
+    assert (lab.node(1).state, lab.node(1).disk) == ("inactive", "clean")
+
+
+def test_a_disk_whose_rule_goes_during_a_prime_is_erased_when_the_node_is_released(
+    lab: Lab,
+) -> None:
+    """Even where its template says cache="yes"."""
+    lab.machine(1, "trampoline", attributes=with_disks(1))
+    spare(lab, "serial:B2")
+    boots(lab, 1)
+    lab.assign(1, lab.vcluster(lab.template("yes")))
+    peer = lab.again(1)
+    reporting.report(lab.tx, peer, with_disks(1), lab.site, lab.now)
+    order = given(lab)
+    assert (order.action, order.wipe, order.keep) == ("prime", False, ("serial:B2",))
+    spare(lab)
+    reporting.report(lab.tx, peer, with_disks(1), lab.site, lab.now)
+    lab.done(peer, order.id)
+    assert lab.node(1).disk == "foreign"
+    lab.apply(1, Step(NodeEvent.BOOTED, "x"))
+    lab.release(1)
+    boots(lab, 1)
+    assert (lab.order(1).action, lab.order(1).keep) == ("wipe", ())
 
 
 def test_a_template_that_wants_a_kept_disk_is_refused_before_anything_is_wiped(lab: Lab) -> None:

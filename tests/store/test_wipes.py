@@ -178,6 +178,36 @@ def test_nodes_of_a_group_that_is_gone_are_nobodys(lab: Lab) -> None:
     assert peer.node_id == lab.node(1).id
 
 
+def test_idle_nodes_of_a_group_that_is_gone_are_zeroed_at_once(lab: Lab) -> None:
+    peer = kept(lab, lab.vcluster(lab.template()))
+    lab.tick()
+    assert lab.node(1).state == "inactive"
+    groups.remove(lab.tx, groups.named(lab.tx, "physics").id, groups.ensure(lab.tx, "site", 0.0).id)
+    lab.tick()
+    order = lab.order(1)
+    assert (order.action, order.tables) == ("wipe", False)
+    lab.done(peer, order.id)
+    assert (lab.node(1).state, lab.node(1).disk) == ("inactive", Disk.CLEAN)
+
+
+@pytest.mark.parametrize("how", ["asleep", "asleep, and granted there"])
+def test_a_kept_node_that_slept_is_zeroed_before_another_group_gets_it(lab: Lab, how: str) -> None:
+    kept(lab, lab.vcluster(lab.template()))
+    about = {"name": "node1", "site": lab.site, "now": lab.now, "actor": "user:ann"}
+    node_flows.power(lab.tx, desired="off", **about)
+    assert (lab.node(1).state, lab.node(1).disk) == ("off", Disk.TABLES)
+    other = lab.vcluster(lab.template(revision=2), group="chemistry", name="other")
+    if how == "asleep":
+        node_flows.power(lab.tx, desired="on", **about)
+        lab.boots(1)
+        assert (lab.node(1).state, lab.node(1).disk) == ("inactive", Disk.TABLES)
+        lab.assign(1, other)
+    else:
+        lab.assign(1, other)
+        lab.boots(1)
+    assert (lab.order(1).action, lab.order(1).wipe, lab.order(1).tables) == ("prime", True, False)
+
+
 def test_kept_nodes_count_for_every_group_and_go_to_their_own_first(lab: Lab) -> None:
     own = groups.ensure(lab.tx, "own", 0.0).id
     other = groups.ensure(lab.tx, "other", 0.0).id

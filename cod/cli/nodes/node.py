@@ -437,15 +437,15 @@ def places(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def retire(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Retire nodes: take them out of the site.
+    """Retire nodes: take them out of the site. Their disks stay as they are: see `disk` in
+    `cod node show` before a machine leaves the house.
 
     \b
     Example:
       cod node retire n7
     """
-    confirm(
-        lambda: _in_use(ctx, names, "Retire") or f"Retire {', '.join(names)} from the site?", yes
-    )
+    whole = f"Retire {', '.join(names)} from the site? Disks stay as they are."
+    confirm(lambda: _in_use(ctx, names, "Retire") or whole, yes)
     _each(ctx, names, "retire", as_json)
 
 

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cod.core import seed_parts
-from cod.core.nodes import blame, transitions
+from cod.core.nodes import blame, kept_disks, transitions
 from cod.model import (
     Assignment,
     Effect,
@@ -297,6 +297,8 @@ def waiting(
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
     for node, session in sessions.waiting(tx, server):
+        if node.state == NodeState.WIPE:  # what the order spares may not count as erased
+            node = kept_disks.remark(tx, node, site, now)
         try:
             order = current(tx, node, site, session.address, inviter=inviter, maker=maker, now=now)
         except Refused as refusal:

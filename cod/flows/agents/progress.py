@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 
 from cod import notice_texts
 from cod.core import notices
-from cod.core.nodes import blame, burnins, transitions
+from cod.core.nodes import blame, burnins, kept_disks, transitions
 from cod.model import Node, Peer, Refused, Result, Site
 from cod.orders import Erasure, Namesake, TestResult
 from cod.policy.hardware import namesakes as names
@@ -118,6 +118,7 @@ def done(
     moved = transitions.apply(tx, written, step, now=now, actor="agent", policy=site.policy)
     if erased and node.state in (NodeState.WIPE, NodeState.PRIME):
         nodes.note_erased(tx, moved, json.dumps([asdict(disk) for disk in erased]))
+    moved = kept_disks.remark(tx, moved, site, now)
     if namesakes and node.state == NodeState.PRIME:
         _tell_namesakes(tx, node, names.sentence(namesakes), now)
     settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)

@@ -60,7 +60,8 @@ def report(
     ]
     own = keep.together((owner.keep, *(shadow.keep for shadow in shadows)))
     marks = keep.marks(own, site.keep, owner.name, owner.boot_mac)
-    document = keep.marked(equal.steady(document, node.attributes), marks)
+    document = equal.steady(document, node.attributes)
+    document = keep.marked(document, keep.also_kept(marks, owner))
     try:
         kind = _type_of(tx, owner, document, site, now)
     except Refused as refused:

@@ -36,8 +36,8 @@ HOLDER_WAITS = 1800.0  # seconds that a holder waits for one node's power driver
 
 
 def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
-    """Examine every node that owes something: rested in the trampoline, overdue, or silent in the
-    warm reserve.
+    """Examine every node that owes something: rested in the trampoline, kept for a group that is
+    gone, overdue, or silent in the warm reserve.
 
     started  when this server began to listen: until agents have had time to come back to it, no
              silence is held against them, for it was COD that did not hear
@@ -85,6 +85,9 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
                     tables=site.policy.wipe == "tables",
                 ),
             )
+    if site.policy.wipe == "tables":  # otherwise no node is kept for long
+        for node in nodes.kept_for_nobody(tx):
+            yield node, Step(NodeEvent.WIPE_ORDERED, lifecycle.KEPT_FOR_NOBODY)
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
             if not _waits(tx, node, site, now):

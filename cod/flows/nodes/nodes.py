@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cod.core import preemption
-from cod.core.nodes import burnins, transitions
+from cod.core.nodes import burnins, kept_disks, transitions
 from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
@@ -24,10 +24,9 @@ from cod.states import (
 )
 from cod.store import views
 from cod.store.engine import Tx
-from cod.store.nodes import blocks, nodes, sessions, types
+from cod.store.nodes import blocks, nodes, sessions
 from cod.store.nodes import burnins as burnin_rows
 from cod.store.nodes import power as wishes
-from cod.store.scheduler import reservations
 
 BATCH = 100  # nodes that one transaction looks at
 HOME = 0  # id of the place that a node's own columns remember
@@ -295,19 +294,8 @@ def _keep(
 def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple[Effect, ...]:
     """See what marks mean for a node that has reported: another type, and a wipe of what is no
     longer kept."""
-    if not node.attributes:
-        return ()
-    report = policy.marked(
-        node.attributes, policy.marks(node.keep, site.keep, node.name, node.boot_mac)
-    )
-    if report == node.attributes:
-        return ()
-    changed = lifecycle.marks_changed(node, report)
-    kind = types.of(tx, equal.canonical(report, site.types), now)
-    if kind.id != node.type_id:
-        reservations.drop(tx, [node.id])
-    node = nodes.change(tx, node, attributes=report, type_id=kind.id, **changed)
-    if not changed or node.state != NodeState.INACTIVE:
+    was, node = node, kept_disks.remark(tx, node, site, now)
+    if node is was or node.state != NodeState.INACTIVE or node.disk != Disk.DIRTY:
         return ()
     step = Step(
         NodeEvent.WIPE_ORDERED, "a disk of it is kept no longer: it may hold anybody's data"

@@ -14,7 +14,8 @@ from fnmatch import fnmatchcase
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from cod.model import KeepRule, Refused
+from cod.model import KeepRule, Node, Refused
+from cod.states import WORKING
 
 KEPT = 'keep="yes"'  # in reports
 MOST = 1000  # characters of a node's own marks
@@ -40,6 +41,17 @@ def marks(own: str, rules: Iterable[KeepRule], name: str, mac: str) -> tuple[str
         if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower())
     )
     return tuple(dict.fromkeys([*own.split("\n"), *ruled] if own else ruled))
+
+
+def also_kept(marks: tuple[str, ...], node: Node) -> tuple[str, ...]:
+    """Return the marks by which a node's report is stored: `marks`, which hold today, and while its
+    disks are at work also the disks that its stored report has as kept. The order may have spared
+    them, and they may not look erased when it ends."""
+    if node.state not in WORKING or not node.attributes or KEPT not in node.attributes:
+        return marks
+    disks = ElementTree.fromstring(node.attributes).iter("disk")
+    spared = [_named(disk) for disk in disks if disk.get("keep") == "yes"]
+    return tuple(dict.fromkeys([*marks, *spared]))
 
 
 def together(owns: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from cod.states import (
 
 FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
 LONGEST_REST = 120.0
+KEPT_FOR_NOBODY = "its disks are kept for nobody any more"
 WAY_REST = 20.0  # seconds between two tries while the way is down
 
 
@@ -62,7 +63,7 @@ def settle(
     if node.disk == Disk.DIRTY:
         return Step(NodeEvent.WIPE_ORDERED, "its disks may hold a vcluster's data")
     if node.disk == Disk.TABLES and not (tables and node.cached_group_id):
-        return Step(NodeEvent.WIPE_ORDERED, "its disks are kept for nobody any more")
+        return Step(NodeEvent.WIPE_ORDERED, KEPT_FOR_NOBODY)
     if burnin is not None:
         return tests.begin(node, burnin)
     return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})

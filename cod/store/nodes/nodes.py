@@ -144,6 +144,20 @@ def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
     return [Node(*row) for row in tx.execute(query)]
 
 
+def kept_for_nobody(tx: Tx) -> list[Node]:
+    """Return free nodes in the warm reserve whose tables alone were erased, for a group that is
+    gone."""
+    n = t.nodes.c
+    query = select(*COLUMNS).where(
+        n.vcluster_id.is_(None),
+        n.released == 0,
+        n.state == states.NodeState.INACTIVE,
+        n.disk == states.Disk.TABLES,
+        n.cached_group_id.is_(None),
+    )
+    return [Node(*row) for row in tx.execute(query.order_by(n.id))]
+
+
 def waiting_for(tx: Tx, part: str) -> list[Node]:
     """Return nodes that wait for that part of the site (`waits_for`), the longest waiting first."""
     query = select(*COLUMNS).where(t.nodes.c.waits_for == part)

@@ -1,0 +1,32 @@
+"""What marks of kept disks mean for a node that has reported.
+
+An order spares the disks that are marked when it is given, and marks may go while it is carried
+out. Until its end the node's stored report has all disks as kept that the order may spare
+(`policy.hardware.keep.also_kept`). At its end the report is marked as the rules are then, and a
+disk that is kept no longer has to be erased before anybody gets the node.
+"""
+
+from __future__ import annotations
+
+from cod.model import Node, Site
+from cod.policy.hardware import equal, keep
+from cod.policy.nodes import lifecycle
+from cod.store.engine import Tx
+from cod.store.nodes import nodes, types
+from cod.store.scheduler import reservations
+
+
+def remark(tx: Tx, node: Node, site: Site, now: float) -> Node:
+    """Mark the kept disks in the node's stored report by today's rules; returns the node as it is
+    now, of another type where its marks changed."""
+    if not node.attributes:
+        return node
+    marks = keep.marks(node.keep, site.keep, node.name, node.boot_mac)
+    report = keep.marked(node.attributes, keep.also_kept(marks, node))
+    if report == node.attributes:
+        return node
+    kind = types.of(tx, equal.canonical(report, site.types), now)
+    if kind.id != node.type_id:
+        reservations.drop(tx, [node.id])
+    changed = lifecycle.marks_changed(node, report)
+    return nodes.change(tx, node, attributes=report, type_id=kind.id, **changed)
