@@ -87,6 +87,15 @@ WORDS: dict[str, str] = {
 """What people call a node's states, in the order in which they are shown."""
 
 
+OTHER_WORDS: dict[str, str] = {
+    "pending": "waiting",
+    "releasing": "ending",
+    "ingesting": "processing",
+}
+"""What people call states of virtual clusters, requests and images; where nothing else is said, as
+they are named."""
+
+
 class NodeEvent(StrEnum):
     """What can happen to a node. Each (state, event) pair leads to one state: see
     `NODE_TRANSITIONS`."""

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ import click
 
 from cod import quantity
 from cod.client import ApiError, Client, find_server, path
-from cod.states import WORDS
+from cod.states import OTHER_WORDS, WORDS
 
 Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
 
@@ -252,16 +252,20 @@ def node_word(state: str) -> str:
     return WORDS.get(state, state)
 
 
-def machine_states(said: str | None) -> str | None:
+def state_word(state: str) -> str:
+    """Return what people call a state of a vcluster, a request or an image."""
+    return OTHER_WORDS.get(state, state)
+
+
+def machine_states(said: str | None, words: Mapping[str, str] = WORDS) -> str | None:
     """Return states with commas between as the API has them; people's words may be among them:
     'free,starting' -> 'inactive,trampoline,boot'."""
     if said is None:
         return None
-    words = [one.strip() for one in said.split(",")]
     return ",".join(
         state
-        for one in words
-        for state in [str(s) for s, word in WORDS.items() if word == one] or [one]
+        for one in map(str.strip, said.split(","))
+        for state in [str(s) for s, word in words.items() if word == one] or [one]
     )
 
 

@@ -258,7 +258,10 @@ def test_a_vclusters_life(served: Served, tmp_path: Path) -> None:
     assert "blue" in run(served, "vcluster", "list").stdout
     assert "web@1" in run(served, "vcluster", "show", "blue").stdout
     (request,) = as_json(served, "request", "list", "--vcluster", "blue")
-    assert "pending" in run(served, "request", "show", str(request["id"])).stdout
+    for args in (["show", str(request["id"])], ["list", "--state", "waiting"]):
+        shown = run(served, "request", *args).stdout
+        assert "waiting" in shown
+        assert "pending" not in shown
     assert run(served, "request", "withdraw", str(request["id"]), code=1).stderr.startswith(
         "Error: this request made"
     )

@@ -96,7 +96,7 @@ def test_on_the_command_line(served: Served) -> None:
     said(served, "vcluster", "move", "old", "fresh", "1", "--within", "6h", "--key", "k")
     lines = said(served, "vcluster", "moves").splitlines()
     assert lines[0].split()[:4] == ["REQUEST", "FROM", "TO", "NODES"]
-    assert lines[1].split()[1:8] == ["old", "fresh", "1", "1", "0", "0", "pending"]
+    assert lines[1].split()[1:8] == ["old", "fresh", "1", "1", "0", "0", "waiting"]
     (one,) = as_json(served, "vcluster", "moves", "--to", "fresh")
     assert one["move"]["deadline"] == NOW + 6 * 3600
     assert (

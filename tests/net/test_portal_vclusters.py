@@ -50,6 +50,22 @@ def test_the_list_is_filtered_sorted_and_in_parts_on_the_server(there: Served) -
     assert browser.get(after).tree.xpath("//tbody/tr/th//text()") == ["farm"]
 
 
+def test_states_of_clusters_and_requests_are_peoples_words(there: Served) -> None:
+    browser = signed_in(there)
+    for path, words in (
+        ("/vclusters", {"waiting", "active", "ending"}),
+        ("/requests", {"waiting", "stopped", "granted", "rejected", "withdrawn"}),
+    ):
+        page = browser.get(path)
+        options = page.tree.xpath("//select[@name='state']/option")
+        assert {each.text_content().strip() for each in options} >= words
+        page = browser.get(path, state="pending")
+        (chosen,) = page.tree.xpath("//select[@name='state']/option[@selected]")
+        assert (chosen.get("value"), chosen.text_content().strip()) == ("pending", "waiting")
+        badges = {each.strip() for each in page.tree.xpath("//td[@data-label='State']//text()")}
+        assert "pending" not in badges
+
+
 def test_a_page_shows_nodes_with_how_to_log_in(there: Served, site: Site) -> None:
     there.tx(_key_before)
     page = browse(there, "viewer").get(BATCH)

@@ -252,7 +252,7 @@ def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
         page.get_by_role("button", name="Upload").click()
     assert int(first.value.headers["upload-offset"]) >= 16 * MIB, "what is there is not sent again"
     page.wait_for_url(f"{portal.url}/images/physics/disk-one-1")
-    assert "ingesting" in page.inner_text("h1")
+    assert "processing" in page.inner_text("h1")
     assert sent[:2] == ["0", str(16 * MIB)]
     profile.close()
 

@@ -21,6 +21,7 @@ from cod.cli.show import (
     said,
     shown,
     size,
+    state_word,
     table,
     there_is,
     when,
@@ -64,7 +65,7 @@ def image_table(values: list[Any]) -> Any:
             (
                 v["name"],
                 v["group"],
-                v["state"],
+                state_word(v["state"]),
                 v["format"],
                 size(v["size"]),
                 size(v["used"]),

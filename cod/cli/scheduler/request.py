@@ -15,15 +15,18 @@ from cod.cli.show import (
     SPAN,
     as_json,
     client,
+    machine_states,
     print_json,
     said,
     shown,
+    state_word,
     table,
     watched,
     watching,
     when,
 )
 from cod.client import path
+from cod.states import OTHER_WORDS
 
 
 @click.group()
@@ -32,7 +35,7 @@ def request() -> None:
 
     \b
     Example:
-      cod request list --state pending
+      cod request list --state waiting
     """
 
 
@@ -57,7 +60,7 @@ def request_table(values: list[Any]) -> Any:
                 v["id"],
                 v["vcluster"],
                 v["kind"],
-                v["state"],
+                state_word(v["state"]),
                 sum(t["count"] for t in v["tuples"]),
                 ", ".join(t["template"] for t in v["tuples"]),
                 str(v["priority"]),
@@ -73,7 +76,7 @@ def request_table(values: list[Any]) -> Any:
 
 @request.command("list")
 @click.option("--vcluster", help="Only this vcluster's.")
-@click.option("--state", help="pending, stopped, granted, rejected or withdrawn.")
+@click.option("--state", help="waiting, stopped, granted, rejected or withdrawn.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 100_000),
@@ -96,11 +99,11 @@ def list_(
 
     \b
     Example:
-      cod request list --state pending --watch
+      cod request list --state waiting --watch
     """
-    api = client(ctx)
+    api, named = client(ctx), machine_states(state, OTHER_WORDS)
     watched(
-        lambda: api.newest("/requests", limit, vcluster=vcluster, state=state),
+        lambda: api.newest("/requests", limit, vcluster=vcluster, state=named),
         request_table,
         as_json,
         watch,

@@ -26,6 +26,7 @@ from cod.cli.show import (
     print_json,
     said,
     shown,
+    state_word,
     table,
     watched,
     watching,
@@ -64,7 +65,7 @@ def vcluster_table(values: list[Any]) -> Any:
         [
             (
                 v["name"],
-                "draining" if v["drain_until"] and v["state"] == "active" else v["state"],
+                _state(v),
                 v["group"],
                 v["template"],
                 v["size"],
@@ -75,6 +76,11 @@ def vcluster_table(values: list[Any]) -> Any:
             for v in values
         ],
     )
+
+
+def _state(value: Any) -> str:
+    draining = value["drain_until"] and value["state"] == "active"
+    return "draining" if draining else state_word(value["state"])
 
 
 def in_full(value: Any) -> Any:
@@ -91,7 +97,7 @@ def in_full(value: Any) -> Any:
     elif value["isolated"] and value["state"] == "pending":
         parts.append("Isolated: its VLAN comes with its nodes")
     if value["waits"]:
-        parts.append(f"{value['state']}; " + "; ".join(value["waits"]))
+        parts.append(f"{state_word(value['state'])}; " + "; ".join(value["waits"]))
     return Group(*parts, "", node_table(value["nodes"])) if value["nodes"] else Group(*parts)
 
 
@@ -426,7 +432,7 @@ def move_table(values: list[Any]) -> Any:
                     else "-"
                 ),
                 str(v["move"]["granted"]),
-                v["state"],
+                state_word(v["state"]),
                 ago(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
                 v["reason"],
             )
@@ -494,7 +500,7 @@ def delete(
     if wait:
         wait_until_gone(api, name, timeout, quiet=as_json)
         value |= {"state": "ended", "nodes": []}
-    said(value, f"{name}: {value['state']}", as_json)
+    said(value, f"{name}: {state_word(value['state'])}", as_json)
 
 
 def _all_active(value: Any) -> bool:

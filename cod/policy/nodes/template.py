@@ -16,18 +16,7 @@ from xml.etree.ElementTree import Element
 from cod.model import Refused
 from cod.orders import Partition
 from cod.policy.hardware.match import check
-
-_UNITS = {
-    "": 1,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-}
+from cod.quantity import SIZES
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +181,9 @@ def parse(document: str) -> Configuration:
 def size_in_bytes(text: str) -> int:
     """'512MiB', '20GB' or '1048576' in bytes."""
     match = re.fullmatch(r"(\d+)(\w*)", text)
-    if match is None or match[2] not in _UNITS:
+    if match is None or match[2] not in {"", *SIZES}:
         raise Refused("invalid", f"{text!r} is not a size", "size")
-    return int(match[1]) * _UNITS[match[2]]
+    return int(match[1]) * SIZES[match[2] or "B"]
 
 
 def image_names(configuration: Configuration) -> frozenset[str]:

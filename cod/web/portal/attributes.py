@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
 from cod.model import TypeView
+from cod.quantity import SIZES
 from cod.web.portal.forms import Fields
 
 
@@ -44,7 +45,6 @@ _ATTRIBUTES = (
     _Attribute("disk", "A disk of", "disk/size", "min"),
     _Attribute("gpus", "GPUs", "gpu/count", "min"),
 )  # those of the CPU together: they become one element
-_UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
 NAMES = (*(each.name for each in _ATTRIBUTES), "xml")
 _HEAD = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<requires\s*(/?)>")
 
@@ -77,10 +77,10 @@ def _options(attribute: _Attribute, values: Iterable[str]) -> Iterable[tuple[str
 
 
 def _number(value: str) -> float:
-    """Return the number of '4096 MiB', '3.84 TB'."""
+    """Return the number of '3000 MHz', the bytes of '4096 MiB' and '3.84 TB'."""
     number, _, unit = value.partition(" ")
     try:
-        return float(number) * _UNITS.get(unit, 1)
+        return float(number) * SIZES.get(unit, 1)
     except ValueError:
         return 0.0
 
@@ -89,7 +89,7 @@ def spoken(path: str, value: str) -> str:
     """Return a fact of a type as people say it: '131072 MiB' of 'memory/mib' is '128 GiB'."""
     number = _number(value)
     if path == "memory/mib":
-        return f"{number / 1024:g} GiB"
+        return f"{number / SIZES['GiB']:g} GiB"
     if path == "cpu/mhz":
         return f"{number / 1000:g} GHz"
     return f"{number / 1000:g} Gb/s" if path == "nic/speed" and number >= 1000 else value

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from cod import quantity
 from cod.model import dotted
-from cod.states import PHASES, WORDS
+from cod.states import OTHER_WORDS, PHASES, WORDS
 
 __all__ = [
     "browser",
@@ -105,6 +105,11 @@ NODE_WORDS = {str(state): (word, TONES[word]) for state, word in WORDS.items()}
 def node_word(state: str) -> tuple[str, str]:
     """Return what people call a node's state, and the colour of its badge."""
     return NODE_WORDS.get(state, (state, "busy"))
+
+
+def state_word(state: str) -> str:
+    """Return what people call a state of a virtual cluster, a request or an image."""
+    return OTHER_WORDS.get(state, state)
 
 
 def colons(digest: str) -> str:

@@ -38,6 +38,7 @@ class Templates:
             "percent",
             "dotted",
             "node_word",
+            "state_word",
             "by_word",
             "phase",
             "remedy",

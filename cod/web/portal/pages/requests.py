@@ -8,6 +8,7 @@ from cod.flows import views
 from cod.flows.scheduler import explain, plan
 from cod.pool import Tx
 from cod.states import RequestState
+from cod.web.portal import formatting
 from cod.web.portal.page import Action, Page, PageCall, api
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.plan import ExplainReply
@@ -23,7 +24,7 @@ def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
             tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters
         ),
         "groups": own_groups(tx, ask.who),
-        "states": [str(state) for state in RequestState],
+        "states": [(str(state), formatting.state_word(state)) for state in RequestState],
     }
 
 
