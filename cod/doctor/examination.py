@@ -32,6 +32,7 @@ CHECKS = {
     "power": ("machines", "findings"),
     "switches": ("switches", "findings"),
     "outside": ("outside", "findings"),
+    "faults": ("outside", "faults"),
     "delegation": ("delegation", "findings"),
     "tenants": ("tenants", "findings"),
 }

@@ -2,23 +2,27 @@
 provider, the mail server, webhooks and secondary name servers, each by one TCP connection, over TLS
 where the site file says so; and whether browsers elsewhere can look up the name in links.
 
-Nothing is sent but a TLS handshake: no account is tried, no mail or notice leaves.
+Nothing is sent but a TLS handshake: no account is tried, no mail or notice leaves. What the running
+server has met itself, and what lasts of it, is another check.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy.exc import DBAPIError
 
+from cod.client import ApiError, Client, Unreachable
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Site
+from cod.quantity import span
 from cod.store import schema
 from cod.store.engine import connect
 from cod.store.people import groups
@@ -27,6 +31,8 @@ PATIENCE = 5.0  # seconds for a connection
 AT_ONCE = 16
 DEFAULT_PORTS = {"ldap": 389, "ldaps": 636, "http": 80, "https": 443}
 NFS, SSH = 2049, 22
+FEW = 5  # names that a finding tells
+TABLE = "`cod fault list` has all of them; docs/operations.md tells when each is over"
 
 Resolve = Callable[[str], list[str]]
 
@@ -192,3 +198,33 @@ def _addresses(host: str) -> list[str]:
     except (OSError, UnicodeError):
         return []
     return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))
+
+
+# ---------------------------------------------------------------- what the server has met
+
+
+def faults(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each fault outside that the running server knows to last."""
+    try:
+        with Client(str(context.settings.socket), timeout=PATIENCE) as server:
+            known = server.get("/faults")["items"]
+    except (Unreachable, ApiError):
+        yield Finding("faults", UNSEEN, "no server runs that knows of faults outside")
+        return
+    lasting = [each for each in known if each["ended"] is None]
+    for each in lasting:
+        yield Finding("faults", BAD, sentence(each, context.now), TABLE)
+    if not lasting:
+        yield Finding("faults", GOOD, "the server knows of no fault outside")
+
+
+def sentence(fault: Mapping[str, Any], now: float) -> str:
+    """Return what a fault of the API is, since when, whom it affects, and who waits."""
+    parts = [f"{fault['what']}: {fault['about']}"]
+    if fault["since"] is not None:
+        parts.append(f"since {span(now - fault['since'])}")
+    for what, names in (("affects", fault["affects"]), ("waiting", fault["waits"])):
+        if names:
+            parts.append(f"{what} {', '.join(names[:FEW])}")
+            parts[-1] += f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return "; ".join(parts)

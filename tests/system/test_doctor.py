@@ -213,6 +213,7 @@ def test_a_host_in_order_with_the_server_down_and_up(host: Host) -> None:
     # this machine's own
     seen.pop("clock"), seen.pop("room"), seen.pop("users")
     assert seen.pop("delegation") == {"not seen"}  # the resolver is COD
+    assert seen.pop("faults") == {"not seen"}  # no server runs
     assert set(map(str, seen.values())) == {str({"good"})}, found
     assert any("7 of" in each["found"] or "free" in each["found"] for each in found["ports"])
     log = host.folder / "log"
@@ -222,7 +223,8 @@ def test_a_host_in_order_with_the_server_down_and_up(host: Host) -> None:
         until(lambda: len(listening(host)) == 7, lambda: listening(host), 240)
         code, found = host.doctor()
         assert code == 0, found
-        assert states(found)["ports"] == states(found)["delegation"] == {"good"}, found
+        seen = states(found)
+        assert seen["ports"] == seen["delegation"] == seen["faults"] == {"good"}, found
         assert "held by cod serve" in found["ports"][0]["found"]
         assert "good until" in found["certificates"][0]["found"]
         api = Client(str(host.data / "run/api.sock"))

@@ -261,6 +261,8 @@ def test_every_request_is_explained_as_the_plan_has_it(seen: Snapshot) -> None:
         assert why.code == codes(done).get(one.id, "granted")
         assert (why.code == "granted") == (one.id in granted(done))
         assert why.sentence.endswith(".")
+        said = why.sentence.split(". ")
+        assert len(set(said)) == len(said), "nothing is said twice"
         assert all(0 <= held.takeable <= held.count for held in why.holders)
         assert all(chance.count > 0 for chance in why.chances)
         assert list(why.chances) == sorted(

@@ -165,6 +165,8 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.doctor": (
         {
             "cod.doctor",
+            "cod.client",
+            "cod.quantity",
             "cod.site",
             "cod.host",
             "cod.recipes",
