@@ -48,6 +48,17 @@ def test_what_it_has_and_uses(there: Served) -> None:
     assert not page.tree.xpath("//main//form[contains(@action, 'settings')]")
 
 
+def test_what_a_role_may_is_told_in_plain_words(there: Served) -> None:
+    page = browse(there).get(PHYSICS)
+    terms = page.tree.xpath("//dl[@class='help']/dt/text()")
+    texts = page.tree.xpath("//dl[@class='help']/dd/text()")
+    assert dict(zip(terms, texts, strict=True)) == {
+        "owner": "manages members and settings, and uses the group's resources",
+        "member": "uses the group's resources",
+        "viewer": "read only",
+    }
+
+
 def test_adding_changing_and_removing_a_member(there: Served) -> None:
     there.tx(people.add, "zoe", NOW)
     assert "Add an existing user" not in browse(there).get(PHYSICS).words, "owners invite"

@@ -24,6 +24,25 @@ from tests.net.portalclient import signed_in
 pytestmark = pytest.mark.slow
 
 BATCH = "/vclusters/batch"
+PAGES = (
+    "/",
+    "/vclusters",
+    BATCH,
+    "/requests",
+    "/images",
+    "/templates",
+    "/groups",
+    "/groups/physics",
+    "/types",
+    "/notices",
+    "/timeline",
+    "/calendar",
+    "/volumes",
+    "/nodes",
+    "/energy",
+    "/audit",
+    "/faults",
+)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ann"
 
 
@@ -48,6 +67,23 @@ def test_the_list_is_filtered_sorted_and_in_parts_on_the_server(there: Served) -
     assert first.tree.xpath("//tbody/tr/th//text()") == ["batch"]
     (after,) = first.tree.xpath("//a[@rel='next']/@href")
     assert browser.get(after).tree.xpath("//tbody/tr/th//text()") == ["farm"]
+
+
+@pytest.mark.parametrize("role", ["administrator", "owner"])
+def test_links_of_one_text_lead_to_one_place(there: Served, role: str) -> None:
+    """A link that is read without what stands around it says which of several things it means."""
+    browser = signed_in(there) if role == "administrator" else browse(there)
+    seen = 0
+    for path in PAGES:
+        page = browser.get(path)
+        seen += page.status == 200
+        places: dict[str, set[str]] = {}
+        for link in page.tree.xpath("//main//a[@href]"):
+            text = link.get("aria-label") or " ".join(link.text_content().split())
+            places.setdefault(text, set()).add(link.get("href"))
+        unclear = {text: found for text, found in places.items() if len(found) > 1}
+        assert not unclear, path
+    assert seen >= 12
 
 
 def test_states_of_clusters_and_requests_are_peoples_words(there: Served) -> None:
