@@ -219,6 +219,21 @@ def test_a_request_is_made_once_however_often_it_is_said(
     )
 
 
+def test_what_no_machines_could_ever_meet_is_taken_in_and_rejected_by_the_pass(
+    client: Callable[..., Client], engine: Engine, site: Site
+) -> None:
+    """A person is refused at once; a VCM hears of it as of every other request."""
+    vcm = client()
+    asked = vcm.answer(b.RequestNodes("k1", (b.Wanted(9),), reason="jobs wait"))
+    assert isinstance(asked, b.Request)
+    assert asked.state == "pending"
+    in_transaction(engine, world.run_pass, site, NOW)
+    after = vcm.answer(b.RequestStatus(asked.request))
+    assert isinstance(after, b.Request)
+    assert after.state == "rejected"
+    assert after.reason.startswith("9 nodes wanted, the site has 3 matching")
+
+
 def test_what_belongs_to_other_vclusters_is_not_there(
     client: Callable[..., Client], engine: Engine, site: Site
 ) -> None:
