@@ -390,7 +390,7 @@ class World:
         now, alive = self.clock.now, self.clusters.values()
         self._fade()
         entitled = entitlements.of(
-            [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()],
+            self.groups_as_used(),
             self.policy,
             sum(self.pool.site.values()),
             now=now,
@@ -427,6 +427,10 @@ class World:
         seen = entitlements.shared(seen)
         self.entitlements = seen.entitlements
         return seen
+
+    def groups_as_used(self) -> list[Group]:
+        """Return the groups with what they have used by the last pass."""
+        return [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()]
 
     def kept(self) -> preemption.Kept:
         """Return what groups hold, as the rule counts it who may take from whom."""

@@ -1,0 +1,398 @@
+"""The site as it will be, as far as anybody can know: a snapshot that is moved forward in time.
+Pure.
+
+Nobody asks for more, gives nodes back before they have to, or extends a lease. Leases end, with
+their grace; nodes that are given back are free again after their type's `turnaround`; reclaims
+are carried out at their deadlines; inertia ends; reservations in advance begin. At each such
+moment the manager's own policy decides (`policy.scheduler.allocate`), and what it decides is done
+here at once.
+
+Where shares are on, what groups use goes on being counted (but for what preemptible clusters use),
+and their ranks follow it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from cod.model import Group, Policy
+from cod.policy.nodes import energy_accounting
+from cod.policy.reservations import forecast, supply
+from cod.policy.scheduler import reasons
+from cod.policy.scheduler.leases import gone_at
+from cod.policy.scheduler.preemption import inertia
+from cod.policy.scheduler.snapshot import (
+    WARM,
+    Allocation,
+    Cache,
+    Decision,
+    Entitlement,
+    FreeNodes,
+    Grant,
+    Holder,
+    IncomingNodes,
+    NodeKind,
+    OpenReclaim,
+    PendingRequest,
+    Preempt,
+    PreemptLess,
+    Snapshot,
+)
+from cod.policy.sharing import shares, turns
+from cod.policy.sharing.entitlements import creation_size, of, shared
+
+NEVER = math.inf
+AGAIN = 1.0  # seconds until the manager looks again after it has changed something
+
+
+class _Lot(NamedTuple):
+    kind: NodeKind
+    readiness: int
+    cache: Cache | None
+    reserved: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """Nodes of one kind that a vcluster holds: those that may be taken, those that leave by
+    reclaims, and (until when, how many) are within their inertia. `started`: see `Allocation`."""
+
+    mobile: int = 0
+    leaving: int = 0
+    immune: list[tuple[float, int]] = field(default_factory=list)
+    started: list[tuple[float, int]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return self.mobile + self.leaving + sum(count for _, count in self.immune)
+
+    def reclaim(self, count: int) -> None:
+        """Let so many of the mobile nodes leave by a reclaim; of a preemptible vcluster the latest
+        first."""
+        self.mobile -= count
+        self.leaving += count
+        while count and self.started:
+            at, there = self.started[0]
+            part = min(count, there)
+            self.started[:1] = [(at, there - part)] if there > part else []
+            count -= part
+
+    def spare(self, count: int, now: float) -> None:
+        """Let so many stay after all."""
+        self.mobile += count
+        self.leaving -= count
+        if self.started:
+            self.started.insert(0, (now, count))
+
+
+class Future:
+    """The site at `now`, which `advance` moves on."""
+
+    def __init__(
+        self, snapshot: Snapshot, policy: Policy, now: float, groups: Iterable[Group] = ()
+    ) -> None:
+        self._groups = [replace(one, faded_usage=one.faded_usage or 0.0) for one in groups]
+        self._first, self._policy, self.now = snapshot, policy, now
+        self._holders = dict(forecast.lengthened(snapshot, policy, now).holders)
+        self.wishes = {wish.id: wish for wish in snapshot.wishes}
+        self._reclaims = {one.id: one for one in snapshot.reclaims}
+        self._again, self._month = NEVER, energy_accounting.month(now)
+        self._lots: Counter[_Lot] = Counter()
+        for lot in snapshot.lots:
+            self._lots[_Lot(lot.kind, lot.readiness, lot.cache, lot.reserved)] += lot.count
+        self._back: list[tuple[float, NodeKind, int, int]] = []
+        for one in snapshot.coming:
+            self._comes_back(one.kind, one.count, one.reserved)
+        leaving: Counter[tuple[int, NodeKind]] = Counter()
+        for reclaim in snapshot.reclaims:
+            leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
+        self._held: dict[int, dict[NodeKind, _Held]] = {}
+        for holding in snapshot.holdings:
+            if holding.vcluster_id not in self._holders:
+                self._comes_back(holding.kind, holding.count)
+                continue
+            open_ = min(
+                holding.count - holding.mobile,
+                leaving[holding.vcluster_id, holding.kind.any_port],
+            )
+            leaving[holding.vcluster_id, holding.kind.any_port] -= open_
+            immune = holding.count - holding.mobile - open_
+            until = holding.immune_until or now
+            self._held.setdefault(holding.vcluster_id, {})[holding.kind] = _Held(
+                holding.mobile,
+                open_,
+                [(until, immune)] if immune else [],
+                list(holding.started),
+            )
+
+    # ------------------------------------------------------------ time
+
+    def next(self) -> float:
+        """Return when something happens next by itself; infinity where nothing does."""
+        return min((time for time in self._times() if time > self.now), default=NEVER)
+
+    def _times(self) -> Iterator[float]:
+        policy, wishes = self._policy, self.wishes.values()
+        yield self._again
+        yield from (time for time, _, _, _ in self._back[:1])
+        yield from (one.deadline for one in self._reclaims.values() if one.open)
+        for holder in self._holders.values():
+            if holder.drain_until is not None:
+                yield holder.drain_until
+            elif holder.expires_at is not None:
+                yield holder.expires_at
+        yield from self._inertia_ends()
+        if policy.hold_after > 0:
+            yield from (wish.submitted_at + policy.hold_after for wish in wishes)
+        for wish in wishes:
+            if wish.starts_at is not None:
+                yield wish.starts_at
+                yield wish.starts_at + reasons.PUNCTUAL
+                for one in self._first.types:
+                    yield wish.starts_at - supply.lead(self._first, one, policy)
+        entitlements = self._first.entitlements.values()
+        if any(one.share is not None for one in entitlements):
+            yield turns.ends(policy, self.now)
+        if any(one.used_up for one in entitlements):
+            yield energy_accounting.month_end(self.now)
+
+    def _inertia_ends(self) -> Iterator[float]:
+        """Yield when nodes can be taken that somebody may want to take."""
+        most = max((wish.priority for wish in self.wishes.values()), default=-NEVER)
+        for vcluster_id, held in self._held.items():
+            if self._first.entitlements or self._holders[vcluster_id].priority < most:
+                yield from (until for one in held.values() for until, _ in one.immune)
+
+    def advance(self, time: float) -> None:
+        """Let everything happen that happens by itself until then."""
+        self._use(time - self.now)
+        self.now = time
+        if self._again <= time:
+            self._again = NEVER
+        while self._back and self._back[0][0] <= time:
+            _, kind, count, reserved = heapq.heappop(self._back)
+            if reserved not in self.wishes:
+                reserved = 0
+            self._lots[_Lot(kind, WARM, None, reserved)] += count
+        for held in self._held.values():
+            for one in held.values():
+                one.mobile += sum(count for until, count in one.immune if until <= time)
+                one.immune = [each for each in one.immune if each[0] > time]
+        for reclaim in [one for one in self._reclaims.values() if one.deadline <= time]:
+            self._seize(reclaim)
+        for holder in list(self._holders.values()):
+            if gone_at(holder, self._policy) <= time:
+                self._end(holder)
+            elif holder.drain_until is None and (holder.expires_at or NEVER) <= time:
+                self._holders[holder.id] = replace(
+                    holder, drain_until=gone_at(holder, self._policy)
+                )
+
+    def _use(self, seconds: float) -> None:
+        """Count what groups use in so many seconds."""
+        if self._policy.fair_half_life <= 0 or not self._groups:
+            return
+        rates: defaultdict[int, float] = defaultdict(float)
+        for vcluster_id, held in self._held.items():
+            for kind, one in held.items():
+                cost = self._first.types[kind.type].cost
+                rates[self._holders[vcluster_id].group_id] += one.count * cost
+        self._groups = [
+            replace(
+                one,
+                faded_usage=shares.faded(
+                    one.faded_usage or 0.0, seconds, self._policy.fair_half_life, rates[one.id]
+                ),
+            )
+            for one in self._groups
+        ]
+
+    def _entitlements(self) -> Mapping[int, Entitlement]:
+        found = dict(self._first.entitlements)
+        if found and energy_accounting.month(self.now) != self._month:
+            found = {group_id: replace(one, used_up=False) for group_id, one in found.items()}
+        if self._policy.fair_half_life > 0 and self._groups:
+            ranks = of(self._groups, self._policy, sum(self._first.site.values()))
+            for group_id in found.keys() & ranks.keys():
+                found[group_id] = replace(found[group_id], rank=ranks[group_id].rank)
+        return found
+
+    def _comes_back(self, kind: NodeKind, count: int, reserved: int = 0) -> None:
+        """Let nodes be free again after their type's turnaround from now on."""
+        if count > 0:
+            at = self.now + supply.turnaround(self._first, kind.type, self._policy)
+            heapq.heappush(self._back, (at, kind, count, reserved))
+
+    def _seize(self, reclaim: OpenReclaim) -> None:
+        del self._reclaims[reclaim.id]
+        for kind, one, part in self._leaving(reclaim, reclaim.open):
+            one.leaving -= part
+            self._comes_back(kind, part, reclaim.request_id)
+        self._loses(reclaim.vcluster_id, held=reclaim.open, leaving=reclaim.open)
+
+    def _loses(self, vcluster_id: int, *, held: int = 0, leaving: int = 0) -> None:
+        if (holder := self._holders.get(vcluster_id)) is not None:
+            self._holders[vcluster_id] = replace(
+                holder, held=holder.held - held, leaving=holder.leaving - leaving
+            )
+
+    def _leaving(self, reclaim: OpenReclaim, count: int) -> Iterator[tuple[NodeKind, _Held, int]]:
+        """Yield where `count` of the nodes are that leave by a reclaim."""
+        for kind, one in self._held.get(reclaim.vcluster_id, {}).items():
+            part = min(count, one.leaving) if kind.any_port == reclaim.kind.any_port else 0
+            if part:
+                yield kind, one, part
+                count -= part
+
+    def _end(self, holder: Holder) -> None:
+        """Take all nodes of a vcluster; what it asked for is asked for no longer."""
+        for reclaim in [one for one in self._reclaims.values() if one.vcluster_id == holder.id]:
+            self._seize(reclaim)
+        for kind, one in self._held.pop(holder.id, {}).items():
+            self._comes_back(kind, one.count)
+        del self._holders[holder.id]
+        for wish in [one for one in self.wishes.values() if one.vcluster_id == holder.id]:
+            self.drop(wish.id)
+
+    # ------------------------------------------------------------ what the policy sees and does
+
+    def snapshot(self) -> Snapshot:
+        """Return the site as it is then."""
+        coming: Counter[tuple[NodeKind, int]] = Counter()
+        for _, kind, count, reserved in self._back:
+            coming[kind, reserved if reserved in self.wishes else 0] += count
+        return shared(
+            replace(
+                self._first,
+                lots=[
+                    FreeNodes(lot.kind, lot.readiness, count, lot.cache, lot.reserved)
+                    for lot, count in self._lots.items()
+                    if count > 0
+                ],
+                coming=[
+                    IncomingNodes(kind, count, reserved)
+                    for (kind, reserved), count in coming.items()
+                ],
+                holdings=[
+                    Allocation(
+                        vcluster_id,
+                        kind,
+                        one.count,
+                        one.mobile,
+                        min((until for until, _ in one.immune), default=None),
+                        tuple(one.started),
+                    )
+                    for vcluster_id, held in self._held.items()
+                    for kind, one in held.items()
+                    if one.count
+                ],
+                holders=self._holders,
+                reclaims=[one for one in self._reclaims.values() if one.open],
+                wishes=[replace(one, own=self._own(one)) for one in self.wishes.values()],
+                entitlements=self._entitlements(),
+                turn=turns.number(self._policy, self.now),
+                deserted=(),
+            )
+        )
+
+    def _own(self, wish: PendingRequest) -> dict[int, int]:
+        own: Counter[int] = Counter()
+        for kind, one in self._held.get(wish.vcluster_id, {}).items():
+            own[kind.type] += one.count
+        return dict(own)
+
+    def apply(self, decision: Decision) -> None:
+        """Do what was decided."""
+        for grant in decision.grants:
+            self._grant(grant)
+        waiting = {no.request_id for no in decision.refusals if not no.final}
+        for wish_id in [one for one in self.wishes if one not in waiting]:
+            self.drop(wish_id)
+        for ease in decision.reductions:
+            self._ease(ease)
+        for take in decision.preemptions:
+            self._take(take)
+        if decision.grants or decision.reductions:
+            self._again = self.now + AGAIN
+
+    def drop(self, wish_id: int) -> None:
+        """Let a request wait no longer: what was reserved, or being taken, for it is not any
+        more."""
+        del self.wishes[wish_id]
+        for lot in [one for one in self._lots if one.reserved == wish_id]:
+            self._lots[lot._replace(reserved=0)] += self._lots.pop(lot)
+        for reclaim in [one for one in self._reclaims.values() if one.request_id == wish_id]:
+            self._ease(PreemptLess(reclaim.id, reclaim.open, 0))
+
+    def _grant(self, grant: Grant) -> None:
+        wish = self.wishes[grant.request_id]
+        holder = self._holders[wish.vcluster_id]
+        held = self._held.setdefault(holder.id, {})
+        total = 0
+        for share in grant.shares:
+            lot = share.lot
+            self._lots[_Lot(lot.kind, lot.readiness, lot.cache, lot.reserved)] -= share.count
+            one = held.setdefault(lot.kind, _Held())
+            total += share.count
+            if holder.preemptible:
+                one.mobile += share.count
+                one.started.insert(0, (self.now, share.count))
+            else:
+                until = self.now + inertia(holder.priority, self._policy)
+                one.immune.append((until, share.count))
+        self._lots = +self._lots
+        floor, ends = holder.floor, holder.expires_at
+        if not holder.held and not holder.preemptible:
+            floor = self._creation_size(holder)
+        if ends is None and not holder.held and wish.lease < NEVER:
+            ends = self.now + wish.lease
+        elif ends is not None and wish.starts_at is not None:
+            ends = max(ends, self.now + wish.lease)
+        self._holders[holder.id] = replace(
+            holder, held=holder.held + total, floor=floor, expires_at=ends
+        )
+
+    def _creation_size(self, holder: Holder) -> int:
+        floors: Counter[int] = Counter()
+        for one in self._holders.values():
+            if one.held and one.drain_until is None and not one.preemptible:
+                floors[one.group_id] += one.floor
+        guarantees = {
+            group_id: one.guarantee
+            for group_id, one in self._first.entitlements.items()
+            if one.guarantee
+        }
+        nodes = sum(self._first.site.values())
+        return creation_size(holder.floor, holder.group_id, guarantees, floors, nodes)
+
+    def _take(self, take: Preempt) -> None:
+        reclaim = OpenReclaim(
+            min(0, *self._reclaims) - 1 if self._reclaims else -1,
+            take.vcluster_id,
+            take.request_id,
+            take.kind,
+            take.count,
+            self.now + self._policy.reclaim_grace,
+        )
+        left = take.count
+        for kind, one in self._held[take.vcluster_id].items():
+            if kind.any_port == take.kind.any_port and (part := min(left, one.mobile)):
+                one.reclaim(part)
+                left -= part
+        self._reclaims[reclaim.id] = reclaim
+        self._loses(take.vcluster_id, leaving=-take.count)
+
+    def _ease(self, ease: PreemptLess) -> None:
+        reclaim = self._reclaims[ease.reclaim_id]
+        for _, one, part in self._leaving(reclaim, ease.count):
+            one.spare(part, self.now)
+        self._loses(reclaim.vcluster_id, leaving=ease.count)
+        if ease.left:
+            self._reclaims[reclaim.id] = replace(reclaim, open=ease.left)
+        else:
+            del self._reclaims[reclaim.id]

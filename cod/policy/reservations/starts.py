@@ -1,0 +1,138 @@
+"""When each waiting request will start, and what would make it sooner: the plan, rolled forward
+until each has its nodes (`policy.reservations.future`). Pure.
+
+A start is as good as what it is made of: who gives nodes back early makes it sooner, who extends a
+lease or comes before it makes it later. What is told is compared with what happens
+(`usually`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cod.model import Group, Policy
+from cod.policy.reservations.future import Future
+from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.snapshot import Decision, NodeKind, Snapshot
+
+EVENTS = 2000  # moments that are looked at
+HORIZON = 90 * 86400.0  # seconds
+LOOK = 1.0  # seconds until the manager sees a change, with what else has happened by then
+WORTH = 300.0
+HINTED = 200  # requests that wait for which it is looked what would make their start sooner
+NO_LEASE = "no lease that ends would free enough nodes"
+ENDS_FIRST = "the lease of its vcluster ends before nodes are free for it"
+TOO_FAR = "too much happens before it to tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When a request is expected to start.
+
+    at       None: nobody can tell; `why` says why not
+    sooner   (how many nodes, when): with so many it would start by then; None: it would not
+    """
+
+    request_id: int
+    at: float | None
+    why: str = ""
+    sooner: tuple[int, float] | None = None
+
+
+def predicted(
+    snapshot: Snapshot,
+    policy: Policy,
+    now: float,
+    groups: Iterable[Group] = (),
+    go_on: Callable[[], bool] = lambda: True,
+) -> list[Start]:
+    """Return the starts of all requests that wait in `snapshot`.
+
+    groups  with what they have used; needed where shares are on
+    go_on  asked before each moment; False: those without a start by now get none
+    """
+    found: dict[int, Start] = {}
+    hints: dict[int, tuple[int, float]] = {}
+    whys: dict[int, str] = {}
+    future = Future(snapshot, policy, now, groups)
+    future.advance(now)
+    why = NO_LEASE
+    for _ in range(EVENTS):
+        if not go_on():
+            why = TOO_FAR
+            break
+        waiting = set(future.wishes)
+        seen = future.snapshot()
+        fitting = Feasibility(seen)
+        decision = decide(seen, policy, future.now, fitting)
+        refused = {no.request_id: no for no in decision.refusals}
+        for one in waiting - refused.keys():
+            found[one] = Start(one, future.now, sooner=_worth(hints.get(one), future.now))
+        whys.update((no.request_id, no.sentence) for no in decision.refusals if no.code == "limit")
+        for one in waiting & refused.keys():
+            if refused[one].final:
+                found[one] = Start(one, None, refused[one].sentence)
+        if len(waiting) <= HINTED:
+            _hint(seen, fitting, decision, hints, future.now)
+        future.apply(decision)
+        if not future.wishes or (time := future.next()) > now + HORIZON:
+            break
+        before = set(future.wishes)
+        future.advance(time + LOOK)
+        for one in before - future.wishes.keys():
+            found.setdefault(one, Start(one, None, ENDS_FIRST))
+    else:
+        why = TOO_FAR
+    for wish in snapshot.wishes:
+        if wish.id not in found:
+            limit = whys.get(wish.id, "").removeprefix("waits: ")
+            said = why if why == TOO_FAR else limit or why
+            found[wish.id] = Start(wish.id, None, said, hints.get(wish.id))
+    return [found[wish.id] for wish in snapshot.wishes]
+
+
+def _hint(
+    seen: Snapshot,
+    fitting: Feasibility,
+    decision: Decision,
+    hints: dict[int, tuple[int, float]],
+    now: float,
+) -> None:
+    """Note for requests of one kind of nodes how many they could have had at `now`: the first time
+    that it is half of what they want, else the most."""
+    waiting = {no.request_id for no in decision.refusals if no.code in ("busy", "coming", "taking")}
+    free = _left(seen, decision)
+    for wish in seen.wishes:
+        if wish.id not in waiting or len(wish.tuples) != 1 or wish.source_id is not None:
+            continue
+        (one,) = wish.tuples
+        counts = [free[kind] for kind in {kind.any_port for kind in fitting.fit(one, wish).kinds}]
+        most = sum(counts) if wish.may_spread else max(counts, default=0)
+        before = hints[wish.id][0] if wish.id in hints else 0
+        if before < min(most, one.count - 1) and before < one.count / 2:
+            hints[wish.id] = min(most, one.count - 1), now
+
+
+def _left(seen: Snapshot, decision: Decision) -> Counter[NodeKind]:
+    """Return the nodes that are free after a decision and that nobody keeps, by kind."""
+    free: Counter[NodeKind] = Counter()
+    for lot in seen.lots:
+        if not lot.reserved:
+            free[lot.kind.any_port] += lot.count - decision.kept.get(lot, 0)
+    for grant in decision.grants:
+        for share in grant.shares:
+            if not share.lot.reserved:
+                free[share.lot.kind.any_port] -= share.count
+    for hold in decision.holds:
+        free[hold.kind.any_port] -= hold.free
+    for part in decision.reserved:
+        free[part.kind.any_port] -= part.count
+    return +free
+
+
+def _worth(hint: tuple[int, float] | None, start: float) -> tuple[int, float] | None:
+    """Return what would make a start sooner, if it is sooner by more than a few minutes."""
+    return hint if hint is not None and start - hint[1] > WORTH else None
