@@ -76,7 +76,7 @@ def check(
     owner = group_rows.get(tx, vcluster.group_id)
     _check_lease(vcluster, owner, starts_at, duration, site.policy)
     watermarks.version(tx, watermarks.RESERVED, lock=True)
-    seen = snapshot.look(tx, site, now)
+    seen = snapshot.look(tx, site, now, times=True)
     wish = PendingRequest(
         admission.LAST,
         vcluster.id,
@@ -207,14 +207,18 @@ def begin(tx: Tx, vcluster: Vcluster, request: Request, policy: Policy, now: flo
 
 
 def late(tx: Tx, request_id: int, sentence: str, now: float) -> None:
-    """Tell the group, once, that its reservation cannot begin yet, and when it will."""
+    """Tell the group that its reservation cannot begin yet, and when it will: once, and again when
+    that becomes known."""
     request = requests.get(tx, request_id, lock=True)
     vcluster = vclusters.get(tx, request.vcluster_id) if request is not None else None
     if (
         request is None
         or vcluster is None
         or request.state != RequestState.PENDING
-        or request.reason.startswith(reasons.LATE)
+        or (
+            request.reason.startswith(reasons.LATE)
+            and (reasons.UNKNOWN in sentence or reasons.UNKNOWN not in request.reason)
+        )
     ):
         return
     start = now if request.starts_at is None else request.starts_at

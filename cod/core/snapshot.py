@@ -46,11 +46,18 @@ class Observed:
 
 
 def look(
-    tx: Tx, site: Site, now: float, before: Observed | None = None, *, isolated: bool = False
+    tx: Tx,
+    site: Site,
+    now: float,
+    before: Observed | None = None,
+    *,
+    isolated: bool = False,
+    times: bool = False,
 ) -> Observed:
     """Return the site now. `before`: what was seen last; what has not changed since is the same
     object. `isolated`: nodes' switch ports count, though no request for an isolated vcluster
-    waits."""
+    waits. `times`: so do the times of nodes on their way, though nothing is reserved in advance
+    yet."""
     many = len(site.subnets) > 1
     ports = site.isolation is not None and (isolated or pass_rows.isolated_waits(tx))
     by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))
@@ -63,6 +70,7 @@ def look(
         now=now,
         before=before.scene if before else None,
         ports=ports,
+        times=times,
     )
     if (
         before is None
@@ -88,8 +96,8 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot
         types={kind.id: kind for kind in read.types},
         lots=[_lot(one) for one in read.free],
         coming=[
-            IncomingNodes(NodeKind(*kind), count, request_id, waking)
-            for (kind, request_id, waking), count in read.coming.items()
+            IncomingNodes(NodeKind(*one.kind), count, one.request_id, one.soon, one.since)
+            for one, count in read.coming.items()
         ],
         holdings=[
             Allocation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cod.flows.scheduler import apply_plan, moves, plan
 from cod.flows.scheduler import requests as flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedTuple, EnergyUse, Refused, RequestView, Site
+from cod.policy.scheduler import reasons
 from cod.states import RequestState
 from cod.store.nodes import energy
 from cod.store.notices import notices
@@ -123,18 +125,27 @@ def test_a_manager_that_was_down_begins_it_late_and_says_so(engine: Engine, runn
 
 def test_one_whose_nodes_are_gone_waits_and_is_told_once(engine: Engine, running: Site) -> None:
     made = reserve(engine, running, 4, 3600.0, DAY)
-    in_tx(
-        engine,
-        lambda tx: tx.exec_driver_sql(
-            "UPDATE nodes SET state='quarantined' WHERE vcluster_id IS NULL"
-        ),
-    )
+    broken = "UPDATE nodes SET state='quarantined' WHERE vcluster_id IS NULL"
+    in_tx(engine, lambda tx: tx.exec_driver_sql(broken))
     for now in (3601.0, 3700.0, 3800.0):
         in_tx(engine, run_pass, running, now)
     assert state(engine, made.request.id)[1].startswith(
         "begins late: too few of its nodes are free yet"
     )
     assert kinds(engine).count("reservation-late") == 1
+
+
+def test_one_is_told_again_when_its_beginning_becomes_known(engine: Engine, running: Site) -> None:
+    made = reserve(engine, running, 4, 3600.0, DAY)
+    broken = "UPDATE nodes SET state='quarantined' WHERE vcluster_id IS NULL"
+    mended = "UPDATE nodes SET state='wipe', since=3750 WHERE state='quarantined'"
+    for now, what in ((3700.0, broken), (3800.0, mended), (3900.0, "")):
+        if what:
+            in_tx(engine, lambda tx, what=what: tx.exec_driver_sql(what))
+        in_tx(engine, run_pass, running, now)
+    assert kinds(engine).count("reservation-late") == 2
+    expected = reasons.at(math.ceil((3750 + running.policy.turnaround) / 60) * 60)
+    assert f"expected by {expected}" in state(engine, made.request.id)[1]
 
 
 def test_one_that_is_late_keeps_its_vcluster_and_tells_when_it_begins(

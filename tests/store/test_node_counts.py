@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, insert, select, text, update
 
+from cod.core import snapshot
 from cod.flows.scheduler import explain
 from cod.flows.scheduler import plan as flow
 from cod.model import Policy, Refused, Site
@@ -112,6 +114,13 @@ def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Si
             ] += 1
     seen = flow.snapshot(tx, mixed, 12.0)
     assert {(one.kind, one.reserved, one.waking): one.count for one in seen.coming} == coming
+    timed = snapshot.look(tx, mixed, 12.0, times=True).site.coming
+    assert sum(one.count for one in timed) == sum(coming.values())
+    assert {one.since for one in timed} == {
+        math.ceil(node.since / 10) * 10
+        for node in nodes.every(tx, ["trampoline", "wipe", "capture"])
+        if node.vcluster_id is None
+    }
     held: Counter[Any] = Counter()
     for node in nodes.every(tx):
         if node.vcluster_id is not None:

@@ -26,7 +26,7 @@ from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Loan, longest_grace
+from cod.policy.scheduler.preemption import Loan, longest_grace, size
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Reserved, Snapshot
 
 LAST = 2**62
@@ -46,7 +46,7 @@ class Placed:
     ready       where it can be granted now; None: it cannot
     whole       False: there is too little for it; `place` has what there is
     sure        False: some of it may come too late: it is on its way, or would have to be taken
-                from others, and the start is near
+                from others, and the start is near; or it begins now, with what others count on
     limit       a sentence: which limit of its group stands against it
     """
 
@@ -189,22 +189,32 @@ class Forecast:
 
     def expected(self, one: Placed) -> float | None:
         """Return when a reservation whose start is over can begin, as leases and reclaims stand
-        now; nodes on their way take the whole turnaround of their types. None: nobody knows."""
+        now, and nodes on their way are expected. None: nobody knows."""
         wish = one.wish
         want = Want(wish, tuple(self._fitting.fit(each, wish) for each in wish.tuples))
         kinds = {kind for fit in want.fits for kind in fit.kinds}
-        soon = [self._now, *(each.deadline for each in self._snapshot.reclaims)]
-        way = slowest(self._snapshot, {kind.type for kind in kinds}, self._policy)
-        times = {math.ceil((time + way) / 60) * 60.0 for time in soon}
+        times = {
+            math.ceil(time / 60) * 60.0
+            for kind in kinds
+            for time in self._supply.arrivals(kind, wish.id)
+        }
+        taken = self._now + longest_grace(self._policy)
+        lent = {
+            loan: taken + turnaround(self._snapshot, loan.kind.type, self._policy)
+            for loan in one.loans
+        }
+        times |= {math.ceil(time / 60) * 60.0 for time in lent.values()}
         times |= {at for kind in kinds for at, _, _ in self._supply.returns.get(kind, ())}
         for time in sorted(time for time in times if time > self._now):
             room = {
-                kind: self._left(kind, time, False) + self._supply.own[wish.id][kind]
+                kind: self._left(kind, time, True) + self._supply.there(kind, time, wish.id)
                 for kind in kinds
             }
             if one.at(time):
                 for kind, count in one.place.items():
                     room[kind] += max(0, count - one.own[kind])
+            for loan, back in lent.items():
+                room[loan.kind] -= loan.nodes if time < back else 0
             if placement.at_once(want, room) is not None:
                 return time
         return None
@@ -268,30 +278,35 @@ class Forecast:
         sure = {kind: self._firm(kind, times, own, sure=True) for kind in kinds}
         firm = {kind: self._firm(kind, times, own) for kind in kinds}
         if (wish.starts_at or 0.0) <= self._now and not limit:
-            ready = {
-                kind: max(
-                    0,
-                    min(
-                        firm[kind],
-                        self._supply.free[kind]
-                        - self._given[kind]
-                        + self._supply.own_free[wish.id][kind],
-                    ),
-                )
-                for kind in kinds
-            }
-            if (found := placement.at_once(want, ready)) is not None:
+            alone = self._ready(want, sure)
+            # else others are left what may come too late for them
+            if (found := alone or self._ready(want, firm)) is not None:
                 place = _sum(found)
                 self._given += place - self._supply.own_free[wish.id]
-                return Placed(wish, start, gone, end, place, own, ready=found)
+                return Placed(
+                    wish, start, gone, end, place, own, ready=found, sure=alone is not None
+                )
         if (found := placement.at_once(want, sure)) is not None:
             return Placed(wish, start, gone, end, _sum(found), own, whole=not limit, limit=limit)
-        lends = {kind: self._supply.lendable(kind, wish, start) for kind in kinds}
+        short = {
+            kind: max(
+                (
+                    time
+                    for time in times
+                    if self._left(kind, time, sure=True) + own[kind] < size(wish)
+                ),
+                default=start,
+            )
+            for kind in kinds
+        }
+        lends = {kind: self._supply.lendable(kind, wish, start, short[kind]) for kind in kinds}
         timely = {kind: count for kind, count in lends.items() if self._timely(kind, wish, start)}
         if timely:
             room = {kind: sure[kind] + timely.get(kind, 0) for kind in kinds}
             if (found := placement.at_once(want, room)) is not None:
-                return self._lent(wish, start, gone, end, _sum(found), own, sure, limit=limit)
+                return self._lent(
+                    wish, start, gone, end, _sum(found), own, sure, short, limit=limit
+                )
         if (found := _surest(want, sure, firm)) is not None:
             place = (_filled(want, sure, firm) if wish.may_spread else None) or _sum(found)
             return Placed(
@@ -308,10 +323,21 @@ class Forecast:
             place,
             own,
             firm,
+            short,
             whole=found is not None,
             sure=False,
             limit=limit,
         )
+
+    def _ready(self, want: Want, most: Mapping[NodeKind, int]) -> Found | None:
+        """Return where a reservation whose start is over can begin now, with so many of each kind
+        at most."""
+        own = self._supply.own_free[want.wish.id]
+        room = {
+            kind: max(0, min(count, self._supply.free[kind] - self._given[kind] + own[kind]))
+            for kind, count in most.items()
+        }
+        return placement.at_once(want, room)
 
     def _timely(self, kind: NodeKind, wish: PendingRequest, start: float) -> bool:
         """Return whether nodes of a kind can still be taken from others by the start."""
@@ -327,6 +353,7 @@ class Forecast:
         place: Counter[NodeKind],
         own: Counter[NodeKind],
         firm: Mapping[NodeKind, int],
+        short: Mapping[NodeKind, float],
         *,
         whole: bool = True,
         sure: bool = True,
@@ -334,12 +361,12 @@ class Forecast:
     ) -> Placed:
         """Return a place of which what is not `firm` is taken from others."""
         loans = self._supply.lend(
-            {kind: count - firm[kind] for kind, count in place.items()}, wish, start
+            {kind: count - firm[kind] for kind, count in place.items()}, wish, start, short
         )
-        short = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(
+        lacking = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(
             one.nodes for one in loans
         )
-        whole = whole and not short and not limit
+        whole = whole and not lacking and not limit
         return Placed(
             wish, start, gone, end, place, own, tuple(loans), whole=whole, sure=sure, limit=limit
         )
@@ -352,13 +379,8 @@ class Forecast:
         return max(0, min(self._left(kind, time, sure) for time in times) + own[kind])
 
     def _left(self, kind: NodeKind, time: float, sure: bool) -> int:
-        there = (
-            self._supply.free
-            if sure and time < self._now + turnaround(self._snapshot, kind.type, self._policy)
-            else self._supply.base
-        )
         return (
-            there[kind]
+            (self._supply.there(kind, time) if sure else self._supply.base[kind])
             + self._supply.later(kind, time)
             + self._own_back(kind, time)
             - self._booked(kind, time)

@@ -17,7 +17,13 @@ from cod.policy.scheduler.preemption import (
     outranks,
     spare,
 )
-from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import (
+    Holder,
+    IncomingNodes,
+    NodeKind,
+    PendingRequest,
+    Snapshot,
+)
 
 SLACK = 20.0
 """Seconds by which a pass may begin late to take nodes for a reservation: two of its periods."""
@@ -49,14 +55,20 @@ class Supply:
             else:
                 self.free[lot.kind.any_port] += lot.count
                 self.base[lot.kind.any_port] += lot.count
+        self._arrivals: dict[tuple[int, NodeKind], list[tuple[float, int]]] = defaultdict(list)
         for coming in snapshot.coming:
             own = self.own[coming.reserved] if coming.reserved else self.base
             own[coming.kind.any_port] += coming.count
+            self._arrivals[coming.reserved, coming.kind.any_port].append(
+                (expected(snapshot, coming, policy, now), coming.count)
+            )
         leaving: Counter[tuple[int, NodeKind]] = Counter()
         for reclaim in snapshot.reclaims:
             self.own[reclaim.request_id][reclaim.kind.any_port] += reclaim.open
             self.taking[reclaim.request_id][reclaim.kind.any_port] += reclaim.open
             leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
+            erased = max(reclaim.deadline, now) + turnaround(snapshot, reclaim.kind.type, policy)
+            self._arrivals[reclaim.request_id, reclaim.kind.any_port].append((erased, reclaim.open))
         held: Counter[tuple[int, NodeKind]] = Counter()
         self._mobile: Counter[tuple[int, NodeKind]] = Counter()
         for holding in snapshot.holdings:
@@ -86,9 +98,23 @@ class Supply:
         self._lost_of_group: Counter[int] = Counter()
 
     def _comes_back(self, holder: Holder, kind: NodeKind, count: int) -> None:
-        back = back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
-        if back is not None:
+        if (back := self._back_at(holder, kind)) is not None:
             self.returns[kind].append((back, holder.id, count))
+
+    def _back_at(self, holder: Holder, kind: NodeKind) -> float | None:
+        return back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
+
+    def there(self, kind: NodeKind, time: float, request_id: int = 0) -> int:
+        """Return how many are to be had at that time: of those that are reserved for a request, or
+        for none, the ones that are free now, and those on their way that are expected by then."""
+        free = self.own_free[request_id] if request_id else self.free
+        return free[kind] + sum(
+            count for at, count in self._arrivals.get((request_id, kind), ()) if at <= time
+        )
+
+    def arrivals(self, kind: NodeKind, request_id: int) -> list[float]:
+        """Return when nodes on their way, for that request or for none, are expected."""
+        return [at for one in (0, request_id) for at, _ in self._arrivals.get((one, kind), ())]
 
     def back(self, kind: NodeKind, time: float) -> int:
         """Return how many have come back by themselves by then."""
@@ -100,35 +126,48 @@ class Supply:
             count for at, count in self._lent.get(kind, ()) if at <= time
         )
 
-    def lendable(self, kind: NodeKind, wish: PendingRequest, start: float) -> int:
-        """Return how many vclusters of lower priority can lose by then."""
-        return sum(self._able(holder, kind, wish, start) for holder in self._holders.get(kind, ()))
+    def lendable(self, kind: NodeKind, wish: PendingRequest, start: float, short: float) -> int:
+        """Return how many vclusters of lower priority can lose by `start`. `short`: when there are
+        too few of the kind for the last time; what is back by then is counted on already."""
+        return sum(
+            self._able(holder, kind, wish, start, short) for holder in self._holders.get(kind, ())
+        )
 
     def lend(
-        self, wanted: Mapping[NodeKind, int], wish: PendingRequest, start: float
+        self,
+        wanted: Mapping[NodeKind, int],
+        wish: PendingRequest,
+        start: float,
+        short: Mapping[NodeKind, float],
     ) -> list[Loan]:
-        """Take so many, or as many as there are: from the lowest priority first."""
+        """Take so many, or as many as there are: from the lowest priority first. `short`: see
+        `lendable`."""
         loans = []
         for kind, count in sorted(wanted.items()):
             left = count
             for holder in sorted(
                 self._holders.get(kind, ()), key=lambda one: (one.priority, one.id)
             ):
-                if (part := min(left, self._able(holder, kind, wish, start))) > 0:
+                if (part := min(left, self._able(holder, kind, wish, start, short[kind]))) > 0:
                     loans.append(Loan(holder.id, kind, part))
                     self._lost.update({(holder.id, kind): part, holder.id: part})
                     self._lost_of_group[holder.group_id] += part
                     self._lent[kind].append((start, part))
+                    # what is taken does not come back a second time at the end of its lease
+                    if (back := self._back_at(holder, kind)) is not None:
+                        self._lent[kind].append((back, -part))
                     left -= part
         self.lent += loans
         return loans
 
-    def _able(self, holder: Holder, kind: NodeKind, wish: PendingRequest, start: float) -> int:
-        back = back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
+    def _able(
+        self, holder: Holder, kind: NodeKind, wish: PendingRequest, start: float, short: float
+    ) -> int:
+        back = self._back_at(holder, kind)
         if (
             not outranks(wish.priority, holder.priority)
             or holder.id == wish.vcluster_id
-            or (back is not None and back <= start)
+            or (back is not None and back <= short)
             or (holder.expires_at or math.inf)
             <= start - lead(self._snapshot, kind.type, self._policy) + SLACK
         ):
@@ -153,6 +192,14 @@ def turnaround(snapshot: Snapshot, type_id: int, policy: Policy) -> float:
     as the site says."""
     known = snapshot.types.get(type_id)
     return policy.turnaround if known is None or known.turnaround is None else known.turnaround
+
+
+def expected(snapshot: Snapshot, coming: IncomingNodes, policy: Policy, now: float) -> float:
+    """Return when nodes on their way are free: a turnaround after they entered their state. Where
+    that is unknown or over, they are retried: a turnaround from now."""
+    whole = turnaround(snapshot, coming.kind.type, policy)
+    at = now if coming.since is None else coming.since
+    return at + whole if at + whole > now else now + whole
 
 
 def lead(snapshot: Snapshot, type_id: int, policy: Policy) -> float:

@@ -63,6 +63,7 @@ def portless(wish: PendingRequest, fitting: Feasibility) -> str:
 
 
 LATE = "begins late: too few of its nodes are free yet; it goes before all others"
+UNKNOWN = "nobody knows yet when they are"
 
 
 def reserved(wish: PendingRequest, now: float, expected: float | None = None) -> Refusal:
@@ -70,11 +71,7 @@ def reserved(wish: PendingRequest, now: float, expected: float | None = None) ->
     known, when."""
     start = wish.starts_at or now
     if start + PUNCTUAL <= now:
-        when = (
-            "nobody knows yet when they are"
-            if expected is None
-            else f"they are expected by {at(expected)}"
-        )
+        when = UNKNOWN if expected is None else f"they are expected by {at(expected)}"
         return Refusal(wish.id, "late", f"{LATE}, and {when}")
     return Refusal(wish.id, "reserved", f"is reserved from {at(start)} on")
 

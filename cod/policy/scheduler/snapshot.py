@@ -98,12 +98,14 @@ class IncomingNodes:
     """Nodes that nobody holds and that are on their way to the reserve.
 
     waking  they are being woken from the cold reserve (they come clean, and soon)
+    since   when the last of them entered its present state; None: unknown
     """
 
     kind: NodeKind
     count: int
     reserved: int = 0
     waking: bool = False
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

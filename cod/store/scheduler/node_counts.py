@@ -13,6 +13,7 @@ apart; for that their wide rows are read.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes, switch_ports
 
+PERIOD = 10.0
+"""Seconds to which times of nodes on their way are rounded."""
 _n = t.nodes.c
 _READY = (NodeState.INACTIVE, NodeState.OFF)
 _ON_THE_WAY = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE, NodeState.BURNIN)
@@ -126,6 +129,7 @@ class Kept(NamedTuple):
     have it), what kind.
 
     request_id  for which request; 0 where a vcluster still holds them
+    since       when they entered their states
     """
 
     nodes: int
@@ -142,6 +146,7 @@ class Kept(NamedTuple):
     disk: str
     template: int | None
     group: int | None
+    since: float
     port: str = ""
 
 
@@ -154,6 +159,7 @@ def kept(tx: Tx, idle_since: float, ports: bool = False) -> list[Kept]:
         _n.vcluster_id,
         *flags,
         *_ALIKE,
+        _n.since,
         *_by_port(ports),
     )
     query = (
@@ -212,26 +218,46 @@ def _idle(since: float) -> ColumnElement[bool]:
     return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
 
 
-def coming(
-    tx: Tx, kept: Sequence[Kept], many: bool, ports: bool = False
-) -> dict[tuple[NodeKindRow, int, bool], int]:
-    """Return nodes that nobody holds and that are on their way to the reserve: how many of which
-    kind, for which request they are kept (0: none), and whether they come clean, and soon: from
-    sleep or a reset.
+class Coming(NamedTuple):
+    """What makes nodes on their way to the reserve alike.
+
+    request_id  for which request they are kept; 0: none
+    soon        they come clean, and soon: from sleep or a reset
+    since       when the last of them entered its state, up to `PERIOD` later; None: nobody asked
     """
-    counts: Counter[tuple[NodeKindRow, int, bool]] = Counter()
-    alike = *_KIND, case((_CLEAN_SOON, 1), else_=0), *_by_port(ports)
+
+    kind: NodeKindRow
+    request_id: int
+    soon: bool
+    since: float | None
+
+
+def coming(
+    tx: Tx, kept: Sequence[Kept], many: bool, ports: bool = False, times: bool = False
+) -> dict[Coming, int]:
+    """Return how many nodes that nobody holds are on their way to the reserve. `times`: those that
+    entered their states at other times are counted apart."""
+    counts: Counter[Coming] = Counter()
+    alike: tuple[Any, ...] = *_KIND, case((_CLEAN_SOON, 1), else_=0)
+    alike = *alike, *((_n.since,) if times else ()), *_by_port(ports)
     # two ranges of the index in place of all that nobody holds
     for released in (_n.released == 0, _n.released > 0):
         query = select(*alike, func.count()).where(_COMING, released).group_by(*alike)
         for row in tx.execute(query).all():
-            counts[_kind(row, many, row[4] if ports else ""), 0, bool(row[3])] += row[-1]
+            kind = _kind(row, many, row[-2] if ports else "")
+            counts[Coming(kind, 0, bool(row[3]), _period(row[4]) if times else None)] += row[-1]
     for one in kept:
         if one.coming:
             kind = _kind((one.type, one.block, one.subnet), many, one.port)
-            counts[kind, 0, bool(one.soon)] -= one.nodes
-            counts[kind, one.request_id, bool(one.soon)] += one.nodes
+            key = Coming(kind, 0, bool(one.soon), _period(one.since) if times else None)
+            counts[key] -= one.nodes
+            counts[key._replace(request_id=one.request_id)] += one.nodes
     return {key: count for key, count in counts.items() if count > 0}
+
+
+def _period(since: float) -> float:
+    """Return the end of the period that a time is in, so that few times are apart."""
+    return math.ceil(since / PERIOD) * PERIOD
 
 
 def waking(tx: Tx) -> int:

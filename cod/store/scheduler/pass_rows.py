@@ -58,7 +58,7 @@ class PassRows(NamedTuple):
     type_limits: dict[int, dict[int, int]]
     used: dict[int, float]
     free: list[node_counts.Free]
-    coming: dict[tuple[node_counts.NodeKindRow, int, bool], int]
+    coming: dict[node_counts.Coming, int]
     held: list[node_counts.Held]
     site: dict[int, int]
     live: list[vclusters.Live]
@@ -81,10 +81,11 @@ def read(
     now: float,
     before: PassRows | None = None,
     ports: bool = False,
+    times: bool = False,
 ) -> PassRows:
-    """Return what is there now. `by`, `many`, `idle_since`, `ports`: see `node_counts`; `month`:
-    its first day; `before`: an earlier scene: what is known to be the same is not read again, nor
-    are requests' tuples."""
+    """Return what is there now. `by`, `many`, `idle_since`, `ports`, `times`: see `node_counts`;
+    `month`: its first day; `before`: an earlier scene: what is known to be the same is not read
+    again, nor are requests' tuples."""
     # first: what is read later is as new, or newer
     version = watermarks.version(tx, watermarks.RESERVED)
     kept = node_counts.kept(tx, idle_since, ports)
@@ -99,7 +100,7 @@ def read(
         type_limits=groups.type_limits(tx),
         used=energy.node_seconds(tx, month, limited) if limited else {},
         free=node_counts.free(tx, kept, many, idle_since, ports),
-        coming=node_counts.coming(tx, kept, many, ports),
+        coming=node_counts.coming(tx, kept, many, ports, times or requests.reserved(tx)),
         held=before.held if before and same else node_counts.held(tx, kept, many, by, ports),
         site=node_counts.by_type(tx),
         live=live,
