@@ -6,7 +6,7 @@ the moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cod import notice_texts
@@ -21,20 +21,23 @@ from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
 from cod.store.scheduler.node_counts import NodeKindRow
 
+NO_SHARES: Mapping[int, int] = {}
+
 
 def takeable(
     tx: Tx,
     vcluster: Vcluster,
     request: Request,
     count: int,
-    policy: Policy,
     now: float,
     *,
+    shares: Mapping[int, int] = NO_SHARES,
     open_: int = 0,
 ) -> int:
     """Return how many of `count` nodes the request may take from the vcluster now, by the planner's
     own rule.
 
+    shares  of all groups, as the plan has them (`Plan.shares`)
     open_   nodes that leave the vcluster for this request already
     """
     if request.source_id == vcluster.id and vcluster.state == VclusterState.ACTIVE:
@@ -56,10 +59,9 @@ def takeable(
         vcluster.group_id,
         asking.group_id,
         wanted,
-        policy,
         now,
+        shares=shares if priority == holder.priority else NO_SHARES,
         open_=open_,
-        equals=priority == holder.priority,
     )
     return preemption.takeable(
         holder,

@@ -13,7 +13,9 @@ says what is left out): what its main and backfill loops need, by its own accoun
 whole queue once.
 
 `--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out, `--peer` measures nothing
-else. What was measured before and is not measured now stays in the table and the picture. `--fair`
+else. What was measured before and is not measured now stays in the table and the picture. The
+largest world is also measured with shares, guarantees, limits by type and node-hours for all groups
+(`--shares` measures only that). `--fair`
 compares reading and planning of the largest world, and passes over it unchanged, with shares,
 guarantees and limits and without, and keeps nothing.
 """
@@ -47,6 +49,7 @@ from tests.bench import pass_results
 from tests.bench.arena import ROOT, Smoke, write
 from tests.bench.pass_results import (
     DATABASES,
+    SHARED,
     Pass,
     Result,
     draw,
@@ -75,7 +78,7 @@ CLOCK = itertools.count()
 Rest = tuple[flow.Observed, flow.NoChange]
 _SIZE = Size(1_000, 10)
 SMOKE = Smoke(
-    rows=("manager: ",),
+    rows=("manager: ", "manager: plan, 1,000 nodes, 10 requests, SQLite, shares"),
     sizes={
         "pass_results.NODES": (1_000,),
         "pass_results.REQUESTS": (10,),
@@ -88,7 +91,7 @@ SMOKE = Smoke(
 )
 
 
-def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | None]:
+def one_pass(engine: Engine, site: Site, before: Rest | None = None) -> tuple[Pass, Rest | None]:
     """Load, plan and apply, as the manager does; what has become stale meanwhile is skipped.
     Between passes the clock moves on by so little that nothing falls due. With the pass comes, if
     there was nothing to do, what makes the next one short."""
@@ -98,17 +101,17 @@ def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | N
     assert claim is not None
     began = time.perf_counter()
     with engine.execution_options(reading=True).begin() as tx:
-        looked = flow.look(tx, SITE, now, before[0] if before else None)
+        looked = flow.look(tx, site, now, before[0] if before else None)
     seen = looked.site
     loaded = time.perf_counter()
-    if before is not None and before[1].lasts(seen, SITE, now):
+    if before is not None and before[1].lasts(seen, site, now):
         return Pass(loaded - began, time.perf_counter() - loaded, 0.0, wishes=len(seen.wishes)), (
             looked,
             before[1],
         )
-    planned = flow.decide(seen, SITE, now)
+    planned = flow.decide(seen, site, now)
     decided = time.perf_counter()
-    acts = acting.acts(planned, SITE)
+    acts = acting.acts(planned, site)
     for act in acts:
         try:
             with engine.begin() as tx:
@@ -125,7 +128,7 @@ def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | N
         sum(share.count for grant in planned.grants for share in grant.shares),
         len(seen.wishes),
     )
-    return done, None if planned else (looked, flow.still(seen, SITE, now))
+    return done, None if planned else (looked, flow.still(seen, site, now))
 
 
 def resident(name: str) -> float:
@@ -134,28 +137,28 @@ def resident(name: str) -> float:
     return int(status.split(f"{name}:")[1].split()[0]) / 1024
 
 
-def settle(engine: Engine, size: Size) -> None:
+def settle(engine: Engine, size: Size, site: Site) -> None:
     """Pass until there is nothing to do; then make up for requests that were granted, unless none
     was; and so on."""
     for round_ in range(ADDED):
-        granted, waiting = pass_until_rest(engine)
+        granted, waiting = pass_until_rest(engine, site)
         if waiting == size.requests or (round_ and not granted) or round_ == ADDED - 1:
             return
         ask(engine, size, size.requests - waiting, seed=2 + round_)
 
 
-def pass_until_rest(engine: Engine) -> tuple[int, int]:
+def pass_until_rest(engine: Engine, site: Site) -> tuple[int, int]:
     """How many requests were granted meanwhile, and how many wait now."""
     granted = 0
     for _ in range(SETTLING):
-        done, rest = one_pass(engine)
+        done, rest = one_pass(engine, site)
         granted += done.granted
         if rest:
             return granted, done.wishes
     raise RuntimeError(f"the world does not come to rest: {done}")
 
 
-def measure(url: str, size: Size) -> dict[str, Any]:
+def measure(url: str, size: Size, site: Site) -> dict[str, Any]:
     """The first pass over the world at `url`, passes until it rests, and passes over it at rest."""
     engine = connect(url)
     gc.set_threshold(*GARBAGE)
@@ -164,14 +167,14 @@ def measure(url: str, size: Size) -> dict[str, Any]:
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
     before = resident("VmRSS")
-    first, _ = one_pass(engine)
+    first, _ = one_pass(engine, site)
     memory = resident("VmHWM") - before
-    settle(engine, size)
-    anew, rest = one_pass(engine)
+    settle(engine, size, site)
+    anew, rest = one_pass(engine, site)
     assert rest is not None
     again = []
     for _ in range(2 + AGAIN):  # in the first two it finds out that all is as it was
-        done, rest = one_pass(engine, rest)
+        done, rest = one_pass(engine, site, rest)
         again.append(done)
     still = sorted(again[2:], key=lambda each: each.load + each.plan)
     looks = []
@@ -194,6 +197,8 @@ def measured(database: str, url: str, size: Size) -> Result:
     engine = connect(url)
     t.metadata.create_all(engine)
     fill(engine, size)
+    if database in SHARED:
+        entitle(engine, size)
     engine.dispose()
     done = subprocess.run(
         [
@@ -204,6 +209,7 @@ def measured(database: str, url: str, size: Size) -> Result:
             url,
             str(size.nodes),
             str(size.requests),
+            database,
         ],
         cwd=ROOT,
         capture_output=True,
@@ -216,7 +222,7 @@ def measured(database: str, url: str, size: Size) -> Result:
     passes = {name: Pass(**said[name]) for name in ("first", "anew", "still")}
     result = Result(database, size, **passes, look=said["look"], memory=said["memory"])
     print(
-        f"  {database:8} {size!s:32} load {result.first.load:6.3f}  plan {result.first.plan:6.3f} "
+        f"  {database:15} {size!s:32} load {result.first.load:6.3f}  plan {result.first.plan:6.3f} "
         f" apply {result.first.apply:7.2f} s ({result.first.acts:,} acts, {result.first.nodes:,}"
         f" nodes)  {result.memory:5.0f} MB  unchanged, {result.anew.wishes:,} waiting:"
         f" {whole(result.anew):6.3f} s, then {whole(result.still):6.3f} s, look"
@@ -346,6 +352,7 @@ def main() -> None:
     if "--fair" in sys.argv:
         compare()
         return
+    shared = "--shares" in sys.argv
     sizes = (
         [Size(*map(int, sys.argv[sys.argv.index("--only") + 1].split("x")))]
         if "--only" in sys.argv
@@ -353,9 +360,12 @@ def main() -> None:
     )
     if "--peer" not in sys.argv:
         with databases() as made:
-            for size, name in itertools.product(sizes, DATABASES):
+            for size, name in itertools.product(sizes, DATABASES) if not shared else ():
                 keep(measured(name, made[name]("cod"), size))
-    if "--no-peer" not in sys.argv:
+            for name, plain in zip(SHARED, DATABASES, strict=True):
+                if pass_results.LARGEST in sizes:
+                    keep(measured(name, made[plain]("shares"), pass_results.LARGEST))
+    if "--no-peer" not in sys.argv and not shared:
         for size in pass_results.PEERS:
             keep_peer(size, *beside(size, int(os.environ.get("ROUNDS", "3"))))
     results, pairs = kept(), kept_peers()
@@ -367,6 +377,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(sys.argv[2], Size(int(sys.argv[3]), int(sys.argv[4])))))
+        url, nodes, requests, name = sys.argv[2:]
+        size = Size(int(nodes), int(requests))
+        print(json.dumps(measure(url, size, FAIR if name in SHARED else SITE)))
     else:
         main()

@@ -17,6 +17,7 @@ NODES, REQUESTS = (1_000, 10_000, 100_000), (100, 1_000, 10_000)
 SIZES = [Size(nodes, requests) for nodes in NODES for requests in REQUESTS]
 LARGEST = SIZES[-1]
 DATABASES = ("SQLite", "MariaDB")
+SHARED = tuple(f"{one}, shares" for one in DATABASES)  # with all groups' entitlements, the largest
 PEERS = (Size(1_000, 1_000), Size(10_000, 1_000))
 KEPT = RESULTS / "passes"
 PAGE, PLOT = PAGES / "benchmarks.md", PLOTS / "pass_growth.svg"
@@ -78,7 +79,8 @@ def keep(result: Result) -> None:
 def kept() -> list[Result]:
     """What was measured last, of every size and database that was."""
     found = []
-    for size, database in itertools.product(SIZES, DATABASES):
+    every = [*itertools.product(SIZES, DATABASES), *((LARGEST, one) for one in SHARED)]
+    for size, database in every:
         file = KEPT / f"{database}-{size.nodes}x{size.requests}.json"
         if file.exists():
             said = json.loads(file.read_text())
@@ -115,24 +117,10 @@ def measures(
     cycles: Mapping[Size, list[Cycles]],
 ) -> list[Measure]:
     """The lines of the table of benchmarks."""
-    by = {(one.database, one.size): one for one in results}
-    lines = []
+    by = {(one.database, one.size): one for one in results if one.database in DATABASES}
+    lines = _largest([one for one in results if one.database in SHARED])
     if len(by) == len(SIZES) * len(DATABASES):
-        large = [one for one in results if one.size == LARGEST]
-        lines += [
-            Measure(
-                f"manager: plan, {LARGEST}", max(one.first.plan for one in large), "s", goal="< 2 s"
-            )
-        ]
-        lines += [
-            Measure(
-                f"manager: pass over an unchanged world, {LARGEST}, {one.database}",
-                whole(one.still),
-                "s",
-                goal="< 0.2 s",
-            )
-            for one in large
-        ]
+        lines = [*_largest([one for one in by.values() if one.size == LARGEST]), *lines]
         few, many = (
             by["SQLite", Size(NODES[0], REQUESTS[0])].first.plan,
             by["SQLite", Size(NODES[-1], REQUESTS[0])].first.plan,
@@ -166,6 +154,23 @@ def measures(
                 )
             ]
     return [rounded(line) for line in lines]
+
+
+def _largest(results: Sequence[Result]) -> list[Measure]:
+    """The lines of passes over the largest world that have a goal."""
+    return [
+        line
+        for one in results
+        for line in (
+            Measure(f"manager: plan, {LARGEST}, {one.database}", one.first.plan, "s", goal="< 2 s"),
+            Measure(
+                f"manager: pass over an unchanged world, {LARGEST}, {one.database}",
+                whole(one.still),
+                "s",
+                goal="< 0.2 s",
+            ),
+        )
+    ]
 
 
 def rounded(line: Measure) -> Measure:

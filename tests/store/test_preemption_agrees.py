@@ -17,7 +17,7 @@ from cod.flows.scheduler import plan as flow
 from cod.model import Group, Policy, RequestTuple, Vcluster
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.preemption import Candidates, Kept, Level, inertia
-from cod.policy.scheduler.snapshot import NodeKind, Preempt, Snapshot, effective
+from cod.policy.scheduler.snapshot import NodeKind, Plan, Preempt, Snapshot, effective
 from cod.sim import apply_plan as sim_plan
 from cod.sim.cluster import Cluster, ClusterRequest, Machine
 from cod.sim.cluster import Reclaim as SimReclaim
@@ -208,7 +208,7 @@ def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | No
     preempt = Preempt(site.request.id, site.vclusters[number].id, kind, count)
     try:
         with site.tx.begin_nested() as part:
-            apply_plan.take(site.tx, taken=preempt, claim=claim, site=SITE, now=NOW)
+            apply_plan.take(site.tx, taken=preempt, plan=Plan(), claim=claim, site=SITE, now=NOW)
             (made,) = reclaims.open_for(site.tx, [site.request.id])
             chosen = sorted(node.name for node in reclaims.chosen(site.tx, made))
             part.rollback()
@@ -272,10 +272,7 @@ def test_all_agree_who_may_lose_how_many_nodes(
                 chosen = preemption.victims(
                     tx, vcluster, node_counts.NodeKindRow(*kind), 100, False, POLICY, NOW
                 )
-                assert (
-                    preemption.takeable(tx, vcluster, site.request, len(chosen), POLICY, NOW)
-                    == most
-                )
+                assert preemption.takeable(tx, vcluster, site.request, len(chosen), NOW) == most
                 if most:
                     both = taken(site, number, kind, most), simulated(site, number, kind, most)
                     assert both[0] == both[1]
@@ -325,8 +322,8 @@ def test_a_reclaim_that_was_open_goes_on_when_the_lease_runs_out(tx: Tx) -> None
     old = Member(4096, 20.0, True)
     site = Site(tx, [Loser(0, 1, (old, old, old), None, None), Loser(3, 1, (), None, None)], 1, 3)
     site.vclusters[0] = vclusters.change(tx, site.vclusters[0], NOW, drain_until=NOW + 9.0)
-    assert preemption.takeable(tx, site.vclusters[0], site.request, 1, POLICY, NOW) == 0
-    assert preemption.takeable(tx, site.vclusters[0], site.request, 1, POLICY, NOW, open_=1) == 0, (
+    assert preemption.takeable(tx, site.vclusters[0], site.request, 1, NOW) == 0
+    assert preemption.takeable(tx, site.vclusters[0], site.request, 1, NOW, open_=1) == 0, (
         "three are leaving"
     )
-    assert preemption.takeable(tx, site.vclusters[0], site.request, 3, POLICY, NOW, open_=3) == 2
+    assert preemption.takeable(tx, site.vclusters[0], site.request, 3, NOW, open_=3) == 2

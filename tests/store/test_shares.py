@@ -18,9 +18,9 @@ from cod.policy.sharing import turns
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import groups
-from cod.store.scheduler import reclaims, requests
+from cod.store.scheduler import node_counts, reclaims, requests
 from cod.store.scheduler import vclusters as rows
-from tests.store.manager_world import OWNER, add_node, furnish, rest, run_pass
+from tests.store.manager_world import OWNER, add_node, arrive, furnish, planned, rest, run_pass
 from tests.store.test_manager_properties import SITE as WORLD
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -211,7 +211,10 @@ def test_what_is_being_taken_by_shares_may_still_be_taken(tx: Tx) -> None:
         loser, asked = rows.get(tx, one.vcluster_id), requests.get(tx, one.request_id)
         assert loser is not None
         assert asked is not None
-        may = preemption.takeable(tx, loser, asked, one.count, FAIR.policy, now, open_=one.count)
+        planned = plan.decide(plan.snapshot(tx, FAIR, now), FAIR, now)
+        may = preemption.takeable(
+            tx, loser, asked, one.count, now, shares=planned.shares, open_=one.count
+        )
         assert may == one.count
 
 
@@ -385,7 +388,7 @@ def test_an_act_asks_as_much_of_the_database_for_many_groups_as_for_two(tx: Tx) 
         engine = tx.engine
         listener = lambda *args: asked.append(args[2])  # noqa: E731
         event.listen(engine, "before_cursor_execute", listener)
-        entitlements.between(tx, ids[0], ids[1], 1, FAIR.policy, NOW)
+        entitlements.between(tx, ids[0], ids[1], 1, NOW, shares={ids[0]: 1, ids[1]: 1})
         event.remove(engine, "before_cursor_execute", listener)
         return len(asked)
 
@@ -393,3 +396,30 @@ def test_an_act_asks_as_much_of_the_database_for_many_groups_as_for_two(tx: Tx) 
     for number in range(30):
         group(tx, f"g{number}", guarantee=1)
     assert queries() == few <= 6
+
+
+def test_acts_do_not_count_the_site_anew(tx: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What depends on all nodes, holders and requests is counted once for a plan."""
+    furnish(tx, 4)
+    for name in ("a", "b"):
+        groups.add(tx, name, 0.0, guarantee=1)
+    create(tx, "a", 1, "a", NOW)
+    now = rest(tx, FAIR, NOW)
+    vclusters.resize(tx, name="a", size=4, spread=True, site=FAIR, now=now, actor=OWNER)
+    now = rest(tx, FAIR, now)
+    create(tx, "b", 2, "b", now)
+
+    def counted(*_: Any) -> None:
+        raise AssertionError("an act counts the site's nodes")
+
+    for _ in range(3):  # taken, seized and granted
+        acts = planned(tx, FAIR, now)
+        claim = plan.hold(tx, "a", now, 10.0)
+        assert claim is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(node_counts, "by_type", counted)
+            for act in acts:
+                act.flow(tx, claim=claim, now=now)
+        now += 400.0
+        arrive(tx, now)
+    assert _held(tx) == {"a": 2, "b": 2}

@@ -90,7 +90,7 @@ def acts(plan: Plan, site: Site) -> list[Act]:
         *(
             Act(
                 f"grant request {one.request_id}",
-                partial(grant, granted=one, version=plan.version, site=site),
+                partial(grant, granted=one, plan=plan, site=site),
                 one.request_id,
             )
             for one in plan.grants
@@ -100,13 +100,13 @@ def acts(plan: Plan, site: Site) -> list[Act]:
             for one in plan.reductions
         ),
         *(
-            Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, site=site))
+            Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, plan=plan, site=site))
             for one in plan.overdue
         ),
         *(
             Act(
                 f"take for request {one.request_id}",
-                partial(take, taken=one, site=site),
+                partial(take, taken=one, plan=plan, site=site),
                 one.request_id,
             )
             for one in plan.preemptions
@@ -133,10 +133,10 @@ def acts(plan: Plan, site: Site) -> list[Act]:
 
 
 def grant(
-    tx: Tx, *, granted: Grant, version: float, claim: Claim, site: Site, now: float
+    tx: Tx, *, granted: Grant, plan: Plan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
     """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those
-    that have come. `version`: of the reservations in advance that the grant was planned beside."""
+    that have come."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, granted.request_id, lock=True)
     if request is None or request.state != RequestState.PENDING:
@@ -145,12 +145,12 @@ def grant(
     alive = vcluster is not None and vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE)
     if vcluster is None or not alive or vcluster.drain_until is not None:
         raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
-    if watermarks.version(tx, watermarks.RESERVED, lock=True) != version:
+    if watermarks.version(tx, watermarks.RESERVED, lock=True) != plan.version:
         raise nodes.Changed("what reservations in advance leave to others has changed")
     seats = _seats(tx, granted.shares, site, vcluster.group_id)
     if request.source_id is None:
         core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
-    vcluster = _admit(tx, vcluster, request, len(seats), site, now)
+    vcluster = _admit(tx, vcluster, request, len(seats), plan, site, now)
     address_blocks.extend(tx, vcluster, vcluster.size, site, now=now)
     hostnames = vclusters.free_hostnames(tx, vcluster.id)
     effects: set[Effect] = set()
@@ -217,7 +217,13 @@ def _set_going(
 
 
 def _admit(
-    tx: Tx, vcluster: Vcluster, request: Request, nodes_: int, site: Site, now: float
+    tx: Tx,
+    vcluster: Vcluster,
+    request: Request,
+    nodes_: int,
+    plan: Plan,
+    site: Site,
+    now: float,
 ) -> Vcluster:
     owner = groups.get(tx, vcluster.group_id)
     if vcluster.state == VclusterState.PENDING:
@@ -231,7 +237,9 @@ def _admit(
             leased_at=now,
             expires_at=until,
             warned=leases.begun(until - now, site.policy),
-            creation_size=entitlements.creation_size(tx, vcluster, vcluster.creation_size),
+            creation_size=entitlements.creation_size(
+                tx, vcluster, vcluster.creation_size, plan.nodes
+            ),
         )
         notices.tell(tx, began, notice_texts.lease_began(began, cut=until < asked), now)
         return began
@@ -297,7 +305,9 @@ def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
 # ---------------------------------------------------------------- taking nodes
 
 
-def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Result[int]:
+def take(
+    tx: Tx, *, taken: Preempt, plan: Plan, claim: Claim, site: Site, now: float
+) -> Result[int]:
     """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names
     others. Nothing is taken for who could not use it for want of node-hours: `Refused`."""
     claims.confirm(tx, claim, now)
@@ -312,7 +322,8 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
         wanted = sum(one.count for one in request.tuples)
         owner = groups.get(tx, asking.group_id)
         _check_hours(tx, asking, request, owner, wanted, site, now)
-    if preemption.takeable(tx, vcluster, request, taken.count, site.policy, now) < taken.count:
+    able = preemption.takeable(tx, vcluster, request, taken.count, now, shares=plan.shares)
+    if able < taken.count:
         raise nodes.Changed(
             f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more"
         )
@@ -358,7 +369,9 @@ def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]
     return Result(preemption.ease(tx, eased.reclaim_id, eased.count, eased.left, now))
 
 
-def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
+def seize(
+    tx: Tx, *, reclaim_id: int, plan: Plan, claim: Claim, site: Site, now: float
+) -> Result[int]:
     """Take by power what is open in a reclaim whose deadline has passed, as far as it may still be
     taken."""
     claims.confirm(tx, claim, now)
@@ -372,7 +385,7 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
         or reclaim.deadline > now
     ):
         return Result(0)
-    leaving = _seized(tx, reclaim, vcluster, site, now)
+    leaving = _seized(tx, reclaim, vcluster, plan, site, now)
     answered = preemption.answer(tx, reclaim, leaving, now)
     if answered.state == ReclaimState.OPEN:
         preemption.close(tx, answered, now, leaving)
@@ -397,13 +410,15 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
     return Result(len(leaving), effects)
 
 
-def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float) -> list[Node]:
+def _seized(
+    tx: Tx, reclaim: Reclaim, vcluster: Vcluster, plan: Plan, site: Site, now: float
+) -> list[Node]:
     """Return as many nodes as may still be taken: the chosen ones, and others in place of those
     that have gone."""
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
-    count = preemption.takeable(tx, vcluster, request, left, site.policy, now, open_=left)
+    count = preemption.takeable(tx, vcluster, request, left, now, shares=plan.shares, open_=left)
     goes = leases.victims(reclaims.chosen(tx, reclaim), count)
     if len(goes) < count:
         kind = preemption.kind_of(tx, reclaim)

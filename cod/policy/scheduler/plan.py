@@ -46,4 +46,10 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         holds=decision.holds,
         reserved=decision.reserved,
         version=snapshot.version,
+        shares={
+            group_id: one.share
+            for group_id, one in snapshot.entitlements.items()
+            if one.share is not None
+        },
+        nodes=sum(snapshot.site.values()),
     )

@@ -410,6 +410,8 @@ class Plan:
     deserted  vclusters that can end
     overdue   reclaims whose deadline has passed: what is open in them is seized
     version   of the reservations in advance that the grants were planned beside
+    shares    of groups, in nodes, by which nodes are taken from equals; nodes: of the site. Acts
+              use these: they depend on the whole site, which is counted once for a plan
     """
 
     warnings: tuple[tuple[int, float], ...] = ()
@@ -425,10 +427,12 @@ class Plan:
     holds: tuple[Hold, ...] = ()
     reserved: tuple[Reserved, ...] = ()
     version: float = 0.0
+    shares: Mapping[int, int] = field(default_factory=dict, compare=False)
+    nodes: int = field(default=0, compare=False)
 
     def __bool__(self) -> bool:
         return any(
             getattr(self, name)
             for name in self.__slots__
-            if name not in ("holds", "reserved", "version")
+            if name not in ("holds", "reserved", "version", "shares", "nodes")
         )

@@ -149,20 +149,6 @@ class Pending(NamedTuple):
     tuples: tuple[RequestTuple, ...]
 
 
-def wanted(tx: Tx) -> dict[int, int]:
-    """Return how many nodes each group waits for, but for its preemptible vclusters and for what it
-    has reserved in advance."""
-    r, rt, v = t.node_requests.c, t.request_tuples.c, t.vclusters.c
-    query = (
-        select(v.group_id, func.sum(rt["count"]))
-        .join_from(t.node_requests, t.request_tuples)
-        .join(t.vclusters, v.id == r.vcluster_id)
-        .where(r.state == RequestState.PENDING, r.starts_at.is_(None), v.preemptible.is_(False))
-        .group_by(v.group_id)
-    )
-    return {group_id: int(count) for group_id, count in tx.execute(query)}
-
-
 def pending_rows() -> Select[Any]:
     """Return what `pending` reads anew each time."""
     r = t.node_requests.c
