@@ -12,7 +12,7 @@ that a flow tells of an event in one line::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypedDict
 from urllib.parse import quote
@@ -35,6 +35,8 @@ KINDS = {
     "moved": "nodes of the vcluster were moved to another",
     "reservation-late": "a reservation in advance begins later than planned",
     "node-hours": "a group has used 80 or 100 per cent of its node-hours of the month",
+    "guarantees": "groups are guaranteed more nodes than the site has",
+    "guarantees-met": "the site has as many nodes again as groups are guaranteed",
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
     "stopped": "a failed node is not replaced, because another would fail, too",
@@ -92,6 +94,8 @@ REMEDIES = {
     "moved": "Open the cluster",
     "reservation-late": "See why",
     "node-hours": "See the group's shares",
+    "guarantees": "Look at the shares",
+    "guarantees-met": "Look at the shares",
     "rejected": "See why, and change the request",
     "node-lost": "Open the cluster",
     "stopped": "See why, and try again",
@@ -139,18 +143,44 @@ def lease_began(vcluster: Vcluster, *, cut: bool = False) -> NoticeText:
         if cut
         else ""
     )
-    growth = vcluster.size - vcluster.creation_size
-    called = (
-        f" {growth} of them are guaranteed to other groups, which may call them back."
-        if growth > 0 and not vcluster.preemptible
-        else ""
-    )
+    growth = 0 if vcluster.preemptible else vcluster.size - vcluster.creation_size
+    called = ""
+    if growth > 0 and vcluster.creation_size:
+        called = f" {growth} of them are guaranteed to other groups, which may call them back."
+    elif growth > 0:
+        called = (
+            " All of them are guaranteed to other groups, which may call them back: the vcluster"
+            " can lose its last node."
+        )
     return _news(
         "lease-began",
         f"{vcluster.name}: {_nodes(vcluster.size)} granted",
         f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}, which are being installed.{called}"
         f" Its lease ends {_at(vcluster.expires_at)}.{shorter}",
         _page(vcluster),
+    )
+
+
+def guarantees_exceed(guarantees: Mapping[str, int], nodes: int) -> NoticeText:
+    """Describe that the site has fewer `nodes` than groups are guaranteed, by their names."""
+    each = ", ".join(f"{name} {count}" for name, count in sorted(guarantees.items()))
+    return _news(
+        "guarantees",
+        f"{sum(guarantees.values())} nodes are guaranteed, the site has {nodes}",
+        f"The site has {_nodes(nodes)}, and {sum(guarantees.values())} are guaranteed to groups:"
+        f" {each}. Not all of them can call in what they are guaranteed. Bring back retired nodes,"
+        " or lower guarantees.",
+        "/shares",
+    )
+
+
+def guarantees_met(nodes: int) -> NoticeText:
+    """Describe the end of `guarantees_exceed`."""
+    return _news(
+        "guarantees-met",
+        "the site has as many nodes as are guaranteed",
+        f"The site has {_nodes(nodes)}, and no more are guaranteed to groups.",
+        "/shares",
     )
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from cod import notice_texts
+from cod.core.nodes import outages
 from cod.model import Group, Policy, Refused, Vcluster
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import preemption
@@ -14,7 +16,10 @@ from cod.policy.sharing import entitlements
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
 from cod.store.people import groups
-from cod.store.scheduler import reservations, vclusters
+from cod.store.scheduler import node_counts, reservations, vclusters
+
+GUARANTEES = "guarantees"
+"""The name by which it is remembered that the site has fewer nodes than are guaranteed."""
 
 
 def between(
@@ -56,6 +61,17 @@ def creation_size(tx: Tx, vcluster: Vcluster, size: int, nodes: int) -> int:
         return size
     floors = vclusters.floors_by_groups(tx)
     return entitlements.creation_size(size, vcluster.group_id, guarantees, floors, nodes)
+
+
+def watch(tx: Tx, now: float) -> None:
+    """Tell administrators once when groups are guaranteed more nodes than the site has, and once
+    when they are no longer: nodes leave, too."""
+    guarantees = {group.name: group.guarantee for group in groups.every(tx) if group.guarantee}
+    nodes = sum(node_counts.by_type(tx).values()) if guarantees else 0
+    if sum(guarantees.values()) <= nodes:
+        outages.end(tx, GUARANTEES, notice_texts.guarantees_met(nodes), now)
+    elif not outages.begun(tx, GUARANTEES):
+        outages.begin(tx, GUARANTEES, notice_texts.guarantees_exceed(guarantees, nodes), now)
 
 
 def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, now: float) -> None:

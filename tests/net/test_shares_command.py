@@ -90,6 +90,21 @@ def test_a_limit_that_is_none_is_refused(there: Served, limits: list[str]) -> No
     assert "--limit takes a number such as 20" in refused.stderr
 
 
+def test_the_portal_says_when_a_guarantee_can_be_called_in(there: Served) -> None:
+    def page(nodes: int) -> str:
+        there.tx(lambda tx: tx.execute(update(t.groups).values(guarantee=nodes)))
+        return str(browse(there).get("/shares").words)
+
+    few, many = "the site has too few nodes", "all from"
+    assert few in page(1_000)
+    there.tx(lambda tx: tx.execute(update(t.vclusters).values(creation_size=999)))
+    there.tx(lambda tx: tx.execute(update(t.vclusters).values(expires_at=NOW + 86400.0)))
+    assert many in page(1)
+    there.tx(lambda tx: tx.execute(update(t.vclusters).values(creation_size=0)))
+    assert few not in page(1)
+    assert many not in page(1)
+
+
 def test_no_command_is_done_by_half(there: Served) -> None:
     refused = run(there, "group", "set", "physics", "--shares", "9", "--priority", "9", code=2)
     assert "set by a command of their own" in refused.stderr

@@ -423,3 +423,42 @@ def test_acts_do_not_count_the_site_anew(tx: Tx, monkeypatch: pytest.MonkeyPatch
         now += 400.0
         arrive(tx, now)
     assert _held(tx) == {"a": 2, "b": 2}
+
+
+def test_administrators_are_told_when_nodes_that_are_guaranteed_leave(tx: Tx) -> None:
+    furnish(tx, 4)
+    groups.add(tx, "a", 0.0, guarantee=3)
+    groups.add(tx, "b", 0.0, guarantee=1)
+
+    def told(now: float) -> list[str]:
+        entitlements.watch(tx, now)
+        return [
+            each.kind
+            for each in tx.execute(select(t.notices).order_by(t.notices.c.id))
+            if each.kind.startswith("guarantees") and each.group_id is None
+        ]
+
+    assert told(NOW) == []
+    tx.execute(t.nodes.update().where(t.nodes.c.name == "node1").values(state="retired"))
+    assert told(NOW + 60) == told(NOW + 120) == ["guarantees"]
+    (first,) = [each for each in tx.execute(select(t.notices)) if each.kind == "guarantees"]
+    assert "The site has 3 nodes, and 4 are guaranteed to groups: a 3, b 1." in first.about
+    tx.execute(t.nodes.update().where(t.nodes.c.name == "node1").values(state="inactive"))
+    assert told(NOW + 180) == told(NOW + 240) == ["guarantees", "guarantees-met"]
+
+
+def test_a_cluster_that_others_are_guaranteed_all_of_says_that_it_can_lose_its_last_node(
+    tx: Tx,
+) -> None:
+    furnish(tx, 4)
+    groups.add(tx, "none", 0.0)
+    groups.add(tx, "sure", 0.0, guarantee=4)
+    create(tx, "guest", 2, "none", NOW)
+    now = rest(tx, FAIR, NOW)
+    (told,) = [each for each in tx.execute(t.notices.select()) if each.kind == "lease-began"]
+    assert "can lose its last node" in told.about
+    create(tx, "mine", 4, "sure", now)
+    rest(tx, FAIR, now)
+    assert _held(tx) == {"none": 0, "sure": 4}
+    sizes = {each.name: each.creation_size for each in tx.execute(t.vclusters.select())}
+    assert sizes == {"guest": 0, "mine": 4}, "what is within a guarantee begins with all of it"

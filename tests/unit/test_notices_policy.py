@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,9 @@ def every_news() -> list[notices.NoticeText]:
         notices.moved(WEB, ["web-1"]),
         notices.reservation_late(WEB, 9, 1e9, begun=False),
         notices.node_hours("physics", 80, 81.0, 100.0, 1e9),
+        notices.guarantees_exceed({"physics": 8}, 6),
+        notices.guarantees_met(8),
+        notices.lease_began(replace(WEB, creation_size=0)),
         notices.lease_began(WEB, cut=True),
         notices.node_lost(WEB, "n7", "its fan is loud"),
         notices.request_stopped(WEB, 9, "2 different nodes have failed"),

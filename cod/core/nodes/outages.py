@@ -54,9 +54,14 @@ def begin(tx: Tx, part: str, said: NoticeText, now: float) -> None:
         notices.add(tx, **said, group_id=None, now=now)
 
 
+def begun(tx: Tx, part: str) -> bool:
+    """Return whether administrators were told that the part is away, and not yet of the end."""
+    return watermarks.at(tx, _mark(part)) is not None
+
+
 def end(tx: Tx, part: str, said: NoticeText, now: float) -> None:
     """Tell administrators, if they were told that the part is away, that it is back."""
-    if watermarks.at(tx, _mark(part)) is not None:
+    if begun(tx, part):
         watermarks.forget(tx, _mark(part))
         notices.add(tx, **said, group_id=None, now=now)
 

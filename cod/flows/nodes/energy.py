@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cod.core import entitlements
 from cod.core import node_hours as core_node_hours
 from cod.model import SITE, Energy, EnergyUse, Policy, Refused
 from cod.policy.nodes import energy_accounting
@@ -60,6 +61,7 @@ def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
     uses = [use if use.group_id in there else replace(use, group_id=site) for use in reading.uses]
     energy.add(tx, uses)
     _tell(tx, uses, reading.now)
+    entitlements.watch(tx, reading.now)
     if rules.fair_half_life > 0:
         _fade(tx, reading, uses, rules.fair_half_life)
     return True
