@@ -31,6 +31,8 @@ class Group:
                     None: as the site says
     faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at
                     `faded_at`
+    odd_turn        the last turn for which it has been given an odd node of its share
+                    (`policy.sharing.turns`)
     """
 
     id: int
@@ -55,6 +57,7 @@ class Group:
     faded_at: float | None = None
     grace: float | None = None
     wipe: str | None = None
+    odd_turn: int | None = None
 
     @property
     def events(self) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ def apply(world: World, plan: Plan) -> None:
         _expire(world, world.clusters[vcluster_id])
     for vcluster_id in plan.deserted:
         world.end(world.clusters[vcluster_id])
+    world.remember_odd(dict(plan.odd))
     for grant in plan.grants:
         _grant(world, grant)
     for ease in plan.reductions:

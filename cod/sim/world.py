@@ -432,6 +432,13 @@ class World:
         """Return the groups with what they have used by the last pass."""
         return [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()]
 
+    def remember_odd(self, given: Mapping[int, int | None]) -> None:
+        """Remember the turn for which each group has an odd node of its share; None: it has
+        none."""
+        for name, group in self.groups.items():
+            if group.id in given:
+                self.groups[name] = replace(group, odd_turn=given[group.id])
+
     def kept(self) -> preemption.Kept:
         """Return what groups hold, as the rule counts it who may take from whom."""
         holders = (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Group, Policy
 from cod.policy.sharing import entitlements
+from cod.policy.sharing.portions import GroupDemand, portions
 from cod.policy.sharing.turns import DAY, ROUND, ends, evenness, length, number, whole
 
 POLICY = Policy()
@@ -83,3 +86,37 @@ def test_jains_index() -> None:
     assert evenness({1: 4.0, 2: 0.0}) == 0.5
     assert evenness({1: 0.0}) is None
     assert evenness({}) is None
+
+
+WANTED = st.lists(st.integers(0, 9), min_size=5, max_size=5)
+
+
+@given(WANTED, WANTED, st.integers(3, 20), st.integers(0, 100))
+def test_within_a_turn_an_odd_node_stays_where_it_is_wanted(
+    first: list[int], then: list[int], nodes: int, turn: int
+) -> None:
+    """Whatever others want meanwhile; unless fewer nodes are odd."""
+    rules = Policy(fair_half_life=1.0)
+    groups = [
+        Group(one, f"g{one}", 0, None, None, 0.0, shares=1.0 + one % 2) for one in range(1, 6)
+    ]
+
+    def shared(wanted: list[int]) -> dict[int, entitlements.Entitlement]:
+        entitled = entitlements.of(groups, rules, nodes, now=turn * DAY)
+        return entitlements.among(entitled, nodes, {}, dict(enumerate(wanted, 1)), turn)
+
+    before = shared(first)
+    assert shared(first) == before
+    groups = [replace(one, odd_turn=turn if before[one.id].odd else None) for one in groups]
+    again = shared(first)
+    assert all(again[one].odd == again[one].had_odd == each.odd for one, each in before.items())
+    after = shared(then)
+    parts = portions(
+        [GroupDemand(one.id, one.shares, wanted) for one, wanted in zip(groups, then, strict=True)],
+        nodes,
+    )
+    able = {one for one, part in parts.items() if abs(part - round(part)) > 1e-5}
+    kept = {one for one, each in before.items() if each.odd} & able
+    odd = {one for one, each in after.items() if each.odd}
+    assert odd <= able
+    assert kept <= odd if len(kept) <= len(odd) else odd <= kept

@@ -87,6 +87,7 @@ def acts(plan: Plan, site: Site) -> list[Act]:
             for one in plan.expired
         ),
         *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
+        *([Act("remember odd nodes", partial(remember_odd, plan=plan))] if plan.odd else ()),
         *(
             Act(
                 f"grant request {one.request_id}",
@@ -300,6 +301,13 @@ def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
         core_requests.reject(tx, request_id, refused.sentence, now)
     else:
         requests.explain(tx, request_id, refused.sentence)
+
+
+def remember_odd(tx: Tx, *, plan: Plan, claim: Claim, now: float) -> Result[int]:
+    """Remember which groups have an odd node of their share, so that they keep it for a turn."""
+    claims.confirm(tx, claim, now)
+    groups.have_odd(tx, dict(plan.odd))
+    return Result(len(plan.odd))
 
 
 # ---------------------------------------------------------------- taking nodes

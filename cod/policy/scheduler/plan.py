@@ -52,4 +52,9 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
             if one.share is not None
         },
         nodes=sum(snapshot.site.values()),
+        odd=tuple(
+            (group_id, snapshot.turn if one.odd else None)
+            for group_id, one in sorted(snapshot.entitlements.items())
+            if one.odd != one.had_odd
+        ),
     )

@@ -140,6 +140,8 @@ class Entitlement:
     used_up     it has used all node-hours of the period, and gets no more nodes before it is over
     weight      its shares, in proportion to its siblings'
     parent      id of the group that it is a subgroup of; 0: of none
+    odd         one node of its share is an odd one, which it has for a turn (`sharing.turns`);
+                `had_odd`: it was given one earlier in this turn
     """
 
     limit: int | None = None
@@ -150,6 +152,8 @@ class Entitlement:
     used_up: bool = False
     weight: float = 0.0
     parent: int = 0
+    odd: bool = False
+    had_odd: bool = False
 
     @property
     def own(self) -> int:
@@ -412,6 +416,8 @@ class Plan:
     version   of the reservations in advance that the grants were planned beside
     shares    of groups, in nodes, by which nodes are taken from equals; nodes: of the site. Acts
               use these: they depend on the whole site, which is counted once for a plan
+    odd       (group id, turn) that has been given an odd node for that turn, (group id, None) that
+              has given its one up before the turn ends
     """
 
     warnings: tuple[tuple[int, float], ...] = ()
@@ -429,6 +435,7 @@ class Plan:
     version: float = 0.0
     shares: Mapping[int, int] = field(default_factory=dict, compare=False)
     nodes: int = field(default=0, compare=False)
+    odd: tuple[tuple[int, int | None], ...] = ()
 
     def __bool__(self) -> bool:
         return any(

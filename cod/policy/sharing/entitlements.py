@@ -72,6 +72,7 @@ def of(
             and used.get(group.id, 0.0) >= group.hours_limit * 3600.0,
             weight=0.0 if standing is None else group.shares,
             parent=0 if standing is None else group.parent_id or 0,
+            had_odd=standing is not None and group.odd_turn == turn,
         )
         if entitlement != ANYTHING:
             found[group.id] = entitlement
@@ -105,9 +106,13 @@ def among(
         if one.share is not None
     ]
     parts = {one: round(part, DIGITS) for one, part in portions(demands, nodes).items()}
-    found = turns.whole(parts, turn)
+    found = turns.whole(parts, turn, {one for one, each in entitled.items() if each.had_odd})
     return {
-        group_id: replace(one, share=found[group_id]) if group_id in found else one
+        group_id: (
+            replace(one, share=found[group_id], odd=found[group_id] > parts[group_id])
+            if group_id in found
+            else one
+        )
         for group_id, one in entitled.items()
     }
 

@@ -3,13 +3,14 @@
 Seven equal groups have 2.86 of 20 nodes each. Each is sure of two, and of the six nodes that are
 left each has one for a turn: first those with the largest remainders, then always those that are
 most below their share. A turn lasts a day, or ten times the inertia where that is longer, so that
-few nodes change hands.
+few nodes change hands. A group that has an odd node keeps it until the turn ends, as long as it wants
+it and there are as many odd ones: what others want changes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from cod.model import Policy
 
@@ -33,10 +34,13 @@ def number(policy: Policy, now: float) -> int:
     return int(now // length(policy))
 
 
-def whole(shares: Mapping[int, float], turn: int) -> dict[int, int]:
+def whole(
+    shares: Mapping[int, float], turn: int, keeping: Set[int] = frozenset()
+) -> dict[int, int]:
     """Return the whole nodes that each group has of its share in that turn, by its id.
 
-    shares  in nodes. All groups together have the whole nodes of all shares together
+    shares   in nodes. All groups together have the whole nodes of all shares together
+    keeping  groups that have an odd node since earlier in this turn
     """
     found = {one: math.floor(share) for one, share in shares.items()}
     rest = {one: share - found[one] for one, share in shares.items() if share > found[one]}
@@ -50,7 +54,8 @@ def whole(shares: Mapping[int, float], turn: int) -> dict[int, int]:
     places = {one: place for place, one in enumerate(order[first:] + order[:first])}
     for count in range(1, turn + 2):
         below = {one: round(count * part - had[one], 9) for one, part in rest.items()}
-        going = sorted(rest, key=lambda one: (-below[one], places[one]))[:odd]
+        first_of = keeping if count == turn + 1 else frozenset()
+        going = sorted(rest, key=lambda one: (one not in first_of, -below[one], places[one]))[:odd]
         for one in going:
             had[one] += 1
     for one in going:

@@ -32,6 +32,12 @@ def get(tx: Tx, group_id: int) -> Group:
     return Group(*tx.execute(select(*_COLUMNS).where(t.groups.c.id == group_id)).one())
 
 
+def have_odd(tx: Tx, given: Mapping[int, int | None]) -> None:
+    """Remember the turn for which each group has an odd node of its share; None: it has none."""
+    for group_id, turn in given.items():
+        tx.execute(update(t.groups).where(t.groups.c.id == group_id).values(odd_turn=turn))
+
+
 def fade(tx: Tx, before: float, factor: float, now: float) -> None:
     """Multiply what was counted until `before` by `factor`; it is what there is `now`."""
     g = t.groups.c

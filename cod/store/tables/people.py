@@ -159,6 +159,7 @@ groups = table(
         String(8),
         comment="zero or purge: how the disks of its nodes are erased at least; null: the site's",
     ),
+    Column("odd_turn", Integer, comment="the last turn for which it has an odd node of its share"),
     Column("created_at", Time, nullable=False),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
 )
