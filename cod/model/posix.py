@@ -79,6 +79,41 @@ SYSTEM_ACCOUNTS = frozenset(
 """Names of accounts that images bring along. A user who is called like one has no account on nodes:
 the key of that user would open the image's own account."""
 
+SYSTEM_GROUPS = SYSTEM_ACCOUNTS | {
+    "audio",
+    "cdrom",
+    "dialout",
+    "dip",
+    "disk",
+    "docker",
+    "floppy",
+    "input",
+    "kmem",
+    "kvm",
+    "libvirt",
+    "lxd",
+    "netdev",
+    "nogroup",
+    "plugdev",
+    "render",
+    "sasl",
+    "sgx",
+    "shadow",
+    "src",
+    "staff",
+    "sudo",
+    "systemd-journal",
+    "tape",
+    "tty",
+    "users",
+    "utmp",
+    "video",
+    "voice",
+    "wheel",
+}
+"""Names of groups that images bring along. A system's rules, such as sudo's for the group `sudo`,
+hold for a vcluster's group of the same name, so users create no group that is called like one."""
+
 
 @dataclass(frozen=True, slots=True)
 class PosixRules:

@@ -29,6 +29,7 @@ class Group:
                     site's. The site bounds it
     wipe            how the disks of nodes that it has had are erased at least: 'zero' or 'purge';
                     None: as the site says
+    created_by      the user who created it by the site's rule; None: an administrator did
     faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at
                     `faded_at`
     odd_turn        the last turn for which it has been given an odd node of its share
@@ -58,6 +59,7 @@ class Group:
     grace: float | None = None
     wipe: str | None = None
     odd_turn: int | None = None
+    created_by: str | None = None
 
     @property
     def events(self) -> tuple[str, ...]:

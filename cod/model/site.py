@@ -310,6 +310,27 @@ class ImageRules:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRules:
+    """Which users may create groups, and what such a group gets, from the `[groups]` table.
+
+    creators   groups whose owners and members may create groups; '*': every user may; none:
+               administrators alone
+    most       groups that one user may have created at a time
+    priority, shares, node_limit, hours_limit, max_lease   of a new group, as in `Group`
+    parent     the group that it is a subgroup of; '': of none
+    """
+
+    creators: tuple[str, ...] = ()
+    most: int = 3
+    priority: int = 0
+    shares: float = 1.0
+    node_limit: int | None = None
+    hours_limit: float | None = None
+    max_lease: float | None = None
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ldap:
     """A directory that people sign in by, from the `[ldap]` table: see there. `url` is '' where the
     site has none."""
@@ -477,6 +498,7 @@ class Site:
     fileservers  where volumes are; new ones are made on the first
     volumes    what groups may keep there
     burnin     when nodes are tested, and what they must reach
+    groups     which users may create groups
     """
 
     name: str
@@ -510,6 +532,7 @@ class Site:
     fileservers: tuple[FileServer, ...] = ()
     volumes: VolumeRules = field(default_factory=VolumeRules)
     burnin: BurninRules = field(default_factory=BurninRules)
+    groups: GroupRules = field(default_factory=GroupRules)
 
     @property
     def isolates(self) -> bool:

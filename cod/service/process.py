@@ -165,6 +165,8 @@ CHANGING = (
     "consoles",
     "switches",
     "posix",
+    "groups",
+    "burnin",
     "fileservers",
     "volumes",
 )

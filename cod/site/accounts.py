@@ -1,4 +1,5 @@
-"""The table of the site file about people's accounts on nodes; see `cod.site.tables`."""
+"""The tables of the site file about people's accounts on nodes, and about groups that users create;
+see `cod.site.tables`."""
 
 from __future__ import annotations
 
@@ -9,9 +10,41 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from cod.model import HIGHEST, LOWEST
-from cod.site.values import Table
+from cod.site.values import LABEL, Mark, NotNegative, Priority, Table
 
 Number = Annotated[int, Field(ge=LOWEST, le=HIGHEST, strict=True)]
+
+
+class GroupsTable(Table):
+    """Groups that users create (docs/people.md). Re-read on SIGHUP; groups that exist stay as they
+    are."""
+
+    creators: tuple[Annotated[str, Field(pattern=rf"{LABEL}|^\*$", max_length=63)], ...] = Field(
+        (),
+        description=(
+            'groups whose owners and members may create groups; "*": every user may; empty: '
+            "administrators alone"
+        ),
+    )
+    most: int = Field(
+        3, ge=1, le=10_000, description="groups that one user may have created at a time"
+    )
+    priority: Priority = Field(0, description="of such a group; larger goes first")
+    shares: NotNegative = Field(
+        1.0, description="what it is to have of the site, in proportion to the other groups'"
+    )
+    node_limit: Mark = Field(0, description="nodes that it may hold at once; 0: policy.node_limit")
+    hours_limit: NotNegative = Field(
+        0.0, description="node-hours that it may use in a month; 0: no limit"
+    )
+    max_lease: NotNegative = Field(
+        0.0, description="seconds of a whole lease, with all extensions; 0: no limit"
+    )
+    parent: str = Field(
+        "",
+        pattern=rf"{LABEL}|^$",
+        description="group that it is a subgroup of, so that such groups share what that group has",
+    )
 
 
 class AccountsTable(Table):

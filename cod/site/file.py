@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from cod.model import Refused
 from cod.policy import volumes
-from cod.site.accounts import AccountsTable
+from cod.site.accounts import AccountsTable, GroupsTable
 from cod.site.isolation import IsolationTable
 from cod.site.signin import LdapTable, OidcTable, SignInTable
 from cod.site.subnets import SubnetTable
@@ -66,6 +66,7 @@ class SiteFile(Table):
     ldap: LdapTable = LdapTable.model_validate({})
     oidc: OidcTable = OidcTable.model_validate({})
     accounts: AccountsTable = AccountsTable.model_validate({})
+    groups: GroupsTable = GroupsTable.model_validate({})
     volumes: VolumesTable = VolumesTable.model_validate({})
     subnet: tuple[SubnetTable, ...]
     account: tuple[AccountTable, ...] = ()

@@ -248,6 +248,13 @@ def _site(file: SiteFile) -> model.Site:
             **file.console.model_dump() | {"keep": file.console.keep * 86400.0}
         ),
         posix=model.PosixRules(**file.accounts.model_dump()),
+        groups=model.GroupRules(
+            **file.groups.model_dump()
+            | {
+                each: getattr(file.groups, each) or None
+                for each in ("node_limit", "hours_limit", "max_lease")
+            }
+        ),
         burnin=model.BurninRules(
             **file.burnin.model_dump() | {"every": file.burnin.every * 86400.0}
         ),

@@ -139,21 +139,22 @@ class Browser:
         raise AssertionError("redirects without an end")
 
 
-def signed_in(served: Served, who: Who = ANN) -> Browser:
-    """A browser that is signed in as `who`, a user who is made so, with the roles that it has."""
+def signed_in(served: Served, who: Who = ANN, now: float = NOW) -> Browser:
+    """A browser that is signed in as `who` since `now`, a user who is made so, with the roles that
+    it has."""
     browser = Browser(served.server.ports[0])
     browser.cookies["__Host-cod"] = secret = secrets.token_urlsafe(32)
-    served.tx(_session, who, digest(secret))
+    served.tx(_session, who, digest(secret), now)
     return browser
 
 
-def _session(tx: Tx, who: Who, cookie: str) -> None:
+def _session(tx: Tx, who: Who, cookie: str, now: float) -> None:
     name = who.name.removeprefix("user:")
     user = people.by_name(tx, name) or people.add(tx, name, NOW, admin=who.admin)
     for group, role in who.roles.items():
         people.set_role(tx, group, user.id, role)
     signins.add(
-        tx, cookie, user.id, NOW, expires_at=NOW + 86400, address="127.0.0.1", browser="test"
+        tx, cookie, user.id, now, expires_at=now + 86400, address="127.0.0.1", browser="test"
     )
 
 

@@ -624,6 +624,7 @@ def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:
         "power",
         "keep",
         "switch",
+        "groups",
         "volumes",
         "fileserver",
     }

@@ -15,9 +15,11 @@ from twisted.internet.testing import MemoryReactorClock
 
 from cod.model import (
     Account,
+    BurninRules,
     ConsoleRules,
     Energy,
     FileServer,
+    GroupRules,
     ImageRules,
     KeepRule,
     Policy,
@@ -87,6 +89,8 @@ def furnished(site: Site, name: str) -> Site:
         fileservers=(FileServer(name, "kernel", "10.0.0.1", "/srv"),),
         volumes=VolumeRules(quota=len(name)),
         switches=(Switch(name, "ovs", ""),),
+        groups=GroupRules((name,)),
+        burnin=BurninRules(every=float(len(name))),
     )
 
 

@@ -53,6 +53,7 @@ def group_table(values: list[Any]) -> Any:
             "VOLUME QUOTA",
             "E-MAIL",
             "WEBHOOK",
+            "CREATED BY",
         ),
         [
             (
@@ -67,6 +68,7 @@ def group_table(values: list[Any]) -> Any:
                 size(v["volume_quota"]),
                 v["email"],
                 v["webhook"],
+                v["created_by"],
             )
             for v in values
         ],
@@ -171,7 +173,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def create(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **asked: Any) -> None:
-    """Create a group.
+    """Create a group. Users whom the site's rule lets create groups are the owners of theirs; the
+    site sets priority, longest lease, quotas and GID.
 
     \b
     Example:
@@ -314,7 +317,8 @@ def set_(
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Delete a group without running vclusters, images, templates and uploads.
+    """Delete a group without running vclusters, images, templates and uploads. Owners delete a group
+    that a user created, a day after that at the earliest.
 
     \b
     Example:

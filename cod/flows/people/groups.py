@@ -1,20 +1,33 @@
-"""Groups, as the site's administrator sees them: their priority, their leases, and how they are
-told things."""
+"""Groups: their priority, their leases, and how they are told things; and those that users create
+by the site's rule."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from cod.core import posix as numbers
 from cod.core import volumes
-from cod.model import Effect, Group, NoticeRules, Policy, PosixRules, Refused, Result
-from cod.policy.people import delivery
+from cod.model import (
+    SYSTEM_GROUPS,
+    Effect,
+    Group,
+    GroupRules,
+    NoticeRules,
+    Policy,
+    PosixRules,
+    Refused,
+    Result,
+    Role,
+    Who,
+)
+from cod.policy.people import delivery, rights
 from cod.policy.scheduler import preemption
 from cod.quantity import exact_span
 from cod.store.engine import Tx
 from cod.store.notices import notices
-from cod.store.people import groups
+from cod.store.people import groups, people
 from cod.store.scheduler import requests
 
 one = groups.named
@@ -24,6 +37,11 @@ EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()
 POSIX = PosixRules()
 POLICY = Policy()
+OWNERS_SAY = frozenset({"name", "default_lease", "email", "webhook", "events", "grace", "wipe"})
+"""What owners say about their group; everything else is the administrators' to give."""
+YOUNGEST = 86_400.0
+"""Seconds for which a group stays that a user created: each group takes a number of the site's
+range, which nobody gets again."""
 
 
 def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
@@ -83,6 +101,63 @@ def create(
     return groups.add(tx, name, now, posix=posix, gid=gid, **_checked(columns, {}, rules, policy))
 
 
+def may_create(tx: Tx, who: Who, rules: GroupRules) -> bool:
+    """Return whether `who` may create groups by the site's rules."""
+    return rights.creates_groups(who, rules.creators, groups.names(tx))
+
+
+def create_for(
+    tx: Tx, *, who: Who, users: GroupRules, asked: Mapping[str, Any], now: float, **rules: Any
+) -> Group:
+    """Return a new group with what is `asked` for, as `create` does; a user who creates it by the
+    site's rules `users` is its owner, and its limits are those of the rules. Raises `Refused`."""
+    if who.admin:
+        return create(tx, now=now, **asked, **rules)
+    if not may_create(tx, who, users) or who.user_id is None:
+        raise Refused("forbidden", "only the site's administrators may do that")
+    usual = signature(create).parameters
+    for field, value in asked.items():
+        if field not in OWNERS_SAY and value != usual[field].default:
+            raise Refused("forbidden", f"{field} is set by the site's administrators", field)
+    name = asked["name"]
+    if name == groups.SITE or name in SYSTEM_GROUPS:
+        raise Refused("invalid", f"{name!r} is a name that systems use: choose another", "name")
+    people.lock(tx, who.user_id)  # of two that are created at once the second sees the first
+    if groups.created_by(tx, who.person) >= users.most:
+        raise Refused(
+            "conflict",
+            f"{who.person} created {users.most} groups, which is the site's limit for a user",
+            "name",
+        )
+    own = {field: value for field, value in asked.items() if field in OWNERS_SAY}
+    group = create(tx, now=now, **own, priority=users.priority, max_lease=users.max_lease, **rules)
+    groups.change(
+        tx,
+        group.id,
+        created_by=who.person,
+        shares=users.shares,
+        node_limit=users.node_limit,
+        hours_limit=users.hours_limit,
+        parent_id=_parent(tx, users),
+    )
+    people.set_role(tx, group.id, who.user_id, Role.OWNER)
+    return groups.get(tx, group.id)
+
+
+def _parent(tx: Tx, users: GroupRules) -> int | None:
+    """Return the group that users' groups are subgroups of. Raises `Refused`."""
+    if not users.parent:
+        return None
+    parent = groups.by_name(tx, users.parent)
+    if parent is None or parent.parent_id is not None:
+        raise Refused(
+            "conflict",
+            f"the site's rule names {users.parent!r} as the parent of new groups, which is no "
+            "group that can have subgroups: tell an administrator",
+        )
+    return parent.id
+
+
 def change(
     tx: Tx,
     name: str,
@@ -122,10 +197,20 @@ def new_secret(tx: Tx, name: str) -> Group:
     return one(tx, name)
 
 
-def delete(tx: Tx, name: str) -> None:
+def delete(tx: Tx, name: str, *, admin: bool = True, now: float = 0.0) -> None:
     """Remove a group whose vclusters have ended and that has no images and templates any more, with
-    its notices. Raises `Refused`."""
+    its notices. Owners who are no `admin` remove groups that users created, a day later at the
+    earliest. Raises `Refused`."""
     group = one(tx, name)
+    if not admin and group.created_by is None:
+        raise Refused("forbidden", "only the site's administrators may do that")
+    if not admin and now < group.created_at + YOUNGEST:
+        raise Refused(
+            "conflict",
+            f"owners can delete group {name} {exact_span(YOUNGEST)} after it was created; an "
+            "administrator can delete it now",
+            "name",
+        )
     if name == groups.SITE:
         raise Refused(
             "conflict", "the site's own group stays: it owns what nobody else does", "name"

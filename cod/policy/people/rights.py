@@ -17,7 +17,7 @@ somebody may see and not do is forbidden.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cod.model import Owned, Refused, Right, Role, User, Who
 
@@ -72,6 +72,17 @@ def account(who: Who) -> int:
     if who.only is not None:
         raise Refused("forbidden", "a token for one group does not change its user's account")
     return who.user_id
+
+
+def creates_groups(who: Who, creators: Collection[str], names: Mapping[int | None, str]) -> bool:
+    """Return whether `who` may create groups: administrators, and people of the site's `creators`
+    (see `model.GroupRules`). A token for one group creates none. `names`: groups' names by id."""
+    if who.admin:
+        return True
+    if who.user_id is None or who.only is not None or not who.writes:
+        return False
+    working = (names.get(group) for group, role in who.roles.items() if role is not Role.VIEWER)
+    return "*" in creators or any(name in creators for name in working)
 
 
 def may(who: Who, right: Right, owned: Owned) -> bool:

@@ -135,6 +135,12 @@ def add(
     return group
 
 
+def created_by(tx: Tx, user: str) -> int:
+    """Return how many groups there are that the user created by the site's rule."""
+    query = select(func.count()).where(t.groups.c.created_by == user)
+    return tx.scalar(query) or 0
+
+
 def ensure(tx: Tx, name: str, now: float) -> Group:
     """Return the group with that name, made now if need be: without shares, so that it takes none
     of the others'."""

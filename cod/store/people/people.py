@@ -121,8 +121,15 @@ def _make_homes(tx: Tx, *conditions: ColumnElement[bool]) -> None:
     )
 
 
+def lock(tx: Tx, user_id: int) -> None:
+    """Make other transactions that lock the user wait for the end of this one."""
+    tx.execute(select(_u.id).where(_u.id == user_id).with_for_update())
+
+
 def remove(tx: Tx, user_id: int) -> None:
-    """Delete the user, and all that is theirs."""
+    """Delete the user, and all that is theirs. Groups that the user created stay."""
+    name = select(_u.name).where(_u.id == user_id).scalar_subquery()
+    tx.execute(update(t.groups).where(_g.created_by == name).values(created_by=None))
     for table in (t.web_sessions, t.api_tokens, t.ssh_keys, t.invitations, t.group_permissions):
         tx.execute(delete(table).where(table.c.user_id == user_id))
     tx.execute(delete(t.users).where(_u.id == user_id))

@@ -161,6 +161,11 @@ groups = table(
     ),
     Column("odd_turn", Integer, comment="the last turn for which it has an odd node of its share"),
     Column("created_at", Time, nullable=False),
+    Column(
+        "created_by",
+        Name,
+        comment="the user who created it by the site's rule; null: an administrator did",
+    ),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
 )
 

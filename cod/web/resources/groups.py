@@ -17,12 +17,12 @@ from cod.pool import Tx
 from cod.web.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf, Seconds
 from cod.web.resources.notices import DeliveryList, DeliveryQuery, DeliveryReply, NoticeReply
 from cod.web.routes import (
-    ADMINS,
     ANYBODY,
     Call,
     Flow,
     Named,
     NamedNumber,
+    Names,
     Shaped,
     as_it_is,
     in_parts,
@@ -146,7 +146,8 @@ class WebhookSecret(Reply):
 
 
 class GroupReply(ReplyOf[Group]):
-    """A group. `email`: addresses, separated by commas."""
+    """A group. `email`: addresses, separated by commas; `created_by`: the user who created it by
+    the site's rule, null: an administrator did."""
 
     name: str
     priority: int
@@ -161,6 +162,7 @@ class GroupReply(ReplyOf[Group]):
     grace: float | None
     wipe: Literal["zero", "purge"] | None
     created_at: float
+    created_by: str | None
 
 
 class GroupQuery(Paged):
@@ -179,13 +181,19 @@ def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
     return WebhookSecret(group=name, secret=webhook.secret(own))
 
 
+def _creates(ask: Call[Names, GroupCreate]) -> list[RequiredRight]:
+    """Let administrators create groups; and users, where the site's rule says so, which the flow
+    looks at."""
+    return [RequiredRight(Right.ANY if ask.site.groups.creators else Right.ADMIN)]
+
+
 def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
     """Return how a group is told things, its grace and its wipe its owners may say; its priority
     and its leases are the administrators' to give. To who may not see the group there is none,
     whatever is asked."""
     seen = RequiredRight(Right.SEE, "group", ask.names.name)
-    own = {"email", "webhook", "events", "default_lease", "grace", "wipe"}
-    right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
+    own = ask.body.model_fields_set <= groups.OWNERS_SAY
+    right = Right.MANAGE if own else Right.ADMIN
     return [seen, RequiredRight(right, "group", ask.names.name)]
 
 
@@ -238,15 +246,17 @@ GROUPS = (
     route(
         "POST",
         "/groups",
-        ADMINS,
-        "Create a group",
+        _creates,
+        "Create a group; a user who may do so by the site's rule is its owner",
         lambda a: partial(
-            groups.create,
+            groups.create_for,
+            who=a.who,
+            users=a.site.groups,
+            asked=a.body.model_dump(),
             now=a.now,
             rules=a.site.notices,
             posix=a.site.posix,
             policy=a.site.policy,
-            **a.body.model_dump(),
         ),
         reply=GroupReply,
         body=GroupCreate,
@@ -273,9 +283,9 @@ GROUPS = (
     route(
         "DELETE",
         "/groups/{name}",
-        ADMINS,
-        "Delete a group that owns nothing",
-        lambda a: partial(groups.delete, name=a.names.name),
+        manage("group"),
+        "Delete a group that owns nothing; owners delete one that a user created",
+        lambda a: partial(groups.delete, name=a.names.name, admin=a.who.admin, now=a.now),
         status=204,
         names=Named,
     ),

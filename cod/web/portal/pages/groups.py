@@ -48,6 +48,7 @@ def _list(tx: Tx, ask: PageCall[Names, GroupQuery]) -> dict[str, Any]:
         "found": found,
         "held": held,
         "roles": ask.who.roles,
+        "creates": ask.who.writes and groups.may_create(tx, ask.who, ask.site.groups),
         "default_lease": ask.site.policy.default_lease,
     }
 
@@ -165,7 +166,10 @@ ACTIONS = (
         api("POST", "/groups"),
         "/groups",
         lambda ask, reply: f"/groups/{reply.name}",
-        lambda ask, reply: f"Group {reply.name} is created. Invite its owner next.",
+        lambda ask, reply: (
+            f"Group {reply.name} is created. "
+            f"{'Invite its owner next' if ask.who.admin else 'You are its owner'}."
+        ),
         body=lambda fields: forms.body_of(GroupCreate, fields, {}),
     ),
     Action(
