@@ -33,6 +33,21 @@ class Right(StrEnum):
     ADMIN = "admin"
 
 
+class SingleRight(StrEnum):
+    """What an owner lets a member do beside the member's role.
+
+    RESIZE    resize the group's vclusters, extend their leases, release their nodes
+    CONSOLES  read the consoles of the group's nodes
+    CAPTURE   make images of the group's nodes
+    INVITE    invite people into the group, in the member's own role at most
+    """
+
+    RESIZE = "resize"
+    CONSOLES = "consoles"
+    CAPTURE = "capture"
+    INVITE = "invite"
+
+
 @dataclass(frozen=True, slots=True)
 class Who:
     """Who asks.
@@ -41,7 +56,7 @@ class Who:
     admin    a site administrator
     writes   False: a token that may only look
     user_id  None: no person (a token of the site, the local administrator, a VCM)
-    roles    by group id
+    roles    by group id; singles: single rights beside them
     address  where the question came from; '': the server itself
     local    on the server's own UNIX socket
     only     the one group that its token is for; None: no limit
@@ -59,6 +74,7 @@ class Who:
     only: int | None = None
     session: int | None = None
     joined: float | None = field(default=None, compare=False)
+    singles: Mapping[int, frozenset[SingleRight]] = field(default_factory=dict)
 
     @property
     def person(self) -> str:
@@ -140,13 +156,14 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody's role in a group."""
+    """Somebody's role in a group, and single rights beside it."""
 
     group: str
     user: str
     full_name: str
     email: str
     role: Role
+    rights: tuple[SingleRight, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

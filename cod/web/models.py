@@ -196,6 +196,7 @@ class ListPage(Items[R], Generic[R]):
 
 UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]{0,31}$", description="a sign-in name")]
 RoleName = Literal["owner", "member", "viewer"]
+SingleRightName = Literal["resize", "consoles", "capture", "invite"]
 Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Email = Annotated[str, Field(max_length=254)]
 Password = Annotated[SecretStr, Field(min_length=1, max_length=1000)]

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from cod.flows.people.access import RequiredRight
-from cod.model import SITE, Listed, Page, Result, Right, Site, Who
+from cod.model import SITE, Listed, Page, Result, Right, SingleRight, Site, Who
 from cod.model import part as part_of
 from cod.pool import Tx
 from cod.security.signer import VcmAuthority
@@ -168,9 +168,11 @@ def see(kind: str) -> ThingClaims:
     return _wanting(Right.SEE, kind, f"Who may look at the {kind}: everybody in its group.")
 
 
-def use(kind: str) -> ThingClaims:
-    """Return those who work with it."""
-    return _wanting(Right.USE, kind, f"Who works with the {kind}: members and owners of its group.")
+def use(kind: str, single: SingleRight | None = None) -> ThingClaims:
+    """Return those who work with it; or who have the single right."""
+    about = f"Who works with the {kind}: members and owners of its group"
+    others = f", and who has the single right {single!s}" if single else ""
+    return _wanting(Right.USE, kind, f"{about}{others}.", single)
 
 
 def manage(kind: str) -> ThingClaims:
@@ -178,9 +180,9 @@ def manage(kind: str) -> ThingClaims:
     return _wanting(Right.MANAGE, kind, f"Who may say who else may: owners of the {kind}'s group.")
 
 
-def _wanting(right: Right, kind: str, about: str) -> ThingClaims:
+def _wanting(right: Right, kind: str, about: str, single: SingleRight | None = None) -> ThingClaims:
     def wants(ask: Call[Thing]) -> Sequence[RequiredRight]:
-        return (RequiredRight(right, kind, ask.names.key),)
+        return (RequiredRight(right, kind, ask.names.key, single),)
 
     wants.__doc__ = about  # shown in the API's document
     return wants

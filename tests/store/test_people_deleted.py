@@ -196,7 +196,7 @@ def test_a_question_that_is_under_way_is_not_the_next_users(tx: Tx) -> None:
     """An upload takes hours; SQLite gives the id of the newest user to the next one when that is
     deleted."""
     eve = people.create(tx, "eve", now=NOW)
-    who = rights.person(eve, {})
+    who = rights.person(eve, {}, {})
     assert access.current(tx, who) == who
     people.delete(tx, "eve")
     people.create(tx, "dan", admin=True, now=NOW + 1)

@@ -317,8 +317,8 @@ def set_(
 @as_json
 @click.pass_context
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Delete a group without running vclusters, images, templates and uploads. Owners delete a group
-    that a user created, a day after that at the earliest.
+    """Delete a group without running vclusters, images, templates and uploads. Owners delete a
+    group that a user created, a day after that at the earliest.
 
     \b
     Example:

@@ -32,8 +32,11 @@ def member() -> None:
 
 def _members(values: list[Any]) -> Any:
     return table(
-        ("USER", "NAME", "E-MAIL", "ROLE"),
-        [(v["user"], v["full_name"], v["email"], v["role"]) for v in values],
+        ("USER", "NAME", "E-MAIL", "ROLE", "RIGHTS"),
+        [
+            (v["user"], v["full_name"], v["email"], v["role"], ", ".join(v["rights"]))
+            for v in values
+        ],
     )
 
 
@@ -55,18 +58,40 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
 @click.argument("group")
 @click.argument("user")
 @click.argument("role", type=ROLES)
+@click.option(
+    "--right",
+    "rights",
+    type=click.Choice(["resize", "consoles", "capture", "invite", "none"]),
+    multiple=True,
+    help=(
+        "A single right beside the role; give it again for more. none: no single right. [default: "
+        "those of before]"
+    ),
+)
 @click.option("--force", is_flag=True, help="Allow a group without an owner: for administrators.")
 @as_json
 @click.pass_context
-def set_(ctx: click.Context, group: str, user: str, role: str, force: bool, as_json: bool) -> None:
-    """Set a member's role: owner, member or viewer. Invite other people with `cod invite group`;
-    administrators can add any user.
+def set_(
+    ctx: click.Context,
+    group: str,
+    user: str,
+    role: str,
+    rights: tuple[str, ...],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Set a member's role: owner, member or viewer, and single rights beside it. Invite other
+    people with `cod invite group`; administrators can add any user.
 
     \b
     Example:
-      cod member set physics bob viewer
+      cod member set physics bob viewer --right consoles --right resize
     """
-    body = {"role": role, "force": force}
+    if "none" in rights and len(rights) > 1:
+        raise click.UsageError("--right none goes with no other right")
+    body: dict[str, Any] = {"role": role, "force": force}
+    if rights:
+        body["rights"] = [each for each in rights if each != "none"]
     value = client(ctx).call("PUT", path("groups", group, "members", user), body)
     shown(ctx, value, lambda one: _members([one]), as_json)
 

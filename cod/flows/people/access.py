@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from cod.model import Owned, Refused, Result, Right, Who
+from cod.model import Owned, Refused, Result, Right, SingleRight, Who
 from cod.policy.people import audit, rights
 from cod.store.engine import Tx
 from cod.store.people import access, people
@@ -22,11 +22,12 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class RequiredRight:
     """A right that a question wants, on the thing of that kind and name (see
-    `store.people.access.owned`)."""
+    `store.people.access.owned`); or the single right that is enough."""
 
     right: Right
     kind: str = ""
     key: str = ""
+    single: SingleRight | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ def current(tx: Tx, who: Who) -> Who:
     user = people.get(tx, who.user_id)
     if user is None or not user.able or who.joined not in (None, user.created_at):
         raise Refused("forbidden", "this account is disabled, or no more")
-    now = rights.person(user, people.roles(tx, user.id), only=who.only)
-    return replace(who, admin=now.admin, roles=now.roles)
+    now = rights.person(user, *people.standing(tx, user.id), only=who.only)
+    return replace(who, admin=now.admin, roles=now.roles, singles=now.singles)
 
 
 def noted(tx: Tx, *, flow: Callable[[Tx], T], who: Who, change: Change, now: float) -> T:
@@ -123,14 +124,17 @@ def check(tx: Tx, who: Who, claim: RequiredRight) -> None:
     sentence = f"there is no {claim.kind} {claim.key!r}"
     if owned is None and (meant := access.in_full(tx, claim.kind, claim.key, who.groups)):
         raise Refused("not_found", f"{sentence}: is {' or '.join(map(repr, meant))} meant?", "name")
-    rights.require(who, claim.right, owned, Refused("not_found", sentence, "name"))
+    missing = Refused("not_found", sentence, "name")
+    rights.require(who, claim.right, owned, missing, claim.single)
 
 
-def offered(who: Who, right: Right, group_id: int | None = None) -> bool:
-    """Return whether to offer `who` an action that needs that right on a thing of the group (None:
-    of the site). Asked again when it is done."""
+def offered(
+    who: Who, right: Right, group_id: int | None = None, single: SingleRight | None = None
+) -> bool:
+    """Return whether to offer `who` an action that needs that right, or the single one, on a thing
+    of the group (None: of the site). Asked again when it is done."""
     return who.writes and rights.may(
-        who, right, Owned(frozenset() if group_id is None else frozenset({group_id}))
+        who, right, Owned(frozenset() if group_id is None else frozenset({group_id})), single
     )
 
 
@@ -138,4 +142,4 @@ def allows(tx: Tx, who: Who, claim: RequiredRight) -> bool:
     """Return whether `who` has the right now, on the thing itself. For pages, which show only what
     may be done."""
     owned = access.owned(tx, claim.kind, claim.key)
-    return who.writes and owned is not None and rights.may(who, claim.right, owned)
+    return who.writes and owned is not None and rights.may(who, claim.right, owned, claim.single)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cod.core import posix as numbers
-from cod.model import Group, Member, PosixRules, Refused, Role, User, Who
+from cod.model import Group, Member, PosixRules, Refused, Role, SingleRight, User, Who
 from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, ldap_rows, people, signins
@@ -170,9 +170,18 @@ def _in_group(tx: Tx, group: str, user: str) -> tuple[Group, User]:
 
 
 def set_role(
-    tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, force: bool = False
+    tx: Tx,
+    *,
+    group: str,
+    user: str,
+    role: str,
+    rights: Collection[str] | None = None,
+    enlist: bool = True,
+    force: bool = False,
 ) -> Member:
     """Give `user` the role `role` in the group. Raises `Refused`.
+
+    rights  the single rights beside the role; None: those of before
 
     enlist  somebody who is not in the group may be put into it: for administrators. Owners invite;
             nobody's name and address are shown to a group that they did not choose to join
@@ -190,7 +199,13 @@ def set_role(
     if role != Role.OWNER:
         _keeps_an_owner(tx, into, person, force)
         _take_back_links(tx, into, person)
-    people.set_role(tx, into.id, person.id, Role(role))
+    people.set_role(
+        tx,
+        into.id,
+        person.id,
+        Role(role),
+        None if rights is None else set(map(SingleRight, rights)),
+    )
     return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
 
 

@@ -232,7 +232,8 @@ def session(
     user = people.get(tx, found.user_id)
     if user is None or not user.able:
         return None
-    who = replace(rights.person(user, people.roles(tx, user.id), address=address), session=found.id)
+    who = rights.person(user, *people.standing(tx, user.id), address=address)
+    who = replace(who, session=found.id)
     return SignedIn(who, user, found, now - found.last_seen >= SEEN_EVERY)
 
 

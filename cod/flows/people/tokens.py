@@ -46,7 +46,7 @@ def caller(
         return None
     return rights.person(
         user,
-        people.roles(tx, user.id),
+        *people.standing(tx, user.id),
         name=name,
         address=address,
         writes=found.scope == "write",
@@ -161,7 +161,7 @@ def of_password(
     user = people.get(tx, user_id)
     if user is None or not user.able:
         raise Refused("unauthorised", "name or password is wrong")
-    who = rights.person(user, people.roles(tx, user_id), address=address)
+    who = rights.person(user, *people.standing(tx, user_id), address=address)
     people.change(tx, user_id, signed_in_at=now)
     made, group = make(tx, who=who, now=now, **wanted)
     audit.by(

@@ -10,6 +10,9 @@ member      yes  yes  no
 owner       yes  yes  yes
 ==========  ===  ===  ======
 
+A member of any role may have single rights beside it, such as that to read consoles: a question
+that names the single right is answered to those who have it, too.
+
 What belongs to the site and is shared, everybody may see who is signed in. What somebody may not
 even see is not found, so that names and numbers of other groups' things cannot be guessed; what
 somebody may see and not do is forbidden.
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cod.model import Owned, Refused, Right, Role, User, Who
+from cod.model import Owned, Refused, Right, Role, SingleRight, User, Who
 
 _NEEDED = {
     Right.SEE: frozenset({Role.VIEWER, Role.MEMBER, Role.OWNER}),
@@ -36,13 +39,14 @@ _WHO_MAY = {
 def person(
     user: User,
     roles: Mapping[int, Role],
+    singles: Mapping[int, frozenset[SingleRight]],
     *,
     name: str = "",
     address: str = "",
     writes: bool = True,
     only: int | None = None,
 ) -> Who:
-    """Return a user as one who asks, with their `roles` by group id.
+    """Return a user as one who asks, with their `roles` and single rights by group id.
 
     name  of what they ask by, where that is not their session; `only` the one group that it is for:
           then there are no others, and no administrator, who is that group's owner instead
@@ -51,6 +55,7 @@ def person(
     if only is not None:
         own = Role.OWNER if user.admin else roles.get(only)
         roles = {} if own is None else {only: own}
+        singles = {group: rights for group, rights in singles.items() if group == only}
     return Who(
         name or f"user:{user.name}",
         admin,
@@ -60,6 +65,7 @@ def person(
         address,
         only=only,
         joined=user.created_at,
+        singles=dict(singles),
     )
 
 
@@ -85,25 +91,37 @@ def creates_groups(who: Who, creators: Collection[str], names: Mapping[int | Non
     return "*" in creators or any(name in creators for name in working)
 
 
-def may(who: Who, right: Right, owned: Owned) -> bool:
-    """Return whether `who` has that right on a thing that is so `owned`."""
+def may(who: Who, right: Right, owned: Owned, single: SingleRight | None = None) -> bool:
+    """Return whether `who` has that right on a thing that is so `owned`; or the `single` one, which
+    is enough for what is asked."""
     if who.admin or right is Right.ANY:
         return True
     if right is Right.ADMIN:
         return False
     if right is Right.SEE and owned.shared:
         return True
-    return any(who.roles.get(group) in _NEEDED[right] for group in owned.groups)
+    return any(
+        who.roles.get(group) in _NEEDED[right]
+        or (group in who.roles and single in who.singles.get(group, ()))
+        for group in owned.groups
+    )
 
 
-def require(who: Who, right: Right, owned: Owned | None, missing: Refused) -> None:
+def require(
+    who: Who,
+    right: Right,
+    owned: Owned | None,
+    missing: Refused,
+    single: SingleRight | None = None,
+) -> None:
     """Raise `missing` where the thing is not there or not to be seen by `who`, `Refused`
     'forbidden' where the right is not theirs. For an administrator what is not there is left to the
     flow."""
     if owned is None and not who.admin:
         raise missing
-    if owned is None or may(who, right, owned):
+    if owned is None or may(who, right, owned, single):
         return
     if right is not Right.ADMIN and not may(who, Right.SEE, owned):
         raise missing
-    raise Refused("forbidden", f"only {_WHO_MAY.get(right, 'some')} may do that")
+    others = f", and those who have the right {single!s}," if single else ""
+    raise Refused("forbidden", f"only {_WHO_MAY.get(right, 'some')}{others} may do that")

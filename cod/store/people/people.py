@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 
-from cod.model import Member, PosixRules, Refused, Role, User
+from cod.model import Member, PosixRules, Refused, Role, SingleRight, User
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import posix_ids
@@ -150,10 +150,22 @@ def admins(tx: Tx) -> int:
 # ---------------------------------------------------------------- members
 
 
+def standing(tx: Tx, user_id: int) -> tuple[dict[int, Role], dict[int, frozenset[SingleRight]]]:
+    """Return what the user is, and the single rights that the user has, by group id."""
+    rows = tx.execute(select(_p.group_id, _p.role, _p.rights).where(_p.user_id == user_id)).all()
+    return (
+        {row.group_id: Role(row.role) for row in rows},
+        {row.group_id: frozenset(_rights(row.rights)) for row in rows if row.rights},
+    )
+
+
 def roles(tx: Tx, user_id: int) -> dict[int, Role]:
     """Return what the user is, by group id."""
-    rows = tx.execute(select(_p.group_id, _p.role).where(_p.user_id == user_id))
-    return {group: Role(role) for group, role in rows}
+    return standing(tx, user_id)[0]
+
+
+def _rights(text: str) -> tuple[SingleRight, ...]:
+    return tuple(map(SingleRight, text.split()))
 
 
 def members(
@@ -165,7 +177,7 @@ def members(
 ) -> list[Member]:
     """Return members of a group, or memberships of a user in `groups` (None: all), by names."""
     query = (
-        select(_g.name, _u.name, _u.full_name, _u.email, _p.role)
+        select(_g.name, _u.name, _u.full_name, _u.email, _p.role, _p.rights)
         .join_from(t.group_permissions, t.groups, _p.group_id == _g.id)
         .join(t.users, _p.user_id == _u.id)
         .order_by(_g.name, _u.name)
@@ -176,7 +188,7 @@ def members(
         query = query.where(_p.user_id == user_id)
     if groups is not None:
         query = query.where(_p.group_id.in_(groups))
-    return [Member(*row[:4], Role(row[4])) for row in tx.execute(query)]
+    return [Member(*row[:4], Role(row[4]), _rights(row[5])) for row in tx.execute(query)]
 
 
 def owners(tx: Tx, group_id: int) -> int:
@@ -190,12 +202,24 @@ def owners(tx: Tx, group_id: int) -> int:
     return tx.scalar(query.with_for_update()) or 0
 
 
-def set_role(tx: Tx, group_id: int, user_id: int, role: Role | None) -> None:
-    """Make the user `role` in the group; None: take the user out. The group's home volume gets a
-    directory for each member: its file server is asked anew."""
+def set_role(
+    tx: Tx,
+    group_id: int,
+    user_id: int,
+    role: Role | None,
+    rights: Collection[SingleRight] | None = None,
+) -> None:
+    """Make the user `role` in the group; None: take the user out. `rights`: the single rights;
+    None: those of before. The group's home volume gets a directory for each member: its file
+    server is asked anew."""
     _make_homes(tx, t.volumes.c.group_id == group_id)
-    tx.execute(delete(t.group_permissions).where(_p.group_id == group_id, _p.user_id == user_id))
+    own = (_p.group_id == group_id, _p.user_id == user_id)
+    before = tx.scalar(select(_p.rights).where(*own))
+    tx.execute(delete(t.group_permissions).where(*own))
     if role is not None:
+        kept = before or "" if rights is None else " ".join(r for r in SingleRight if r in rights)
         tx.execute(
-            insert(t.group_permissions).values(group_id=group_id, user_id=user_id, role=role.value)
+            insert(t.group_permissions).values(
+                group_id=group_id, user_id=user_id, role=role.value, rights=kept
+            )
         )

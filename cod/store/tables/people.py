@@ -182,6 +182,14 @@ group_permissions = table(
     Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
     Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
     Column("role", String(16), nullable=False, comment="owner, member or viewer"),
+    Column(
+        "rights",
+        String(100),
+        nullable=False,
+        default="",
+        server_default="",
+        comment="resize, consoles, capture, invite: single rights beside the role",
+    ),
     comment="Who may do what in a group's name.",
 )
 

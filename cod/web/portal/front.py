@@ -18,7 +18,7 @@ from cod.flows import views
 from cod.flows.people import audit
 from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
-from cod.model import Refused, Right, Who
+from cod.model import Refused, Right, SingleRight, Who
 from cod.pool import Tx
 from cod.web import calls, routes
 from cod.web.calls import NONE
@@ -389,8 +389,9 @@ def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
     return {"last_event": views.last_event(tx)} | dict(page.load(tx, ask))
 
 
-def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
-    return who is not None and offered(who, Right(right), group_id)
+def _can(who: Who | None, right: str, group_id: int | None = None, single: str = "") -> bool:
+    own = SingleRight(single) if single else None
+    return who is not None and offered(who, Right(right), group_id, own)
 
 
 def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None) -> Form:

@@ -9,8 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from cod.flows.people import invitation_mail, invitations
+from cod.flows.people.access import RequiredRight
 from cod.flows.people.signin import digest
-from cod.model import Invitation
+from cod.model import Invitation, Right, SingleRight
 from cod.net.notify.invitation_mail import send_link
 from cod.pool import Tx
 from cod.web.models import (
@@ -199,6 +200,17 @@ def _mailed(ask: Call, row: Invitation, link: str) -> str:
     return send_link(ask.site, row.email, "an invitation", about, ask.now)
 
 
+def _invites(ask: Call[Named, Invite]) -> list[RequiredRight]:
+    """Return the owners of the group; and who has the single right to invite, in their own role at
+    most."""
+    name, role = ask.names.name, ask.body.role
+    if role == "owner":
+        return [RequiredRight(Right.MANAGE, "group", name)]
+    own = Right.USE if role == "member" else Right.SEE
+    invites = RequiredRight(Right.MANAGE, "group", name, SingleRight.INVITE)
+    return [invites, RequiredRight(own, "group", name)]
+
+
 INVITATIONS = (
     route(
         "GET",
@@ -225,7 +237,7 @@ INVITATIONS = (
     route(
         "POST",
         "/groups/{name}/invitations",
-        manage("group"),
+        _invites,
         "Invite a person into a group",
         lambda a: linked(
             partial(

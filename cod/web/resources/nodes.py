@@ -571,7 +571,7 @@ NODES = (
     route(
         "GET",
         "/nodes/{name}/console",
-        use("node"),
+        use("node", model.SingleRight.CONSOLES),
         "Show what a node wrote on its serial console",
         lambda a: partial(
             consoles.readable,

@@ -24,6 +24,7 @@ from cod.web.models import (
     Reply,
     ReplyOf,
     RoleName,
+    SingleRightName,
     UserName,
 )
 from cod.web.resources.invitations import Invited, LinkBody, linked, told
@@ -164,21 +165,23 @@ def _user(user: model.User) -> dict[str, Any]:
 
 
 class MemberSet(Body):
-    """What somebody is to be in a group. `force`: the group may be without an owner, as
-    administrators may want."""
+    """What somebody is to be in a group. `rights`: the single rights beside the role, null: those
+    of before; `force`: the group may be without an owner, as administrators may want."""
 
     role: RoleName
+    rights: list[SingleRightName] | None = Field(default=None, max_length=4)
     force: bool = False
 
 
 class MemberReply(ReplyOf[model.Member]):
-    """Somebody's role in a group."""
+    """Somebody's role in a group, and single rights beside it."""
 
     group: str
     user: str
     full_name: str
     email: str
     role: str
+    rights: tuple[str, ...]
 
 
 class MemberRemoved(Reply):
@@ -329,7 +332,7 @@ MEMBERS = (
         "PUT",
         "/groups/{name}/members/{user}",
         _sets,
-        "Set a member's role: owner, member or viewer",
+        "Set a member's role: owner, member or viewer; and single rights beside it",
         lambda a: partial(
             people.set_role,
             group=a.names.name,

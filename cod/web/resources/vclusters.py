@@ -13,7 +13,7 @@ from cod.flows.nodes import host_keys
 from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import moves, requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, AskedVolume, Refused, Result, Right
+from cod.model import AskedTuple, AskedVolume, Refused, Result, Right, SingleRight
 from cod.pool import Tx
 from cod.states import RequestState, VclusterState
 from cod.web.documents import checked
@@ -567,7 +567,7 @@ VCLUSTERS = (
     route(
         "POST",
         "/vclusters/{name}/resize",
-        use("vcluster"),
+        use("vcluster", SingleRight.RESIZE),
         "Ask for more nodes, or give some back",
         lambda a: partial(
             vclusters.resize,
@@ -587,7 +587,7 @@ VCLUSTERS = (
     route(
         "POST",
         "/vclusters/{name}/extend",
-        use("vcluster"),
+        use("vcluster", SingleRight.RESIZE),
         "Extend the lease",
         lambda a: partial(
             vclusters.extend, name=a.names.name, lease=a.body.lease, site=a.site, now=a.now
@@ -599,7 +599,7 @@ VCLUSTERS = (
     route(
         "POST",
         "/vclusters/{name}/release",
-        use("vcluster"),
+        use("vcluster", SingleRight.RESIZE),
         "Release some nodes",
         lambda a: partial(
             vclusters.release,

@@ -14,7 +14,7 @@ from cod.flows.notices import notices
 from cod.flows.people import groups, invitations, people, sshkeys
 from cod.flows.people.access import offered
 from cod.model import Page as Part
-from cod.model import Right
+from cod.model import Right, Role, SingleRight, Who
 from cod.pool import Tx
 from cod.web.errors import HttpProblem
 from cod.web.portal import forms
@@ -37,6 +37,16 @@ ROLES = {
     "member": "uses the group's resources",
     "viewer": "read only",
 }
+
+
+RIGHTS = {
+    "resize": "resizes clusters, extends leases, releases nodes",
+    "consoles": "reads the consoles of nodes",
+    "capture": "saves nodes as images",
+    "invite": "invites people, in the same role at most",
+}
+BEYOND = {Role.OWNER: (), Role.MEMBER: ("invite",), Role.VIEWER: tuple(RIGHTS)}
+"""The single rights that a role does not have anyway."""
 
 
 def _list(tx: Tx, ask: PageCall[Names, GroupQuery]) -> dict[str, Any]:
@@ -70,6 +80,9 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "energy": EnergyReport.of(used),
         "members": people.members(tx, group.name),
         "roles": ROLES,
+        "rights": RIGHTS,
+        "beyond": BEYOND,
+        "invites": _invites(ask.who, group.id),
         "keys": sshkeys.of_group(tx, group.name),
         "events": EVENTS,
         "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
@@ -82,6 +95,15 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "default_lease": ask.site.policy.default_lease,
         "myself": ask.who.name.partition(":")[2],
     }
+
+
+def _invites(who: Who, group_id: int) -> list[str]:
+    """Return the roles in which `who` may invite people into the group."""
+    if offered(who, Right.MANAGE, group_id):
+        return list(ROLES)
+    if not offered(who, Right.MANAGE, group_id, SingleRight.INVITE):
+        return []
+    return ["member", "viewer"] if offered(who, Right.USE, group_id) else ["viewer"]
 
 
 def _deliveries(tx: Tx, group: str, page: Part, **filters: Any) -> Any:
@@ -139,11 +161,13 @@ def _converted(fields: Fields, name: str, convert: Any) -> Any:
 
 
 def _role(fields: Fields) -> dict[str, Any]:
-    return {"role": fields.one("role")}
+    ticked = {"rights": fields.all("rights")} if fields.one("shown") else {}
+    return {"role": fields.one("role"), **ticked}
 
 
 def _role_said(ask: Call, reply: Any) -> str:
-    return f"{reply.user} is {reply.role} of {reply.group}."
+    beside = f", and has the rights {', '.join(reply.rights)}" if reply.rights else ""
+    return f"{reply.user} is {reply.role} of {reply.group}{beside}."
 
 
 def _left(ask: Call[NamedMember], reply: Any) -> str:

@@ -3,6 +3,7 @@ done with it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cod import states
@@ -10,7 +11,7 @@ from cod.flows import views
 from cod.flows.nodes import blocks, consoles, nodes, switch_ports, types
 from cod.flows.people.access import RequiredRight, allows
 from cod.model import Page as ListPage
-from cod.model import Right
+from cod.model import Right, SingleRight
 from cod.pool import Tx
 from cod.web.errors import HttpProblem
 from cod.web.portal import formatting
@@ -40,13 +41,14 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
-    works = allows(tx, ask.who, RequiredRight(Right.USE, "node", ask.names.name))
+    works = RequiredRight(Right.USE, "node", ask.names.name)
+    reads = replace(works, single=SingleRight.CONSOLES)
     view, bindings, history, conflicts = views.node_in_full(
         tx, ask.names.name, ask.site.policy, ask.who.groups
     )
     holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
     console: ConsoleReply | None = None
-    if works:
+    if allows(tx, ask.who, reads):
         found = consoles.readable(
             tx, name=ask.names.name, rules=ask.site.consoles, everything=ask.who.admin, now=ask.now
         )
@@ -64,7 +66,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "life": life(history, ask.now),
         "rule": states.NODE_RULES[states.NodeState(view.node.state)],
         "offered": _offered(view.node.state) if ask.who.admin else (),
-        "switches": view.node.power_driver != "none" and works,
+        "switches": view.node.power_driver != "none" and allows(tx, ask.who, works),
         "console": console,
         "whole_console": SHOWN_WHOLE,
         "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],

@@ -16,7 +16,7 @@ from cod.flows.people import groups
 from cod.flows.people.access import RequiredRight, offered
 from cod.flows.scheduler import vclusters
 from cod.flows.volumes import volumes
-from cod.model import SITE, Group, Refused, Right, Who
+from cod.model import SITE, Group, Refused, Right, SingleRight, Who
 from cod.pool import Tx
 from cod.web.models import REVISION, Query
 from cod.web.portal import attributes, formatting, forms
@@ -54,16 +54,20 @@ class MoreQuery(Changed):
     kinds: int = Field(default=1, ge=1, le=MOST_KINDS)
 
 
-def own_groups(tx: Tx, who: Who, right: Right = Right.USE) -> list[Group]:
+def own_groups(
+    tx: Tx, who: Who, right: Right = Right.USE, single: SingleRight | None = None
+) -> list[Group]:
     """Return the groups that `who` has that right on."""
-    return [one for one in groups.every(tx, who.groups) if offered(who, right, one.id)]
+    return [one for one in groups.every(tx, who.groups) if offered(who, right, one.id, single)]
 
 
-def owners(tx: Tx, who: Who) -> list[tuple[str, str]]:
-    """Return whose an image or template may be that `who` adds, as options of a field. The group
-    `site` is none: what is added for it is the site's (`store.people.groups.owner_id`)."""
+def owners(tx: Tx, who: Who, single: SingleRight | None = None) -> list[tuple[str, str]]:
+    """Return whose an image or template may be that `who` adds, by the `single` right too, as
+    options of a field. The group `site` is none: what is added for it is the site's
+    (`store.people.groups.owner_id`)."""
     site = [("", "the site")] if who.admin else []
-    return site + [(one.name, one.name) for one in own_groups(tx, who) if one.name != SITE]
+    own = own_groups(tx, who, single=single)
+    return site + [(one.name, one.name) for one in own if one.name != SITE]
 
 
 def _choices(tx: Tx, ask: Call) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Literal
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from cod.flows.nodes import captures
 from cod.flows.people.access import RequiredRight
-from cod.model import CaptureView, Result, Right
+from cod.model import CaptureView, Result, Right, SingleRight
 from cod.states import CaptureState, NodeState
 from cod.web.models import FULL, Body, ListPage, OwnName, Paged, ReplyOf
 from cod.web.routes import ANYBODY, Call, Flow, Named, in_parts, listed, owner, route, see, use
@@ -69,12 +70,11 @@ class CaptureList(ListPage[CaptureReply]):
 
 
 def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
-    """Return who works with the node, and with the things of the group that shall have the
-    image."""
-    node = RequiredRight(Right.USE, "node", ask.names.name)
+    """Return who may capture the node, and for the group that shall have the image."""
+    node = RequiredRight(Right.USE, "node", ask.names.name, SingleRight.CAPTURE)
     if ask.body.group is None:
         return (node,)
-    return (node, owner(ask.body.group))
+    return (node, replace(owner(ask.body.group), single=SingleRight.CAPTURE))
 
 
 def _want(ask: Call[Named, CaptureWish]) -> Flow[Result[CaptureView]]:
@@ -131,7 +131,7 @@ CAPTURES = (
     route(
         "DELETE",
         "/nodes/{name}/capture",
-        use("node"),
+        use("node", SingleRight.CAPTURE),
         "Cancel a node's capture: it goes back to where it was",
         lambda a: partial(
             captures.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor

@@ -7,7 +7,7 @@ from typing import Any
 from cod.flows import views
 from cod.flows.nodes import captures
 from cod.flows.people.access import offered
-from cod.model import CaptureView, Refused, Right
+from cod.model import CaptureView, Refused, Right, SingleRight
 from cod.pool import Tx
 from cod.states import CaptureState, NodeState
 from cod.web.portal.forms import Fields, body_of
@@ -31,7 +31,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     view = views.node(tx, name, ask.site.policy)
     last = _last(tx, name, ask)
     holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
-    may = offered(ask.who, Right.USE, holder.vcluster.group_id if holder else None)
+    group = holder.vcluster.group_id if holder else None
+    may = offered(ask.who, Right.USE, group, SingleRight.CAPTURE)
     return {
         "view": view,
         "node": view.node,
@@ -41,7 +42,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "under_way": last is not None and last.state in _OPEN,
         "can_be": view.node.state in _CAN,
         "owner": holder.group if holder else "",
-        "owners": owners(tx, ask.who),
+        "owners": owners(tx, ask.who, SingleRight.CAPTURE),
     }
 
 
