@@ -68,6 +68,8 @@ class Demand:
     withdraw  by the nodeset's name, so many of those asked for and not granted yet are not needed
               any more
     why       for the log, and for COD's own pages
+    parked    hostnames that go as soon as a request that waits at COD, of any vcluster's, needs
+              them
     """
 
     grow: Mapping[Nodeset, int] = field(default_factory=dict)
@@ -75,6 +77,7 @@ class Demand:
     drain: tuple[str, ...] = ()
     withdraw: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
+    parked: tuple[str, ...] = ()
 
 
 class NotYet(Exception):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -26,6 +26,8 @@ from cod.wire.nmp.bodies import (
     Body,
     Extend,
     Named,
+    NeededNodes,
+    ParkNodes,
     Reclaim,
     ReclaimAnswer,
     ReleaseNodes,
@@ -65,6 +67,7 @@ class Reconciler(RetryingSteps):
         self._state = VcmState()
         self._open = False
         self._next_look = self._keep_until = 0.0
+        self.parked = 0  # nodes, at the last look
         self._quiet_until: dict[str, float] = {}  # by nodeset
         self._in_vain = Counter[str]()  # pauses since one of the nodeset was of use
         self._choosing = DeferredLock()
@@ -324,8 +327,10 @@ class Reconciler(RetryingSteps):
             return
         await self._withdraw(demand.withdraw)
         if self._clock() >= self._keep_until:
-            self._mark_leaving(demand)
+            within = dict.fromkeys(demand.leave, 0.0) | dict.fromkeys(demand.drain, inf)
+            self._mark_leaving(within, demand.why)
         await self._grow(demand)
+        await self._park(demand.parked)
 
     async def _withdraw(self, surplus: Mapping[str, int]) -> None:
         """Take back the newest requests of each nodeset: the others have waited longer."""
@@ -345,19 +350,32 @@ class Reconciler(RetryingSteps):
             self._state.requests.pop(key, None)
             self._remember()
 
-    def _mark_leaving(self, demand: Demand) -> None:
+    def _mark_leaving(self, within: Mapping[str, float], why: str) -> None:
+        """Let nodes leave, by hostname: at once, or when their work has ended (infinity)."""
         hosts = self._state.hosts()
-        going = [
-            hosts[name]
-            for name in (*demand.leave, *demand.drain)
-            if name in hosts and not hosts[name].leaving
-        ]
-        for ours in going:
-            ours.leaving = demand.why or "not needed any more"
-            ours.within = inf if ours.member.hostname in demand.drain else 0.0
+        going = {name: hosts[name] for name in within if name in hosts and not hosts[name].leaving}
+        for name, ours in going.items():
+            ours.leaving = why or "not needed any more"
+            ours.within = within[name]
         if going:
             self._remember()
             self._soon(0.0)
+
+    async def _park(self, hostnames: Sequence[str]) -> None:
+        """Let those of the parked nodes leave that COD needs for requests. A server of before such
+        nodes were known refuses the question: they stay until their time is over."""
+        self.parked = len(hostnames)
+        if not hostnames or self._clock() < self._keep_until:
+            return
+        try:
+            answer = await self._ask(ParkNodes(tuple(map(Named, hostnames))))
+        except NmpError as refusal:
+            self._raise_if_passing(refusal)
+            log.debug("COD does not know of parked nodes: %s", refusal)
+            return
+        assert isinstance(answer, NeededNodes)
+        needed = [one.node for one in answer.nodes if one.node in hostnames]
+        self._mark_leaving(dict.fromkeys(needed, 0.0), "parked, and a request needs it")
 
     async def _grow(self, demand: Demand) -> None:
         """Request nodes, each by itself: what can be had now shall not wait for what cannot."""

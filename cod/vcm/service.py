@@ -108,6 +108,7 @@ class VcmService(Service):
             "cod_vcm_connected": int(self._open),
             "cod_vcm_members": sum(ours.added for ours in nodes),
             "cod_vcm_coming": self.state.coming().total(),
+            "cod_vcm_parked": self.reconciler.parked,
             "cod_vcm_leaving": sum(bool(ours.leaving) for ours in nodes),
             "cod_vcm_reclaims": len(self.state.reclaims),
             "cod_vcm_last_message": self.state.seen,

@@ -318,6 +318,9 @@ class Cod:
             del self.members[one.node]
             self.owe(b.NodeState(one.node, one.hostname, one.address, "lost", "given back"))
 
+    def _park_nodes(self, line: Line, message: Message, _: b.ParkNodes) -> None:
+        line.send(b.NeededNodes(), answers=message.id)
+
     def _reclaim_answer(self, line: Line, message: Message, _: b.ReclaimAnswer) -> None:
         line.send(b.Done(), answers=message.id)
 

@@ -387,6 +387,20 @@ def test_a_reclaim_is_answered_once_with_what_goes_anyway_first(pool: Lab) -> No
     assert "choose" not in pool.vcm.steps
 
 
+def test_parked_nodes_stay_until_a_request_of_equal_priority_needs_them(pool: Lab) -> None:
+    """COD would reclaim none for it. What the request does not lack stays parked."""
+    grow(pool, 4)
+    pool.books.parked = ("n2", "n3", "n4")
+    pool.ticks(5)
+    assert len(pool.held("pool")) == 4
+    assert "has say park-nodes" in pool.vcm.steps
+    pool.until(lambda: pool.service.reconciler.parked == 3, "they are counted")
+    pool.create("web", 3, "site")
+    pool.until(lambda: len(pool.held("web")) == 3 and calm(pool), "the other has its nodes")
+    assert pool.held("pool") == {"n1", "n4"}
+    assert "choose" not in pool.vcm.steps
+
+
 def test_what_was_promised_is_told_to_the_pool_when_its_vcm_was_started_anew(pool: Lab) -> None:
     """So it lets jobs end as long as it said. Of what goes for other reasons nothing was
     promised."""

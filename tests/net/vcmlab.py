@@ -189,6 +189,7 @@ class Books:
     def __init__(self) -> None:
         self.want, self.members, self.crippled = 1, dict[str, str](), set[str]()
         self.recalled = dict[str, float]()
+        self.parked: tuple[str, ...] = ()
 
 
 class Toy:
@@ -200,9 +201,16 @@ class Toy:
     def look(self, members: Any, coming: Counter[str], now: float) -> Demand:
         self._life.step("look")
         assert members.keys() <= self._books.members.keys()
-        more = self._books.want - len(members) - coming.total()
+        parked = self._books.parked  # then it is content with what it has
+        more = 0 if parked else self._books.want - len(members) - coming.total()
         leave = tuple(sorted(members)[self._books.want :]) if not coming else ()
-        return Demand({ANY: max(0, more)}, leave, withdraw={"": max(0, -more)}, why="told to")
+        return Demand(
+            {ANY: max(0, more)},
+            leave,
+            withdraw={"": max(0, -more)},
+            why="told to",
+            parked=parked,
+        )
 
     def add(self, member: b.Member) -> None:
         self._life.step("add")

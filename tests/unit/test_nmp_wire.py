@@ -136,6 +136,9 @@ BODIES: list[b.Body] = [
     b.NodeState("node7", "n1", "10.0.0.5", "active"),
     b.Progress("node7", "write", 2**31, 2**32),
     b.ReleaseNodes((b.Named("n1"), b.Named("n2")), "idle for 600 s"),
+    b.ParkNodes((b.Named("n1"), b.Named("n2"))),
+    b.NeededNodes((b.Named("n2"),)),
+    b.NeededNodes(),
     b.Reclaim(
         5,
         2,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,13 +13,15 @@ from cod.core import preemption, vcm_outbox
 from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
+from cod.policy.sharing import parked
+from cod.policy.sharing.parked import Needs, ParkedNode
 from cod.states import OWN_SYSTEM, UNDECIDED, NodeState, VclusterState
 from cod.store import vcms, views
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import nodes
+from cod.store.nodes import nodes, types
 from cod.store.people import audit
-from cod.store.scheduler import reclaims, requests, vclusters
+from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 
 every = views.vcms
 gone = vcms.gone
@@ -347,6 +350,31 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
         taking,
         would_do,
     )
+
+
+def needed(tx: Tx, vcluster_id: int, hostnames: Sequence[str]) -> list[str]:
+    """Return which of the nodes that a VCM parks requests need that a pass has seen and left
+    waiting; reservations in advance and moves get theirs otherwise."""
+    named = set(hostnames)
+    idle = [
+        ParkedNode(node.hostname or "", node.type_id, vcluster_id, node.template_id)
+        for node in nodes.every(tx, vcluster_id=vcluster_id)
+        if node.hostname in named and node.type_id is not None
+    ]
+    waiting = [
+        Needs(one.vcluster_id, each.count, each.attributes, each.template_id)
+        for one in sorted(requests.pending(tx), key=lambda one: (-one.priority, one.id))
+        if one.reason and one.starts_at is None and one.source_id is None
+        for each in one.tuples
+    ]
+    if not (idle and waiting):
+        return []
+    unheld = Counter[int]()
+    for free in node_counts.free(tx, (), False, 0.0):
+        unheld[free.key.kind.type] += free.nodes
+    for (kind, _, _), count in node_counts.coming(tx, (), False).items():
+        unheld[kind.type] += count
+    return parked.needed(idle, waiting, unheld, {one.id: one.attributes for one in types.every(tx)})
 
 
 def _address(tx: Tx, vcluster_id: int, hostname: str) -> str:

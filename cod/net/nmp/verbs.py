@@ -107,6 +107,14 @@ def _release(body: b.ReleaseNodes, peer: VcmPeer, site: Site, now: float) -> Any
     )
 
 
+def _park(body: b.ParkNodes, peer: VcmPeer, site: Site, now: float) -> Any:
+    named = [one.node for one in body.nodes]
+    return (
+        partial(vcms.needed, vcluster_id=peer.id, hostnames=named),
+        lambda needed: b.NeededNodes(tuple(map(b.Named, needed))),
+    )
+
+
 def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float) -> Any:
     """Return nodes that can be had now are taken; the others are awaited: the VCM releases each, or
     the deadline comes."""
@@ -171,6 +179,7 @@ _FLOWS: dict[type[Any], Callable[..., Any]] = {
     b.RequestStatus: _request_status,
     b.Withdraw: _withdraw,
     b.ReleaseNodes: _release,
+    b.ParkNodes: _park,
     b.ReclaimAnswer: _reclaim_answer,
     b.Extend: _extend,
     b.Status: _status,

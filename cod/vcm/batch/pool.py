@@ -94,6 +94,7 @@ class BatchPool:
             old,
             change.withdraw,
             "; ".join(filter(None, reasons)),
+            change.parked,
         )
 
     def _watch(self, hosts: Mapping[str, Host], ours: Collection[str], now: float) -> None:

@@ -9,6 +9,10 @@ all. Not while a job waits that could start there, nor within `calm` seconds of 
 last such job: a burst must not thrash, nor jobs that are over before the next look. Nodes that are
 older than `lifetime` go when their work has ended.
 
+**Parking.** With `park`, up to `park_maximum` nodes that would go stay booted for so long: they take
+jobs as before, and go when a waiting job needs a node of another kind that `maximum` leaves no room
+for, when a request of any vcluster's needs them (`Demand.parked`), or when COD reclaims nodes.
+
 **Giving up.** For a reclaim: idle nodes first, of them those on which the batch system's scheduler
 does not count for a job, the longest idle first of all; then the node whose last job started last,
 which loses the least work. What a job on several nodes loses is lost with the first of them, so the
@@ -20,7 +24,7 @@ Hosts that COD did not give are never touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cod.vcm.batch.settings import BatchTable
@@ -31,12 +35,13 @@ from cod.vcm.pool import Nodeset
 @dataclass(frozen=True, slots=True)
 class PoolChange:
     """What to do: `grow`, let `leave` go, and why; `withdraw` what is coming and not needed any
-    more."""
+    more. `parked` may go as soon as a request needs them."""
 
     grow: Mapping[Nodeset, int] = field(default_factory=dict)
     leave: tuple[str, ...] = ()
     withdraw: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
+    parked: tuple[str, ...] = ()
 
 
 def resize(
@@ -57,7 +62,7 @@ def resize(
     idle_since  when each of them that is idle was first seen so
     wanted_at   when a job that could start there waited last, or the pool grew
     """
-    idle = len(idle_since)
+    idle, idle_limit = len(idle_since), rules.idle_limit + rules.park
     needed = Counter(wants.nodes)
     needed[wants.spare] += max(0, max(rules.minimum - size, rules.reserve - idle) - needed.total())
     named = Counter({nodeset.name: count for nodeset, count in needed.items()})
@@ -68,13 +73,6 @@ def resize(
         grow[nodeset] = more
         room -= more
     withdraw = {name: count - named[name] for name, count in coming.items() if count > named[name]}
-    if +grow:
-        return PoolChange(
-            +grow,
-            (),
-            withdraw,
-            f"{wants.jobs} jobs wait, {idle} nodes are idle, {coming.total()} are coming",
-        )
     old = sorted(
         (
             name
@@ -85,8 +83,25 @@ def resize(
         ),
         key=lambda name: (idle_since[name], name),
     )
-    leave = tuple(old[: max(0, min(idle - rules.reserve, size - rules.minimum))])
-    return PoolChange({}, leave, withdraw, f"idle for {rules.idle_limit:.0f} s" if leave else "")
+    going_back = old[: max(0, min(idle - rules.reserve, size - rules.minimum))]
+    parked = _parked(going_back, idle_since, rules, now)
+    short = sum(max(0, count - coming[nodeset.name]) for nodeset, count in needed.items())
+    room_for, parked = parked[: short - grow.total()], parked[short - grow.total() :]
+    if +grow:
+        why = f"{wants.jobs} jobs wait, {idle} nodes are idle, {coming.total()} are coming"
+        return PoolChange(+grow, room_for, withdraw, why, parked)
+    leave = tuple(name for name in going_back if name not in parked)
+    why = "parked, and other nodes are needed" if room_for else f"idle for {idle_limit:.0f} s"
+    return PoolChange({}, leave, withdraw, why if leave else "", parked)
+
+
+def _parked(
+    going_back: Sequence[str], idle_since: Mapping[str, float], rules: BatchTable, now: float
+) -> tuple[str, ...]:
+    """Return which of the nodes that would go back stay booted: those that have been idle for the
+    shortest time, the longest idle of them first."""
+    recent = [name for name in going_back if now < idle_since[name] + rules.idle_limit + rules.park]
+    return tuple(recent[max(0, len(recent) - rules.park_maximum) :])
 
 
 def victims(

@@ -25,6 +25,16 @@ class BatchTable(Table):
             "back when those that it has are over; 0: no such end"
         ),
     )
+    park: float = Field(
+        0.0,
+        ge=0,
+        le=1e9,
+        description=(
+            "seconds more for which such a node stays booted, parked, unless a request needs it; "
+            "0: none does"
+        ),
+    )
+    park_maximum: int = Field(8, ge=0, description="parked nodes at most")
     reserve: int = Field(0, ge=0, description="idle nodes that stay all the same")
     minimum: int = Field(0, ge=0, description="nodes of the pool at least")
     maximum: int = Field(64, ge=0, description="nodes of the pool at most")

@@ -196,6 +196,20 @@ class ReleaseNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class ParkNodes:
+    """VCM: these nodes are idle, and stay booted only until a request needs them."""
+
+    nodes: tuple[Named, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeededNodes:
+    """COD: the parked nodes that requests which wait could use, no more than they lack."""
+
+    nodes: tuple[Named, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Reclaim:
     """COD: give back `count` nodes like these by `deadline`; `nodes` are those that would do. The
     VCM chooses.
@@ -319,6 +333,8 @@ Body = (
     | NodeState
     | Progress
     | ReleaseNodes
+    | ParkNodes
+    | NeededNodes
     | Reclaim
     | ReclaimAnswer
     | ReclaimOver

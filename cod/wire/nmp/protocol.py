@@ -61,6 +61,8 @@ VERBS: dict[str, Verb] = {
     "renewed": Verb(C, ("renew",)),
     "request": Verb(C, ("request-nodes", "request-status", "withdraw")),
     "release-nodes": Verb(V),
+    "park-nodes": Verb(V),
+    "needed-nodes": Verb(C, ("park-nodes",)),
     "reclaim-answer": Verb(V),
     "extend": Verb(V),
     "done": Verb(C, ("release-nodes", "reclaim-answer", "extend")),

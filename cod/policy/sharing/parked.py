@@ -1,0 +1,76 @@
+"""Which of a pool's parked nodes waiting requests need. Pure.
+
+A parked node is idle, and its VCM keeps it booted only until a request could use it. A request
+needs parked nodes as far as it lacks nodes: those that nobody holds, or that are on their way back,
+are not replaced by parked ones. Each node is counted once, for the request that comes first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cod.policy.hardware.match import satisfies
+
+
+class ParkedNode(NamedTuple):
+    """A parked node. `template_id`: what it runs; None: nothing that is known."""
+
+    hostname: str
+    type_id: int
+    vcluster_id: int
+    template_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """A tuple of a waiting request of `vcluster_id`."""
+
+    vcluster_id: int
+    count: int
+    attributes: str
+    template_id: int
+
+
+def needed(
+    parked: Sequence[ParkedNode],
+    waiting: Iterable[Needs],
+    unheld: Mapping[int, int],
+    types: Mapping[int, str],
+) -> list[str]:
+    """Return the hostnames of the parked nodes that the waiting tuples need.
+
+    waiting  the tuples, the first request's first
+    unheld   nodes that nobody holds, by type, with those on their way back
+    types    canonical attributes (XML), by the type's id
+    A vcluster's own request needs no node that it parks with the template that is asked for: the
+    VCM that made the request knows of that node.
+    """
+    free, left, found = Counter(unheld), list(parked), list[str]()
+    matching: dict[str, set[int]] = {}
+    for one in waiting:
+        if not left:
+            break
+        if one.attributes not in matching:
+            matching[one.attributes] = {
+                type_id
+                for type_id, attributes in types.items()
+                if not satisfies(one.attributes, attributes)
+            }
+        lacking = one.count
+        for type_id in matching[one.attributes]:
+            used = min(lacking, free[type_id])
+            free[type_id] -= used
+            lacking -= used
+        own = one.vcluster_id, one.template_id
+        taken = [
+            node
+            for node in left
+            if node.type_id in matching[one.attributes]
+            and (node.vcluster_id, node.template_id) != own
+        ][:lacking]
+        found += [node.hostname for node in taken]
+        left = [node for node in left if node not in taken]
+    return found
