@@ -81,7 +81,7 @@ def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, n
     limits = groups.type_limits(tx, group.id)
     entitlement = entitlements.of([group], policy, 0, limits, used).get(group.id, ANYTHING)
     held = Counter(reservations.moving(tx, group.id))
-    for _state, type_id, holder, count in energy.nodes(tx):
+    for _state, type_id, holder, count, _vcluster in energy.nodes(tx):
         held[type_id] += count if holder == group.id else 0
     total, most = held.total() + sum(nodes.values()), entitlement.limit
     if entitlement.used_up:

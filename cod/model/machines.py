@@ -193,6 +193,7 @@ class EnergyUse:
 
     seconds    node-seconds
     joules     used; `always_on`: what it would have been had no node slept
+    grams      CO2 emitted for what was used
     """
 
     day: int
@@ -201,6 +202,20 @@ class EnergyUse:
     seconds: float
     joules: float
     always_on: float
+    grams: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class VclusterEnergy:
+    """A row of `vcluster_energy`: what a vcluster's nodes used on a day; the figures are those of
+    `EnergyUse`."""
+
+    day: int
+    vcluster_id: int
+    seconds: float
+    joules: float
+    always_on: float
+    grams: float
 
 
 @dataclass(frozen=True, slots=True)

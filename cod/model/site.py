@@ -163,6 +163,7 @@ class Energy:
     wake_time  seconds that a node has for waking when it wakes alone; `wake_step` more for each
                that wakes with it
     watts_off, watts_idle, watts_busy   of one node: asleep; awake in the reserve; in use
+    carbon     grams of CO2 for each kWh; 0: emissions are not counted
     """
 
     manage: bool = False
@@ -174,6 +175,7 @@ class Energy:
     watts_off: float = 5.0
     watts_idle: float = 80.0
     watts_busy: float = 200.0
+    carbon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -484,6 +484,9 @@ class EnergyTable(Table):
     )
     watts_idle: NotNegative = Field(80.0, description="a node awake in the reserve")
     watts_busy: NotNegative = Field(200.0, description="a node in use")
+    carbon: NotNegative = Field(
+        0.0, description="grams of CO2 emitted for each kWh; 0: emissions are not counted"
+    )
 
     @model_validator(mode="after")
     def _coherent(self) -> EnergyTable:

@@ -90,11 +90,14 @@ class Energy(Collector):
         saved = CounterMetricFamily(
             "cod_energy_saved_joules", "Not used because nodes slept", labels=["group"]
         )
+        emitted = CounterMetricFamily(
+            "cod_energy_co2_grams", "CO2 emitted for what nodes used", labels=["group"]
+        )
         watts = GaugeMetricFamily(
             "cod_watts", "What nodes draw now, measured or by type and state", labels=["type"]
         )
         reserve = GaugeMetricFamily("cod_reserve_nodes", "Free nodes", labels=["type", "readiness"])
-        by_group = {"used": used, "saved": saved}
+        by_group = {"used": used, "saved": saved, "emitted": emitted}
         for what, label, value in self._gauges:
             if what in by_group:
                 by_group[what].add_metric([label or "(reserve)"], value)
@@ -102,7 +105,7 @@ class Energy(Collector):
                 watts.add_metric([label], value)
             else:
                 reserve.add_metric([label, what], value)
-        return iter((used, saved, watts, reserve))
+        return iter((used, saved, emitted, watts, reserve))
 
 
 class Counts(Collector):

@@ -63,10 +63,14 @@ def test_energy_by_group_type_and_day(served: Served) -> None:
     served.tx(book, TODAY)
     report = served.local.get("/energy")
     assert report["items"] == [
-        {"name": None, "day": None, **approx(node_hours=300.0, kwh=6.0, kwh_saved=18.0)},
-        {"name": "physics", "day": None, **approx(node_hours=120.0, kwh=30.0, kwh_saved=0.0)},
+        {"name": None, "day": None, **approx(node_hours=300.0, kwh=6.0, kwh_saved=18.0, gco2=0.0)},
+        {
+            "name": "physics",
+            "day": None,
+            **approx(node_hours=120.0, kwh=30.0, kwh_saved=0.0, gco2=0.0),
+        },
     ]
-    assert report["total"] == approx(node_hours=420.0, kwh=36.0, kwh_saved=18.0)
+    assert report["total"] == approx(node_hours=420.0, kwh=36.0, kwh_saved=18.0, gco2=0.0)
     assert (report["by"], report["counted_until"]) == ("group", TODAY * DAY + 60)
     assert (report["since"], report["until"]) == ((TODAY - 30) * DAY, (TODAY + 1) * DAY)
     by_type = served.local.get("/energy", by="type")["items"]
@@ -176,8 +180,9 @@ def test_what_was_deleted_keeps_its_account_without_its_name(served: Served) -> 
 
 
 def test_a_bar_is_as_long_as_its_share_and_rounds_once() -> None:
-    line = {"node_hours": 1.0, "kwh": 1.0, "kwh_saved": 1.0}
+    line = {"node_hours": 1.0, "kwh": 1.0, "kwh_saved": 1.0, "gco2": 1500.0}
     assert bar(line, 2.0).plain == "█" * 20 + "░" * 20
     assert len(bar({**line, "kwh": 1 / 3, "kwh_saved": 2 / 3}, 1.0).plain) == 40
     assert bar({**line, "kwh": 0.0, "kwh_saved": 0.0}, 0.0).plain == ""
     assert figures({**line, "kwh": 0.0, "kwh_saved": 0.0}) == ("1.0", "0.00", "0.00", "0")
+    assert figures(line, carbon=True)[-1] == "1.50"

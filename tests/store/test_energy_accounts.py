@@ -332,6 +332,8 @@ def test_the_gauges(year: Tx) -> None:
     assert found.pop(("used", "")) == pytest.approx(1.2 * KWH)
     assert found == {
         ("saved", "physics"): 0.0,
+        ("emitted", ""): 0.0,
+        ("emitted", "physics"): 0.0,
         ("watts", "small"): 2000 + 25 + 240 + 5,
         ("watts", "large"): 25.0,
         ("warm", "small"): 1.0,
@@ -349,3 +351,32 @@ def test_a_vcluster_that_has_ended_leaves_its_account_with_its_group(year: Tx) -
     vclusters.end(year, own, NOON + DAY)
     counted(year, NOON + DAY + 3600)
     assert {line[0]: line[1] for line in told(year, "group")} == {None: 260.0, "physics": 240.0}
+
+
+def test_vclusters_have_accounts_that_outlive_them(tx: Tx) -> None:
+    """What a vcluster used is summed over its days, and with its group's it agrees."""
+    rules = replace(RULES, carbon=500.0)
+    physics, own = vcluster(tx, "physics")
+    _, other = vcluster(tx, "more")
+    tx.execute(update(t.vclusters).values(group_id=physics))
+    for number, holder in enumerate((own, own, other)):
+        add_node(tx, number, "active", vcluster_id=holder)
+    tx.execute(update(t.nodes).where(t.nodes.c.vcluster_id == other).values(watts=100.0, since=0.0))
+    counted(tx, NOON, rules)
+    counted(tx, NOON + 3600, rules)
+    counted(tx, NOON + 7200, rules)
+    tx.execute(update(t.nodes).values(vcluster_id=None))
+    report = flow.report(tx, since=NOON, until=NOON, by="vcluster", now=NOON + 7200)
+    assert [(line.key, line.seconds, line.joules) for line in report.lines] == [
+        ("more", 7200.0, pytest.approx(0.2 * KWH)),
+        ("physics", 14400.0, pytest.approx(0.4 * KWH)),
+    ]
+    assert [line.grams for line in report.lines] == pytest.approx([100.0, 200.0])
+    assert flow.of_vcluster(tx, "more", other) == report.lines[0]
+    [group] = flow.report(tx, since=NOON, until=NOON, by="group", now=NOON + 7200).lines
+    assert (group.joules, group.grams) == pytest.approx((0.6 * KWH, 300.0))
+    others = flow.report(
+        tx, since=NOON, until=NOON, by="vcluster", groups=frozenset({physics + 1}), now=NOON
+    )
+    assert others.lines == (), "only who sees the group sees its vclusters"
+    assert flow.of_vcluster(tx, "new", other + 1).joules == 0.0

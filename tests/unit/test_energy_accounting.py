@@ -17,6 +17,7 @@ from cod.policy.nodes.energy_accounting import (
     days,
     draws,
     uses,
+    vcluster_uses,
 )
 from cod.states import NodeState
 
@@ -170,3 +171,38 @@ def test_nothing_is_lost_nor_counted_twice(
     )
     assert all(use.joules <= use.always_on for use in whole)
     assert len({(use.day, use.group_id, use.type_id) for use in whole}) == len(whole)
+
+
+def test_a_vcluster_uses_what_its_own_nodes_measure() -> None:
+    """Nodes of one type in two vclusters: those that measure count as measured, the others as the
+    mean of the type."""
+    measured = [
+        Measured(1, "active", 600.0, 2, vcluster_id=5),
+        Measured(1, "active", 100.0, 1, vcluster_id=6),
+    ]
+    mean = 700.0 / 3
+    nodes = [Nodes("active", 1, 7, 2, 5), Nodes("active", 1, 7, 3, 6), Nodes("boot", 1, 7, 1, 6)]
+    assert drawn(nodes, measured) == [
+        (600.0, 600.0),
+        (pytest.approx(100 + 2 * mean), pytest.approx(100 + 2 * mean)),
+        (pytest.approx(mean), pytest.approx(mean)),
+    ]
+
+
+def test_vclusters_have_accounts_of_their_own() -> None:
+    each = [
+        Draw(Nodes("active", 1, 7, 2, 5), 1000.0, 1000.0),
+        Draw(Nodes("boot", 2, 7, 1, 5), 200.0, 200.0),
+        Draw(Nodes("active", 1, 7, 1, 6), 500.0, 500.0),
+        Draw(Nodes("inactive", 1, 0, 9), 720.0, 720.0),
+    ]
+    found = vcluster_uses(each, DAY - 3600.0, DAY + 3600.0, carbon=400.0)
+    assert [(one.day, one.vcluster_id, one.seconds, one.joules) for one in found] == [
+        (0, 5, 3 * 3600.0, 1200 * 3600.0),
+        (0, 6, 3600.0, 500 * 3600.0),
+        (1, 5, 3 * 3600.0, 1200 * 3600.0),
+        (1, 6, 3600.0, 500 * 3600.0),
+    ]
+    assert [one.grams for one in found] == pytest.approx([480.0, 200.0, 480.0, 200.0])
+    groups = uses(each, DAY - 3600.0, DAY + 3600.0, carbon=400.0)
+    assert sum(one.grams for one in groups if one.group_id) == pytest.approx(1360.0), "the same"

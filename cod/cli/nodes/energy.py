@@ -17,10 +17,10 @@ WIDTH = 40  # columns of the picture
 @click.command()
 @click.option(
     "--by",
-    type=click.Choice(("group", "type", "day")),
+    type=click.Choice(("group", "vcluster", "type", "day")),
     default="group",
     show_default=True,
-    help="Sum by group, by node type or by day.",
+    help="Sum by group, by vcluster, by node type or by day.",
 )
 @click.option(
     "--since",
@@ -52,13 +52,23 @@ def picture(report: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.text import Text
 
+    carbon = report["total"]["gco2"] > 0  # a site that does not count CO2 has no column for it
     longest = max((line["kwh"] + line["kwh_saved"] for line in report["items"]), default=0.0)
     lines = [
-        (name(report["by"], line), *figures(line), bar(line, longest)) for line in report["items"]
+        (name(report["by"], line), *figures(line, carbon), bar(line, longest))
+        for line in report["items"]
     ]
     if lines:
-        lines.append(("total", *figures(report["total"]), Text()))
-    columns = (report["by"].upper(), "NODE-HOURS", "KWH", "SAVED", "SAVED %", "USED █ SAVED ░")
+        lines.append(("total", *figures(report["total"], carbon), Text()))
+    columns = (
+        report["by"].upper(),
+        "NODE-HOURS",
+        "KWH",
+        "SAVED",
+        "SAVED %",
+        *(["KG CO2"] if carbon else []),
+        "USED █ SAVED ░",
+    )
     counted = report["counted_until"]
     until = "nothing is counted yet" if counted is None else f"counted until {when(counted)}"
     return Group(
@@ -77,8 +87,9 @@ def day(at: float) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
-def figures(line: Mapping[str, Any]) -> tuple[str, ...]:
-    """Node-hours, kWh used, kWh saved, and the saved share of what would have been used."""
+def figures(line: Mapping[str, Any], carbon: bool = False) -> tuple[str, ...]:
+    """Return node-hours, kWh used, kWh saved, the saved share of what would have been used; with
+    `carbon` kg of CO2 emitted, too."""
     always_on = line["kwh"] + line["kwh_saved"]
     share = 100 * line["kwh_saved"] / always_on if always_on else 0.0
     return (
@@ -86,6 +97,7 @@ def figures(line: Mapping[str, Any]) -> tuple[str, ...]:
         f"{line['kwh']:.2f}",
         f"{line['kwh_saved']:.2f}",
         f"{share:.0f}",
+        *([f"{line['gco2'] / 1000:.2f}"] if carbon else []),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cod.core import entitlements
 from cod.core import node_hours as core_node_hours
-from cod.model import SITE, Energy, EnergyUse, Policy, Refused
+from cod.model import SITE, Energy, EnergyUse, Policy, Refused, VclusterEnergy
 from cod.policy.nodes import energy_accounting
 from cod.policy.nodes.energy_accounting import DAY
 from cod.policy.sharing import node_hours, shares
@@ -36,6 +36,7 @@ class Reading:
     before: float | None
     now: float
     uses: tuple[EnergyUse, ...] = ()
+    vclusters: tuple[VclusterEnergy, ...] = ()
     anew: bool = False
 
 
@@ -47,7 +48,13 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
         return Reading(before, now, anew=before is not None)
     if now <= before:
         return None
-    return Reading(before, now, tuple(energy_accounting.uses(_draws(tx, rules, now), before, now)))
+    drawn = _draws(tx, rules, now)
+    return Reading(
+        before,
+        now,
+        tuple(energy_accounting.uses(drawn, before, now, rules.carbon)),
+        tuple(energy_accounting.vcluster_uses(drawn, before, now, rules.carbon)),
+    )
 
 
 def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
@@ -60,6 +67,7 @@ def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
     site = group_rows.ensure(tx, SITE, reading.now).id
     uses = [use if use.group_id in there else replace(use, group_id=site) for use in reading.uses]
     energy.add(tx, uses)
+    energy.add_vclusters(tx, reading.vclusters)
     _tell(tx, uses, reading.now)
     entitlements.watch(tx, reading.now)
     if rules.fair_half_life > 0:
@@ -118,17 +126,20 @@ def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a group or a type used, or what was used on a day; the key of a day is its first second.
+    """What a group, a vcluster or a type used, or what was used on a day; the key of a day is its
+    first second.
 
     key        None: the reserve, by group
     seconds    node-seconds
     joules     used; `always_on`: had no node slept
+    grams      of CO2 emitted
     """
 
     key: str | float | None
     seconds: float
     joules: float
     always_on: float
+    grams: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +187,21 @@ def report(
     )
 
 
+def of_vcluster(tx: Tx, name: str, vcluster_id: int) -> Line:
+    """Return what a vcluster's nodes have used since it was created."""
+    return Line(name, *energy.vcluster(tx, vcluster_id))
+
+
 def gauges(tx: Tx, rules: Energy, now: float) -> list[tuple[str, str, float]]:
     """(what, group or type, value) for the metrics: joules used and spared by group, watts now and
     reserve by type."""
     found: list[tuple[str, str, float]] = []
-    for group, _seconds, joules, always_on in energy.sums(tx, 0, int(now // DAY) + 1, "group"):
-        found += [("used", group or "", joules), ("saved", group or "", always_on - joules)]
+    for group, _, joules, always_on, grams in energy.sums(tx, 0, int(now // DAY) + 1, "group"):
+        found += [
+            ("used", group or "", joules),
+            ("saved", group or "", always_on - joules),
+            ("emitted", group or "", grams),
+        ]
     names = {each.id: each.name for each in types.every(tx)}
     watts: dict[str, float] = defaultdict(float)
     for draw in _draws(tx, rules, now):

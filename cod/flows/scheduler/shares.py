@@ -80,7 +80,7 @@ def every(
     entitled = entitlements.of(there, site.policy, nodes, limits, used, now=now)
     standings = entitlements.standings(there, site.policy)
     held: Counter[int] = Counter()
-    for _state, _type, group_id, count in energy.nodes(tx):
+    for _state, _type, group_id, count, _vcluster in energy.nodes(tx):
         held[group_id] += count
     recent = energy.node_seconds(tx, int(now // DAY) - 13, [group.id for group in there])
     evenness = turns.evenness(

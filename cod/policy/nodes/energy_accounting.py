@@ -10,6 +10,10 @@ has saved.
     always_on = seconds * sum(nodes * watts of the state's class, but those of idle, or off if that
     were more, for off)
     1 kWh     = 3.6 MJ
+    grams     = kWh * grams of CO2 for each kWh
+
+A vcluster's node whose BMC measures uses what was measured. Others of its type and class use the
+mean of what the type's BMCs measured, else the watts that the type or the site declares.
 
 Nothing is said here of what a node's work was good for, of cooling, of switches, or of losses in
 power supplies (a BMC measures at the wall or behind the supply, as it can).
@@ -20,35 +24,39 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from cod.model import Energy, EnergyUse, NodeType
+from cod.model import Energy, EnergyUse, NodeType, VclusterEnergy
 from cod.policy.scheduler.energy import CLASSES, IDLE, OFF, watts
 from cod.states import NodeState
 
 DAY = 86400.0
+KWH = 3.6e6  # joules
+Key = TypeVar("Key", int, tuple[int, int])
 LONGEST = 31 * DAY
 """Seconds between two counts from which on it is rather the clock that was wrong; then nothing is
 counted."""
 
 
 class Nodes(NamedTuple):
-    """So many nodes of a type are in a state for a group (0: nobody's)."""
+    """So many nodes of a type are in a state for a group and vcluster (0: nobody's)."""
 
     state: str
     type_id: int
     group_id: int
     number: int
+    vcluster_id: int = 0
 
 
 class Measured(NamedTuple):
-    """So many nodes of a type have been in a state for a while, and their BMCs measure `watts`
-    together."""
+    """So many nodes of a type and vcluster (0: nobody's) have been in a state for a while, and
+    their BMCs measure `watts` together."""
 
     type_id: int
     state: str
     watts: float
     number: int
+    vcluster_id: int = 0
 
 
 class Draw(NamedTuple):
@@ -67,19 +75,26 @@ def draws(
 ) -> Iterator[Draw]:
     """Yield what each of those nodes draw. States of nodes that are not (or no longer) the site's
     are left out."""
+    measured = list(measured)
     means = _means(measured)
+    own_meters = {
+        (one.vcluster_id, one.type_id, one.state): one for one in measured if one.vcluster_id
+    }
     for each in nodes:
         kind = CLASSES[NodeState(each.state)]
         if kind is None:
             continue
         node_type = types.get(each.type_id)
         own = watts(each.state, node_type, energy, means.get((each.type_id, kind)))
-        awake = own
+        metered = own_meters.get((each.vcluster_id, each.type_id, each.state))
+        drawn = each.number * own
+        if metered is not None and 0 < metered.number <= each.number:
+            drawn = metered.watts + (each.number - metered.number) * own
+        awake = drawn
         if kind == OFF:
-            awake = max(
-                own, watts(NodeState.INACTIVE, node_type, energy, means.get((each.type_id, IDLE)))
-            )
-        yield Draw(each, each.number * own, each.number * awake)
+            idle = watts(NodeState.INACTIVE, node_type, energy, means.get((each.type_id, IDLE)))
+            awake = max(drawn, each.number * idle)
+        yield Draw(each, drawn, awake)
 
 
 def _means(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
@@ -94,20 +109,45 @@ def _means(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
     return {key: watts_ / count for key, (watts_, count) in sums.items() if count}
 
 
-def uses(drawn: Iterable[Draw], since: float, until: float) -> list[EnergyUse]:
+def uses(drawn: Iterable[Draw], since: float, until: float, carbon: float = 0.0) -> list[EnergyUse]:
     """Return what it comes to between two moments (seconds since the epoch), by day, group and
-    type, in that order."""
-    sums: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for each in drawn:
-        total = sums[each.nodes.group_id, each.nodes.type_id]
+    type, in that order.
+
+    carbon  grams of CO2 for each kWh
+    """
+    keyed = (((each.nodes.group_id, each.nodes.type_id), each) for each in drawn)
+    return [
+        EnergyUse(day, group_id, type_id, *figures)
+        for day, (group_id, type_id), figures in _sums(keyed, since, until, carbon)
+    ]
+
+
+def vcluster_uses(
+    drawn: Iterable[Draw], since: float, until: float, carbon: float = 0.0
+) -> list[VclusterEnergy]:
+    """Return what vclusters' nodes used between two moments, by day and vcluster."""
+    keyed = ((each.nodes.vcluster_id, each) for each in drawn if each.nodes.vcluster_id)
+    return [
+        VclusterEnergy(day, vcluster_id, *figures)
+        for day, vcluster_id, figures in _sums(keyed, since, until, carbon)
+    ]
+
+
+def _sums(
+    keyed: Iterable[tuple[Key, Draw]], since: float, until: float, carbon: float
+) -> Iterator[tuple[int, Key, tuple[float, float, float, float]]]:
+    """Yield (day, key, (node-seconds, joules, joules always on, grams)), in order of day and
+    key."""
+    sums: dict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for key, each in keyed:
+        total = sums[key]
         total[0] += each.nodes.number
         total[1] += each.watts
         total[2] += each.always_on
-    return [
-        EnergyUse(day, *key, *(seconds * value for value in total))
-        for day, seconds in days(since, until)
-        for key, total in sorted(sums.items())
-    ]
+    for day, seconds in days(since, until):
+        for key, (number, watts_, awake) in sorted(sums.items()):
+            joules = seconds * watts_
+            yield day, key, (seconds * number, joules, seconds * awake, joules / KWH * carbon)
 
 
 def days(since: float, until: float) -> Iterator[tuple[int, float]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import astuple, fields
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
-from sqlalchemy import case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, case, delete, func, insert, or_, select, update
+from sqlalchemy.dialects import mysql, sqlite
 
-from cod.model import EnergyUse
+from cod.model import EnergyUse, VclusterEnergy
 from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -16,37 +17,34 @@ from cod.store.people.access import theirs
 
 DELETED = "(deleted)"
 
-_n, _e = t.nodes.c, t.energy_use.c
+_n, _e, _v = t.nodes.c, t.energy_use.c, t.vcluster_energy.c
 _COLUMNS = [_e[field.name] for field in fields(EnergyUse)]
-_SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on))
+_SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on), func.sum(_e.grams))
 
 
 def nodes(tx: Tx) -> list[Any]:
-    """Return nodes that have a type: rows (state, type_id, their holder's group or 0, how many)."""
+    """Return nodes that have a type: rows (state, type_id, their holder's group or 0, how many,
+    their vcluster or 0)."""
     own = (
         select(_n.vcluster_id, _n.state, _n.type_id, func.count().label("nodes"))
         .where(_n.type_id.is_not(None))
         .group_by(_n.vcluster_id, _n.state, _n.type_id)
         .subquery()
     )
-    group = func.coalesce(t.vclusters.c.group_id, 0)
-    query = (
-        select(own.c.state, own.c.type_id, group, func.sum(own.c.nodes))
-        .select_from(own.outerjoin(t.vclusters, t.vclusters.c.id == own.c.vcluster_id))
-        .group_by(own.c.state, own.c.type_id, group)
+    group, vcluster = func.coalesce(t.vclusters.c.group_id, 0), func.coalesce(own.c.vcluster_id, 0)
+    query = select(own.c.state, own.c.type_id, group, own.c.nodes, vcluster).select_from(
+        own.outerjoin(t.vclusters, t.vclusters.c.id == own.c.vcluster_id)
     )
-    return [
-        (state, type_id, group_id, int(count))
-        for state, type_id, group_id, count in tx.execute(query)
-    ]
+    return [tuple(row) for row in tx.execute(query)]
 
 
 def measured(tx: Tx, since: float) -> list[Any]:
     """Return what BMCs measure, of nodes in their state since `since` or longer: rows (type_id,
-    state, watts, nodes)."""
-    query = select(_n.type_id, _n.state, func.sum(_n.watts), func.count())
+    state, watts, nodes, vcluster or 0)."""
+    holder = func.coalesce(_n.vcluster_id, 0)
+    query = select(_n.type_id, _n.state, func.sum(_n.watts), func.count(), holder)
     steady = query.where(_n.watts.is_not(None), _n.type_id.is_not(None), _n.since <= since)
-    return [tuple(row) for row in tx.execute(steady.group_by(_n.type_id, _n.state))]
+    return [tuple(row) for row in tx.execute(steady.group_by(_n.type_id, _n.state, holder))]
 
 
 def reserve(tx: Tx) -> dict[tuple[int, str], int]:
@@ -88,8 +86,35 @@ def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
 
 def _put(rows: dict[tuple[int, int, int], tuple[float, ...]], row: tuple[Any, ...]) -> None:
     key = row[:3]
-    sums = rows[key][3:] if key in rows else (0.0,) * 3
+    sums = rows[key][3:] if key in rows else (0.0,) * 4
     rows[key] = (*key, *(old + more for old, more in zip(sums, row[3:], strict=True)))
+
+
+def add_vclusters(tx: Tx, uses: Iterable[VclusterEnergy]) -> None:
+    """Add to the accounts of vclusters."""
+    rows = [asdict(use) for use in uses]
+    if rows:
+        tx.execute(_ADD_VCLUSTERS[tx.dialect.name], rows)
+
+
+def _adding() -> dict[str, Any]:
+    table = t.vcluster_energy
+    lite, maria = sqlite.insert(table), mysql.insert(table)
+    names = ("seconds", "joules", "always_on", "grams")
+    on_maria = maria.on_duplicate_key_update(
+        {name: table.c[name] + maria.inserted[name] for name in names}
+    )
+    return {
+        "sqlite": lite.on_conflict_do_update(
+            index_elements=list(table.primary_key),
+            set_={name: table.c[name] + lite.excluded[name] for name in names},
+        ),
+        "mysql": on_maria,
+        "mariadb": on_maria,
+    }
+
+
+_ADD_VCLUSTERS = _adding()
 
 
 def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float]:
@@ -127,6 +152,7 @@ def fold(tx: Tx, group_id: int, into: int) -> None:
                 seconds=_e.seconds + use.seconds,
                 joules=_e.joules + use.joules,
                 always_on=_e.always_on + use.always_on,
+                grams=_e.grams + use.grams,
             )
         )
         if added.rowcount:
@@ -138,12 +164,16 @@ def fold(tx: Tx, group_id: int, into: int) -> None:
 
 
 def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None = None) -> list[Any]:
-    """Return the accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by
-    'group', 'type' or 'day'; of these groups (None: all, and the reserve).
+    """Return the accounts of the days `first` to `last`: rows (key, seconds, joules, always_on,
+    grams) by 'group', 'vcluster', 'type' or 'day'; of these groups (None: all, and the reserve).
 
-    The key is a group's name (None: the reserve), a type's, '(deleted)', or a day; rows are in its
-    order.
+    The key is a group's name (None: the reserve), a vcluster's or type's, '(deleted)', or a day;
+    rows are in its order.
     """
+    if by == "vcluster":
+        return _vcluster_sums(
+            tx, _v.day.between(first, last), *theirs(t.vclusters.c.group_id, groups)
+        )
     group = case((_e.group_id > 0, func.coalesce(t.groups.c.name, DELETED)))
     key = {"group": group, "type": func.coalesce(t.node_types.c.name, DELETED), "day": _e.day}[by]
     query = (
@@ -154,5 +184,24 @@ def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None =
         .where(_e.day.between(first, last), *theirs(_e.group_id, groups))
         .group_by(key)
         .order_by(key)
+    )
+    return [tuple(row) for row in tx.execute(query)]
+
+
+def vcluster(tx: Tx, vcluster_id: int) -> tuple[float, float, float, float]:
+    """Return what a vcluster's nodes have used in all: seconds, joules, always_on, grams."""
+    rows = _vcluster_sums(tx, _v.vcluster_id == vcluster_id)
+    return tuple(rows[0][1:]) if rows else (0.0,) * 4
+
+
+def _vcluster_sums(tx: Tx, *where: ColumnElement[bool]) -> list[Any]:
+    """Return (name, seconds, joules, always_on, grams) for each vcluster, by name."""
+    name = t.vclusters.c.name
+    query = (
+        select(name, *(func.sum(_v[each]) for each in ("seconds", "joules", "always_on", "grams")))
+        .select_from(t.vcluster_energy.join(t.vclusters, t.vclusters.c.id == _v.vcluster_id))
+        .where(*where)
+        .group_by(_v.vcluster_id, name)
+        .order_by(name, _v.vcluster_id)
     )
     return [tuple(row) for row in tx.execute(query)]

@@ -384,7 +384,23 @@ energy_use = table(
     Column(
         "always_on", Double, nullable=False, default=0.0, comment="joules had no node ever slept"
     ),
+    Column(
+        "grams", Double, nullable=False, default=0.0, server_default="0", comment="of CO2 emitted"
+    ),
     comment="Energy by day, group and type.",
+)
+
+vcluster_energy = table(
+    "vcluster_energy",
+    Column(
+        "day", Integer, primary_key=True, autoincrement=False, comment="days since the epoch, UTC"
+    ),
+    Column("vcluster_id", Id, primary_key=True, autoincrement=False),
+    Column("seconds", Double, nullable=False, comment="node-seconds"),
+    Column("joules", Double, nullable=False, comment="used"),
+    Column("always_on", Double, nullable=False, comment="joules had no node ever slept"),
+    Column("grams", Double, nullable=False, comment="of CO2 emitted"),
+    comment="Energy by day and vcluster.",
 )
 
 marks = table(

@@ -27,7 +27,7 @@ class EnergyQuery(Query):
         default=None, alias="from", description="left out: thirty days before 'to'"
     )
     to: Moment = Field(default=None, description="left out: now")
-    by: Literal["group", "type", "day"] = Field(default="group")
+    by: Literal["group", "vcluster", "type", "day"] = Field(default="group")
     group: str = Field(
         default="",
         max_length=63,
@@ -39,18 +39,31 @@ class EnergyQuery(Query):
 
 
 class EnergySum(Reply):
-    """Energy used, and how much more it would have been had no node slept."""
+    """Energy used, how much more it would have been had no node slept, and grams of CO2 emitted."""
 
     node_hours: float
     kwh: float
     kwh_saved: float
+    gco2: float
 
 
 class EnergyLine(EnergySum):
-    """Of a group (null: the reserve) or type by `name`; of a day by its first second."""
+    """Of a group (null: the reserve), vcluster or type by `name`; of a day by its first second."""
 
     name: str | None
     day: float | None
+
+    @classmethod
+    def of(cls, line: energy.Line) -> EnergyLine:
+        """Return a line of the reply from the flow's line."""
+        return cls(
+            name=line.key if isinstance(line.key, str) else None,
+            day=line.key if isinstance(line.key, float) else None,
+            node_hours=line.seconds / 3600,
+            kwh=line.joules / KWH,
+            kwh_saved=(line.always_on - line.joules) / KWH,
+            gco2=line.grams,
+        )
 
 
 class EnergyReport(Reply):
@@ -68,13 +81,14 @@ class EnergyReport(Reply):
         """Return a line for each item; its name, or the day that begins at that second."""
         out = StringIO()
         lines = csv.writer(out, lineterminator="\r\n")
-        lines.writerow([self.by, "node_hours", "kwh", "kwh_saved"])
+        lines.writerow([self.by, "node_hours", "kwh", "kwh_saved", "gco2"])
         lines.writerows(
             [
                 one.day if one.name is None and one.day is not None else one.name or "(reserve)",
                 one.node_hours,
                 one.kwh,
                 one.kwh_saved,
+                one.gco2,
             ]
             for one in self.items
         )
@@ -83,16 +97,7 @@ class EnergyReport(Reply):
     @classmethod
     def of(cls, report: energy.Report) -> EnergyReport:
         """Return the reply from the flow's report."""
-        items = [
-            EnergyLine(
-                name=line.key if isinstance(line.key, str) else None,
-                day=line.key if isinstance(line.key, float) else None,
-                node_hours=line.seconds / 3600,
-                kwh=line.joules / KWH,
-                kwh_saved=(line.always_on - line.joules) / KWH,
-            )
-            for line in report.lines
-        ]
+        items = [EnergyLine.of(line) for line in report.lines]
         total = {
             name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields
         }

@@ -11,6 +11,7 @@ from typing import Any
 from cod import quantity
 from cod.flows import views
 from cod.flows.images import templates
+from cod.flows.nodes import energy
 from cod.flows.notices import notices
 from cod.flows.people import groups, sshkeys
 from cod.flows.people.access import offered
@@ -24,6 +25,7 @@ from cod.states import VclusterState
 from cod.web.portal import documents, formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.resources.energy import EnergyLine
 from cod.web.resources.moves import MoveStart
 from cod.web.resources.network.names import NameReply, NameSet
 from cod.web.resources.nodes import HistoryQuery
@@ -63,6 +65,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "vcm": vcms.find(tx, vcluster=name),
         "names": vcluster_names.every(tx, vcluster=name, site=ask.site),
         "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id),
+        "used": EnergyLine.of(energy.of_vcluster(tx, name, view.vcluster.id)),
     }
     targets = (
         _targets(tx, ask.who, name)
