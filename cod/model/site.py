@@ -163,7 +163,12 @@ class Energy:
     wake_time  seconds that a node has for waking when it wakes alone; `wake_step` more for each
                that wakes with it
     watts_off, watts_idle, watts_busy   of one node: asleep; awake in the reserve; in use
-    carbon     grams of CO2 for each kWh; 0: emissions are not counted
+    carbon     grams of CO2 for each kWh, where no curve says it; 0: emissions are not counted
+    curve_file, curve_url   where the price of a kWh, or the CO2 emitted for it, is by the hour; at
+               most one of them
+    curve_of   'carbon' or 'price'
+    curve_poll seconds between looks at it; curve_stale: seconds after which the last is too old
+    hold_above preemptible vclusters get no nodes while the curve is above it; None: always
     """
 
     manage: bool = False
@@ -176,6 +181,17 @@ class Energy:
     watts_idle: float = 80.0
     watts_busy: float = 200.0
     carbon: float = 0.0
+    curve_file: str | None = None
+    curve_url: str = ""
+    curve_of: str = "carbon"
+    curve_poll: float = 900.0
+    curve_stale: float = 21_600.0
+    hold_above: float | None = None
+
+    @property
+    def curve(self) -> str:
+        """Return the file or the address of the curve; '' where the site has none."""
+        return self.curve_file or self.curve_url
 
 
 @dataclass(frozen=True, slots=True)

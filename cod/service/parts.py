@@ -307,6 +307,7 @@ def manager(context: PartContext) -> list[Any]:
     delivery of notices, accounts, pruning."""
     from cod.fileservers.drivers import drivers as file_servers
     from cod.fileservers.edge import FileServerEdge
+    from cod.net.energy_curve import CurveReader
     from cod.net.notify.delivery import Post
     from cod.power.drivers import consoles, drivers
     from cod.power.edge import PowerEdge
@@ -364,6 +365,7 @@ def manager(context: PartContext) -> list[Any]:
         Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects),
         post,
         Accountant(g.reactor, g.pool, g.site, g.clock),
+        CurveReader(g.reactor, g.pool, g.site, g.clock),
         CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
         DirectorySync(g.reactor, g.pool, g.site, g.clock),
         FileServerEdge(

@@ -225,7 +225,9 @@ def _site(file: SiteFile) -> model.Site:
             file.dns.secondaries,
             file.dns.name_servers,
         ),
-        energy=model.Energy(**file.energy.model_dump()),
+        energy=model.Energy(
+            **file.energy.model_dump() | {"curve_file": _path(file.energy.curve_file)}
+        ),
         types=model.TypeRules(**file.types.model_dump()),
         mail=model.Mail(**mail),
         images=model.ImageRules(

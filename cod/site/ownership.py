@@ -28,6 +28,7 @@ SECRETS: dict[tuple[str, str], tuple[str, ...]] = {
     ("account", "password_file"): ("edge", "manager"),
     ("api", "certificate"): ("web",),
     ("api", "key"): ("web",),
+    ("energy", "curve_file"): ("manager",),
     ("fileserver", "known_hosts"): ("manager",),
     ("fileserver", "ssh_key"): ("manager",),
     ("ldap", "ca_file"): ("manager", "web"),

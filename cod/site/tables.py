@@ -7,6 +7,7 @@ in `cod.site.values`.
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from string import Formatter
@@ -36,6 +37,8 @@ from cod.site.values import (
     Table,
     address_and_port,
 )
+
+_CURVE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[!-~]*)?", re.ASCII)
 
 
 class ServerTable(Table):
@@ -485,7 +488,33 @@ class EnergyTable(Table):
     watts_idle: NotNegative = Field(80.0, description="a node awake in the reserve")
     watts_busy: NotNegative = Field(200.0, description="a node in use")
     carbon: NotNegative = Field(
-        0.0, description="grams of CO2 emitted for each kWh; 0: emissions are not counted"
+        0.0,
+        description=(
+            "grams of CO2 emitted for each kWh, where no curve says it; "
+            "0: emissions are not counted"
+        ),
+    )
+    curve_file: AbsolutePath | None = Field(
+        None, description="CSV of the price of a kWh, or the CO2 emitted for it, by the hour"
+    )
+    curve_url: str = Field(
+        "", max_length=500, description="in place of a file: where it is asked for"
+    )
+    curve_of: Literal["carbon", "price"] = Field(
+        "carbon", description="what the curve says: grams of CO2, or a price"
+    )
+    curve_poll: float = Field(
+        900.0, ge=60, le=86_400, description="seconds between looks at the curve"
+    )
+    curve_stale: Positive = Field(
+        21_600.0, description="seconds after which the curve that was read last is too old"
+    )
+    hold_above: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        description=(
+            "preemptible clusters get no nodes while the curve is above this; left out: always"
+        ),
     )
 
     @model_validator(mode="after")
@@ -493,6 +522,14 @@ class EnergyTable(Table):
         if self.warm_low > self.warm_high:
             raise ValueError(
                 f"warm_low {self.warm_low} should not be above warm_high {self.warm_high}"
+            )
+        if self.curve_file and self.curve_url:
+            raise ValueError("curve_file and curve_url should not both be there")
+        if self.hold_above is not None and not (self.curve_file or self.curve_url):
+            raise ValueError("hold_above should have a curve_file or a curve_url")
+        if self.curve_url and not _CURVE_URL.fullmatch(self.curve_url):
+            raise ValueError(
+                "curve_url should begin with https:// or http://, be plain ASCII, and have no user"
             )
         watts = [self.watts_off, self.watts_idle, self.watts_busy]
         if watts != sorted(watts):

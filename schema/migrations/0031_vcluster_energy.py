@@ -1,11 +1,14 @@
-"""Energy of vclusters, and the CO2 that was emitted for it."""
+"""Energy of vclusters, and the CO2 that was emitted for it; the curve of price or carbon by the
+hour."""
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import mysql
 
 revision = "0031"
 down_revision = "0030"
 
+DOCUMENT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
@@ -34,4 +37,16 @@ def upgrade() -> None:
         sa.Column("grams", sa.Double(), nullable=False, comment="of CO2 emitted"),
         sa.PrimaryKeyConstraint("day", "vcluster_id", name=op.f("pk_vcluster_energy")),
         comment="Energy by day and vcluster.",
+    )
+    op.create_table(
+        "energy_curve",
+        sa.Column("source", sa.String(500), nullable=False, comment="a file or an address"),
+        sa.Column("content", DOCUMENT, nullable=False, comment="CSV; '': it was never read"),
+        sa.Column("read_at", sa.Double(), nullable=False, comment="when the content was read last"),
+        sa.Column(
+            "good_until", sa.Double(), nullable=False, comment="after that the content is too old"
+        ),
+        sa.Column("fault", sa.Text(), nullable=False, comment="why it could not be read last; ''"),
+        sa.PrimaryKeyConstraint("source", name=op.f("pk_energy_curve")),
+        comment="The price of energy or the CO2 emitted for it, by the hour, as read last.",
     )

@@ -502,6 +502,8 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
     """Every commented default can be uncommented without changing anything."""
     text = init.annotated({"subnet": proposal.EXAMPLE})
     required_or_null = (
+        "curve_file",
+        "hold_above",
         "interface",
         "relay",
         "router",

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cod.core import entitlements
+from cod.core import energy_curve, entitlements
 from cod.core import node_hours as core_node_hours
+from cod.core.energy_curve import CurveView
 from cod.model import SITE, Energy, EnergyUse, Policy, Refused, VclusterEnergy
 from cod.policy.nodes import energy_accounting
 from cod.policy.nodes.energy_accounting import DAY
@@ -48,12 +49,12 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
         return Reading(before, now, anew=before is not None)
     if now <= before:
         return None
-    drawn = _draws(tx, rules, now)
+    drawn, carbon = _draws(tx, rules, now), energy_curve.carbon(tx, rules, before, now)
     return Reading(
         before,
         now,
-        tuple(energy_accounting.uses(drawn, before, now, rules.carbon)),
-        tuple(energy_accounting.vcluster_uses(drawn, before, now, rules.carbon)),
+        tuple(energy_accounting.uses(drawn, before, now, carbon)),
+        tuple(energy_accounting.vcluster_uses(drawn, before, now, carbon)),
     )
 
 
@@ -155,6 +156,7 @@ class Report:
     by: str
     counted_until: float | None
     lines: tuple[Line, ...]
+    curve: CurveView | None = None
 
 
 def report(
@@ -165,11 +167,13 @@ def report(
     by: str,
     group: str = "",
     groups: frozenset[int] | None = None,
+    rules: Energy | None = None,
     now: float,
 ) -> Report:
     """Return the accounts of the days between two moments, as far as they are touched; without: the
     last thirty days.
 
+    rules  whose curve the report has, too
     group  of that one alone; else of these groups (None: of all and the reserve). Raises `Refused`.
     """
     if group:
@@ -183,7 +187,12 @@ def report(
     sums = energy.sums(tx, first, last, by, groups)
     lines = (Line(key * DAY if by == "day" else key, *values) for key, *values in sums)
     return Report(
-        first * DAY, (last + 1) * DAY, by, watermarks.at(tx, watermarks.ENERGY), tuple(lines)
+        first * DAY,
+        (last + 1) * DAY,
+        by,
+        watermarks.at(tx, watermarks.ENERGY),
+        tuple(lines),
+        None if rules is None else energy_curve.shown(tx, rules, now),
     )
 
 

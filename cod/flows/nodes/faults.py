@@ -1,4 +1,5 @@
-"""What outside of COD does not do its part: switches, file servers, BMCs, other DHCP servers. Put
+"""What outside of COD does not do its part: switches, file servers, BMCs, other DHCP servers, the
+source of the energy curve. Put
 together from what their edges have written; nothing is asked here."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from cod.model import NodeView, Notice, OutsideFault
 from cod.policy import volumes as volume_policy
 from cod.policy.nodes import power
 from cod.states import IMAGE_SERVER, POWER_CONTROL
-from cod.store import views, volumes
+from cod.store import energy_curve, views, volumes
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes, switch_ports, switches
 from cod.store.nodes import power as node_power
@@ -26,6 +27,7 @@ KINDS = {
     "found-off": "nodes in use are off, and COD did not switch them off",
     "image-server": "images are not served to nodes",
     "dhcp": "nodes took addresses from another DHCP server",
+    "energy-curve": "the curve of energy's price or carbon is too old",
 }
 _TOLD = {
     "switch": ("switch", "switch ", "/faults#switch-"),
@@ -51,6 +53,7 @@ def every(tx: Tx, *, now: float) -> list[OutsideFault]:
         *_fileservers(tx, told, now),
         *_machines(tx, told),
         *dhcp,
+        *_curve(tx, now),
         *_ended(told, now),
     ]
     return sorted(found, key=lambda one: (one.ended is not None, -(one.ended or one.since or 0.0)))
@@ -179,6 +182,14 @@ def _dhcp_servers(tx: Tx, now: float) -> list[OutsideFault]:
             )
         )
     return found
+
+
+def _curve(tx: Tx, now: float) -> Iterator[OutsideFault]:
+    stored = energy_curve.find(tx)
+    if stored is not None and now >= stored.good_until:
+        why = stored.fault or "it says nothing about the hours from now on"
+        about = f"{stored.source}: {why}"
+        yield OutsideFault("energy-curve", "energy curve", stored.good_until, None, (), (), about)
 
 
 def _of_nodes(

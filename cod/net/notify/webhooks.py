@@ -24,7 +24,7 @@ from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.threads import deferToThreadPool
-from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.protocols.policies import WrappingFactory
 from twisted.web import http
 from twisted.web.client import Agent, FileBodyProducer, HTTPConnectionPool
 from twisted.web.http_headers import Headers
@@ -33,11 +33,11 @@ from zope.interface import implementer
 
 from cod.flows.notices.notices import Delivery, may_reach
 from cod.model import SiteRef
+from cod.net.limited import Limited
 from cod.net.notify.delivery_errors import DeliveryError, brief
 from cod.wire import webhook as wire
 
 ATTEMPT = 10.0  # seconds
-MOST = 2**16  # bytes of an answer
 AGENT = "Cluster-on-Demand"
 CALM = (408, 425, 429)  # refusals that say "later", RFC 9110 and others
 
@@ -188,21 +188,6 @@ def _is_ours(family: int, address: str) -> bool:
         except OSError:
             return False
     return True
-
-
-class Limited(ProtocolWrapper):
-    """A connection whose peer cannot fill the memory: it is cut after `MOST` bytes."""
-
-    transport: Any
-    seen = 0
-
-    def dataReceived(self, data: bytes) -> None:
-        """Count."""
-        self.seen += len(data)
-        if self.seen > MOST:
-            self.transport.abortConnection()
-        else:
-            super().dataReceived(data)  # type: ignore[no-untyped-call]
 
 
 # ---------------------------------------------------------------- what came of it

@@ -204,7 +204,7 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
         tuple(file.group),
         tuple(file.demand),
         Policy(**file.policy.model_dump()),
-        Energy(**file.energy.model_dump()),
+        Energy(**file.energy.model_dump(exclude={"curve_file"})),
         file.about,
         file.days,
         run_on,

@@ -46,6 +46,7 @@ from cod.store.tables.people import (
 from cod.store.tables.scheduler import (
     claims,
     dns_zones,
+    energy_curve,
     energy_use,
     marks,
     node_permissions,
@@ -77,6 +78,7 @@ __all__ = [
     "config_templates",
     "conflicts",
     "dns_zones",
+    "energy_curve",
     "energy_use",
     "group_permissions",
     "group_type_limits",

@@ -403,6 +403,16 @@ vcluster_energy = table(
     comment="Energy by day and vcluster.",
 )
 
+energy_curve = table(
+    "energy_curve",
+    Column("source", String(500), primary_key=True, comment="a file or an address"),
+    Column("content", Document, nullable=False, comment="CSV; '': it was never read"),
+    Column("read_at", Time, nullable=False, comment="when the content was read last"),
+    Column("good_until", Time, nullable=False, comment="after that the content is too old"),
+    Column("fault", Text, nullable=False, comment="why it could not be read last; ''"),
+    comment="The price of energy or the CO2 emitted for it, by the hour, as read last.",
+)
+
 marks = table(
     "marks",
     Column("name", String(64), primary_key=True),

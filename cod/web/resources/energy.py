@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import asdict
 from functools import partial
 from io import StringIO
 from typing import Annotated, Literal
@@ -66,6 +67,17 @@ class EnergyLine(EnergySum):
         )
 
 
+class CurveReply(Reply):
+    """The site's curve of carbon or price by the hour. `value`: of now; null: the curve does not
+    say. `read_at`: when it was read last; null: never. `fault`: why it could not be; ''."""
+
+    of: Literal["carbon", "price"]
+    unit: str
+    value: float | None
+    read_at: float | None
+    fault: str
+
+
 class EnergyReport(Reply):
     """Energy between two midnights (UTC). `counted_until`: how far the accounts go; null: nothing
     is counted yet."""
@@ -76,6 +88,7 @@ class EnergyReport(Reply):
     counted_until: float | None
     items: list[EnergyLine]
     total: EnergySum
+    curve: CurveReply | None = Field(default=None, description="null: the site has none")
 
     def csv(self) -> str:
         """Return a line for each item; its name, or the day that begins at that second."""
@@ -108,6 +121,7 @@ class EnergyReport(Reply):
             counted_until=report.counted_until,
             items=items,
             total=EnergySum(**total),
+            curve=None if report.curve is None else CurveReply(**asdict(report.curve)),
         )
 
 
@@ -134,6 +148,7 @@ ENERGY = (
             until=a.query.to,
             by=a.query.by,
             group=a.query.group,
+            rules=a.site.energy,
             groups=a.who.groups,
             now=a.now,
         ),

@@ -1,0 +1,59 @@
+"""The curve of price or carbon by the hour that flows use: the last good one, however old."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cod.model import Energy
+from cod.policy.energy import curve
+from cod.policy.energy.curve import Curve
+from cod.store import energy_curve
+from cod.store.engine import Tx
+
+
+def current(tx: Tx, rules: Energy) -> Curve | None:
+    """Return the site's curve; None where it has none, or where none was read yet."""
+    stored = energy_curve.find(tx, rules.curve) if rules.curve else None
+    if stored is None or not stored.content:
+        return None
+    try:
+        return curve.read(stored.content, rules.curve_of)
+    except ValueError:  # it was a price, and `curve_of` has changed since
+        return None
+
+
+def carbon(tx: Tx, rules: Energy, since: float, until: float) -> float:
+    """Return the grams of CO2 for each kWh between two moments."""
+    found = current(tx, rules) if rules.curve_of == curve.CARBON else None
+    return rules.carbon if found is None else found.mean(since, until, rules.carbon)
+
+
+@dataclass(frozen=True, slots=True)
+class CurveView:
+    """The site's curve as people see it.
+
+    of, unit  'carbon' or 'price', and in which unit its values are
+    value     of now; None where the curve does not say it
+    read_at   when it was read last; None: never
+    fault     why it could not be read last; ''
+    """
+
+    of: str
+    unit: str
+    value: float | None
+    read_at: float | None
+    fault: str
+
+
+def shown(tx: Tx, rules: Energy, now: float) -> CurveView | None:
+    """Return the site's curve; None where it has none."""
+    if not rules.curve:
+        return None
+    stored, read = energy_curve.find(tx, rules.curve), current(tx, rules)
+    return CurveView(
+        rules.curve_of,
+        curve.UNITS[rules.curve_of],
+        None if read is None else read.at(now),
+        None if stored is None or not stored.content else stored.read_at,
+        "" if stored is None else stored.fault,
+    )

@@ -1,0 +1,1 @@
+"""What energy costs and emits by the hour, and what is placed by it."""
