@@ -73,7 +73,8 @@ withdraw() {
     printf '# cod sequence %s\n' "$sequence" | put "$(fragment "$1")"
     index
     if is_shown "$shown" "$1"; then
-        answer=$(call RemoveExport "uint16:$1") || fail "NFS-Ganesha refuses: $(printf '%s' "$answer" | tail -n 1)"
+        answer=$(call RemoveExport "uint16:$1") ||
+            fail "NFS-Ganesha refuses: $(printf '%s' "$answer" | tail -n 1)"
     fi
 }
 

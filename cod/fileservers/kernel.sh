@@ -45,7 +45,8 @@ forget() {
 }
 
 publish() {
-    said=$(exportfs -ra 2>&1 </dev/null) || fail "exportfs failed: $(printf '%s' "$said" | tail -n 1)"
+    said=$(exportfs -ra 2>&1 </dev/null) ||
+        fail "exportfs failed: $(printf '%s' "$said" | tail -n 1)"
     shown=$(exported) || fail "$shown"
 }
 

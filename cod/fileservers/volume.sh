@@ -27,8 +27,10 @@ run() {
 }
 
 ready() {
-    [ -d "$root" ] || fail "the directory $root is missing on the file server: mount its file system, or make it"
-    command -v flock >/dev/null || fail "the program flock (util-linux) is not installed on the file server"
+    [ -d "$root" ] ||
+        fail "the directory $root is missing on the file server: mount its file system, or make it"
+    command -v flock >/dev/null ||
+        fail "the program flock (util-linux) is not installed on the file server"
     mkdir -p "$exports"
     exec 9>"$exports/.cod.lock"
     flock -w 30 9 || fail "another change of this file server is being carried out and does not end"
@@ -77,7 +79,8 @@ make_volume() {
             run zfs create "$(dataset "$path")"
         fi ;;
     *)
-        [ -z "$source" ] || fail "the file system of $root has no snapshots to copy: they need Btrfs or ZFS"
+        [ -z "$source" ] ||
+            fail "the file system of $root has no snapshots to copy: they need Btrfs or ZFS"
         run mkdir "$path" ;;
     esac
 }

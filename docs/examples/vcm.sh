@@ -172,7 +172,8 @@ kept() {  # a numbered message: deal with it, then acknowledge it
                     done
                 fi ;;
             lease) log "the lease: $(field /lease/@event)" ;;
-            *) log "what is $verb? asking for the whole picture"; drop "$state/sure" ;;  # of a newer COD
+            # of a newer COD
+            *) log "what is $verb? asking for the whole picture"; drop "$state/sure" ;;
         esac
         write_members
         seen=$sequence
@@ -191,12 +192,14 @@ answered() {  # an answer, or an error, to a question of ours
                 granted) ;;  # its grant is on the way
                 *) drop "$state/requests/$about" ;;
             esac ;;
-        vcluster) if [ "$seen" = "$about" ]; then picture; fi ;;  # else it may be older than what came meanwhile
+        # else it may be older than what came meanwhile
+        vcluster) if [ "$seen" = "$about" ]; then picture; fi ;;
         error)
             code=$(field /error/@code)
             log "$question $about: $(field /error/@sentence) ($code)"
             case $code in
-                unavailable | too-many | repeated) again_at=$((SECONDS + 5)) ;;  # asked again, it may be done
+                # asked again, it may be done
+                unavailable | too-many | repeated) again_at=$((SECONDS + 5)) ;;
                 *)
                     [ "$question" != request-nodes ] || { drop "$state/requests/$about"; quiet_until=$((SECONDS + 60)); }
                     if [ "$question" = release-nodes ] && [ -f "$state/nodes/$about" ]; then leave "$about" -; quiet_until=$((SECONDS + 60)); fi ;;
@@ -219,7 +222,8 @@ round() {
         return
     fi
     [ "$SECONDS" -ge "$again_at" ] || return
-    for file in "$state"/requests/*; do  # those that COD has not answered are made again, under their keys
+    # those that COD has not answered are made again, under their keys
+    for file in "$state"/requests/*; do
         [ -f "$file" ] || continue
         have=$((have + 1)) key=${file##*/}
         [ -n "$(get "$file")" ] || waits_for "request-nodes $key" || request "$key"
@@ -234,7 +238,8 @@ round() {
         fi
     done
     wanted=$(get "$folder/wanted" || true)
-    [[ $wanted =~ ^[0-9]+$ ]] && [ "$SECONDS" -ge "$quiet_until" ] || return  # who cannot see changes nothing
+    # who cannot see changes nothing
+    [[ $wanted =~ ^[0-9]+$ ]] && [ "$SECONDS" -ge "$quiet_until" ] || return
     if [ "$have" -lt "$wanted" ]; then
         keys=$(($(get "$state/keys" || echo 0) + 1))
         put "$state/keys" "$keys"

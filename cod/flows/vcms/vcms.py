@@ -372,8 +372,8 @@ def needed(tx: Tx, vcluster_id: int, hostnames: Sequence[str]) -> list[str]:
     unheld = Counter[int]()
     for free in node_counts.free(tx, (), False, 0.0):
         unheld[free.key.kind.type] += free.nodes
-    for (kind, _, _), count in node_counts.coming(tx, (), False).items():
-        unheld[kind.type] += count
+    for coming, count in node_counts.coming(tx, (), False).items():
+        unheld[coming.kind.type] += count
     return parked.needed(idle, waiting, unheld, {one.id: one.attributes for one in types.every(tx)})
 
 
