@@ -7,16 +7,20 @@ and it is named at the end. More than `FEW` failures are no chance, and get no s
 """
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
+
+import pytest
 
 from tests import ledger
 
 FEW = 3
 FAILED = 1  # pytest's exit status when tests were run and some failed
 LAST = Path(".pytest_cache/v/cache/lastfailed")
+AGAIN = "TESTS_RUN_AGAIN"  # the ids of the failed tests, in the environment of their second run
 
 
 def main(status: int, options: Sequence[str], last: Path = LAST) -> int:
@@ -31,13 +35,23 @@ def main(status: int, options: Sequence[str], last: Path = LAST) -> int:
     files = sorted({test.split("::")[0] for test in failed})
     print(f"\nOnce more, alone: {' '.join(files)}", flush=True)
     cost = ledger.LAST.read_bytes()  # of the whole run: it is what `make ledger` enters
-    command = [sys.executable, "-m", "pytest", "-q", *options, *files]
-    again = subprocess.run(command, check=False).returncode
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.again", *options, *files]
+    environment = os.environ | {AGAIN: json.dumps(failed)}
+    again = subprocess.run(command, check=False, env=environment).returncode
     ledger.LAST.write_bytes(cost)
     if again == 0:
         print("\nUNSTEADY: failed among all others, passed alone; each of these is to be mended:")
         print("\n".join(f"  {test}" for test in failed))
     return again
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Have a test that failed fail when it is skipped now: nothing has passed."""
+    report = yield
+    if report.skipped and report.nodeid in json.loads(os.environ.get(AGAIN, "[]")):
+        report.outcome, report.longrepr = "failed", "skipped in its second run"
+    return report
 
 
 def without_group(test: str) -> str:

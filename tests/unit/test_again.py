@@ -14,6 +14,7 @@ Run = Callable[..., int]
 STEADY = "def test_steady(): pass\n"
 LEFT_OUT = "def test_left_out(): assert False\n"
 BROKEN = "def test_broken(): assert False\n"
+SKIPPED = "import pytest\ndef test_skipped(): pytest.skip('no root')\n"
 
 
 @pytest.fixture
@@ -44,6 +45,13 @@ def test_a_test_that_fails_again_refuses_the_change(
 ) -> None:
     assert run(1, steady=STEADY, broken=BROKEN) == 1
     assert "UNSTEADY" not in capfd.readouterr().out
+
+
+def test_a_test_that_is_skipped_the_second_time_has_not_passed(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(1, skipped=SKIPPED) == 1
+    assert "skipped in its second run" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
