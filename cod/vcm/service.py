@@ -189,7 +189,8 @@ class VcmService(Service):
         """Do what a message means beside what is remembered of it."""
         if isinstance(body, Refusal) and body.key in self.state.requests:
             self.reconciler.pause_requests(self.state.requests[body.key].nodeset.name)
-            log.warning("COD refused %s: %s", body.key, body.reason)
+            count = self.state.requests[body.key].count
+            log.warning("COD refused %d more node%s: %s", count, "s" * (count > 1), body.reason)
         elif isinstance(body, Grant):
             nodes = ", ".join(f"{member.hostname} ({member.node})" for member in body.members)
             log.info("request %d is granted: %s", body.request, nodes)

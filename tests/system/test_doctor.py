@@ -519,3 +519,15 @@ def test_a_clock_that_nobody_sets(
     found = list(clock.findings(Context(site, settings, {}, 0.0, True), lambda: answer))
     assert [each.state for each in found] == [state]
     assert bool(found[0].remedy) == (state != "good")
+
+
+def test_a_clock_that_chrony_cannot_set_is_no_reason_to_install_chrony(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = None
+    remedies = set[str]()
+    for path in ("/usr/sbin/chronyd", None):
+        monkeypatch.setattr("shutil.which", {"chronyd": path}.get)
+        found = clock.findings(Context(site, settings, {}, 0.0, True), lambda: (5, 0))
+        remedies |= {each.remedy for each in found}
+    assert {remedy.split()[0] for remedy in remedies} == {"`chronyc", "apt-get"}

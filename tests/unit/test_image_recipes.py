@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from stat import S_IFDIR, S_IFLNK, S_IMODE, S_ISDIR, S_ISLNK
 
 import pytest
 from lxml import etree
 
+from cod import data
 from cod.cli.server import recipe
 from cod.policy.nodes import template
 from images import batch, build, disk, opaque
@@ -168,3 +170,13 @@ def test_a_batch_host_has_what_init_starts(packages: Path, host: batch.BatchHost
         *host.folders,
     }
     assert "etc/cod/settings" in found
+
+
+def test_a_template_that_needs_user_data_is_not_added_as_it_is(tmp_path: Path) -> None:
+    for name in ("debian", "slurmd", "slurmd-debian13"):
+        shutil.copy(data.path(f"images/{name}.xml"), tmp_path)
+    assert recipe.next_steps("debian", tmp_path).endswith(f"cod template add {tmp_path}/debian.xml")
+    for name in ("slurmd", "slurmd-debian13"):
+        said = recipe.next_steps(name, tmp_path)
+        assert f"write user data into {tmp_path}/{name}.xml" in said
+        assert said.endswith("--group GROUP")

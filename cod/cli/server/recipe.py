@@ -65,7 +65,14 @@ def make(name: str, into: Path, as_json: bool) -> None:
     if as_json:
         print_json(json.loads((folder / f"{name}.json").read_text()))
     else:
-        click.echo(
-            f"next: cod image add {name} {into / name}.img --wait; cod template add"
-            f" {into / name}.xml"
-        )
+        click.echo(next_steps(name, into))
+
+
+def next_steps(name: str, folder: Path) -> str:
+    """Return what to do with an image and its template in `folder`. A template that names user data
+    which it needs is not ready yet, and its secrets are a group's."""
+    template = folder / f"{name}.xml"
+    add = f"next: cod image add {name} {folder / name}.img --wait; "
+    if "Its user data need" in template.read_text():
+        return f"{add}write user data into {template}; cod template add {template} --group GROUP"
+    return f"{add}cod template add {template}"
