@@ -313,6 +313,21 @@ class ReclaimState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class ConflictKind(StrEnum):
+    """What a conflict on record is about."""
+
+    DECLINED = "declined"  # a machine found its address in use
+    EXHAUSTED = "exhausted"  # a pool of addresses
+    LIMITED = "limited"  # new machines of a subnet are refused for a while
+    IDENTITY = "identity"
+    MOVED = "moved"  # a node boots elsewhere than it did
+    HARDWARE = "hardware"
+    ARCHITECTURE = "architecture"
+    DHCP = "dhcp"  # another DHCP server
+    NAMESAKE = "namesake"  # volumes with the same name
+    SWITCH = "switch"
+
+
 class Fault(StrEnum):
     """Whose fault it is that a node did not get where it was to: see `policy.nodes.blame`."""
 

@@ -49,6 +49,8 @@ def known(tx: Tx, kind: str, name: str, groups: Groups) -> bool:
             named = [t.node_types.c.name == name]
         case "block":
             named = [t.node_blocks.c.name == name]
+        case "node":
+            named = [t.nodes.c.name == name]
         case "vcluster":
             named = [v.name == name.partition("@")[0], *theirs(v.group_id, groups)]
         case "group" if name != SITE:

@@ -22,7 +22,7 @@ from cod.web.changes import change, tagged
 from cod.web.conditions import Conditions, Tagged
 from cod.web.context import Context
 from cod.web.errors import READS_ONLY, HttpProblem
-from cod.web.models import Paged
+from cod.web.models import Filtered
 from cod.web.routes import B, Call, Flow, N, Q, Route, V
 
 P = ParamSpec("P")
@@ -74,7 +74,7 @@ async def carry_out(
             ask, prepared=await context.rate_limits.turn.run(in_thread, context, route.before, ask)
         )
     flow: Flow[Any] = route.call(ask)
-    if isinstance(ask.query, Paged):
+    if isinstance(ask.query, Filtered):
         flow = partial(views.filtered, flow=flow, filters=ask.query.filters, groups=ask.who.groups)
     if route.changes:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
@@ -55,10 +54,10 @@ Xml = Annotated[str, Field(max_length=2**20)]
 
 @dataclass(frozen=True)
 class OneOrSeveral:
-    """A filter by state: 'off', or 'off,inactive'. Anything else is refused: an empty list would be
+    """A filter by state or kind: 'off', or 'off,inactive'. Anything else is refused: an empty list would be
     no answer to a slip of the pen. The document shows it as a list with commas between."""
 
-    states: type[StrEnum]
+    states: Collection[str]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Return the text's schema, with the check after it."""
@@ -101,6 +100,15 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Filtered(Query):
+    """A query string that may ask for some things alone."""
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """Return what is asked for but parts and order of a list, such as a type by its name."""
+        return self.model_dump(exclude={"limit", "sort", "after", "q"})
+
+
 class Nothing(Body):
     """The body of a question that has nothing to say."""
 
@@ -109,7 +117,7 @@ class NoQuery(Query):
     """The query string of a question that takes none."""
 
 
-class Paged(Query):
+class Paged(Filtered):
     """Which part of a list, in which order. See docs/api.md."""
 
     limit: int = Field(default=100, ge=1, le=LONGEST, description="items in one answer at most")
@@ -124,11 +132,6 @@ class Paged(Query):
     def page(self) -> Page:
         """Return the page in the form that flows take."""
         return Page(self.limit, getattr(self, "sort", ""), self.after, self.q)
-
-    @property
-    def filters(self) -> dict[str, Any]:
-        """Return what else is asked for."""
-        return self.model_dump(exclude={"limit", "sort", "after", "q"})
 
 
 class Reply(BaseModel):

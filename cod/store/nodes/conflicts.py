@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import func, insert, select
 
+from cod.states import ConflictKind
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -23,14 +24,10 @@ def add(
     address: int | None = None,
     mac: str | None = None,
 ) -> None:
-    """Record a conflict; `about` is a sentence for people.
-
-    `kind` is 'declined', 'exhausted', 'limited', 'identity', 'moved', 'hardware',
-    'architecture', 'dhcp' (another DHCP server), 'namesake' or 'switch'.
-    """
+    """Record a conflict; `about` is a sentence for people, `kind` a `ConflictKind`."""
     tx.execute(
         insert(t.conflicts).values(
-            at=now, kind=kind, about=about, subnet=subnet, address=address, mac=mac
+            at=now, kind=ConflictKind(kind), about=about, subnet=subnet, address=address, mac=mac
         )
     )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cod import model
+from cod import model, notice_texts
 from cod.flows.notices import notices
 from cod.flows.notices.notices import host
-from cod.web.models import ListPage, Paged, Reply
+from cod.web.models import ListPage, OneOrSeveral, Paged, Reply
 from cod.web.routes import ANYBODY, Numbered, listed, number, route, see
 
 ADMINISTRATORS = "the site's administrators"
@@ -21,8 +21,8 @@ class NoticeQuery(Paged):
 
     group: str | None = Field(default=None, max_length=63)
     vcluster: str | None = Field(default=None, max_length=63)
-    kind: str | None = Field(
-        default=None, max_length=200, description="one, or several with commas between"
+    kind: Annotated[str | None, OneOrSeveral(notice_texts.KINDS)] = Field(
+        default=None, max_length=200
     )
     above: int | None = Field(
         default=None, ge=0, le=2**62, description="those with ids after this one"

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from cod import model, states
 from cod.flows import views
 from cod.flows.nodes import faults
-from cod.states import NodeEvent, NodeState
-from cod.web.models import Items, ListPage, Paged, Query, Reply
+from cod.states import ConflictKind, NodeEvent, NodeState
+from cod.web.models import Items, ListPage, OneOrSeveral, Paged, Query, Reply
 from cod.web.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, route
 
 
@@ -41,9 +41,7 @@ class ConflictReply(Reply):
 class ConflictQuery(Paged):
     """Which conflicts to list."""
 
-    kind: str | None = Field(
-        default=None, max_length=200, description="one, or several with commas between"
-    )
+    kind: Annotated[str | None, OneOrSeveral(ConflictKind)] = Field(default=None, max_length=200)
     sort: Literal["id", "-id"] = "-id"
 
 

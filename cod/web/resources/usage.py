@@ -12,14 +12,14 @@ from pydantic import BaseModel, Field
 from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import usage
 from cod.model import Right
-from cod.web.models import Query, Reply
+from cod.web.models import Filtered, Reply
 from cod.web.resources.energy import Moment
 from cod.web.routes import ANYBODY, Call, Names, route
 
 Format = Literal["json", "csv"] | None
 
 
-class StatesQuery(Query):
+class StatesQuery(Filtered):
     """Which time to show, in spans of five minutes, an hour or a day: so that there are about
     fifty."""
 
