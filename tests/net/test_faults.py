@@ -23,6 +23,7 @@ from cod.store.people import groups
 from cod.web import metrics
 from tests.net.apiserver import NOW, Served, add_node, as_json, run
 from tests.net.portalclient import signed_in
+from tests.net.test_event_streams import held
 
 ABOUT = "the file server does not answer"
 BMC = "power: the BMC does not answer; it is tried again"
@@ -110,6 +111,18 @@ def test_each_fault_says_since_when_and_whom_it_affects(served: Served) -> None:
             "energy-curve", "energy curve", NOW - 90.0, None, (), (), "/curve: no such file"
         ),
     ]
+
+
+def test_a_fault_says_which_cluster_waits(served: Served) -> None:
+    served.tx(groups.ensure, "physics", NOW)
+    served.tx(held, "n1", 1, "physics")
+    node = served.tx(nodes.named, "n1")
+    served.tx(nodes.change, node, reason="404", waits_for=IMAGE_SERVER, waits_since=NOW - 20.0)
+    (fault,) = served.tx(faults.every, now=NOW)
+    assert (fault.affects, fault.waits) == (("n1",), ("of-physics",))
+    (line,) = run(served, "fault", "list").stdout.splitlines()[1:]
+    assert "of-physics" in line
+    assert "of-physics" in signed_in(served).get("/faults").words
 
 
 def test_a_command_that_was_given_up_is_a_fault_from_its_wish_on(served: Served) -> None:

@@ -8,7 +8,17 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, print_json, print_rich, print_table, table, when
+from cod.cli.show import (
+    ago,
+    as_json,
+    client,
+    print_json,
+    print_rich,
+    print_table,
+    state_word,
+    table,
+    when,
+)
 
 COLORS = {
     "grant": "green",
@@ -78,9 +88,8 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
     """A request's explanation for people: the sentence first, then what it rests on, at most `most`
     lines of each kind (None: all); empty parts are left out.
     """
-    click.echo(
-        f"request {why['request']} of vcluster {why['vcluster']}, {why['state']}: {why['sentence']}"
-    )
+    of = f"request {why['request']} of vcluster {why['vcluster']}, {state_word(why['state'])}"
+    click.echo(f"{of}: {why['sentence']}")
     if not why["position"]:
         return
     click.echo(f"place {why['position']} in the queue for these types")
