@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,13 @@ def test_a_node_is_shown_with_its_hardware(served: Served) -> None:
         line for line in run(served, "node", "show", "n1").stdout.splitlines() if "memory" in line
     ]
     assert line.split() == ["memory/mib", "4096", "MiB"]
+
+
+def test_a_nodes_power_is_shown_with_its_age(served: Served) -> None:
+    node = add_node(served, "n1", 1)
+    about = {"power_driver": "sim", "power_address": "n1", "power": "on"}
+    served.tx(nodes.change, node, **about, power_seen_at=time.time() - 5 * 86400.0 - 7300.0)
+    assert "on, 5 d 2 h ago (sim n1)" in run(served, "node", "show", "n1").stdout
 
 
 def test_a_bmc_that_a_node_reports_is_proposed_until_it_is_used(served: Served) -> None:

@@ -55,6 +55,12 @@ def test_a_nodes_page_tells_how_its_disks_were_erased(site_of: Served) -> None:
     assert "Erased: sda (serial <S1>), 4.0 GiB, by overwrite, in 12 s; 40.0 MiB read back" in words
 
 
+def test_a_nodes_power_is_shown_with_its_age(site_of: Served) -> None:
+    seen = {"power": "on", "power_seen_at": NOW - 200.0}
+    site_of.tx(nodes.change, node(site_of, "node01"), **seen)
+    assert "on, 3 min 20 s ago" in signed_in(site_of).get("/nodes/node01").words
+
+
 def test_an_administrator_sees_all_nodes_and_filters_them(site_of: Served) -> None:
     browser = signed_in(site_of)
     page = browser.get("/nodes")
