@@ -156,11 +156,27 @@ class VclusterView:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedStart:
+    """When a waiting request is expected to start, as it was told at `told_at`.
+
+    at      None: nobody can tell; `why` says why not
+    sooner_nodes, sooner_at  with so many nodes it would start by then; None: nothing is known
+    """
+
+    at: float | None
+    why: str
+    told_at: float
+    sooner_nodes: int | None = None
+    sooner_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RequestView:
     """A node request for people. `templates`: 'name@revision' of each of its tuples, in order.
 
     source   of a move: the vcluster whose nodes it gets; None for those who may not see it
     leaving  of a move: nodes that `source` still holds
+    start    when it is expected to start; None: it does not wait, or nothing is told yet
     """
 
     request: Request
@@ -168,6 +184,7 @@ class RequestView:
     templates: tuple[str, ...]
     source: str | None = None
     leaving: int = 0
+    start: ExpectedStart | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from cod.pool import Pool
 
 METRICS_EVERY = 5.0  # seconds
+STARTS = (sys.executable, "-m", "cod.service.starts")
+"""The process that reckons when waiting requests will start."""
 # A pass makes a hundred thousand records, all of them in use until it ends: with Python's own
 # thresholds a quarter of its time would be spent looking for garbage among them.
 GARBAGE = (50_000, 20, 100)
@@ -323,6 +325,7 @@ def manager(context: PartContext) -> list[Any]:
     from cod.workers.manager import Manager
     from cod.workers.pruning import Pruner
     from cod.workers.readiness import Prober
+    from cod.workers.starts import Starts
 
     g = context
     gc.set_threshold(*GARBAGE)
@@ -379,6 +382,7 @@ def manager(context: PartContext) -> list[Any]:
         ),
         KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
         Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock),
+        Starts(g.reactor, g.pool, g.site, g.settings.name, g.clock, STARTS),
     ]
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import Column, Select, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import (
+    ExpectedStart,
     Node,
     NodeView,
     Reclaim,
@@ -27,7 +28,7 @@ from cod.model import (
     dotted,
     joined,
 )
-from cod.states import OWN_SYSTEM, ReclaimState
+from cod.states import OWN_SYSTEM, ReclaimState, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.people.access import theirs
@@ -38,6 +39,7 @@ _NODE = [t.nodes.c[f.name] for f in fields(Node)]
 _VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]
 _ISOLATED = [f.name for f in fields(Vcluster)].index("isolated")
 _REQUEST = [t.node_requests.c[f.name] for f in fields(Request) if f.name != "tuples"]
+_STATE = [f.name for f in fields(Request)].index("state")
 _RECLAIM = [t.reclaims.c[f.name] for f in fields(Reclaim)]
 _TUPLE = [t.request_tuples.c[f.name] for f in fields(RequestTuple)]
 _MANY = 2000  # nodes
@@ -284,6 +286,7 @@ def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
     told to these groups (None: all)."""
     tuples = _tuples(tx, [row[0] for row in rows])
     leaving = _leaving(tx, [row[0] for row in rows if row[-2] is not None])
+    starts = _starts(tx, [row[0] for row in rows if row[_STATE] == RequestState.PENDING])
     views = []
     for row in rows:
         own = tuples.get(row[0], [])
@@ -291,10 +294,28 @@ def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
         source = row[-2] if groups is None or row[-1] in groups else None
         views.append(
             RequestView(
-                request, row[-3], tuple(name for _, name in own), source, leaving.get(row[0], 0)
+                request,
+                row[-3],
+                tuple(name for _, name in own),
+                source,
+                leaving.get(row[0], 0),
+                starts.get(row[0]),
             )
         )
     return views
+
+
+def _starts(tx: Tx, ids: list[int]) -> dict[int, ExpectedStart]:
+    """Return when requests are expected to start, by request."""
+    c = t.request_starts.c
+    query = select(c.request_id, c.starts_at, c.why, c.told_at, c.sooner_nodes, c.sooner_at).where(
+        c.began_at.is_(None)
+    )
+    return {
+        row[0]: ExpectedStart(*row[1:])
+        for part in slices(ids)
+        for row in tx.execute(query.where(c.request_id.in_(part)))
+    }
 
 
 def _leaving(tx: Tx, ids: list[int]) -> dict[int, int]:

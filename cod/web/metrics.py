@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 
 from cod.flows import views
 from cod.flows.nodes import energy, faults
+from cod.flows.scheduler import starts
 from cod.model import Site, SiteRef
 from cod.pool import Pool, Tx
 
@@ -144,20 +145,49 @@ class Faults(Collector):
         return iter(families)
 
 
+class Starts(Collector):
+    """How right the expected starts of requests were, made of `flows.scheduler.starts.gauges`."""
+
+    def __init__(self, gauges: tuple[Mapping[str, float], Mapping[str, int]]) -> None:
+        self._errors, self._told = gauges
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics, for the registry."""
+        errors = GaugeMetricFamily(
+            "cod_start_error_seconds",
+            "Between the start that a request was told first and its start, in the last 30 days",
+            labels=["quantile"],
+        )
+        told = GaugeMetricFamily(
+            "cod_started_requests",
+            "Requests that started in the last 30 days, by whether they were told when",
+            labels=["told"],
+        )
+        for quantile, seconds in self._errors.items():
+            errors.add_metric([quantile], seconds)
+        for each, count in self._told.items():
+            told.add_metric([each], count)
+        return iter((errors, told))
+
+
 Seen = tuple[
-    list[tuple[str, str, int]], list[tuple[str, str, float]], list[tuple[str, int, int, float]]
+    list[tuple[str, str, int]],
+    list[tuple[str, str, float]],
+    list[tuple[str, int, int, float]],
+    tuple[dict[str, float], dict[str, int]],
 ]
 
 
 def text(seen: Seen) -> bytes:
     """Return everything, in Prometheus's text format."""
-    counts, gauges, outside = seen
+    counts, gauges, outside, started = seen
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     registry.register(Counts(counts))
     registry.register(Energy(gauges))
     registry.register(Faults(outside))
+    registry.register(Starts(started))
     return generate_latest(registry)
 
 
@@ -167,4 +197,9 @@ def page(pool: Pool, site: SiteRef, clock: Callable[[], float]) -> Deferred[byte
 
 
 def _seen(tx: Tx, site: Site, now: float) -> Seen:
-    return views.counts(tx), energy.gauges(tx, site.energy, now), faults.gauges(tx, now)
+    return (
+        views.counts(tx),
+        energy.gauges(tx, site.energy, now),
+        faults.gauges(tx, now),
+        starts.gauges(tx, now),
+    )

@@ -15,6 +15,7 @@ KINDS = {
     "held": "held",
     "draining": "draining",
     "reserved": "reserved",
+    "expected": "expected",
     "moving": "arriving by a move",
     "leaving": "leaving",
 }

@@ -93,6 +93,8 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
     if not why["position"]:
         return
     click.echo(f"place {why['position']} in the queue for these types")
+    if why["start"]:
+        click.echo(why["start"])
     _ports(why)
     _part(
         "ahead of it",

@@ -65,13 +65,21 @@ def request_table(values: list[Any]) -> Any:
                 ", ".join(t["template"] for t in v["tuples"]),
                 str(v["priority"]),
                 when(v["submitted_at"]),
-                when(v["starts_at"]),
+                _starts(v),
                 when(v["decided_at"]),
                 v["reason"],
             )
             for v in values
         ],
     )
+
+
+def _starts(value: Any) -> str:
+    """Return when a request starts: as reserved in advance, else as expected."""
+    expected = value["expected"] or {"at": None}
+    if value["starts_at"] is not None or expected["at"] is None:
+        return when(value["starts_at"])
+    return f"about {when(expected['at'])}"
 
 
 @request.command("list")

@@ -15,7 +15,7 @@ from cod.model import Refused, Request
 from cod.states import VclusterState
 from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
-from cod.store.scheduler import reclaims, requests, vclusters
+from cod.store.scheduler import reclaims, requests, starts, vclusters
 
 AHEAD = 7 * 86400.0  # seconds that a calendar covers where no end is named
 LONGEST = 366 * 86400.0
@@ -26,8 +26,9 @@ class Bar:
     """Nodes of a vcluster from `start` to `end` (None: the lease has no end).
 
     kind     'held': until the lease's end; 'draining': held after that; 'reserved': in advance;
-             'moving': nodes that another vcluster gives by `start`; 'leaving': nodes that this
-             vcluster gives back by `end`
+             'expected': of a request that waits, as its start is told; 'moving': nodes that
+             another vcluster gives by `start`; 'leaving': nodes that this vcluster gives back by
+             `end`
     request  the request that the nodes are for; None for nodes held already, or where the reader
              may not see it
     """
@@ -98,6 +99,9 @@ def show(
             bars[request.vcluster_id] += _coming(
                 request, live[request.vcluster_id].expires_at, shown, now
             )
+    for wish in starts.expected(tx):
+        if wish.vcluster_id in seen:
+            bars[wish.vcluster_id].append(_expected(wish, live[wish.vcluster_id], now))
     for reclaim in reclaims.open_(tx):
         if reclaim.vcluster_id in seen:
             due = max(reclaim.deadline, now)
@@ -152,6 +156,17 @@ def _coming(request: Request, lease_end: float | None, shown: int | None, now: f
         if count
         else []
     )
+
+
+def _expected(wish: starts.Expected, one: vclusters.Live, now: float) -> Bar:
+    """Return the bar of a request that waits: it lasts for the lease of its vcluster, which begins
+    with it if that is pending."""
+    start = max(wish.at, now)
+    end = one.expires_at
+    if one.state == VclusterState.PENDING:
+        end = start + one.lease_time
+    end = None if end is None else max(end, start)
+    return Bar("expected", wish.nodes, start, end, wish.request_id)
 
 
 def _order(row: Row) -> tuple[bool, str, str, float]:

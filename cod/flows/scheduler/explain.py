@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cod.core import node_hours, vcluster_names
+from cod.core import node_hours, request_starts, vcluster_names
 from cod.core.networks import address_blocks as core_blocks
 from cod.core.networks import isolation as core_isolation
 from cod.core.networks import sources
@@ -46,13 +46,15 @@ OTHERS = whatif.OTHERS
 class Why:
     """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those
     that whoever asks may not see. `remedies`: what would have helped one that was rejected, or
-    would help one that waits: to be granted in the next pass where `at_once`, else at all."""
+    would help one that waits: to be granted in the next pass where `at_once`, else at all.
+    `start`: a sentence about when it is expected to start; '' where nothing is told."""
 
     request: RequestView
     why: policy.Explanation
     names: Mapping[int, str]
     remedies: tuple[Remedy, ...] = ()
     at_once: bool = False
+    start: str = ""
 
 
 def waits(
@@ -95,10 +97,12 @@ def waits(
     away = _passed_over(tx, why, len(request.tuples))
     why = replace(why, sentence=" ".join([why.sentence, *away]))
     wish = next(one for one in seen.wishes if one.id == request.id)
+    start = request_starts.sentence(tx, found[0].start, now)
     helps = () if why.code == "granted" else whatif.at_once(seen, wish, site.policy, now)
     if helps or why.fitting >= why.wanted or wish.starts_at is not None:
-        return Why(found[0], why, seen_names, helps, at_once=True)
-    return Why(found[0], why, seen_names, _remedies(tx, request, snapshot, site))
+        return Why(found[0], why, seen_names, helps, at_once=True, start=start)
+    helps = _remedies(tx, request, snapshot, site)
+    return Why(found[0], why, seen_names, helps, start=start)
 
 
 def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:

@@ -8,6 +8,7 @@ lease or comes before it makes it later. What is told is compared with what happ
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from cod.model import Group, Policy
 from cod.policy.reservations.future import Future
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.reasons import at, in_, nodes
 from cod.policy.scheduler.snapshot import Decision, NodeKind, Snapshot
+from cod.quantity import span
 
 EVENTS = 2000  # moments that are looked at
 HORIZON = 90 * 86400.0  # seconds
@@ -136,3 +139,53 @@ def _left(seen: Snapshot, decision: Decision) -> Counter[NodeKind]:
 def _worth(hint: tuple[int, float] | None, start: float) -> tuple[int, float] | None:
     """Return what would make a start sooner, if it is sooner by more than a few minutes."""
     return hint if hint is not None and start - hint[1] > WORTH else None
+
+
+# ---------------------------------------------------------------- how right it is
+
+MINUTE = 60.0
+AHEAD = MINUTE  # seconds: what begins at once is no prediction
+FEW = 10  # starts that have to be compared before it is said how right they usually are
+USUALLY = 0.8  # of starts
+QUANTILES = (0.5, USUALLY, 0.95)
+
+
+def errors(compared: Iterable[tuple[float | None, float | None, float]]) -> list[float]:
+    """Return the seconds by which starts were wrong that were told at least a minute before, in
+    order: of (start that was told first, when it was told, when the request began)."""
+    return sorted(
+        abs(began - start)
+        for start, told_at, began in compared
+        if start is not None and told_at is not None and start - told_at >= AHEAD
+    )
+
+
+def usually(wrong: list[float]) -> float | None:
+    """Return within how many seconds, in whole minutes, starts are usually right; None where too
+    few are known."""
+    if len(wrong) < FEW:
+        return None
+    return max(1, math.ceil(quantiles(wrong)[f"{USUALLY:g}"] / MINUTE)) * MINUTE
+
+
+def quantiles(wrong: list[float]) -> dict[str, float]:
+    """Return the quantiles of ordered errors, by their names; nothing where there are none."""
+    return {
+        f"{part:g}": wrong[min(len(wrong) - 1, math.ceil(part * len(wrong)) - 1)]
+        for part in QUANTILES
+        if wrong
+    }
+
+
+def sentence(start: Start, now: float, within: float | None) -> str:
+    """Return what people are told of a start. `within`: see `usually`."""
+    if start.at is None:
+        said = f"Nobody can tell when it starts: {start.why}"
+    else:
+        said = f"It is expected to start {in_(start.at, now)} ({at(start.at)})"
+        if within is not None:
+            said += f"; what is told is usually right within {span(within)}"
+    if start.sooner is not None:
+        count, when = start.sooner
+        said += f". With {nodes(count)} it would start {in_(when, now)}"
+    return f"{said}."

@@ -269,6 +269,24 @@ request_tuples = table(
     comment="A request's tuples.",
 )
 
+request_starts = table(
+    "request_starts",
+    Column("request_id", Id, primary_key=True, autoincrement=False),
+    Column("told_at", Time, nullable=False, comment="when this was told first"),
+    Column("starts_at", Time, comment="as expected; null: nobody can tell"),
+    Column("why", Text, nullable=False, default="", comment="why nobody can tell"),
+    Column(
+        "sooner_nodes",
+        Integer,
+        comment="with so many nodes it would start at `sooner_at`; null: nothing is known",
+    ),
+    Column("sooner_at", Time),
+    Column("first_at", Time, comment="the start that was told first of all"),
+    Column("first_told_at", Time, comment="when that was told"),
+    Column("began_at", Time, index=True, comment="null: it waits"),
+    comment="When waiting requests are expected to start, and what became of that.",
+)
+
 reservations = table(
     "reservations",
     Column(

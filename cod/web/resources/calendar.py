@@ -25,13 +25,14 @@ class CalendarQuery(Query):
 class CalendarBar(Reply):
     """Nodes from `start` to `end`; null: the lease has no end.
 
-    kind     held: until the lease's end; draining: held after it; reserved: in advance; moving:
-             given by another vcluster by `start`; leaving: to be given back by `end`
+    kind     held: until the lease's end; draining: held after it; reserved: in advance;
+             expected: of a request that waits, as its start is told; moving: given by another
+             vcluster by `start`; leaving: to be given back by `end`
     request  the request that the nodes are for; null for nodes held already, or where it may not be
              seen
     """
 
-    kind: Literal["held", "draining", "reserved", "moving", "leaving"]
+    kind: Literal["held", "draining", "reserved", "expected", "moving", "leaving"]
     nodes: int
     start: float
     end: float | None

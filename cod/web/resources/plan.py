@@ -156,6 +156,9 @@ class ExplainReply(Reply):
         )
     )
     at_once: bool
+    start: str = Field(
+        description="when it is expected to start, and what would make it sooner; '': not told yet"
+    )
 
     @classmethod
     def of(cls, found: explain.Why) -> ExplainReply:
@@ -192,6 +195,7 @@ class ExplainReply(Reply):
             chances=[ChanceReply.model_validate(one) for one in why.chances],
             remedies=[RemedyReply.model_validate(one) for one in found.remedies],
             at_once=found.at_once,
+            start=found.start,
         )
 
 

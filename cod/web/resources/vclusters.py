@@ -375,6 +375,20 @@ class RequestChange(Body):
     spread: bool | None = None
 
 
+class ExpectedReply(Reply):
+    """When a waiting request is expected to start, as told at `told_at`.
+
+    at  null: nobody can tell; `why` says why not
+    sooner_nodes, sooner_at  with so many nodes it would start by then; null: nothing is known
+    """
+
+    at: float | None
+    why: str
+    told_at: float
+    sooner_nodes: int | None
+    sooner_at: float | None
+
+
 class RequestReply(Reply):
     """A request for nodes; `reason` says why it waits, is stopped or was rejected.
 
@@ -382,6 +396,7 @@ class RequestReply(Reply):
                 `spread`
     move        of kind 'move': whose nodes it gets, and how far it is; else null
     starts_at   of a reservation in advance, with its `duration` in seconds; null: it is none
+    expected    when it is expected to start; null: it does not wait, or nothing is told yet
     """
 
     id: int
@@ -398,6 +413,7 @@ class RequestReply(Reply):
     duration: float | None
     tuples: list[TupleReply]
     move: moving.MoveReply | None = None
+    expected: ExpectedReply | None = None
 
     @classmethod
     def of(cls, view: model.RequestView) -> RequestReply:
@@ -406,8 +422,10 @@ class RequestReply(Reply):
         own = {
             key: getattr(request, key)
             for key in cls.model_fields
-            if key not in ("vcluster", "tuples", "move")
+            if key not in ("vcluster", "tuples", "move", "expected")
         }
+        if view.start is not None:
+            own["expected"] = ExpectedReply.model_validate(view.start)
         if request.source_id is not None:
             own["move"] = moving.MoveReply.of(view)
         tuples = [

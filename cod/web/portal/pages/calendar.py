@@ -32,6 +32,7 @@ KINDS = {
     "held": "in use",
     "draining": "draining",
     "reserved": "reserved in advance",
+    "expected": "expected",
     "moving": "arriving by a move",
     "leaving": "leaving",
 }

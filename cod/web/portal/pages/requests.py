@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cod.flows import views
-from cod.flows.scheduler import explain, plan
+from cod.flows.scheduler import explain, plan, starts
 from cod.pool import Tx
 from cod.states import RequestState
 from cod.web.portal import formatting
@@ -25,6 +25,7 @@ def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
         ),
         "groups": own_groups(tx, ask.who),
         "states": [(str(state), formatting.state_word(state)) for state in RequestState],
+        "usually": starts.usually(tx, ask.now),
     }
 
 

@@ -1,0 +1,77 @@
+"""When waiting requests are expected to start: what is told of it is stored, and compared with what
+happens.
+
+The starts are reckoned in a process of their own (`cod.workers.starts`), which gets a `question`
+and gives back what `policy.reservations.starts.predicted` returns.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Sequence
+
+from cod.core import request_starts
+from cod.core import snapshot as core_snapshot
+from cod.model import Site
+from cod.policy.reservations import starts as policy
+from cod.store import claims
+from cod.store.engine import Tx
+from cod.store.scheduler import starts
+from cod.store.scheduler.starts import Told
+
+Claim = claims.Claim
+usually = request_starts.usually
+look = core_snapshot.look
+Observed = core_snapshot.Observed
+SLIGHT = 30.0  # seconds: a start that has moved by less is not told anew
+
+
+def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None) -> Claim | None:
+    """Become, or stay, the one who tells starts for `seconds`; None while another server is."""
+    return claims.hold(tx, "starts", owner, now, seconds, held)
+
+
+def question(seen: Observed, site: Site, now: float) -> bytes:
+    """Return what the process needs that reckons the starts: arguments of `predicted`."""
+    groups = list(seen.scene.groups.values())
+    return pickle.dumps((seen.site, site.policy, now, groups))
+
+
+def answer(said: bytes) -> list[Told]:
+    """Return what the process says, as it is told."""
+    found: list[policy.Start] = pickle.loads(said)
+    return [Told(one.request_id, one.at, one.why, *(one.sooner or (None, None))) for one in found]
+
+
+def changed(tx: Tx, told: Iterable[Told]) -> list[Told]:
+    """Return what is to be told anew."""
+    known = starts.waiting(tx)
+    return [one for one in told if _differs(one, known.get(one.request_id))]
+
+
+def tell(tx: Tx, told: Sequence[Told], now: float) -> None:
+    """Store what is told anew of starts."""
+    starts.tell(tx, told, starts.waiting(tx), now)
+
+
+def settle(tx: Tx, now: float) -> None:
+    """Note which requests have begun."""
+    starts.settle(tx, now - request_starts.KEPT)
+
+
+def gauges(tx: Tx, now: float) -> tuple[dict[str, float], dict[str, int]]:
+    """Return quantiles of the errors of what was told, in seconds, and how many requests that began
+    lately were told a start ('yes') or not ('no')."""
+    errors, told, begun = request_starts.compared(tx, now)
+    return policy.quantiles(errors), {"yes": told, "no": begun - told}
+
+
+def _differs(one: Told, known: Told | None) -> bool:
+    if known is None or (one.starts_at is None) != (known.starts_at is None):
+        return True
+    return (
+        abs((one.starts_at or 0.0) - (known.starts_at or 0.0)) > SLIGHT
+        or one.why != known.why
+        or one.sooner_nodes != known.sooner_nodes
+        or abs((one.sooner_at or 0.0) - (known.sooner_at or 0.0)) > SLIGHT
+    )

@@ -1,0 +1,126 @@
+"""What is told of the starts of waiting requests, and when these began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import bindparam, delete, exists, func, insert, select, update
+
+from cod.states import UNDECIDED, RequestState
+from cod.store import tables as t
+from cod.store.engine import Tx, slices
+
+_s, _r = t.request_starts.c, t.node_requests.c
+
+
+class Told(NamedTuple):
+    """A row: what is told of a request's start."""
+
+    request_id: int
+    starts_at: float | None
+    why: str
+    sooner_nodes: int | None
+    sooner_at: float | None
+
+
+class Begun(NamedTuple):
+    """A request that began: the start that was told first of all, when, and when it was. None:
+    nothing was told."""
+
+    first_at: float | None
+    first_told_at: float | None
+    began_at: float
+
+
+def waiting(tx: Tx) -> dict[int, Told]:
+    """Return what is told of requests that wait, by request."""
+    query = select(*(t.request_starts.c[name] for name in Told._fields))
+    return {row[0]: Told(*row) for row in tx.execute(query.where(_s.began_at.is_(None)))}
+
+
+class Expected(NamedTuple):
+    """A waiting request with the start that is told, and how many nodes it wants."""
+
+    request_id: int
+    vcluster_id: int
+    at: float
+    nodes: int
+
+
+def expected(tx: Tx) -> list[Expected]:
+    """Return the requests that are told a start; not those that begin at a known time anyway."""
+    rt = t.request_tuples.c
+    query = (
+        select(_r.id, _r.vcluster_id, _s.starts_at, func.sum(rt["count"]))
+        .join_from(t.request_starts, t.node_requests, _s.request_id == _r.id)
+        .join(t.request_tuples, rt.request_id == _r.id)
+        .where(
+            _r.state == RequestState.PENDING,
+            _s.began_at.is_(None),
+            _s.starts_at.is_not(None),
+            _r.starts_at.is_(None),
+            _r.deadline.is_(None),
+        )
+        .group_by(_r.id, _r.vcluster_id, _s.starts_at)
+        .order_by(_r.id)
+    )
+    return [Expected(row[0], row[1], row[2], int(row[3])) for row in tx.execute(query)]
+
+
+def tell(tx: Tx, told: Sequence[Told], known: Mapping[int, Told], now: float) -> None:
+    """Put down what is told anew. `known`: what `waiting` says of these requests."""
+    new = [
+        {
+            **one._asdict(),
+            "told_at": now,
+            "first_at": one.starts_at,
+            "first_told_at": None if one.starts_at is None else now,
+        }
+        for one in told
+        if one.request_id not in known
+    ]
+    if new:
+        tx.execute(insert(t.request_starts), new)
+    changed = [
+        {"own": one.request_id, **dict(zip(Told._fields[1:], one[1:], strict=True))}
+        for one in told
+        if one.request_id in known
+    ]
+    if changed:
+        columns: dict[str, Any] = {name: bindparam(name) for name in Told._fields[1:]}
+        tx.execute(
+            update(t.request_starts)
+            .where(_s.request_id == bindparam("own"))
+            .values(**columns, told_at=now),
+            changed,
+        )
+    first = [one for one in told if one.request_id in known and one.starts_at is not None]
+    for part in slices([one.request_id for one in first]):
+        tx.execute(
+            update(t.request_starts)
+            .where(_s.request_id.in_(part), _s.first_at.is_(None))
+            .values(first_at=_s.starts_at, first_told_at=now)
+        )
+
+
+def settle(tx: Tx, before: float) -> None:
+    """Note which requests have begun; forget those that ended otherwise, and those that began
+    before `before`."""
+    began = (
+        select(_r.decided_at)
+        .where(_r.id == _s.request_id, _r.state == RequestState.GRANTED)
+        .scalar_subquery()
+    )
+    granted = exists().where(_r.id == _s.request_id, _r.state == RequestState.GRANTED)
+    waits = exists().where(_r.id == _s.request_id, _r.state.in_(UNDECIDED))
+    open_ = _s.began_at.is_(None)
+    tx.execute(update(t.request_starts).where(open_, granted).values(began_at=began))
+    tx.execute(delete(t.request_starts).where(open_, ~waits))
+    tx.execute(delete(t.request_starts).where(_s.began_at < before))
+
+
+def begun(tx: Tx, since: float) -> list[Begun]:
+    """Return requests that have begun since then."""
+    query = select(_s.first_at, _s.first_told_at, _s.began_at).where(_s.began_at >= since)
+    return [Begun(*row) for row in tx.execute(query)]

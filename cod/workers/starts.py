@@ -1,0 +1,128 @@
+"""Tells when waiting requests are expected to start, and compares it with what happens.
+
+Starts are reckoned in a process of their own, which runs when nothing else wants the processor: no
+pass waits for it. It is given the site as a pass sees it, at most once in a while: after it ran it
+rests for `REST` times as long. Only the server that holds the claim 'starts' does it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.protocol import ProcessProtocol
+
+from cod.flows.scheduler import starts
+from cod.model import SiteRef
+from cod.periodic import Periodic
+from cod.pool import Pool
+
+PERIOD = 5.0  # seconds between looks
+REST = 4.0
+AGAIN = 300.0  # seconds after which starts are reckoned anew though nothing seems to have changed
+CLAIM = 60.0  # seconds that the claim outlives its owner's last sign
+BATCH = 500  # starts that are stored in one transaction
+
+log = logging.getLogger("cod.starts")
+
+
+class Starts(Periodic):
+    """One server's. `program`: the process's command, as a list of words."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        server: str,
+        clock: Callable[[], float],
+        program: Sequence[str],
+    ) -> None:
+        super().__init__(reactor, pool, log, "the starts of requests are not told", PERIOD)
+        self._reactor, self._site, self._server, self._clock = reactor, site, server, clock
+        self._program = program
+        self._claim: starts.Claim | None = None
+        self._seen: starts.Observed | None = None
+        self._next = self._rests = 0.0
+        self._child: _Child | None = None
+
+    def stopService(self) -> Deferred[Any]:
+        """End at once: what is being reckoned is not told."""
+        done = super().stopService()
+        if self._child is not None:
+            self._child.kill()
+        return done
+
+    async def look(self) -> None:
+        """Tell starts anew if something has changed."""
+        now, began = self._clock(), self._reactor.seconds()
+        if began < self._rests or not await self._hold(now):
+            return
+        seen = await self._pool.read(starts.look, self._site.current, now, self._seen)
+        before, self._seen = self._seen, seen
+        if before is not None and seen.site is before.site and began < self._next:
+            return
+        self._next = began + AGAIN
+        if seen.site.wishes:
+            await self._tell(starts.question(seen, self._site.current, now))
+        await self._pool.run(starts.settle, self._clock())
+        self._rests = self._reactor.seconds() + REST * (self._reactor.seconds() - began)
+
+    async def _hold(self, now: float) -> bool:
+        if self._claim is None or self._claim.expires_at < now + CLAIM / 2:
+            self._claim = await self._pool.run(starts.hold, self._server, now, CLAIM, self._claim)
+        return self._claim is not None
+
+    async def _tell(self, question: bytes) -> None:
+        self._child = _Child(question)
+        program = self._program[0]
+        self._reactor.spawnProcess(self._child, program, list(self._program), dict(os.environ))
+        status, said, trouble = await self._child.ended
+        self._child = None
+        if not self.running:
+            return
+        if status != 0:
+            log.error("the process that reckons starts failed: %s", trouble[-500:])
+            return
+        told = await self._pool.read(starts.changed, starts.answer(said))
+        for first in range(0, len(told), BATCH):
+            await self._pool.run(starts.tell, told[first : first + BATCH], self._clock())
+
+
+class _Child(ProcessProtocol):
+    """The process: it is told `question`; `ended` fires with (exit status, what it said, what it
+    said of errors)."""
+
+    transport: Any
+
+    def __init__(self, question: bytes) -> None:
+        self._question, self._said, self._errors = question, bytearray(), bytearray()
+        self.ended: Deferred[tuple[int | None, bytes, str]] = Deferred()
+
+    def connectionMade(self) -> None:
+        """Ask."""
+        self.transport.write(self._question)
+        self.transport.closeStdin()
+
+    def outReceived(self, data: bytes) -> None:
+        """Collect the answer."""
+        self._said += data
+
+    def errReceived(self, data: bytes) -> None:
+        """Collect what went wrong."""
+        self._errors += data
+
+    def processEnded(self, reason: Any = None) -> None:
+        """Hand the answer over."""
+        status = getattr(getattr(reason, "value", None), "exitCode", None)
+        self.ended.callback((status, bytes(self._said), self._errors.decode(errors="replace")))
+
+    def kill(self) -> None:
+        """End the process."""
+        with suppress(ProcessExitedAlready):
+            self.transport.signalProcess("KILL")
