@@ -103,7 +103,7 @@ class Policy:
     turnaround      seconds until nodes that are given back are free again: erased, and in the
                     reserve; of types of which none came back yet
     lease_warnings  seconds before the end of a lease at which its group is warned
-    fair            how groups of one priority are ranked: 'tree' or 'classic'
+    fair            how groups of one priority are ranked: 'tree', 'classic' or 'dominant'
                     (`policy.sharing.shares`)
     fair_half_life  seconds in which half of what a group has used fades; 0: groups are not ranked
     node_limit      nodes that a group may hold at once, where the group says nothing; 0: no limit

@@ -407,12 +407,13 @@ class PolicyTable(Table):
         (86400.0, 3600.0),
         description="seconds before the end of a lease at which its group is warned",
     )
-    fair: Literal["tree", "classic"] = Field(
+    fair: Literal["tree", "classic", "dominant"] = Field(
         "tree",
         description=(
             "how groups of one priority are ranked by their "
             "shares and what they have used: Slurm's Fair Tree, or its classic "
-            "formula"
+            "formula; or by their dominant shares: by what they hold of the type of nodes of which "
+            "they hold most"
         ),
     )
     fair_half_life: NotNegative = Field(

@@ -462,3 +462,18 @@ def test_a_cluster_that_others_are_guaranteed_all_of_says_that_it_can_lose_its_l
     assert _held(tx) == {"none": 0, "sure": 4}
     sizes = {each.name: each.creation_size for each in tx.execute(t.vclusters.select())}
     assert sizes == {"guest": 0, "mine": 4}, "what is within a guarantee begins with all of it"
+
+
+def test_ranks_by_dominant_shares_are_shown(tx: Tx) -> None:
+    furnish(tx, 4)
+    site = replace(FAIR, policy=replace(FAIR.policy, fair="dominant"))
+    for name in ("a", "b", "c"):
+        groups.add(tx, name, 0.0)
+    create(tx, "a", 2, "a", NOW)
+    create(tx, "c", 1, "c", NOW)
+    tx.execute(t.vclusters.update().where(t.vclusters.c.name == "c").values(preemptible=True))
+    rest(tx, site, NOW)
+    found = {one.group: one for one in shares.every(tx, site=site, now=NOW)}
+    assert {name: one.rank for name, one in found.items() if one.share} == {"a": 3, "b": 1, "c": 1}
+    assert found["a"].ratio == pytest.approx(2 / 3)
+    assert found["b"].ratio is None

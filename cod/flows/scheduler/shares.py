@@ -16,6 +16,7 @@ from cod.core import node_hours as core_node_hours
 from cod.model import Effect, Group, Refused, Result, Site
 from cod.policy.nodes import energy_accounting
 from cod.policy.sharing import entitlements, node_hours, turns
+from cod.policy.sharing.shares import dominant
 from cod.policy.sharing.turns import DAY
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
@@ -37,7 +38,8 @@ class GroupShare:
     node_limit   nodes at once; None: no limit; `type_limits` by the type's name
     hours_limit  node-hours in a month; None: no limit; `hours_used`: of this month
     usage        node-hours, weighted by the types' costs, that have not faded
-    ratio        of its share to its usage; None: shares are off, or it has used nothing
+    ratio        of its share to its usage, or to its dominant share; None: shares are off, or it
+                 has used nothing
     factor, rank  by the site's rule, the best factor is 1 and the best rank is 1; None: shares are
                   off
     ranked       groups that are
@@ -79,6 +81,9 @@ def every(
     used = energy.node_seconds(tx, energy_accounting.month(now), [group.id for group in there])
     entitled = entitlements.of(there, site.policy, nodes, limits, used, now=now)
     standings = entitlements.standings(there, site.policy)
+    if site.policy.fair == "dominant":
+        of_types = vclusters.held_by_groups_and_types(tx)
+        standings = dominant(standings, of_types, node_counts.by_type(tx))
     held: Counter[int] = Counter()
     for _state, _type, group_id, count, _vcluster in energy.nodes(tx):
         held[group_id] += count

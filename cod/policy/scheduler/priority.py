@@ -4,7 +4,10 @@ Requests that stay within their groups' guarantees come first, whatever their pr
 highest priority does. Where a site has shares, of one priority those go first that have waited
 `Policy.hold_after` seconds, the oldest in front: no rank keeps a request waiting for ever. Then
 those that stay within their groups' shares go before the others, which would lose to these what
-they hold beyond; of both the groups' ranks decide (`policy.sharing.shares`). Then the oldest;
+they hold beyond; of both the groups' ranks decide (`policy.sharing.shares`). By dominant shares
+(`Policy.fair`) a request has the rank of its group with all nodes that the group waits for by
+earlier ones: so requests are in the order in which "progressive filling" meets them. Then the
+oldest;
 requests whose ages fall into the same step of `Policy.age_step` seconds count as of one age. Among
 those the more constraining goes first, the one that fewest nodes of the site would do for: what it
 needs is rare, and who can do with anything finds something else. Then the older one.
@@ -13,13 +16,15 @@ needs is rare, and who can do with anything finds something else. Then the older
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from fractions import Fraction
 from typing import NamedTuple
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.preemption import Kept, size
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
+from cod.policy.sharing.shares import dominant_share
 
 
 def ordered(
@@ -34,7 +39,7 @@ def peers(
     snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float
 ) -> list[list[PendingRequest]]:
     """Return the same in groups of one priority, one rank and one age."""
-    places = _places(snapshot, policy, now)
+    places = _places(snapshot, policy, fitting, now)
     groups: dict[tuple[_Place, float], list[PendingRequest]] = defaultdict(list)
     for wish in _competing(snapshot):
         place = places.get(wish.id) or _Place(True, -wish.priority, BEYOND)
@@ -58,19 +63,22 @@ class _Place(NamedTuple):
     beyond    it does not stay within its group's guarantee
     priority  its priority, negative
     stage     WAITED long, WITHIN its group's share, or BEYOND
-    rank      of its group
+    rank      of its group; by dominant shares: the dominant share for each unit of its share
     """
 
     beyond: bool
     priority: int
     stage: int
-    rank: int = 0
+    rank: int | float | Fraction = 0
 
 
-def _places(snapshot: Snapshot, policy: Policy, now: float) -> dict[int, _Place]:
+def _places(
+    snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float
+) -> dict[int, _Place]:
     """Return the place of each request whose group has an entitlement. Of several of a group those
     that were submitted first have the guarantee, and the share."""
     kept = Kept(snapshot, now)
+    holds = _Dominance(snapshot, fitting) if policy.fair == "dominant" else None
     places = {}
     for wish in sorted(
         _competing(snapshot), key=lambda one: (-one.priority, one.submitted_at, one.id)
@@ -79,7 +87,10 @@ def _places(snapshot: Snapshot, policy: Policy, now: float) -> dict[int, _Place]
         if entitlement is None:
             continue
         within = kept.within(wish)
-        stage, rank = WITHIN if within else BEYOND, entitlement.rank
+        stage = WITHIN if within else BEYOND
+        rank: int | float | Fraction = (
+            entitlement.rank if holds is None else holds.rank(wish, entitlement.part)
+        )
         waited = 0 < policy.hold_after <= now - wish.submitted_at
         if waited and entitlement.share is not None and within != "guarantee":
             stage, rank = WAITED, 0
@@ -87,6 +98,27 @@ def _places(snapshot: Snapshot, policy: Policy, now: float) -> dict[int, _Place]
         if within:
             kept.add(wish.group_id, size(wish))
     return places
+
+
+class _Dominance:
+    """What groups hold of each type, and wait for by requests that were looked at already."""
+
+    def __init__(self, snapshot: Snapshot, fitting: Feasibility) -> None:
+        self._site, self._fitting = snapshot.site, fitting
+        self._held: dict[int, Counter[int]] = defaultdict(Counter)
+        for one in snapshot.holdings:
+            if (holder := snapshot.holders.get(one.vcluster_id)) is not None:
+                self._held[holder.group_id][one.kind.type] += one.count
+
+    def rank(self, wish: PendingRequest, part: float) -> float | Fraction:
+        """Return the dominant share of a request's group for each unit of the group's share of the
+        site; then count the nodes of the request, each as of the cheapest type that would do."""
+        held = self._held[wish.group_id]
+        found = dominant_share(held, self._site) / Fraction(part) if part else math.inf
+        for one in wish.tuples if not wish.preemptible else ():
+            if kinds := self._fitting.fit(one, wish).kinds:
+                held[kinds[0].type] += one.count
+        return found
 
 
 def age(wish: PendingRequest, policy: Policy) -> float:

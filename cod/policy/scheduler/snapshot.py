@@ -140,6 +140,7 @@ class Entitlement:
     used_up     it has used all node-hours of the period, and gets no more nodes before it is over
     weight      its shares, in proportion to its siblings'
     parent      id of the group that it is a subgroup of; 0: of none
+    part        of the whole site that is its share, 0 to 1; 0: shares are off
     odd         one node of its share is an odd one, which it has for a turn (`sharing.turns`);
                 `had_odd`: it was given one earlier in this turn
     """
@@ -152,6 +153,7 @@ class Entitlement:
     used_up: bool = False
     weight: float = 0.0
     parent: int = 0
+    part: float = 0.0
     odd: bool = False
     had_odd: bool = False
 

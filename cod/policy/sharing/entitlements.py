@@ -72,6 +72,7 @@ def of(
             and used.get(group.id, 0.0) >= group.hours_limit * 3600.0,
             weight=0.0 if standing is None else group.shares,
             parent=0 if standing is None else group.parent_id or 0,
+            part=0.0 if standing is None else standing.share,
             had_odd=standing is not None and group.odd_turn == turn,
         )
         if entitlement != ANYTHING:

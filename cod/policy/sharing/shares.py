@@ -10,7 +10,8 @@ their siblings; equal ratios have equal ranks. With groups that have no subgroup
 share / usage. Ratios are compared as exact fractions: rounding breaks no tie. `classic` reckons the
 factor ``2 ** -(usage / share / damping)``, that of a subgroup from an effective usage, of which its
 siblings' is a part. Both are Slurm's (priority/multifactor: "Fair Tree" and "classic fair-share"),
-with groups in place of users.
+with groups in place of users. `dominant` ranks groups by what they hold now of the type of nodes of
+which they hold most (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011).
 """
 
 from __future__ import annotations
@@ -121,6 +122,41 @@ def classic(accounts: Iterable[Account], damping: float = 1.0) -> dict[int, Stan
         )
         for factor, ratio, share, account in found
     }
+
+
+def dominant_share(held: Mapping[int, int], site: Mapping[int, int]) -> Fraction:
+    """Return the largest part, 0 to 1, that somebody holds of the nodes of a type; both arguments
+    are nodes by type."""
+    parts = [Fraction(held[one], nodes) for one, nodes in site.items() if nodes and held.get(one)]
+    return max(parts, default=Fraction(0))
+
+
+def dominant(
+    standings: Mapping[int, Standing],
+    held: Mapping[int, Mapping[int, int]],
+    site: Mapping[int, int],
+) -> dict[int, Standing]:
+    """Return where each group stands by its dominant share: the smaller this is in proportion to
+    the group's share of the site, the better.
+
+    standings  by another rule, for the shares; `held`: nodes by group and type; `site`: by type
+    """
+    ratios = {
+        one: _ratio(Fraction(each.share), dominant_share(held.get(one, {}), site))
+        for one, each in standings.items()
+    }
+    count, found, before = len(ratios), {}, 0
+    for ratio, equals in groupby(sorted(ratios, key=lambda one: -ratios[one]), ratios.__getitem__):
+        place = list(equals)
+        for one in place:
+            found[one] = replace(
+                standings[one],
+                ratio=float(ratio),
+                factor=(count - before) / count,
+                rank=before + 1,
+            )
+        before += len(place)
+    return found
 
 
 def _families(accounts: Iterable[Account]) -> tuple[list[Account], Mapping[int, list[Account]]]:

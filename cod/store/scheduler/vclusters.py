@@ -254,6 +254,21 @@ def held_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
     return Counter({group_id: int(nodes_) for group_id, nodes_ in tx.execute(query)})
 
 
+def held_by_groups_and_types(tx: Tx) -> dict[int, Counter[int]]:
+    """Return how many nodes of each type each group's vclusters hold, but for preemptible ones."""
+    n = t.nodes.c
+    query = (
+        select(_v.group_id, n.type_id, func.count())
+        .join_from(t.vclusters, t.nodes, n.vcluster_id == _v.id)
+        .where(n.type_id.is_not(None), _v.preemptible.is_(False))
+        .group_by(_v.group_id, n.type_id)
+    )
+    found: dict[int, Counter[int]] = {}
+    for group_id, type_id, nodes_ in tx.execute(query):
+        found.setdefault(group_id, Counter())[type_id] = nodes_
+    return found
+
+
 def leaving_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
     """Return how many of these nodes leave by reclaims."""
     c = t.reclaims.c

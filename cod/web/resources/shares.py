@@ -55,10 +55,10 @@ class ShareReply(ReplyOf[GroupShare]):
 
     guaranteed_from: when it can call in all that it is guaranteed, as leases of other groups end;
     null: the site has too few nodes. share: its part of the site, 0 to 1; share_nodes: in nodes;
-    null: shares are off. ratio: of its share to its usage, null: it has used nothing, or shares are
-    off; factor, rank: by the site's rule, the best is 1; ranked: groups that are. recent_hours: of
-    the last 14 days; evenness: Jain's index of what groups used in these for each unit of their
-    shares, the same for all groups
+    null: shares are off. ratio: of its share to its usage (or dominant share, by the site's rule),
+    null: it has used nothing, or shares are off; factor, rank: by the site's rule, the best is 1;
+    ranked: groups that are. recent_hours: of the last 14 days; evenness: Jain's index of what
+    groups used in these for each unit of their shares, the same for all groups
     """
 
     group: str

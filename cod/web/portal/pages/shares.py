@@ -24,6 +24,7 @@ def _shares(tx: Tx, ask: Call) -> dict[str, Any]:
     return {
         "found": shares.every(tx, only=ask.who.groups, site=ask.site, now=ask.now),
         "ranked": ask.site.policy.fair_half_life > 0,
+        "rule": ask.site.policy.fair,
         "half_life": ask.site.policy.fair_half_life,
         "chart": chart(held, "Nodes held by group"),
     }
