@@ -72,7 +72,7 @@ def test_requests_are_in_the_order_of_progressive_filling(
     small: int,
     big: int,
 ) -> None:
-    """The other implementation knows weights and what groups hold already, nothing of the planner."""
+    """The other implementation knows weights and what groups hold, nothing of the planner."""
     seen, whole = world(groups, small, big), sum(weight for weight, _, _ in groups)
     found = priority.ordered(seen, RULES, Feasibility(seen), NOW)
     queues = {
@@ -105,7 +105,7 @@ def submitted(one: PendingRequest) -> float:
 def world(
     groups: list[tuple[int, tuple[int, int], list[tuple[int, int]]]], small: int, big: int
 ) -> Snapshot:
-    """Return a site of so many nodes; each group has a weight, nodes that it holds, and requests."""
+    """Return a site of so many nodes; each group has a weight, nodes and requests."""
     whole = sum(weight for weight, _, _ in groups)
     wishes, holdings, holders = [], [], []
     for group, (_, has, needs) in enumerate(groups, 1):

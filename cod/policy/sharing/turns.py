@@ -3,8 +3,8 @@
 Seven equal groups have 2.86 of 20 nodes each. Each is sure of two, and of the six nodes that are
 left each has one for a turn: first those with the largest remainders, then always those that are
 most below their share. A turn lasts a day, or ten times the inertia where that is longer, so that
-few nodes change hands. A group that has an odd node keeps it until the turn ends, as long as it wants
-it and there are as many odd ones: what others want changes nothing.
+few nodes change hands. A group that has an odd node keeps it until the turn ends, as long as it
+wants it and there are as many odd ones: what others want changes nothing.
 """
 
 from __future__ import annotations
