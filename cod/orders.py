@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 class ImageSource:
     """Where one image of a prime order comes from and where it goes.
 
-    target       'disk' (whole disk) or a partition's number in the order's layout
+    target       'disk' (whole disk) or a partition's number: in the order's layout, or where there
+                 is none, on the map that the image for the whole disk brings
     compression  'chunks' (COD's served form: `url` is the folder), 'raw', 'gzip' or 'zstd'
     digest       'chunks': BLAKE2b-256 of the manifest; else sha256 of the bytes as served
     size         bytes of the image as it lies on the disk; for the installer 'qcow2', its virtual
@@ -54,11 +55,14 @@ class Deposit:
     url     of the capture on the image server, http
     secret  what opens it, hex; good for this order alone
     least   bytes that the disk has at least
+    what    is captured: '' the whole disk, 'map' the map of its partitions without their contents,
+            or a partition's number
     """
 
     url: str
     secret: str = field(repr=False)
     least: int
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def capture(
         mine = [disk for disk in mine if _begins(disk)] or mine
     path = choose(order.disk, mine, order.deposit.least, order.sector).path
     with Source(path) as source:
-        found = usage.look(source)
+        found = usage.look(source, order.deposit.what)
         sent = _send(found, order.deposit, patience, progress)
     total = sum(_lengths(found))
     return Captured(path, found.copy.size, total, sent, time.monotonic() - started)
@@ -101,7 +101,7 @@ def _send(found: Usage, deposit: Deposit, patience: Patience, progress: Progress
         sender = Sender(deposit, patience)
         try:
             at = _Pass(found, sender, progress).run(sender.at())
-            sender.finish(found.copy.size, at, parts)
+            sender.finish(found.copy.size, at, parts, deposit.what)
             return sent + sender.sent
         except Behind:
             sent += sender.sent

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cod.orders import Erasure, ImageSource, Namesake, Order
+from cod.wire.manifest import Manifest
 from trampoline import bootcode, efiboot, images, installer, namesakes, partitions, seed
 from trampoline.crew import Meter
 from trampoline.disks import choose, erasable
@@ -61,6 +62,8 @@ class Plan:
     erase   disks that are wiped first
     spans   partitions that are made, of the order's layout
     pieces  images and their places
+    later   images for partitions of the map that the image for the whole disk brings; their places
+            are known when it is written
     seed    the seed's partition; None for none. Number 0: the first that is free
     """
 
@@ -70,6 +73,7 @@ class Plan:
     spans: tuple[Span, ...]
     pieces: tuple[Piece, ...]
     seed: Span | None
+    later: tuple[Piece, ...] = ()
 
     def lines(self) -> list[str]:
         """Return the lines, for people."""
@@ -88,6 +92,11 @@ class Plan:
                 f"write {p.to_write} of {p.source.size} bytes at {p.offset} of {self.target.path}:"
                 f" {p.source.url} ({p.source.compression}, {p.source.installer})"
                 for p in self.pieces
+            ),
+            *(
+                f"write {p.to_write} of {p.source.size} bytes into partition {p.source.target} of "
+                f"the image's map: {p.source.url} ({p.source.compression}, {p.source.installer})"
+                for p in self.later
             ),
             *(
                 [f"seed partition: {self.seed.size} bytes at {self.seed.start}"]
@@ -110,14 +119,19 @@ def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> P
     places = {str(span.number): (span.start, span.size) for span in spans} or {
         "disk": (0, target.size)
     }
+    whole = not spans and any(source.target == "disk" for source in order.images)
+    later = [source for source in order.images if whole and source.target != "disk"]
     last = Span(0, partitions.tail(reach, room), room, "data", "cidata") if room else None
     return Plan(
         target=target,
         erase=tuple(mine) if order.wipe else (),
         table=order.table,
         spans=tuple(spans),
-        pieces=tuple(_piece(source, places, patience) for source in order.images),
+        pieces=tuple(
+            _piece(source, places, patience) for source in order.images if source not in later
+        ),
         seed=last,
+        later=tuple(Piece(source, 0, 0, _manifest(source, patience)) for source in later),
     )
 
 
@@ -138,8 +152,28 @@ def _piece(source: ImageSource, places: dict[str, tuple[int, int]], patience: Pa
             f"the image at {source.url} ({source.size} bytes) is larger than its place ({room}"
             " bytes)"
         )
-    chunks = images.load_manifest(source, patience) if source.compression == "chunks" else None
-    return Piece(source, offset, room, chunks)
+    return Piece(source, offset, room, _manifest(source, patience))
+
+
+def _manifest(source: ImageSource, patience: Patience) -> Manifest | None:
+    return images.load_manifest(source, patience) if source.compression == "chunks" else None
+
+
+def _placed(piece: Piece, target: Target) -> Piece:
+    """Return the piece at its partition's place on the disk as it is now. Raises PrimeError."""
+    number = int(piece.source.target)
+    place = partitions.places(target).get(number)
+    if place is None:
+        raise OrderError(
+            f"the image's partition map has no partition {number}, which another image is for"
+        )
+    start, room = place
+    if piece.source.size > room:
+        raise OrderError(
+            f"the image at {piece.source.url} ({piece.source.size} bytes) is larger than partition"
+            f" {number} of the image's map ({room} bytes)"
+        )
+    return replace(piece, offset=start, room=room)
 
 
 def prime(
@@ -160,13 +194,20 @@ def prime(
     erased = wipe_all(planned.erase, progress, order.purge)
     wiped = time.monotonic()
     with Target(planned.target.path) as target:
-        meter = Meter("write", sum(piece.to_write for piece in planned.pieces))
+        pieces = (*planned.pieces, *planned.later)
+        meter = Meter("write", sum(piece.to_write for piece in pieces))
         writing = Writing(
             target, bool(planned.erase), patience, meter, progress, {} if order.verify else None
         )
         if planned.spans:
             _make_table(target, planned)
         for piece in planned.pieces:
+            installer.install(piece, writing)
+        if planned.later:
+            target.flush()
+            target.reread_table()
+        for piece in [_placed(piece, target) for piece in planned.later]:
+            writing.forget(piece.offset, piece.room, planned.pieces)
             installer.install(piece, writing)
         target.flush()
         meter.tell(progress)  # with the time in which the disk caught up

@@ -60,9 +60,11 @@ class Sender:
             raise Behind(found)
         self.sent += len(piece)
 
-    def finish(self, size: int, at: int, partitions: list[dict[str, Any]]) -> None:
-        """End the upload: all is there. Raises Behind."""
+    def finish(self, size: int, at: int, partitions: list[dict[str, Any]], what: str = "") -> None:
+        """End the upload: all of `what` was to be captured is there. Raises Behind."""
         word = {"size": size, "at": at, "partitions": partitions}
+        if what:
+            word["what"] = what
         self._again("POST", "", json.dumps(word).encode(), _END)
 
     def close(self) -> None:

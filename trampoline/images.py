@@ -70,6 +70,25 @@ class Writing:
             self.sums[offset] = (len(data), blake2b(data, digest_size=16).digest())
         self.meter.add(len(data))
 
+    def forget(self, offset: int, length: int, written: Sequence[Piece]) -> None:
+        """Take it that a range is written once more: what the pieces `written` left there is not
+        read back, and that the range reads as zeros is relied on only where they left it alone."""
+        self.zeroed = self.zeroed and all(
+            piece.manifest is not None
+            and not any(
+                piece.offset + chunk.raw_offset < offset + length
+                and offset < piece.offset + chunk.raw_offset + chunk.raw_length
+                for chunk in piece.manifest.chunks
+            )
+            for piece in written
+        )
+        if self.sums is not None:
+            self.sums = {
+                at: (size, digest)
+                for at, (size, digest) in self.sums.items()
+                if at + size <= offset or at >= offset + length
+            }
+
 
 class Tools(threading.local):
     """What each worker has of its own: a page-aligned buffer and a decompressor."""

@@ -353,6 +353,22 @@ def has_mbr(disk: Disk) -> bool:
     return all(e.flag in (0, 0x80) for e in entries) and any(e.type and e.count for e in entries)
 
 
+def places(disk: Disk) -> dict[int, tuple[int, int]]:
+    """Return where the partitions of a disk's table lie, by their numbers: first byte and bytes."""
+    if table := read_gpt(disk):
+        sectors = {n: (one.first, one.last - one.first + 1) for n, one in table.entries.items()}
+    elif has_mbr(disk):
+        entries = enumerate(read_mbr(disk), 1)
+        sectors = {n: (one.first, one.count) for n, one in entries if one.type and one.count}
+    else:
+        sectors = {}
+    return {
+        n: (first * disk.sector, count * disk.sector)
+        for n, (first, count) in sectors.items()
+        if 0 < count <= disk.size // disk.sector - first
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class EspPlace:
     """An EFI system partition: its number, first sector and sectors; how firmware knows it, by GUID

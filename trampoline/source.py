@@ -67,6 +67,23 @@ class Source:
         self.close()
 
 
+class Slice:
+    """`size` bytes of a disk from `start` on, as a disk that is only read."""
+
+    def __init__(self, disk: Disk, start: int, size: int) -> None:
+        self.path, self.sector, self.size = disk.path, disk.sector, size
+        self._disk, self._start = disk, start
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Return `length` bytes at `offset`, fewer at its end."""
+        length = max(min(length, self.size - offset), 0)
+        return self._disk.read(length, self._start + offset)
+
+    def write(self, data: memoryview, offset: int) -> None:
+        """Refuse, as the disk does."""
+        self._disk.write(data, self._start + offset)
+
+
 class Overlay:
     """A disk of `size` bytes that reads as `disk` does, but for what is written to it, which is
     kept in memory."""

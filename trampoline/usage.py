@@ -5,6 +5,9 @@ Left out are the NoCloud seeds (partitions whose volume is labelled CIDATA, cpri
 they hold the names, keys and passwords that this one node was given. The copy's partition table
 does not have them either. What lies between and behind the partitions is not captured; what lies
 before the first one is, because boot loaders live there.
+
+One partition alone is captured from its first byte to its last. Of the map alone what is captured
+are the partition table and what lies before the first partition.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trampoline import partitions
+from trampoline.errors import PrimeError
 from trampoline.filesystems import detect
 from trampoline.filesystems.content import Content, Extent, joined
 from trampoline.partitions import ALIGN, TYPES, Disk
-from trampoline.source import Overlay
+from trampoline.source import Overlay, Slice
 
 SEED = "CIDATA"
 
@@ -54,10 +58,18 @@ class Usage:
     used: tuple[Extent, ...]
 
 
-def look(disk: Disk) -> Usage:
-    """Read the disk's map and its file systems' tables. Raises PrimeError."""
+def look(disk: Disk, what: str = "") -> Usage:
+    """Read the disk's map and its file systems' tables. Raises PrimeError.
+
+    what  '' for the whole disk, 'map', or a partition's number
+    """
     parts = sorted(_parts(disk), key=lambda part: part.start)
     kept = [part for part in parts if not part.is_seed]
+    if what.isdecimal():
+        return _alone(disk, kept, int(what))
+    if what == "map" and not any(part.number for part in kept):
+        raise PrimeError(f"the disk {disk.path} has no partitions, and so no map of them")
+    filled = [] if what == "map" else kept
     gpt = partitions.read_gpt(disk)
     copy = Overlay(disk, _size(disk, kept, bool(gpt)))
     if gpt:
@@ -68,10 +80,29 @@ def look(disk: Disk) -> Usage:
         for part in parts:
             if part.is_seed and part.number:
                 copy.write(memoryview(bytes(16)), 446 + 16 * (part.number - 1))
-    for part in kept:
+    for part in filled:
         for at, data in part.content.changes:
             copy.write(memoryview(data), part.start + at)
-    return Usage(tuple(kept), copy, joined(_used(parts, kept), copy.size, copy.size))
+    return Usage(tuple(kept), copy, joined(_used(parts, filled), copy.size, copy.size))
+
+
+def _alone(disk: Disk, kept: Sequence[PartitionUsage], number: int) -> Usage:
+    """Return one partition as what there is to capture."""
+    part = next((part for part in kept if part.number == number), None)
+    if part is None:
+        there = ", ".join(str(part.number) for part in kept if part.number) or "none"
+        raise PrimeError(
+            f"the disk {disk.path} has no partition {number} to capture; it has {there}"
+        )
+    copy = Overlay(Slice(disk, part.start, part.size), part.size)
+    for at, data in part.content.changes:
+        copy.write(memoryview(data), at)
+    used = _used_of(part)
+    return Usage((part,), copy, joined(used, copy.size, copy.size))
+
+
+def _used_of(part: PartitionUsage) -> Sequence[Extent]:
+    return ((0, part.size),) if part.content.used is None else part.content.used
 
 
 def _size(disk: Disk, kept: Sequence[PartitionUsage], has_backup: bool) -> int:
@@ -84,7 +115,7 @@ def _size(disk: Disk, kept: Sequence[PartitionUsage], has_backup: bool) -> int:
 def _used(parts: Sequence[PartitionUsage], kept: Sequence[PartitionUsage]) -> Iterator[Extent]:
     yield 0, min((part.start for part in parts), default=0)
     for part in kept:
-        for start, stop in ((0, part.size),) if part.content.used is None else part.content.used:
+        for start, stop in _used_of(part):
             yield part.start + start, part.start + stop
 
 

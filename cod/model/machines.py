@@ -221,7 +221,7 @@ class VclusterEnergy:
 @dataclass(frozen=True, slots=True)
 class Capture:
     """A row of `captures`: a node's disk on its way into an image. `secret` is shown to the node's
-    agent alone."""
+    agent alone. `what`: as in `orders.Deposit`."""
 
     node_id: int
     image: str
@@ -236,6 +236,7 @@ class Capture:
     asked_at: float
     ended_at: float | None
     reason: str
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)

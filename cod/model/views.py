@@ -69,7 +69,8 @@ class NodeView:
 @dataclass(frozen=True, slots=True)
 class CaptureView:
     """A node's newest capture for people. `group`: the owner's name, '' for the site; `node_state`:
-    where the node is; bytes `done` of `total` at `rate` a second, while it is running."""
+    where the node is; bytes `done` of `total` at `rate` a second, while it is running; `what`: as
+    in `orders.Deposit`."""
 
     node: str
     image: str
@@ -84,6 +85,7 @@ class CaptureView:
     done: int
     total: int
     rate: float
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)

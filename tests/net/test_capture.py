@@ -25,7 +25,7 @@ from sqlalchemy import Engine, update
 from cod.flows.nodes import captures
 from cod.images import deposit, store
 from cod.images.verify import verify
-from cod.model import ImageRules, Node, Policy, Refused, Site, SiteRef
+from cod.model import Image, ImageRules, Node, Policy, Refused, Site, SiteRef
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.server import HttpServer
 from cod.net.confd.connection import AgentConnection
@@ -41,11 +41,12 @@ from tests import full_disk
 from tests.bootsecret import boot_secret
 from tests.hardware import machine, nic
 from tests.waiting import until
-from trampoline import capture, cprime, ctramp
+from trampoline import capture, cprime, ctramp, partitions
 from trampoline.errors import PrimeError
 from trampoline.fetch import Patience
 from trampoline.inventory import file_disk
 from trampoline.options import parse
+from trampoline.target import Target
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
@@ -139,12 +140,12 @@ class World:
         self.running.start()
         self.wait(lambda: self.node().state == "inactive")
 
-    def want(self, **more: Any) -> None:
+    def want(self, image: str = "mine", **more: Any) -> None:
         in_transaction(
             self.engine,
             captures.want,
             name="n1",
-            image="mine",
+            image=image,
             secret=SECRET,
             site=self.site,
             now=time.time(),
@@ -227,15 +228,24 @@ def taking(world: World) -> World:
     return world
 
 
-def primed(world: World, image: str) -> Path:
-    """The image written to another disk by cprime, fetched from the same server."""
-    row = in_transaction(world.engine, images.named, [image])[image]
+def primed(world: World, image: str, **parts: str) -> Path:
+    """The image written to another disk by cprime, fetched from the same server; and others into
+    partitions, by `p` and their numbers."""
+    targets = {name.removeprefix("p"): part for name, part in parts.items()} | {"disk": image}
+    rows = in_transaction(world.engine, images.named, list(targets.values()))
     other = world.folder / "other"
     other.write_bytes(b"\xaa" * (48 << 20))
-    source = ImageSource(
-        "disk", f"http://127.0.0.1:{world.port}/images/{row.digest}", "chunks", row.digest, row.size
+    sources = tuple(
+        ImageSource(
+            target,
+            f"http://127.0.0.1:{world.port}/images/{rows[name].digest}",
+            "chunks",
+            rows[name].digest,
+            rows[name].size,
+        )
+        for target, name in targets.items()
     )
-    order = Order("9.9", "prime", images=(source,), verify=True, seed={"meta-data": "of node n2"})
+    order = Order("9.9", "prime", images=sources, verify=True, seed={"meta-data": "of node n2"})
     cprime.prime(order, [file_disk(other)], lambda *_: None, QUICK)
     return other
 
@@ -264,6 +274,65 @@ def test_an_agent_captures_and_another_disk_is_primed_with_it(world: World, tmp_
     assert full_disk.SECRET not in other.read_bytes()
     assert b"of node n2" in other.read_bytes()
     assert not list(world.images.glob(".capture-*"))
+
+
+def captured(world: World, image: str, what: str) -> Image:
+    """The image of a part of the disk, once it is there."""
+    world.want(image, what=what)
+    world.wait(lambda: world.show().image == image and world.show().state == "done")
+    world.wait(lambda: world.node().state == "inactive")
+    return in_transaction(world.engine, images.named, [image])[image]
+
+
+def test_the_map_and_its_partitions_are_captured_and_put_back(world: World, tmp_path: Path) -> None:
+    world.agent()
+    plan = captured(world, "plan", "map")
+    assert (plan.content, plan.used) == ("disk", 2 << 20), "the tables at both ends, nothing else"
+    for span in full_disk.SPANS:
+        row = captured(world, f"part-{span.number}", str(span.number))
+        assert (row.content, row.size, row.ends_at) == ("partition", span.size, 0)
+        assert verify(world.images, row.digest).bad == ()
+    assert in_transaction(world.engine, templates.find, "plan") is None
+    parts = {f"p{span.number}": f"part-{span.number}" for span in full_disk.SPANS}
+    other = primed(world, "plan", **parts)
+    assert full_disk.files(other, tmp_path / "a") == full_disk.files(world.disk, tmp_path / "b")
+    assert full_disk.SECRET not in other.read_bytes()
+    with Target(str(other)) as copy, Target(str(world.disk)) as disk:
+        was, now = partitions.read_gpt(disk), partitions.read_gpt(copy)
+        assert was is not None
+        assert now is not None
+        mine = {number: was.entries[number] for number in (1, 2, 3, 4)}
+        assert {number: now.entries[number] for number in mine} == mine
+        assert copy.read(9, 0) == b"boot code"
+        assert copy.read(9, 1 << 20) == b"stage two"
+    # an image of a partition in the place of what the image of the whole disk has there
+    world.disk.write_bytes(world.disk.read_bytes().replace(b"stage two", b"stage new"))
+    captured(world, "newer", "1")
+    assert captured(world, "whole", "").content == "disk"
+    world.disk.write_bytes(world.disk.read_bytes().replace(b"stage new", b"stage old"))
+    captured(world, "older", "1")
+    other = primed(world, "whole", p1="older")
+    assert other.read_bytes()[1 << 20 :][:9] == b"stage old"
+    assert full_disk.files(other, tmp_path / "c") == full_disk.files(world.disk, tmp_path / "d")
+    for target, why in (("9", "has no partition 9"), ("4", "larger than partition 4")):
+        with pytest.raises(PrimeError, match=why):
+            primed(world, "whole", **{f"p{target}": "part-3"})
+
+
+@pytest.mark.parametrize("what", ["9", "5"])
+def test_a_partition_that_is_not_there_or_a_seed_is_not_captured(taking: World, what: str) -> None:
+    order = Order("1.1", "capture", deposit=replace(taking.deposit(), what=what))
+    with pytest.raises(PrimeError, match=f"no partition {what} to capture; it has 1, 2, 3, 4"):
+        capture.capture(order, [file_disk(taking.disk)], lambda *_: None, QUICK)
+
+
+def test_an_agent_that_knows_of_no_parts_is_refused(taking: World) -> None:
+    """The whole disk would become the image of a partition."""
+    in_transaction(taking.engine, lambda tx: tx.execute(update(t.captures).values(what="3")))
+    order = Order("1.1", "capture", deposit=taking.deposit())
+    with pytest.raises(PrimeError, match="captures whole disks only"):
+        capture.capture(order, [file_disk(taking.disk)], lambda *_: None, QUICK)
+    assert in_transaction(taking.engine, images.named, ["mine"]) == {}
 
 
 def test_a_server_that_is_started_again_in_the_middle_goes_on(

@@ -61,6 +61,11 @@ def test_a_capture_over_the_api(served: Served) -> None:
         ({"image": "x" * 64}, 422),
         ({"image": "x", "group": "nobody"}, 404),
         ({"image": 7}, 422),
+        ({"image": "x", "partition": 0}, 422),
+        ({"image": "x", "partition": 129}, 422),
+        ({"image": "x", "partition": 3, "map": True}, 422),
+        ({"image": "x", "partition": 3, "template": "x"}, 422),
+        ({"image": "x", "map": True, "template": "x"}, 422),
     ],
 )
 def test_what_is_refused(served: Served, body: Any, status: int) -> None:
@@ -92,6 +97,15 @@ def test_for_people(served: Served) -> None:
     assert as_json(served, "node", "capture", "n1")["done"] == 30
     assert "cancelled by" in run(served, "node", "capture", "n1", "--cancel").stdout
     assert run(served, "node", "capture", "n2", "--image", "x", code=1).stderr.startswith("Error:")
+
+
+def test_a_part_of_the_disk_over_the_command_line(served: Served) -> None:
+    foreign(served)
+    foreign(served, "n2", 2)
+    lines = run(served, "node", "capture", "n1", "--image", "mine", "--partition", "3").stdout
+    assert "of        partition 3" in lines
+    assert "template  none" in lines
+    assert as_json(served, "node", "capture", "n2", "--image", "plan", "--map")["what"] == "map"
 
 
 def test_waiting_for_one_that_fails(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,6 +126,16 @@ def test_a_node_is_made_into_an_image(there: Served) -> None:
     assert "cancelled" in browser.get(CAPTURE).words
 
 
+@pytest.mark.parametrize(("part", "what"), [("3", "3"), (" map ", "map")])
+def test_a_part_of_a_node_is_made_into_an_image(there: Served, part: str, what: str) -> None:
+    page = browse(there, "member").get(CAPTURE)
+    assert page.send(CAPTURE, image="part", part="129").status == 422
+    done = page.send(CAPTURE, image="part", part=part, template="mine", group="physics")
+    assert ("of partition 3" if what == "3" else "of the partition map") in done.words
+    row = there.tx(lambda tx: captures.get(tx, nodes.by_name(tx, "node01").id))
+    assert (row.image, row.template, row.what) == ("physics/part", "", what)
+
+
 def test_a_capture_that_runs_has_a_bar(there: Served) -> None:
     def begin(tx: Any) -> None:
         node = nodes.by_name(tx, "node18")

@@ -78,6 +78,15 @@ def test_a_template_says_how_its_disks_are_erased_at_least(
     assert checked(document).wipe == wipe
 
 
+def test_images_go_into_partitions_of_the_map_that_another_brings() -> None:
+    """The whole disk's may come first or last; a layout of its own goes without one."""
+    whole, part = '<image target="disk" name="map"/>', '<image target="3" name="root"/>'
+    for body in (whole + part, part + whole):
+        assert {one.target for one in checked(wrap(body)).images} == {"disk", "3"}
+    with pytest.raises(Refused, match="which the layout does not have"):
+        checked(wrap(part))
+
+
 def test_no_other_wipe_is_accepted() -> None:
     with pytest.raises(xmldoc.BadDocument):
         checked(wrap('<image target="disk" name="a"/>', wipe="tables"))

@@ -26,6 +26,17 @@ class NotCaptured(click.ClickException):
     "--group", help="Owner of both; '' for the site. [default: the group that holds the node]"
 )
 @click.option(
+    "--partition",
+    type=click.IntRange(1, 128),
+    help="Save this partition alone, without a template.",
+)
+@click.option(
+    "--map",
+    "of_map",
+    is_flag=True,
+    help="Save the map of the partitions and the boot code alone, without a template.",
+)
+@click.option(
     "--cancel", is_flag=True, help="Cancel the capture; the node returns to its previous state."
 )
 @wait_option
@@ -37,6 +48,8 @@ def capture(
     image: str | None,
     template: str | None,
     group: str | None,
+    partition: int | None,
+    of_map: bool,
     cancel: bool,
     wait: bool,
     timeout: float,
@@ -52,6 +65,7 @@ def capture(
     \b
     Example:
       cod node capture n7 --image web-golden --wait
+      cod node capture n7 --image web-root --partition 3
       cod node capture n7 --cancel
     """
     api, place = client(ctx), path("nodes", name, "capture")
@@ -60,7 +74,13 @@ def capture(
     elif image is None:
         value = api.get(place)
     else:
-        asked = {"image": image, "template": template, "group": group}
+        asked = {
+            "image": image,
+            "template": template,
+            "group": group,
+            "partition": partition,
+            "map": of_map or None,
+        }
         value = api.post(place, {key: said for key, said in asked.items() if said is not None})
     if wait and not cancel:
         value = follow(api, place, "capture", OVER, timeout, quiet=as_json)
@@ -112,6 +132,7 @@ def facts(value: Any) -> Any:
             for key, said in (
                 ("node", f"{value['node']} ({node_word(value['node_state'])})"),
                 ("image", value["image"]),
+                ("of", part(value["what"])),
                 ("template", value["template"] or "none"),
                 ("group", value["group"] or "site"),
                 ("state", about(value)),
@@ -122,6 +143,11 @@ def facts(value: Any) -> Any:
             if said
         )
     )
+
+
+def part(what: str) -> str:
+    """Return what of a disk is captured, for people; '' for the whole disk."""
+    return f"partition {what}" if what.isdecimal() else "the partition map" if what else ""
 
 
 def about(value: Any) -> str:

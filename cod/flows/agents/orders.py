@@ -228,7 +228,7 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
         disk=disk.rule,
         wipe=False,
         sector=disk.sector,
-        deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least),
+        deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least, row.what),
     )
 
 

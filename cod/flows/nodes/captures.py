@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from cod import notice_texts
 from cod.core import notices, quota
@@ -49,6 +49,7 @@ def want(
     image: str,
     template: str | None = None,
     group: str | None = None,
+    what: str = "",
     secret: str,
     site: Site,
     now: float,
@@ -61,6 +62,7 @@ def want(
     template  what the template that writes the image shall be called; None: as the image, '': make
               none
     group     whose both shall be; None: the group's that holds the node, '' or 'site': the site's
+    what      as in `orders.Deposit`: a partition alone, or the map alone, gets no template
     secret    32 random bytes, hex: for the stream
     """
     node = nodes.named(tx, name, lock=True)
@@ -74,7 +76,14 @@ def want(
     capture.check(node, parse(runs.document) if runs else None)
     owner = _owner(tx, node, group)
     prefix = groups.prefix(tx, owner)
-    wanted = image if template is None else template
+    if what and template:
+        raise Refused(
+            "invalid",
+            "a template is made of a whole disk alone: write one with the captured map and "
+            "partitions (docs/capture.md)",
+            "template",
+        )
+    wanted = image if template is None and not what else template
     image = names.full(prefix, image, "image")
     wanted = names.full(prefix, wanted, "template") if wanted else ""
     images.check_free(tx, image, owner)
@@ -87,6 +96,7 @@ def want(
         template=wanted,
         group_id=owner,
         source_id=source,
+        what=what,
         state=CaptureState.WANTED,
         secret=secret,
         actor=actor,
@@ -175,6 +185,7 @@ def _view(tx: Tx, node: Node, row: Capture) -> CaptureView:
         done,
         total,
         rate,
+        row.what,
     )
 
 
@@ -235,6 +246,8 @@ def keep(
     row = receiving(tx, order=order, address=address, secret=secret)
     if row.state == CaptureState.DONE:
         return Result(None)
+    if row.what.isdecimal():  # whatever its first bytes look like
+        ingested = replace(ingested, content="partition", ends_at=0)
     node = nodes.get(tx, row.node_id, lock=True)
     assert node is not None
     quota.check(tx, row.group_id, ingested.stored, rules)

@@ -61,12 +61,14 @@ class CapturePart(BaseModel):
 
 
 class LastWord(BaseModel):
-    """What ends a capture. `at`: where the agent believes that the disk ends here."""
+    """What ends a capture. `at`: where the agent believes that the disk ends here; `what`: as in
+    `orders.Deposit`, so that an agent that does not know of parts is found out."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     size: int = Field(ge=1, le=LIMIT << 20)
     at: int = Field(ge=0)
     partitions: list[CapturePart] = Field(max_length=256)
+    what: str = Field(default="", max_length=8)
 
 
 class Elsewhere(Exception):
@@ -150,6 +152,12 @@ class Captures(Service):
         body = await connection.body(capture.LAST_WORD)
         connection.patience(3600.0)  # a large image takes its time until it is on the disk
         word = _last_word(body)
+        if word.what != row.what:
+            raise Refused(
+                "invalid",
+                "the trampoline captures whole disks only: build it anew (`cod trampoline build`)",
+                "what",
+            )
         if row.state != CaptureState.DONE:
             await self._finish(said, row, word)
         return _json(image=row.image)

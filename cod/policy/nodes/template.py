@@ -296,6 +296,8 @@ def _check_images(configuration: Configuration) -> None:
         "disk": 0
     }
     targets = {choice.target for choice in configuration.images}
+    # An image for the whole disk brings a map, and others go into the partitions of that.
+    brings_map = not configuration.partitions and "disk" in targets
     for partition in configuration.partitions:
         if partition.boot and str(partition.number) not in targets:
             raise Refused(
@@ -305,7 +307,7 @@ def _check_images(configuration: Configuration) -> None:
             )
     settled: set[str] = set()
     for choice in configuration.images:
-        if choice.target not in sizes:
+        if choice.target not in sizes and not brings_map:
             raise Refused(
                 "invalid",
                 f"an image has target {choice.target!r}, which the layout does not have",
@@ -317,7 +319,7 @@ def _check_images(configuration: Configuration) -> None:
                 f"an image for target {choice.target} comes after one that always fits",
                 "image",
             )
-        if choice.size > sizes[choice.target] > 0:
+        if choice.size > sizes.get(choice.target, 0) > 0:
             raise Refused(
                 "invalid",
                 f"the image {choice.url} is larger than its partition {choice.target}",

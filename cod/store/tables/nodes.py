@@ -548,6 +548,14 @@ captures = table(
         default="",
         comment="why it failed, or what went wrong on the way",
     ),
+    Column(
+        "what",
+        String(8),
+        nullable=False,
+        default="",
+        server_default="",
+        comment="map, or a partition's number; '': the whole disk",
+    ),
     comment="The newest capture of each node's disk into an image.",
 )
 

@@ -181,6 +181,7 @@ _LEFT_OUT = (
     "key",
     "purge",
     "tables",
+    "what",
 )  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 

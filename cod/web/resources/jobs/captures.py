@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cod.flows.nodes import captures
 from cod.flows.people.access import RequiredRight
@@ -20,7 +20,8 @@ from cod.web.routes import ANYBODY, Call, Flow, Named, in_parts, listed, owner, 
 
 
 class CaptureWish(Body):
-    """A node's disk is to be saved as an image."""
+    """A node's disk is to be saved as an image: the whole disk, one partition, or the map of the
+    partitions."""
 
     image: OwnName
     template: str | None = Field(
@@ -39,10 +40,30 @@ class CaptureWish(Body):
         ),
     )
 
+    partition: int | None = Field(
+        default=None, ge=1, le=128, description="number of the partition to save alone"
+    )
+    map: bool = Field(
+        default=False,
+        description="save the map of the partitions, and what lies before the first, alone",
+    )
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> CaptureWish:
+        if self.map and self.partition is not None:
+            raise ValueError("partition and map: say one of them")
+        return self
+
+    @property
+    def what(self) -> str:
+        """Return what is captured, as in `orders.Deposit`."""
+        return "map" if self.map else str(self.partition or "")
+
 
 class CaptureReply(ReplyOf[CaptureView]):
     """A node's newest capture. `state`: wanted, running, done, failed or cancelled; bytes `done` of
-    `total` at `rate` a second while it is running."""
+    `total` at `rate` a second while it is running; `what`: map, a partition's number, or '' for
+    the whole disk."""
 
     node: str
     image: str
@@ -57,6 +78,7 @@ class CaptureReply(ReplyOf[CaptureView]):
     done: int
     total: int
     rate: float
+    what: str
 
 
 class CaptureQuery(Paged):
@@ -84,6 +106,7 @@ def _want(ask: Call[Named, CaptureWish]) -> Flow[Result[CaptureView]]:
         image=ask.body.image,
         template=ask.body.template,
         group=ask.body.group,
+        what=ask.body.what,
         secret=os.urandom(32).hex(),
         site=ask.site,
         now=ask.now,

@@ -61,9 +61,15 @@ PAGES = (
 
 
 def _wish(fields: Fields) -> dict[str, Any]:
-    """Return the body: an empty name for the template says that there shall be none."""
+    """Return the body: an empty name for the template says that there shall be none. A part of the
+    disk gets none."""
     made = body_of(CaptureWish, Fields({"image": fields.all("image")}), {})
-    return made | {"template": fields.one("template").strip(), "group": fields.one("group")}
+    part = fields.one("part").strip()
+    what: dict[str, Any] = {"template": "" if part else fields.one("template").strip()}
+    if part:
+        number = int(part) if part.isascii() and part.isdigit() and len(part) < 9 else part
+        what |= {"map": True} if part == "map" else {"partition": number}
+    return made | what | {"group": fields.one("group")}
 
 
 ACTIONS = (
