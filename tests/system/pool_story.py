@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
@@ -201,11 +201,14 @@ class Story:
 
 
 @contextmanager
-def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
+def story(
+    *, warm: int = 0, cache: bool = False, knobs: Mapping[str, float] | None = None
+) -> Iterator[Story]:
     """The pool with its head and no other node; the machines are known, free, and off (or idle,
     `warm` of them).
 
     cache  the execution image's disks are kept when nodes are given back
+    knobs  settings of the pool beside `KNOBS`
     """
     machines = [LabNode(name, "bios", memory=512, disks=(LabDisk(640 << 20),)) for name in MACHINES]
     with (
@@ -215,7 +218,7 @@ def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
         offer_batch_host(stand, IMAGE, SEED, cache=cache)
         for name in MACHINES:
             stand.power(name, "on")
-        cell = _cell(beside)
+        cell = _cell(beside, knobs or {})
         made = Story(stand, cell)
         made.reaches("inactive" if warm else "off")
         made.listen()  # what was said before is not part of the story
@@ -252,12 +255,12 @@ def offer_batch_host(
     stand.cod("template", "add", str(path), *owner)
 
 
-def _cell(beside: Annex) -> Cell:
+def _cell(beside: Annex, knobs: Mapping[str, float]) -> Cell:
     """Head and VCM."""
     beside.hosts[HEAD].on()
     beside.rack.reaches(HEAD, "inactive")
     cell = Cell(beside, VCLUSTER, domain="cod.demo", spool=SPOOL)
     cell.up(HEAD)
-    cell.enrol(template=IMAGE, **KNOBS)
+    cell.enrol(template=IMAGE, **KNOBS, **knobs)
     cell.start_vcm()
     return cell

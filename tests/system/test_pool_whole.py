@@ -9,7 +9,7 @@ import time
 import pytest
 
 from cod.lab import control
-from tests.bench import bench_pool
+from tests.bench import bench_pool, bench_tiers
 from tests.system.pool_story import IN_QUEUE, MACHINES, story
 from tests.system.qemu import CHECKOUT, build_all
 
@@ -105,3 +105,14 @@ def test_qsub_wakes_machines_and_they_sleep_again() -> None:
             assert [host.split(".")[0] for host in listed_hosts] == ["n1"], (
                 "no trace in the cell but the head's own"
             )
+
+
+@pytest.mark.nightly
+def test_a_parked_node_is_ready_at_once_and_goes_to_another_cluster() -> None:
+    """What bench_tiers measures: a parked node costs its pool no boot, and another cluster one."""
+    build_all("execd")
+    with story(knobs=bench_tiers.PARKING) as pool:
+        found = bench_tiers.tiers(pool)
+    assert max(found[bench_tiers.IDLE], found[bench_tiers.PARKED]) < min(
+        found[bench_tiers.ASLEEP], found[bench_tiers.ELSEWHERE]
+    ), found

@@ -1,4 +1,5 @@
-"""Parked nodes: what a pool keeps booted that it would give back, and which of them requests need."""
+"""Parked nodes: what a pool keeps booted that it would give back, and which of these requests
+need."""
 
 from __future__ import annotations
 

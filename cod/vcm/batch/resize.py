@@ -9,9 +9,9 @@ all. Not while a job waits that could start there, nor within `calm` seconds of 
 last such job: a burst must not thrash, nor jobs that are over before the next look. Nodes that are
 older than `lifetime` go when their work has ended.
 
-**Parking.** With `park`, up to `park_maximum` nodes that would go stay booted for so long: they take
-jobs as before, and go when a waiting job needs a node of another kind that `maximum` leaves no room
-for, when a request of any vcluster's needs them (`Demand.parked`), or when COD reclaims nodes.
+**Parking.** With `park`, up to `park_maximum` nodes that would go stay booted for so long: they
+take jobs as before, and go when a waiting job needs a node of another kind that `maximum` leaves no
+room for, when a request of any vcluster's needs them (`Demand.parked`), or when COD reclaims nodes.
 
 **Giving up.** For a reclaim: idle nodes first, of them those on which the batch system's scheduler
 does not count for a job, the longest idle first of all; then the node whose last job started last,
