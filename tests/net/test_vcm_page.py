@@ -28,6 +28,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.vcm.batch.settings import BatchTable
 from cod.vcm.gridengine.settings import GridEngineSettings, GridEngineTable
+from cod.vcm.libvirt.settings import CapacityTable, LibvirtTable
 from cod.vcm.settings import Settings, load, reference
 from cod.vcm.slurm.settings import NodesetTable, SlurmSettings, SlurmTable
 from tests.net.nmplab import NOW, enrolled, founded, port
@@ -46,7 +47,10 @@ def example(language: str, place: int = 0) -> str:
     return found[place]
 
 
-@pytest.mark.parametrize("table", [Settings, BatchTable, GridEngineTable, SlurmTable, NodesetTable])
+@pytest.mark.parametrize(
+    "table",
+    [Settings, BatchTable, GridEngineTable, SlurmTable, NodesetTable, LibvirtTable, CapacityTable],
+)
 def test_the_page_has_the_settings_as_they_are(table: Any) -> None:
     """After a change: `python -c 'from cod.vcm.settings import *; print(reference(Settings))'`, and
     paste it; the same with the tables of cod.vcm.batch.settings, cod.vcm.gridengine.settings and

@@ -1,0 +1,246 @@
+"""A pool of virtual hosts as a `cod.vcm.pool.Pool`: its nodes run the virtual machines whose domain
+documents stand in a folder. Preview: tried with libvirt's `test:///` driver."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+
+from cod.vcm.batch.commands import CommandFailed, NotUnderstood
+from cod.vcm.libvirt.placement import Size, VirtualHost, new_hosts, place
+from cod.vcm.libvirt.settings import LibvirtTable
+from cod.vcm.libvirt.virsh import Machine, Virsh, owned, read
+from cod.vcm.pool import ANY, Demand, GivenUp, Member, Named, NotYet, Reclaim
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}")  # virsh reads its commands by words
+log = logging.getLogger("cod.vcm")
+
+
+class HostPool:
+    """See the module. `dry_run`: start and end nothing; `connect` and `clock` are arguments for
+    tests."""
+
+    def __init__(
+        self,
+        table: LibvirtTable,
+        vcluster: str,
+        *,
+        dry_run: bool = False,
+        connect: Callable[[str], Virsh] = Virsh,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._table, self._owner, self._dry_run = table, f"cod:{vcluster}", dry_run
+        self._connect, self._clock = connect, clock
+        self._links: dict[str, Virsh] = {}
+        # what runs on each node, as last seen: one that does not answer may still run it
+        self._seen: dict[str, dict[str, Machine]] = {}
+        self._leaving: set[str] = set()
+        self._empty_since: dict[str, float] = {}
+        self._stopping: dict[str, float] = {}
+        self._told: set[str] = set()
+        # one changes at a time: two at once could put one machine onto two nodes
+        self._alone = Lock()
+
+    # ------------------------------------------------------------ what is wanted
+
+    def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
+        """Start and end machines as the folder says, and return the nodes that are wanted for
+        them."""
+        with self._alone:
+            return self._look(members, coming, now)
+
+    def _look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
+        documents = self._documents()
+        ours = {name: one for name, one in members.items() if name not in self._table.keep}
+        answering = {name for name, member in ours.items() if self._see(member)}
+        for name in answering if not self._dry_run else ():
+            self._end_unwanted(ours[name], documents)
+        wanted = {name: machine.size for name, (machine, _) in documents.items()}
+        hosts = {
+            name: VirtualHost(
+                self._capacity(ours[name]) if name in ours else Size(),
+                {each: machine.size for each, machine in running.items()},
+                name in answering and name not in self._leaving,
+            )
+            for name, running in self._seen.items()
+        }
+        found = place(wanted, hosts)
+        for machine, host in found.start.items() if not self._dry_run else ():
+            self._start(ours[host], *documents[machine])
+        empty = {name for name in answering if not self._seen[name]}
+        self._empty_since = {name: self._empty_since.get(name, now) for name in empty}
+        return self._demand(ours, coming, {name: wanted[name] for name in found.waiting}, now)
+
+    def _demand(
+        self,
+        ours: Mapping[str, Member],
+        coming: Counter[str],
+        waiting: Mapping[str, Size],
+        now: float,
+    ) -> Demand:
+        count, too_large = new_hosts(waiting, self._table.capacities[0].size)
+        for name in {*too_large} - self._told:
+            log.warning("machine %s is larger than a node of the pool", name)
+        self._told = set(too_large)
+        size, on_the_way = len(ours), coming.total()
+        count = max(count, self._table.minimum - size)
+        more = min(count - on_the_way, self._table.maximum - size - on_the_way)
+        old = [
+            name
+            for name, since in sorted(self._empty_since.items(), key=lambda one: one[::-1])
+            if now >= since + self._table.idle_limit
+        ]
+        leave = old[: max(0, size - self._table.minimum)] if not waiting else []
+        return Demand(
+            {ANY: more} if more > 0 else {},
+            tuple(leave),
+            withdraw={"": on_the_way - count} if on_the_way > count else {},
+            why=(
+                f"{len(waiting)} virtual machines wait"
+                if more > 0
+                else f"empty for {self._table.idle_limit:.0f} s"
+                if leave
+                else ""
+            ),
+        )
+
+    def _documents(self) -> dict[str, tuple[Machine, str]]:
+        """Return the machines that should run, with their documents. Raises where the folder cannot
+        be read: then nothing is changed."""
+        found = dict[str, tuple[Machine, str]]()
+        for path in sorted(Path(self._table.machines).iterdir()):
+            if path.suffix != ".xml":
+                continue
+            document = path.read_text()
+            try:
+                machine = read(document)
+            except NotUnderstood as error:
+                raise NotUnderstood(f"{path}: {error}") from None
+            if machine.name != path.stem or not NAME.fullmatch(machine.name):
+                raise NotUnderstood(
+                    f"{path}: the file's name and the machine's have to be one word"
+                )
+            found[machine.name] = machine, document
+        return found
+
+    def _capacity(self, member: Member) -> Size:
+        """Return what is declared of a node; nothing of a type that is not declared."""
+        declared = {one.type: one.size for one in self._table.capacities}
+        return declared.get(member.type, declared.get("", Size()))
+
+    def _see(self, member: Member) -> bool:
+        """Look at what runs on a node. False where it does not answer: what was last seen is taken
+        to run on, and nothing is started there. Raises where nothing was seen yet."""
+        try:
+            self._seen[member.hostname] = self._link(member).machines()
+        except CommandFailed as error:
+            if member.hostname not in self._seen:
+                raise
+            log.warning("%s: %s", member.hostname, error)
+            return False
+        return True
+
+    def _link(self, member: Member) -> Virsh:
+        uri = self._table.uri.format(hostname=member.hostname, address=member.address)
+        return self._links.setdefault(member.hostname, self._connect(uri))
+
+    def _start(self, member: Member, machine: Machine, document: str) -> None:
+        # taken to run there until the node has been looked at again: its start may have been the
+        # last that was heard of it
+        self._seen[member.hostname][machine.name] = machine
+        self._stopping.pop(machine.name, None)
+        try:
+            self._link(member).start(owned(document, self._owner))
+        except CommandFailed as error:
+            log.warning("machine %s is not started on %s: %s", machine.name, member.hostname, error)
+            return
+        log.info("machine %s runs on %s", machine.name, member.hostname)
+
+    def _end_unwanted(self, member: Member, documents: Mapping[str, object]) -> None:
+        unwanted = {
+            name
+            for name, machine in self._seen[member.hostname].items()
+            if machine.owner == self._owner and name not in documents
+        }
+        self._stop(member, unwanted)
+
+    def _stop(self, member: Member, names: set[str]) -> None:
+        """Let machines shut down, once, and end them when their time is over."""
+        now = self._clock()
+        for name in sorted(names):
+            try:
+                if name not in self._stopping:
+                    self._stopping[name] = now
+                    self._link(member).shut_down(name)
+                elif now >= self._stopping[name] + self._table.stop_time:
+                    self._link(member).end(name)
+            except CommandFailed as error:  # it may have ended by itself
+                log.info("%s: %s", member.hostname, error)
+        here = set().union(*self._seen.values())
+        self._stopping = {name: at for name, at in self._stopping.items() if name in here}
+
+    # ------------------------------------------------------------ joining and leaving
+
+    def add(self, member: Member) -> None:
+        """Let a node take machines, when its libvirt answers and it has what is declared."""
+        if member.hostname in self._table.keep:
+            return
+        with self._alone:
+            self._leaving.discard(member.hostname)
+            self._part(member.hostname)  # it may have another address now
+            declared = self._capacity(member)
+            if declared == Size():
+                raise GivenUp(f"no capacity is declared for nodes of type {member.type!r}")
+            try:
+                has = self._link(member).capacity()
+            except CommandFailed as error:
+                raise NotYet(str(error)) from None
+            if not has.holds(declared):
+                raise GivenUp(
+                    f"it has {has.cpus} processors and {has.memory} MiB, less than is declared"
+                )
+            self._see(member)
+
+    def choose(
+        self, reclaim: Reclaim, members: Mapping[str, Member], now: float
+    ) -> Sequence[Named]:
+        """Name the nodes with the smallest machines on them, those without any first."""
+        with self._alone:
+
+            def cost(name: str) -> tuple[int, str]:
+                running = self._seen.get(name, {}).values()
+                return sum(one.size.memory for one in running), name
+
+            ours = sorted((name for name in members if name not in self._table.keep), key=cost)
+            chosen = ours[: reclaim.count]
+            self._leaving.update(chosen)
+            spare = max(1.0, min(self._table.stop_time, reclaim.deadline - now))
+            return [Named(name, spare if self._seen.get(name) else 1.0) for name in chosen]
+
+    def remove(self, member: Member, lost: bool) -> None:
+        """Stop the pool's machines on a node; the next look starts them elsewhere. Others that run
+        there end with the node."""
+        name = member.hostname
+        if name in self._table.keep:
+            return
+        with self._alone:
+            self._leaving.add(name)
+            if not lost and self._see(member):
+                running = self._seen[name]
+                ours = {one for one, each in running.items() if each.owner == self._owner}
+                self._stop(member, ours)
+                if ours:
+                    raise NotYet(f"machines on {name} shut down")
+            self._seen.pop(name, None)
+            self._empty_since.pop(name, None)
+            self._leaving.discard(name)
+            self._part(name)
+
+    def _part(self, hostname: str) -> None:
+        if link := self._links.pop(hostname, None):
+            link.close()

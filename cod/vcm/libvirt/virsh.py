@@ -1,0 +1,159 @@
+"""A connection with the libvirt of one node, by libvirt's own command `virsh`.
+
+One process is kept for each node: a connection by ssh takes half a second, and libvirt's `test:///`
+driver remembers its machines only as long as the process lasts.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from cod.vcm.batch.commands import PATIENCE, CommandFailed, NotUnderstood
+from cod.vcm.libvirt.placement import Size
+
+MARK = "cod-end"
+PROMPT = "virsh # "
+_MIB = {"b": 2**-20, "bytes": 2**-20, "kib": 2**-10, "k": 2**-10, "mib": 1, "m": 1, "gib": 2**10}
+_MIB |= {"g": 2**10, "tib": 2**20, "t": 2**20, "kb": 1e3 / 2**20, "mb": 1e6 / 2**20}
+_MIB |= {"gb": 1e9 / 2**20}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A virtual machine. `owner`: the title that a VCM gave it; '' for others'."""
+
+    name: str
+    size: Size
+    owner: str = ""
+
+
+def read(document: str) -> Machine:
+    """Return the machine of a libvirt domain document. Raises `NotUnderstood`."""
+    try:
+        root = ElementTree.fromstring(document)
+        memory = root.find("memory")
+        assert memory is not None
+        unit = _MIB[memory.get("unit", "KiB").lower()]
+        # rounded up: less than it takes would overbook the host
+        mib = -int(-int(memory.text or "") * unit // 1)
+        name = (root.findtext("name") or "").strip()
+        cpus = int(root.findtext("vcpu") or 1)
+    except (ElementTree.ParseError, AssertionError, KeyError, ValueError) as error:
+        raise NotUnderstood(f"this is no libvirt domain document: {error!r}") from None
+    if not name or cpus < 1 or mib < 1:
+        raise NotUnderstood("a domain document needs name, memory and vcpu")
+    return Machine(name, Size(cpus, mib), (root.findtext("title") or "").strip())
+
+
+def owned(document: str, owner: str) -> str:
+    """Return the document with the title `owner`, by which a VCM knows its machines."""
+    root = ElementTree.fromstring(document)
+    for title in root.findall("title"):
+        root.remove(title)
+    title = ElementTree.Element("title")
+    title.text = owner
+    names = [at for at, child in enumerate(root) if child.tag in ("name", "uuid")]
+    root.insert(max(names, default=-1) + 1, title)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+class Virsh:
+    """One process. It is started when it is needed, and anew after it has ended."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, command: str) -> str:
+        """Return what a command of virsh's says. Raises `CommandFailed`."""
+        try:
+            said = self._said(command)
+        except OSError as error:
+            self.close()
+            raise CommandFailed(f"virsh: {error.strerror}") from None
+        # virsh repeats what it reads, after a prompt that may have come with the last answer
+        lines = [
+            line
+            for at, line in enumerate(said.splitlines())
+            if not line.startswith(PROMPT) and (at or line != command)
+        ]
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error:")]
+        if errors:
+            raise CommandFailed(f"{self._uri}: {'; '.join(errors)}")
+        return "\n".join(lines)
+
+    def _said(self, command: str) -> str:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                ["virsh", "-q", "-c", self._uri],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                # else long lines are broken where they are repeated
+                env={**os.environ, "LC_ALL": "C", "COLUMNS": "4096"},
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{command}\necho {MARK}\n".encode())
+        process.stdin.flush()
+        said, until = b"", time.monotonic() + PATIENCE
+        end = f"\n{MARK}".encode()
+        while end not in said:
+            ready, _, _ = select.select(
+                [process.stdout], [], [], max(0.0, until - time.monotonic())
+            )
+            data = os.read(process.stdout.fileno(), 65536) if ready else b""
+            if not data:
+                self.close()
+                words = said.decode(errors="replace").strip() or "it does not answer"
+                raise CommandFailed(f"virsh -c {self._uri}: {words}")
+            said += data
+        return said.partition(end)[0].decode(errors="replace")
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    # ------------------------------------------------------------ what virtual hosts are asked
+
+    def capacity(self) -> Size:
+        """Return what the node itself has."""
+        found = dict[str, str]()
+        for line in self.ask("nodeinfo").splitlines():
+            key, _, value = line.partition(":")
+            found[key.strip()] = value.strip()
+        try:
+            return Size(int(found["CPU(s)"]), int(found["Memory size"].split()[0]) // 1024)
+        except (KeyError, ValueError, IndexError) as error:
+            raise NotUnderstood(f"virsh nodeinfo: {error!r}") from None
+
+    def machines(self) -> dict[str, Machine]:
+        """Return the machines that run, by name."""
+        names = [line.strip() for line in self.ask("list --name").splitlines() if line.strip()]
+        found = [read(self.ask(f"dumpxml '{name}'")) for name in names]
+        return {one.name: one for one in found}
+
+    def start(self, document: str) -> None:
+        """Start a machine of that document, which leaves no trace when it has ended."""
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+            file.write(document)
+            file.flush()
+            self.ask(f"create '{file.name}'")
+
+    def shut_down(self, name: str) -> None:
+        """Ask a machine's system to shut down."""
+        self.ask(f"shutdown '{name}'")
+
+    def end(self, name: str) -> None:
+        """End a machine as if its power were cut."""
+        self.ask(f"destroy '{name}'")
