@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cod.model import Energy
 from cod.policy.energy import curve
 from cod.policy.energy.curve import Curve
+from cod.policy.scheduler import reasons
 from cod.store import energy_curve
 from cod.store.engine import Tx
 
@@ -26,6 +27,21 @@ def carbon(tx: Tx, rules: Energy, since: float, until: float) -> float:
     """Return the grams of CO2 for each kWh between two moments."""
     found = current(tx, rules) if rules.curve_of == curve.CARBON else None
     return rules.carbon if found is None else found.mean(since, until, rules.carbon)
+
+
+def dear(tx: Tx, rules: Energy, now: float) -> str:
+    """Return why preemptible vclusters get no nodes now; '' where they do: also where the curve
+    does not say what energy costs now."""
+    found = current(tx, rules) if rules.hold_above is not None else None
+    value = None if found is None else found.at(now)
+    if found is None or value is None or rules.hold_above is None or value <= rules.hold_above:
+        return ""
+    until = found.cheaper(now, rules.hold_above)
+    when = "" if until is None else f"; next below it at {reasons.at(until)}"
+    return (
+        f"preemptible clusters get no nodes above {rules.hold_above:g}"
+        f" {curve.UNITS[rules.curve_of]}, it is {value:g}{when}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

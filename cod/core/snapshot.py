@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
+from cod.core import energy_curve
 from cod.model import Policy, Site
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import preemption
@@ -58,6 +59,14 @@ def look(
     object. `isolated`: nodes' switch ports count, though no request for an isolated vcluster
     waits. `times`: so do the times of nodes on their way, though nothing is reserved in advance
     yet."""
+    found = _look(tx, site, now, before, isolated, times)
+    dear = energy_curve.dear(tx, site.energy, now)
+    return found if dear == found.site.dear else replace(found, site=replace(found.site, dear=dear))
+
+
+def _look(
+    tx: Tx, site: Site, now: float, before: Observed | None, isolated: bool, times: bool
+) -> Observed:
     many = len(site.subnets) > 1
     ports = site.isolation is not None and (isolated or pass_rows.isolated_waits(tx))
     by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))

@@ -186,3 +186,21 @@ def test_a_bar_is_as_long_as_its_share_and_rounds_once() -> None:
     assert bar({**line, "kwh": 0.0, "kwh_saved": 0.0}, 0.0).plain == ""
     assert figures({**line, "kwh": 0.0, "kwh_saved": 0.0}) == ("1.0", "0.00", "0.00", "0")
     assert figures(line, carbon=True)[-1] == "1.50"
+
+
+def test_nodes_before_a_deadline_on_the_command_line(served: Served) -> None:
+    """The request is placed, and one that says too much or too little is refused before it is
+    sent."""
+    submit = ("request", "submit", "web", "1")
+    for words in (
+        ("--before", "2027-01-01"),
+        ("--before", "2027-01-01", "--at", "2027-01-01", "--for", "1h"),
+        ("--for", "1h"),
+    ):
+        result = CliRunner().invoke(cod, ["--server", str(served.socket), *submit, *words])
+        assert result.exit_code == 2, result.output
+        assert "--before" in result.output
+    sent = ("--before", "2027-01-01T00:00Z", "--for", "1h")
+    result = CliRunner().invoke(cod, ["--server", str(served.socket), *submit, *sent])
+    assert result.exit_code == 1
+    assert "web" in result.output, "there is no such vcluster"

@@ -144,6 +144,13 @@ def test_nodes_are_reserved_in_advance(there: Served) -> None:
         "Reserved in advance from 1970-01-13 13:46:00 UTC for 8 h."
         in browse(there).get(f"/requests/{one.id}").words
     )
+    flexible = (
+        browse(there)
+        .get(ASK)
+        .send(MORE, tuples__0__count=1, before=typed(NOW + 90000), duration="2h")
+    )
+    assert "The nodes are reserved." in flexible.words, flexible.words
+    assert asked(there, "batch")[0].starts_at == NOW + 1
     again = browse(there).get(ASK, request=one.id)
     assert {("starts_at", typed(NOW + 86400)), ("duration", "8 h")} <= set(again.fields(MORE)), (
         "a changed request"

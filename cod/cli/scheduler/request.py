@@ -178,7 +178,19 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
     "duration",
     type=SPAN,
     metavar="LENGTH",
-    help="With --at: how long, such as 8h or 2d. The lease of VCLUSTER is extended to that.",
+    help=(
+        "With --at or --before: how long, such as 8h or 2d. "
+        "The lease of VCLUSTER is extended to that."
+    ),
+)
+@click.option(
+    "--before",
+    type=MOMENT,
+    metavar="TIME",
+    help=(
+        "With --for, in place of --at: reserve the nodes at the cheapest hours by the site's curve "
+        "of price or carbon, so that the time is over before then."
+    ),
 )
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @as_json
@@ -191,6 +203,7 @@ def submit(
     now: bool,
     starts_at: float | None,
     duration: float | None,
+    before: float | None,
     key: str | None,
     as_json: bool,
 ) -> None:
@@ -202,12 +215,17 @@ def submit(
     Example:
       cod request submit batch 8:worker 2::gpu.xml
       cod request submit batch 8 --at 2026-12-01T08:00 --for 2d
+      cod request submit batch 8 --for 6h --before 2026-12-04T18:00
     """
-    if (starts_at is None) != (duration is None):
-        raise click.UsageError("--at and --for belong together.")
+    if starts_at is not None and before is not None:
+        raise click.UsageError("Only one of --at and --before can be given.")
+    if (starts_at is None and before is None) != (duration is None):
+        raise click.UsageError("--for belongs with --at or --before.")
     body = {"tuples": list(nodes), "spread": spread, "wait": not now}
     if starts_at is not None:
         body |= {"starts_at": starts_at, "duration": duration}
+    if before is not None:
+        body |= {"before": before, "duration": duration}
     shown(
         ctx,
         client(ctx).post(path("vclusters", vcluster, "requests"), body, key),

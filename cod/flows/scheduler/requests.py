@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cod.core import advance_reservations, node_hours, quota
+from cod.core import advance_reservations, flexible, node_hours, quota
 from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
 from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
-from cod.policy.scheduler import leases
+from cod.policy.scheduler import leases, reasons
 from cod.states import UNDECIDED, RequestState
 from cod.store import views
 from cod.store.engine import Tx
@@ -32,6 +32,7 @@ def submit(
     site: Site | None = None,
     starts_at: float | None = None,
     duration: float | None = None,
+    before: float | None = None,
     possible: bool = False,
     groups: frozenset[int] | None = None,
     now: float,
@@ -45,12 +46,14 @@ def submit(
             what it has does
     starts_at, duration   reserve the nodes in advance (`core.advance_reservations`); `groups`:
             whose names may be told to who asks; None: all
+    before  with `duration`, in place of a start: choose the best start of those after which the
+            nodes are given back before then (`core.flexible`)
     possible  refuse what no machines of the site could ever meet (`core.possible`); else the
             manager's pass rejects it
     key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
     """
-    if key and (before := requests.by_key(tx, key)):
-        shown = _shown(tx, before)
+    if key and (known := requests.by_key(tx, key)):
+        shown = _shown(tx, known)
         if shown.vcluster != vcluster:
             raise Refused(
                 "conflict", f"that key was used before, for vcluster {shown.vcluster}", "key"
@@ -72,6 +75,20 @@ def submit(
     ]
     if not tuples:
         raise Refused("invalid", "a request is for one node at least", "wanted")
+    why = ""
+    if before is not None:
+        if starts_at is not None:
+            raise Refused("invalid", "a request has a start or a deadline, not both", "before")
+        starts_at, why = flexible.place(
+            tx,
+            holder,
+            tuples,
+            spread=spread,
+            duration=duration,
+            before=before,
+            site=site,
+            now=now,
+        )
     more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
     if starts_at is None and duration is None:
         address_blocks.check(tx, holder, holder.size + more, site, "count")
@@ -111,6 +128,8 @@ def submit(
         starts_at=starts_at,
         duration=duration,
     )
+    if why and starts_at is not None:
+        requests.explain(tx, request.id, reasons.begins(starts_at, why))
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
 
 

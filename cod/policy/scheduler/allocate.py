@@ -42,6 +42,9 @@ What they bring counts for the limit of the group that gets it from the beginnin
 has come is granted first, and nobody gets what another will need, unless it is given back by the
 start.
 
+**Dear hours.** While energy is dear (`Snapshot.dear`) preemptible vclusters get no more nodes; they
+keep those that they have.
+
 **Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning
 again when nothing has changed decides nothing.
 
@@ -107,6 +110,8 @@ def decide(
         snapshot = replace(
             snapshot, wishes=[wish for wish in snapshot.wishes if wish.starts_at is None]
         )
+    if snapshot.dear:
+        snapshot = choice.hold(snapshot)
     for peers in priority.peers(snapshot, policy, fitting, now):
         choice.decide(peers)
     return choice.decision()
@@ -218,6 +223,14 @@ class _Choice:
         for holder, kind, count in seen.counted_on():
             if (able := min(count, self._lenders.able(kind, holder))) > 0:
                 self._lenders.lose([Loan(holder, kind, able)])
+
+    def hold(self, snapshot: Snapshot) -> Snapshot:
+        """Let requests of preemptible vclusters wait while energy is dear; return the site without
+        them."""
+        held = [one for one in snapshot.wishes if one.preemptible and one.source_id is None]
+        for one in held:
+            self._no(one, reasons.dear(one, snapshot.dear))
+        return replace(snapshot, wishes=[one for one in snapshot.wishes if one not in held])
 
     def _lead(self, kind: NodeKind) -> float:
         return supply.lead(self._snapshot, kind.type, self._policy)

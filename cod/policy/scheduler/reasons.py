@@ -73,7 +73,23 @@ def reserved(wish: PendingRequest, now: float, expected: float | None = None) ->
     if start + PUNCTUAL <= now:
         when = UNKNOWN if expected is None else f"they are expected by {at(expected)}"
         return Refusal(wish.id, "late", f"{LATE}, and {when}")
-    return Refusal(wish.id, "reserved", f"is reserved from {at(start)} on")
+    _, _, why = wish.reason.partition(CHOSEN)
+    return Refusal(wish.id, "reserved", begins(start, why))
+
+
+def dear(wish: PendingRequest, why: str) -> Refusal:
+    """Say that a request of a preemptible vcluster waits until energy is cheaper."""
+    return Refusal(
+        wish.id, "dear" if wish.may_wait else "now", f"waits: {why}" if wish.may_wait else why
+    )
+
+
+CHOSEN = "; chosen: "
+
+
+def begins(start: float, why: str = "") -> str:
+    """Say when a reservation begins, and why it is then where its start was chosen for it."""
+    return f"is reserved from {at(start)} on" + (f"{CHOSEN}{why}" if why else "")
 
 
 def run_out(wish: PendingRequest) -> Refusal:

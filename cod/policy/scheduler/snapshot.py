@@ -262,6 +262,7 @@ class Snapshot:
     version    of the reservations in advance: how often what they leave to others has changed
     expected   nodes that have not reported their hardware, or wait for approval: they may turn out
                to be of any type
+    dear       why preemptible vclusters get no nodes now: energy is dear; '' where they do
     """
 
     types: Mapping[int, NodeType]
@@ -279,6 +280,7 @@ class Snapshot:
     turn: int = 0
     version: float = 0.0
     expected: int = 0
+    dear: str = ""
 
 
 # ---------------------------------------------------------------- what to do
@@ -330,7 +332,8 @@ class Refusal:
     code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy'
           (others hold what it needs), 'reserved' (its start is to come), 'late' (its start is
           over), 'limit' (its group may not hold more), 'ports' (its vcluster is isolated, and too
-          few matching nodes have usable switch ports): it waits. 'impossible' (the site will never
+          few matching nodes have usable switch ports), 'dear' (its vcluster is preemptible, and
+          energy is dear): it waits. 'impossible' (the site will never
           have it, or the group's limit is lower), 'now' (it would not wait): it is rejected;
           'ended': a move that nothing is left of
     """

@@ -350,6 +350,16 @@ class RequestSubmit(Body):
             "vcluster's lease lasts from its start on, at least"
         ),
     )
+    before: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e11,
+        allow_inf_nan=False,
+        description=(
+            "in place of a start: the best one is chosen after which `duration` is over by then, "
+            "in seconds since the epoch"
+        ),
+    )
 
 
 class TupleReply(Reply):
@@ -498,6 +508,7 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
         site=ask.site,
         starts_at=ask.body.starts_at,
         duration=ask.body.duration,
+        before=ask.body.before,
         possible=True,
         groups=ask.who.groups,
     )

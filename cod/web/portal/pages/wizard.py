@@ -239,7 +239,7 @@ def _asked(fields: Fields) -> dict[str, Any]:
     made = forms.body_of(
         RequestSubmit,
         attributes.without(Fields(rest), prefixes),
-        {"starts_at": forms.moment, "duration": quantity.read_span},
+        {"starts_at": forms.moment, "before": forms.moment, "duration": quantity.read_span},
     )
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
         if isinstance(one, dict):

@@ -1,0 +1,98 @@
+"""Flexible requests: where the site has the nodes at the best hours before a deadline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cod.core import energy_curve, snapshot
+from cod.model import Refused, RequestTuple, Site, Vcluster
+from cod.policy.energy import flexible
+from cod.policy.energy.curve import UNITS
+from cod.policy.nodes import energy_accounting
+from cod.policy.reservations import admission
+from cod.policy.scheduler import leases, reasons
+from cod.policy.scheduler.snapshot import PendingRequest
+from cod.quantity import exact_span
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import energy, nodes
+from cod.store.people import groups as group_rows
+
+
+def place(
+    tx: Tx,
+    vcluster: Vcluster,
+    tuples: Sequence[RequestTuple],
+    *,
+    spread: bool,
+    duration: float | None,
+    before: float,
+    site: Site | None,
+    now: float,
+) -> tuple[float, str]:
+    """Return the start of a request for `duration` seconds that are over `before` then, and why it
+    is that one. Raise `Refused` where there is none. The start is to be checked like any other
+    reservation's (`core.advance_reservations.check`), which says what else stands against it."""
+    if duration is None:
+        raise Refused("invalid", "a request with a deadline has a duration", "duration")
+    leases.check(duration, "duration")
+    if before - duration <= now:
+        raise Refused(
+            "invalid",
+            f"{exact_span(duration)} from now on are not over before {reasons.at(before)}",
+            "before",
+        )
+    if site is None or vcluster.isolated or vcluster.preemptible:
+        return now + flexible.SOON, ""  # which is refused with the reason
+    owner = group_rows.get(tx, vcluster.group_id)
+    seen = snapshot.look(tx, site, now).site
+    documents = templates.for_matching(tx, {one.template_id for one in tuples})
+    seen = replace(seen, templates={**seen.templates, **documents})
+    wish = PendingRequest(
+        admission.LAST,
+        vcluster.id,
+        owner.priority,
+        now,
+        owner.id,
+        (vcluster.subnet or "") if len(site.subnets) > 1 else "",
+        tuple(tuples),
+        may_spread=spread,
+        own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)),
+        lease=duration,
+    )
+    used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
+
+    def over_hours(one: PendingRequest) -> str:
+        limit = owner.hours_limit
+        return "" if limit is None else admission.over_hours(seen, one, limit, used, now)
+
+    begun = vcluster.leased_at or vcluster.created_at
+    end = max(leases.latest(begun, owner, site.policy), vcluster.expires_at or 0.0)
+    last = min(before, end) - duration
+    if vcluster.expires_at is not None:  # its lease has to last until the start
+        last = min(last, vcluster.expires_at - 1.0)
+    curve = energy_curve.current(tx, site.energy)
+    found = flexible.choose(seen, wish, last, curve, site.policy, now, over_hours)
+    if found is None:
+        return now + flexible.SOON, ""  # likewise
+    return found.start, _why(found, site.energy.curve_of)
+
+
+def _why(found: flexible.Chosen, of: str) -> str:
+    """Return why it is that start."""
+    if found.cost is None or found.at_once is None:
+        return "the earliest start at which the nodes are free"
+    unit = UNITS[of]
+    if found.cost < found.at_once:
+        return (
+            f"the cheapest start before the deadline, with {found.cost:.4g} {unit} on the average;"
+            f" from now on it would be {found.at_once:.4g}"
+        )
+    if found.cost == found.at_once:
+        return f"no later start is cheaper than {found.cost:.4g} {unit}"
+    return (
+        f"the cheapest start before the deadline at which the nodes are free, with"
+        f" {found.cost:.4g} {unit} on the average"
+    )

@@ -1,0 +1,118 @@
+"""Flexible requests: nodes for some hours before a deadline. Pure.
+
+The start is the cheapest by the curve at which the nodes can be reserved in advance, beside all
+other reservations and leases (`policy.reservations`); among equal ones the earliest. Without a
+curve it is the earliest. A request so placed is a reservation like any other: it holds against
+requests of every priority.
+
+The mean over a span of a curve that changes at certain moments only is lowest where the span begins
+or ends at such a moment, or where its nodes come or go; so only these starts are looked at. At most
+`CHEAP` of the cheapest are, and then those at which nodes come back, the earliest first: a deadline
+that can be met is met, whatever that costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cod.model import Policy
+from cod.policy.energy.curve import Curve
+from cod.policy.reservations.forecast import Forecast, earliest, slowest
+from cod.policy.reservations.supply import back_at, turnaround
+from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
+
+CHEAP = 100
+EVENTS = 100
+SOON = 1.0
+"""Seconds from now until the first start: a reservation begins at a time to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Where a flexible request is placed.
+
+    cost     the curve's mean over it; `at_once`: if it began now; None: there is no curve
+    """
+
+    start: float
+    cost: float | None
+    at_once: float | None
+
+
+def choose(
+    snapshot: Snapshot,
+    wish: PendingRequest,
+    last: float,
+    curve: Curve | None,
+    policy: Policy,
+    now: float,
+    refused: Callable[[PendingRequest], str] = lambda _: "",
+) -> Chosen | None:
+    """Return the start of a flexible request, `last` at the latest; None: there is none. `snapshot`
+    does not have the request yet.
+
+    refused  why a start is not allowed for other reasons; ''
+    """
+    first = now + SOON
+    if last < first:
+        return None
+    fitting = Feasibility(_with(snapshot, wish, first))
+    before = Forecast(snapshot, Feasibility(snapshot), policy, now)
+
+    def cost(start: float) -> float:
+        return 0.0 if curve is None else curve.mean(start, start + wish.lease, curve.usual)
+
+    def admitted(start: float) -> bool:
+        if refused(replace(wish, starts_at=start)):
+            return False
+        found = Forecast(_with(snapshot, wish, start), fitting, policy, now)
+        own = next(one for one in found.placed if one.wish.id == wish.id)
+        return own.whole and not own.limit and not found.lost(before)
+
+    events = _events(snapshot, wish, before, policy, now)
+    events = [first, *(one for one in events if first < one < last), last]
+    turns = [] if curve is None else curve.changes(first, last + wish.lease)
+    dear = {*events, *turns, *(one - wish.lease for one in turns)}
+    cheapest = sorted(
+        (one for one in dear if first <= one <= last), key=lambda one: (round(cost(one), 9), one)
+    )
+    tries = [*cheapest[:CHEAP], *_spaced(events)]
+    start = next((one for one in dict.fromkeys(tries) if admitted(one)), None)
+    if start is None:
+        return None
+    return Chosen(start, cost(start), cost(first)) if curve else Chosen(start, None, None)
+
+
+def _events(
+    snapshot: Snapshot, wish: PendingRequest, before: Forecast, policy: Policy, now: float
+) -> list[float]:
+    """Return the moments, in order, at which more nodes are free than before, or can be taken from
+    others; and the latest at which the request has given its nodes back when another reservation
+    begins."""
+    kinds = {one.kind for one in snapshot.holdings} | {one.kind for one in snapshot.lots}
+    types = {kind.type for kind in kinds | {one.kind for one in snapshot.coming}}
+    ends = {now + slowest(snapshot, {one}, policy) for one in types}
+    ends |= {earliest(snapshot, {one}, policy, now) for one in types}
+    ends |= {one.end for one in before.placed}
+    back = {wish.lease + policy.drain_grace + slowest(snapshot, {one}, policy) for one in types}
+    latest = {one.start - each for one in before.placed for each in back}
+    for one in snapshot.holdings:
+        if (holder := snapshot.holders.get(one.vcluster_id)) is not None:
+            erasing = turnaround(snapshot, one.kind.type, policy)
+            if (free := back_at(holder, policy, erasing)) is not None:
+                ends.add(free)
+    found = {float(math.ceil(one)) for one in ends if one < math.inf}
+    return sorted(found | {float(math.floor(one)) for one in latest})
+
+
+def _spaced(events: list[float]) -> list[float]:
+    """Return at most about `EVENTS` of them, the first and the last among them."""
+    step = max(1, math.ceil(len(events) / EVENTS))
+    return [*events[::step], events[-1]]
+
+
+def _with(snapshot: Snapshot, wish: PendingRequest, start: float) -> Snapshot:
+    return replace(snapshot, wishes=[*snapshot.wishes, replace(wish, starts_at=start)])

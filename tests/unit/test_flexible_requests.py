@@ -1,0 +1,170 @@
+"""Flexible requests: the cheapest start at which the nodes can be had, and no deadline missed that
+could be met."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cod.policy.energy.curve import DAY, HOUR, Curve
+from cod.policy.energy.flexible import SOON, Chosen, choose
+from cod.policy.reservations import admission
+from cod.policy.scheduler import reasons
+from cod.policy.scheduler.snapshot import Allocation, PendingRequest, Snapshot
+from tests.unit.policy_sites import NOW, SMALL, holder, kind, lot, site, wish
+from tests.unit.test_advance_reservations import ONE, RULES, Lenders, reservation
+
+
+def daily(*values: float) -> Curve:
+    """A curve of a day; hours that are not given cost 10."""
+    more = (*values, *(10.0 for _ in range(24 - len(values))))
+    return Curve(tuple(hour * HOUR for hour in range(24)), more)
+
+
+def asked(count: int = 2, hours: float = 1.0, **columns: Any) -> PendingRequest:
+    return wish(admission.LAST, count, lease=hours * HOUR, **columns)
+
+
+def placed(
+    seen: Snapshot, one: PendingRequest, before: float, curve: Curve | None
+) -> Chosen | None:
+    return choose(seen, one, before - one.lease, curve, RULES, NOW)
+
+
+NIGHT = daily(9, 9, 9, 2, 1, 3)  # the cheapest two hours are 03:00 to 05:00
+
+
+def test_the_cheapest_hours_before_the_deadline_are_chosen() -> None:
+    seen = site(lots=[lot(4, ONE)])
+    found = placed(seen, asked(hours=2), NOW + DAY, NIGHT)
+    assert found == Chosen(3 * HOUR, 1.5, 9.0)
+    found = placed(seen, asked(hours=2), 4.5 * HOUR, NIGHT)
+    assert found is not None
+    assert (found.start, found.cost) == (2.5 * HOUR, pytest.approx((4.5 + 2 + 0.5) / 2))
+
+
+def test_without_a_curve_or_with_a_flat_one_it_is_the_earliest() -> None:
+    busy = site(holders=[holder(1, 4, expires_at=NOW + 5000)], holdings=[Allocation(1, ONE, 4, 0)])
+    for curve in (None, daily()):
+        found = placed(site(lots=[lot(4, ONE)]), asked(), NOW + DAY, curve)
+        assert found is not None
+        assert found.start == NOW + SOON
+        found = placed(busy, asked(), NOW + DAY, curve)
+        assert found is not None
+        assert found.start == NOW + 5000 + RULES.drain_grace + RULES.turnaround
+
+
+def test_a_deadline_is_met_at_whatever_price() -> None:
+    """The nodes are back when the cheap hours are over."""
+    seen = site(holders=[holder(1, 4, expires_at=6 * HOUR)], holdings=[Allocation(1, ONE, 4, 0)])
+    dear = daily(1, 1, 1, 1, 1, 1, 90, 90, 50)
+    found = placed(seen, asked(), 8 * HOUR, dear)
+    assert found == Chosen(6 * HOUR + 300, 90.0, 1.0)
+    assert placed(seen, asked(), 7 * HOUR, dear) is None, "it cannot be met"
+    assert placed(seen, asked(count=9), DAY, dear) is None
+
+
+def test_other_reservations_keep_their_places() -> None:
+    others = [reservation(1, 3, start=3 * HOUR, lease=2 * HOUR)]
+    seen = site(lots=[lot(4, ONE)], wishes=others)
+    found = placed(seen, asked(), NOW + DAY, NIGHT)
+    assert found is not None
+    assert (found.start, found.cost) == (5 * HOUR + 300, pytest.approx((55 * 3 + 5 * 10) / 60))
+    assert placed(seen, asked(count=1), NOW + DAY, NIGHT) == Chosen(4 * HOUR, 1.0, 9.0)
+
+
+def test_what_else_is_refused_is_not_chosen() -> None:
+    found = choose(
+        site(lots=[lot(4, ONE)]),
+        asked(),
+        DAY,
+        NIGHT,
+        RULES,
+        NOW,
+        refused=lambda one: "no" if one.starts_at == 4 * HOUR else "",
+    )
+    assert found is not None
+    assert found.cost == pytest.approx(1.0, abs=1.1)
+    assert found.start != 4 * HOUR
+
+
+def random_world(draw: random.Random) -> tuple[Snapshot, PendingRequest, float, Curve]:
+    """Some nodes, leases that end, reservations, and a request with a deadline."""
+    blocks = [kind(SMALL, block) for block in (1, 2)]
+    ends = [NOW + 600.0 * draw.randint(1, 60) for _ in range(3)]
+    seen = site(
+        lots=[lot(count, block) for block in blocks if (count := draw.randint(0, 4))],
+        holders=[holder(number, 2, 2, expires_at=end) for number, end in enumerate(ends, 1)],
+        holdings=[Allocation(number, draw.choice(blocks), 2, 0) for number in (1, 2, 3)],
+    )
+    for number in range(draw.randint(0, 4)):
+        start = NOW + 600.0 * draw.randint(1, 60)
+        one = reservation(number + 1, draw.randint(1, 4), start, 600.0 * draw.randint(1, 12))
+        if not admission.refusal(seen, replace(one, id=admission.LAST), RULES, NOW):
+            seen = replace(seen, wishes=[*seen.wishes, one])
+    one = asked(draw.randint(1, 6), draw.choice([0.5, 1.0, 3.5]), may_spread=draw.random() < 0.5)
+    curve = daily(*(float(draw.randint(0, 9)) for _ in range(24)))
+    return seen, one, one.lease + NOW + 600.0 * draw.randint(0, 70), curve
+
+
+def test_it_is_as_cheap_as_any_start_that_is_admitted_and_found_whenever_there_is_one() -> None:
+    """Frozen worlds, against all starts ten minutes apart, each asked about by itself."""
+    met = 0
+    for seed in range(60):
+        seen, one, before, curve = random_world(random.Random(seed))
+        found = placed(seen, one, before, curve)
+        starts = [NOW + SOON, before - one.lease]
+        starts += [at * 600.0 + NOW for at in range(1, int((before - one.lease - NOW) // 600) + 1)]
+        open_ = [
+            start
+            for start in starts
+            if NOW < start <= before - one.lease
+            and not admission.refusal(seen, replace(one, starts_at=start), RULES, NOW)
+        ]
+        if found is None:
+            assert open_ == [], seed
+            continue
+        met += 1
+        assert found.start + one.lease <= before
+        assert admission.refusal(seen, replace(one, starts_at=found.start), RULES, NOW) == ""
+        costs = [curve.mean(start, start + one.lease, 0.0) for start in open_]
+        assert found.cost is not None
+        assert found.cost <= min(costs, default=found.cost) + 1e-6, (seed, "as cheap as any")
+    assert met > 30
+
+
+@pytest.mark.slow
+def test_what_was_accepted_begins_at_its_start_while_the_world_goes_on() -> None:
+    """Streams of requests: each flexible one begins when it was told, and is over in time."""
+    accepted = 0
+    for seed in range(8):
+        world, now = Lenders(seed), NOW
+        curve = daily(*(float(world.draw.randint(0, 9)) for _ in range(24)))
+        deadlines = {}
+        for number in range(1, 25):
+            count = world.draw.randint(1, 5)
+            if world.draw.random() < 0.5:
+                one = replace(asked(count, world.draw.choice([0.1, 0.25])), submitted_at=now)
+                before = now + one.lease + 100.0 * world.draw.randint(1, 60)
+                found = choose(world.seen(now), one, before - one.lease, curve, RULES, now)
+                if found is not None:
+                    own = replace(one, id=number, vcluster_id=1000 + number, starts_at=found.start)
+                    world.wishes.append(own)
+                    deadlines[number] = (found.start, before - one.lease)
+            else:
+                lease = 100.0 * world.draw.randint(3, 40)
+                world.wishes.append(wish(number, count, lease=lease, submitted_at=now))
+            for _ in range(world.draw.randint(1, 12)):
+                world.step(now)
+                now += Lenders.STEP
+        while any(one.starts_at is not None for one in world.wishes) and now < NOW + 20_000:
+            world.step(now)
+            now += Lenders.STEP
+        for number, (start, last) in deadlines.items():
+            assert start <= last
+            assert world.began.get(number, now) <= start + reasons.PUNCTUAL, (seed, number)
+        accepted += len(deadlines)
+    assert accepted > 30
