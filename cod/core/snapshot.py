@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
-from cod.core import energy_curve
+from cod.core import energy_curve, reserve_marks
 from cod.model import Policy, Site
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import preemption
@@ -61,7 +61,10 @@ def look(
     yet."""
     found = _look(tx, site, now, before, isolated, times)
     dear = energy_curve.dear(tx, site.energy, now)
-    return found if dear == found.site.dear else replace(found, site=replace(found.site, dear=dear))
+    spare = reserve_marks.spare(tx, site.energy, found.site.types, now)
+    if (dear, spare) == (found.site.dear, found.site.spare):
+        return found
+    return replace(found, site=replace(found.site, dear=dear, spare=spare))
 
 
 def _look(

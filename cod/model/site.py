@@ -159,6 +159,9 @@ class Energy:
     manage     put surplus nodes to sleep; False: whatever is free stays as it is
     warm_low, warm_high   free nodes of each type kept awake: fewer than low, some are woken; more
                           than high, some sleep
+    forecast_weeks  weeks of the timeline by which the marks of each hour are forecast, between
+               `warm_low` and `warm_high`; 0: those are the marks
+    forecast_quantile  share of those weeks for which the forecast would have sufficed
     idle_time  seconds that a node must have been idle before it is put to sleep
     wake_time  seconds that a node has for waking when it wakes alone; `wake_step` more for each
                that wakes with it
@@ -174,6 +177,8 @@ class Energy:
     manage: bool = False
     warm_low: int = 1
     warm_high: int = 4
+    forecast_weeks: int = 0
+    forecast_quantile: float = 0.9
     idle_time: float = 900.0
     wake_time: float = 600.0
     wake_step: float = 5.0

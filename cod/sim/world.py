@@ -26,6 +26,7 @@ from cod.sim.machines import MachinePool
 from cod.sim.randomness import HOUR
 from cod.sim.results.stats import Stats
 from cod.sim.scenario.records import Scenario
+from cod.sim.timeline import Timeline
 from cod.states import NodeState, RequestState, VclusterState
 
 DELAY = 1.0  # seconds between a change and the pass that sees it: the manager's own period
@@ -47,6 +48,7 @@ class World:
         self.clock = Clock()
         self.stats = Stats()
         self.pool = MachinePool(self.clock, scenario.types, scenario.energy, seed)
+        self._timeline = Timeline(scenario.energy, self.pool.types)
         self.images = ImageServer(
             self.clock, scenario.image_mb, scenario.image_at_once, scenario.image_mb_per_s
         )
@@ -389,6 +391,9 @@ class World:
         """Return the site as the manager sees it now."""
         now, alive = self.clock.now, self.clusters.values()
         self._fade()
+        if self.energy.forecast_weeks:
+            held = Counter(one.kind.type for cluster in alive for one in cluster.held)
+            self._timeline.count(held, now)
         entitled = entitlements.of(
             self.groups_as_used(),
             self.policy,
@@ -423,6 +428,7 @@ class World:
             warned={one.id: one.warned for one in alive if one.warned is not None},
             entitlements=entitled,
             turn=turns.number(self.policy, now),
+            spare=self._timeline.spare(now) if self.energy.forecast_weeks else {},
         )
         seen = entitlements.shared(seen)
         self.entitlements = seen.entitlements

@@ -474,6 +474,21 @@ class EnergyTable(Table):
     )
     warm_low: Mark = Field(1, description="fewer free nodes of a type awake than this: wake some")
     warm_high: Mark = Field(4, description="more than this awake and idle: put some to sleep")
+    forecast_weeks: int = Field(
+        0,
+        ge=0,
+        le=4,
+        description=(
+            "weeks by which the marks of each weekday and hour are forecast, between warm_low and "
+            "warm_high; 0: those are the marks"
+        ),
+    )
+    forecast_quantile: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="share of those weeks for which the forecast would have sufficed",
+    )
     idle_time: NotNegative = Field(
         900.0, description="seconds that a node is idle before it may be put to sleep"
     )

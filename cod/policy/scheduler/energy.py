@@ -9,6 +9,9 @@ low mark at most, one that falls asleep leaves it at the high mark at least. Whi
 type is waking or is to be woken, none of that type is put to sleep: what it was woken for may want
 it too.
 
+Where the snapshot has a forecast of a type (`policy.energy.reserve_forecast`), the marks are by it, and the
+two constants its bounds.
+
 **Need.** Cold nodes that requests keep while they wait for others, and cold nodes that are
 reserved, are woken at once, whatever the marks say and even where the site does not manage its
 reserve: they would be woken anyway, later, and everybody would wait for them. For this to come to
@@ -30,6 +33,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cod.model import Energy, NodeType
+from cod.policy.energy.reserve_forecast import bounded
 from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, PowerChange, Snapshot
 from cod.states import NodeState
 
@@ -54,12 +58,14 @@ CLASSES: dict[NodeState, str | None] = {
 NOTHING: Mapping[FreeNodes, int] = {}
 
 
-def marks(node_type: NodeType, energy: Energy) -> tuple[int, int]:
-    """Return the low and high mark of a type: its own, else the site's. A high mark below the low
-    one gives way to it."""
+def marks(
+    node_type: NodeType, energy: Energy, forecast: tuple[int, int] | None = None
+) -> tuple[int, int]:
+    """Return the low and high mark of a type: its own, else the site's; by a forecast, between
+    them. A high mark below the low one gives way to it."""
     low = energy.warm_low if node_type.warm_low is None else node_type.warm_low
     high = energy.warm_high if node_type.warm_high is None else node_type.warm_high
-    return low, max(low, high)
+    return bounded(low, max(low, high), forecast)
 
 
 def wake_deadline(energy: Energy, waking: int) -> float:
@@ -135,7 +141,9 @@ class _Type:
             kept,
             granted,
         )
-        self.low, self.high = marks(self.node_type, energy)
+        forecast = snapshot.spare.get(type_id)
+        self.low, self.high = marks(self.node_type, energy, forecast)
+        self._said = "the" if forecast is None else "by forecast the"
         self.saving = watts(NodeState.INACTIVE, self.node_type, energy) - watts(
             NodeState.OFF, self.node_type, energy
         )
@@ -158,7 +166,9 @@ class _Type:
     def short(self) -> list[PowerChange]:
         """Return the wakes up to the low mark."""
         ready = self._warm + self._waking
-        why = f"{ready} of {self.node_type.name} awake and spare, the low mark is {self.low}"
+        why = (
+            f"{ready} of {self.node_type.name} awake and spare, {self._said} low mark is {self.low}"
+        )
         cold = [(lot, self._spare(lot)) for lot in self._lots if lot.readiness == COLD]
         return [PowerChange(lot, count, why) for lot, count in _deal(self.low - ready, cold)]
 
@@ -166,7 +176,10 @@ class _Type:
         """Return nodes that fall asleep, down to the high mark."""
         if self._any_waking or self.needed or self.short():
             return []
-        why = f"{self._warm} of {self.node_type.name} awake and spare, the high mark is {self.high}"
+        why = (
+            f"{self._warm} of {self.node_type.name} awake and spare, {self._said} high mark is"
+            f" {self.high}"
+        )
         idle = [
             (lot, min(self._spare(lot), lot.idle - lot.count + self._spare(lot)))
             for lot in self._lots

@@ -262,6 +262,8 @@ class Snapshot:
     version    of the reservations in advance: how often what they leave to others has changed
     expected   nodes that have not reported their hardware, or wait for approval: they may turn out
                to be of any type
+    spare      by type, how many spare nodes are forecast to be needed soon, and in the next hours
+               (`policy.energy.reserve_forecast`); types that have no forecast are not in it
     dear       why preemptible vclusters get no nodes now: energy is dear; '' where they do
     """
 
@@ -280,6 +282,7 @@ class Snapshot:
     turn: int = 0
     version: float = 0.0
     expected: int = 0
+    spare: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     dear: str = ""
 
 

@@ -3,7 +3,7 @@ for questions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, delete, func, select
@@ -91,6 +91,20 @@ def forget(tx: Tx, span: int, before: float) -> None:
     """Delete spans of that length that began before then."""
     for table in (t.pool_states, t.pool_held):
         tx.execute(delete(table).where(table.c.span == span, table.c.start < before))
+
+
+def counted_since(tx: Tx, span: int) -> float | None:
+    """Return where the first span of that length begins; None where nothing was counted."""
+    found: float | None = tx.scalar(select(func.min(_s.start)).where(_s.span == span))
+    return found
+
+
+def held_by_type(tx: Tx, span: int, starts: Collection[int]) -> list[tuple[int, int, float]]:
+    """(type, start, node-seconds) of what all vclusters held in the spans that begin then."""
+    query = select(_h.type_id, _h.start, func.sum(_h.seconds)).where(
+        _h.span == span, _h.start.in_(starts)
+    )
+    return [(row[0], row[1], row[2]) for row in tx.execute(query.group_by(_h.type_id, _h.start))]
 
 
 # ---------------------------------------------------------------- for people

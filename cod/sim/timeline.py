@@ -1,0 +1,38 @@
+"""The pool over time, by hour, as a server counts it: what reserve marks are forecast by."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from cod.model import Energy
+from cod.policy.energy import reserve_forecast
+from cod.policy.energy.reserve_forecast import HOUR
+
+
+class Timeline:
+    """Nodes that were held, by type and hour."""
+
+    def __init__(self, rules: Energy, types: Iterable[int]) -> None:
+        self._rules, self._types = rules, tuple(types)
+        self._at = 0.0
+        self._nodes: Counter[int] = Counter()  # by type, since `_at`
+        self._held: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+
+    def count(self, nodes: Counter[int], now: float) -> None:
+        """Put down what was held until now; from now on it is `nodes`, by type."""
+        while self._at < now:
+            hour = int(self._at // HOUR)
+            until = min(now, (hour + 1) * HOUR)
+            for type_id, number in self._nodes.items():
+                self._held[type_id][hour] += number * (until - self._at) / HOUR
+            self._at = until
+        self._nodes = nodes
+
+    def spare(self, now: float) -> Mapping[int, tuple[int, int]]:
+        """Return the forecast of each type that has one, for `Snapshot.spare`."""
+        found = {
+            one: reserve_forecast.forecast(self._held[one], 0.0, self._rules, now)
+            for one in self._types
+        }
+        return {one: each for one, each in found.items() if each is not None}
