@@ -2,9 +2,9 @@
 another virtual cluster's pool, asleep.
 
 Two whole machines under QEMU and a Grid Engine pool that parks idle nodes
-(tests/system/pool_story.py). Two jobs wake both; further ones find them idle, then parked. Then another virtual cluster of equal
-priority requests a node: the pool gives a parked one back, which is erased and installed anew, as
-for a job of another type. Writes build/bench/tiers.json.
+(tests/system/pool_story.py). Two jobs wake both; further ones find them idle, then parked. Then
+another virtual cluster of equal priority requests a node: the pool gives a parked one back, which
+is erased and installed anew, as for a job of another type. Writes build/bench/tiers.json.
 """
 
 from __future__ import annotations
