@@ -56,8 +56,8 @@ def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
     machines_run_jobs("slurmd", ("bios", "uefi"), tmp_path)
 
 
-def test_a_machine_of_debian_13_runs_a_job(tmp_path: Path, trixie: Path) -> None:
-    machines_run_jobs("slurmd-debian13", ("bios",), tmp_path, trixie)
+def test_machines_of_both_firmwares_run_jobs_of_debian_13(tmp_path: Path, trixie: Path) -> None:
+    machines_run_jobs("slurmd-debian13", ("bios", "uefi"), tmp_path, trixie)
 
 
 def machines_run_jobs(
