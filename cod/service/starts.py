@@ -14,7 +14,7 @@ import time
 
 from cod.policy.reservations.starts import predicted
 
-SECONDS = 20.0
+SECONDS = 30.0
 NICE = 19
 
 

@@ -47,7 +47,7 @@ from cod.policy.sharing import shares, turns
 from cod.policy.sharing.entitlements import creation_size, of, shared
 
 NEVER = math.inf
-AGAIN = 1.0  # seconds until the manager looks again after it has changed something
+AGAIN = 1.0  # seconds until the manager looks again after it has changed what groups hold
 
 
 class _Lot(NamedTuple):
@@ -317,7 +317,7 @@ class Future:
             self._ease(ease)
         for take in decision.preemptions:
             self._take(take)
-        if decision.grants or decision.reductions:
+        if self._first.entitlements and (decision.grants or decision.reductions):
             self._again = self.now + AGAIN
 
     def drop(self, wish_id: int) -> None:
@@ -331,7 +331,9 @@ class Future:
 
     def _grant(self, grant: Grant) -> None:
         wish = self.wishes[grant.request_id]
-        holder = self._holders[wish.vcluster_id]
+        holder = self._holders.get(wish.vcluster_id)
+        if holder is None:
+            return
         held = self._held.setdefault(holder.id, {})
         total = 0
         for share in grant.shares:

@@ -24,6 +24,7 @@ from cod.quantity import span
 EVENTS = 2000  # moments that are looked at
 HORIZON = 90 * 86400.0  # seconds
 LOOK = 1.0  # seconds until the manager sees a change, with what else has happened by then
+FINE, PER_GRAIN, COARSE = 200, 16_000, 0.05
 WORTH = 300.0
 HINTED = 200  # requests that wait for which it is looked what would make their start sooner
 NO_LEASE = "no lease that ends would free enough nodes"
@@ -84,7 +85,7 @@ def predicted(
         if not future.wishes or (time := future.next()) > now + HORIZON:
             break
         before = set(future.wishes)
-        future.advance(time + LOOK)
+        future.advance(time + max(LOOK, _grain(len(before)) * (time - now)))
         for one in before - future.wishes.keys():
             found.setdefault(one, Start(one, None, ENDS_FIRST))
     else:
@@ -95,6 +96,12 @@ def predicted(
             said = why if why == TOO_FAR else limit or why
             found[wish.id] = Start(wish.id, None, said, hints.get(wish.id))
     return [found[wish.id] for wish in snapshot.wishes]
+
+
+def _grain(waiting: int) -> float:
+    """Return by what share of the time until then moments are looked at together: where many wait,
+    each costs much, and what is far off need not be told to the second."""
+    return min(COARSE, max(0, waiting - FINE) / PER_GRAIN)
 
 
 def _hint(
