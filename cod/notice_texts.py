@@ -300,12 +300,13 @@ def reservation_late(
 ) -> NoticeText:
     """Describe a reservation in advance that begins late, or, with `begun`, has begun late.
     `sentence`: why, and when it will."""
+    kept = "" if vcluster.leased_at is None else " The vcluster keeps its nodes until then."
     what = (
         "Its nodes have been granted now, for as long as was asked."
         if begun
         else (
             "Too few of its nodes are free yet. The reservation has precedence and starts when its"
-            f" nodes are free. The vcluster keeps its nodes until then.{_said(sentence)}"
+            f" nodes are free.{kept}{_said(sentence)}"
         )
     )
     return _news(

@@ -15,7 +15,7 @@ from cod.policy.scheduler import leases, reasons, whatif
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import PendingRequest
 from cod.quantity import exact_span
-from cod.states import RequestState
+from cod.states import RequestState, VclusterState
 from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.images import templates
@@ -33,7 +33,7 @@ def check(
     wait: bool,
     starts_at: float | None,
     duration: float | None,
-    site: Site | None,
+    site: Site,
     groups: frozenset[int] | None,
     now: float,
 ) -> None:
@@ -45,13 +45,6 @@ def check(
             "invalid",
             "a reservation in advance has a start and a duration",
             "starts_at" if starts_at is None else "duration",
-        )
-    if site is None or vcluster.isolated:
-        raise Refused(
-            "conflict",
-            "nodes of an isolated vcluster cannot be reserved in advance: request them when they "
-            "are needed",
-            "starts_at",
         )
     if vcluster.preemptible:
         raise Refused(
@@ -76,7 +69,7 @@ def check(
     owner = group_rows.get(tx, vcluster.group_id)
     _check_lease(vcluster, owner, starts_at, duration, site.policy)
     watermarks.version(tx, watermarks.RESERVED, lock=True)
-    seen = snapshot.look(tx, site, now, times=True)
+    seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True)
     wish = PendingRequest(
         admission.LAST,
         vcluster.id,
@@ -88,6 +81,7 @@ def check(
         may_spread=spread,
         own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)),
         lease=duration,
+        isolated=vcluster.isolated,
         starts_at=starts_at,
     )
     if owner.hours_limit is not None:
@@ -119,7 +113,10 @@ def _check_lease(
             "before the start: extend it first",
             "starts_at",
         )
-    last = leases.latest(vcluster.leased_at or vcluster.created_at, owner, policy)
+    began = vcluster.leased_at or vcluster.created_at
+    last = leases.latest(
+        starts_at if vcluster.state == VclusterState.PENDING else began, owner, policy
+    )
     if starts_at + duration > max(last, vcluster.expires_at or 0.0):
         raise Refused(
             "invalid",
@@ -200,6 +197,12 @@ def begin(tx: Tx, vcluster: Vcluster, request: Request, policy: Policy, now: flo
             tx, vcluster, now, expires_at=end, warned=leases.begun(end - now, policy)
         )
         vcm_outbox.leased(tx, vcluster, "extended", now)
+    tell_begun(tx, vcluster, request, now)
+
+
+def tell_begun(tx: Tx, vcluster: Vcluster, request: Request, now: float) -> None:
+    """Tell the group of a reservation that begins now that it begins late, if it does."""
+    start = now if request.starts_at is None else request.starts_at
     if now >= start + reasons.PUNCTUAL:
         notices.tell(
             tx, vcluster, notice_texts.reservation_late(vcluster, request.id, start, True), now

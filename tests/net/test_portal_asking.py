@@ -121,6 +121,19 @@ def test_more_nodes_of_two_kinds(there: Served) -> None:
     assert second.template_id == 1
 
 
+def test_a_cluster_is_reserved_in_advance(there: Served) -> None:
+    page = browse(there).get(f"{NEW}?template=debian")
+    asked_for = {"name": "course", "size": 1, "template": "debian"}
+    day = NOW + 86400
+    refused = page.send("/vclusters", **asked_for, ends_at=typed(day))
+    assert "an end belongs to a start" in refused.words
+    done = refused.send("/vclusters", **asked_for, starts_at=typed(day), ends_at=typed(day + 36000))
+    assert "course is reserved. Its nodes come at the start." in done.words, done.words
+    assert "1 reserved from 1970-01-13 13:46:00 UTC for 10 h" in done.words
+    (one,) = asked(there, "course")
+    assert (one.kind, one.starts_at, one.duration) == ("create", day // 60 * 60, 36000.0)
+
+
 def test_nodes_are_reserved_in_advance(there: Served) -> None:
     page = browse(there).get(ASK)
     refused = page.send(MORE, tuples__0__count=1, starts_at=typed(NOW + 86400))

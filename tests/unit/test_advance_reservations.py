@@ -17,6 +17,8 @@ from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.snapshot import (
+    UNUSABLE,
+    USABLE,
     Allocation,
     Decision,
     Entitlement,
@@ -515,15 +517,22 @@ class Lenders:
     of higher priority: reclaims run to their deadlines, and erasing takes all of its time.
 
     failing  how likely a node fails in a step, wherever it is; half of them are repaired
+    ports    some nodes have usable switch ports, and some vclusters are isolated
     told     what was said last of reservations that were late, and when: (request, time, sentence)
     """
 
     STEP = 10.0
 
-    def __init__(self, seed: int, failing: float = 0.0) -> None:
-        self.draw, self.failing = random.Random(seed), failing
+    def __init__(self, seed: int, failing: float = 0.0, ports: bool = False) -> None:
+        self.draw, self.failing, self.ports = random.Random(seed), failing, ports
         self.repaired: list[tuple[float, Any]] = []
         self.blocks = {kind(SMALL, block): self.draw.randint(2, 8) for block in (1, 2)}
+        if ports:
+            self.blocks = {
+                where._replace(port=port): count
+                for where, count in self.blocks.items()
+                for port in (USABLE, UNUSABLE)
+            }
         self.held: dict[int, dict[str, Any]] = {}
         self.erased: list[tuple[float, Any, int, int]] = []  # when, kind, nodes, reserved for
         self.kept: list[tuple[Any, int, int]] = []  # kind, nodes, reserved for
@@ -660,15 +669,16 @@ class Lenders:
         self.told |= {no.request_id: no.sentence for no in done.refusals if no.code == "late"}
 
 
-def lived(seed: int, failing: float = 0.0) -> tuple[Lenders, list[int]]:
+def lived(seed: int, failing: float = 0.0, ports: bool = False) -> tuple[Lenders, list[int]]:
     """Return a random world that has come to its end, and the reservations that began late."""
-    world, now = Lenders(seed, failing), NOW
+    world, now = Lenders(seed, failing, ports), NOW
     for number in range(1, 30):
         reserves = world.draw.random() < 0.6
         columns: dict[str, Any] = {
             "priority": world.draw.randint(1, 3) if reserves else world.draw.randint(0, 1),
             "may_spread": world.draw.random() < 0.5,
             "submitted_at": now,
+            "isolated": ports and world.draw.random() < 0.4,
         }
         count = world.draw.randint(1, 6)
         if reserves:
@@ -779,6 +789,22 @@ def test_worlds_whose_reservations_were_late_once(seed: int) -> None:
     world, late = lived(seed)
     assert len(world.accepted) > 3
     assert late == []
+
+
+@pytest.mark.parametrize("seed", [7, 13, 35, 84])
+def test_isolated_clusters_find_nodes_with_usable_ports(seed: int) -> None:
+    """Others take such nodes only where none are left without usable ports."""
+    world, late = lived(seed, ports=True)
+    assert len(world.accepted) > 3
+    assert late == []
+
+
+@pytest.mark.nightly
+def test_of_many_among_isolated_clusters_one_in_a_hundred_begins_late_at_most() -> None:
+    worlds = [lived(seed, ports=True) for seed in range(80)]
+    accepted = sum(len(world.accepted) for world, _ in worlds)
+    assert accepted > 500
+    assert sum(len(late) for _, late in worlds) * 100 <= accepted
 
 
 @pytest.mark.slow

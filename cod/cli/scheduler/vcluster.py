@@ -12,6 +12,7 @@ from cod.cli.owner import group_option, owner
 from cod.cli.scheduler.nis import nis
 from cod.cli.show import (
     KIND,
+    MOMENT,
     MOUNT,
     PREFIX,
     SPAN,
@@ -163,7 +164,27 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
 )
 @group_option
 @click.option(
-    "--lease", type=SPAN, help="Length of the lease, such as 8h or 7d. [default: the group's]"
+    "--lease",
+    "--for",
+    type=SPAN,
+    help="Length of the lease, such as 8h or 7d. [default: the group's]",
+)
+@click.option(
+    "--from",
+    "starts_at",
+    type=MOMENT,
+    metavar="TIME",
+    help=(
+        "Reserve the cluster in advance, from this time on: "
+        "2026-12-01T08:00 in this computer's time zone, or with one, as in 2026-12-01T08:00Z."
+    ),
+)
+@click.option(
+    "--until",
+    "ends_at",
+    type=MOMENT,
+    metavar="TIME",
+    help="With --from, in place of --lease: when the lease ends.",
 )
 @click.option(
     "--attributes",
@@ -249,7 +270,10 @@ def create(
       cod vcluster create lab --size 4 --template debian --isolated --network-size 27
       cod vcluster create filler --size 8 --template debian --spread --preemptible
       cod vcluster create sim --size 4 --template debian --volume data --volume input:/in:ro
+      cod vcluster create course --size 8 --template debian --from 2026-12-01T08:00 --for 10h
     """
+    if wait and asked["starts_at"] is not None:
+        raise click.UsageError("--wait is for clusters that begin now, --from for later ones.")
     api = client(ctx)
     body = {
         "name": name,

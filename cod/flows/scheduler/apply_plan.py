@@ -228,8 +228,9 @@ def _admit(
 ) -> Vcluster:
     owner = groups.get(tx, vcluster.group_id)
     if vcluster.state == VclusterState.PENDING:
-        asked = now + vcluster.lease_time
-        until = min(asked, _until(tx, vcluster, owner, nodes_, asked, site, now))
+        asked = until = now + vcluster.lease_time
+        if request.starts_at is None:  # else its node-hours were checked when it was reserved
+            until = min(asked, _until(tx, vcluster, owner, nodes_, asked, site, now))
         began = vclusters.change(
             tx,
             vcluster,
@@ -243,6 +244,7 @@ def _admit(
             ),
         )
         notices.tell(tx, began, notice_texts.lease_began(began, cut=until < asked), now)
+        advance_reservations.tell_begun(tx, began, request, now)
         return began
     _check_hours(tx, vcluster, request, owner, nodes_, site, now)
     if request.kind in ("grow", "move"):
@@ -257,7 +259,7 @@ def _check_hours(
     tx: Tx, vcluster: Vcluster, request: Request, owner: Group, nodes_: int, site: Site, now: float
 ) -> None:
     """Raise `Refused` where the group's node-hours leave nothing of use for what is asked."""
-    if vcluster.state == VclusterState.PENDING:
+    if vcluster.state == VclusterState.PENDING and request.starts_at is None:
         _until(tx, vcluster, owner, nodes_, now + vcluster.lease_time, site, now)
     elif request.kind == "grow" and request.starts_at is None:
         end = leases.end(vcluster, now)

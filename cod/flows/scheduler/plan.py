@@ -70,6 +70,8 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
         start = wish.starts_at or now
         ends += [start, start + reasons.PUNCTUAL]
         ends += [start - ahead for ahead in leads]
+    if any(forecast.late(wish, now) for wish in seen.wishes):
+        ends += [supply.expected(seen, coming, site.policy, now) for coming in seen.coming]
     if seen.wishes:
         ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
         if any(one.share is not None for one in seen.entitlements.values()):

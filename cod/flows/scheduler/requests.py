@@ -96,6 +96,7 @@ def submit(
             field = "tuples.0.count" if len(tuples) == 1 else "tuples"
             core_possible.check(tx, holder, tuples, spread=spread, site=site, field=field)
     else:
+        assert site is not None, "who reserves in advance knows the site"
         address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
         advance_reservations.check(
             tx,
@@ -192,6 +193,9 @@ def change(
         )
     if request.kind != "create" or len(request.tuples) != 1:
         why = "only the first request of a vcluster with nodes of one kind can be changed"
+        raise Refused("conflict", why, "id")
+    if request.starts_at is not None:
+        why = "a cluster that is reserved in advance cannot be changed: delete it, and reserve anew"
         raise Refused("conflict", why, "id")
     (wanted,) = request.tuples
     if not 1 <= count <= wanted.count:

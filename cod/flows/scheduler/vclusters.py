@@ -73,6 +73,8 @@ def create(
     homes: bool | None = None,
     mounts: Sequence[AskedVolume] = (),
     possible: bool = False,
+    starts_at: float | None = None,
+    seen: frozenset[int] | None = None,
     key: str | None = None,
     site: Site,
     now: float,
@@ -96,6 +98,9 @@ def create(
     mounts      volumes that it mounts; those of its group may be named without it
     possible    refuse what no machines of the site could ever meet (`core.possible`); else the
                 manager's pass rejects it
+    starts_at   reserve it in advance (`core.advance_reservations`): it has its name, and its
+                addresses or its network, from now on, and its nodes from then; `seen`: whose names
+                may be told to who asks; None: all
     key         the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
     """
@@ -136,7 +141,8 @@ def create(
     }
     count = sum(one.count for one in tuples)
     _check_size(count)
-    node_hours.check(tx, owner, count, now + lease_time, now, field="lease")
+    if starts_at is None:
+        node_hours.check(tx, owner, count, now + lease_time, now, field="lease")
     if rules is None:
         _check_addresses(site, count)
     else:
@@ -150,6 +156,20 @@ def create(
     assert vcluster is not None, "it wants no block that could be taken"
     if possible:
         core_possible.check(tx, vcluster, tuples, spread=spread, site=site, field="size")
+    if starts_at is not None:
+        address_blocks.extend(tx, vcluster, count, site, now=now)
+        advance_reservations.check(
+            tx,
+            vcluster,
+            tuples,
+            spread=spread,
+            wait=wait,
+            starts_at=starts_at,
+            duration=lease_time,
+            site=site,
+            groups=seen,
+            now=now,
+        )
     requests.add(
         tx,
         vcluster_id=vcluster.id,
@@ -160,6 +180,8 @@ def create(
         may_wait=wait,
         may_spread=spread,
         tuples=tuples,
+        starts_at=starts_at,
+        duration=None if starts_at is None else lease_time,
     )
     home = (
         core_volumes.home(tx, owner, site, now)

@@ -110,13 +110,13 @@ def _with(snapshot: Snapshot, wish: PendingRequest) -> Snapshot:
 def _rivals(found: Forecast, wish: PendingRequest, want: Want) -> Iterator[Placed]:
     """Yield reservations of the same time and kinds of nodes."""
     own = next(one for one in found.placed if one.wish.id == wish.id)
-    kinds = {kind for fit in want.fits for kind in fit.kinds}
+    kinds = {kind.any_port for fit in want.fits for kind in fit.kinds}
     for one in sorted(found.placed, key=lambda one: (one.start, one.wish.id)):
         if (
             one.wish.id != wish.id
             and one.start < own.end
             and own.start < one.end
-            and kinds & one.place.keys()
+            and kinds & {kind.any_port for kind in one.place}
         ):
             yield one
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cod.model import Policy
 from cod.policy.reservations.supply import SLACK, Supply, turnaround
@@ -48,6 +48,8 @@ class Placed:
     sure        False: some of it may come too late: it is on its way, or would have to be taken
                 from others, and the start is near; or it begins now, with what others count on
     limit       a sentence: which limit of its group stands against it
+    usable      how many nodes of those that may have any switch ports have usable ones: no others
+                are left
     """
 
     wish: PendingRequest
@@ -61,10 +63,18 @@ class Placed:
     whole: bool = True
     sure: bool = True
     limit: str = ""
+    usable: Counter[NodeKind] = field(default_factory=Counter)
 
     def at(self, time: float) -> bool:
         """Return whether it uses its nodes at that time."""
         return self.start <= time < self.end
+
+    def beyond(self, kind: NodeKind) -> int:
+        """Return how many nodes it needs beside its own that are counted in that kind."""
+        usable = max(0, self.place[kind.usable] - self.own[kind.usable])
+        if kind.port:
+            return usable + self.usable[kind.any_port]
+        return usable + max(0, self.place[kind] - self.own[kind])
 
 
 def slowest(snapshot: Snapshot, types: Collection[int], policy: Policy) -> float:
@@ -143,7 +153,10 @@ class Forecast:
                 taking = self._supply.taking[move.id]
                 self._limits.move(move, self._supply.own[move.id] - taking, taking)
             for wish in order:
-                self.placed.append(one := self._placed(wish))
+                one = self._placed(wish)
+                if self._supply.apart and one.ready is None:
+                    one = replace(one, usable=self._usable(one))
+                self.placed.append(one)
                 self._limits.book(wish.group_id, one.start, one.gone, one.place)
             if best is None or self._merit(self.placed) < self._merit(best[0]):
                 best = self.placed, self._supply
@@ -225,18 +238,23 @@ class Forecast:
         found = []
         rest = [one for one in self.placed if one.ready is None]
         starts = sorted({one.start for one in rest})
-        for kind in sorted({kind for one in rest for kind in one.place}):
-            level = 0
+        kinds = {kind for one in rest for kind in one.place}
+        for any_port in sorted({kind.any_port for kind in kinds}):
+            level: Counter[NodeKind] = Counter()
             for start in starts:
-                need = (
-                    self._booked(kind, start)
-                    - self._supply.later(kind, start)
-                    - self._own_back(kind, start)
-                )
-                if (more := min(need, self._supply.base[kind]) - level) > 0:
-                    first = next(one for one in rest if one.start == start)
-                    found.append(Reserved(first.wish.id, kind, more, start))
-                    level += more
+                # what is kept with usable ports is kept of all
+                for kind in (
+                    (any_port.usable, any_port) if any_port.usable in kinds else (any_port,)
+                ):
+                    need = (
+                        self._booked(kind, start)
+                        - self._supply.later(kind, start)
+                        - self._own_back(kind, start)
+                    )
+                    if (more := min(need, self._supply.base[kind]) - level[kind]) > 0:
+                        first = next(one for one in rest if one.start == start)
+                        found.append(Reserved(first.wish.id, kind, more, start))
+                        level.update(dict.fromkeys(kind.counted, more))
         return tuple(found)
 
     def counted_on(self) -> list[Loan]:
@@ -274,15 +292,17 @@ class Forecast:
             limit = self._limits.why_not(want, self._fitting, start, gone)
         want = able or want
         kinds = {kind for fit in want.fits for kind in fit.kinds}
-        times = [start, *(one.start for one in self.placed if start < one.start < end)]
+        times = self._times(start, end)
         sure = {kind: self._firm(kind, times, own, sure=True) for kind in kinds}
         firm = {kind: self._firm(kind, times, own) for kind in kinds}
         if (wish.starts_at or 0.0) <= self._now and not limit:
-            alone = self._ready(want, sure)
+            alone = self._ready(want, sure, times, sure=True)
             # else others are left what may come too late for them
-            if (found := alone or self._ready(want, firm)) is not None:
+            if (found := alone or self._ready(want, firm, times, sure=False)) is not None:
                 place = _sum(found)
-                self._given += place - self._supply.own_free[wish.id]
+                for kind, count in (place - self._supply.own_free[wish.id]).items():
+                    for each in kind.counted:
+                        self._given[each] += count
                 return Placed(
                     wish, start, gone, end, place, own, ready=found, sure=alone is not None
                 )
@@ -290,11 +310,7 @@ class Forecast:
             return Placed(wish, start, gone, end, _sum(found), own, whole=not limit, limit=limit)
         short = {
             kind: max(
-                (
-                    time
-                    for time in times
-                    if self._left(kind, time, sure=True) + own[kind] < size(wish)
-                ),
+                (time for time in times if self._firm(kind, [time], own, sure=True) < size(wish)),
                 default=start,
             )
             for kind in kinds
@@ -329,7 +345,9 @@ class Forecast:
             limit=limit,
         )
 
-    def _ready(self, want: Want, most: Mapping[NodeKind, int]) -> Found | None:
+    def _ready(
+        self, want: Want, most: Mapping[NodeKind, int], times: Sequence[float], *, sure: bool
+    ) -> Found | None:
         """Return where a reservation whose start is over can begin now, with so many of each kind
         at most."""
         own = self._supply.own_free[want.wish.id]
@@ -337,7 +355,64 @@ class Forecast:
             kind: max(0, min(count, self._supply.free[kind] - self._given[kind] + own[kind]))
             for kind, count in most.items()
         }
-        return placement.at_once(want, room)
+        found = placement.at_once(want, room)
+        if found is None or not self._supply.apart or want.wish.isolated:
+            return found
+        return self._parted(found, own, times, sure=sure)
+
+    def _parted(
+        self, found: Found, own: Counter[NodeKind], times: Sequence[float], *, sure: bool
+    ) -> Found | None:
+        """Return the same, with nodes that have usable ports only for those that others leave none
+        without; None where too few have them."""
+        left, places, free, given = +own, [], self._supply.free, self._given
+        used: Counter[NodeKind] = Counter()
+        for place in found.places:
+            parts: Counter[NodeKind] = Counter()
+            for kind, count in place.items():
+                more = max(0, count - left[kind])
+                left[kind] -= count - more
+                others = min(
+                    free[kind] - free[kind.usable] - given[kind] + given[kind.usable],
+                    self._others(kind, times, sure),
+                )
+                usable = more - min(more, max(0, others - used[kind]))
+                used[kind] += more - usable
+                used[kind.usable] += usable
+                parts.update({kind.usable: usable, kind: count - usable})
+            places.append(+parts)
+        for kind in (kind for kind in used if kind.port):
+            there = min(self._left(kind, time, sure) for time in times)
+            if used[kind] > min(there, free[kind] - given[kind]):
+                return None
+        return Found(places)
+
+    def _times(self, start: float, end: float) -> list[float]:
+        """Return when there may be the fewest nodes for a reservation: at its start, and when
+        others begin."""
+        return [start, *(one.start for one in self.placed if start < one.start < end)]
+
+    def _usable(self, one: Placed) -> Counter[NodeKind]:
+        """Return how many nodes with usable ports a place takes that need not have them."""
+        times, taken = self._times(one.start, one.end), Counter[NodeKind]()
+        for loan in one.loans:
+            taken[loan.kind] += loan.nodes
+        return Counter(
+            {
+                kind: max(
+                    0, one.beyond(kind) - taken[kind] - max(0, self._others(kind, times, one.sure))
+                )
+                for kind in one.place
+                if not kind.port
+            }
+        )
+
+    def _others(self, kind: NodeKind, times: Sequence[float], sure: bool = False) -> int:
+        """Return how many nodes without usable ports there are at all those times."""
+        return min(
+            self._left(kind.any_port, time, sure) - self._left(kind.usable, time, sure)
+            for time in times
+        )
 
     def _timely(self, kind: NodeKind, wish: PendingRequest, start: float) -> bool:
         """Return whether nodes of a kind can still be taken from others by the start."""
@@ -376,7 +451,11 @@ class Forecast:
     ) -> int:
         """Return what there is at all those times without taking any; `sure`: of nodes on their way
         to the reserve only what is there in time, however long they take."""
-        return max(0, min(self._left(kind, time, sure) for time in times) + own[kind])
+        if not self._supply.apart:
+            return max(0, min(self._left(kind, time, sure) for time in times) + own[kind])
+        usable = min(self._left(kind.usable, time, sure) for time in times)
+        others = self._others(kind, times, sure)
+        return max(0, usable + (min(0, others) if kind.port else others) + own[kind])
 
     def _left(self, kind: NodeKind, time: float, sure: bool) -> int:
         return (
@@ -387,12 +466,12 @@ class Forecast:
         )
 
     def _booked(self, kind: NodeKind, time: float) -> int:
-        return sum(max(0, one.place[kind] - one.own[kind]) for one in self.placed if one.at(time))
+        return sum(one.beyond(kind) for one in self.placed if one.at(time))
 
     def _own_back(self, kind: NodeKind, time: float) -> int:
         erased = time - turnaround(self._snapshot, kind.type, self._policy)
         return sum(
-            own[kind]
+            own[kind] + (own[kind.usable] if not kind.port else 0)
             for wish_id, own in self._supply.own.items()
             if self._gone.get(wish_id, math.inf) <= erased
         )

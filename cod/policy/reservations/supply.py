@@ -32,6 +32,10 @@ SLACK = 20.0
 class Supply:
     """What there is, and will be, by kind; `lent` grows while reservations are placed.
 
+    Nodes with usable switch ports are counted in both of their kinds, but for `own`, which has each
+    node once: in the kind that its request asks for.
+
+    apart     nodes are told apart by their ports
     free      unreserved nodes to be had now; `base`: those and the ones on their way
     returns   (when, from which vcluster, how many) come back by themselves, in order; nodes that
               move count as their new vcluster's
@@ -43,45 +47,64 @@ class Supply:
     def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._kept = Kept(snapshot, now)
+        self.apart = any(
+            row.kind.port
+            for rows in (snapshot.lots, snapshot.coming, snapshot.holdings)
+            for row in rows
+        )
         self.free: Counter[NodeKind] = Counter()
         self.base: Counter[NodeKind] = Counter()
         self.own: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         self.own_free: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         self.taking: dict[int, Counter[NodeKind]] = defaultdict(Counter)
+        isolated = {wish.id for wish in snapshot.wishes if wish.isolated}
+
+        def wanted(kind: NodeKind, request_id: int) -> NodeKind:
+            """Return the kind that a request counts its own nodes by."""
+            return kind if request_id in isolated else kind.any_port
+
         for lot in snapshot.lots:
             if lot.reserved:
-                self.own[lot.reserved][lot.kind.any_port] += lot.count
-                self.own_free[lot.reserved][lot.kind.any_port] += lot.count
+                self.own[lot.reserved][wanted(lot.kind, lot.reserved)] += lot.count
+                self.own_free[lot.reserved][wanted(lot.kind, lot.reserved)] += lot.count
             else:
-                self.free[lot.kind.any_port] += lot.count
-                self.base[lot.kind.any_port] += lot.count
+                for kind in lot.kind.counted:
+                    self.free[kind] += lot.count
+                    self.base[kind] += lot.count
         self._arrivals: dict[tuple[int, NodeKind], list[tuple[float, int]]] = defaultdict(list)
         for coming in snapshot.coming:
-            own = self.own[coming.reserved] if coming.reserved else self.base
-            own[coming.kind.any_port] += coming.count
-            self._arrivals[coming.reserved, coming.kind.any_port].append(
-                (expected(snapshot, coming, policy, now), coming.count)
-            )
+            one = coming.reserved
+            for kind in (wanted(coming.kind, one),) if one else coming.kind.counted:
+                own = self.own[one] if one else self.base
+                own[kind] += coming.count
+                self._arrivals[one, kind].append(
+                    (expected(snapshot, coming, policy, now), coming.count)
+                )
         leaving: Counter[tuple[int, NodeKind]] = Counter()
         for reclaim in snapshot.reclaims:
-            self.own[reclaim.request_id][reclaim.kind.any_port] += reclaim.open
-            self.taking[reclaim.request_id][reclaim.kind.any_port] += reclaim.open
-            leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
-            erased = max(reclaim.deadline, now) + turnaround(snapshot, reclaim.kind.type, policy)
-            self._arrivals[reclaim.request_id, reclaim.kind.any_port].append((erased, reclaim.open))
+            kind = wanted(reclaim.kind, reclaim.request_id)
+            self.own[reclaim.request_id][kind] += reclaim.open
+            self.taking[reclaim.request_id][kind] += reclaim.open
+            # which nodes will leave is not known: they may have usable ports
+            for each in (kind.any_port, kind.usable):
+                leaving[reclaim.vcluster_id, each] += reclaim.open
+            erased = max(reclaim.deadline, now) + turnaround(snapshot, kind.type, policy)
+            self._arrivals[reclaim.request_id, kind].append((erased, reclaim.open))
         held: Counter[tuple[int, NodeKind]] = Counter()
         self._mobile: Counter[tuple[int, NodeKind]] = Counter()
         for holding in snapshot.holdings:
-            held[holding.vcluster_id, holding.kind.any_port] += holding.count
-            self._mobile[holding.vcluster_id, holding.kind.any_port] += holding.mobile
+            for kind in holding.kind.counted:
+                held[holding.vcluster_id, kind] += holding.count
+                self._mobile[holding.vcluster_id, kind] += holding.mobile
         self.returns: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
         for wish in snapshot.wishes:
             if (
                 wish.source_id is not None
                 and (taker := snapshot.holders.get(wish.vcluster_id)) is not None
             ):
-                for kind, count in self.own[wish.id].items():
-                    self._comes_back(taker, kind, count)
+                for own_kind, count in self.own[wish.id].items():
+                    for kind in own_kind.counted:
+                        self._comes_back(taker, kind, count)
         self._holders: dict[NodeKind, list[Holder]] = defaultdict(list)
         self._staying = {key: max(0, count - leaving[key]) for key, count in held.items()}
         for (vcluster_id, kind), count in sorted(self._staying.items()):
@@ -90,8 +113,8 @@ class Supply:
                 continue
             self._holders[kind].append(holder)
             self._comes_back(holder, kind, count)
-        for each in self.returns.values():
-            each.sort()
+        for times in self.returns.values():
+            times.sort()
         self.lent: list[Loan] = []
         self._lent: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
         self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
@@ -150,12 +173,18 @@ class Supply:
             ):
                 if (part := min(left, self._able(holder, kind, wish, start, short[kind]))) > 0:
                     loans.append(Loan(holder.id, kind, part))
-                    self._lost.update({(holder.id, kind): part, holder.id: part})
+                    # those that are taken may have usable ports, whoever they are taken for
+                    for each in (kind.any_port, kind.usable):
+                        self._lost[holder.id, each] += part
+                    self._lost[holder.id] += part
                     self._lost_of_group[holder.group_id] += part
-                    self._lent[kind].append((start, part))
                     # what is taken does not come back a second time at the end of its lease
-                    if (back := self._back_at(holder, kind)) is not None:
-                        self._lent[kind].append((back, -part))
+                    back = self._back_at(holder, kind)
+                    for each in kind.counted:
+                        self._lent[each].append((start, part))
+                    if back is not None:
+                        for each in (kind.any_port, kind.usable) if self.apart else (kind,):
+                            self._lent[each].append((back, -part))
                     left -= part
         self.lent += loans
         return loans

@@ -31,6 +31,7 @@ from cod.web.models import (
     Xml,
 )
 from cod.web.resources import moves as moving
+from cod.web.resources.energy import Moment
 from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
 from cod.web.resources.volumes import DeleteAfter, MountPoint
 from cod.web.routes import (
@@ -90,6 +91,17 @@ class VclusterCreate(Body):
         ),
     )
     lease: Seconds | None = Field(default=None, description="seconds; null for the group's default")
+    starts_at: Moment = Field(
+        default=None,
+        description=(
+            "reserves it in advance: seconds since the epoch at which it gets its nodes; its name, "
+            "and its addresses or its network, are its own from now on; null: as soon as possible"
+        ),
+    )
+    ends_at: Moment = Field(
+        default=None,
+        description="of a reservation in advance, in place of `lease`: when its lease ends",
+    )
     spread: bool = Field(default=False, description="its nodes may be of several types and blocks")
     wait: bool = Field(
         default=True, description="false: it is rejected if it cannot be had at once"
@@ -334,11 +346,8 @@ class RequestSubmit(Body):
     wait: bool = Field(
         default=True, description="false: it is rejected if it cannot be met at once"
     )
-    starts_at: float | None = Field(
+    starts_at: Moment = Field(
         default=None,
-        ge=0,
-        le=1e11,
-        allow_inf_nan=False,
         description=(
             "reserves the nodes in advance: seconds since the epoch; null: as soon as possible"
         ),
@@ -453,7 +462,9 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     checked(ask.body.attributes, "requires", "attributes")
     words = ask.body.model_dump(exclude={"also", "volumes"})
     mounts = [AskedVolume(**each.model_dump()) for each in ask.body.volumes]
-    inside = words.pop("vcm_inside")
+    inside, ends_at = words.pop("vcm_inside"), words.pop("ends_at")
+    if ends_at is not None:
+        words["lease"] = _length(ask.body, ends_at)
     also = [
         AskedTuple(
             each.count,
@@ -469,6 +480,7 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
         possible=True,
         key=ask.key,
         site=ask.site,
+        seen=ask.who.groups,
         now=ask.now,
         **words,
     )
@@ -486,6 +498,19 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
         return made
 
     return with_vcm
+
+
+def _length(body: VclusterCreate, ends_at: float) -> float:
+    """Return the seconds of a lease that begins and ends at known times."""
+    if body.starts_at is None or body.lease is not None:
+        raise Refused(
+            "invalid",
+            "an end belongs to a start, and stands in place of the lease's length",
+            "ends_at",
+        )
+    if ends_at <= body.starts_at:
+        raise Refused("invalid", "the end is not after the start", "ends_at")
+    return ends_at - body.starts_at
 
 
 def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:

@@ -202,9 +202,11 @@ def _wanted(fields: Fields) -> dict[str, Any]:
     kept = Fields(
         {name: texts for name, texts in fields.values.items() if not name.startswith(unused)}
     )
-    spans = {"lease": quantity.read_span} | {
-        f"{row}delete_after": quantity.read_span for row in rows
-    }
+    spans = {
+        "lease": quantity.read_span,
+        "starts_at": forms.moment,
+        "ends_at": forms.moment,
+    } | {f"{row}delete_after": quantity.read_span for row in rows}
     made = forms.body_of(VclusterCreate, attributes.without(kept), spans)
     return made | _ticked(fields, "homes", "isolated") | {"attributes": attributes.document(fields)}
 
@@ -281,7 +283,9 @@ def _helped(count: str) -> Callable[[Fields], Fields]:
     return helped
 
 
-def _came(ask: Call, reply: VclusterInFull) -> str:
+def _came(ask: Call[Names, VclusterCreate], reply: VclusterInFull) -> str:
+    if ask.body.starts_at is not None:
+        return f"{reply.name} is reserved. Its nodes come at the start."
     return f"{reply.name} is asked for. Its nodes come as soon as they are free."
 
 
