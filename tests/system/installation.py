@@ -65,6 +65,7 @@ class Installation:
     table = ""  # of the VCM's settings; `system`: the word for it in `cod vcm`
     system = ""
     knobs: ClassVar[dict[str, Any]] = {}
+    program: tuple[str, ...] = (str(COD),)  # that runs the VCM
     job = ""  # what the shell makes a job's number and its task's of
 
     def __init__(
@@ -283,7 +284,7 @@ class Installation:
                         f' {self.folder}/etc/$file /etc/$file; done; exec "$@"'
                     ),
                     "-",
-                    str(COD),
+                    *self.program,
                     "vcm",
                     self.system,
                     str(self.folder / "vcm/vcm.toml"),

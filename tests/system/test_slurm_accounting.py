@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cod.vcm.slurm.limits import FIRST_PAUSE
 from images import debian
 from tests.mariadb import UNSYNCED, MariaDB
+from tests.system import quick_limits
 from tests.system.slurmlab import SlurmLab, slurmlab
 from tests.system.slurmroot import SlurmOfRelease, unpack
 from tests.system.stand import Stand
@@ -82,9 +85,10 @@ class AccountedSlurm(SlurmOfRelease):
         self.stand.wait(self.answers, 240, "slurmctld answers")
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[SlurmLab]:
-    root = tmp_path / "root"
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+    folder = tmp_path_factory.mktemp("lab")
+    root = folder / "root"
     made: list[AccountedSlurm] = []
 
     def make(stand: Stand) -> AccountedSlurm:
@@ -93,7 +97,7 @@ def lab(tmp_path: Path) -> Iterator[SlurmLab]:
 
     try:
         unpack(debian.SUITE, root, "slurmdbd", "slurm-wlm-mysql-plugin")
-        with slurmlab(tmp_path / "stand", 2, make) as lab:
+        with slurmlab(folder / "stand", 2, make) as lab:
             yield lab
             print(lab.said()[-6000:])
     finally:
@@ -121,3 +125,32 @@ def test_a_job_that_a_limit_keeps_gets_one_node_in_vain(lab: SlurmLab) -> None:
     lab.shrunk()
     assert lab.grants() - before == 2
     assert not lab.cell.ran(kept)
+
+
+def test_three_nodes_at_most_come_in_vain_in_half_an_hour(
+    lab: SlurmLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half an hour of the VCM's clock for limits, and more: each pause is twice the last."""
+    monkeypatch.setattr(lab.cell, "program", (sys.executable, quick_limits.__file__))
+    lab.fresh(idle_limit=1.5, nodesets=[{"name": "two", "cpus": 2}])
+    lab.cell.nodes_are(2)
+    before = len(came(lab))
+    (kept,) = lab.submit(1, 0.1, "--account=physics", "-n2")
+    for minutes in (10, 20, 40):
+        lab.says(f"none is asked for account physics for {minutes} min", 300)
+        lab.shrunk()
+    first, second, third = came(lab)[before : before + 3]
+    assert second - first >= FIRST_PAUSE / quick_limits.SPEED
+    assert third - second >= 2 * FIRST_PAUSE / quick_limits.SPEED
+    assert third - first >= 1800 / quick_limits.SPEED
+    assert not lab.cell.ran(kept)
+
+
+def came(lab: SlurmLab) -> list[float]:
+    """Return when nodes became active, in order."""
+    return sorted(
+        move["at"]
+        for name in lab.stand.hosts
+        for move in lab.stand.history(name)
+        if move["to_state"] == "active"
+    )
