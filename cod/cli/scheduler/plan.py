@@ -15,7 +15,6 @@ from cod.cli.show import (
     print_json,
     print_rich,
     print_table,
-    state_word,
     table,
     when,
 )
@@ -88,8 +87,8 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
     """A request's explanation for people: the sentence first, then what it rests on, at most `most`
     lines of each kind (None: all); empty parts are left out.
     """
-    of = f"request {why['request']} of vcluster {why['vcluster']}, {state_word(why['state'])}"
-    click.echo(f"{of}: {why['sentence']}")
+    state = "" if why["state"] == "pending" else f", {why['state']}"  # the sentence says so
+    click.echo(f"request {why['request']} of vcluster {why['vcluster']}{state}: {why['sentence']}")
     if not why["position"]:
         return
     click.echo(f"place {why['position']} in the queue for these types")
