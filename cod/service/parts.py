@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cod.pool import Pool
 
 METRICS_EVERY = 5.0  # seconds
-STARTS = (sys.executable, "-m", "cod.service.starts")
+STARTS = (sys.executable, "-P", "-m", "cod.service.starts")
 """The process that reckons when waiting requests will start."""
 # A pass makes a hundred thousand records, all of them in use until it ends: with Python's own
 # thresholds a quarter of its time would be spent looking for garbage among them.

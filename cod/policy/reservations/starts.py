@@ -24,7 +24,7 @@ from cod.quantity import span
 EVENTS = 2000  # moments that are looked at
 HORIZON = 90 * 86400.0  # seconds
 LOOK = 1.0  # seconds until the manager sees a change, with what else has happened by then
-FINE, PER_GRAIN, COARSE = 200, 16_000, 0.05
+FINE, PER_GRAIN, COARSE = 1000, 100_000, 0.05
 WORTH = 300.0
 HINTED = 200  # requests that wait for which it is looked what would make their start sooner
 NO_LEASE = "no lease that ends would free enough nodes"
