@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 
 from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
 from cod.cli.scheduler.nis import nis
+from cod.cli.scheduler.recurrence import (
+    DAYS,
+    MOST,
+    Zone,
+    occurrence_table,
+    occurrences,
+    reserve_each,
+)
 from cod.cli.show import (
     KIND,
     MOMENT,
@@ -35,7 +45,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
-from cod.client import path
+from cod.client import Client, path
 
 name_argument = click.argument("name")
 spread_option = click.option(
@@ -187,6 +197,26 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
     help="With --from, in place of --lease: when the lease ends.",
 )
 @click.option(
+    "--repeat",
+    type=click.Choice(tuple(DAYS)),
+    help=(
+        "With --from: reserve a cluster for each day or week, NAME-2026-12-07 and so on. "
+        "Those that are there already stay as they are."
+    ),
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, MOST),
+    default=4,
+    show_default=True,
+    help="With --repeat: how many clusters, from now on.",
+)
+@click.option(
+    "--zone",
+    type=Zone(),
+    help="With --repeat: time zone whose clock counts. [default: this computer's]",
+)
+@click.option(
     "--attributes",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -258,6 +288,9 @@ def create(
     wait: bool,
     timeout: float,
     as_json: bool,
+    repeat: str | None,
+    count: int,
+    zone: ZoneInfo | None,
     **asked: Any,
 ) -> None:
     """Create a virtual cluster (vcluster). Its nodes are granted, installed and booted; --wait
@@ -270,7 +303,8 @@ def create(
       cod vcluster create lab --size 4 --template debian --isolated --network-size 27
       cod vcluster create filler --size 8 --template debian --spread --preemptible
       cod vcluster create sim --size 4 --template debian --volume data --volume input:/in:ro
-      cod vcluster create course --size 8 --template debian --from 2026-12-01T08:00 --for 10h
+      cod vcluster create course --size 8 --template debian --from 2026-12-07T08:00 --for 10h
+      cod vcluster create w --size 8 --template hello --from 2026-12-07T08 --for 9h --repeat weekly
     """
     if wait and asked["starts_at"] is not None:
         raise click.UsageError("--wait is for clusters that begin now, --from for later ones.")
@@ -286,10 +320,33 @@ def create(
         body["also"] = list(also)
     if mounts:
         body["volumes"] = list(mounts)
+    if repeat is not None:
+        _reserve_each(ctx, api, body, repeat, count, zone, key, as_json)
+        return
     value = created(api, "vclusters", name, body, if_missing, key)
     if wait:
         value = wait_until(api, name, _all_active, timeout, quiet=as_json)
     shown(ctx, value, in_full, as_json)
+
+
+def _reserve_each(
+    ctx: click.Context,
+    api: Client,
+    body: dict[str, Any],
+    repeat: str,
+    count: int,
+    zone: ZoneInfo | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Reserve clusters that recur; end with 1 where one is refused."""
+    if body["starts_at"] is None or key is not None:
+        raise click.UsageError("--repeat goes with --from, and without --key.")
+    series = occurrences(body["name"], body["starts_at"], repeat, zone, time.time())
+    done = reserve_each(api, series, count, body)
+    shown(ctx, done, occurrence_table, as_json)
+    if not all(one["state"] for one in done):
+        ctx.exit(1)
 
 
 @vcluster.command()
