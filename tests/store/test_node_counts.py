@@ -227,12 +227,13 @@ def test_counting_reads_no_wide_row(
     def count(tx: Tx) -> None:
         node_counts.free(tx, [], False, 1.0)
         node_counts.coming(tx, [], False)
+        node_counts.coming(tx, [], False, times=True)
         node_counts.held(tx, [], False, node_counts.AssignedBy(*assigned_by(policy, 10.0)))
         node_counts.by_type(tx)
 
     statements = _statements(engine, count)
     statements = [each for each in statements if "FROM nodes" in each[0] or "JOIN nodes" in each[0]]
-    assert len(statements) == 5
+    assert len(statements) == 7
     with engine.begin() as tx:
         for statement, parameters in statements:
             plan = _explained(tx, statement, parameters)
