@@ -161,25 +161,26 @@ def lease_began(vcluster: Vcluster, *, cut: bool = False) -> NoticeText:
     )
 
 
-def guarantees_exceed(guarantees: Mapping[str, int], nodes: int) -> NoticeText:
-    """Describe that the site has fewer `nodes` than groups are guaranteed, by their names."""
+def guarantees_exceed(what: str, guarantees: Mapping[str, int], nodes: int) -> NoticeText:
+    """Describe that the site has fewer `nodes` than groups are guaranteed, by their names. `what`:
+    which nodes."""
     each = ", ".join(f"{name} {count}" for name, count in sorted(guarantees.items()))
     return _news(
         "guarantees",
-        f"{sum(guarantees.values())} nodes are guaranteed, the site has {nodes}",
-        f"The site has {_nodes(nodes)}, and {sum(guarantees.values())} are guaranteed to groups:"
+        f"{sum(guarantees.values())} {what} are guaranteed, the site has {nodes}",
+        f"The site has {nodes} {what}, and {sum(guarantees.values())} are guaranteed to groups:"
         f" {each}. Not all of them can call in what they are guaranteed. Bring back retired nodes,"
         " or lower guarantees.",
         "/shares",
     )
 
 
-def guarantees_met(nodes: int) -> NoticeText:
+def guarantees_met() -> NoticeText:
     """Describe the end of `guarantees_exceed`."""
     return _news(
         "guarantees-met",
         "the site has as many nodes as are guaranteed",
-        f"The site has {_nodes(nodes)}, and no more are guaranteed to groups.",
+        "No more nodes are guaranteed to groups than the site has.",
         "/shares",
     )
 

@@ -3,15 +3,16 @@ has the rules."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
 
 from cod import notice_texts
 from cod.core.nodes import outages
 from cod.model import Group, Policy, Refused, Vcluster
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import preemption
-from cod.policy.scheduler.snapshot import ANYTHING, Entitlement
+from cod.policy.scheduler.snapshot import ANYTHING, OTHERS, Sharing, TypeEntitlement
 from cod.policy.sharing import entitlements
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
@@ -26,52 +27,153 @@ def between(
     tx: Tx,
     holder: int,
     asking: int,
-    wanted: int,
+    asked: Sequence[tuple[int, int]],
+    type_id: int,
     now: float,
     *,
-    shares: Mapping[int, int],
+    sharing: Sharing,
+    equals: bool = True,
     open_: int = 0,
 ) -> tuple[preemption.Beyond, preemption.Within]:
-    """Return what group `holder` holds beyond what it is sure of, and what of its own a request of
-    group `asking` for `wanted` nodes stays within. `open_`: nodes that leave the holder and count
-    as kept.
+    """Return what group `holder` holds, of nodes like those of a type, beyond what it is sure of,
+    and what of its own a request of group `asking` stays within.
 
-    Each act asks: only rows of these two groups are read. What depends on the whole site, the
-    `shares`, was counted once for the plan (`Plan.shares`).
+    asked   what the request is for, as in `PendingRequest.asked`
+    equals  they are of one priority; shares matter to nobody else
+    open_   nodes that leave the holder and count as kept
+
+    Each act asks: only rows of these two groups are read. What depends on the whole site was
+    counted once for the plan (`Plan.sharing`).
     """
-    pair = {holder, asking}
-    held = vclusters.held_by_groups(tx, now, *pair)
-    leaving = vclusters.leaving_by_groups(tx, now, *pair)
-    entitled = {
-        one: Entitlement(guarantee=groups.get(tx, one).guarantee, share=shares.get(one))
-        for one in pair
-    }
-    kept = {one: held[one] - leaving[one] for one in pair}
+    pair, pool = {holder, asking}, sharing.pool(type_id)
+    kept = _kept(tx, pair, sharing, now)
+    terms = groups.type_terms(tx) if sharing.apart else {}
+
+    def entitled(group_id: int, of: int) -> TypeEntitlement:
+        given = terms.get(group_id, {}).get(of)
+        return TypeEntitlement(
+            groups.get(tx, group_id).guarantee if of == OTHERS else given.guarantee if given else 0,
+            sharing.shares.get((group_id, of)) if equals else None,
+        )
+
+    found = preemption.weakest(
+        preemption.within(entitled(asking, one), kept[asking, one], count) for one, count in asked
+    )
     return (
-        preemption.beyond(entitled[holder], kept[holder] + open_),
-        preemption.within(entitled[asking], kept[asking], wanted),
+        preemption.beyond(entitled(holder, pool), kept[holder, pool] + open_),
+        found if pool in [one for one, _ in asked] else "",
     )
 
 
-def creation_size(tx: Tx, vcluster: Vcluster, size: int, nodes: int) -> int:
-    """Return how many nodes of a vcluster of `size` that is granted now count for its creation
-    size. `nodes`: of the site, counted once for the plan (`Plan.nodes`)."""
-    guarantees = {group.id: group.guarantee for group in groups.every(tx) if group.guarantee}
-    if vcluster.preemptible or not guarantees.keys() - {vcluster.group_id}:
-        return size
-    floors = vclusters.floors_by_groups(tx)
-    return entitlements.creation_size(size, vcluster.group_id, guarantees, floors, nodes)
+def _kept(tx: Tx, pair: Set[int], sharing: Sharing, now: float) -> Counter[tuple[int, int]]:
+    """Return what groups hold, without what leaves them, by group and type that is apart, or
+    `OTHERS`."""
+    found: Counter[tuple[int, int]] = Counter()
+    held = vclusters.held_by_groups(tx, now, *pair)
+    leaving = vclusters.leaving_by_groups(tx, now, *pair)
+    for one in pair:
+        found[one, OTHERS] = held[one] - leaving[one]
+    if sharing.apart:
+        for (one, type_id), nodes in vclusters.kept_of_types(tx, sharing.apart, now, *pair).items():
+            found[one, type_id] += nodes
+            found[one, OTHERS] -= nodes
+    return found
+
+
+def creation_size(tx: Tx, vcluster: Vcluster, granted: Mapping[int, int], sharing: Sharing) -> int:
+    """Return how many nodes of a vcluster that is granted now count for its creation size.
+
+    granted  nodes by type
+    """
+    parts: Counter[int] = Counter()
+    for type_id, count in granted.items():
+        parts[sharing.pool(type_id)] += count
+    guarantees = guaranteed(tx)
+    others = {pool for pool, each in guarantees.items() if each.keys() - {vcluster.group_id}}
+    if vcluster.preemptible or not others & parts.keys():
+        return vcluster.creation_size
+    floors: dict[int, Counter[int]] = defaultdict(Counter)
+    if sharing.apart:
+        for pool, group_id, size, _ in floors_of(tx, sharing.apart):
+            floors[pool][group_id] += size
+    else:
+        floors[OTHERS].update(vclusters.floors_by_groups(tx))
+    firm = sum(
+        entitlements.creation_size(
+            count, vcluster.group_id, guarantees[pool], floors[pool], sharing.nodes(pool)
+        )
+        for pool, count in parts.items()
+    )
+    return min(firm, vcluster.creation_size)
+
+
+def guaranteed(tx: Tx) -> dict[int, dict[int, int]]:
+    """Return nodes that groups are guaranteed, by type that is apart, or `OTHERS`, and group."""
+    found: dict[int, dict[int, int]] = defaultdict(dict)
+    for group in groups.every(tx):
+        if group.guarantee:
+            found[OTHERS][group.id] = group.guarantee
+    for group_id, each in groups.type_terms(tx).items():
+        for type_id, terms in each.items():
+            if terms.guarantee:
+                found[type_id][group_id] = terms.guarantee
+    return found
+
+
+def floors_of(tx: Tx, apart: Set[int]) -> list[tuple[int, int, int, float]]:
+    """Return (type that is apart or `OTHERS`, group, creation size, end of the lease) of running
+    vclusters. A creation size is of nodes of any type: as much of it counts for each as there are
+    nodes."""
+    found, held = [], vclusters.held_of_types(tx, apart) if apart else {}
+    for one, group_id, floor, size, ends in vclusters.floors(tx):
+        own = held.get(one, {})
+        others = size - sum(own.values()) if own else floor
+        for pool, count in ((OTHERS, others), *own.items()):
+            if min(floor, count) > 0:
+                found.append((pool, group_id, min(floor, count), ends))
+    return found
 
 
 def watch(tx: Tx, now: float) -> None:
     """Tell administrators once when groups are guaranteed more nodes than the site has, and once
     when they are no longer: nodes leave, too."""
-    guarantees = {group.name: group.guarantee for group in groups.every(tx) if group.guarantee}
-    nodes = sum(node_counts.by_type(tx).values()) if guarantees else 0
-    if sum(guarantees.values()) <= nodes:
-        outages.end(tx, GUARANTEES, notice_texts.guarantees_met(nodes), now)
+    lacking = [one for one in promised(tx) if one.guarantees.total() > one.nodes]
+    if not lacking:
+        outages.end(tx, GUARANTEES, notice_texts.guarantees_met(), now)
     elif not outages.begun(tx, GUARANTEES):
-        outages.begin(tx, GUARANTEES, notice_texts.guarantees_exceed(guarantees, nodes), now)
+        names = {group.id: group.name for group in groups.every(tx)}
+        first = lacking[0]
+        by_name = {names[one]: count for one, count in first.guarantees.items()}
+        said = notice_texts.guarantees_exceed(first.what, by_name, first.nodes)
+        outages.begin(tx, GUARANTEES, said, now)
+
+
+class Promised(NamedTuple):
+    """Nodes of a pool that are guaranteed, by group, and that the site has.
+
+    pool  a type that is apart, or `OTHERS`; `what`: what people call its nodes
+    """
+
+    pool: int
+    what: str
+    guarantees: Counter[int]
+    nodes: int
+
+
+def promised(tx: Tx) -> list[Promised]:
+    """Return what is guaranteed, where anything is."""
+    terms = groups.type_terms(tx)
+    apart = frozenset(type_id for each in terms.values() for type_id in each)
+    found = guaranteed(tx)
+    if not found:
+        return []
+    sharing = Sharing(site=node_counts.by_type(tx), apart=apart)
+    names = {each.id: f"nodes of type {each.name}" for each in types.every(tx)} if apart else {}
+    others = "nodes of other types" if apart else "nodes"
+    return [
+        Promised(pool, names.get(pool, others), Counter(each), sharing.nodes(pool))
+        for pool, each in sorted(found.items())
+    ]
 
 
 def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, now: float) -> None:

@@ -6,14 +6,14 @@ the moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cod import notice_texts
 from cod.core import entitlements, notices, vcm_outbox
 from cod.model import Node, NodeView, Policy, Reclaim, Request, Vcluster
 from cod.policy.scheduler import leases, preemption
-from cod.policy.scheduler.snapshot import USABLE, effective
+from cod.policy.scheduler.snapshot import OTHERS, USABLE, Sharing, effective
 from cod.states import ReclaimState, VclusterState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -21,7 +21,7 @@ from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
 from cod.store.scheduler.node_counts import NodeKindRow
 
-NO_SHARES: Mapping[int, int] = {}
+NO_SHARES = Sharing()
 
 
 def takeable(
@@ -31,14 +31,15 @@ def takeable(
     count: int,
     now: float,
     *,
-    shares: Mapping[int, int] = NO_SHARES,
+    type_id: int = 0,
+    sharing: Sharing = NO_SHARES,
     open_: int = 0,
 ) -> int:
-    """Return how many of `count` nodes the request may take from the vcluster now, by the planner's
-    own rule.
+    """Return how many of `count` nodes of a type the request may take from the vcluster now, by the
+    planner's own rule.
 
-    shares  of all groups, as the plan has them (`Plan.shares`)
-    open_   nodes that leave the vcluster for this request already
+    sharing  as the plan has it (`Plan.sharing`)
+    open_    nodes that leave the vcluster for this request already
     """
     if request.source_id == vcluster.id and vcluster.state == VclusterState.ACTIVE:
         leaving = reclaims.leaving(tx, vcluster.id) - open_
@@ -46,7 +47,7 @@ def takeable(
     asking = vclusters.get(tx, request.vcluster_id)
     if vcluster.state != VclusterState.ACTIVE or asking is None:
         return 0
-    wanted = sum(one.count for one in request.tuples)
+    size = sum(one.count for one in request.tuples)
     holder = preemption.holder(
         vcluster,
         groups.get(tx, vcluster.group_id).priority,
@@ -58,9 +59,11 @@ def takeable(
         tx,
         vcluster.group_id,
         asking.group_id,
-        wanted,
+        sharing.parts.get(request.id) or ((OTHERS, size),),
+        type_id,
         now,
-        shares=shares if priority == holder.priority else NO_SHARES,
+        sharing=sharing,
+        equals=priority == holder.priority,
         open_=open_,
     )
     return preemption.takeable(

@@ -154,6 +154,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot
             read.type_limits,
             read.used,
             now=now,
+            by_type=entitlements.ByType(read.type_terms, read.site),
         ),
     )
     return entitlements.shared(seen)

@@ -68,6 +68,18 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeTerms:
+    """A row of `group_type_terms`: what a group has been given of the nodes of one type.
+
+    guarantee  nodes that are not taken from it for others
+    shares     what it is to have of them, in proportion to the other groups'; None: as of the site
+    """
+
+    guarantee: int = 0
+    shares: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ApiToken:
     """A row of `api_tokens` without its digest. `scope` is 'admin' or 'read', of a user's 'write'
     or 'read'."""

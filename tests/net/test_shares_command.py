@@ -13,10 +13,12 @@ from cod.model import Site
 from cod.policy.sharing.shares import Account
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import types
 from cod.store.people import groups
 from tests.fair_tree import ranks, sets
 from tests.net.apiserver import NOW, Served, as_json, run, said
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
+from tests.store.manager_world import add_node
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +105,23 @@ def test_the_portal_says_when_a_guarantee_can_be_called_in(there: Served) -> Non
     there.tx(lambda tx: tx.execute(update(t.vclusters).values(creation_size=0)))
     assert few not in page(1)
     assert many not in page(1)
+
+
+def test_shares_and_guarantees_of_a_type_are_set_and_shown(there: Served) -> None:
+    node = there.tx(lambda tx: add_node(tx, 77))
+    (kind,) = [each.name for each in there.tx(types.every) if each.id == node.type_id]
+    value = as_json(there, "group", "set", "physics", "--guarantee", f"{kind}=1")
+    assert value["guarantee"] == 0
+    value = as_json(there, "group", "set", "physics", "--shares", "2", "--shares", f"{kind}=2.5")
+    assert value["shares"] == 2.0
+    (own,) = value["types"]
+    assert (own["type"], own["shares"], own["guarantee"]) == (kind, 2.5, 1)
+    assert f"physics: {kind}" in said(there, "shares")
+    assert f"{kind}: 1" in browse(there).get("/shares").words
+    none = as_json(there, "group", "set", "physics", "--guarantee", "none", "--shares", "none")
+    assert (none["shares"], none["types"]) == (2.0, [])
+    refused = run(there, "group", "set", "physics", "--guarantee", f"{kind}=half", code=2)
+    assert "--guarantee takes a number such as 20" in refused.stderr
 
 
 def test_no_command_is_done_by_half(there: Served) -> None:

@@ -14,9 +14,11 @@ from cod.flows.nodes import energy
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import plan, shares, vclusters
 from cod.model import Policy, Refused
+from cod.policy.scheduler.snapshot import Sharing
 from cod.policy.sharing import turns
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import types
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests
 from cod.store.scheduler import vclusters as rows
@@ -213,7 +215,7 @@ def test_what_is_being_taken_by_shares_may_still_be_taken(tx: Tx) -> None:
         assert asked is not None
         planned = plan.decide(plan.snapshot(tx, FAIR, now), FAIR, now)
         may = preemption.takeable(
-            tx, loser, asked, one.count, now, shares=planned.shares, open_=one.count
+            tx, loser, asked, one.count, now, sharing=planned.sharing, open_=one.count
         )
         assert may == one.count
 
@@ -383,12 +385,14 @@ def test_an_act_asks_as_much_of_the_database_for_many_groups_as_for_two(tx: Tx) 
         group(tx, name, guarantee=1)
     ids = [one.id for one in groups.every(tx) if one.name in ("a", "b")]
 
+    sharing = Sharing(shares={(one, 0): 1 for one in ids})
+
     def queries() -> int:
         asked: list[object] = []
         engine = tx.engine
         listener = lambda *args: asked.append(args[2])  # noqa: E731
         event.listen(engine, "before_cursor_execute", listener)
-        entitlements.between(tx, ids[0], ids[1], 1, NOW, shares={ids[0]: 1, ids[1]: 1})
+        entitlements.between(tx, ids[0], ids[1], [(0, 1)], 1, NOW, sharing=sharing)
         event.remove(engine, "before_cursor_execute", listener)
         return len(asked)
 
@@ -477,3 +481,65 @@ def test_ranks_by_dominant_shares_are_shown(tx: Tx) -> None:
     assert {name: one.rank for name, one in found.items() if one.share} == {"a": 3, "b": 1, "c": 1}
     assert found["a"].ratio == pytest.approx(2 / 3)
     assert found["b"].ratio is None
+
+
+def test_a_guarantee_of_a_type_is_kept_from_creation_sizes_and_called_in(tx: Tx) -> None:
+    furnish(tx, 4)
+    for number in range(11, 14):
+        add_node(tx, number, "inactive", 8192)
+    large = min(types.every(tx), key=lambda one: node_counts.by_type(tx)[one.id])
+    groups.add(tx, "a", 0.0, priority=5)
+    groups.add(tx, "b", 0.0)
+    changed = shares.change(tx, "b", {"type_guarantees": {large.name: 2}}, site=FAIR, now=NOW)
+    (own,) = changed.value.types
+    assert (own.type, own.guarantee, own.guaranteed_from) == (large.name, 2, NOW)
+    with pytest.raises(Refused, match=f"3 nodes of type {large.name}, and 2 .*: 1 are left"):
+        shares.change(tx, "a", {"type_guarantees": {large.name: 2}}, site=FAIR, now=NOW)
+    groups.give_types(tx, groups.named(tx, "a").id, {})  # what a refused change leaves, rolled back
+    create(tx, "all", 7, "a", NOW)
+    now = rest(tx, FAIR, NOW)
+    sizes = {each.name: each.creation_size for each in tx.execute(t.vclusters.select())}
+    assert sizes == {"all": 5}, "two are guaranteed to the other group"
+    (told,) = [each for each in tx.execute(t.notices.select()) if each.kind == "lease-began"]
+    assert "2 of them are guaranteed to other groups" in told.about
+    vclusters.create(
+        tx,
+        name="mine",
+        size=2,
+        template="debian",
+        group="b",
+        lease=1e6,
+        attributes='<requires><memory><mib min="8000"/></memory></requires>',
+        site=FAIR,
+        now=now,
+    )
+    now = rest(tx, FAIR, now)
+    assert _held(tx) == {"a": 5, "b": 2}
+    found = {one.group: one.types[0] for one in shares.every(tx, site=FAIR, now=now) if one.types}
+    assert (found["a"].held, found["b"].held) == (1, 2)
+    tx.execute(t.nodes.update().where(t.nodes.c.name == "node11").values(state="retired"))
+    tx.execute(t.nodes.update().where(t.nodes.c.name == "node12").values(state="retired"))
+    entitlements.watch(tx, now)
+    (told,) = [each for each in tx.execute(t.notices.select()) if each.kind == "guarantees"]
+    assert f"The site has 1 nodes of type {large.name}, and 2 are guaranteed to groups: b 2." in (
+        told.about
+    )
+    shares.change(tx, "b", {"type_guarantees": {}}, site=FAIR, now=now)
+    assert not shares.one(tx, "b", site=FAIR, now=now).types
+    with pytest.raises(Refused, match="no node type"):
+        shares.change(tx, "b", {"type_shares": {"quantum": 1.0}}, site=FAIR, now=now)
+
+
+def test_shares_of_a_type_are_shown_and_left_alone_by_guarantees(tx: Tx) -> None:
+    furnish(tx, 4)
+    (kind,) = types.every(tx)
+    groups.add(tx, "a", 0.0)
+    groups.add(tx, "b", 0.0)
+    shares.change(tx, "a", {"type_shares": {kind.name: 3.0}}, site=FAIR, now=NOW)
+    shares.change(tx, "a", {"type_guarantees": {kind.name: 1}}, site=FAIR, now=NOW)
+    found = {one.group: one for one in shares.every(tx, site=FAIR, now=NOW) if one.share}
+    assert [(one.types[0].shares, one.types[0].share_nodes) for one in found.values()] == [
+        (3.0, 3),
+        (None, 1),
+    ]
+    assert found["a"].share_nodes == 0, "the site has no other nodes"

@@ -240,10 +240,10 @@ def test_what_can_be_taken_is_known_after_each_change(
     kinds = sorted({one.kind for one in seen.holdings})
     for _ in range(6 if kinds else 0):
         loans = lenders.lend(random.choice(kinds), random.randint(1, 2), random.choice(levels), 0)
-        gained = random.randint(9, 12), random.randint(1, 3)
+        gained = random.randint(9, 12), random.choice(kinds), random.randint(1, 3)
         changes.append(partial(Candidates.lose, loans=loans))
         lenders.add(*gained)
-        changes.append(partial(Candidates.add, group_id=gained[0], nodes=gained[1]))
+        changes.append(partial(Candidates.add, group_id=gained[0], kind=gained[1], nodes=gained[2]))
         if random.random() < 0.3:
             lenders.give_back(loans)
             changes.append(partial(Candidates.give_back, loans=loans))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -188,24 +189,31 @@ def create(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **
     )
 
 
-def limited(words: tuple[str, ...]) -> dict[str, Any]:
-    """Return the limits that `--limit` names; where it names types, others lose theirs. Raises
-    UsageError."""
+def by_type(option: str, words: tuple[str, ...], field: str, types: str) -> dict[str, Any]:
+    """Return the numbers that an option names, of all types and of single ones; where it names
+    types, others lose theirs. Raises UsageError."""
     if words == ("none",):
-        return {"node_limit": None, "type_limits": {}}
+        return {field: 0 if field == "guarantee" else None, types: {}}
     found: dict[str, Any] = {}
     for word in words:
-        name, equals, number = word.rpartition("=")
-        if not (number.isascii() and number.isdigit()) or (equals and not name):
+        name, equals, text = word.rpartition("=")
+        number = _number(text, whole=field != "shares")
+        if number is None or (equals and not name):
             raise click.UsageError(
-                "--limit takes a number such as 20, or a type and one such as gpu=4; or only none; "
-                f"not {word}"
+                f"{option} takes a number such as 20, or a type and one such as gpu=4; or only"
+                f" none; not {word}"
             )
         if name:
-            found.setdefault("type_limits", {})[name] = int(number)
+            found.setdefault(types, {})[name] = number
         else:
-            found["node_limit"] = int(number)
+            found[field] = number
     return found
+
+
+def _number(text: str, *, whole: bool) -> float | None:
+    """Return the number that a text is; None: it is none, or negative."""
+    form = r"[0-9]+" if whole else r"[0-9]+(\.[0-9]+)?(e[0-9]+)?"
+    return (int(text) if whole else float(text)) if re.fullmatch(form, text) else None
 
 
 @group.command("set")
@@ -234,11 +242,18 @@ def limited(words: tuple[str, ...]) -> dict[str, Any]:
 @click.option("--gid", type=int, help="Number on nodes.")
 @click.option(
     "--shares",
-    type=click.FloatRange(0),
-    help="What it is to have of the site, in proportion to the other groups'.",
+    multiple=True,
+    metavar="N|TYPE=N|none",
+    help=(
+        "What it is to have of the site, in proportion to the other groups', or of nodes of a type."
+        " none: none by type."
+    ),
 )
 @click.option(
-    "--guarantee", type=click.IntRange(0), help="Nodes that are not taken from it for others."
+    "--guarantee",
+    multiple=True,
+    metavar="N|TYPE=N|none",
+    help="Nodes that are not taken from it for others; of a type, or of all that are not named.",
 )
 @click.option(
     "--limit",
@@ -263,8 +278,8 @@ def set_(
     /,
     name: str,
     as_json: bool,
-    shares: float | None,
-    guarantee: int | None,
+    shares: tuple[str, ...],
+    guarantee: tuple[str, ...],
     limits: tuple[str, ...],
     hours: float | str | None,
     parent: str | None,
@@ -276,14 +291,20 @@ def set_(
     Example:
       cod group set physics --priority 20 --email "ann@example.org, bob@example.org" --webhook ""
       cod group set physics --shares 40 --guarantee 8 --limit 20 --limit gpu=4
+      cod group set vision --shares gpu=3 --guarantee gpu=2
     """
     said_of_shares = {
-        "shares": shares,
-        "guarantee": guarantee,
         "hours_limit": hours,
         "parent": parent,
     }
-    entitled = limited(limits) | {
+    by_types = (
+        by_type("--limit", limits, "node_limit", "type_limits")
+        | by_type("--guarantee", guarantee, "guarantee", "type_guarantees")
+        | by_type("--shares", shares, "shares", "type_shares")
+    )
+    if by_types.get("shares", 0) is None:
+        del by_types["shares"]  # none of single types; of the site it has some
+    entitled = by_types | {
         key: None if value == "none" else value
         for key, value in said_of_shares.items()
         if value is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -44,23 +45,7 @@ def share_table(values: list[Any]) -> Any:
             "HELD",
             "HOURS",
         ),
-        [
-            (
-                v["group"] if v["parent"] is None else f"{v['parent']} / {v['group']}",
-                str(v["priority"]),
-                f"{v['shares']:g}",
-                "" if v["share"] is None else f"{100 * v['share']:.1f} %, {v['share_nodes']} nodes",
-                "" if v["usage"] is None else f"{v['usage']:,.1f} h",
-                _ratio(v),
-                "" if v["rank"] is None else f"{v['rank']} of {v['ranked']}",
-                _guarantee(v),
-                _limit(v),
-                str(v["held"]),
-                f"{v['hours_used']:,.1f}"
-                + ("" if v["hours_limit"] is None else f" of {v['hours_limit']:,.0f}"),
-            )
-            for v in values
-        ],
+        [row for value in values for row in _rows(value)],
     )
     if values and values[0]["evenness"] is not None:
         found.caption = (
@@ -68,6 +53,40 @@ def share_table(values: list[Any]) -> Any:
             f"{values[0]['evenness']:.3f} (1 is even)"
         )
     return found
+
+
+def _rows(value: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the row of a group, and one for each type whose nodes are apart."""
+    yield (
+        value["group"] if value["parent"] is None else f"{value['parent']} / {value['group']}",
+        str(value["priority"]),
+        f"{value['shares']:g}",
+        ""
+        if value["share"] is None
+        else f"{100 * value['share']:.1f} %, {value['share_nodes']} nodes",
+        "" if value["usage"] is None else f"{value['usage']:,.1f} h",
+        _ratio(value),
+        "" if value["rank"] is None else f"{value['rank']} of {value['ranked']}",
+        _guarantee(value),
+        _limit(value),
+        str(value["held"]),
+        f"{value['hours_used']:,.1f}"
+        + ("" if value["hours_limit"] is None else f" of {value['hours_limit']:,.0f}"),
+    )
+    for one in value["types"]:
+        yield (
+            f"{value['group']}: {one['type']}",
+            "",
+            "" if one["shares"] is None else f"{one['shares']:g}",
+            "" if one["share_nodes"] is None else f"{one['share_nodes']} nodes",
+            "",
+            "",
+            "",
+            _guarantee(one),
+            "",
+            str(one["held"]),
+            "",
+        )
 
 
 def _ratio(value: Any) -> str:

@@ -151,7 +151,7 @@ def grant(
     seats = _seats(tx, granted.shares, site, vcluster.group_id)
     if request.source_id is None:
         core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
-    vcluster = _admit(tx, vcluster, request, len(seats), plan, site, now)
+    vcluster = _admit(tx, vcluster, request, [node for node, _ in seats], plan, site, now)
     address_blocks.extend(tx, vcluster, vcluster.size, site, now=now)
     hostnames = vclusters.free_hostnames(tx, vcluster.id)
     effects: set[Effect] = set()
@@ -221,7 +221,7 @@ def _admit(
     tx: Tx,
     vcluster: Vcluster,
     request: Request,
-    nodes_: int,
+    granted: Sequence[Node],
     plan: Plan,
     site: Site,
     now: float,
@@ -230,7 +230,7 @@ def _admit(
     if vcluster.state == VclusterState.PENDING:
         asked = until = now + vcluster.lease_time
         if request.starts_at is None:  # else its node-hours were checked when it was reserved
-            until = min(asked, _until(tx, vcluster, owner, nodes_, asked, site, now))
+            until = min(asked, _until(tx, vcluster, owner, len(granted), asked, site, now))
         began = vclusters.change(
             tx,
             vcluster,
@@ -240,15 +240,15 @@ def _admit(
             expires_at=until,
             warned=leases.begun(until - now, site.policy),
             creation_size=entitlements.creation_size(
-                tx, vcluster, vcluster.creation_size, plan.nodes
+                tx, vcluster, Counter(node.type_id or 0 for node in granted), plan.sharing
             ),
         )
         notices.tell(tx, began, notice_texts.lease_began(began, cut=until < asked), now)
         advance_reservations.tell_begun(tx, began, request, now)
         return began
-    _check_hours(tx, vcluster, request, owner, nodes_, site, now)
+    _check_hours(tx, vcluster, request, owner, len(granted), site, now)
     if request.kind in ("grow", "move"):
-        grown = vclusters.change(tx, vcluster, now, size=vcluster.size + nodes_)
+        grown = vclusters.change(tx, vcluster, now, size=vcluster.size + len(granted))
         if request.starts_at is not None:
             advance_reservations.begin(tx, grown, request, site.policy, now)
         return grown
@@ -332,7 +332,9 @@ def take(
         wanted = sum(one.count for one in request.tuples)
         owner = groups.get(tx, asking.group_id)
         _check_hours(tx, asking, request, owner, wanted, site, now)
-    able = preemption.takeable(tx, vcluster, request, taken.count, now, shares=plan.shares)
+    able = preemption.takeable(
+        tx, vcluster, request, taken.count, now, type_id=kind.type, sharing=plan.sharing
+    )
     if able < taken.count:
         raise nodes.Changed(
             f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more"
@@ -428,7 +430,16 @@ def _seized(
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
-    count = preemption.takeable(tx, vcluster, request, left, now, shares=plan.shares, open_=left)
+    count = preemption.takeable(
+        tx,
+        vcluster,
+        request,
+        left,
+        now,
+        type_id=reclaim.type_id,
+        sharing=plan.sharing,
+        open_=left,
+    )
     goes = leases.victims(reclaims.chosen(tx, reclaim), count)
     if len(goes) < count:
         kind = preemption.kind_of(tx, reclaim)

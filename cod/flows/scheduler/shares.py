@@ -7,14 +7,16 @@ The planner, the acts and what is shown here all reckon by `policy.sharing.entit
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from cod.core import entitlements as core_entitlements
 from cod.core import node_hours as core_node_hours
-from cod.model import Effect, Group, Refused, Result, Site
+from cod.model import Effect, Group, Refused, Result, Site, TypeTerms
 from cod.policy.nodes import energy_accounting
+from cod.policy.scheduler.snapshot import OTHERS, Sharing
 from cod.policy.sharing import entitlements, node_hours, turns
 from cod.policy.sharing.shares import dominant
 from cod.policy.sharing.turns import DAY
@@ -24,6 +26,23 @@ from cod.store.people import groups
 from cod.store.scheduler import node_counts, vclusters
 
 HOUR = 3600.0
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeShare:
+    """What a group is sure of, of nodes of a type that are apart from all others.
+
+    shares  None: the group's shares of the site hold for them, too
+    The others as in `GroupShare`
+    """
+
+    type: str
+    shares: float | None
+    share_nodes: int | None
+    guarantee: int
+    guaranteed_from: float | None
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,7 @@ class GroupShare:
     guaranteed_from  when it can call in all that it is guaranteed, as leases of other groups end;
                  None: the site has too few nodes
     node_limit   nodes at once; None: no limit; `type_limits` by the type's name
+    types        types whose nodes are apart: the guarantee and the shares are of other nodes
     hours_limit  node-hours in a month; None: no limit; `hours_used`: of this month
     usage        node-hours, weighted by the types' costs, that have not faded
     ratio        of its share to its usage, or to its dominant share; None: shares are off, or it
@@ -59,6 +79,7 @@ class GroupShare:
     guaranteed_from: float | None
     node_limit: int | None
     type_limits: Mapping[str, int]
+    types: tuple[TypeShare, ...]
     hours_limit: float | None
     hours_used: float
     usage: float | None
@@ -76,17 +97,20 @@ def every(
 ) -> list[GroupShare]:
     """Return where groups stand, the best rank first; `only` those with these ids (None: all)."""
     there = groups.every(tx)
-    nodes = sum(node_counts.by_type(tx).values())
     limits = groups.type_limits(tx)
     used = energy.node_seconds(tx, energy_accounting.month(now), [group.id for group in there])
-    entitled = entitlements.of(there, site.policy, nodes, limits, used, now=now)
+    by_type = entitlements.ByType(groups.type_terms(tx), node_counts.by_type(tx))
+    nodes = sum(by_type.site.values())
+    entitled = entitlements.of(there, site.policy, nodes, limits, used, now=now, by_type=by_type)
     standings = entitlements.standings(there, site.policy)
     if site.policy.fair == "dominant":
         of_types = vclusters.held_by_groups_and_types(tx)
         standings = dominant(standings, of_types, node_counts.by_type(tx))
     held: Counter[int] = Counter()
-    for _state, _type, group_id, count, _vcluster in energy.nodes(tx):
+    of_type: Counter[tuple[int, int]] = Counter()
+    for _state, type_id, group_id, count, _vcluster in energy.nodes(tx):
         held[group_id] += count
+        of_type[group_id, type_id] += count
     recent = energy.node_seconds(tx, int(now // DAY) - 13, [group.id for group in there])
     evenness = turns.evenness(
         {
@@ -96,8 +120,7 @@ def every(
         }
     )
     names = {group.id: group.name for group in there}
-    guarantees = {group.id: group.guarantee for group in there if group.guarantee}
-    floors = vclusters.floors(tx)
+    sure = _Guarantees(tx, frozenset(by_type.apart), by_type.site, now)
     kinds = {each.id: each.name for each in types.every(tx)}
     found = []
     for group in there:
@@ -113,9 +136,20 @@ def every(
                 None if standing is None else standing.share,
                 own.share if own else None,
                 group.guarantee,
-                entitlements.guaranteed_from(group.id, guarantees, floors, nodes, now),
+                sure.since(OTHERS, group.id),
                 own.limit if own else None,
                 {kinds[one]: count for one, count in limits.get(group.id, {}).items()},
+                tuple(
+                    TypeShare(
+                        kinds[one],
+                        by_type.terms.get(group.id, {}).get(one, TypeTerms()).shares,
+                        own.of(one).share if own else None,
+                        own.of(one).guarantee if own else 0,
+                        sure.since(one, group.id),
+                        of_type[group.id, one],
+                    )
+                    for one in by_type.apart
+                ),
                 group.hours_limit,
                 used.get(group.id, 0.0) / HOUR,
                 None if standing is None else (group.faded_usage or 0.0) / HOUR,
@@ -129,6 +163,27 @@ def every(
             )
         )
     return sorted(found, key=lambda one: (one.rank or 0, one.group))
+
+
+class _Guarantees:
+    """When groups can call in what they are guaranteed, of nodes of single types or of others."""
+
+    def __init__(self, tx: Tx, apart: frozenset[int], site: Mapping[int, int], now: float) -> None:
+        self._now, self._sharing = now, Sharing(site=site, apart=apart)
+        self._guaranteed = core_entitlements.guaranteed(tx)
+        self._floors: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+        for pool, owner, size, ends in core_entitlements.floors_of(tx, apart):
+            self._floors[pool].append((owner, size, ends))
+
+    def since(self, pool: int, group_id: int) -> float | None:
+        """Return when a group can call in all of it; None: the site has too few nodes."""
+        return entitlements.guaranteed_from(
+            group_id,
+            self._guaranteed.get(pool, {}),
+            self._floors[pool],
+            self._sharing.nodes(pool),
+            self._now,
+        )
 
 
 def one(tx: Tx, name: str, *, site: Site, now: float) -> GroupShare:
@@ -147,17 +202,14 @@ def change(
     """
     group = groups.named(tx, name)
     columns = dict(changes)
+    promised = core_entitlements.promised(tx)
     if "parent" in columns:
         columns["parent_id"] = _parent(tx, group, columns.pop("parent"))
     if "type_limits" in columns:
-        limits = columns.pop("type_limits")
-        known = {each.name: each.id for each in types.every(tx)}
-        if unknown := sorted(limits.keys() - known.keys()):
-            raise Refused("not_found", f"there is no node type {unknown[0]!r}", "type_limits")
-        groups.limit_types(tx, group.id, {known[name]: most for name, most in limits.items()})
-    if columns.get("guarantee"):
-        _check_guarantee(tx, group, columns["guarantee"])
+        groups.limit_types(tx, group.id, _types(tx, columns.pop("type_limits"), "type_limits"))
+    _give_types(tx, group, columns)
     groups.change(tx, group.id, **columns)
+    _check_guarantees(tx, group, promised, set(changes))
     if "hours_limit" in columns:
         month = energy_accounting.month(now)
         hours = energy.node_seconds(tx, month, [group.id]).get(group.id, 0.0) / HOUR
@@ -183,14 +235,41 @@ def _parent(tx: Tx, group: Group, name: str | None) -> int | None:
     return parent.id
 
 
-def _check_guarantee(tx: Tx, group: Group, guarantee: int) -> None:
-    """Refuse what the site cannot keep."""
-    others = sum(other.guarantee for other in groups.every(tx) if other.id != group.id)
-    nodes = sum(node_counts.by_type(tx).values())
-    if guarantee + others > nodes:
+def _types(tx: Tx, values: Mapping[str, Number], field: str) -> dict[int, Number]:
+    """Return values by types' names by their ids instead."""
+    known = {each.name: each.id for each in types.every(tx)}
+    if unknown := sorted(values.keys() - known.keys()):
+        raise Refused("not_found", f"there is no node type {unknown[0]!r}", field)
+    return {known[name]: value for name, value in values.items()}
+
+
+def _give_types(tx: Tx, group: Group, columns: dict[str, Any]) -> None:
+    """Replace what a group is guaranteed, and its shares, of single types, as far as they are
+    named."""
+    terms = groups.type_terms(tx).get(group.id, {})
+    sure = {one: each.guarantee for one, each in terms.items()}
+    weights = {one: each.shares for one, each in terms.items() if each.shares is not None}
+    if "type_guarantees" in columns:
+        sure = _types(tx, columns.pop("type_guarantees"), "type_guarantees")
+    if "type_shares" in columns:
+        weights = _types(tx, columns.pop("type_shares"), "type_shares")
+    terms = {one: TypeTerms(sure.get(one, 0), weights.get(one)) for one in sure.keys() | weights}
+    groups.give_types(tx, group.id, terms)
+
+
+def _check_guarantees(
+    tx: Tx, group: Group, before: Sequence[core_entitlements.Promised], fields: Set[str]
+) -> None:
+    """Refuse what the site cannot keep, as far as it could before."""
+    for one in core_entitlements.promised(tx):
+        excess = one.guarantees.total() - one.nodes
+        was = [each.guarantees.total() - each.nodes for each in before if each.pool == one.pool]
+        if excess <= 0 or excess <= max(was, default=0):
+            continue
+        others = one.guarantees.total() - one.guarantees[group.id]
         raise Refused(
             "conflict",
-            f"the site has {nodes} nodes, and {others} of them are guaranteed to other groups: "
-            f"{max(0, nodes - others)} are left to guarantee",
-            "guarantee",
+            f"the site has {one.nodes} {one.what}, and {others} of them are guaranteed to other"
+            f" groups: {max(0, one.nodes - others)} are left to guarantee",
+            "type_guarantees" if "type_guarantees" in fields else "guarantee",
         )

@@ -118,7 +118,7 @@ class Supply:
         self.lent: list[Loan] = []
         self._lent: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
         self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
-        self._lost_of_group: Counter[int] = Counter()
+        self._lost_of_group: Counter[tuple[int, int]] = Counter()
 
     def _comes_back(self, holder: Holder, kind: NodeKind, count: int) -> None:
         if (back := self._back_at(holder, kind)) is not None:
@@ -177,7 +177,7 @@ class Supply:
                     for each in (kind.any_port, kind.usable):
                         self._lost[holder.id, each] += part
                     self._lost[holder.id] += part
-                    self._lost_of_group[holder.group_id] += part
+                    self._lost_of_group[holder.group_id, self._kept.pool(kind.type)] += part
                     # what is taken does not come back a second time at the end of its lease
                     back = self._back_at(holder, kind)
                     for each in kind.counted:
@@ -201,6 +201,7 @@ class Supply:
             <= start - lead(self._snapshot, kind.type, self._policy) + SLACK
         ):
             return 0  # after the end of its lease nothing more is taken from it
+        own = holder.group_id, self._kept.pool(kind.type)
         mobile = self._mobile[holder.id, kind]
         if self._now + inertia(holder.priority, self._policy) <= start - lead(
             self._snapshot, kind.type, self._policy
@@ -211,7 +212,7 @@ class Supply:
             min(
                 mobile - self._lost[holder.id, kind],
                 spare(holder, self._now) - self._lost[holder.id],
-                self._kept.beyond(holder.group_id).guarantee - self._lost_of_group[holder.group_id],
+                self._kept.beyond(*own).guarantee - self._lost_of_group[own],
             ),
         )
 

@@ -175,7 +175,8 @@ class _Choice:
         within = source is not None and source.group_id == wish.group_id
         self._limits.move(wish, free + own.coming, own.taking)
         gained = free + own.coming + (Counter() if within else own.taking)
-        self._lenders.add(wish.group_id, gained.total())
+        for kind, count in gained.items():
+            self._lenders.add(wish.group_id, kind, count)
         if free:
             wanted = Cache(wish.tuples[0].template_id, wish.group_id)
             self._grants.append(
@@ -379,7 +380,7 @@ class _Choice:
         """Count nodes that the request has, or `waits` for."""
         self._holdback.give(wish, found)
         self._limits.give(wish, found)
-        self._lenders.gain(wish, waits=waits)
+        self._lenders.gain(wish, found.places, waits=waits)
 
     def _awaits(self, want: Want, *, meanwhile: bool = False) -> bool:
         """Let the request wait in the right place, if it has one; `meanwhile`: also for what is

@@ -196,7 +196,7 @@ class Backfill:
         return sum(loan.nodes for loan in loans) == sum(parts.values())
 
     def _level(self, wish: PendingRequest) -> Level | None:
-        return max(self._lenders.levels(wish.priority, ""), default=None)
+        return max(self._lenders.levels(wish, ""), default=None)
 
     def _room(self, kind: NodeKind, wish: PendingRequest, level: Level | None) -> _Room:
         """Return the room for a request. Its own vcluster's nodes it cannot get; those that can be

@@ -330,7 +330,7 @@ def _takeable(kept: Kept, wish: PendingRequest, holder: Holder, mobile: int, now
         wish.priority,
         wish.vcluster_id,
         now,
-        beyond=kept.beyond(holder.group_id),
+        beyond=kept.beyond(holder.group_id, wish.asked[0][0]),
         within=kept.within(wish),
     )
 

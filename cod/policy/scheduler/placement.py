@@ -170,7 +170,7 @@ def _given_back(
 
 
 def _borrowing(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Iterator[Found]:
-    levels = lenders.levels(want.wish.priority, want.within)
+    levels = lenders.levels(want.wish, want.within)
     if not levels or not _each_with_loans(want, soon, lenders, levels[-1]):
         return
     demands = want.anchored() if want.anchors else want.demands()
@@ -262,7 +262,7 @@ def with_loans(
     want: Want, soon: Mapping[NodeKind, int], lenders: Candidates
 ) -> Mapping[NodeKind, int]:
     """Return what there is when all that may be taken is taken, of the kinds that would do."""
-    levels = lenders.levels(want.wish.priority, want.within)
+    levels = lenders.levels(want.wish, want.within)
     if not levels:
         return soon
     but = want.wish.vcluster_id

@@ -14,7 +14,19 @@ from cod.model import Energy, Policy
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.energy import power_changes
-from cod.policy.scheduler.snapshot import FreeNodes, Plan, Snapshot
+from cod.policy.scheduler.snapshot import OTHERS, FreeNodes, Plan, Sharing, Snapshot
+
+
+def _sharing(snapshot: Snapshot) -> Sharing:
+    apart = snapshot.apart
+    shares = {
+        (group_id, pool): share
+        for group_id, one in snapshot.entitlements.items()
+        for pool in (OTHERS, *one.apart)
+        if (share := one.of(pool).share) is not None
+    }
+    parts = {wish.id: wish.parts for wish in snapshot.wishes if wish.parts}
+    return Sharing(shares, snapshot.site, apart, parts)
 
 
 def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan:
@@ -46,12 +58,7 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         holds=decision.holds,
         reserved=decision.reserved,
         version=snapshot.version,
-        shares={
-            group_id: one.share
-            for group_id, one in snapshot.entitlements.items()
-            if one.share is not None
-        },
-        nodes=sum(snapshot.site.values()),
+        sharing=_sharing(snapshot),
         odd=tuple(
             (group_id, snapshot.turn if one.odd else None)
             for group_id, one in sorted(snapshot.entitlements.items())

@@ -10,19 +10,21 @@ the criteria of `Policy.victims`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Literal, NamedTuple, Protocol
 
 from cod.model import Group, Node, Policy, Reclaim
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.snapshot import (
     ANYTHING,
+    OTHERS,
     PREEMPTIBLE,
     Entitlement,
     Holder,
     NodeKind,
     PendingRequest,
     Snapshot,
+    TypeEntitlement,
     effective,
 )
 
@@ -44,7 +46,7 @@ EVERYTHING = Beyond(2**62, 0)
 EARLIEST = float("-inf")
 
 
-def beyond(entitlement: Entitlement, kept: int) -> Beyond:
+def beyond(entitlement: Entitlement | TypeEntitlement, kept: int) -> Beyond:
     """Return what a group holds beyond what it is sure of. `kept`: nodes of its vclusters whose
     leases run, but for those that leave it already."""
     return Beyond(max(0, kept - entitlement.guarantee), max(0, kept - entitlement.own))
@@ -53,12 +55,17 @@ def beyond(entitlement: Entitlement, kept: int) -> Beyond:
 Within = Literal["", "share", "guarantee"]
 
 
-def within(entitlement: Entitlement, kept: int, wanted: int) -> Within:
+def within(entitlement: Entitlement | TypeEntitlement, kept: int, wanted: int) -> Within:
     """Return what of its group's a request for `wanted` nodes stays within; `kept` as in
     `beyond`."""
     if kept + wanted <= entitlement.guarantee:
         return "guarantee"
     return "share" if kept + wanted <= entitlement.own else ""
+
+
+def weakest(found: Iterable[Within]) -> Within:
+    """Return what a request stays within by all of its parts."""
+    return min(found, key=("", "share", "guarantee").index, default="")
 
 
 class VclusterLike(Protocol):
@@ -200,48 +207,83 @@ class Loan(NamedTuple):
 
 
 class Kept:
-    """What groups hold, as `beyond` and `within` count it; changes while a plan is made.
+    """What groups hold, as `beyond` and `within` count it, of the nodes of each type that is apart
+    and of `OTHERS`; changes while a plan is made.
 
-    any  some group has an entitlement; else nothing is counted
+    any    some group has an entitlement; else nothing is counted
+    apart  types whose nodes are apart
     """
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
         self._entitlements = snapshot.entitlements
         self.any = bool(snapshot.entitlements)
-        self._nodes: Counter[int] = Counter()
-        self._awaited: Counter[int] = Counter()
-        self._beyond: dict[int, Beyond] = {}
-        for holder in snapshot.holders.values() if self.any else ():
-            if not over(holder, now):
-                self._nodes[holder.group_id] += holder.held - holder.leaving
+        self.apart = snapshot.apart
+        self._nodes: Counter[tuple[int, int]] = Counter()
+        self._awaited: Counter[tuple[int, int]] = Counter()
+        self._beyond: dict[tuple[int, int], Beyond] = {}
+        lasting = {
+            one.id: one.group_id
+            for one in (snapshot.holders.values() if self.any else ())
+            if not over(one, now)
+        }
+        for one, group_id in lasting.items():
+            holder = snapshot.holders[one]
+            self._nodes[group_id, OTHERS] += holder.held - holder.leaving
+        for vcluster_id, type_id, nodes in _apart(snapshot, self.apart):
+            if vcluster_id in lasting:
+                self._nodes[lasting[vcluster_id], type_id] += nodes
+                self._nodes[lasting[vcluster_id], OTHERS] -= nodes
 
-    def add(self, group_id: int, nodes: int) -> None:
+    def pool(self, type_id: int) -> int:
+        """Return the type if it is apart, else `OTHERS`."""
+        return type_id if type_id in self.apart else OTHERS
+
+    def add(self, group_id: int, nodes: int, pool: int = OTHERS) -> None:
         """Count more nodes of a group."""
-        self._nodes[group_id] += nodes
-        self._beyond.pop(group_id, None)
+        self._nodes[group_id, pool] += nodes
+        self._beyond.pop((group_id, pool), None)
 
-    def wait(self, group_id: int, nodes: int) -> None:
+    def wait(self, group_id: int, nodes: int, pool: int = OTHERS) -> None:
         """Count nodes that a group waits for: its requests stay within its guarantee and its share
         with them, but nothing can be taken from it for them before it has them."""
-        self._awaited[group_id] += nodes
+        self._awaited[group_id, pool] += nodes
 
-    def beyond(self, group_id: int) -> Beyond:
+    def beyond(self, group_id: int, pool: int = OTHERS) -> Beyond:
         """Return what a group holds beyond what it is sure of."""
         if not self.any:
             return EVERYTHING
-        if group_id not in self._beyond:
-            self._beyond[group_id] = beyond(
-                self._entitlements.get(group_id, ANYTHING), self._nodes[group_id]
-            )
-        return self._beyond[group_id]
+        key = group_id, pool
+        if key not in self._beyond:
+            entitlement = self._entitlements.get(group_id, ANYTHING)
+            self._beyond[key] = beyond(entitlement.of(pool), self._nodes[key])
+        return self._beyond[key]
 
     def within(self, wish: PendingRequest) -> Within:
         """Return what of its group's a request stays within; nothing for one of a preemptible
         vcluster."""
         if not self.any or wish.preemptible:
             return ""
-        kept = self._nodes[wish.group_id] + self._awaited[wish.group_id]
-        return within(self._entitlements.get(wish.group_id, ANYTHING), kept, size(wish))
+        entitlement = self._entitlements.get(wish.group_id, ANYTHING)
+        return weakest(
+            within(
+                entitlement.of(pool),
+                self._nodes[wish.group_id, pool] + self._awaited[wish.group_id, pool],
+                count,
+            )
+            for pool, count in wish.asked
+        )
+
+
+def _apart(snapshot: Snapshot, apart: Set[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (vcluster, type, nodes that it keeps) for what is held of types that are apart."""
+    if not apart:
+        return
+    for holding in snapshot.holdings:
+        if holding.kind.type in apart:
+            yield holding.vcluster_id, holding.kind.type, holding.count
+    for reclaim in snapshot.reclaims:
+        if reclaim.kind.type in apart:
+            yield reclaim.vcluster_id, reclaim.kind.type, -reclaim.open
 
 
 def size(wish: PendingRequest) -> int:
@@ -251,10 +293,18 @@ def size(wish: PendingRequest) -> int:
 
 class Level(NamedTuple):
     """From whom nodes are taken: from holders up to a priority; with `equals`, from those that the
-    request does not outrank only what may be taken by one that stays within that."""
+    request does not outrank only what may be taken by one that stays within that.
+
+    asked     types of the nodes that the request asks for, where some are apart: it stays within
+              what its group is sure of by these, and takes only these from holders that it does
+              not outrank
+    outranks  holders below that priority
+    """
 
     priority: int
     equals: Within = ""
+    asked: frozenset[int] = frozenset()
+    outranks: int = 0
 
 
 class Candidates:
@@ -297,30 +347,37 @@ class Candidates:
         """Return what of its group's a request stays within, by what the group has now."""
         return self._kept.within(wish)
 
-    def gain(self, wish: PendingRequest, *, waits: bool) -> None:
-        """Count what a request gets, or `waits` for with nodes of its own, as its group's."""
+    def gain(
+        self, wish: PendingRequest, places: Iterable[Mapping[NodeKind, int]], *, waits: bool
+    ) -> None:
+        """Count the nodes that a request gets, or `waits` for with nodes of its own, as its
+        group's."""
         if self._kept.any and not wish.preemptible:
-            (self._kept.wait if waits else self._kept.add)(wish.group_id, size(wish))
+            count = self._kept.wait if waits else self._kept.add
+            for place in places:
+                for kind, nodes in place.items():
+                    count(wish.group_id, nodes, self._kept.pool(kind.type))
 
-    def add(self, group_id: int, nodes: int) -> None:
+    def add(self, group_id: int, kind: NodeKind, nodes: int) -> None:
         """Count nodes that a move brings to a group."""
         if self._kept.any:
-            self._kept.add(group_id, nodes)
+            self._kept.add(group_id, nodes, self._kept.pool(kind.type))
 
     def grow(self, group_id: int, kind: NodeKind) -> None:
         """Take no node of a kind from a group that gets free ones of it by this plan."""
         if self._kept.any:
             self._growing.add((group_id, kind.any_port))
 
-    def levels(self, priority: int, equals: Within) -> list[Level]:
-        """Return from whom a request of `priority` that stays within `equals` may take, the lowest
-        first."""
+    def levels(self, wish: PendingRequest, equals: Within) -> list[Level]:
+        """Return from whom a request that stays within `equals` may take, the lowest first."""
+        priority = wish.priority
+        asked = frozenset(one for one, _ in wish.asked) if self._kept.apart else frozenset()
         found = [level for level in self._levels if outranks(priority, level.priority)]
         if equals == "guarantee":
             others = self._levels[len(found) :]
         else:
             others = [level for level in self._levels if equals and level.priority == priority]
-        return [*found, *(level._replace(equals=equals) for level in others)]
+        return [*found, *(Level(one.priority, equals, asked, priority) for one in others)]
 
     def lends(self, vcluster_id: int, level: Level) -> bool:
         """Return whether that vcluster can lose nodes at that level."""
@@ -415,7 +472,7 @@ class Candidates:
             if self._apart and (usable := kind.usable) in self._kinds[holder]:
                 self._mobile[usable][holder] += sign * count
             self._surplus[holder] += sign * count
-            self.add(self._group[holder], sign * count)
+            self.add(self._group[holder], kind, sign * count)
             for other in self._kinds[holder]:
                 self._sorted.pop(other, None)
                 self._most.pop(other, None)
@@ -424,8 +481,12 @@ class Candidates:
         """Yield (holder, nodes of `kind` that it can lose). What a group keeps bounds all its
         holders together."""
         left: dict[int, int] = {}
+        pool = self._kept.pool(kind.type)
+        foreign = bool(level.asked) and pool not in level.asked
         for holder, most in self._mobile_first(kind, level):
             if holder == but:
+                continue
+            if foreign and not outranks(level.outranks, self._priority[holder]):
                 continue
             if self._kept.any:
                 group = self._group[holder]
@@ -433,7 +494,7 @@ class Candidates:
                     continue
                 if group not in left:
                     shared = level.equals == "share" and self._priority[holder] == level.priority
-                    bounds = self._kept.beyond(group)
+                    bounds = self._kept.beyond(group, pool)
                     left[group] = bounds.own if shared else bounds.guarantee
                 most = min(most, left[group])
                 left[group] -= most

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.preemption import Kept, size
+from cod.policy.scheduler.preemption import Kept
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 from cod.policy.sharing.shares import dominant_share
 
@@ -96,7 +96,8 @@ def _places(
             stage, rank = WAITED, 0
         places[wish.id] = _Place(within != "guarantee", -wish.priority, stage, rank)
         if within:
-            kept.add(wish.group_id, size(wish))
+            for pool, count in wish.asked:
+                kept.add(wish.group_id, count, pool)
     return places
 
 

@@ -127,6 +127,24 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeEntitlement:
+    """What a group is sure of, of the nodes of one type; as in `Entitlement`."""
+
+    guarantee: int = 0
+    share: int | None = None
+    weight: float = 0.0
+
+    @property
+    def own(self) -> int:
+        """Nodes of the type that are its own."""
+        return max(self.guarantee, self.share or 0)
+
+
+OTHERS = 0
+"""Stands for nodes of all types that are not apart where nodes are counted by type."""
+
+
+@dataclass(frozen=True, slots=True)
 class Entitlement:
     """What a group may hold, and what it is sure of; from `policy.sharing.entitlements`.
 
@@ -140,6 +158,8 @@ class Entitlement:
     used_up     it has used all node-hours of the period, and gets no more nodes before it is over
     weight      its shares, in proportion to its siblings'
     parent      id of the group that it is a subgroup of; 0: of none
+    apart       by types whose nodes are apart (`Snapshot.apart`): what else is said here, but for
+                the limits and the rank, is of the nodes of all other types
     part        of the whole site that is its share, 0 to 1; 0: shares are off
     odd         one node of its share is an odd one, which it has for a turn (`sharing.turns`);
                 `had_odd`: it was given one earlier in this turn
@@ -156,6 +176,11 @@ class Entitlement:
     part: float = 0.0
     odd: bool = False
     had_odd: bool = False
+    apart: Mapping[int, TypeEntitlement] = field(default_factory=dict)
+
+    def of(self, type_id: int) -> Entitlement | TypeEntitlement:
+        """Return what holds for nodes of a type that is apart, or for `OTHERS`."""
+        return self if type_id == OTHERS else self.apart.get(type_id, TypeEntitlement())
 
     @property
     def own(self) -> int:
@@ -218,6 +243,7 @@ class PendingRequest:
     starts_at  set: it is reserved in advance, and begins then (`policy.reservations`)
     isolated  its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
     source_id  of a move: the vcluster whose nodes it gets, and no others; None: it is no move
+    parts   (type, nodes) where nodes of types that are apart would do; (): all are of others
     """
 
     id: int
@@ -235,6 +261,12 @@ class PendingRequest:
     isolated: bool = False
     source_id: int | None = None
     starts_at: float | None = None
+    parts: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def asked(self) -> tuple[tuple[int, int], ...]:
+        """Return (type that is apart or `OTHERS`, nodes that are asked for)."""
+        return self.parts or ((OTHERS, sum(one.count for one in self.tuples)),)
 
     @property
     def preemptible(self) -> bool:
@@ -284,6 +316,12 @@ class Snapshot:
     expected: int = 0
     spare: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     dear: str = ""
+
+    @property
+    def apart(self) -> frozenset[int]:
+        """Return the types whose nodes are apart: guarantees and shares of other nodes do not hold
+        for them."""
+        return frozenset(type_id for one in self.entitlements.values() for type_id in one.apart)
 
 
 # ---------------------------------------------------------------- what to do
@@ -412,6 +450,30 @@ class PowerChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the site is shared as a plan was made.
+
+    shares  nodes by group and by type that is apart, or `OTHERS`
+    site    nodes by type
+    apart   types whose nodes are apart
+    parts   what pending requests ask for by type, where nodes of types that are apart would do
+    """
+
+    shares: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    site: Mapping[int, int] = field(default_factory=dict)
+    apart: frozenset[int] = frozenset()
+    parts: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    def pool(self, type_id: int) -> int:
+        """Return the type if it is apart, else `OTHERS`."""
+        return type_id if type_id in self.apart else OTHERS
+
+    def nodes(self, pool: int) -> int:
+        """Return nodes of the site of a type that is apart, or of all others."""
+        return sum(count for one, count in self.site.items() if self.pool(one) == pool)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do, in the order in which it is done. Waits are listed only when their reason has
     changed; a plan that only holds nodes back, or reserves them, is nothing to do.
@@ -422,8 +484,8 @@ class Plan:
     deserted  vclusters that can end
     overdue   reclaims whose deadline has passed: what is open in them is seized
     version   of the reservations in advance that the grants were planned beside
-    shares    of groups, in nodes, by which nodes are taken from equals; nodes: of the site. Acts
-              use these: they depend on the whole site, which is counted once for a plan
+    sharing   by which nodes are taken from equals. Acts use it: it depends on the whole site, which
+              is counted once for a plan
     odd       (group id, turn) that has been given an odd node for that turn, (group id, None) that
               has given its one up before the turn ends
     """
@@ -441,13 +503,12 @@ class Plan:
     holds: tuple[Hold, ...] = ()
     reserved: tuple[Reserved, ...] = ()
     version: float = 0.0
-    shares: Mapping[int, int] = field(default_factory=dict, compare=False)
-    nodes: int = field(default=0, compare=False)
+    sharing: Sharing = field(default_factory=lambda: Sharing(), compare=False)
     odd: tuple[tuple[int, int | None], ...] = ()
 
     def __bool__(self) -> bool:
         return any(
             getattr(self, name)
             for name in self.__slots__
-            if name not in ("holds", "reserved", "version", "shares", "nodes")
+            if name not in ("holds", "reserved", "version", "sharing")
         )

@@ -9,15 +9,46 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
-from cod.model import Group, Policy
-from cod.policy.scheduler.snapshot import ANYTHING, Entitlement, Snapshot
+from cod.model import Group, Policy, TypeTerms
+from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.snapshot import (
+    ANYTHING,
+    OTHERS,
+    Entitlement,
+    Snapshot,
+    TypeEntitlement,
+)
 from cod.policy.sharing import shares, turns
 from cod.policy.sharing.portions import GroupDemand, portions
 
 NONE: Mapping[int, Mapping[int, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ByType:
+    """What groups have been given by types.
+
+    terms  by the group's id and the type's
+    site   nodes by type
+    """
+
+    terms: Mapping[int, Mapping[int, TypeTerms]] = field(default_factory=dict)
+    site: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def apart(self) -> list[int]:
+        """Return the types whose nodes are apart."""
+        return sorted({type_id for each in self.terms.values() for type_id in each})
+
+    def others(self, nodes: int) -> int:
+        """Return how many of the `nodes` of the site are of no type that is apart."""
+        return nodes - sum(self.site.get(one, 0) for one in self.apart)
+
+
+NOTHING_BY_TYPE = ByType()
 DIGITS = 6  # of a node: a third of 30 nodes is ten
 
 
@@ -41,6 +72,7 @@ def of(
     used: Mapping[int, float] = {},
     *,
     now: float = 0.0,
+    by_type: ByType = NOTHING_BY_TYPE,
 ) -> dict[int, Entitlement]:
     """Return the entitlements of those groups that have any, by their ids. Their shares are those
     among all groups: see `among`.
@@ -49,11 +81,14 @@ def of(
     type_limits  nodes of a type that a group may hold, by the group's id and the type's
     used         node-seconds of the period so far, by the group's id
     now          decides which groups have the odd nodes of their shares
+    by_type      guarantees and shares of nodes of single types: these are apart from all others
     """
     groups = list(groups)
     places = standings(groups, policy)
     turn = turns.number(policy, now)
-    parts = turns.whole({one: each.share * nodes for one, each in places.items()}, turn)
+    others = by_type.others(nodes)
+    parts = turns.whole({one: each.share * others for one, each in places.items()}, turn)
+    apart = _by_types(groups, set(places), by_type, turn)
     ranks: dict[int, dict[int, int]] = defaultdict(dict)
     for group in groups:
         if group.id in places:
@@ -74,9 +109,38 @@ def of(
             parent=0 if standing is None else group.parent_id or 0,
             part=0.0 if standing is None else standing.share,
             had_odd=standing is not None and group.odd_turn == turn,
+            apart=apart.get(group.id, {}),
         )
         if entitlement != ANYTHING:
             found[group.id] = entitlement
+    return found
+
+
+def _by_types(
+    groups: Sequence[Group], ranked: Set[int], by_type: ByType, turn: int
+) -> dict[int, dict[int, TypeEntitlement]]:
+    """Return what groups are sure of, of types whose nodes are apart, by the group's id and the
+    type's. `ranked`: groups that have shares."""
+    found: dict[int, dict[int, TypeEntitlement]] = defaultdict(dict)
+    for type_id in by_type.apart:
+        nodes = by_type.site.get(type_id, 0)
+        terms = {one.id: by_type.terms.get(one.id, {}).get(type_id, TypeTerms()) for one in groups}
+        weights = {
+            one.id: one.shares if (given := terms[one.id].shares) is None else given
+            for one in groups
+            if one.id in ranked
+        }
+        demands = [
+            GroupDemand(one.id, weights[one.id], nodes, terms[one.id].guarantee, one.parent_id or 0)
+            for one in groups
+            if one.id in ranked
+        ]
+        parts = {one: round(part, DIGITS) for one, part in portions(demands, nodes).items()}
+        shares = turns.whole(parts, turn)
+        for one, each in terms.items():
+            made = TypeEntitlement(each.guarantee, shares.get(one), weights.get(one, 0.0))
+            if made != TypeEntitlement():
+                found[one][type_id] = made
     return found
 
 
@@ -87,26 +151,15 @@ def among(
     wanted: Mapping[int, int],
     turn: int,
 ) -> dict[int, Entitlement]:
-    """Return the same with the shares of the `nodes` of the site among those groups that hold or
-    want nodes.
+    """Return the same with the shares of the `nodes` of the site, but for those of types that are
+    apart, among those groups that hold or want nodes.
 
     held    nodes that a group holds, with those that leave it by reclaims: what a reclaim is made
             by must not change by it, or it would not be carried out
     wanted  nodes that it waits for. Those beyond its limit it does not get, and they do not count
     turn    decides which groups have the odd nodes of their shares
     """
-    demands = [
-        GroupDemand(
-            group_id,
-            one.weight,
-            held.get(group_id, 0) + _due(one, held.get(group_id, 0), wanted.get(group_id, 0)),
-            one.guarantee,
-            one.parent,
-        )
-        for group_id, one in entitled.items()
-        if one.share is not None
-    ]
-    parts = {one: round(part, DIGITS) for one, part in portions(demands, nodes).items()}
+    parts = _portions(entitled, OTHERS, nodes, held, wanted)
     found = turns.whole(parts, turn, {one for one, each in entitled.items() if each.had_odd})
     return {
         group_id: (
@@ -116,6 +169,56 @@ def among(
         )
         for group_id, one in entitled.items()
     }
+
+
+def _among_of_type(
+    entitled: Mapping[int, Entitlement],
+    type_id: int,
+    nodes: int,
+    held: Mapping[int, int],
+    wanted: Mapping[int, int],
+    turn: int,
+) -> dict[int, Entitlement]:
+    """Return the same with the shares of the nodes of a type that is apart."""
+    parts = turns.whole(_portions(entitled, type_id, nodes, held, wanted), turn)
+    return {
+        group_id: (
+            replace(
+                one,
+                apart={
+                    **one.apart,
+                    type_id: replace(
+                        one.apart.get(type_id, TypeEntitlement()), share=parts[group_id]
+                    ),
+                },
+            )
+            if group_id in parts
+            else one
+        )
+        for group_id, one in entitled.items()
+    }
+
+
+def _portions(
+    entitled: Mapping[int, Entitlement],
+    pool: int,
+    nodes: int,
+    held: Mapping[int, int],
+    wanted: Mapping[int, int],
+) -> dict[int, float]:
+    """Return the portion of each group that has shares of nodes of a type, or of `OTHERS`."""
+    demands = [
+        GroupDemand(
+            group_id,
+            one.of(pool).weight,
+            held.get(group_id, 0) + _due(one, held.get(group_id, 0), wanted.get(group_id, 0)),
+            one.of(pool).guarantee,
+            one.parent,
+        )
+        for group_id, one in entitled.items()
+        if one.share is not None
+    ]
+    return {one: round(part, DIGITS) for one, part in portions(demands, nodes).items()}
 
 
 def _due(one: Entitlement, held: int, wanted: int) -> int:
@@ -128,18 +231,48 @@ def _due(one: Entitlement, held: int, wanted: int) -> int:
 def shared(snapshot: Snapshot) -> Snapshot:
     """Return the site with the shares among those groups that hold or want nodes in it. What comes
     by a reservation in advance does not count before it is held."""
+    apart = snapshot.apart
+    if apart:
+        snapshot = _parted(snapshot, apart)
     if all(one.share is None for one in snapshot.entitlements.values()):
         return snapshot
-    held: Counter[int] = Counter()
-    for holder in snapshot.holders.values():
-        if holder.drain_until is None:
-            held[holder.group_id] += holder.held
-    wanted: Counter[int] = Counter()
+    held: dict[int, Counter[int]] = defaultdict(Counter)
+    groups = {one.id: one.group_id for one in snapshot.holders.values() if one.drain_until is None}
+    for one, group_id in groups.items():
+        held[OTHERS][group_id] += snapshot.holders[one].held
+    for holding in snapshot.holdings if apart else ():
+        if holding.kind.type in apart and holding.vcluster_id in groups:
+            held[holding.kind.type][groups[holding.vcluster_id]] += holding.count
+            held[OTHERS][groups[holding.vcluster_id]] -= holding.count
+    wanted: dict[int, Counter[int]] = defaultdict(Counter)
     for wish in snapshot.wishes:
         if wish.starts_at is None and not wish.preemptible:
-            wanted[wish.group_id] += sum([one.count for one in wish.tuples])
-    found = among(snapshot.entitlements, sum(snapshot.site.values()), held, wanted, snapshot.turn)
+            for pool, count in wish.asked:
+                wanted[pool][wish.group_id] += count
+    nodes = sum(count for one, count in snapshot.site.items() if one not in apart)
+    found = among(snapshot.entitlements, nodes, held[OTHERS], wanted[OTHERS], snapshot.turn)
+    for one in sorted(apart):
+        count = snapshot.site.get(one, 0)
+        found = _among_of_type(found, one, count, held[one], wanted[one], snapshot.turn)
     return replace(snapshot, entitlements=found)
+
+
+def _parted(snapshot: Snapshot, apart: Set[int]) -> Snapshot:
+    """Return the site with what requests ask for of types that are apart. What nodes of several of
+    these would do for counts as of the one with the smallest id; what others would do for, too, as
+    of these."""
+    fitting = Feasibility(snapshot)
+    wishes = []
+    for wish in snapshot.wishes:
+        parts: Counter[int] = Counter()
+        for one in wish.tuples:
+            types = {kind.type for kind in fitting.fit(one, wish).kinds}
+            pools = {type_id if type_id in apart else OTHERS for type_id in types} or {OTHERS}
+            parts[min(pools)] += one.count
+        wishes.append(
+            wish if set(parts) <= {OTHERS} else replace(wish, parts=tuple(sorted(parts.items())))
+        )
+    return replace(snapshot, wishes=wishes)
 
 
 def creation_size(

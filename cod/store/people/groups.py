@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from itertools import chain, count
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 
 from cod.model import SITE as SITE
-from cod.model import Group, PosixRules, Refused
+from cod.model import Group, PosixRules, Refused, TypeTerms
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import energy
@@ -80,6 +80,29 @@ def limit_types(tx: Tx, group_id: int, limits: Mapping[int, int]) -> None:
                 for type_id, nodes in limits.items()
             ],
         )
+
+
+def type_terms(tx: Tx) -> dict[int, dict[int, TypeTerms]]:
+    """Return what groups have been given of single types, by the group's id and the type's."""
+    c = t.group_type_terms.c
+    found: dict[int, dict[int, TypeTerms]] = {}
+    for group, type_id, guarantee, shares in tx.execute(
+        select(c.group_id, c.type_id, c.guarantee, c.shares).order_by(c.group_id, c.type_id)
+    ):
+        found.setdefault(group, {})[type_id] = TypeTerms(guarantee, shares)
+    return found
+
+
+def give_types(tx: Tx, group_id: int, terms: Mapping[int, TypeTerms]) -> None:
+    """Replace what a group has been given of single types, by the type's id."""
+    tx.execute(delete(t.group_type_terms).where(t.group_type_terms.c.group_id == group_id))
+    rows = [
+        {"group_id": group_id, "type_id": type_id, **asdict(one)}
+        for type_id, one in terms.items()
+        if one != TypeTerms()
+    ]
+    if rows:
+        tx.execute(insert(t.group_type_terms), rows)
 
 
 def by_name(tx: Tx, name: str) -> Group | None:
@@ -199,6 +222,7 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
         t.captures,
         t.node_failures,
         t.group_type_limits,
+        t.group_type_terms,
         t.group_permissions,
         t.node_permissions,
         t.invitations,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, func, select
 
-from cod.model import Group, NodeType, Reclaim
+from cod.model import Group, NodeType, Reclaim, TypeTerms
 from cod.states import ReclaimState, RequestState, VclusterState
 from cod.store import tables as t
 from cod.store import watermarks
@@ -43,8 +43,8 @@ class Digests(NamedTuple):
 class PassRows(NamedTuple):
     """The site at one moment.
 
-    groups      by id; `type_limits` of them by the type's id; `used`: node-seconds of the month so
-                far, of groups that have a limit
+    groups      by id; `type_limits`, `type_terms` of them by the type's id; `used`: node-seconds of
+                the month so far, of groups that have a limit
     coming      see `node_counts.coming`; `site`: nodes of each type; `pending`: of vclusters that
                 have not ended
     templates   documents by id, of those that pending requests name
@@ -56,6 +56,7 @@ class PassRows(NamedTuple):
     types: list[NodeType]
     groups: dict[int, Group]
     type_limits: dict[int, dict[int, int]]
+    type_terms: dict[int, dict[int, TypeTerms]]
     used: dict[int, float]
     free: list[node_counts.Free]
     coming: dict[node_counts.Coming, int]
@@ -98,6 +99,7 @@ def read(
         types=types.every(tx),
         groups=owners,
         type_limits=groups.type_limits(tx),
+        type_terms=groups.type_terms(tx),
         used=energy.node_seconds(tx, month, limited) if limited else {},
         free=node_counts.free(tx, kept, many, idle_since, ports),
         coming=node_counts.coming(tx, kept, many, ports, times or requests.reserved(tx)),

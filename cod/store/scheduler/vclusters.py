@@ -281,6 +281,32 @@ def leaving_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
     return Counter({group_id: int(nodes_) for group_id, nodes_ in tx.execute(query)})
 
 
+def kept_of_types(
+    tx: Tx, types: Collection[int], now: float, *group_ids: int
+) -> Counter[tuple[int, int]]:
+    """Return how many nodes of these types those groups hold, by group and type, as in
+    `held_by_groups`, without those that leave by reclaims."""
+    n, r = t.nodes.c, t.reclaims.c
+    where = _lasting(now, group_ids)
+    held = (
+        select(_v.group_id, n.type_id, func.count())
+        .join_from(t.vclusters, t.nodes, n.vcluster_id == _v.id)
+        .where(n.type_id.in_(types), *where)
+        .group_by(_v.group_id, n.type_id)
+    )
+    leaving = (
+        select(_v.group_id, r.type_id, func.sum(r["count"] - r.given))
+        .join_from(t.vclusters, t.reclaims, r.vcluster_id == _v.id)
+        .where(r.state == ReclaimState.OPEN, r.type_id.in_(types), *where)
+        .group_by(_v.group_id, r.type_id)
+    )
+    found: Counter[tuple[int, int]] = Counter()
+    for query, sign in ((held, 1), (leaving, -1)):
+        for group_id, type_id, nodes_ in tx.execute(query):
+            found[group_id, type_id] += sign * int(nodes_)
+    return found
+
+
 def _lasting(now: float, group_ids: Collection[int]) -> tuple[ColumnElement[bool], ...]:
     return (
         _v.state == VclusterState.ACTIVE,
@@ -297,11 +323,25 @@ def floors_by_groups(tx: Tx) -> dict[int, int]:
     return {group: int(size) for group, size in tx.execute(query.group_by(_v.group_id))}
 
 
-def floors(tx: Tx) -> list[tuple[int, int, float]]:
-    """Return (group, creation size, end of the lease) of each active vcluster that is neither
-    draining nor preemptible."""
-    query = select(_v.group_id, _v.creation_size, _v.expires_at).where(*_FIRM)
-    return [(group, size, ends or float("inf")) for group, size, ends in tx.execute(query)]
+def floors(tx: Tx) -> list[tuple[int, int, int, int, float]]:
+    """Return (id, group, creation size, size, end of the lease) of each active vcluster that is
+    neither draining nor preemptible."""
+    query = select(_v.id, _v.group_id, _v.creation_size, _v.size, _v.expires_at).where(*_FIRM)
+    return [(*row[:4], row[4] or float("inf")) for row in tx.execute(query)]
+
+
+def held_of_types(tx: Tx, types: Collection[int]) -> dict[int, dict[int, int]]:
+    """Return how many nodes of these types each vcluster holds, by its id and the type's."""
+    n = t.nodes.c
+    query = (
+        select(n.vcluster_id, n.type_id, func.count())
+        .where(n.vcluster_id.is_not(None), n.type_id.in_(types))
+        .group_by(n.vcluster_id, n.type_id)
+    )
+    found: dict[int, dict[int, int]] = {}
+    for vcluster_id, type_id, nodes_ in tx.execute(query):
+        found.setdefault(vcluster_id, {})[type_id] = nodes_
+    return found
 
 
 def held(tx: Tx, vcluster_id: int) -> int:

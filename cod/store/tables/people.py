@@ -177,6 +177,15 @@ group_type_limits = table(
     comment="Nodes of a type that a group may hold at once.",
 )
 
+group_type_terms = table(
+    "group_type_terms",
+    Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
+    Column("type_id", Id, ForeignKey("node_types.id"), primary_key=True),
+    Column("guarantee", Integer, nullable=False, comment="nodes that are not taken for others"),
+    Column("shares", Double, comment="as of the group, of nodes of the type; null: the group's"),
+    comment="Guarantees and shares of nodes of a type, which are apart from those of all others.",
+)
+
 group_permissions = table(
     "group_permissions",
     Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),

@@ -8,18 +8,19 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from cod.flows.scheduler import shares
-from cod.flows.scheduler.shares import GroupShare
+from cod.flows.scheduler.shares import GroupShare, TypeShare
 from cod.web.models import Body, DnsLabel, Items, ReplyOf
 from cod.web.routes import ADMINS, ANYBODY, Named, listed, route, see
 
 Nodes = Annotated[int, Field(ge=0, le=10_000_000)]
+Shares = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
 class SharePatch(Body):
     """What to change of a group's entitlements; what is left out stays. A node limit of null: the
     site's default, a limit of node-hours of null: none."""
 
-    shares: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = Field(
+    shares: Shares | None = Field(
         default=None,
         description="what it is to have of the site, in proportion to the other groups'",
     )
@@ -32,6 +33,16 @@ class SharePatch(Body):
         max_length=100,
         description="nodes of types that it may hold at once, all of them anew",
     )
+    type_guarantees: dict[DnsLabel, Nodes] | None = Field(
+        default=None,
+        max_length=100,
+        description="nodes of types that are not taken from it for others, all of them anew",
+    )
+    type_shares: dict[DnsLabel, Shares] | None = Field(
+        default=None,
+        max_length=100,
+        description="what it is to have of nodes of types, all of them anew",
+    )
     hours_limit: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = Field(
         default=None, description="node-hours that it may use in a month"
     )
@@ -43,10 +54,22 @@ class SharePatch(Body):
     def _something(self) -> SharePatch:
         if not self.model_fields_set:
             raise ValueError("names nothing to change")
-        for name in ("shares", "guarantee", "type_limits"):
+        for name in ("shares", "guarantee", "type_limits", "type_guarantees", "type_shares"):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"{name} cannot be null")
         return self
+
+
+class TypeShareReply(ReplyOf[TypeShare]):
+    """What a group is sure of, of nodes of a type that are apart from all others. shares: null: the
+    group's shares of the site hold for them, too. The others as of the group."""
+
+    type: str
+    shares: float | None
+    share_nodes: int | None
+    guarantee: int
+    guaranteed_from: float | None
+    held: int
 
 
 class ShareReply(ReplyOf[GroupShare]):
@@ -58,7 +81,8 @@ class ShareReply(ReplyOf[GroupShare]):
     null: shares are off. ratio: of its share to its usage (or dominant share, by the site's rule),
     null: it has used nothing, or shares are off; factor, rank: by the site's rule, the best is 1;
     ranked: groups that are. recent_hours: of the last 14 days; evenness: Jain's index of what
-    groups used in these for each unit of their shares, the same for all groups
+    groups used in these for each unit of their shares, the same for all groups. types: those
+    whose nodes are apart
     """
 
     group: str
@@ -71,6 +95,7 @@ class ShareReply(ReplyOf[GroupShare]):
     guaranteed_from: float | None
     node_limit: int | None
     type_limits: dict[str, int]
+    types: list[TypeShareReply]
     hours_limit: float | None
     hours_used: float
     usage: float | None
