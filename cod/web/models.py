@@ -54,8 +54,8 @@ Xml = Annotated[str, Field(max_length=2**20)]
 
 @dataclass(frozen=True)
 class OneOrSeveral:
-    """A filter by state or kind: 'off', or 'off,inactive'. Anything else is refused: an empty list would be
-    no answer to a slip of the pen. The document shows it as a list with commas between."""
+    """A filter by state or kind: 'off', or 'off,inactive'. Anything else is refused: an empty list
+    would be no answer to a slip of the pen. The document shows it as a list with commas between."""
 
     states: Collection[str]
 
