@@ -269,3 +269,29 @@ def test_one_node_waits_as_an_m_d_1_queue(per_day: float, seconds: float, runs: 
     ]
     load = per_day / DAY * seconds
     assert statistics.mean(waited) == pytest.approx(load * seconds / (2 * (1 - load)), rel=0.03)
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_job_that_saves_itself_goes_on_where_it_was(tmp_path: Path, saves: bool) -> None:
+    """By hand: one of two jobs has done 4000 s of its 10,000 when its node is wanted. Saving takes
+    the 30 s of the answer."""
+    logs = {"low": [(0, 10_000, 1), (0, 10_000, 1)], "high": [(0, 1, 1), (4000, 1000, 2)]}
+    for name, jobs in logs.items():
+        lines = [
+            line(number, at, runtime=runtime, procs=size, asked=runtime, user=1)
+            for number, (at, runtime, size) in enumerate(jobs, 1)
+        ]
+        (tmp_path / f"{name}.swf").write_text("\n".join(lines) + "\n")
+    demand: list[dict[str, Any]] = [
+        {"name": name, "group": name, "model": "trace", "file": str(tmp_path / f"{name}.swf")}
+        for name in logs
+    ]
+    demand[0] |= {"saves": saves, "answer": 30.0, "preemptible": True, "idle_limit": 60.0}
+    demand[1] |= {"by": "job"}
+    kinds = [{"name": "node", "blocks": [3], "times": AT_ONCE}]
+    simulation = Simulation(scenario(types=kinds, demand=demand, days=1.0))
+    simulation.advance(simulation.end)
+    assert not audit(simulation.world)
+    low = simulation.world.stats.jobs.of("priority", 0)
+    assert (low.counts["done"], low.counts["restarts"]) == (2, 1)
+    assert low.used == pytest.approx((20_000 if saves else 24_000) + 30, abs=70)

@@ -83,7 +83,7 @@ class QueueOwner(PermanentOwner):
             return None
         until, spare = self._reservation(head)
         for entry in islice(self._waiting.in_order(), 1, DEPTH):
-            ends_at = now + entry.tracked.job.estimate(self.rule.estimate)
+            ends_at = now + self._estimate(entry)
             if entry.size <= idle and (entry.size <= spare or ends_at <= until):
                 return entry
         return None
@@ -116,8 +116,13 @@ class QueueOwner(PermanentOwner):
             self._busy[machine] = entry
         entry.tracked.start(now)
         entry.started_at = now
-        entry.ends_at = now + entry.tracked.job.estimate(self.rule.estimate)
-        self.world.clock.at(now + entry.tracked.job.runtime, self._end, entry, entry.tracked.starts)
+        entry.ends_at = now + self._estimate(entry)
+        left = entry.tracked.job.runtime - entry.saved
+        self.world.clock.at(now + left, self._end, entry, entry.tracked.starts)
+
+    def _estimate(self, entry: QueuedJob) -> float:
+        """Return the run time that is asked for, less what the job need not do again."""
+        return entry.tracked.job.estimate(self.rule.estimate) - entry.saved
 
     def _end(self, entry: QueuedJob, start: int) -> None:
         if entry.tracked.starts == start and entry.nodes:
@@ -137,9 +142,12 @@ class QueueOwner(PermanentOwner):
         entry.nodes = []
         self._look_later()
 
-    def _interrupt(self, machines: list[Machine]) -> None:
-        """The jobs on those nodes are queued again, as the first."""
+    def _interrupt(self, machines: list[Machine], told: float | None = None) -> None:
+        """The jobs on those nodes are queued again, as the first. `told`: when they began to save
+        themselves; None: they could not."""
         for entry in dict.fromkeys(self._busy[one] for one in machines if one in self._busy):
+            if self.rule.saves and told is not None:
+                entry.saved += max(0.0, told - entry.started_at)
             entry.tracked.interrupt(self.world.clock.now)
             self._free(entry)
             self._enqueue(entry, first=True)
@@ -313,9 +321,10 @@ class QueueOwner(PermanentOwner):
         them."""
         for machine in machines:
             self._idle.pop(machine, None)
-        self.world.clock.after(self.rule.answer, self._answer, reclaim, machines)
+        now = self.world.clock.now
+        self.world.clock.after(self.rule.answer, self._answer, reclaim, machines, now)
 
-    def _answer(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+    def _answer(self, reclaim: Reclaim, machines: list[Machine], told: float) -> None:
         due = still_due(machines, reclaim)
         cluster = self._cluster
         if cluster is None:
@@ -323,7 +332,7 @@ class QueueOwner(PermanentOwner):
         for machine in machines:  # what is not wanted any more serves on
             if machine not in due and machine.cluster is cluster and machine not in self._busy:
                 self.up(machine)
-        self._interrupt(due)
+        self._interrupt(due, told)
         self._let_go(cluster, due)
         self._start()
 

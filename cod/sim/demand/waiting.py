@@ -18,14 +18,15 @@ class QueuedJob:
     nodes       the machines that it runs on; none while it waits
     ends_at     when it ends by the estimate, while it runs
     passed      whether jobs behind it may ask for nodes first
+    saved       seconds of its run time that it need not do again
     """
 
-    __slots__ = ("ends_at", "nodes", "passed", "rank", "since", "started_at", "tracked")
+    __slots__ = ("ends_at", "nodes", "passed", "rank", "saved", "since", "started_at", "tracked")
 
     def __init__(self, tracked: TrackedJob) -> None:
         self.tracked, self.nodes, self.rank = tracked, list[Machine](), 0
         self.passed = False
-        self.since = self.started_at = self.ends_at = 0.0
+        self.since = self.started_at = self.ends_at = self.saved = 0.0
 
     @property
     def size(self) -> int:

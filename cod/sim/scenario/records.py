@@ -141,7 +141,8 @@ class Queue:
     Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of jobs that have been
     queued for `patience`, and gives back those that have idled for `idle_limit` and that no waiting
     job could use, down to `least`. Asked to give nodes up, it gives idle ones first, then those of
-    the job that started last, which is queued again.
+    the job that started last, which is queued again: from its beginning, or with `saves` from where
+    it was when the nodes were asked for.
     """
 
     name: str = word("its name")
@@ -165,6 +166,7 @@ class Queue:
     interval: float = key("between looks at the queue", 60.0, low=1)
     idle_limit: float = key("a node that idles longer is given back", 600.0)
     answer: float = key("seconds in which it gives back what a reclaim names", 10.0)
+    saves: StrictBool = word("its jobs save themselves in these seconds, and go on later", False)
     discipline: Discipline = word(
         "which job starts next: fifo, first-fit, or easy (backfill)", "first-fit"
     )
@@ -222,6 +224,7 @@ class Trace:
     interval: float = key("see queue", 60.0, low=1)
     idle_limit: float = key("see queue", 600.0)
     answer: float = key("see queue", 10.0)
+    saves: StrictBool = word("see queue", False)
     discipline: Discipline = word("see queue", "first-fit")
     estimate: float = key(
         "see jobs and queue; for jobs of the trace that name no time limit", 2.0, low=0.01
