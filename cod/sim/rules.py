@@ -21,14 +21,18 @@ from cod.policy.scheduler.snapshot import (
     Preempt,
     Snapshot,
 )
+from cod.sim.group_rules import Groups, passed_over
 
 
 def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[str]:
     """Return a sentence for each promise that `planned` breaks, made for `seen` at `now`; none when
     all is well."""
+    groups = Groups(seen, planned, now)
     return [
         *_grants(seen, planned),
-        *_takes(seen, planned),
+        *_takes(seen, planned, groups),
+        *groups.broken(),
+        *passed_over(seen, planned, policy, now),
         *_leases(seen, planned, now),
         *_reserve(seen, planned),
     ]
@@ -62,10 +66,10 @@ def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
 
 
 def _whole(grant: Grant, wish: PendingRequest) -> Iterator[str]:
-    """Yield what a grant lacks: a request is granted whole or not at all."""
+    """Yield what a grant lacks: a request is granted whole or not at all, but for a move."""
     for position, one in enumerate(wish.tuples):
         got = sum(share.count for share in grant.shares if share.position == position)
-        if got != one.count:
+        if got > one.count or (got < one.count and wish.source_id is None):
             yield f"request {wish.id}: {got} nodes for tuple {position}, which wants {one.count}"
     if any(share.count < 1 for share in grant.shares):
         yield f"request {wish.id}: a share of no nodes"
@@ -95,7 +99,7 @@ def _fitting(grant: Grant, wish: PendingRequest, seen: Snapshot) -> Iterator[str
         )
 
 
-def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
+def _takes(seen: Snapshot, planned: Plan, groups: Groups) -> Iterator[str]:
     wishes = {wish.id: wish for wish in seen.wishes}
     mobile = {(one.vcluster_id, one.kind): one.mobile for one in seen.holdings}
     by_holder: Counter[int] = Counter()
@@ -103,7 +107,7 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
     for take in planned.preemptions:
         by_holder[take.vcluster_id] += take.count
         by_holding[take.vcluster_id, take.kind] += take.count
-        yield from _may_take(take, wishes, seen)
+        yield from _may_take(take, wishes, seen, groups)
     for vcluster, count in by_holder.items():
         holder = seen.holders[vcluster]
         surplus = holder.held - holder.leaving - holder.floor
@@ -125,9 +129,15 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
     yield from _no_more_than_short(seen, planned, wishes)
 
 
-def _may_take(take: Preempt, wishes: Mapping[int, PendingRequest], seen: Snapshot) -> Iterator[str]:
+def _may_take(
+    take: Preempt, wishes: Mapping[int, PendingRequest], seen: Snapshot, groups: Groups
+) -> Iterator[str]:
     wish, holder = wishes[take.request_id], seen.holders[take.vcluster_id]
-    if holder.priority >= wish.priority:
+    if holder.id == wish.vcluster_id:
+        yield f"request {wish.id}: takes from its own vcluster {holder.id}"
+    if groups.over(holder):
+        yield f"request {wish.id}: takes from vcluster {holder.id}, whose lease is over"
+    if not groups.may_take(wish, holder):
         yield (
             f"request {wish.id} of priority {wish.priority} takes from vcluster {holder.id} of"
             f" {holder.priority}"
