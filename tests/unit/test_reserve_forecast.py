@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Energy
 from cod.policy.energy.reserve_forecast import HOUR, WEEK, bounded, forecast, hours
 from cod.policy.scheduler.energy import power_changes
+from cod.sim.run import simulate
+from cod.sim.scenario.tables import load, read
 from cod.sim.timeline import Timeline
 from tests.unit.policy_sites import COLD, SMALL, TYPES, lot, site
 
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 RULES = Energy(
     manage=True, warm_low=1, warm_high=9, forecast_weeks=4, forecast_quantile=0.75, wake_time=600.0
 )
@@ -95,3 +100,18 @@ def test_the_simulators_timeline_has_the_average_of_each_hour() -> None:
     assert timeline.spare(4.0 * WEEK * HOUR + 8 * HOUR + 3000) == {SMALL: (2, 2)}
     assert timeline.spare(4.0 * WEEK * HOUR + 30 * HOUR) == {SMALL: (0, 0)}
     assert Timeline(RULES, [SMALL]).spare(0.0) == {}
+
+
+@pytest.mark.slow
+def test_courses_at_fixed_hours_find_their_nodes_awake_for_less_energy() -> None:
+    """The table of docs/energy.md, in four weeks: the waits are those of a reserve that is always
+    awake, and a reserve that mostly sleeps lets people wait."""
+    waits, kwh = {}, {}
+    for name, high, weeks in (("awake", 14, 0), ("asleep", 4, 0), ("forecast", 14, 4)):
+        made = read({**load(str(EXAMPLES / "courses.toml")), "days": 28}, EXAMPLES)
+        rules = replace(made.energy, warm_high=high, forecast_weeks=weeks)
+        report = simulate(replace(made, energy=rules))
+        waits[name] = report["waiting"]["ready"]["all"]["mean"]
+        kwh[name] = report["power"]["kwh"]
+    assert waits["forecast"] < waits["awake"] + 15 < waits["asleep"] - 60
+    assert kwh["forecast"] < 0.9 * kwh["awake"]

@@ -129,7 +129,7 @@ def test_a_policy_that_leaves_shares_to_idle_groups_is_found_out() -> None:
 
 
 def test_odd_nodes_go_to_somebody_and_to_nobody_twice() -> None:
-    """Of ten nodes each of three groups has three or four; nobody two or five."""
+    """Three groups that share ten nodes have three or four each; nobody has two or five."""
     seen = world({1: 6, 2: 4}, ask(1, 5, 2), ask(2, 5, 3))
     first = [one for one, each in seen.entitlements.items() if each.share == 4]
     assert len(first) == 1
