@@ -38,6 +38,8 @@ class Simulation:
         self.world = World(scenario, scenario.seed, apply_plan.apply, watch)
         self.series: list[dict[str, float]] = []
         self._farms: list[FarmOwner] = []
+        # groups have their numbers in the scenario's order
+        parents = {one.name: number for number, one in enumerate(scenario.groups, 1)}
         groups = {
             one.name: self.world.group(
                 one.name,
@@ -47,6 +49,7 @@ class Simulation:
                 shares=one.shares,
                 guarantee=one.guarantee,
                 node_limit=one.node_limit,
+                parent_id=parents.get(one.parent),
             )
             for one in scenario.groups
         }

@@ -113,7 +113,7 @@ def random_world(draw: random.Random) -> tuple[Snapshot, PendingRequest, float, 
 def test_it_is_as_cheap_as_any_start_that_is_admitted_and_found_whenever_there_is_one() -> None:
     """Frozen worlds, against all starts ten minutes apart, each asked about by itself."""
     met = 0
-    for seed in range(60):
+    for seed in range(40):
         seen, one, before, curve = random_world(random.Random(seed))
         found = placed(seen, one, before, curve)
         starts = [NOW + SOON, before - one.lease]
@@ -133,14 +133,14 @@ def test_it_is_as_cheap_as_any_start_that_is_admitted_and_found_whenever_there_i
         costs = [curve.mean(start, start + one.lease, 0.0) for start in open_]
         assert found.cost is not None
         assert found.cost <= min(costs, default=found.cost) + 1e-6, (seed, "as cheap as any")
-    assert met > 30
+    assert met > 20
 
 
 @pytest.mark.slow
 def test_what_was_accepted_begins_at_its_start_while_the_world_goes_on() -> None:
     """Streams of requests: each flexible one begins when it was told, and is over in time."""
     accepted = 0
-    for seed in range(8):
+    for seed in range(5):
         world, now = Lenders(seed), NOW
         curve = daily(*(float(world.draw.randint(0, 9)) for _ in range(24)))
         deadlines = {}
@@ -167,4 +167,4 @@ def test_what_was_accepted_begins_at_its_start_while_the_world_goes_on() -> None
             assert start <= last
             assert world.began.get(number, now) <= start + reasons.PUNCTUAL, (seed, number)
         accepted += len(deadlines)
-    assert accepted > 30
+    assert accepted > 15

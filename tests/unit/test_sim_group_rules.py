@@ -23,7 +23,7 @@ from cod.policy.scheduler.snapshot import (
 from cod.policy.sharing import entitlements
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
-from cod.sim.scenario.tables import read
+from cod.sim.scenario.tables import BadScenario, read
 from tests.unit.policy_sites import SMALL, holder, kind, lot, site, wish
 
 HERE = kind(SMALL, 1)
@@ -223,6 +223,18 @@ def test_what_has_no_right_at_all_is_found_out() -> None:
     assert "request 1: takes from vcluster 10, whose lease is over" in over
 
 
+def _demand(name: str, count: int = 30) -> dict[str, Any]:
+    return {
+        "name": name,
+        "group": name,
+        "model": "queue",
+        "nodes": [1, 1, 2],
+        "least": 1,
+        "arrivals": {"per_day": count},
+        "runtime": {"median": 3600, "spread": 0.8},
+    }
+
+
 SHARED = {
     "name": "three groups that share",
     "days": 0.5,
@@ -233,19 +245,12 @@ SHARED = {
         {"name": "one", "guarantee": 2},
         {"name": "two", "shares": 2},
         {"name": "three"},
+        {"name": "four", "parent": "three", "shares": 2},
         {"name": "idle", "shares": 5},
     ],
     "demand": [
-        {
-            "name": name,
-            "group": name,
-            "model": "queue",
-            "nodes": [1, 1, 2],
-            "least": 1,
-            "arrivals": {"per_day": count},
-            "runtime": {"median": 3600, "spread": 0.8},
-        }
-        for name, count in (("one", 30), ("two", 60), ("three", 60))
+        _demand(name, count)
+        for name, count in (("one", 30), ("two", 60), ("three", 40), ("four", 40))
     ],
 }
 
@@ -265,3 +270,12 @@ def test_plans_of_a_site_with_shares_are_right_while_equals_lose_nodes() -> None
     simulation.advance(simulation.end)
     assert wrong == []
     assert equals > 0, "all have one priority"
+    assert simulation.world.groups["four"].parent_id == simulation.world.groups["three"].id
+
+
+@pytest.mark.parametrize("parent", ["four", "nobody"])
+def test_a_subgroup_is_of_a_group_that_is_none(parent: str) -> None:
+    groups = [{"name": "three"}, {"name": "four", "parent": parent}]
+    tables = {**SHARED, "group": groups, "demand": [{**_demand("three"), "group": "three"}]}
+    with pytest.raises(BadScenario, match=f"'{parent}' should be a group that is no subgroup"):
+        read(tables)

@@ -274,6 +274,12 @@ def _contradictions(file: ScenarioFile) -> list[str]:
         if low > high:
             problems.append(f"type.{one.name}: warm_low {low} should not be above warm_high {high}")
     names = {one.name for one in file.group}
+    heads = {one.name for one in file.group if not one.parent}
+    problems += [
+        f"group.{one.name}.parent: {one.parent!r} should be a group that is no subgroup"
+        for one in file.group
+        if one.parent and one.parent not in heads
+    ]
     for demand in file.demand:
         if demand.group not in names:
             problems.append(f"demand.{demand.name}.group: there is no group {demand.group!r}")
