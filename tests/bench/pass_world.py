@@ -154,8 +154,8 @@ FAIR = replace(SITE, policy=replace(SITE.policy, fair_half_life=7 * DAY, node_li
 
 
 def entitle(engine: Engine, size: Size) -> None:
-    """Give each group shares, usage, a guarantee, limits by type and node-hours, and what it used
-    of these in the month so far: the site of `FAIR`."""
+    """Give each group shares, usage, a guarantee, shares and guarantees of three types, limits by
+    type and node-hours, and what it used of these in the month so far: the site of `FAIR`."""
     with engine.begin() as tx:
         for n in range(1, GROUPS + 1):
             tx.execute(
@@ -178,6 +178,15 @@ def entitle(engine: Engine, size: Size) -> None:
                     for kind in range(n % TYPES)
                 ],
             )
+        _put(
+            tx,
+            t.group_type_terms,
+            [
+                {"group_id": n, "type_id": kind, "guarantee": size.nodes // 5000, "shares": n + 1.0}
+                for n in range(1, GROUPS + 1)
+                for kind in (1, 2, 3)
+            ],
+        )
         today = int(NOW // DAY)
         _put(
             tx,
