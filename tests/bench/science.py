@@ -1,8 +1,9 @@
 """Repeats what the literature shows, in the simulator, and writes docs/science.md's tables and
 plots: `make science`.
 
-Ways to share two pools, gaps filled by preemptible work, and a day of three pools. Readiness is
-measured by `make bench ONLY=pool`, on machines that boot under QEMU.
+Ways to share two pools, gaps filled by preemptible work, one queue with each kind of backfill, and
+a day of three pools. Readiness is measured by `make bench ONLY=pool`, on machines that boot under
+QEMU.
 """
 
 from __future__ import annotations
@@ -59,12 +60,14 @@ ROUND = (
 EXACT, SEEDS = (0.0, 0.25, 0.5, 0.75, 1.0), (1, 2, 3)
 NODES, DAYS, OFFERED = 32, 7, 1.1
 MOST = 2 * 86400  # seconds of a job
+QUEUE_DAYS, QUEUE_MOST = 30, 10 * 86400.0  # of the queue of 512 machines
 FILLERS = 200  # jobs of two hours a day, more than the gaps have room for
 
 
 def main() -> None:
-    """Run what is named: ways, gaps, pools; all, if nothing is."""
-    for name, run in (("ways", ways), ("gaps", gaps), ("pools", three_pools)):
+    """Run what is named: ways, gaps, sinp, pools; all, if nothing is."""
+    parts = (("ways", ways), ("gaps", gaps), ("sinp", conservative), ("pools", three_pools))
+    for name, run in parts:
         if name in (sys.argv[1:] or (name,)):
             run()
 
@@ -200,24 +203,31 @@ def _gap(case: tuple[float, bool, int]) -> dict[str, Any]:
         ).result()
 
 
-def _jobs(rule: dict[str, Any], p: float, seed: int) -> str:
-    """Return jobs of such a rule as a trace, OFFERED times what the site can do: the same ones for
-    each `p`.
+def _jobs(
+    rule: dict[str, Any],
+    p: float,
+    seed: int,
+    nodes: int = NODES,
+    days: int = DAYS,
+    most: float = MOST,
+) -> str:
+    """Return jobs of such a rule as a trace, OFFERED times what `nodes` can do in `days`: the same
+    ones for each `p`. None runs longer than `most`.
 
     A time limit is exact with probability `p`, the next round value with p (1 - p), the one after
     that otherwise.
     """
-    random, left = Random(f"gaps {seed}"), OFFERED * NODES * DAYS * 86400
-    sizes = [size for size in rule["nodes"] if size <= NODES]
+    random, left = Random(f"gaps {seed}"), OFFERED * nodes * days * 86400
+    sizes = [size for size in rule["nodes"] if size <= nodes]
     jobs: list[tuple[float, float, int, float]] = []
     while left > 0:
-        size, at, drawn = random.choice(sizes), random.uniform(0, DAYS * 86400), random.random()
+        size, at, drawn = random.choice(sizes), random.uniform(0, days * 86400), random.random()
         seconds = min(
             max(
                 10.0,
                 rule["runtime"]["median"] * random.lognormvariate(0, rule["runtime"]["spread"]),
             ),
-            MOST,
+            most,
         )
         longer = [60.0 * one for one in ROUND if 60 * one >= seconds]
         limit = seconds if drawn < p else longer[drawn >= p + p * (1 - p)]
@@ -227,6 +237,51 @@ def _jobs(rule: dict[str, Any], p: float, seed: int) -> str:
         f"{number} {at:.0f} -1 {seconds:.0f} {size} -1 -1 {size} {limit:.0f} -1 1 1 1 1 1 1 -1 -1\n"
         for number, (at, seconds, size, limit) in enumerate(sorted(jobs), 1)
     )
+
+
+# ---------------------------------------------------------------- one queue of 512 machines
+
+
+def conservative() -> None:
+    """Load one batch queue of all 512 machines, with each kind of backfill."""
+    cases = list(itertools.product(EXACT, ("easy", "conservative")))
+    with ProcessPoolExecutor() as processors:
+        found = dict(zip(cases, processors.map(_queue, cases), strict=True))
+    put(
+        "sinp",
+        ("p", "Load, EASY", "conservative", "Jobs wait, EASY", "conservative"),
+        [
+            (
+                f"{p:g}",
+                *(f"{found[p, each]['share']:.1%}" for each in ("easy", "conservative")),
+                *(f"{found[p, each]['wait']['mean']:,.0f} s" for each in ("easy", "conservative")),
+            )
+            for p in EXACT
+        ],
+    )
+
+
+def _queue(case: tuple[float, str]) -> dict[str, Any]:
+    """Return the figures of the jobs: how exact time limits are, the kind of backfill."""
+    p, discipline = case
+    scenario = tables.load("docs/examples/filler.toml")
+    with TemporaryDirectory() as folder:
+        trace = Path(folder, "jobs.swf")
+        trace.write_text(_jobs(scenario["demand"][0], p, SEEDS[0], 512, QUEUE_DAYS, QUEUE_MOST))
+        scenario["demand"] = [
+            {
+                "name": "mixed",
+                "group": "batch",
+                "model": "trace",
+                "by": "queue",
+                "file": str(trace),
+                "least": 512,
+                "discipline": discipline,
+            }
+        ]
+        changes = {"days": str(QUEUE_DAYS), "run_on": "0"}
+        (figures,) = ran(scenario, changes).result()["by"]["queue"].values()
+    return dict(figures)
 
 
 # ---------------------------------------------------------------- three pools

@@ -3,16 +3,18 @@ back."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cod.sim.cluster import Cluster, Machine
 from cod.sim.demand.job import Job
+from cod.sim.demand.profile import FreeNodes
 from cod.sim.demand.queue import QueueOwner
 from cod.sim.randomness import arrivals, stream
 from cod.sim.run import Simulation
@@ -86,6 +88,7 @@ WAITS = {
     "fifo": (0, 990, 1980, 1970, 1960),
     "first-fit": (0, 3510, 0, 490, 960),
     "easy": (0, 990, 0, 1970, 480),
+    "conservative": (0, 990, 0, 1970, 480),
 }
 
 
@@ -176,8 +179,31 @@ Jobs = st.lists(
 )
 
 
+# Where a job behind the first one needs fewer nodes than are there: -4 nodes were asked for.
+ENOUGH_FOR_THE_SECOND = [
+    (5.960464477539063e-08, 7974.332339459522, 7, 3),
+    (0.0, 6183.9375658475965, 1, 1),
+    (0.3333333333333333, 1928.316877503554, 7, 3),
+    (38073.066237470375, 1226.664872058951, 1, 1),
+    (32732.214511172053, 3600.0, 8, 3),
+    (11685.308377305577, 1112.6953309467383, 2, 3),
+    (30005.53172918214, 3568.4691983028174, 3, 2),
+    (1.7701218953622481e-261, 1208.6283747192463, 6, 2),
+    (19338.370116756712, 1520.7157838198532, 1, 3),
+    (22105.57861074864, 7782.041498700855, 1, 2),
+    (1.5890119769763004e-60, 1491.9444116119935, 5, 2),
+    (34888.251520078295, 4335.381027638001, 5, 2),
+    (40000.0, 2498.1348644864297, 3, 3),
+    (36051.49998454707, 8805.178718201601, 7, 3),
+    (36974.600742124545, 8453.553151223568, 1, 3),
+    (8222.42673372082, 8645.793582181175, 4, 3),
+    (28644.663416735788, 8999.999999999998, 5, 2),
+]
+
+
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
+@example(jobs=ENOUGH_FOR_THE_SECOND, discipline="easy", per_node=1.0)
 @given(jobs=Jobs, discipline=st.sampled_from(sorted(WAITS)), per_node=st.sampled_from([1.0, 3.0]))
 def test_queues_ask_for_no_more_than_jobs_need_and_keep_what_they_could_use(
     tmp_path_factory: pytest.TempPathFactory,
@@ -295,3 +321,47 @@ def test_a_job_that_saves_itself_goes_on_where_it_was(tmp_path: Path, saves: boo
     low = simulation.world.stats.jobs.of("priority", 0)
     assert (low.counts["done"], low.counts["restarts"]) == (2, 1)
     assert low.used == pytest.approx((20_000 if saves else 24_000) + 30, abs=70)
+
+
+# Four jobs of (submit, run time, nodes) on four nodes: EASY lets the last one delay the third.
+THIRD_DELAYED = ((0, 1000, 3), (10, 1000, 3), (20, 500, 4), (30, 3000, 1))
+
+
+@pytest.mark.parametrize(
+    ("discipline", "waited"),
+    [
+        ("easy", {0: 0, 10: 990, 20: 3010, 30: 0}),
+        ("conservative", {0: 0, 10: 990, 20: 1980, 30: 2470}),
+    ],
+)
+def test_conservative_backfill_delays_nobody(
+    tmp_path: Path, discipline: str, waited: dict[int, float]
+) -> None:
+    jobs = [(at, runtime, size, 1) for at, runtime, size in THIRD_DELAYED]
+    done = replayed(tmp_path, *jobs, least=4, discipline=discipline)
+    starts = sorted((at + wait, wait) for at, wait in waited.items())
+    assert waits(done) == pytest.approx([wait for _, wait in starts], abs=5)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=5),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(1, 9)), max_size=8),
+)
+def test_places_are_the_earliest_and_never_overlap(
+    free: int, ends: list[tuple[int, int]], jobs: list[tuple[int, int]]
+) -> None:
+    """Against a count of the free nodes of each second."""
+    last = 200
+    seconds = [free + sum(count for at, count in ends if at <= t) for t in range(last)]
+    profile = FreeNodes(0, free, ends)
+    for size, duration in jobs:
+        fits = (t for t in range(last - duration) if min(seconds[t : t + duration]) >= size)
+        start = next(fits, None)
+        assert profile.earliest(size, duration) == (math.inf if start is None else start)
+        if start is not None:
+            profile.take(start, size, duration)
+            seconds[start : start + duration] = [
+                one - size for one in seconds[start : start + duration]
+            ]

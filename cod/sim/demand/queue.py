@@ -10,6 +10,7 @@ from cod.model import Group
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
 from cod.sim.demand.job import Job
 from cod.sim.demand.owners import FOREVER, PermanentOwner, still_due
+from cod.sim.demand.profile import FreeNodes
 from cod.sim.demand.waiting import QueuedJob, WaitingJobs
 from cod.sim.scenario.records import Queue
 from cod.sim.world import World
@@ -17,6 +18,7 @@ from cod.states import NodeState
 
 PENDING = 8  # requests of one queue that wait; what is short beyond them is asked for later
 DEPTH = 1000  # jobs that the queue looks at, at once
+RESERVED = 100  # jobs that have places, with conservative backfill
 
 
 class QueueOwner(PermanentOwner):
@@ -27,6 +29,8 @@ class QueueOwner(PermanentOwner):
     first-fit  the first one that fits
     easy       the first one; others if they fit and, by their estimates, do not delay it (EASY
                backfill)
+    conservative  a job that fits and, by the estimates, delays none before it (conservative
+               backfill), of the first RESERVED
 
     `idle`: when each idle node became so; `busy`: the job of each other.
     """
@@ -74,7 +78,34 @@ class QueueOwner(PermanentOwner):
         head = self._waiting.next()
         if head is None or head.size <= idle:
             return head
+        if self.rule.discipline == "conservative":
+            return self._conservative(head)
         return self._backfill(head) if self.rule.discipline == "easy" else None
+
+    def _conservative(self, head: QueuedJob) -> QueuedJob | None:
+        """Return the first job that fits the idle nodes and would delay none before it, each of
+        which is given the earliest place that those before it leave."""
+        now, idle = self.world.clock.now, len(self._idle)
+        if self._waiting.next(idle) is None:
+            return None
+        free = FreeNodes(now, self._ready(), self._ends())
+        for entry in islice(self._waiting.in_order(), RESERVED):
+            duration = max(self._estimate(entry), 1.0)
+            start = free.earliest(entry.size, duration)
+            if start <= now and entry.size <= idle and entry is not head:
+                return entry
+            if start < math.inf:  # a job that is wider than the cluster delays nobody
+                free.take(start, entry.size, duration)
+        return None
+
+    def _ends(self) -> list[tuple[float, int]]:
+        """Return when running jobs end by the estimates, and how many nodes each leaves then."""
+        now = self.world.clock.now
+        running = dict.fromkeys(self._busy.values())
+        return sorted(
+            (max(entry.ends_at, now), sum(not one.reclaim for one in entry.nodes))
+            for entry in running
+        )
 
     def _backfill(self, head: QueuedJob) -> QueuedJob | None:
         """Return the first job behind `head` that fits the idle nodes and would not delay it."""
@@ -97,12 +128,7 @@ class QueueOwner(PermanentOwner):
         """
         now, have = self.world.clock.now, self._ready()
         until = now
-        running = dict.fromkeys(self._busy.values())
-        ends = sorted(
-            (max(entry.ends_at, now), sum(not one.reclaim for one in entry.nodes))
-            for entry in running
-        )
-        for ends_at, count in ends:
+        for ends_at, count in self._ends():
             if have >= head.size and ends_at > until:
                 break
             until, have = ends_at, have + count
@@ -212,7 +238,10 @@ class QueueOwner(PermanentOwner):
         lacks: list[int] = []
         total = 0
         for entry in unserved:
-            lack = entry.size if lacks else entry.size - left
+            lack = entry.size - left
+            left = max(0, -lack)
+            if lack <= 0:  # it waits for its turn, not for nodes
+                continue
             # A part of a lack would only idle, be it for the bound on the cluster or for the rule.
             if total + lack <= room and (not lacks or total + lack <= wanted):
                 lacks.append(lack)
