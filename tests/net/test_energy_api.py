@@ -14,13 +14,15 @@ from sqlalchemy import insert
 from cod.cli.nodes.energy import bar, figures
 from cod.cli.root import cod
 from cod.client import ApiError
-from cod.model import Role
+from cod.flows.nodes import energy_curve
+from cod.model import Energy, Role, Site
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import types
 from cod.store.people import groups
 from tests.net.apiserver import NOW, READER, Served, add_node
 from tests.net.credentials import as_user
+from tests.net.portalclient import signed_in
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
@@ -204,3 +206,25 @@ def test_nodes_before_a_deadline_on_the_command_line(served: Served) -> None:
     result = CliRunner().invoke(cod, ["--server", str(served.socket), *submit, *sent])
     assert result.exit_code == 1
     assert "web" in result.output, "there is no such vcluster"
+
+
+def test_the_curve_is_shown_with_its_age_and_its_fault(served: Served, site: Site) -> None:
+    """In the API, on the command line and on the portal's page."""
+    rules = Energy(curve_file="/curve", curve_of="price")
+    content = "".join(f"{hour},0.25\n" for hour in range(24)).encode()
+    assert served.local.get("/energy")["curve"] is None
+    object.__setattr__(site, "energy", rules)  # as SIGHUP does
+    served.tx(energy_curve.note, rules, content, "", NOW - 60)
+    assert served.local.get("/energy")["curve"] == {
+        "of": "price",
+        "unit": "per kWh",
+        "value": 0.25,
+        "read_at": NOW - 60,
+        "fault": "",
+    }
+    served.tx(energy_curve.note, rules, None, "the server answered 500", NOW)
+    assert "price: now 0.25 per kWh, read " in shown(served)
+    assert "the last try failed: the server answered 500" in shown(served)
+    page = signed_in(served).get("/energy").words
+    assert "The price of a kWh is 0.25 per kWh now, read 1 min ago" in page
+    assert "failed: the server answered 500." in page

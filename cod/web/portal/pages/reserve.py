@@ -22,7 +22,7 @@ AWAKE, ASLEEP = "inactive", "off"
 
 
 def _reserve(tx: Tx, ask: Call) -> dict[str, Any]:
-    report = partial(energy.report, since=None, until=None, now=ask.now)
+    report = partial(energy.report, since=None, until=None, rules=ask.site.energy, now=ask.now)
     days, groups = (EnergyReport.of(report(tx, by=by)) for by in ("day", "group"))
     return {
         "days": days,
