@@ -49,6 +49,7 @@ class Simulation:
                 shares=one.shares,
                 guarantee=one.guarantee,
                 node_limit=one.node_limit,
+                hours_limit=one.hours,
                 parent_id=parents.get(one.parent),
             )
             for one in scenario.groups

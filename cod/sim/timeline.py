@@ -1,4 +1,5 @@
-"""The pool over time, by hour, as a server counts it: what reserve marks are forecast by."""
+"""What nodes were held over time, as a server counts it: by type and hour, which reserve marks are
+forecast by, and by group in a month."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from cod.model import Energy
 from cod.policy.energy import reserve_forecast
 from cod.policy.energy.reserve_forecast import HOUR
+from cod.policy.nodes import energy_accounting
 
 
 class Timeline:
@@ -36,3 +38,25 @@ class Timeline:
             for one in self._types
         }
         return {one: each for one, each in found.items() if each is not None}
+
+
+class Usage:
+    """Node-seconds that groups have used in the calendar month (UTC) that it is: `used`, by id. The
+    run begins on the first day of a month."""
+
+    def __init__(self) -> None:
+        self.used: dict[int, float] = defaultdict(float)
+        self._at = 0.0
+        self._nodes: Counter[int] = Counter()  # by group, since `_at`
+
+    def count(self, nodes: Counter[int], now: float) -> None:
+        """Put down what was held until now; from now on it is `nodes`, by group."""
+        while self._at < now:
+            ends = energy_accounting.month_end(self._at)
+            until = min(now, ends)
+            for group_id, number in self._nodes.items():
+                self.used[group_id] += number * (until - self._at)
+            if until == ends:
+                self.used.clear()
+            self._at = until
+        self._nodes = nodes

@@ -26,7 +26,7 @@ from cod.sim.machines import MachinePool
 from cod.sim.randomness import HOUR
 from cod.sim.results.stats import Stats
 from cod.sim.scenario.records import Scenario
-from cod.sim.timeline import Timeline
+from cod.sim.timeline import Timeline, Usage
 from cod.states import NodeState, RequestState, VclusterState
 
 DELAY = 1.0  # seconds between a change and the pass that sees it: the manager's own period
@@ -49,6 +49,7 @@ class World:
         self.stats = Stats()
         self.pool = MachinePool(self.clock, scenario.types, scenario.energy, seed)
         self._timeline = Timeline(scenario.energy, self.pool.types)
+        self._hours = Usage()
         self.images = ImageServer(
             self.clock, scenario.image_mb, scenario.image_at_once, scenario.image_mb_per_s
         )
@@ -394,10 +395,15 @@ class World:
         if self.energy.forecast_weeks:
             held = Counter(one.kind.type for cluster in alive for one in cluster.held)
             self._timeline.count(held, now)
+        if any(group.hours_limit is not None for group in self.groups.values()):
+            self._hours.count(
+                Counter(cluster.group.id for cluster in alive for _ in cluster.held), now
+            )
         entitled = entitlements.of(
             self.groups_as_used(),
             self.policy,
             sum(self.pool.site.values()),
+            used=self._hours.used,
             now=now,
         )
         seen = Snapshot(

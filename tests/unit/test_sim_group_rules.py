@@ -3,6 +3,7 @@ faults that are planted in the policy are found."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from cod.policy.sharing import entitlements
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.scenario.tables import BadScenario, read
+from cod.sim.timeline import Usage
 from tests.unit.policy_sites import SMALL, holder, kind, lot, site, wish
 
 HERE = kind(SMALL, 1)
@@ -279,3 +281,42 @@ def test_a_subgroup_is_of_a_group_that_is_none(parent: str) -> None:
     tables = {**SHARED, "group": groups, "demand": [{**_demand("three"), "group": "three"}]}
     with pytest.raises(BadScenario, match=f"'{parent}' should be a group that is no subgroup"):
         read(tables)
+
+
+@pytest.mark.slow
+def test_a_group_that_has_used_its_node_hours_gets_no_more() -> None:
+    """Twelve node-hours of a month are used up within hours; the other group goes on."""
+    groups = [{"name": "one", "hours": 12}, {"name": "two"}]
+    demand = [
+        {**_demand(name, 60), "model": "jobs", "nodes": [1], "runtime": {"median": 3600}}
+        for name in ("one", "two")
+    ]
+    for one in demand:
+        del one["least"]
+    made = read({**SHARED, "group": groups, "demand": demand})
+    wrong: list[str] = []
+    granted: dict[int, list[float]] = {1: [], 2: []}
+    spent: list[float] = []
+
+    def watch(seen: Snapshot, planned_: Plan, now: float) -> None:
+        wrong.extend(broken(seen, planned_, made.policy, now))
+        group = {one.id: one.group_id for one in seen.wishes}
+        for grant in planned_.grants:
+            granted[group[grant.request_id]].append(now)
+        if seen.entitlements[1].used_up:
+            spent.append(now)
+
+    simulation = Simulation(made, watch)
+    simulation.advance(simulation.end)
+    assert wrong == []
+    assert granted[1]
+    assert max(granted[1]) <= spent[0] < max(granted[2])
+
+
+def test_node_hours_begin_anew_with_the_month() -> None:
+    usage = Usage()
+    usage.count(Counter({7: 2}), 30 * 86400.0)
+    usage.count(Counter({7: 1}), 31 * 86400.0 - 60)
+    assert usage.used == {7: 2 * (86400 - 60)}
+    usage.count(Counter(), 31 * 86400.0 + 100)
+    assert usage.used == {7: 100}, "January 1970 has 31 days"

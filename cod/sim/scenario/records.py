@@ -90,6 +90,7 @@ class Owner:
     shares: float = key("what it is to have of the site, in proportion to the other groups'", 1.0)
     guarantee: int = key("nodes that are not taken from it for others", 0)
     node_limit: int | None = key("nodes that it may hold at once; left out: policy's", None)
+    hours: float | None = key("node-hours that it may use in a month; left out: any", None)
     parent: str = word("the group that it is a subgroup of; left out: none", "")
 
 
