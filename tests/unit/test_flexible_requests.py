@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from cod.policy.energy import flexible
 from cod.policy.energy.curve import DAY, HOUR, Curve
 from cod.policy.energy.flexible import SOON, Chosen, choose
 from cod.policy.reservations import admission
+from cod.policy.reservations.forecast import Forecast
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import Allocation, PendingRequest, Snapshot
 from tests.unit.policy_sites import NOW, SMALL, holder, kind, lot, site, wish
@@ -168,3 +170,18 @@ def test_what_was_accepted_begins_at_its_start_while_the_world_goes_on() -> None
             assert world.began.get(number, now) <= start + reasons.PUNCTUAL, (seed, number)
         accepted += len(deadlines)
     assert accepted > 15
+
+
+def test_starts_without_enough_nodes_cost_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A week has many hours: only those are placed beside all reservations at which there are
+    nodes; beside many reservations few are tried."""
+    made: list[float] = []
+
+    def counted(seen: Snapshot, *rest: Any) -> Forecast:
+        made.append(seen.wishes[-1].starts_at if seen.wishes else 0.0)
+        return Forecast(seen, *rest)
+
+    monkeypatch.setattr(flexible, "Forecast", counted)
+    assert placed(site(lots=[lot(4, ONE)]), asked(count=5), NOW + 7 * DAY, NIGHT) is None
+    assert len(made) == 1, "what there is without the request"
+    assert (flexible.tries(0), flexible.tries(5), flexible.tries(1000)) == (600, 100, 12)

@@ -6,9 +6,11 @@ curve it is the earliest. A request so placed is a reservation like any other: i
 requests of every priority.
 
 The mean over a span of a curve that changes at certain moments only is lowest where the span begins
-or ends at such a moment, or where its nodes come or go; so only these starts are looked at. At most
-`CHEAP` of the cheapest are, and then those at which nodes come back, the earliest first: a deadline
-that can be met is met, whatever that costs.
+or ends at such a moment, or where its nodes come or go; so only these starts are looked at, the cheapest first,
+and then those at which nodes come back, the earliest first: a deadline that can be met is met,
+whatever that costs. Starts at which too few nodes would be there without any other reservation are
+passed over at once. Of the others so many are tried as can be in little time: fewer where many
+reservations are to be placed anew for each (`tries`).
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from dataclasses import dataclass, replace
 from cod.model import Policy
 from cod.policy.energy.curve import Curve
 from cod.policy.reservations.forecast import Forecast, earliest, slowest
-from cod.policy.reservations.supply import back_at, turnaround
+from cod.policy.reservations.supply import Supply, back_at, turnaround
+from cod.policy.scheduler import placement
 from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 
-CHEAP = 100
-EVENTS = 100
+MOST, LEAST = 600, 12
+"""Starts that are tried: for all reservations together, and at least."""
 SOON = 1.0
 """Seconds from now until the first start: a reservation begins at a time to come."""
 
@@ -65,6 +69,17 @@ def choose(
     def cost(start: float) -> float:
         return 0.0 if curve is None else curve.mean(start, start + wish.lease, curve.usual)
 
+    supply = Supply(snapshot, policy, now)
+    want = Want(wish, tuple(fitting.fit(one, wish) for one in wish.tuples))
+    kinds = {kind for fit in want.fits for kind in fit.kinds}
+
+    def conceivable(start: float) -> bool:
+        room = {
+            kind: supply.base[kind] + supply.back(kind, start) + supply.lendable(kind, wish, start)
+            for kind in kinds
+        }
+        return placement.at_once(want, room) is not None
+
     def admitted(start: float) -> bool:
         if refused(replace(wish, starts_at=start)):
             return False
@@ -79,8 +94,10 @@ def choose(
     cheapest = sorted(
         (one for one in dear if first <= one <= last), key=lambda one: (round(cost(one), 9), one)
     )
-    tries = [*cheapest[:CHEAP], *_spaced(events)]
-    start = next((one for one in dict.fromkeys(tries) if admitted(one)), None)
+    half = tries(len(before.placed)) // 2
+    by_price = [one for one in cheapest if conceivable(one)][:half]
+    by_time = _spaced([one for one in events if conceivable(one)], half)
+    start = next((one for one in dict.fromkeys([*by_price, *by_time]) if admitted(one)), None)
     if start is None:
         return None
     return Chosen(start, cost(start), cost(first)) if curve else Chosen(start, None, None)
@@ -108,10 +125,15 @@ def _events(
     return sorted(found | {float(math.floor(one)) for one in latest})
 
 
-def _spaced(events: list[float]) -> list[float]:
-    """Return at most about `EVENTS` of them, the first and the last among them."""
-    step = max(1, math.ceil(len(events) / EVENTS))
-    return [*events[::step], events[-1]]
+def tries(reservations: int) -> int:
+    """Return how many starts are tried beside so many reservations."""
+    return max(LEAST, MOST // (1 + reservations))
+
+
+def _spaced(events: list[float], most: int) -> list[float]:
+    """Return at most about so many of them, the first and the last among them."""
+    step = max(1, math.ceil(len(events) / most))
+    return [*events[::step], *events[-1:]]
 
 
 def _with(snapshot: Snapshot, wish: PendingRequest, start: float) -> Snapshot:
