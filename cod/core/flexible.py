@@ -44,10 +44,10 @@ def place(
             f"{exact_span(duration)} from now on are not over before {reasons.at(before)}",
             "before",
         )
-    if site is None or vcluster.isolated or vcluster.preemptible:
+    if site is None or vcluster.preemptible:
         return now + flexible.SOON, ""  # which is refused with the reason
     owner = group_rows.get(tx, vcluster.group_id)
-    seen = snapshot.look(tx, site, now).site
+    seen = snapshot.look(tx, site, now, isolated=vcluster.isolated).site
     documents = templates.for_matching(tx, {one.template_id for one in tuples})
     seen = replace(seen, templates={**seen.templates, **documents})
     wish = PendingRequest(
@@ -61,6 +61,7 @@ def place(
         may_spread=spread,
         own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)),
         lease=duration,
+        isolated=vcluster.isolated,
     )
     used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
 

@@ -6,27 +6,28 @@ curve it is the earliest. A request so placed is a reservation like any other: i
 requests of every priority.
 
 The mean over a span of a curve that changes at certain moments only is lowest where the span begins
-or ends at such a moment, or where its nodes come or go; so only these starts are looked at, the cheapest first,
-and then those at which nodes come back, the earliest first: a deadline that can be met is met,
-whatever that costs. Starts at which too few nodes would be there without any other reservation are
-passed over at once. Of the others so many are tried as can be in little time: fewer where many
-reservations are to be placed anew for each (`tries`).
+or ends at such a moment, or where its nodes come or go; so only these starts are looked at, the
+cheapest first, and then those at which nodes come back, the earliest first: a deadline that can be
+met is met, whatever that costs. Starts at which too few nodes would be there without any other
+reservation are passed over at once. Of the others so many are tried as can be in little time: fewer
+where many reservations are to be placed anew for each (`tries`).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cod.model import Policy
 from cod.policy.energy.curve import Curve
 from cod.policy.reservations.forecast import Forecast, earliest, slowest
-from cod.policy.reservations.supply import Supply, back_at, turnaround
+from cod.policy.reservations.supply import back_at, turnaround
 from cod.policy.scheduler import placement
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.placement import Want
-from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Snapshot
 
 MOST, LEAST = 600, 12
 """Starts that are tried: for all reservations together, and at least."""
@@ -69,15 +70,13 @@ def choose(
     def cost(start: float) -> float:
         return 0.0 if curve is None else curve.mean(start, start + wish.lease, curve.usual)
 
-    supply = Supply(snapshot, policy, now)
     want = Want(wish, tuple(fitting.fit(one, wish) for one in wish.tuples))
-    kinds = {kind for fit in want.fits for kind in fit.kinds}
+    times = _at_most(snapshot, wish, policy)
 
     def conceivable(start: float) -> bool:
-        room = {
-            kind: supply.base[kind] + supply.back(kind, start) + supply.lendable(kind, wish, start)
-            for kind in kinds
-        }
+        room = Counter[NodeKind]()
+        for since, kind, count in times:
+            room[kind] += count if since <= start else 0
         return placement.at_once(want, room) is not None
 
     def admitted(start: float) -> bool:
@@ -101,6 +100,32 @@ def choose(
     if start is None:
         return None
     return Chosen(start, cost(start), cost(first)) if curve else Chosen(start, None, None)
+
+
+def _at_most(
+    snapshot: Snapshot, wish: PendingRequest, policy: Policy
+) -> list[tuple[float, NodeKind, int]]:
+    """Return (from when, kind, nodes) of all that a request could have if there were no other
+    reservations: what nobody holds, what comes back, and all that vclusters of lower priority, or
+    such as give nodes to others, hold."""
+    found = [
+        (-math.inf, kind, one.count)
+        for rows in (snapshot.lots, snapshot.coming)
+        for one in rows
+        if not one.reserved
+        for kind in one.kind.counted
+    ]
+    moves = any(one.source_id is not None for one in snapshot.wishes)
+    for one in snapshot.holdings:
+        if (holder := snapshot.holders.get(one.vcluster_id)) is None:
+            continue
+        erasing = turnaround(snapshot, one.kind.type, policy)
+        since = back_at(holder, policy, erasing)
+        if moves or holder.priority < wish.priority:
+            since = -math.inf
+        if since is not None:
+            found += [(since, kind, one.count) for kind in one.kind.counted]
+    return found
 
 
 def _events(

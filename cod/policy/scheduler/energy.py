@@ -9,8 +9,8 @@ low mark at most, one that falls asleep leaves it at the high mark at least. Whi
 type is waking or is to be woken, none of that type is put to sleep: what it was woken for may want
 it too.
 
-Where the snapshot has a forecast of a type (`policy.energy.reserve_forecast`), the marks are by it, and the
-two constants its bounds.
+Where the snapshot has a forecast of a type (`policy.energy.reserve_forecast`), the marks are by it,
+and the two constants its bounds.
 
 **Need.** Cold nodes that requests keep while they wait for others, and cold nodes that are
 reserved, are woken at once, whatever the marks say and even where the site does not manage its
