@@ -10,6 +10,7 @@ import pytest
 
 from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.hardware import match
+from cod.policy.reservations.future import Future
 from cod.policy.reservations.starts import NO_LEASE, TOO_FAR, Start, predicted
 from cod.policy.scheduler.snapshot import (
     PREEMPTIBLE,
@@ -85,6 +86,27 @@ def test_a_lease_that_ends_gives_its_nodes_after_grace_and_erasing() -> None:
 def test_nodes_on_their_way_take_the_turnaround() -> None:
     found = told(site(0, [asked(1, 2)], [], coming=2))
     assert found[1].at == pytest.approx(10 + ERASED, abs=2 * LOOK)
+
+
+def test_nodes_on_their_way_since_a_while_come_that_much_sooner() -> None:
+    seen = site(0, [asked(1, 2)], [], coming=2)
+    early, last = IncomingNodes(KIND, 1, since=-70.0), IncomingNodes(KIND, 1, since=-40.0)
+    found = told(replace(seen, coming=[early, last]))
+    assert found[1].at == pytest.approx(-40 + ERASED, abs=2 * LOOK)
+
+
+def test_nodes_that_are_late_take_another_turnaround() -> None:
+    seen = replace(site(0, [asked(1, 2)], []), coming=[IncomingNodes(KIND, 2, since=-500.0)])
+    assert told(replace(seen, site={1: 2}))[1].at == pytest.approx(10 + ERASED, abs=2 * LOOK)
+
+
+def test_nodes_on_their_way_say_since_when() -> None:
+    future = Future(site(0, [asked(1, 2)], [holder(7, 2, 500.0)]), RULES, 10.0)
+    future.advance(500.0)
+    future.advance(500.0 + DRAIN)
+    future.advance(500.0 + DRAIN + 30.0)
+    (one,) = future.snapshot().coming
+    assert one.since == 500.0 + DRAIN
 
 
 def test_one_waits_for_the_lease_of_the_other() -> None:

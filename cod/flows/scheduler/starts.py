@@ -21,7 +21,6 @@ from cod.store.scheduler.starts import Told
 
 Claim = claims.Claim
 usually = request_starts.usually
-look = core_snapshot.look
 Observed = core_snapshot.Observed
 SLIGHT = 30.0  # seconds: a start that has moved by less is not told anew
 
@@ -29,6 +28,11 @@ SLIGHT = 30.0  # seconds: a start that has moved by less is not told anew
 def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None) -> Claim | None:
     """Become, or stay, the one who tells starts for `seconds`; None while another server is."""
     return claims.hold(tx, "starts", owner, now, seconds, held)
+
+
+def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:
+    """Return the site now, with the times of nodes on their way; see `core.snapshot.look`."""
+    return core_snapshot.look(tx, site, now, before, times=True)
 
 
 def question(seen: Observed, site: Site, now: float) -> bytes:

@@ -2,10 +2,10 @@
 Pure.
 
 Nobody asks for more, gives nodes back before they have to, or extends a lease. Leases end, with
-their grace; nodes that are given back are free again after their type's `turnaround`; reclaims
-are carried out at their deadlines; inertia ends; reservations in advance begin. At each such
-moment the manager's own policy decides (`policy.scheduler.allocate`), and what it decides is done
-here at once.
+their grace; nodes that are given back are free again after their type's `turnaround`, those that
+are on their way when they are expected (`supply.expected`); reclaims are carried out at their
+deadlines; inertia ends; reservations in advance begin. At each such moment the manager's own policy
+decides (`policy.scheduler.allocate`), and what it decides is done here at once.
 
 Where shares are on, what groups use goes on being counted (but for what preemptible clusters use),
 and their ranks follow it.
@@ -107,7 +107,8 @@ class Future:
             self._lots[_Lot(lot.kind, lot.readiness, lot.cache, lot.reserved)] += lot.count
         self._back: list[tuple[float, NodeKind, int, int]] = []
         for one in snapshot.coming:
-            self._comes_back(one.kind, one.count, one.reserved)
+            at = supply.expected(snapshot, one, policy, now)
+            heapq.heappush(self._back, (at, one.kind, one.count, one.reserved))
         leaving: Counter[tuple[int, NodeKind]] = Counter()
         for reclaim in snapshot.reclaims:
             leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
@@ -263,9 +264,10 @@ class Future:
 
     def snapshot(self) -> Snapshot:
         """Return the site as it is then."""
-        coming: Counter[tuple[NodeKind, int]] = Counter()
-        for _, kind, count, reserved in self._back:
-            coming[kind, reserved if reserved in self.wishes else 0] += count
+        coming: Counter[tuple[NodeKind, int, float]] = Counter()
+        for at, kind, count, reserved in self._back:
+            since = at - supply.turnaround(self._first, kind.type, self._policy)
+            coming[kind, reserved if reserved in self.wishes else 0, since] += count
         return shared(
             replace(
                 self._first,
@@ -275,8 +277,8 @@ class Future:
                     if count > 0
                 ],
                 coming=[
-                    IncomingNodes(kind, count, reserved)
-                    for (kind, reserved), count in coming.items()
+                    IncomingNodes(kind, count, reserved, since=since)
+                    for (kind, reserved, since), count in coming.items()
                 ],
                 holdings=[
                     Allocation(
