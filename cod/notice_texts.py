@@ -34,6 +34,7 @@ KINDS = {
     "move": "nodes of the vcluster are to move to another",
     "moved": "nodes of the vcluster were moved to another",
     "reservation-late": "a reservation in advance begins later than planned",
+    "series": "a start of a series of reservations could not be reserved",
     "node-hours": "a group has used 80 or 100 per cent of its node-hours of the month",
     "guarantees": "groups are guaranteed more nodes than the site has",
     "guarantees-met": "the site has as many nodes again as groups are guaranteed",
@@ -93,6 +94,7 @@ REMEDIES = {
     "move": "Choose nodes to release",
     "moved": "Open the cluster",
     "reservation-late": "See why",
+    "series": "Look at the calendar",
     "node-hours": "See the group's shares",
     "guarantees": "Look at the shares",
     "guarantees-met": "Look at the shares",
@@ -316,6 +318,17 @@ def reservation_late(
         f"Request {request_id} of vcluster {vcluster.name} reserved nodes from {_at(starts_at)} on."
         f" {what}",
         f"/requests/{request_id}",
+    )
+
+
+def series_refused(series: str, vcluster: str, starts_at: float, why: str) -> NoticeText:
+    """Describe a start of a series whose cluster could not be reserved, for `why` (a sentence)."""
+    return _news(
+        "series",
+        f"{series}: nothing is reserved from {_at(starts_at)} on",
+        f"Vcluster {vcluster} of series {series} could not be reserved from {_at(starts_at)} on:"
+        f" {_sentence(why)} The other starts of the series stay as they are.",
+        "/calendar",
     )
 
 

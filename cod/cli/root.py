@@ -104,6 +104,11 @@ COMMANDS = {
         "calendar",
         "Nodes held until when, and nodes that come.",
     ),
+    "series": (
+        "cod.cli.scheduler.recurrence",
+        "series",
+        "Reservations that recur: a cluster for each day or week.",
+    ),
     "conflict": (
         "cod.cli.nodes.conflict",
         "conflict",

@@ -207,6 +207,53 @@ class RequestTuple:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """A row of `reservation_series`: a virtual cluster is reserved for each of its starts.
+
+    asked      what each of them is created with: arguments of `flows.scheduler.vclusters.create`,
+               as JSON
+    starts_at  the first start; duration: seconds of each lease
+    zone       the time zone whose clock the starts keep; days: of the week, 'mon' …
+    count      starts in all; ends_at: no start is later; None: no limit
+    """
+
+    id: int
+    name: str
+    group_id: int
+    asked: str
+    starts_at: float
+    duration: float
+    zone: str
+    days: tuple[str, ...]
+    count: int | None
+    ends_at: float | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A row of `series_occurrences`: a start of a series that was decided.
+
+    vcluster  the name of its virtual cluster
+    refused   why it could not be reserved, as a sentence; '': it was
+    """
+
+    series_id: int
+    starts_at: float
+    vcluster: str
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesView:
+    """A series with its group's name and the starts to come that were decided."""
+
+    series: Series
+    group: str
+    occurrences: tuple[Occurrence, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AskedTuple:
     """A tuple as it is asked for. '' stands for what the vcluster was created with, or, in a
     request for a new one, for what its first tuple asks for.

@@ -325,6 +325,7 @@ def manager(context: PartContext) -> list[Any]:
     from cod.workers.manager import Manager
     from cod.workers.pruning import Pruner
     from cod.workers.readiness import Prober
+    from cod.workers.series import SeriesKeeper
     from cod.workers.starts import Starts
 
     g = context
@@ -383,6 +384,7 @@ def manager(context: PartContext) -> list[Any]:
         KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
         Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock),
         Starts(g.reactor, g.pool, g.site, g.settings.name, g.clock, STARTS),
+        SeriesKeeper(g.reactor, g.pool, g.site, g.clock),
     ]
 
 

@@ -22,6 +22,7 @@ TAGS = {
     "templates": "Configuration templates",
     "vclusters": "Virtual clusters",
     "requests": "Requests for nodes",
+    "series": "Reservations that recur",
     "plan": "Actions of the resource manager's next pass",
     "match": "Forecasts of requests",
     "reclaims": "Nodes taken for requests of higher priority",

@@ -106,6 +106,7 @@ class World:
                     "block",
                     "type",
                     "volume",
+                    "series",
                     "snapshot",
                     "label",
                 ),
@@ -282,6 +283,18 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
         made_at=NOW,
         created_at=NOW,
     )
+    tx.execute(
+        insert(t.reservation_series).values(
+            name=f"{name}-series",
+            group_id=group.id,
+            asked="{}",
+            starts_at=NOW + 9e9,
+            duration=10.0,
+            zone="UTC",
+            days="mon",
+            created_at=NOW,
+        )
+    )
     upload = f"{next(_numbers):032x}"
     tx.execute(
         insert(t.uploads).values(
@@ -339,6 +352,7 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
         "reclaim": str(reclaim),
         "notice": str(notice),
         "volume": full(name, f"{name}-volume"),
+        "series": f"{name}-series",
         "snapshot": f"{name}-snapshot",
         "upload": upload,
         "invitation": str(link.id),

@@ -1,48 +1,61 @@
-"""Clusters that are reserved for each week from the command line."""
+"""Clusters that are reserved for each week, from the command line."""
 # ruff: noqa: F401, F811 (fixtures)
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
+from cod.client import ApiError
+from cod.model import Site, SiteRef
 from cod.store.scheduler import node_counts
+from cod.workers.series import SeriesKeeper
 from tests.net.apiserver import NOW, Served, as_json, run
+from tests.net.handpool import HandPool
 from tests.net.ownersite import engine, furnished_sqlite, there
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_cluster_is_reserved_for_each_week(
-    there: Served, monkeypatch: pytest.MonkeyPatch
+    there: Served, site: Site, engine: Any, reactor: Any, in_reactor: Any
 ) -> None:
-    """Tell of each whether it is accepted; those that are there already stay."""
-    monkeypatch.setattr("cod.cli.scheduler.vcluster.time.time", lambda: NOW)
     size = sum(one.nodes for one in there.tx(node_counts.free, [], False, NOW))
-    start = datetime.fromtimestamp(NOW + 86400, UTC).isoformat()
-    weekly = ("--size", size, "--template", "debian", "--from", start, "--for", "10h", "--spread")
-    weekly = (*weekly, "--repeat", "weekly", "--zone", "Europe/Berlin", "--count")
-    made = as_json(there, "vcluster", "create", "course", *weekly, 3)
-    assert [one["state"] for one in made] == ["pending"] * 3
-    again = as_json(there, "vcluster", "create", "course", *weekly, 4)
-    assert again[:3] == made
-    refused = run(there, "vcluster", "create", "other", *weekly, 2, "--json", code=1)
-    first, second = json.loads(refused.stdout)
-    assert (first["state"], second["state"]) == (None, "pending"), "a lease ends in between"
-    assert "not free from" in first["detail"]
-    assert (
-        "--repeat goes with --from"
-        in run(
-            there,
-            "vcluster",
-            "create",
-            "x",
-            "--size",
-            1,
-            "--template",
-            "d",
-            "--repeat",
-            "daily",
-            code=2,
-        ).stderr
-    )
+    start = datetime.fromtimestamp(NOW + 86400, UTC)
+    names = [
+        f"course-{datetime.fromtimestamp(NOW + 86400 * day, UTC):%Y-%m-%d}" for day in (1, 8, 15)
+    ]
+    create = ("vcluster", "create", "course", "--size", size, "--template", "debian", "--spread")
+    weekly = (*create, "--from", start.isoformat(), "--for", "10h", "--repeat", "weekly")
+    weekly = (*weekly, "--zone", "UTC", "--count", 3)
+    made = as_json(there, *weekly)
+    assert [one["vcluster"] for one in made["occurrences"]] == names[:1]
+    assert as_json(there, *weekly, "--if-missing") == made
+    assert "already" in run(there, *weekly, code=1).stderr
+    assert "--from" in run(there, *create, "--repeat", "daily", code=2).stderr
+    keeper = SeriesKeeper(reactor, HandPool(engine), SiteRef(site), lambda: NOW)  # type: ignore[arg-type]
+    keeper.running = True
+    in_reactor(lambda: Deferred.fromCoroutine(keeper.look()))
+    shown = as_json(there, "series", "show", "course")
+    assert [one["vcluster"] for one in shown["occurrences"]] == names
+    assert "reserved" in run(there, "series", "show", "course").stdout
+    assert [one["name"] for one in as_json(there, "series", "list")] == ["course"]
+    with pytest.raises(ApiError, match="without a VCM"):
+        there.local.post(
+            "/series",
+            {
+                "name": "x",
+                "size": 1,
+                "template": "debian",
+                "starts_at": NOW + 9.0,
+                "lease": 60.0,
+                "zone": "UTC",
+                "vcm_inside": True,
+            },
+        )
+    as_json(there, "series", "end", "course")
+    assert as_json(there, "series", "list") == []
+    assert there.local.get(f"/vclusters/{names[2]}")["state"] == "pending"

@@ -1,88 +1,160 @@
-"""Reservations that recur: a cluster for each day or week, by the clock of a time zone."""
+"""`cod series`: reservations that recur, a cluster for each day or week; and the options by which
+`cod vcluster create` makes one."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
+import os
+from pathlib import Path
+from typing import Any
 
 import click
 
-from cod.cli.show import created, table, when
-from cod.client import ApiError, Client
+from cod.cli.show import (
+    as_json,
+    client,
+    confirm,
+    said,
+    shown,
+    table,
+    watched,
+    watching,
+    when,
+    yes_option,
+)
+from cod.client import path
 
-DAYS = {"daily": 1, "weekly": 7}
-MOST = 60
-__all__ = ["DAYS", "MOST", "Zone", "occurrence_table", "occurrences", "reserve_each"]
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+MOST = 1000
+__all__ = ["MOST", "Days", "series", "series_in_full", "this_zone"]
 
 
-class Zone(click.ParamType[ZoneInfo]):
-    """A time zone: 'Europe/Berlin'."""
+class Days(click.ParamType[list[str]]):
+    """Days of the week: 'daily', 'weekly' (the first start's day), or 'mon,wed'."""
 
-    name = "zone"
+    name = "days"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> ZoneInfo:
+    ) -> list[str]:
         """Parse it."""
-        if isinstance(value, ZoneInfo):
+        if isinstance(value, list):
             return value
-        try:
-            return ZoneInfo(value)
-        except (OSError, ValueError):
-            self.fail(f"there is no time zone {value!r}; one is Europe/Berlin", param, ctx)
+        days = {"daily": list(DAYS), "weekly": []}.get(value)
+        if days is None:
+            days = value.split(",")
+            if not set(days) <= set(DAYS):
+                self.fail(
+                    f"{value!r} is not daily, weekly, or days of the week such as mon,wed",
+                    param,
+                    ctx,
+                )
+        return days
 
 
-class Occurrence(NamedTuple):
-    """One cluster of a series: its name and when it starts."""
-
-    name: str
-    starts_at: float
-
-
-def occurrences(
-    name: str, first: float, repeat: str, zone: ZoneInfo | None, now: float
-) -> Iterator[Occurrence]:
-    """Yield the clusters of a series whose starts are to come, without end. They start at the same
-    time of day by the zone's clock, in winter as in summer; `zone` None: this computer's."""
-    start = datetime.fromtimestamp(first, zone).replace(tzinfo=None)
-    for number in itertools.count():
-        local = start + timedelta(days=number * DAYS[repeat])
-        at = local.replace(tzinfo=zone).timestamp()
-        if at > now:
-            yield Occurrence(f"{name}-{local:%Y-%m-%d}", at)
+def this_zone(clock: Path = Path("/etc/localtime")) -> str:
+    """Return the name of this computer's time zone. Raises UsageError where it has none."""
+    named = os.environ.get("TZ", "").removeprefix(":")
+    if named:
+        return named
+    _, found, name = str(clock.resolve()).partition("/zoneinfo/")
+    if not found:
+        raise click.UsageError("name the time zone: --zone Europe/Berlin")
+    return name
 
 
-def reserve_each(
-    api: Client, series: Iterator[Occurrence], count: int, body: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Reserve so many clusters, each by itself; return what became of each. Those that are there
-    already stay as they are. Raises `ApiError` for what is no matter of time or nodes."""
-    length = None if body["ends_at"] is None else body["ends_at"] - body["starts_at"]
-    done = []
-    for name, starts_at in itertools.islice(series, count):
-        asked = {**body, "name": name, "starts_at": starts_at}
-        if length is not None:
-            asked["ends_at"] = starts_at + length
-        one: dict[str, Any] = {"name": name, "starts_at": starts_at, "state": None, "detail": ""}
-        try:
-            one["state"] = created(api, "vclusters", name, asked, if_missing=True)["state"]
-        except ApiError as error:
-            if error.code not in ("conflict", "impossible"):
-                raise
-            one["detail"] = error.detail
-        done.append(one)
-    return done
+@click.group()
+def series() -> None:
+    """Reservations that recur: a virtual cluster for each day or week.
+
+    `cod vcluster create NAME --from TIME --for SPAN --repeat weekly` makes a series. Its clusters
+    are reserved four weeks before they start.
+
+    \b
+    Example:
+      cod series show course
+    """
 
 
-def occurrence_table(values: list[dict[str, Any]]) -> Any:
-    """Return what became of a series, for people."""
+def series_table(values: list[Any]) -> Any:
+    """Return series for people."""
     return table(
-        ("VCLUSTER", "STARTS", "STATE", "WHY NOT"),
+        ("SERIES", "GROUP", "DAYS", "ZONE", "FIRST", "COUNT", "LAST", "REFUSED"),
         [
-            (one["name"], when(one["starts_at"]), one["state"] or "refused", one["detail"])
+            (
+                one["name"],
+                one["group"],
+                "daily" if len(one["days"]) == len(DAYS) else ",".join(one["days"]),
+                one["zone"],
+                when(one["starts_at"]),
+                "open" if one["count"] is None else str(one["count"]),
+                "open" if one["last"] is None else when(one["last"]),
+                str(sum(bool(each["refused"]) for each in one["occurrences"])),
+            )
             for one in values
         ],
     )
+
+
+def series_in_full(value: Any) -> Any:
+    """Return a series and its starts that were decided, for people."""
+    from rich.console import Group
+
+    starts = table(
+        ("VCLUSTER", "STARTS", "STATE", "WHY NOT"),
+        [
+            (
+                one["vcluster"],
+                when(one["starts_at"]),
+                "refused" if one["refused"] else "reserved",
+                one["refused"],
+            )
+            for one in value["occurrences"]
+        ],
+    )
+    return Group(series_table([value]), "", starts)
+
+
+@series.command("list")
+@as_json
+@watching
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
+    """List series.
+
+    \b
+    Example:
+      cod series list
+    """
+    api = client(ctx)
+    watched(lambda: api.every("/series"), series_table, as_json, watch)
+
+
+@series.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show a series, and which of its next clusters are reserved.
+
+    \b
+    Example:
+      cod series show course
+    """
+    shown(ctx, client(ctx).get(path("series", name)), series_in_full, as_json)
+
+
+@series.command()
+@click.argument("name")
+@yes_option
+@as_json
+@click.pass_context
+def end(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+    """End a series: no further clusters are reserved. Those that are reserved stay.
+
+    \b
+    Example:
+      cod series end course
+    """
+    confirm(lambda: f"End series {name}?", yes)
+    value = client(ctx).delete(path("series", name))
+    said(value, f"{name}: ended; clusters that are reserved stay", as_json)

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import click
 
 from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
 from cod.cli.scheduler.nis import nis
-from cod.cli.scheduler.recurrence import (
-    DAYS,
-    MOST,
-    Zone,
-    occurrence_table,
-    occurrences,
-    reserve_each,
-)
+from cod.cli.scheduler.recurrence import MOST, Days, series_in_full, this_zone
 from cod.cli.show import (
     KIND,
     MOMENT,
@@ -45,7 +36,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
-from cod.client import Client, path
+from cod.client import path
 
 name_argument = click.argument("name")
 spread_option = click.option(
@@ -198,22 +189,26 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
 )
 @click.option(
     "--repeat",
-    type=click.Choice(tuple(DAYS)),
+    type=Days(),
+    metavar="DAYS",
     help=(
-        "With --from: reserve a cluster for each day or week, NAME-2026-12-07 and so on. "
-        "Those that are there already stay as they are."
+        "With --from: make a series, with a cluster NAME-2026-12-07 and so on for each day: "
+        "daily, weekly, or days such as mon,wed."
     ),
 )
 @click.option(
     "--count",
     type=click.IntRange(1, MOST),
-    default=4,
-    show_default=True,
-    help="With --repeat: how many clusters, from now on.",
+    help="With --repeat: how many clusters in all. [default: no limit]",
+)
+@click.option(
+    "--last",
+    type=MOMENT,
+    metavar="TIME",
+    help="With --repeat: no cluster starts later. [default: no limit]",
 )
 @click.option(
     "--zone",
-    type=Zone(),
     help="With --repeat: time zone whose clock counts. [default: this computer's]",
 )
 @click.option(
@@ -288,9 +283,10 @@ def create(
     wait: bool,
     timeout: float,
     as_json: bool,
-    repeat: str | None,
-    count: int,
-    zone: ZoneInfo | None,
+    repeat: list[str] | None,
+    count: int | None,
+    last: float | None,
+    zone: str | None,
     **asked: Any,
 ) -> None:
     """Create a virtual cluster (vcluster). Its nodes are granted, installed and booted; --wait
@@ -321,32 +317,16 @@ def create(
     if mounts:
         body["volumes"] = list(mounts)
     if repeat is not None:
-        _reserve_each(ctx, api, body, repeat, count, zone, key, as_json)
+        if body["starts_at"] is None:
+            raise click.UsageError("--repeat goes with --from.")
+        body |= {"days": repeat, "count": count, "last": last, "zone": zone or this_zone()}
+        made = created(api, "series", name, body, if_missing, key)
+        shown(ctx, made, series_in_full, as_json)
         return
     value = created(api, "vclusters", name, body, if_missing, key)
     if wait:
         value = wait_until(api, name, _all_active, timeout, quiet=as_json)
     shown(ctx, value, in_full, as_json)
-
-
-def _reserve_each(
-    ctx: click.Context,
-    api: Client,
-    body: dict[str, Any],
-    repeat: str,
-    count: int,
-    zone: ZoneInfo | None,
-    key: str | None,
-    as_json: bool,
-) -> None:
-    """Reserve clusters that recur; end with 1 where one is refused."""
-    if body["starts_at"] is None or key is not None:
-        raise click.UsageError("--repeat goes with --from, and without --key.")
-    series = occurrences(body["name"], body["starts_at"], repeat, zone, time.time())
-    done = reserve_each(api, series, count, body)
-    shown(ctx, done, occurrence_table, as_json)
-    if not all(one["state"] for one in done):
-        ctx.exit(1)
 
 
 @vcluster.command()

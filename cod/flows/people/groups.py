@@ -219,7 +219,7 @@ def delete(tx: Tx, name: str, *, admin: bool = True, now: float = 0.0) -> None:
     if owned:
         raise Refused(
             "conflict",
-            f"group {name} owns {', '.join(owned)}: end its vclusters, delete its images and "
+            f"group {name} owns {', '.join(owned)}: end its vclusters and series, delete its images and "
             "volumes and retire its templates first",
             "name",
         )

@@ -15,8 +15,8 @@ from cod.store.engine import Tx
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:
     """Return who owns the `kind` of thing named `key`; None where there is no such thing.
 
-    kind  '' (nothing in particular), 'group', 'vcluster', 'node', 'user' by name; 'image',
-          'template' by full name; 'volume' by full name; 'request', 'reclaim', 'notice', 'upload',
+    kind  '' (nothing in particular), 'group', 'vcluster', 'series', 'node', 'user' by name;
+          'image', 'template' by full name; 'volume' by full name; 'request', 'reclaim', 'notice', 'upload',
           'invitation' by id
     """
     return _KINDS[kind](tx, key)
@@ -130,6 +130,10 @@ _KINDS: dict[str, Callable[[Tx, str], Owned | None]] = {
         tx, select(t.notices.c.group_id).where(t.notices.c.id == _number(key))
     ),
     "user": _user,
+    "series": lambda tx, key: _of(
+        tx,
+        select(t.reservation_series.c.group_id).where(t.reservation_series.c.name == key),
+    ),
     "volume": lambda tx, key: _of(tx, select(t.volumes.c.group_id).where(t.volumes.c.name == key)),
     "invitation": lambda tx, key: _of(
         tx, select(t.invitations.c.group_id).where(t.invitations.c.id == _number(key))

@@ -182,6 +182,9 @@ def owned(tx: Tx, group_id: int) -> dict[str, int]:
     v, c = t.vclusters.c, t.config_templates.c
     queries = {
         "vclusters": select(func.count()).where(v.group_id == group_id, v.live_name.is_not(None)),
+        "series of reservations": (
+            select(func.count()).where(t.reservation_series.c.group_id == group_id)
+        ),
         "images": select(func.count()).where(t.images.c.group_id == group_id),
         "templates": (
             select(func.count(c.name.distinct())).where(

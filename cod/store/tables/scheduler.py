@@ -287,6 +287,31 @@ request_starts = table(
     comment="When waiting requests are expected to start, and what became of that.",
 )
 
+reservation_series = table(
+    "reservation_series",
+    Column("id", Id, primary_key=True),
+    Column("name", Name, nullable=False, unique=True, comment="its clusters' names begin with it"),
+    Column("group_id", Id, ForeignKey("groups.id"), nullable=False, index=True),
+    Column("asked", Document, nullable=False, comment="what each is created with (JSON)"),
+    Column("starts_at", Time, nullable=False, comment="the first start"),
+    Column("duration", Time, nullable=False, comment="seconds of each lease"),
+    Column("zone", String(64), nullable=False, comment="time zone whose clock the starts keep"),
+    Column("days", String(32), nullable=False, comment="of the week: 'mon,wed'"),
+    Column("count", Integer, comment="starts in all; null: no limit"),
+    Column("ends_at", Time, comment="no start is later; null: no limit"),
+    Column("created_at", Time, nullable=False),
+    comment="Reservations that recur: a virtual cluster for each start.",
+)
+
+series_occurrences = table(
+    "series_occurrences",
+    Column("series_id", Id, ForeignKey("reservation_series.id"), primary_key=True),
+    Column("starts_at", Time, primary_key=True),
+    Column("vcluster", Name, nullable=False, comment="name of its virtual cluster"),
+    Column("refused", Text, nullable=False, comment="why it could not be reserved; '': it was"),
+    comment="Starts of series that were decided: each is, once.",
+)
+
 reservations = table(
     "reservations",
     Column(

@@ -458,14 +458,12 @@ class RequestList(ListPage[RequestReply]):
     """Requests, the newest first."""
 
 
-def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
+def asked(ask: Call[Names, Any]) -> dict[str, Any]:
+    """Return what a vcluster is to be created with, as the flow takes it. Raises `Refused`."""
     checked(ask.body.attributes, "requires", "attributes")
-    words = ask.body.model_dump(exclude={"also", "volumes"})
-    mounts = [AskedVolume(**each.model_dump()) for each in ask.body.volumes]
-    inside, ends_at = words.pop("vcm_inside"), words.pop("ends_at")
-    if ends_at is not None:
-        words["lease"] = _length(ask.body, ends_at)
-    also = [
+    words: dict[str, Any] = ask.body.model_dump(include=set(VclusterCreate.model_fields))
+    words["mounts"] = [AskedVolume(**each) for each in words.pop("volumes")]
+    words["also"] = [
         AskedTuple(
             each.count,
             checked(each.attributes, "requires", f"also.{place}.attributes"),
@@ -473,10 +471,17 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
         )
         for place, each in enumerate(ask.body.also)
     ]
+    ends_at = words.pop("ends_at")
+    if ends_at is not None:
+        words["lease"] = _length(ask.body, ends_at)
+    return words
+
+
+def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
+    words = asked(ask)
+    inside = words.pop("vcm_inside")
     create: Flow[Result[_Shown]] = partial(
         vclusters.create,
-        also=also,
-        mounts=mounts,
         possible=True,
         key=ask.key,
         site=ask.site,
@@ -539,7 +544,7 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
     )
 
 
-def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:
+def creates(ask: Call[Names, Any]) -> list[RequiredRight]:
     """Return members and owners of the group that it shall belong to, who work with the volumes
     that it mounts. Its templates are that group's, or the site's. Owners alone enrol a VCM, and
     choose mount points."""
@@ -610,7 +615,7 @@ VCLUSTERS = (
     route(
         "POST",
         "/vclusters",
-        _creates,
+        creates,
         "Create a vcluster; the manager grants its nodes later",
         _vcluster_wanted,
         reply=_IN_FULL,

@@ -1,0 +1,168 @@
+"""Reservations that recur: a virtual cluster is reserved for each start of a series.
+
+The first one is reserved with the series; if it is refused, so is the series. The manager's part
+keeps those of the next four weeks on the books (`due`, `reserve`). Each start is decided once: its
+cluster is reserved as any other would be, or it is refused, which its group is told. What was
+reserved stays when the series ends. The flow that creates a vcluster is handed in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from cod import notice_texts
+from cod.core import notices
+from cod.model import (
+    AskedTuple,
+    AskedVolume,
+    Occurrence,
+    Refused,
+    Result,
+    Series,
+    SeriesView,
+    Site,
+)
+from cod.policy.reservations import series as policy
+from cod.store.engine import Tx
+from cod.store.people import groups
+from cod.store.scheduler import series as rows
+
+Create = Callable[..., Result[Any]]
+"""`flows.scheduler.vclusters.create`."""
+
+
+def create(
+    tx: Tx,
+    *,
+    name: str,
+    group: str,
+    starts_at: float | None,
+    lease: float | None,
+    zone: str,
+    days: Sequence[str],
+    count: int | None,
+    last: float | None,
+    asked: Mapping[str, Any],
+    create: Create,
+    seen: frozenset[int] | None,
+    site: Site,
+    now: float,
+) -> Result[SeriesView]:
+    """Return a new series, and reserve its first cluster.
+
+    lease  seconds of each lease
+    zone   the time zone whose clock the starts keep; days: of the week, none: that of `starts_at`
+    count  starts in all; last: no start is later; None: no limit
+    asked  what else each cluster is created with
+    seen   whose names a refusal may tell; None: all
+    Raises `Refused`.
+    """
+    if starts_at is None or lease is None:
+        raise Refused(
+            "invalid",
+            "a series has a first start, and a length of its leases",
+            "starts_at" if starts_at is None else "lease",
+        )
+    clock = policy.zone(zone)
+    owner = groups.named(tx, group, "group")
+    if rows.named(tx, name) is not None:
+        raise Refused("conflict", f"there is a series {name!r} already", "name")
+    also, mounts = (list(map(asdict, asked[key])) for key in ("also", "mounts"))
+    series = rows.add(
+        tx,
+        name=name,
+        group_id=owner.id,
+        asked=json.dumps({**asked, "also": also, "mounts": mounts}),
+        starts_at=starts_at,
+        duration=lease,
+        zone=zone,
+        days=policy.on_days(days, starts_at, clock),
+        count=count,
+        ends_at=last,
+        created_at=now,
+    )
+    first = policy.starts(series, now, max(now, starts_at) + 8 * 86400.0)
+    if starts_at <= now or not first:
+        raise Refused("invalid", "no start of the series is to come", "starts_at")
+    made = create(tx, **_cluster(series, first[0], group), seen=seen, site=site, now=now)
+    rows.decide(tx, Occurrence(series.id, first[0], policy.vcluster_name(series, first[0])), now)
+    return Result(show(tx, name=name, now=now), made.effects)
+
+
+def every(tx: Tx, *, groups: frozenset[int] | None, now: float) -> list[SeriesView]:
+    """Return the series of these groups (None: of all)."""
+    return rows.views(tx, groups, now)
+
+
+def show(tx: Tx, *, name: str, now: float) -> SeriesView:
+    """Return a series with the starts to come that were decided. Raises `Refused`."""
+    found = rows.views(tx, None, now, name)
+    if not found:
+        raise Refused("not_found", f"there is no series {name!r}", "name")
+    return found[0]
+
+
+def end(tx: Tx, *, name: str, now: float) -> SeriesView:
+    """End the series; clusters that are reserved stay. Return it as it was. Raises `Refused`."""
+    found = show(tx, name=name, now=now)
+    rows.remove(tx, found.series.id)
+    return found
+
+
+def due(tx: Tx, now: float) -> list[tuple[int, float]]:
+    """Return the starts that are to be decided, by series and time; (series, 0.0) for a series that
+    has none to come."""
+    decided = {(one.series_id, one.starts_at) for one in rows.occurrences(tx, now)}
+    found = []
+    for series in rows.every(tx):
+        starts = policy.starts(series, now, now + policy.AHEAD)
+        found += [(series.id, at) for at in starts if (series.id, at) not in decided]
+        if series.starts_at < now and not starts:
+            found.append((series.id, 0.0))
+    return found
+
+
+def reserve(
+    tx: Tx, *, series_id: int, start: float, create: Create, site: Site, now: float
+) -> Result[None]:
+    """Decide a start of the series that `due` returned: reserve its cluster, or tell its group why
+    not. Does nothing where the series has ended or the start was decided."""
+    series = rows.locked(tx, series_id)
+    if series is None:
+        return Result(None)
+    if policy.over(series, now):
+        rows.remove(tx, series_id)
+        return Result(None)
+    if start <= now or start in {one.starts_at for one in rows.occurrences(tx, now, series_id)}:
+        return Result(None)
+    owner = groups.get(tx, series.group_id)
+    cluster = _cluster(series, start, owner.name)
+    one = Occurrence(series_id, start, cluster["name"])
+    try:
+        made = rows.apart(
+            tx, lambda part: create(part, **cluster, seen=frozenset({owner.id}), site=site, now=now)
+        )
+    except Refused as refusal:
+        rows.decide(tx, replace(one, refused=refusal.sentence), now)
+        said = notice_texts.series_refused(series.name, one.vcluster, start, refusal.sentence)
+        notices.add(tx, **said, group_id=owner.id, now=now)
+        return Result(None)
+    rows.decide(tx, one, now)
+    return Result(None, made.effects)
+
+
+def _cluster(series: Series, start: float, group: str) -> dict[str, Any]:
+    """Return what the cluster of that start is created with."""
+    asked: dict[str, Any] = json.loads(series.asked)
+    return asked | {
+        "also": [AskedTuple(**one) for one in asked["also"]],
+        "mounts": [AskedVolume(**one) for one in asked["mounts"]],
+        "name": policy.vcluster_name(series, start),
+        "group": group,
+        "lease": series.duration,
+        "starts_at": start,
+        "possible": True,
+    }

@@ -1,0 +1,72 @@
+"""Reservations that recur: when the clusters of a series start, by the clock of a time zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from cod.model import Refused, Series
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+AHEAD = 28 * 86400.0  # seconds before their starts that clusters are reserved
+MOST = 1000  # clusters of a series that is counted
+
+
+def zone(name: str) -> ZoneInfo:
+    """Return the time zone of that name. Raise `Refused` where there is none."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError):
+        raise Refused(
+            "invalid", f"there is no time zone {name!r}; one is Europe/Berlin", "zone"
+        ) from None
+
+
+def on_days(days: Sequence[str], starts_at: float, clock: ZoneInfo) -> tuple[str, ...]:
+    """Return the days of the week of a series, in their order; those of its first start where none
+    is named."""
+    return tuple(one for one in DAYS if one in days) or (
+        DAYS[datetime.fromtimestamp(starts_at, clock).weekday()],
+    )
+
+
+def starts(series: Series, after: float, until: float) -> list[float]:
+    """Return the starts of the series after `after`, up to `until`. They have the same time of day
+    in winter and in summer; where the clock skips that time, they are as much later."""
+    clock = ZoneInfo(series.zone)
+    first = datetime.fromtimestamp(series.starts_at, clock).replace(tzinfo=None)
+    end = until if series.ends_at is None else min(until, series.ends_at)
+    from_ = datetime.fromtimestamp(max(after, series.starts_at), clock).date() - timedelta(days=1)
+    found = []
+    for day in _dates(series, first.date()):
+        if day < from_:
+            continue
+        at = datetime.combine(day, first.time()).replace(tzinfo=clock).timestamp()
+        if at > end:
+            break
+        if at > after:
+            found.append(at)
+    return found
+
+
+def over(series: Series, now: float) -> bool:
+    """Return whether no start of the series is to come."""
+    return not starts(series, now, max(now, series.starts_at) + 8 * 86400.0)
+
+
+def vcluster_name(series: Series, start: float) -> str:
+    """Return the name of the cluster that starts then."""
+    return f"{series.name}-{datetime.fromtimestamp(start, ZoneInfo(series.zone)):%Y-%m-%d}"
+
+
+def _dates(series: Series, first: date) -> Iterator[date]:
+    """Yield the dates of the series from its first start on; without end if it has none."""
+    left = series.count
+    for number in range((date.max - first).days):
+        if left == 0:
+            return
+        day = first + timedelta(days=number)
+        if DAYS[day.weekday()] in series.days:
+            left = None if left is None else left - 1
+            yield day

@@ -1,0 +1,42 @@
+"""Once a minute the clusters of series that start within four weeks are reserved.
+
+Each server with a manager part does it; that two do it at once harms nothing: each start is decided
+in a transaction of its own, once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from cod.flows.scheduler import series, vclusters
+from cod.model import SiteRef
+from cod.periodic import Periodic
+from cod.pool import Pool
+
+PERIOD = 60.0  # seconds between looks
+
+log = logging.getLogger("cod.series")
+
+
+class SeriesKeeper(Periodic):
+    """One server's."""
+
+    def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
+        super().__init__(reactor, pool, log, "clusters of series are not reserved", PERIOD)
+        self._site, self._clock = site, clock
+
+    async def look(self) -> None:
+        """Decide the starts that are due."""
+        for series_id, start in await self._pool.read(series.due, self._clock()):
+            if not self.running:
+                return
+            await self._pool.run(
+                series.reserve,
+                series_id=series_id,
+                start=start,
+                create=vclusters.create,
+                site=self._site.current,
+                now=self._clock(),
+            )

@@ -1,0 +1,164 @@
+"""Series: each start is decided once, with the same admission as any reservation; what is refused
+is told once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cod.flows.people import groups
+from cod.flows.scheduler import series as flows
+from cod.flows.scheduler import vclusters as vcluster_flows
+from cod.model import AskedTuple, Refused, SeriesView, Site
+from cod.store.engine import Tx
+from cod.store.notices import notices
+from cod.store.scheduler import vclusters
+from tests.store.manager_world import furnish
+
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
+HOUR, DAY = 3600.0, 86400.0
+WEEK = 7 * DAY
+NAMES = ["course-1970-01-02", "course-1970-01-09", "course-1970-01-16", "course-1970-01-23"]
+ASKED = {"size": 2, "template": "debian", "also": [AskedTuple(1)], "mounts": []}
+
+
+def create(tx: Tx, site: Site, **columns: Any) -> SeriesView:
+    values: dict[str, Any] = {
+        "name": "course",
+        "group": "site",
+        "starts_at": DAY,
+        "lease": 10 * HOUR,
+        "zone": "UTC",
+        "days": [],
+        "count": None,
+        "last": None,
+        "asked": ASKED,
+    }
+    made = flows.create(
+        tx, **values | columns, create=vcluster_flows.create, seen=None, site=site, now=1.0
+    )
+    return made.value
+
+
+def keep(tx: Tx, site: Site, now: float) -> int:
+    """What the manager's part does once a minute; return how many starts were due."""
+    due = flows.due(tx, now)
+    for series_id, start in due:
+        reserve(tx, site, series_id, start, now)
+    return len(due)
+
+
+def reserve(tx: Tx, site: Site, series_id: int, start: float, now: float) -> None:
+    create = vcluster_flows.create
+    flows.reserve(tx, series_id=series_id, start=start, create=create, site=site, now=now)
+
+
+def live(tx: Tx) -> list[str]:
+    return [name for name in NAMES if vclusters.by_name(tx, name) is not None]
+
+
+def told(tx: Tx) -> list[str]:
+    found = [one.notice for one in notices.every(tx, limit=100)]
+    return [one.about for one in found if one.kind == "series"]
+
+
+def test_the_starts_of_four_weeks_are_reserved_each_once(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    made = create(tx, site)
+    assert [one.vcluster for one in made.occurrences] == live(tx) == NAMES[:1]
+    due = flows.due(tx, 2.0)
+    assert [start for _, start in due] == [DAY + WEEK, DAY + 2 * WEEK, DAY + 3 * WEEK]
+    assert keep(tx, site, 2.0) == 3
+    reserve(tx, site, *due[0], 3.0)  # by another server, which saw the same
+    assert live(tx) == NAMES
+    held = vclusters.by_name(tx, NAMES[3])
+    assert held is not None
+    assert (held.state, held.size) == ("pending", 3)
+    assert keep(tx, site, 4.0) == 0
+    vcluster_flows.delete(tx, name=NAMES[1], site=site, now=5.0, actor="t")
+    assert (keep(tx, site, 6.0), live(tx)) == (0, [NAMES[0], *NAMES[2:]]), "one is left out"
+    assert keep(tx, site, DAY + 1) == 1
+    assert [one.starts_at for one in flows.show(tx, name="course", now=DAY + 1).occurrences] == [
+        DAY + number * WEEK for number in (1, 2, 3, 4)
+    ]
+    assert told(tx) == []
+
+
+def test_a_start_that_is_refused_is_told_once_and_the_others_stay(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    create(tx, site)
+    vcluster_flows.create(
+        tx,
+        name="in-the-way",
+        size=2,
+        template="debian",
+        group="site",
+        starts_at=DAY + WEEK,
+        lease=HOUR,
+        site=site,
+        now=1.0,
+    )
+    assert keep(tx, site, 2.0) == 3
+    assert keep(tx, site, 3.0) == 0
+    assert live(tx) == [NAMES[0], *NAMES[2:]]
+    [about] = told(tx)
+    assert "course-1970-01-09" in about
+    shown = flows.show(tx, name="course", now=4.0).occurrences
+    assert [bool(one.refused) for one in shown] == [False, True, False, False]
+    assert shown[1].refused in about
+
+
+def test_a_series_that_has_ended_makes_no_more_and_keeps_what_there_is(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    create(tx, site)
+    seen = flows.due(tx, 2.0)
+    flows.end(tx, name="course", now=3.0)
+    reserve(tx, site, *seen[0], 4.0)
+    assert (keep(tx, site, 5.0), live(tx)) == (0, NAMES[:1])
+    with pytest.raises(Refused, match="no series"):
+        flows.show(tx, name="course", now=6.0)
+
+
+def test_a_counted_series_ends_by_itself_after_its_last_start(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    create(tx, site, count=2)
+    assert keep(tx, site, 2.0) == 1
+    assert keep(tx, site, DAY + WEEK - 1) == 0
+    assert keep(tx, site, DAY + WEEK) == 1
+    assert flows.every(tx, groups=None, now=DAY + WEEK) == []
+    assert live(tx) == NAMES[:2]
+
+
+def test_a_series_is_refused_where_its_first_start_is(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    for columns, why in (
+        ({"asked": {**ASKED, "size": 3}}, "node"),
+        ({"asked": {**ASKED, "template": "none"}}, "none"),
+        ({"starts_at": 0.5}, "no start"),
+        ({"lease": None}, "length"),
+        ({"last": DAY - 1}, "no start"),
+        ({"zone": "Mars"}, "no time zone"),
+    ):
+        with tx.begin_nested() as part:
+            with pytest.raises(Refused, match=why):
+                create(tx, site, **columns)
+            part.rollback()
+    create(tx, site)
+    with pytest.raises(Refused, match="already"):
+        create(tx, site)
+
+
+def test_a_group_with_a_series_is_not_deleted(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    groups.create(tx, "physics", now=0.0)
+    create(tx, site, group="physics")
+    flows.end(tx, name="course", now=2.0)
+    vcluster_flows.delete(tx, name=NAMES[0], site=site, now=2.0, actor="t")
+    create(tx, site, group="physics", name="other")
+    vcluster_flows.delete(tx, name="other-1970-01-02", site=site, now=3.0, actor="t")
+    with pytest.raises(Refused, match="1 series of reservations"):
+        groups.delete(tx, "physics")
+    flows.end(tx, name="other", now=4.0)
+    groups.delete(tx, "physics")
