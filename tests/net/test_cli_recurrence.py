@@ -43,19 +43,13 @@ def test_a_cluster_is_reserved_for_each_week(
     assert [one["vcluster"] for one in shown["occurrences"]] == names
     assert "reserved" in run(there, "series", "show", "course").stdout
     assert [one["name"] for one in as_json(there, "series", "list")] == ["course"]
-    with pytest.raises(ApiError, match="without a VCM"):
-        there.local.post(
-            "/series",
-            {
-                "name": "x",
-                "size": 1,
-                "template": "debian",
-                "starts_at": NOW + 9.0,
-                "lease": 60.0,
-                "zone": "UTC",
-                "vcm_inside": True,
-            },
-        )
+    body = {"name": "x", "size": 1, "template": "debian", "zone": "UTC", "lease": 60.0}
+    for more, why in (
+        ({"vcm_inside": True}, "without a VCM"),
+        ({"volumes": [{"volume": "physics/scratch"}]}, "volumes of their group"),
+    ):
+        with pytest.raises(ApiError, match=why):
+            there.local.post("/series", {**body, "starts_at": NOW + 9.0, **more})
     as_json(there, "series", "end", "course")
     assert as_json(there, "series", "list") == []
     assert there.local.get(f"/vclusters/{names[2]}")["state"] == "pending"

@@ -101,6 +101,12 @@ def _wanted(ask: Call[Names, SeriesCreate]) -> Flow[Result[model.SeriesView]]:
     words = clusters.asked(ask)
     if words.pop("vcm_inside"):
         raise Refused("invalid", "vclusters of a series begin without a VCM", "vcm_inside")
+    own_volumes = f"{ask.body.group}/"
+    for each in ask.body.volumes:  # others' may be closed to the group when the next one is made
+        if "/" in each.volume and not each.volume.startswith(own_volumes):
+            raise Refused(
+                "invalid", "vclusters of a series mount volumes of their group", "volumes"
+            )
     own = {key: words.pop(key) for key in ("name", "group", "starts_at", "lease")}
     return partial(
         series.create,
