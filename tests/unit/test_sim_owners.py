@@ -315,6 +315,7 @@ def test_jobs_that_never_start_count_with_their_wait_so_far(tmp_path: Path) -> N
     assert row["jobs"]["never_started"] == row["wait"]["so_far"] == 1
     assert row["wait"]["max"] == DAY - 3600
     assert row["used_node_hours"] == pytest.approx(4 * 24, rel=0.01)  # the other runs still
+    assert row["good_node_hours"] == row["goodput"] == 0.0
     with_all = done.result()["waiting"]["jobs"]
     assert with_all["0"] == with_all["all"] == row["wait"]
 
@@ -334,6 +335,9 @@ def test_work_that_was_interrupted_was_used_too(tmp_path: Path) -> None:
     row = done.result()["by"]["queue"]["d0"]
     assert done.result()["jobs"]["restarts"] > 5
     assert row["used_node_hours"] > row["jobs"]["done"] * 6000 / 3600
+    assert row["good_node_hours"] == pytest.approx(row["jobs"]["done"] * 6000 / 3600, abs=1e-3)
+    assert row["goodput"] == done.result()["utilisation"]["goodput"]
+    assert row["goodput"] == pytest.approx(row["good_node_hours"] / (2 * 5 * 24), abs=1e-5)
 
 
 # ---------------------------------------------------------------- farms
@@ -353,6 +357,8 @@ def test_a_farm_follows_the_day() -> None:
     assert farm["wanted_node_hours"] == pytest.approx(2 * 24 * 6, rel=0.02)
     row = done.result()["by"]["group"]["low"]
     assert farm["delivered_node_hours"] <= row["used_node_hours"] < row["held_node_hours"]
+    assert row["good_node_hours"] == row["used_node_hours"]
+    assert row["goodput"] == done.result()["utilisation"]["goodput"]
 
 
 def test_a_farm_that_cannot_grow_is_served_in_part() -> None:

@@ -17,14 +17,15 @@ class JobFigures:
     counts  'submitted', 'started', each of `OUTCOMES`, and 'restarts' of jobs that were interrupted
     waits   seconds from submission to the first start, of jobs that started
     used    node-seconds in which jobs ran, those that were interrupted among them
+    good    node-seconds that jobs needed which are done: nothing that was begun anew, or cut
     """
 
-    __slots__ = ("counts", "used", "waits")
+    __slots__ = ("counts", "good", "used", "waits")
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.waits: list[float] = []
-        self.used = 0.0
+        self.good = self.used = 0.0
 
 
 class TrackedJob:
@@ -68,6 +69,9 @@ class TrackedJob:
         """Note that the job has ended: as done, rejected, or cut by the end of its lease."""
         self.interrupt(now)
         self._count(outcome)
+        if outcome == "done":
+            for figures in self._figures:
+                figures.good += self.job.size * self.job.runtime
         del self._all.open[self]
 
     def _count(self, what: str) -> None:

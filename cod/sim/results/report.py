@@ -70,9 +70,11 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
 
 def _utilisation(world: World) -> dict[str, Any]:
     spent = world.pool.spent
-    total = sum(spent.values())
+    total, jobs = sum(spent.values()), world.stats.jobs
+    good = sum(jobs.of("priority", one).good for one in jobs.names("priority"))
     return {
         "active": share(spent[S.ACTIVE], total),
+        "goodput": share(good + sum(world.stats.served.values()), total),
         "held": share(world.pool.held, total),
         "moving": share(sum(spent[one] for one in MOVING), total),
         "warm": share(spent[S.INACTIVE], total),
@@ -130,7 +132,7 @@ def _labelled(world: World, kind: str) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name in sorted(names, key=(lambda name: -int(name)) if kind == "priority" else natural):
         figures, so_far = stats.of(kind, name), waiting[kind, name]
-        used = figures.used + (world.stats.served[name] if kind == "group" else 0.0)
+        served = world.stats.served[name] if kind == "group" else 0.0
         counts = {
             what: figures.counts[what]
             for what in ("submitted", "done", "rejected", "cut", "started")
@@ -138,8 +140,10 @@ def _labelled(world: World, kind: str) -> dict[str, Any]:
         made[name] = row = {
             "jobs": {**counts, "never_started": len(so_far)},
             "wait": spread([*figures.waits, *so_far]) | {"so_far": len(so_far)},
-            "used_node_hours": round(used / HOUR, 3),
-            "share": share(used, total),
+            "used_node_hours": round((figures.used + served) / HOUR, 3),
+            "share": share(figures.used + served, total),
+            "good_node_hours": round((figures.good + served) / HOUR, 3),
+            "goodput": share(figures.good + served, total),
         }
         if kind == "group":
             held = pool.held_by_group[name]
