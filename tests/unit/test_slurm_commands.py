@@ -247,6 +247,12 @@ def test_what_is_busy_is_not_yet(says: Says) -> None:
             "",
             Rules("vc", True, "cpu", True, 9),
         ),
+        (
+            "AccountingStorageEnforce = associations,limits,qos,safe\nSelectTypeParameters = CR_CPU\n",
+            "",
+            Rules("vc", limit=9, limits=True),
+        ),
+        ("AccountingStorageEnforce = associations,nosteps\n", "", Rules("vc", limit=9)),
     ],
 )
 def test_the_configuration_says_what_jobs_share(

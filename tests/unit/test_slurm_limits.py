@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cod.vcm.slurm.limits import FIRST_PAUSE, LONGEST_PAUSE, SETTLED
+from cod.vcm.slurm.needs import FIRST_NODES
 from cod.vcm.slurm.settings import SlurmTable
 from cod.vcm.slurm.system import SlurmSystem
+from cod.vcm.slurm.view import JobSize
 from tests.unit.test_slurm_pool import Books
 
 INTERVAL, IDLE = 15.0, 60.0  # seconds between looks, and after which an idle node leaves
@@ -19,16 +21,18 @@ INTERVAL, IDLE = 15.0, 60.0  # seconds between looks, and after which an idle no
 @dataclass
 class Site:
     """A pool of one node at most, whose node comes at the next look and leaves when it is idle for
-    long. `limited`: by job, the reason that Slurm gives once a node is there."""
+    long. `limited`: by job, the reason that Slurm gives once a node is there; `maximum`: the
+    pool's, where the size of its requests is looked at."""
 
     books: Books = field(default_factory=Books)
     limited: dict[str, str] = field(default_factory=dict)
     now: float = 0.0
     installs: list[float] = field(default_factory=list)
+    maximum: int = 1
 
     def __post_init__(self) -> None:
         self.system = SlurmSystem(
-            SlurmTable.model_validate({"maximum": 1}), self.books, clock=lambda: self.now
+            SlurmTable.model_validate({"maximum": self.maximum}), self.books, clock=lambda: self.now
         )
         self._idle_since = 0.0
 
@@ -138,3 +142,94 @@ def test_a_job_that_has_gone_is_forgotten_and_its_account_is_not(site: Site) -> 
     del site.books.jobs["7"]
     site.runs_for(INTERVAL)
     assert list(site.system._limits._pauses) == [("account", "physics")]
+
+
+# ---------------------------------------------------------------- an association's first nodes
+
+
+@pytest.fixture
+def large() -> Site:
+    """Return a pool whose site enforces limits, with five jobs of one association."""
+    site = Site(maximum=20)
+    site.books.limits = True
+    for number in range(1, 6):
+        site.waits(number)
+        site.books.jobs[str(number)] = replace(
+            site.books.jobs[str(number)], size=JobSize(whole=True)
+        )
+    return site
+
+
+def wanted(site: Site, *ours: str, coming: int = 0) -> int:
+    """Return how many nodes beside those that are there the pool wants now."""
+    site.now += INTERVAL
+    return site.system.look(ours, Counter({"": coming}))[1].nodes.total()
+
+
+def test_an_association_that_ran_nothing_yet_gets_few_nodes_at_first(large: Site) -> None:
+    assert wanted(large) == FIRST_NODES
+    assert wanted(large, coming=2) == FIRST_NODES
+    large.waits(6, user="bob")  # the account's limit may be the same
+    assert wanted(large) == FIRST_NODES
+
+
+def test_another_account_has_its_own_first_nodes(large: Site) -> None:
+    large.waits(7, user="cy", account="maths")
+    large.books.jobs["7"] = replace(large.books.jobs["7"], size=JobSize(whole=True))
+    assert wanted(large) == FIRST_NODES + 1
+
+
+def test_nodes_that_are_there_are_among_the_first(large: Site) -> None:
+    for number in (2, 3, 4):
+        large.books.registers(number, flags=frozenset())
+    assert wanted(large, "n2", "n3", "n4") == 0
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_job_that_runs_gives_its_association_all_it_wants(large: Site, over: bool) -> None:
+    """Also one so short that no look saw it run."""
+    large.books.registers(2, flags=frozenset(), cpus_used=2)
+    ran = replace(large.books.jobs.pop("1"), state="COMPLETED" if over else "RUNNING")
+    ran = replace(ran, nodes=("n2",))
+    assert wanted(large, "n2") == FIRST_NODES
+    if over:
+        large.books.over.append(ran)
+    else:
+        large.books.jobs["1"] = ran
+    assert wanted(large, "n2") == 4
+
+
+def test_what_slurm_says_once_a_node_was_there_for_long_is_believed(large: Site) -> None:
+    large.books.registers(2, flags=frozenset(), cpus_used=2)
+    assert wanted(large, "n2") == FIRST_NODES
+    large.now += SETTLED
+    assert wanted(large, "n2") == 5
+
+
+def test_an_association_that_has_come_to_its_limit_begins_anew(large: Site) -> None:
+    large.books.registers(2, flags=frozenset(), cpus_used=2)
+    ran = replace(large.books.jobs["1"], state="RUNNING", nodes=("n2",))
+    large.books.jobs["1"] = ran
+    assert wanted(large, "n2") == 4
+    del large.books.jobs["1"]
+    large.books.jobs["2"] = replace(large.books.jobs["2"], reason="AssocGrpCPUMinutesLimit")
+    wanted(large, "n2")
+    large.books.nodes.clear()
+    assert wanted(large) == 0
+    large.now += FIRST_PAUSE
+    large.books.jobs = {"9": replace(ran, name="9", id=9, state="PENDING", nodes=())}
+    for number in range(10, 15):
+        large.books.jobs[str(number)] = replace(large.books.jobs["9"], name=str(number), id=number)
+    assert wanted(large) == 1
+
+
+def test_a_job_of_many_nodes_has_them(large: Site) -> None:
+    large.books.jobs["9"] = replace(
+        large.books.jobs["1"], id=9, name="9", priority=9, size=JobSize(5, 5, tasks=5, cpus=5)
+    )
+    assert wanted(large) == 5
+
+
+def test_a_site_without_enforced_limits_sees_no_change(large: Site) -> None:
+    large.books.limits = False
+    assert wanted(large) == 5

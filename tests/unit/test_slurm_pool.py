@@ -43,6 +43,8 @@ class Books(Slurm):
         self.said: list[tuple[Any, ...]] = []
         self.busy: set[str] = set()
         self.kill_at = 0
+        self.over: list[SlurmJob] = []
+        self.limits = False  # does accounting enforce limits?
 
     def _change(self, *words: Any) -> None:
         self.said.append(words)
@@ -55,7 +57,7 @@ class Books(Slurm):
             name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
             for name, node in self.nodes.items()
         }
-        return View(shown, list(self.jobs.values()), dict(self.bookings))
+        return View(shown, list(self.jobs.values()), dict(self.bookings), list(self.over))
 
     def node(self, name: str) -> SlurmNode | None:
         return self.view().nodes.get(name)
@@ -64,7 +66,7 @@ class Books(Slurm):
         return dict(self.bookings)
 
     def rules(self, limit: int) -> Rules:
-        return Rules("vc", limit=limit)
+        return Rules("vc", limit=limit, limits=self.limits)
 
     def resume(self, name: str) -> None:
         self._change("resume", name)

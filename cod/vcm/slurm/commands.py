@@ -130,11 +130,20 @@ class Slurm:
             "scontrol", "--oneliner", "show", "partition", self.partition
         ).decode(errors="replace")
         text = self._output("scontrol", "show", "config").decode(errors="replace").upper()
-        values = dict(re.findall(r"^(SELECTTYPE\w*)\s*=\s*(.*)$", text, re.MULTILINE))
+        names = r"SELECTTYPE\w*|ACCOUNTINGSTORAGEENFORCE"
+        values = dict(re.findall(rf"^({names})\s*=\s*(.*)$", text, re.MULTILINE))
         counted = values.get("SELECTTYPEPARAMETERS", "")
         unit = next((one for one in ("socket", "core") if f"CR_{one.upper()}" in counted), "cpu")
         alone = "OverSubscribe=EXCLUSIVE" in partition or "LINEAR" in values.get("SELECTTYPE", "")
-        return Rules(self.partition, "MEMORY" in counted, unit, alone, limit)
+        enforced = values.get("ACCOUNTINGSTORAGEENFORCE", "").strip().split(",")
+        return Rules(
+            self.partition,
+            "MEMORY" in counted,
+            unit,
+            alone,
+            limit,
+            limits=not {"LIMITS", "QOS", "SAFE"}.isdisjoint(enforced),
+        )
 
     # ------------------------------------------------------------ nodes
 

@@ -6,6 +6,10 @@ is AssocGrpCpuLimit or the like. A pool that believed it would install a node ag
 which nothing ever runs. So a job for which nodes were wanted, and that a limit keeps once they are
 there, is remembered, and so is its association: without nodes they count no more until a pause is
 over, and then only one of them does, to see. Each time in vain doubles the pause.
+
+What is not yet known to be limited would bring as many nodes as it wants before the first pause. So
+where the site enforces limits, an association whose jobs are not known to run here is `untried`, and
+gets a few nodes at first (`cod.vcm.slurm.needs.FIRST_NODES`).
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ class Limits:
         self._clock = clock
         self._pauses: dict[Key, Pause] = {}
         self._wanted: set[int] = set()  # jobs that were counted
+        self._tried: set[Key] = set()  # associations that no limit keeps from every node
         self._nodes_since = inf  # since when there has been a node at every look
 
     def believed(
@@ -66,6 +71,8 @@ class Limits:
             if job.nodes or (settled and counts(job)):
                 for key in _keys(job):
                     self._pauses.pop(key, None)
+            if job.nodes or (settled and job.reason == "Resources"):
+                self._tried |= set(_keys(job)[1:])
         found, tried = list[SlurmJob](), set[Key]()
         for job in sorted(jobs, key=lambda job: (-job.priority, job.id)):
             if counts(job):
@@ -82,6 +89,17 @@ class Limits:
             del self._pauses[key]
         return found
 
+    def ran(self, jobs: Sequence[SlurmJob], partition: str) -> None:
+        """Remember the associations of jobs that are over and had nodes."""
+        for job in jobs:
+            if job.nodes and partition in job.partitions:
+                self._tried |= set(_keys(job)[1:])
+
+    def untried(self, job: SlurmJob) -> list[Key]:
+        """Return those of the job's associations of which Slurm has not yet shown that a node is of
+        use to their jobs."""
+        return [key for key in _keys(job)[1:] if key not in self._tried]
+
     def _notice(self, kept: Sequence[SlurmJob], now: float) -> None:
         """Remember what limits keep that nodes were wanted for; a pause begins when that was seen
         last."""
@@ -93,6 +111,7 @@ class Limits:
         self._wanted -= {job.id for job in in_vain}
         for key in {key for job in in_vain for key in _remembered(job)}:
             before = self._pauses.get(key)
+            self._tried.discard(key)
             length = min(before.length * 2, LONGEST_PAUSE) if before else FIRST_PAUSE
             self._pauses[key] = Pause(length, now + length)
         for job in in_vain[:MOST_TOLD]:

@@ -13,8 +13,8 @@ Jobs of higher priority go first.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
@@ -39,6 +39,8 @@ COUNTING = frozenset(
 )
 # the scheduler alone tells the others
 AT_SUBMISSION = COUNTING - {"Priority", "Resources"}
+# for an association that may be at a limit, which Slurm names only once a node is there
+FIRST_NODES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Rules:
     unit     what no two jobs share: cpu, core or socket
     alone    no two jobs share a node
     limit    nodes of the pool: beyond it nothing is counted
+    limits   accounting enforces limits (AccountingStorageEnforce)
     """
 
     partition: str
@@ -128,6 +131,7 @@ class Rules:
     unit: str = "cpu"
     alone: bool = False
     limit: int = 1024
+    limits: bool = False
 
 
 @dataclass(slots=True)
@@ -157,12 +161,15 @@ def plan(
     kinds: Sequence[NodeKind],
     rules: Rules,
     fixed: Collection[str] = (),
+    untried: Callable[[SlurmJob], Collection[Hashable]] = lambda job: (),
 ) -> Plan:
     """Put every job that waits and counts somewhere.
 
     there   nodes that take jobs
     coming  nodes asked for, or granted and not yet joined, by the nodeset's name
     fixed   those of the nodes that are there that COD did not give
+    untried associations of a job that want `FIRST_NODES` at first, or what one job needs, as a limit
+            may keep their jobs from every node
     """
     found = Plan()
     known = [Room.on(node, rules) for node in there]
@@ -174,6 +181,7 @@ def plan(
     first: dict[JobSize, int] = {}
     # what fits nowhere any more, now that the pool is as large as it may be
     full: set[JobSize] = set()
+    tried = defaultdict[Hashable, set[int]](set)  # rooms by association
     for job, names in _counting(jobs, rules):
         if job.size not in fates:
             fates[job.size] = _fate(job.size, there, kinds, rules, fixed)
@@ -183,15 +191,20 @@ def plan(
         if why:
             found.never.append(f"job {job.name}: {why}")
             continue
+        keys = untried(job) if rules.limits else ()
         found.jobs += len(names)
         found.sizes.add(size)
         for name in names:
             if size in full:
                 break
+            if any(tried[key] and len(tried[key]) + size.least > FIRST_NODES for key in keys):
+                break
             larger = len(rooms) < len(known) + len(expected) + rules.limit
             on = _place(size, rooms, first, kinds if larger else (), rules)
             if not on and not larger:
                 full.add(size)
+            for key in keys:
+                tried[key] |= {id(room) for room in on}
             if on and all(room.kind is None for room in on):
                 found.placed[name] = tuple(room.name for room in on)
     found.nodes = Counter(room.kind for room in rooms if room.kind is not None and room.used)

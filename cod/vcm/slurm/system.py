@@ -111,7 +111,10 @@ class SlurmSystem:
                     for node in seen.nodes.values()
                 ),
             )
-            found = needs.plan(jobs, there, coming, kinds, rules, fixed)
+            self._limits.ran(seen.over, rules.partition)
+            found = needs.plan(
+                jobs, there, coming, kinds, rules, fixed, untried=self._limits.untried
+            )
             if self._table.fresh and not self._dry_run:
                 self._assign(seen, found.placed, never)
         spent = self._spent(seen, ours, ready) if self._table.fresh else ()
