@@ -19,7 +19,9 @@ from stat import S_IFDIR, S_IFLNK, S_IMODE
 from images import debian, disk, linux, ssh
 from images.disk import ImagePartition
 
-SIZE, ROOT_MIB = 416, 384  # MiB of the image, of its root partition
+# MiB of the image, and of its partition with kernel and drivers by their flavour; the root has the
+# rest
+SIZE, SYSTEM_MIB = 416, {"lab": linux.SYSTEM_MIB, "generic": 64}
 PACKAGES = (
     "base-files",
     "base-passwd",
@@ -107,12 +109,29 @@ class BatchHost:
     suite: str = debian.SUITE
 
 
-def make(host: BatchHost, tools: Path, root: Path, scratch: Path, path: Path) -> dict[str, object]:
-    """Write the image to `path`; returns facts beyond its size: `digest` of the system partition.
+def root_mib(flavour: str) -> int:
+    """Return the size of the root partition in MiB."""
+    return SIZE - 8 - SYSTEM_MIB[flavour]
 
-    tools  the unpacked packages with kernel and GRUB; `root`: those of the host
+
+def make(
+    host: BatchHost,
+    tools: Path,
+    root: Path,
+    scratch: Path,
+    path: Path,
+    *,
+    flavour: str = "lab",
+    blobs: Path | None = None,
+) -> dict[str, object]:
+    """Write the image to `path`; returns facts beyond its size: `digest` of the system partition,
+    and `flavour`.
+
+    tools    the unpacked packages with kernel and GRUB; `root`: those of the host; `blobs`: those
+             of firmware
+    flavour  of the drivers, as of the trampoline's: `lab`, or `generic` for servers
     """
-    last = ImagePartition(f"{host.name}-root", ROOT_MIB, "linux")
+    last = ImagePartition(f"{host.name}-root", root_mib(flavour), "linux")
     image = f"name={host.name}\nversion={host.version}\nroot=disk\n".encode()
     boot = {
         "bin/busybox": ((tools / "bin/busybox").read_bytes(), 0o755),
@@ -127,10 +146,11 @@ def make(host: BatchHost, tools: Path, root: Path, scratch: Path, path: Path) ->
         tools,
         scratch,
         last=last,
-        ramdisk=linux.ramdisk(tools, boot),
+        ramdisk=linux.ramdisk(tools, boot, flavour, blobs),
         content=disk.ext4(scratch, last.name, last.size, whole),
+        system_mib=SYSTEM_MIB[flavour],
     )
-    return {"version": host.version, "digest": digest}
+    return {"version": host.version, "digest": digest, "flavour": flavour}
 
 
 def files(host: BatchHost, root: Path) -> Files:

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from images import batch, debian, disk, execd, hello, linux, opaque, releases, slurmd
-from trampoline.recipe import packages
+from trampoline.recipe import firmware, packages
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 BATCH_HOSTS = {host.name: host for host in (execd.HOST, slurmd.HOST, slurmd.DEBIAN_13)}
@@ -37,9 +37,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("name", nargs="+", choices=NAMES)
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build/images")
     parser.add_argument("--cache", type=Path, default=CHECKOUT / "build/cache/images")
+    parser.add_argument(
+        "--flavour",
+        choices=batch.SYSTEM_MIB,
+        default="generic",
+        help="drivers of execd, slurmd and slurmd-debian13: generic (for servers) or lab",
+    )
     options = parser.parse_args(arguments)
     for name in options.name:
-        facts = build(name, options.out, options.cache)
+        facts = build(name, options.out, options.cache, options.flavour)
         used = (options.out / f"{name}.img").stat().st_blocks * 512
         print(
             f"{name} {facts['version']}: {facts['size'] >> 20} MiB, {used >> 20} MiB used, sha256"
@@ -48,19 +54,33 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def build(name: str, out: Path, cache: Path) -> dict[str, Any]:
-    """Make one image unless it is up to date; returns its facts."""
+def build(name: str, out: Path, cache: Path, flavour: str = "lab") -> dict[str, Any]:
+    """Make one image unless it is up to date; returns its facts. `flavour`: of a batch host's
+    drivers."""
     with packages.alone(cache):
         if name in debian.VARIANTS:
             wanted, root = debian.wanted(name), list[packages.Package]()
         else:
             wanted = [] if name == "opaque" else packages.wanted(linux.PACKAGES)
             root = _packages_of(BATCH_HOSTS[name], cache) if name in BATCH_HOSTS else []
-        stamp = _stamp([*wanted, *root], debian.SOURCES if name in debian.VARIANTS else SOURCES)
+        blobs = _firmware_for(name, flavour)
+        stamp = _stamp(
+            [*wanted, *root, *blobs], debian.SOURCES if name in debian.VARIANTS else SOURCES
+        )
+        if name in BATCH_HOSTS:
+            stamp = f"{flavour} {stamp}"
         known = _known(out, name)
         if known.get("stamp") == stamp and (out / f"{name}.img").is_file():
             return known
-        return _make(name, out, cache, wanted, root, stamp)
+        return _make(name, out, cache, wanted, root, stamp, flavour, blobs)
+
+
+def _firmware_for(name: str, flavour: str) -> list[packages.Package]:
+    """Return the packages of firmware that apt knows here, for servers' drivers."""
+    if name not in BATCH_HOSTS or flavour != "generic":
+        return []
+    known = firmware.available()
+    return packages.exactly(known) if known else []
 
 
 def _packages_of(host: batch.BatchHost, cache: Path) -> list[packages.Package]:
@@ -75,6 +95,8 @@ def _make(
     wanted: list[packages.Package],
     root: list[packages.Package],
     stamp: str,
+    flavour: str,
+    blobs: list[packages.Package],
 ) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{name}-", dir=out) as folder:
@@ -90,7 +112,8 @@ def _make(
             tools = packages.unpacked(wanted, cache)
             with releases.apt(host.suite, cache / f"apt-{host.suite}"):
                 files = packages.unpacked(root, cache / name)
-            more = batch.make(host, tools, files, scratch, path)
+            unpacked = packages.unpacked(blobs, cache / "firmware") if blobs else None
+            more = batch.make(host, tools, files, scratch, path, flavour=flavour, blobs=unpacked)
         else:
             more = hello.make(hello.HELLOS[name], packages.unpacked(wanted, cache), scratch, path)
         facts = {

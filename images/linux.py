@@ -17,7 +17,7 @@ import zstandard
 
 from images import disk, grub, ssh
 from images.disk import MIB, ImagePartition
-from trampoline.recipe import cpio, modules
+from trampoline.recipe import cpio, firmware, modules
 
 PACKAGES = (
     "busybox-static",
@@ -41,13 +41,14 @@ def write(
     ramdisk: bytes,
     last: ImagePartition,
     content: bytes,
+    system_mib: int = SYSTEM_MIB,
 ) -> str:
     """Write an image of `size` MiB whose `last` partition holds `content`; the system partition's
     SHA-256."""
     name = path.stem
     parts = [
         ImagePartition(f"{name}-boot", 1, "bios"),
-        ImagePartition(f"{name}-system", SYSTEM_MIB, "esp"),
+        ImagePartition(f"{name}-system", system_mib, "esp"),
         last,
     ]
     disk.create(path, size, "gpt", parts)
@@ -58,7 +59,7 @@ def write(
     system = disk.fat(
         scratch,
         "system",
-        SYSTEM_MIB,
+        system_mib,
         {
             "EFI/BOOT/BOOTX64.EFI": grub.efi(packages, scratch),
             "vmlinuz": next((packages / "boot").glob("vmlinuz-*")).read_bytes(),
@@ -73,12 +74,22 @@ def write(
     return hashlib.sha256(system).hexdigest()
 
 
-def ramdisk(packages: Path, files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """Return `files`, as `disk.write_tree` takes them, with the drivers of the lab's machines."""
+def ramdisk(
+    packages: Path,
+    files: Mapping[str, tuple[bytes, int]],
+    flavour: str = "lab",
+    blobs: Path | None = None,
+) -> bytes:
+    """Return `files`, as `disk.write_tree` takes them, with the drivers of a flavour of the
+    trampoline, and the firmware for them that the unpacked packages in `blobs` have."""
     entries = {
         path: cpio.link(content.decode()) if S_ISLNK(mode) else cpio.file(content, mode)
         for path, (content, mode) in files.items()
     }
-    entries |= modules.tree(packages, "lab", MODULES)
+    entries |= modules.tree(packages, flavour, MODULES)
+    if blobs is not None:
+        entries |= firmware.tree(blobs, modules.firmware(packages, flavour))
+    if flavour == "generic":  # loading a driver takes until its disks are there
+        entries["etc/modprobe.d/scsi.conf"] = cpio.file(b"options scsi_mod scan=sync\n")
     entries |= {"mnt": cpio.folder(), "data": cpio.folder()}
     return zstandard.ZstdCompressor(level=19).compress(cpio.archive(entries))

@@ -20,7 +20,7 @@ def image_of(name: str) -> Path:
 def files_of(name: str, folder: Path) -> Path:
     """Return a folder in `folder` with the files of the image's root partition, which lies beside
     it as it is."""
-    return root_of(image_of(name), batch.ROOT_MIB, folder)
+    return root_of(image_of(name), batch.root_mib("lab"), folder)
 
 
 def copied(built: Path, folder: Path) -> Path:

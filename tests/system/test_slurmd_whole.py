@@ -13,9 +13,10 @@ import pytest
 
 from cod.lab import record
 from cod.lab.spec import LabDisk, LabNode
-from images import releases
+from images import build, releases
+from tests.system.batch_image import CACHE
 from tests.system.installation import USER
-from tests.system.qemu import CHECKOUT, TEMPLATES, build_all, rack
+from tests.system.qemu import TEMPLATES, build_all, rack
 from tests.system.slurmhead import slurm_head
 from tests.system.slurmroot import unpack
 
@@ -63,9 +64,10 @@ def test_machines_of_both_firmwares_run_jobs_of_debian_13(tmp_path: Path, trixie
 def machines_run_jobs(
     image: str, kinds: Sequence[str], tmp_path: Path, root: Path | None = None
 ) -> None:
-    """Let machines of these kinds boot the image and run a job each, for a head with the files in
-    `root`, or this system's."""
-    build_all(image)
+    """Let machines of these kinds boot the image, with the drivers for servers, and run a job each,
+    for a head with the files in `root`, or this system's."""
+    build_all()
+    build.build(image, tmp_path / "made", CACHE, "generic")
     machines = [LabNode(kind, kind, memory=512, disks=(LabDisk(640 << 20),)) for kind in kinds]
     with (
         rack(machines) as stand,
@@ -74,7 +76,7 @@ def machines_run_jobs(
         head.start()
         for machine in machines:
             stand.power(machine.name, "on")
-        stand.cod("image", "add", image, str(CHECKOUT / f"build/images/{image}.img"), "--wait")
+        stand.cod("image", "add", image, str(tmp_path / f"made/{image}.img"), "--wait")
         stand.cod("group", "create", "physics")
         template = tmp_path / f"{image}.xml"
         template.write_text(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 from stat import S_IFDIR, S_IFLNK, S_IMODE, S_ISDIR, S_ISLNK
 
 import pytest
+import zstandard
+from click.testing import CliRunner
 from lxml import etree
 
-from cod import data
+from cod import data, recipes
+from cod.cli.root import cod
 from cod.cli.server import recipe
 from cod.policy.nodes import template
-from images import batch, build, disk, opaque
+from images import batch, build, disk, linux, opaque
 from images.disk import ImagePartition, identifier, put, starts
+from tests.unit.test_trampoline_recipe import kernel_module, unpack
+from trampoline.recipe import firmware, modules
+from trampoline.recipe import packages as apt
 
 IMAGES = Path(build.__file__).parent
 
@@ -180,3 +187,77 @@ def test_a_template_that_needs_user_data_is_not_added_as_it_is(tmp_path: Path) -
         said = recipe.next_steps(name, tmp_path)
         assert f"write user data into {tmp_path}/{name}.xml" in said
         assert said.endswith("--group GROUP")
+
+
+# ---------------------------------------------------------------- drivers
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an unpacked kernel with a driver of the lab's machines and one that servers need."""
+    for name, facts in {
+        "drivers/net/ours": (),
+        "drivers/scsi/raid": ("firmware=raid.bin",),
+    }.items():
+        path = tmp_path / f"kernel/lib/modules/6.1.0/kernel/{name}.ko"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(kernel_module("depends=", *facts))
+    monkeypatch.setattr(modules, "LAB", ("ours",))
+    monkeypatch.setattr(modules, "GENERIC_EXTRA", ("ours",))
+    monkeypatch.setattr(linux, "MODULES", ())
+    (tmp_path / "blobs/lib/firmware").mkdir(parents=True)
+    (tmp_path / "blobs/lib/firmware/raid.bin").write_bytes(b"microcode")
+    return tmp_path / "kernel"
+
+
+@pytest.mark.parametrize(
+    ("flavour", "files"),
+    [
+        ("lab", {"ours.ko.xz"}),
+        ("generic", {"ours.ko.xz", "raid.ko.xz", "raid.bin", "scsi.conf"}),
+    ],
+)
+def test_a_ramdisk_has_the_drivers_of_its_flavour(
+    kernel: Path, flavour: str, files: set[str]
+) -> None:
+    packed = linux.ramdisk(kernel, {"init": (b"", 0o755)}, flavour, kernel.parent / "blobs")
+    found = unpack(zstandard.ZstdDecompressor().decompress(packed, max_output_size=1 << 20))
+    names = {name.rpartition("/")[2] for name, (mode, _) in found.items() if not S_ISDIR(mode)}
+    assert names == {"init", "modules.dep", "modules.alias", *files}
+
+
+def test_firmware_is_for_batch_hosts_on_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(firmware, "available", lambda: ["firmware-qlogic"])
+    monkeypatch.setattr(apt, "exactly", lambda names: [f"package {name}" for name in names])
+    assert [
+        build._firmware_for(*wanted)
+        for wanted in (("slurmd", "generic"), ("slurmd", "lab"), ("hello-a", "generic"))
+    ] == [["package firmware-qlogic"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("words", "flavour"), [((), "generic"), (("--flavour", "lab"), "lab")], ids=["default", "lab"]
+)
+def test_images_are_made_for_servers_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], flavour: str
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def make(*words: str, **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(words)
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(recipes, "image", make)
+    ended = CliRunner().invoke(cod, ["image", "make", "slurmd", "--into", str(tmp_path), *words])
+    assert ended.exit_code == 0, ended.output
+    assert asked[0][-2:] == ("--flavour", flavour)
+
+
+def test_the_root_partition_has_what_the_drivers_leave() -> None:
+    for flavour in ("lab", "generic"):
+        parts = [
+            ImagePartition("boot", 1, "bios"),
+            ImagePartition("system", batch.SYSTEM_MIB[flavour], "esp"),
+            ImagePartition("root", batch.root_mib(flavour), "linux"),
+        ]
+        assert starts(parts)[-1] + parts[-1].size < batch.SIZE

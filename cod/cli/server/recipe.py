@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from cod.cli.server.trampoline import FLAVOURS
 from cod.cli.show import as_json, print_json
 
 NAMES = (
@@ -32,8 +33,15 @@ NAMES = (
     show_default=True,
     help="Folder for NAME.img, NAME.json (facts), NAME.xml (a template) and downloads.",
 )
+@click.option(
+    "--flavour",
+    type=click.Choice(FLAVOURS),
+    default="generic",
+    show_default=True,
+    help="Drivers of execd, slurmd and slurmd-debian13: for servers, or (lab) for QEMU machines.",
+)
 @as_json
-def make(name: str, into: Path, as_json: bool) -> None:
+def make(name: str, into: Path, flavour: str, as_json: bool) -> None:
     """Build an image from the distribution's packages, on this computer.
 
     NAME is debian (a stock Debian 12; takes root and the package mmdebstrap), debian-members (the
@@ -57,6 +65,8 @@ def make(name: str, into: Path, as_json: bool) -> None:
         str(folder),
         "--cache",
         str(folder / "cache"),
+        "--flavour",
+        flavour,
         stdout=sys.stderr if as_json else None,
     )
     if done.returncode:
