@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from cod.flows.agents import orders
+from cod.flows.agents import orders, progress
 from cod.flows.agents import report as reporting
+from cod.flows.nodes import burnins
 from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
-from cod.orders import Order
+from cod.orders import Order, TestResult
 from cod.policy.hardware import keep as policy
+from cod.policy.nodes.burnin import TESTS
 from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
 from cod.store.nodes import failures
@@ -224,6 +226,21 @@ def test_a_disk_whose_rule_goes_during_a_prime_is_erased_when_the_node_is_releas
     lab.release(1)
     boots(lab, 1)
     assert (lab.order(1).action, lab.order(1).keep) == ("wipe", ())
+
+
+def test_a_disk_whose_rule_goes_during_a_burn_in_is_erased_before_the_node_is_idle(
+    lab: Lab,
+) -> None:
+    spare(lab, "serial:B2")
+    lab.machine(1, "trampoline", attributes=with_disks(1))
+    peer = boots(lab, 1)
+    burnins.want(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:ann")
+    order = given(lab)
+    assert (order.action, order.keep, lab.node(1).disk) == ("burnin", ("serial:B2",), "clean")
+    spare(lab)
+    results = tuple(TestResult(test, "all", "", "passed") for test in TESTS)
+    progress.done(lab.tx, peer, order.id, {}, lab.site, lab.now, results)
+    assert (lab.node(1).state, flow.kept(lab.node(1))) == ("wipe", ())
 
 
 def test_a_template_that_wants_a_kept_disk_is_refused_before_anything_is_wiped(lab: Lab) -> None:

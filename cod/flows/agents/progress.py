@@ -96,7 +96,7 @@ def done(
     if node is None or node.state not in _AT_WORK:
         return Result(None)
     if node.state == NodeState.BURNIN:
-        moved = burnins.finish(tx, node, results, site, now)
+        moved = kept_disks.remark(tx, burnins.finish(tx, node, results, site, now), site, now)
         settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
         return Result(None, transitions.wakes(node, settled))
     if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):

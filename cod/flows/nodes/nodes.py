@@ -311,7 +311,7 @@ def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | No
     batch = nodes.reported_after(tx, after, BATCH, holding="" if site.keep else policy.KEPT)
     effects: list[Effect] = []
     for node in batch:
-        # what is at work now has its order; its report comes after it
+        # what is at work now has its order, and is looked at when that ends
         if node.state not in WORKING:
             effects += _look_again(tx, node, site, now, "site file")
     return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
