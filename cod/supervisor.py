@@ -2,7 +2,9 @@
 
 A part is a fork of this process, which has the whole program in memory: four programs that read the
 same modules would take three times as long to begin. A part with a user of its own is a program of
-its own: a fork would hold the secrets that the supervisor has read.
+its own: a fork would hold the secrets that the supervisor has read. So is a part that is started
+after the program's files were replaced: a fork would go on with former modules and load what it
+still lacks from the new ones, by a schema that may be a newer one.
 
 A part that ends is started again, after half a second, then with doubling pauses, for as long as it
 takes: the others go on meanwhile. SIGTERM and SIGINT stop everything within seconds; SIGHUP is
@@ -83,6 +85,7 @@ class Supervisor:
         removed. `serve` runs a part to its end in a fork of this process; it returns the exit
         status. None: each part is `cod serve --only PART` as its own user, by setpriv(1)."""
         self._parts = [ServerPart(name) for name in names]
+        self._program = program_files() if serve else frozenset()
         self._site_file, self._counters, self._serve = site_file, counters, serve
         self._stopping = False
         self._kill_at = self._watched = 0.0
@@ -112,14 +115,16 @@ class Supervisor:
 
     def _command(self, name: str) -> list[str]:
         program = [sys.executable, "-P", "-m", "cod", "--site", str(self._site_file)]
-        return partusers.command(name, [*program, "serve", "--only", name], partusers.held())
+        program += ["serve", "--only", name]
+        return program if self._serve else partusers.command(name, program, partusers.held())
 
     def _start(self, part: ServerPart, now: float) -> None:
         address = part.signs.getsockname().decode().replace("\0", "@")
         added = {PARENT: str(os.getpid()), NOTIFY: address, WATCHDOG: f"{HUNG * 1e6:.0f}"}
         part.started = part.heard = now
         try:
-            part.pid = self._fork(part, added) if self._serve else self._spawn(part, added)
+            forks = self._serve and self._program == program_files()
+            part.pid = self._fork(part, added) if forks else self._spawn(part, added)
         except OSError as error:  # no memory or no process left: the other parts go on
             part.start_at = now + LONGEST_PAUSE
             log.error(
@@ -132,8 +137,9 @@ class Supervisor:
         log.info("started %s, process %d", part.name, part.pid)
 
     def _spawn(self, part: ServerPart, added: dict[str, str]) -> int:
-        """Start a part as its own user; its process id."""
-        environment = os.environ | added | partusers.environment(part.name)
+        """Start a part as a program of its own; its process id."""
+        environment = os.environ | added
+        environment |= {} if self._serve else partusers.environment(part.name)
         environment.pop(WATCHDOG_PID, None)
         argv = self._command(part.name)
         return os.posix_spawnp(argv[0], argv, environment, setsigmask=[])
@@ -214,6 +220,12 @@ class Supervisor:
             log.error(
                 "%s ended with %s; starting it again in %.1f s", part.name, ending(code), part.pause
             )
+
+
+def program_files() -> frozenset[tuple[str, int, int]]:
+    """Return the names of the program's files, with what changes when they are replaced."""
+    found = ((str(file), file.stat()) for file in Path(__file__).parent.rglob("*.py"))
+    return frozenset((name, seen.st_ino, seen.st_mtime_ns) for name, seen in found)
 
 
 def tell(state: str) -> None:

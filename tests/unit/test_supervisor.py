@@ -125,3 +125,26 @@ def test_a_fork_that_fails_ends_with_a_traceback_in_the_log(
     part.signs.close()
     assert os.waitstatus_to_exitcode(status) == 1
     assert "ValueError: web is no part" in capfd.readouterr().err
+
+
+def test_a_part_is_a_program_of_its_own_once_the_programs_files_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork would be the former program, beside a schema that may be a newer one."""
+    asked = list[list[str]]()
+
+    def spawn(program: str, argv: list[str], environment: dict[str, str], **more: object) -> int:
+        asked.append(argv[-3:])
+        return len(asked)
+
+    running = Supervisor(["web"], tmp_path / "site.toml", tmp_path, serve=lambda name: 0)
+    [part] = running._parts
+    monkeypatch.setattr(os, "fork", lambda: 7)
+    monkeypatch.setattr(os, "posix_spawnp", spawn)
+    running._start(part, 1000.0)
+    assert (asked, part.pid) == ([], 7)
+    replaced = supervisor.program_files() ^ {("cod/new.py", 1, 1)}
+    monkeypatch.setattr(supervisor, "program_files", lambda: replaced)
+    running._start(part, 1001.0)
+    part.signs.close()
+    assert (asked, part.pid) == ([["serve", "--only", "web"]], 1)
