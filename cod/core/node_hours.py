@@ -29,7 +29,7 @@ def bound(
         return None
     return node_hours.bound(
         group.hours_limit,
-        _used(tx, group, now),
+        used(tx, group, now),
         _others(tx, group, without, now),
         nodes,
         min(until, now + leases.LONGEST),
@@ -52,7 +52,7 @@ def check(
 
     waits  a request of a group that has used up its month is not refused: it waits for the next
     """
-    if group.hours_limit is None or (waits and _used(tx, group, now) >= group.hours_limit):
+    if group.hours_limit is None or (waits and used(tx, group, now) >= group.hours_limit):
         return
     if found := bound(tx, group, nodes, until, now, without=without):
         raise Refused(
@@ -60,18 +60,19 @@ def check(
         )
 
 
-def tell(tx: Tx, group: Group, before: int, used: float, now: float) -> None:
+def tell(tx: Tx, group: Group, before: int, hours: float, now: float) -> None:
     """Tell the group that it has used 80 or 100 % of its node-hours, unless it had `before` (per
     cent, as `policy.sharing.node_hours.reached` has it)."""
-    part = node_hours.reached(group.hours_limit, used)
+    part = node_hours.reached(group.hours_limit, hours)
     if part > before and group.hours_limit is not None:
         text = notice_texts.node_hours(
-            group.name, part, used, group.hours_limit, energy_accounting.month_end(now)
+            group.name, part, hours, group.hours_limit, energy_accounting.month_end(now)
         )
         notices.add(tx, **text, group_id=group.id, now=now)
 
 
-def _used(tx: Tx, group: Group, now: float) -> float:
+def used(tx: Tx, group: Group, now: float) -> float:
+    """Return the node-hours that the group has used in this month."""
     month = energy_accounting.month(now)
     return energy.node_seconds(tx, month, [group.id]).get(group.id, 0.0) / HOUR
 

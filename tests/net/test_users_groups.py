@@ -10,7 +10,8 @@ import pytest
 
 from cod.client import ApiError, Client
 from cod.flows.people import tokens
-from cod.model import GroupRules, Site, Who
+from cod.model import EnergyUse, GroupRules, Site, Who
+from cod.store.nodes import energy
 from cod.store.people import groups
 from cod.store.people import people as rows
 from tests.net.apiserver import NOW, Served, as_json
@@ -32,6 +33,9 @@ def site(site: Site, request: pytest.FixtureRequest) -> Site:
 
 
 by_members = pytest.mark.parametrize("site", [replace(RULES, creators=("physics",))], indirect=True)
+by_two = pytest.mark.parametrize(
+    "site", [replace(RULES, creators=("physics", "later"))], indirect=True
+)
 by_nobody = pytest.mark.parametrize("site", [GroupRules()], indirect=True)
 
 
@@ -115,6 +119,14 @@ def test_members_of_the_named_groups_may_and_viewers_may_not(served: Served) -> 
         assert refused(asked[role].post, "/groups", {"name": "no"}).code == "forbidden"
 
 
+@by_two
+def test_no_name_of_the_sites_rule_is_a_users_to_take(served: Served) -> None:
+    """The owner of a group that the rule names would say who may create groups."""
+    bob = user(served, "bob", "physics", "member")
+    assert refused(bob.post, "/groups", {"name": "later"}).field == "name"
+    assert served.local.post("/groups", {"name": "later"})["created_by"] is None
+
+
 @by_nobody
 def test_without_a_rule_only_administrators_create_groups(served: Served) -> None:
     assert refused(user(served, "bob").post, "/groups", {"name": "lab"}).code == "forbidden"
@@ -148,6 +160,19 @@ def test_its_owner_ends_it_a_day_later_and_an_administrator_at_once(served: Serv
     served.local.post("/groups", {"name": "given"})
     served.local.call("PUT", "/groups/given/members/bob", {"role": "owner"})
     assert refused(bob.delete, "/groups/given").code == "forbidden"
+
+
+def test_node_hours_of_a_month_are_not_had_twice_by_another_group(served: Served) -> None:
+    bob = user(served, "bob")
+    bob.post("/groups", {"name": "lab"})
+    own = served.tx(groups.by_name, "lab").id
+    served.clock.now += DAY
+    today = int(served.clock.now // DAY)
+    served.tx(energy.add, [EnergyUse(today, own, 0, 3600.0, 0.0, 0.0)])
+    error = refused(bob.delete, "/groups/lab")
+    assert (error.code, "node-hours of this month" in str(error)) == ("conflict", True)
+    served.clock.now += 31 * DAY
+    bob.delete("/groups/lab")
 
 
 def test_groups_of_a_user_who_is_deleted_are_nobodys_to_count(served: Served) -> None:

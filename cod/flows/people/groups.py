@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any
 
+from cod.core import node_hours, volumes
 from cod.core import posix as numbers
-from cod.core import volumes
 from cod.model import (
     SYSTEM_GROUPS,
     Effect,
@@ -122,6 +122,8 @@ def create_for(
     name = asked["name"]
     if name == groups.SITE or name in SYSTEM_GROUPS:
         raise Refused("invalid", f"{name!r} is a name that systems use: choose another", "name")
+    if name in users.creators:  # whoever owns it would say who may create groups
+        raise Refused("invalid", f"the site's rule names {name!r}: choose another name", "name")
     people.lock(tx, who.user_id)  # of two that are created at once the second sees the first
     if groups.created_by(tx, who.person) >= users.most:
         raise Refused(
@@ -200,7 +202,8 @@ def new_secret(tx: Tx, name: str) -> Group:
 def delete(tx: Tx, name: str, *, admin: bool = True, now: float = 0.0) -> None:
     """Remove a group whose vclusters have ended and that has no images and templates any more, with
     its notices. Owners who are no `admin` remove groups that users created, a day later at the
-    earliest. Raises `Refused`."""
+    earliest, and not in a month of whose limited node-hours the group has used some. Raises
+    `Refused`."""
     group = one(tx, name)
     if not admin and group.created_by is None:
         raise Refused("forbidden", "only the site's administrators may do that")
@@ -209,6 +212,13 @@ def delete(tx: Tx, name: str, *, admin: bool = True, now: float = 0.0) -> None:
             "conflict",
             f"owners can delete group {name} {exact_span(YOUNGEST)} after it was created; an "
             "administrator can delete it now",
+            "name",
+        )
+    if not admin and group.hours_limit is not None and node_hours.used(tx, group, now):
+        raise Refused(
+            "conflict",
+            f"group {name} has used node-hours of this month, which a new group would have once "
+            "more: owners can delete it from the first of next month on, an administrator now",
             "name",
         )
     if name == groups.SITE:
