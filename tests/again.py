@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -45,13 +45,25 @@ def main(status: int, options: Sequence[str], last: Path = LAST) -> int:
     return again
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Have a test that failed fail when it is skipped now: nothing has passed."""
-    report = yield
-    if report.skipped and report.nodeid in json.loads(os.environ.get(AGAIN, "[]")):
-        report.outcome, report.longrepr = "failed", "skipped in its second run"
-    return report
+_not_passed: set[str] = set()
+
+
+def pytest_configure() -> None:
+    """Expect of a second run that each test that failed passes."""
+    _not_passed.update(json.loads(os.environ.get(AGAIN, "[]")))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note what has passed."""
+    if report.when == "call" and report.passed:
+        _not_passed.discard(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Have the run fail where a test that failed was skipped now, alone or with its file."""
+    if _not_passed and session.exitstatus == 0:
+        print(f"\nskipped in its second run: {', '.join(sorted(_not_passed))}")
+        session.exitstatus = FAILED
 
 
 def without_group(test: str) -> str:

@@ -15,6 +15,7 @@ STEADY = "def test_steady(): pass\n"
 LEFT_OUT = "def test_left_out(): assert False\n"
 BROKEN = "def test_broken(): assert False\n"
 SKIPPED = "import pytest\ndef test_skipped(): pytest.skip('no root')\n"
+SKIPPED_WHOLE = "import pytest\npytest.skip('no root', allow_module_level=True)\n"
 
 
 @pytest.fixture
@@ -47,10 +48,11 @@ def test_a_test_that_fails_again_refuses_the_change(
     assert "UNSTEADY" not in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("text", [SKIPPED, SKIPPED_WHOLE], ids=["the test", "its file"])
 def test_a_test_that_is_skipped_the_second_time_has_not_passed(
-    run: Run, capfd: pytest.CaptureFixture[str]
+    run: Run, capfd: pytest.CaptureFixture[str], text: str
 ) -> None:
-    assert run(1, skipped=SKIPPED) == 1
+    assert run(1, skipped=text, steady=STEADY) == 1
     assert "skipped in its second run" in capfd.readouterr().out
 
 
