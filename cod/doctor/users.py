@@ -30,11 +30,12 @@ def findings(context: Context) -> Iterator[Finding]:
     yield from found or [Finding("users", GOOD, "each part of the server has a user of its own")]
 
 
-def _processes() -> Iterator[Finding]:
-    for process in Path("/proc").glob("[0-9]*"):
+def _processes(processes: Path = Path("/proc")) -> Iterator[Finding]:
+    for process in processes.glob("[0-9]*"):
         with suppress(OSError):
-            line = (process / "cmdline").read_bytes()
-            only = re.search(rb"\0--only\0(\w+)\0", line)
+            line, called = ((process / each).read_bytes() for each in ("cmdline", "comm"))
+            # a program of its own, or a fork of the server, which has its command line
+            only = re.search(rb"\0--only\0(\w+)\0", line) or re.match(rb"cod-(\w+)", called)
             part = only[1].decode() if only else ""
             user = re.search(r"^Uid:\s+\d+\s+(\d+)", (process / "status").read_text(), re.M)
             if is_server(line) and part in partusers.USERS and user:

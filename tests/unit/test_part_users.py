@@ -258,6 +258,21 @@ def test_a_database_of_another_name_in_the_data_folder_is_named(
     assert ("web", file) in set(ownership.closed(load.read(settings.path), elsewhere))
 
 
+@pytest.mark.parametrize(
+    ("words", "comm"), [(["--only", "web"], "python3"), ([], "cod-web")], ids=["program", "fork"]
+)
+def test_the_doctor_names_a_part_that_runs_as_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], comm: str
+) -> None:
+    (tmp_path / "7").mkdir()
+    line = "\0".join(["python3", "/usr/bin/cod", "serve", *words, ""])
+    for name, text in (("cmdline", line), ("comm", f"{comm}\n"), ("status", "Uid:\t0\t0\t0\t0\n")):
+        (tmp_path / "7" / name).write_text(text)
+    monkeypatch.setattr(partusers, "uid", {"web": 990}.get)
+    [found] = users._processes(tmp_path)
+    assert "the part web, process 7, runs as user 0, not as cod-web" in found.found
+
+
 def test_the_doctor_names_a_file_server_that_only_root_can_change(settings: Settings) -> None:
     site = load.load(settings.path)[0]
     own, other = (
