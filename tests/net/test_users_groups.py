@@ -79,7 +79,9 @@ def test_what_administrators_set_is_refused(served: Served, field: str, value: f
     assert served.tx(groups.by_name, "lab") is None
 
 
-@pytest.mark.parametrize("name", ["site", "sudo", "root", "docker", "wheel", "fax", "slurm", "physics"])
+@pytest.mark.parametrize(
+    "name", ["site", "sudo", "root", "docker", "wheel", "fax", "slurm", "physics"]
+)
 def test_names_that_are_somebody_elses_are_refused(served: Served, name: str) -> None:
     served.tx(groups.ensure, "physics", NOW)
     there = served.tx(groups.every)
