@@ -47,7 +47,7 @@ def place(
     if site is None or vcluster.preemptible:
         return now + flexible.SOON, ""  # which is refused with the reason
     owner = group_rows.get(tx, vcluster.group_id)
-    seen = snapshot.look(tx, site, now, isolated=vcluster.isolated).site
+    seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True).site
     documents = templates.for_matching(tx, {one.template_id for one in tuples})
     seen = replace(seen, templates={**seen.templates, **documents})
     wish = PendingRequest(

@@ -10,7 +10,7 @@ import pytest
 
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import Refused, Site
+from cod.model import AskedTuple, Refused, Site
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.scheduler import address_blocks, networks, requests, vclusters
@@ -147,3 +147,20 @@ def test_an_isolated_one_keeps_its_network_and_nodes_with_usable_ports(tx: Tx, s
     assert state(tx, course) == "active"
     assert sorted(members(tx, course)) == ["node0", "node1"]
     assert networks.of(tx, course) == network
+
+
+def test_an_isolated_one_is_placed_before_a_deadline_when_usable_ports_are_free(
+    tx: Tx, site: Site
+) -> None:
+    apart = replace(site, isolation=INTERFACE)
+    furnish(tx, 4)
+    plug(tx, 0, 1)
+    create(tx, apart, "one", 1, isolated=True, lease=5 * DAY)
+    create(tx, apart, "two", 1, isolated=True, lease=DAY)
+    run_pass(tx, apart, 2.0)
+    asked = request_flows.submit(
+        tx, vcluster="one", wanted=[AskedTuple(1)], site=apart, duration=HOUR, before=3 * DAY, now=3
+    ).value
+    start = asked.request.starts_at
+    assert start is not None
+    assert DAY < start < DAY + HOUR, "when the other's lease is over: two nodes have no such port"

@@ -78,6 +78,15 @@ def test_other_reservations_keep_their_places() -> None:
     assert placed(seen, asked(count=1), NOW + DAY, NIGHT) == Chosen(4 * HOUR, 1.0, 9.0)
 
 
+def test_nodes_of_a_reservation_that_is_over_are_counted_on() -> None:
+    """They are set aside for it already: it waits for one more."""
+    first = reservation(1, 4, start=NOW + HOUR, lease=HOUR)
+    seen = site(lots=[lot(3, ONE, reserved=1), lot(1, ONE)], wishes=[first])
+    found = placed(seen, asked(count=4), NOW + DAY, None)
+    assert found is not None
+    assert found.start == NOW + 2 * HOUR + RULES.drain_grace + RULES.turnaround
+
+
 def test_what_else_is_refused_is_not_chosen() -> None:
     found = choose(
         site(lots=[lot(4, ONE)]),

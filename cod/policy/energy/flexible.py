@@ -112,7 +112,6 @@ def _at_most(
         (-math.inf, kind, one.count)
         for rows in (snapshot.lots, snapshot.coming)
         for one in rows
-        if not one.reserved
         for kind in one.kind.counted
     ]
     moves = any(one.source_id is not None for one in snapshot.wishes)

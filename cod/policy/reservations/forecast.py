@@ -249,7 +249,7 @@ class Forecast:
                     need = (
                         self._booked(kind, start)
                         - self._supply.later(kind, start)
-                        - self._own_back(kind, start)
+                        - self.own_back(kind, start)
                     )
                     if (more := min(need, self._supply.base[kind]) - level[kind]) > 0:
                         first = next(one for one in rest if one.start == start)
@@ -270,6 +270,16 @@ class Forecast:
                     loans.append(Loan(holder, kind, part))
                     used -= part
         return loans
+
+    def own_back(self, kind: NodeKind, time: float) -> int:
+        """Return how many nodes that are reserved, or being taken, for reservations are free again
+        at that time."""
+        erased = time - turnaround(self._snapshot, kind.type, self._policy)
+        return sum(
+            own[kind] + (own[kind.usable] if not kind.port else 0)
+            for wish_id, own in self._supply.own.items()
+            if self._gone.get(wish_id, math.inf) <= erased
+        )
 
     # ------------------------------------------------------------ one reservation
 
@@ -461,20 +471,12 @@ class Forecast:
         return (
             (self._supply.there(kind, time) if sure else self._supply.base[kind])
             + self._supply.later(kind, time)
-            + self._own_back(kind, time)
+            + self.own_back(kind, time)
             - self._booked(kind, time)
         )
 
     def _booked(self, kind: NodeKind, time: float) -> int:
         return sum(one.beyond(kind) for one in self.placed if one.at(time))
-
-    def _own_back(self, kind: NodeKind, time: float) -> int:
-        erased = time - turnaround(self._snapshot, kind.type, self._policy)
-        return sum(
-            own[kind] + (own[kind.usable] if not kind.port else 0)
-            for wish_id, own in self._supply.own.items()
-            if self._gone.get(wish_id, math.inf) <= erased
-        )
 
 
 def _failed(placed: Sequence[Placed]) -> list[PendingRequest]:
