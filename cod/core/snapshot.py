@@ -5,6 +5,7 @@ forecasts for people and the checks of advance reservations read it here.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cod.core import energy_curve, reserve_marks
@@ -26,7 +27,7 @@ from cod.policy.scheduler.snapshot import (
     Snapshot,
     effective,
 )
-from cod.policy.sharing import entitlements, turns
+from cod.policy.sharing import entitlements, turns, users
 from cod.states import NodeState, VclusterState
 from cod.store.engine import Tx
 from cod.store.scheduler import node_counts, pass_rows, vclusters
@@ -102,7 +103,7 @@ def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
 
 def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot:
     inertia = {each.id: preemption.inertia(_priority(read, each), rules) for each in read.live}
-    wishes = _wishes(read, many)
+    wishes = _wishes(read, many, _user_ranks(read, rules, now))
     isolated = {wish.id for wish in wishes if wish.isolated}
     seen = Snapshot(
         types={kind.id: kind for kind in read.types},
@@ -193,7 +194,26 @@ def _priority(read: PassRows, vcluster: vclusters.Live) -> int:
     return effective(read.groups[vcluster.group_id].priority, vcluster.preemptible)
 
 
-def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
+def _user_ranks(read: PassRows, rules: Policy, now: float) -> Mapping[int, int]:
+    """Return the ranks that creators of vclusters have among the users of their groups, by the
+    vcluster's id: of groups that have users' shares."""
+    asking = {
+        one.id: (one.group_id, one.user_id or 0)
+        for one in read.live
+        if read.groups[one.group_id].user_shares
+    }
+    if not asking:
+        return {}
+    there = users.with_users(read.users, asking.values())
+    found = users.standings(there, rules.fair_half_life, now)
+    return {
+        one: found[group_id][user_id].rank
+        for one, (group_id, user_id) in asking.items()
+        if group_id in found
+    }
+
+
+def _wishes(read: PassRows, many: bool, user_ranks: Mapping[int, int]) -> list[PendingRequest]:
     live = {one.id: one for one in read.live}
     own: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for one in read.held:
@@ -219,6 +239,7 @@ def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
                 vcluster.isolated,
                 request.source_id,
                 request.starts_at,
+                user_rank=user_ranks.get(vcluster.id, 0),
             )
         )
     return wishes

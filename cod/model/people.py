@@ -156,7 +156,8 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody's role in a group, and single rights beside it."""
+    """Somebody's role in a group, and single rights beside it. `shares`: in proportion to the
+    other users' of the group, where it has users' shares."""
 
     group: str
     user: str
@@ -164,6 +165,7 @@ class Member:
     email: str
     role: Role
     rights: tuple[SingleRight, ...] = ()
+    shares: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ class Group:
                     `faded_at`
     odd_turn        the last turn for which it has been given an odd node of its share
                     (`policy.sharing.turns`)
+    user_shares     its requests are ranked by what their users have used
+                    (`policy.sharing.users`)
     """
 
     id: int
@@ -60,11 +62,28 @@ class Group:
     wipe: str | None = None
     odd_turn: int | None = None
     created_by: str | None = None
+    user_shares: bool = False
 
     @property
     def events(self) -> tuple[str, ...]:
         """`webhook_events`, one by one."""
         return tuple(self.webhook_events.split())
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUser:
+    """Somebody who shares a group's nodes with the other users of it.
+
+    user_id      0: whoever created vclusters whose creator is not known
+    shares       in proportion to the other users'; 1 for who is not in the group
+    faded_usage  node-seconds, as of `Group`, at `faded_at`
+    """
+
+    group_id: int
+    user_id: int
+    shares: float = 1.0
+    faded_usage: float = 0.0
+    faded_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 
 from cod.model import Site
 from cod.policy.sharing.shares import Account
@@ -18,6 +18,7 @@ from cod.store.people import groups
 from tests.fair_tree import ranks, sets
 from tests.net.apiserver import NOW, Served, as_json, run, said
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
+from tests.net.test_people_api import user
 from tests.store.manager_world import add_node
 
 pytestmark = pytest.mark.slow
@@ -173,3 +174,26 @@ def _removed(tx: Tx, ids: dict[int, int]) -> None:
     mine = t.groups.c.id.in_(ids.values())
     tx.execute(update(t.groups).where(mine).values(parent_id=None))
     tx.execute(delete(t.groups).where(mine))
+
+
+def test_users_shares_are_set_and_shown(there: Served) -> None:
+    ann = user(there, "ada", "physics", "owner")
+    assert as_json(there, "group", "set", "physics", "--user-shares")["user_shares"] is True
+    as_json(there, "member", "set", "physics", "ada", "owner", "--shares", "3")
+    assert as_json(there, "member", "set", "physics", "ada", "owner")["shares"] == 3.0
+    (template, *_) = [one["name"] for one in ann.get("/templates")["items"]]
+    wanted = {"name": "hers", "size": 1, "template": template, "group": "physics"}
+    ann.call("POST", "/vclusters", wanted)
+    creator = there.tx(
+        lambda tx: tx.scalar(
+            select(t.users.c.name)
+            .join_from(t.vclusters, t.users, t.vclusters.c.user_id == t.users.c.id)
+            .where(t.vclusters.c.name == "hers")
+        )
+    )
+    assert creator == "ada"
+    found = {one["user"]: one for one in as_json(there, "shares", "physics", "--users")}
+    assert (found["ada"]["shares"], found["ada"]["rank"], found["ada"]["ratio"]) == (3.0, 1, None)
+    assert "ada" in said(there, "shares", "physics", "--users")
+    assert "needs a GROUP" in run(there, "shares", "--users", code=2).stderr
+    assert as_json(there, "group", "set", "physics", "--no-user-shares")["user_shares"] is False

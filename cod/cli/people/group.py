@@ -271,6 +271,11 @@ def _number(text: str, *, whole: bool) -> float | None:
     help="Node-hours that it may use in a month; none: no limit.",
 )
 @click.option("--parent", metavar="GROUP", help="Group that it is a subgroup of; none: of none.")
+@click.option(
+    "--user-shares/--no-user-shares",
+    default=None,
+    help="Rank the group's requests by what their users have used. [default: as before]",
+)
 @as_json
 @click.pass_context
 def set_(
@@ -283,6 +288,7 @@ def set_(
     limits: tuple[str, ...],
     hours: float | str | None,
     parent: str | None,
+    user_shares: bool | None,
     **asked: Any,
 ) -> None:
     """Change a group. Existing vclusters and requests keep their leases and priorities.
@@ -296,6 +302,7 @@ def set_(
     said_of_shares = {
         "hours_limit": hours,
         "parent": parent,
+        "user_shares": user_shares,
     }
     by_types = (
         by_type("--limit", limits, "node_limit", "type_limits")
@@ -320,11 +327,12 @@ def set_(
         raise click.UsageError(
             "say what to set: --priority, --default-lease, --max-lease, --grace, --wipe, "
             "--image-quota, --volume-quota, --shares, --guarantee, --limit, --hours, --parent, "
-            "--email, --webhook, --events or --gid"
+            "--user-shares, --email, --webhook, --events or --gid"
         )
     if body and entitled:  # two changes, of which the second could be refused
         raise click.UsageError(
-            "--shares, --guarantee, --limit, --hours and --parent are set by a command of their own"
+            "--shares, --guarantee, --limit, --hours, --parent and --user-shares are set by a "
+            "command of their own"
         )
     if entitled:
         value = client(ctx).patch(path("shares", name), entitled)

@@ -32,9 +32,16 @@ def member() -> None:
 
 def _members(values: list[Any]) -> Any:
     return table(
-        ("USER", "NAME", "E-MAIL", "ROLE", "RIGHTS"),
+        ("USER", "NAME", "E-MAIL", "ROLE", "RIGHTS", "SHARES"),
         [
-            (v["user"], v["full_name"], v["email"], v["role"], ", ".join(v["rights"]))
+            (
+                v["user"],
+                v["full_name"],
+                v["email"],
+                v["role"],
+                ", ".join(v["rights"]),
+                f"{v['shares']:g}",
+            )
             for v in values
         ],
     )
@@ -68,6 +75,11 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
         "those of before]"
     ),
 )
+@click.option(
+    "--shares",
+    type=click.FloatRange(0),
+    help="Shares among the group's users, where it has users' shares. [default: as before]",
+)
 @click.option("--force", is_flag=True, help="Allow a group without an owner: for administrators.")
 @as_json
 @click.pass_context
@@ -77,6 +89,7 @@ def set_(
     user: str,
     role: str,
     rights: tuple[str, ...],
+    shares: float | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -92,6 +105,8 @@ def set_(
     body: dict[str, Any] = {"role": role, "force": force}
     if rights:
         body["rights"] = [each for each in rights if each != "none"]
+    if shares is not None:
+        body["shares"] = shares
     value = client(ctx).call("PUT", path("groups", group, "members", user), body)
     shown(ctx, value, lambda one: _members([one]), as_json)
 

@@ -14,17 +14,25 @@ from cod.client import path
 
 @click.command()
 @click.argument("group", required=False)
+@click.option("--users", is_flag=True, help="Show the shares of the users inside GROUP.")
 @as_json
 @click.pass_context
-def shares(ctx: click.Context, group: str | None, as_json: bool) -> None:
+def shares(ctx: click.Context, group: str | None, users: bool, as_json: bool) -> None:
     """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all
     that you may see.
 
     \b
     Example:
       cod shares
+      cod shares physics --users
     """
     api = client(ctx)
+    if users:
+        if group is None:
+            raise click.UsageError("--users needs a GROUP")
+        inside = api.get(path("shares", group, "users"))["items"]
+        shown(ctx, inside, _user_table, as_json)
+        return
     found = api.get("/shares")["items"] if group is None else api.get(path("shares", group))
     shown(ctx, found, share_table if group is None else lambda one: share_table([one]), as_json)
 
@@ -53,6 +61,23 @@ def share_table(values: list[Any]) -> Any:
             f"{values[0]['evenness']:.3f} (1 is even)"
         )
     return found
+
+
+def _user_table(values: list[Any]) -> Any:
+    return table(
+        ("USER", "SHARES", "OF GROUP", "USAGE", "RATIO", "RANK"),
+        [
+            (
+                one["user"] or "(not known)",
+                f"{one['shares']:g}",
+                f"{100 * one['share']:.1f} %",
+                f"{one['usage']:,.1f} h",
+                _ratio(one),
+                "" if one["rank"] is None else f"{one['rank']} of {len(values)}",
+            )
+            for one in values
+        ],
+    )
 
 
 def _rows(value: Any) -> Iterator[tuple[str, ...]]:

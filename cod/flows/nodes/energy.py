@@ -8,13 +8,13 @@ count at once one does it, and a minute is put down once, however often it is tr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cod.core import energy_curve, entitlements
 from cod.core import node_hours as core_node_hours
 from cod.core.energy_curve import CurveView
-from cod.model import SITE, Energy, EnergyUse, Policy, Refused, VclusterEnergy
+from cod.model import SITE, Energy, EnergyUse, GroupUser, Policy, Refused, VclusterEnergy
 from cod.policy.nodes import energy_accounting
 from cod.policy.nodes.energy_accounting import DAY
 from cod.policy.sharing import node_hours, shares
@@ -23,6 +23,7 @@ from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
 from cod.store.people import groups as group_rows
+from cod.store.people import user_usage
 
 STEADY = 600.0
 """Seconds after which what a BMC last measured is of the state that its node is in: twice a round
@@ -32,13 +33,14 @@ of measuring."""
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What has been used since `before` (None: nobody has ever counted), until `now`. `anew`: the
-    clock was wrong."""
+    clock was wrong. `held`: (vcluster, type, nodes) of that time."""
 
     before: float | None
     now: float
     uses: tuple[EnergyUse, ...] = ()
     vclusters: tuple[VclusterEnergy, ...] = ()
     anew: bool = False
+    held: tuple[tuple[int, int, int], ...] = ()
 
 
 def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
@@ -55,6 +57,11 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
         now,
         tuple(energy_accounting.uses(drawn, before, now, carbon)),
         tuple(energy_accounting.vcluster_uses(drawn, before, now, carbon)),
+        held=tuple(
+            (each.nodes.vcluster_id, each.nodes.type_id, each.nodes.number)
+            for each in drawn
+            if each.nodes.vcluster_id
+        ),
     )
 
 
@@ -95,6 +102,7 @@ def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float)
     """Let what groups have used fade until now. Of a group whose usage was not followed until the
     last count, it is made anew out of the accounts: each day counts as used at its middle."""
     seconds = 0.0 if reading.before is None or reading.anew else reading.now - reading.before
+    costs: Mapping[int, float] = {}
     if seconds:
         group_rows.fade(
             tx, reading.before or 0.0, shares.faded(1.0, seconds, half_life), reading.now
@@ -103,7 +111,8 @@ def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float)
         rates: dict[int, float] = defaultdict(float)
         for use in uses:
             rates[use.group_id] += use.seconds * costs.get(use.type_id, 1.0) / seconds
-    for group in group_rows.every(tx):
+    there = group_rows.every(tx)
+    for group in there:
         if group.faded_at != reading.now:
             usage = sum(
                 shares.faded(used, reading.now - (day + 0.5) * DAY, half_life)
@@ -112,6 +121,34 @@ def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float)
             group_rows.change(tx, group.id, faded_usage=usage, faded_at=reading.now)
         elif seconds and group.id in rates:
             group_rows.use(tx, group.id, shares.faded(0.0, seconds, half_life, rates[group.id]))
+    sharing = [group.id for group in there if group.user_shares]
+    if seconds and sharing:
+        _fade_users(tx, reading, sharing, costs, half_life)
+
+
+def _fade_users(
+    tx: Tx,
+    reading: Reading,
+    sharing: Sequence[int],
+    costs: Mapping[int, float],
+    half_life: float,
+) -> None:
+    """Put down what users have used in groups that have users' shares. Of those who have used
+    nothing since `before` the rows stay: whoever reads them lets the usage fade until then."""
+    creators = user_usage.creators(tx, sharing)
+    rates: dict[tuple[int, int], float] = defaultdict(float)
+    for vcluster_id, type_id, nodes in reading.held:
+        if vcluster_id in creators:
+            rates[creators[vcluster_id]] += nodes * costs.get(type_id, 1.0)
+    if not rates:
+        return
+    before = {(one.group_id, one.user_id): one for one in user_usage.of_groups(tx, sharing)}
+    seconds = reading.now - (reading.before or 0.0)
+    for key, rate in rates.items():
+        one = before.get(key) or GroupUser(*key)
+        left = shares.faded(one.faded_usage, reading.now - one.faded_at, half_life)
+        usage = left + shares.faded(0.0, seconds, half_life, rate)
+        user_usage.put(tx, replace(one, faded_usage=usage, faded_at=reading.now))
 
 
 def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:

@@ -176,13 +176,14 @@ def set_role(
     user: str,
     role: str,
     rights: Collection[str] | None = None,
+    shares: float | None = None,
     enlist: bool = True,
     force: bool = False,
 ) -> Member:
     """Give `user` the role `role` in the group. Raises `Refused`.
 
     rights  the single rights beside the role; None: those of before
-
+    shares  in proportion to the group's other users'; None: as before
     enlist  somebody who is not in the group may be put into it: for administrators. Owners invite;
             nobody's name and address are shown to a group that they did not choose to join
     force   the group may be left without an owner, by an administrator
@@ -205,6 +206,7 @@ def set_role(
         person.id,
         Role(role),
         None if rights is None else set(map(SingleRight, rights)),
+        shares,
     )
     return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
 

@@ -17,12 +17,12 @@ from cod.core import node_hours as core_node_hours
 from cod.model import Effect, Group, Refused, Result, Site, TypeTerms
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler.snapshot import OTHERS, Sharing
-from cod.policy.sharing import entitlements, node_hours, turns
-from cod.policy.sharing.shares import dominant
+from cod.policy.sharing import entitlements, node_hours, turns, users
+from cod.policy.sharing.shares import dominant, faded
 from cod.policy.sharing.turns import DAY
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
-from cod.store.people import groups
+from cod.store.people import groups, user_usage
 from cod.store.scheduler import node_counts, vclusters
 
 HOUR = 3600.0
@@ -67,6 +67,7 @@ class GroupShare:
     recent_hours  node-hours that it used in the last 14 days
     evenness     Jain's index of what the groups with shares used in these days for each unit of
                  their shares, 1 at best; None: shares are off, or nothing was used
+    user_shares  its requests are ranked by what their users have used
     """
 
     group: str
@@ -90,6 +91,26 @@ class GroupShare:
     held: int
     recent_hours: float
     evenness: float | None
+    user_shares: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UserShare:
+    """Where a user stands in a group that has users' shares.
+
+    user    '': whoever created vclusters whose creator is not known
+    share   of the group, 0 to 1
+    usage   node-hours, weighted by the types' costs, that have not faded
+    ratio   of the share to the usage; None: the user has used nothing, or shares are off
+    rank    1 is the best, equals have the same; None: shares are off, or users are not ranked
+    """
+
+    user: str
+    shares: float
+    share: float
+    usage: float
+    ratio: float | None
+    rank: int | None
 
 
 def every(
@@ -160,9 +181,37 @@ def every(
                 held[group.id],
                 recent.get(group.id, 0.0) / HOUR,
                 evenness,
+                group.user_shares,
             )
         )
     return sorted(found, key=lambda one: (one.rank or 0, one.group))
+
+
+def of_users(tx: Tx, name: str, *, site: Site, now: float) -> list[UserShare]:
+    """Return where the users of a group stand, the best rank first. Raises `Refused`."""
+    group = groups.named(tx, name)
+    there = user_usage.of_groups(tx, [group.id])
+    asking = {who for who in user_usage.creators(tx, [group.id]).values() if group.user_shares}
+    there = users.with_users(there, asking)
+    half_life = site.policy.fair_half_life
+    found = users.standings(there, half_life if group.user_shares else 0.0, now).get(group.id, {})
+    names = user_usage.names(tx, [one.user_id for one in there])
+    whole = sum(one.shares for one in there)
+    lines = []
+    for one in there:
+        standing = found.get(one.user_id)
+        usage = faded(one.faded_usage, now - one.faded_at, half_life) if half_life > 0 else 0.0
+        lines.append(
+            UserShare(
+                names.get(one.user_id, ""),
+                one.shares,
+                one.shares / whole if whole else 0.0,
+                usage / HOUR,
+                None if standing is None or math.isinf(standing.ratio) else standing.ratio,
+                None if standing is None else standing.rank,
+            )
+        )
+    return sorted(lines, key=lambda one: (one.rank or 0, one.user))
 
 
 class _Guarantees:
@@ -195,8 +244,8 @@ def one(tx: Tx, name: str, *, site: Site, now: float) -> GroupShare:
 def change(
     tx: Tx, name: str, changes: Mapping[str, Any], *, site: Site, now: float
 ) -> Result[GroupShare]:
-    """Change a group's shares, guarantee, limits (`type_limits` all at once) or parent, by the
-    fields of `GroupShare`.
+    """Change a group's shares, guarantee, limits (`type_limits` all at once), parent or users'
+    shares, by the fields of `GroupShare`.
 
     Nothing is taken from a group whose limit becomes lower than what it holds. Raises `Refused`.
     """
@@ -209,6 +258,8 @@ def change(
         groups.limit_types(tx, group.id, _types(tx, columns.pop("type_limits"), "type_limits"))
     _give_types(tx, group, columns)
     groups.change(tx, group.id, **columns)
+    if columns.get("user_shares") is False:
+        user_usage.forget(tx, group.id)
     _check_guarantees(tx, group, promised, set(changes))
     if "hours_limit" in columns:
         month = energy_accounting.month(now)

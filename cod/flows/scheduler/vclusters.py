@@ -75,6 +75,7 @@ def create(
     possible: bool = False,
     starts_at: float | None = None,
     seen: frozenset[int] | None = None,
+    user_id: int | None = None,
     key: str | None = None,
     site: Site,
     now: float,
@@ -101,6 +102,7 @@ def create(
     starts_at   reserve it in advance (`core.advance_reservations`): it has its name, and its
                 addresses or its network, from now on, and its nodes from then; `seen`: whose names
                 may be told to who asks; None: all
+    user_id     who creates it: its nodes count as that user's usage of the group
     key         the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
     """
@@ -138,6 +140,7 @@ def create(
         "attributes": attributes,
         "lease_time": lease_time,
         "preemptible": preemptible,
+        "user_id": user_id,
     }
     count = sum(one.count for one in tuples)
     _check_size(count)

@@ -4,7 +4,9 @@ Requests that stay within their groups' guarantees come first, whatever their pr
 highest priority does. Where a site has shares, of one priority those go first that have waited
 `Policy.hold_after` seconds, the oldest in front: no rank keeps a request waiting for ever. Then
 those that stay within their groups' shares go before the others, which would lose to these what
-they hold beyond; of both the groups' ranks decide (`policy.sharing.shares`). By dominant shares
+they hold beyond; of both the groups' ranks decide (`policy.sharing.shares`). Where a group has
+users' shares, its requests of one such place change places with each other by the ranks of their
+users (`policy.sharing.users`), and those that have waited long do not. By dominant shares
 (`Policy.fair`) a request has the rank of its group with all nodes that the group waits for by
 earlier ones: so requests are in the order in which "progressive filling" meets them. Then the
 oldest;
@@ -17,13 +19,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.preemption import Kept
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
+from cod.policy.sharing import users
 from cod.policy.sharing.shares import dominant_share
 
 
@@ -38,15 +43,55 @@ def ordered(
 def peers(
     snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float
 ) -> list[list[PendingRequest]]:
-    """Return the same in groups of one priority, one rank and one age."""
-    places = _places(snapshot, policy, fitting, now)
+    """Return the same in groups of one priority, one rank and one age; of a group that has users'
+    shares, with requests of users of one rank."""
+    user_ranks = _user_ranks(snapshot, policy, now)
+    places = _places(snapshot, policy, fitting, now, user_ranks)
     groups: dict[tuple[_Place, float], list[PendingRequest]] = defaultdict(list)
     for wish in _competing(snapshot):
-        place = places.get(wish.id) or _Place(True, -wish.priority, BEYOND)
-        groups[place, age(wish, policy)].append(wish)
-    return [
+        if wish.id not in places:
+            places[wish.id] = _Place(True, -wish.priority, BEYOND)
+        groups[places[wish.id], age(wish, policy)].append(wish)
+    found = [
         sorted(groups[rank], key=lambda wish: (choice(wish, fitting), wish.submitted_at, wish.id))
         for rank in sorted(groups)
+    ]
+    return _by_users(found, places, user_ranks) if user_ranks else found
+
+
+def _user_ranks(snapshot: Snapshot, policy: Policy, now: float) -> dict[int, int]:
+    """Return the ranks of requests' users, of groups that have users' shares. Requests that have
+    waited long have none: they go first."""
+    return {
+        wish.id: wish.user_rank
+        for wish in snapshot.wishes
+        if wish.user_rank and not _waits_long(wish, policy, now)
+    }
+
+
+def _waits_long(wish: PendingRequest, policy: Policy, now: float) -> bool:
+    return 0 < policy.hold_after <= now - wish.submitted_at
+
+
+def _by_users(
+    peers: list[list[PendingRequest]],
+    places: Mapping[int, _Place],
+    user_ranks: Mapping[int, int],
+) -> list[list[PendingRequest]]:
+    """Return the same with the requests of each group and place in the order of their users'
+    ranks."""
+
+    def rank(wish: PendingRequest) -> int:
+        return user_ranks.get(wish.id, 0)
+
+    def family(wish: PendingRequest) -> tuple[int, _Place | int]:
+        return wish.group_id, places[wish.id] if wish.user_rank else wish.id
+
+    queue = iter(users.in_turn([wish for each in peers for wish in each], family, rank))
+    return [
+        part
+        for each in peers
+        for part in users.apart(islice(queue, len(each)), lambda wish: (wish.group_id, rank(wish)))
     ]
 
 
@@ -73,15 +118,26 @@ class _Place(NamedTuple):
 
 
 def _places(
-    snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float
+    snapshot: Snapshot,
+    policy: Policy,
+    fitting: Feasibility,
+    now: float,
+    user_ranks: Mapping[int, int],
 ) -> dict[int, _Place]:
     """Return the place of each request whose group has an entitlement. Of several of a group those
-    that were submitted first have the guarantee, and the share."""
+    that were submitted first have the guarantee, and the share; where it has users' shares, those
+    that have waited long and then those of the best user."""
     kept = Kept(snapshot, now)
     holds = _Dominance(snapshot, fitting) if policy.fair == "dominant" else None
     places = {}
     for wish in sorted(
-        _competing(snapshot), key=lambda one: (-one.priority, one.submitted_at, one.id)
+        _competing(snapshot),
+        key=lambda one: (
+            -one.priority,
+            user_ranks.get(one.id, 0),
+            one.submitted_at,
+            one.id,
+        ),
     ):
         entitlement = snapshot.entitlements.get(wish.group_id)
         if entitlement is None:
@@ -91,8 +147,11 @@ def _places(
         rank: int | float | Fraction = (
             entitlement.rank if holds is None else holds.rank(wish, entitlement.part)
         )
-        waited = 0 < policy.hold_after <= now - wish.submitted_at
-        if waited and entitlement.share is not None and within != "guarantee":
+        if (
+            _waits_long(wish, policy, now)
+            and entitlement.share is not None
+            and within != "guarantee"
+        ):
             stage, rank = WAITED, 0
         places[wish.id] = _Place(within != "guarantee", -wish.priority, stage, rank)
         if within:

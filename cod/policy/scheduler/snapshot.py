@@ -244,6 +244,7 @@ class PendingRequest:
     isolated  its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
     source_id  of a move: the vcluster whose nodes it gets, and no others; None: it is no move
     parts   (type, nodes) where nodes of types that are apart would do; (): all are of others
+    user_rank  of its user among those of its group, 1 is the best; 0: they are not ranked
     """
 
     id: int
@@ -262,6 +263,7 @@ class PendingRequest:
     source_id: int | None = None
     starts_at: float | None = None
     parts: tuple[tuple[int, int], ...] = ()
+    user_rank: int = 0
 
     @property
     def asked(self) -> tuple[tuple[int, int], ...]:

@@ -227,6 +227,7 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
         t.group_type_limits,
         t.group_type_terms,
         t.group_permissions,
+        t.user_usage,
         t.node_permissions,
         t.invitations,
         t.api_tokens,

@@ -130,7 +130,15 @@ def remove(tx: Tx, user_id: int) -> None:
     """Delete the user, and all that is theirs. Groups that the user created stay."""
     name = select(_u.name).where(_u.id == user_id).scalar_subquery()
     tx.execute(update(t.groups).where(_g.created_by == name).values(created_by=None))
-    for table in (t.web_sessions, t.api_tokens, t.ssh_keys, t.invitations, t.group_permissions):
+    tx.execute(update(t.vclusters).where(t.vclusters.c.user_id == user_id).values(user_id=None))
+    for table in (
+        t.web_sessions,
+        t.api_tokens,
+        t.ssh_keys,
+        t.invitations,
+        t.group_permissions,
+        t.user_usage,
+    ):
         tx.execute(delete(table).where(table.c.user_id == user_id))
     tx.execute(delete(t.users).where(_u.id == user_id))
 
@@ -177,7 +185,7 @@ def members(
 ) -> list[Member]:
     """Return members of a group, or memberships of a user in `groups` (None: all), by names."""
     query = (
-        select(_g.name, _u.name, _u.full_name, _u.email, _p.role, _p.rights)
+        select(_g.name, _u.name, _u.full_name, _u.email, _p.role, _p.rights, _p.shares)
         .join_from(t.group_permissions, t.groups, _p.group_id == _g.id)
         .join(t.users, _p.user_id == _u.id)
         .order_by(_g.name, _u.name)
@@ -188,7 +196,7 @@ def members(
         query = query.where(_p.user_id == user_id)
     if groups is not None:
         query = query.where(_p.group_id.in_(groups))
-    return [Member(*row[:4], Role(row[4]), _rights(row[5])) for row in tx.execute(query)]
+    return [Member(*row[:4], Role(row[4]), _rights(row[5]), row[6]) for row in tx.execute(query)]
 
 
 def owners(tx: Tx, group_id: int) -> int:
@@ -208,18 +216,23 @@ def set_role(
     user_id: int,
     role: Role | None,
     rights: Collection[SingleRight] | None = None,
+    shares: float | None = None,
 ) -> None:
     """Make the user `role` in the group; None: take the user out. `rights`: the single rights;
-    None: those of before. The group's home volume gets a directory for each member: its file
-    server is asked anew."""
+    `shares`: among the group's users; None: those of before. The group's home volume gets a
+    directory for each member: its file server is asked anew."""
     _make_homes(tx, t.volumes.c.group_id == group_id)
     own = (_p.group_id == group_id, _p.user_id == user_id)
-    before = tx.scalar(select(_p.rights).where(*own))
+    before = tx.execute(select(_p.rights, _p.shares).where(*own)).one_or_none() or ("", 1.0)
     tx.execute(delete(t.group_permissions).where(*own))
     if role is not None:
-        kept = before or "" if rights is None else " ".join(r for r in SingleRight if r in rights)
+        kept = before[0] if rights is None else " ".join(r for r in SingleRight if r in rights)
         tx.execute(
             insert(t.group_permissions).values(
-                group_id=group_id, user_id=user_id, role=role.value, rights=kept
+                group_id=group_id,
+                user_id=user_id,
+                role=role.value,
+                rights=kept,
+                shares=before[1] if shares is None else shares,
             )
         )

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, func, select
 
-from cod.model import Group, NodeType, Reclaim, TypeTerms
+from cod.model import Group, GroupUser, NodeType, Reclaim, TypeTerms
 from cod.states import ReclaimState, RequestState, VclusterState
 from cod.store import tables as t
 from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import energy, types
-from cod.store.people import groups
+from cod.store.people import groups, user_usage
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 from cod.store.scheduler.row_digest import digest
 
@@ -51,6 +51,7 @@ class PassRows(NamedTuple):
     deserted    ids of vclusters that can end
     version     of the reservations in advance (`watermarks.RESERVED`)
     expected    nodes that may turn out to be of any type
+    users       of the groups that have users' shares
     """
 
     types: list[NodeType]
@@ -70,6 +71,7 @@ class PassRows(NamedTuple):
     version: float
     digests: Digests
     expected: int
+    users: list[GroupUser]
 
 
 def read(
@@ -94,6 +96,7 @@ def read(
     live, pending, named = _requests(tx, digests, before)
     owners = {group.id: group for group in groups.every(tx)}
     limited = [group.id for group in owners.values() if group.hours_limit is not None]
+    sharing = [group.id for group in owners.values() if group.user_shares]
     same = before is not None and digests.held is not None and digests.held == before.digests.held
     return PassRows(
         types=types.every(tx),
@@ -113,6 +116,7 @@ def read(
         version=version,
         digests=digests,
         expected=node_counts.expected(tx),
+        users=user_usage.of_groups(tx, sharing) if sharing else [],
     )
 
 

@@ -79,6 +79,7 @@ class Live(NamedTuple):
     lease_time: float
     isolated: bool
     preemptible: bool
+    user_id: int | None
 
 
 def live_rows() -> Select[Any]:
@@ -110,6 +111,7 @@ def add(
     preemptible: bool = False,
     addresses: bool = True,
     network_prefix: int | None = None,
+    user_id: int | None = None,
 ) -> Vcluster | None:
     """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None
     when too few are free. One that is `isolated` gets none: it is in a network of its own. Without
@@ -133,6 +135,7 @@ def add(
         "isolated": isolated,
         "preemptible": preemptible,
         "network_prefix": network_prefix,
+        "user_id": user_id,
     }
     with tx.begin_nested() as part:
         vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values)))

@@ -41,6 +41,7 @@ from cod.store.tables.people import (
     replies,
     sign_ins,
     ssh_keys,
+    user_usage,
     users,
     web_sessions,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "switch_ports",
     "switches",
     "uploads",
+    "user_usage",
     "users",
     "vcluster_blocks",
     "vcluster_energy",

@@ -166,6 +166,14 @@ groups = table(
         Name,
         comment="the user who created it by the site's rule; null: an administrator did",
     ),
+    Column(
+        "user_shares",
+        Boolean,
+        nullable=False,
+        default=False,
+        server_default=false(),
+        comment="its requests are ranked by what their users have used",
+    ),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
 )
 
@@ -199,7 +207,35 @@ group_permissions = table(
         server_default="",
         comment="resize, consoles, capture, invite: single rights beside the role",
     ),
+    Column(
+        "shares",
+        Double,
+        nullable=False,
+        default=1.0,
+        server_default="1",
+        comment="in proportion to the other users' of the group, where it has users' shares",
+    ),
     comment="Who may do what in a group's name.",
+)
+
+user_usage = table(
+    "user_usage",
+    Column("group_id", Id, ForeignKey("groups.id"), primary_key=True, autoincrement=False),
+    Column(
+        "user_id",
+        Id,
+        primary_key=True,
+        autoincrement=False,
+        comment="0: of vclusters whose creator is not known",
+    ),
+    Column(
+        "faded_usage",
+        Double,
+        nullable=False,
+        comment="node-seconds, weighted by types' costs, not faded at faded_at",
+    ),
+    Column("faded_at", Time, nullable=False),
+    comment="What users have used in groups that have users' shares.",
 )
 
 posix_ids = table(

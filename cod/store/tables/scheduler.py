@@ -90,6 +90,7 @@ vclusters = table(
         server_default=false(),
         comment="any other request may take its nodes, down to none",
     ),
+    Column("user_id", Id, comment="who created it; null: not known"),
     comment="Virtual clusters.",
 )
 

@@ -166,15 +166,18 @@ def _user(user: model.User) -> dict[str, Any]:
 
 class MemberSet(Body):
     """What somebody is to be in a group. `rights`: the single rights beside the role, null: those
-    of before; `force`: the group may be without an owner, as administrators may want."""
+    of before; `shares`: among the group's users, where it has users' shares, null: as before;
+    `force`: the group may be without an owner, as administrators may want."""
 
     role: RoleName
     rights: list[SingleRightName] | None = Field(default=None, max_length=4)
+    shares: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     force: bool = False
 
 
 class MemberReply(ReplyOf[model.Member]):
-    """Somebody's role in a group, and single rights beside it."""
+    """Somebody's role in a group, and single rights beside it. shares: in proportion to the other
+    users' of the group, where it has users' shares."""
 
     group: str
     user: str
@@ -182,6 +185,7 @@ class MemberReply(ReplyOf[model.Member]):
     email: str
     role: str
     rights: tuple[str, ...]
+    shares: float
 
 
 class MemberRemoved(Reply):

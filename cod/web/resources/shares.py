@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from cod.flows.scheduler import shares
-from cod.flows.scheduler.shares import GroupShare, TypeShare
+from cod.flows.scheduler.shares import GroupShare, TypeShare, UserShare
 from cod.web.models import Body, DnsLabel, Items, ReplyOf
 from cod.web.routes import ADMINS, ANYBODY, Named, listed, route, see
 
@@ -49,12 +49,22 @@ class SharePatch(Body):
     parent: DnsLabel | None = Field(
         default=None, description="the group that it is a subgroup of; null: of none"
     )
+    user_shares: bool | None = Field(
+        default=None, description="its requests are ranked by what their users have used"
+    )
 
     @model_validator(mode="after")
     def _something(self) -> SharePatch:
         if not self.model_fields_set:
             raise ValueError("names nothing to change")
-        for name in ("shares", "guarantee", "type_limits", "type_guarantees", "type_shares"):
+        for name in (
+            "shares",
+            "guarantee",
+            "type_limits",
+            "type_guarantees",
+            "type_shares",
+            "user_shares",
+        ):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"{name} cannot be null")
         return self
@@ -82,7 +92,7 @@ class ShareReply(ReplyOf[GroupShare]):
     null: it has used nothing, or shares are off; factor, rank: by the site's rule, the best is 1;
     ranked: groups that are. recent_hours: of the last 14 days; evenness: Jain's index of what
     groups used in these for each unit of their shares, the same for all groups. types: those
-    whose nodes are apart
+    whose nodes are apart. user_shares: its requests are ranked by what their users have used
     """
 
     group: str
@@ -106,6 +116,27 @@ class ShareReply(ReplyOf[GroupShare]):
     held: int
     recent_hours: float
     evenness: float | None
+    user_shares: bool
+
+
+class UserShareReply(ReplyOf[UserShare]):
+    """Where a user stands in a group that has users' shares.
+
+    user: '' for whoever created virtual clusters whose creator is not known. share: of the group,
+    0 to 1; usage: in node-hours, weighted by the costs of types, it fades. ratio: of share to
+    usage, null: the user has used nothing; rank: the best is 1, null: users are not ranked
+    """
+
+    user: str
+    shares: float
+    share: float
+    usage: float
+    ratio: float | None
+    rank: int | None
+
+
+class UserShareList(Items[UserShareReply]):
+    """Users of a group, the best rank first."""
 
 
 class ShareList(Items[ShareReply]):
@@ -128,6 +159,15 @@ SHARES = (
         "Show a group's share, usage, guarantee and limits",
         lambda a: partial(shares.one, name=a.names.name, site=a.site, now=a.now),
         reply=ShareReply,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/shares/{name}/users",
+        see("group"),
+        "List the shares, usage and ranks of a group's users",
+        lambda a: partial(shares.of_users, name=a.names.name, site=a.site, now=a.now),
+        reply=listed(UserShareList, UserShareReply.of),
         names=Named,
     ),
     route(

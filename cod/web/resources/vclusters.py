@@ -486,6 +486,7 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
         key=ask.key,
         site=ask.site,
         seen=ask.who.groups,
+        user_id=ask.who.user_id,
         now=ask.now,
         **words,
     )

@@ -1,0 +1,69 @@
+"""Which user's requests go first inside a group that has users' shares (`Group.user_shares`). Pure.
+
+Users of a group are ranked as groups without subgroups are: by the ratio of their share to their
+usage, which fades like groups'. A request is its vcluster's creator's. Where groups stand among
+each other does not depend on their users: the requests of a group change places with each other
+alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+from cod.model import GroupUser
+from cod.policy.sharing.shares import Account, Standing, faded, fair_tree
+
+T = TypeVar("T")
+
+
+def standings(
+    users: Iterable[GroupUser], half_life: float, now: float
+) -> dict[int, dict[int, Standing]]:
+    """Return where users stand in their groups, by the group's id and the user's; nothing where
+    shares are off (`half_life` is 0). What is not known of a user is as of one with 1 share who has
+    used nothing."""
+    accounts: dict[int, list[Account]] = defaultdict(list)
+    for one in users if half_life > 0 else ():
+        usage = faded(one.faded_usage, now - one.faded_at, half_life)
+        accounts[one.group_id].append(Account(one.user_id + 1, one.shares, usage))
+    return {
+        group_id: {one - 1: each for one, each in fair_tree(there).items()}
+        for group_id, there in accounts.items()
+    }
+
+
+def with_users(users: Sequence[GroupUser], asking: Iterable[tuple[int, int]]) -> list[GroupUser]:
+    """Return the users with those who ask (group, user) and have used nothing."""
+    there = {(one.group_id, one.user_id) for one in users}
+    return [*users, *(GroupUser(*one) for one in sorted(set(asking) - there))]
+
+
+def in_turn(
+    queue: Sequence[T], family: Callable[[T], Hashable], rank: Callable[[T], int]
+) -> list[T]:
+    """Return the queue with the members of each family in the order of their ranks, equals in the
+    order of before. The places of a family in the queue stay its own."""
+    families: dict[Hashable, list[T]] = defaultdict(list)
+    for one in queue:
+        families[family(one)].append(one)
+    ordered = {key: iter(sorted(each, key=rank)) for key, each in families.items()}
+    return [next(ordered[family(one)]) for one in queue]
+
+
+def apart(queue: Iterable[T], rank: Callable[[T], tuple[int, int]]) -> list[list[T]]:
+    """Return the queue in parts, in none of which a group has requests of two ranks.
+
+    rank  the request's group, and the rank of its user; 0: the group's users are not ranked
+    """
+    parts: list[list[T]] = []
+    seen: dict[int, int] = {}
+    for one in queue:
+        group_id, place = rank(one)
+        if not parts or seen.get(group_id, place) != place:
+            parts.append([])
+            seen = {}
+        seen[group_id] = place
+        parts[-1].append(one)
+    return parts
