@@ -22,6 +22,8 @@ def test_a_state_that_there_is_not_is_no_empty_list(served: Served, path: str) -
         ("/notices", "kind"),
         ("/conflicts", "kind"),
         ("/ports", "node"),
+        ("/ports", "switch"),
+        ("/templates", "name"),
         ("/timeline", "type"),
         ("/timeline", "group"),
         ("/timeline", "vcluster"),

@@ -46,6 +46,8 @@ def test_a_port_is_entered_shown_and_forgotten(here: Served) -> None:
         "untouched",
     )
     assert "no node 'n2'" in said(here, "port", "list", "--node", "n2", code=1)
+    assert "no switch 'laef'" in said(here, "port", "list", "--switch", "laef", code=1)
+    assert as_json(here, "port", "list", "--switch", "spine") == []
     assert "no NIC 52:54:00:00:00:99" in said(
         here, "port", "set", "n1", "leaf", "p1", "--mac", "52:54:00:00:00:99", code=1
     )

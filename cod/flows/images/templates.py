@@ -74,8 +74,13 @@ def _check_secret(configuration: template.Configuration, owner: str) -> None:
 
 def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:
     """Return the newest live revision of every template of these groups and of the site (None: of
-    all); with a `name`, all revisions of that one."""
-    return templates.revisions(tx, name) if name else templates.newest(tx, groups)
+    all); with a `name`, all revisions of that one. Raises `Refused` where there is none of that
+    name."""
+    if not name:
+        return templates.newest(tx, groups)
+    if not (found := templates.revisions(tx, name)):
+        raise Refused("invalid", f"there is no template {name!r}", "name")
+    return found
 
 
 def resolve(tx: Tx, *, name: str) -> Template:

@@ -43,10 +43,19 @@ def check(tx: Tx, *, name: str, site: Site) -> Result[SwitchView]:
     return Result(switch(tx, name=name, site=site), (switch_ports.WAKE,))
 
 
-def ports(tx: Tx, *, switch: str | None = None, node: str | None = None) -> list[SwitchPortView]:
+def ports(
+    tx: Tx, *, site: Site, switch: str | None = None, node: str | None = None
+) -> list[SwitchPortView]:
     """Return the ports that are known, by switch and port: all, those of a switch, or those of a
-    node's NICs."""
-    return store.listed(tx, switch, node)
+    node's NICs. Raises `Refused` for a switch that is not in the site file and has left no ports."""
+    found = store.listed(tx, switch, node)
+    if switch and not found and policy.named(site.switches, switch) is None:
+        raise _no_switch(switch)
+    return found
+
+
+def _no_switch(name: str) -> Refused:
+    return Refused("invalid", f"there is no switch {name!r} in the site file", "switch")
 
 
 def of_node(tx: Tx, *, name: str) -> list[SwitchPortView]:
@@ -61,7 +70,7 @@ def enter(
     stays, whatever LLDP says."""
     node = nodes.named(tx, name, lock=True)
     if policy.named(site.switches, switch) is None:
-        raise Refused("invalid", f"there is no switch {switch!r} in the site file", "switch")
+        raise _no_switch(switch)
     nic = (mac or node.boot_mac).lower()
     owner = nodes.by_mac(tx, nic)
     if owner is None or owner.id != node.id:

@@ -158,7 +158,7 @@ SWITCHES = (
         ADMINS,
         "List the switch ports of nodes",
         lambda a: in_parts(
-            partial(flows.ports, **a.query.filters),
+            partial(flows.ports, site=a.site, **a.query.filters),
             a.query.page,
             lambda one: (one.port.switch, one.port.port, one.node or "", one.port.mac or ""),
             "port",
