@@ -24,6 +24,7 @@ from cod.power.driver import PowerError, SignIn, Target
 from cod.power.edge import LANE, Pace, PowerEdge
 from cod.power.lab import LabDriver
 from cod.power.meters import Meters
+from cod.power.pdu import Outlet, PduDriver
 from cod.power.poll import PowerPoll
 from cod.power.poller import ALONE, AT_ONCE, ROUND, TICK
 from cod.states import POWER_CONTROL
@@ -299,6 +300,33 @@ def test_a_bmc_without_boot_order_is_no_reason_to_stay_off(world: World) -> None
     world.pass_(1)
     assert world.bmc.said == ["on n1"]
     assert world.node("n1").power == "on"
+
+
+@pytest.mark.parametrize("desired", ["on", "cycle"])
+def test_an_outlet_sets_no_boot_device_and_switches_all_the_same(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, desired: str
+) -> None:
+    """The machine's own boot order leads to the network."""
+    clock, said = Clock(), list[int]()
+    driver = PduDriver(clock)
+
+    def exchange(outlet: Outlet, _: SignIn | None, value: int | None) -> Deferred[int]:
+        if value is not None:
+            said.append(value)
+        return succeed(said[-1] if said else on if desired == "cycle" else off)
+
+    on, off = 1, 2
+    monkeypatch.setattr(driver._snmp, "exchange", exchange)
+    world = World(engine, clock)
+    world.edge = PowerEdge(
+        clock, Straight(engine), {"pdu": driver}, "s1", clock.seconds, SiteRef(world.site)
+    )
+    world.wish("n1", desired, power_driver="pdu", power_address="192.0.2.1/apc/7")
+    world.edge.startService()
+    world.pass_(60)
+    assert said == ([off, on] if desired == "cycle" else [on])
+    assert (world.node("n1").power, world.errors()) == ("on", [""])
+    assert not [record for record in caplog.records if "boot from the network" in record.message]
 
 
 def test_a_bmc_that_is_away_for_ten_minutes_ruins_nothing(world: World) -> None:

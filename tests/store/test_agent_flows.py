@@ -218,6 +218,35 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("driver", "wishes"), [("pdu", ["cycle"]), ("wol", ["cycle"]), ("none", [])]
+)
+def test_a_release_without_boot_device_leads_to_the_trampoline(
+    lab: Lab, driver: str, wishes: list[str]
+) -> None:
+    """However the machine comes to be reset, its firmware asks the network first, as the trampoline
+    has put its boot order. The first order that it gets has the order put right again, as
+    tests/net/test_ctramp.py shows."""
+    lab.machine(1, "trampoline", firmware="uefi")
+    peer = lab.boots(1)
+    nodes.change(lab.tx, lab.node(1), power_driver=driver)
+    lab.assign(1, lab.vcluster(lab.template()))
+    lab.done(peer, lab.order(1).id)
+    lab.apply(1, Step(NodeEvent.BOOTED, "ack"))
+    lab.release(1)
+    assert (lab.node(1).state, lab.wishes(1)) == ("trampoline", wishes)
+    bindings.add(
+        lab.tx,
+        [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)],
+    )
+    served = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
+    assert served.action == "trampoline"
+    peer = lab.boots(1)
+    assert lab.order(1).action == "wipe"
+    lab.done(peer, lab.order(1).id)
+    assert lab.node(1).state == "inactive"
+
+
 def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
     lab.machine(1, "trampoline")
     peer = lab.boots(1)

@@ -417,13 +417,14 @@ def test_a_node_that_was_reset_while_it_was_wiped_may_miss_its_boot(tx: Tx, site
     assert (node.state, node.power_wanted, node.power_seq) == ("trampoline", "cycle", 1)
 
 
+@pytest.mark.parametrize("driver", ["lab", "pdu", "wol", "none"])
 def test_a_uefi_machine_that_missed_its_boot_may_have_another_boot_order(
-    tx: Tx, site: Site
+    tx: Tx, site: Site, driver: str
 ) -> None:
     held_node(tx, site, state="trampoline")
     tx.execute(
         update(tables.nodes).values(
-            power_driver="lab", power_address="switches#n1", firmware="uefi"
+            power_driver=driver, power_address="switches#n1", firmware="uefi"
         )
     )
     assert one(tx, ask("DISCOVER", xid=77, stage="os"), site, NOW + 40.0) is None
