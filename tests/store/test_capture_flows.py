@@ -26,7 +26,7 @@ from cod.store.nodes import bindings, nodes
 from cod.store.nodes import captures as rows
 from cod.store.people import groups as group_rows
 from cod.wire import xmldoc
-from tests.store.agentlab import Lab, mac
+from tests.store.agentlab import TEMPLATE, Lab, mac
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
@@ -246,6 +246,25 @@ def test_an_image_that_appears_meanwhile_fails_the_capture_not_the_node(lab: Lab
     with pytest.raises(Refused, match="there is an image"):
         keep(lab)
     assert templates.find(lab.tx, "physics/mine") is None
+
+
+def test_a_partition_takes_no_disks_place_in_templates_of_its_group(lab: Lab) -> None:
+    """Nodes would fail on a template that has meant the site's image of that name."""
+    images.add(
+        lab.tx, name="debian", state="ready", format="raw", content="disk", size=9, created_at=0.0
+    )
+    document = TEMPLATE.replace(
+        'url="http://10.0.0.9/a.zst" size="1000000" sha256="' + "ab" * 32 + '" compression="zstd"',
+        'name="debian"',
+    )
+    active(lab)
+    templates.append(
+        lab.tx, "physics/web", document.format(cache="no", more=""), show_group(lab), lab.now
+    )
+    want(lab, "debian", what="1")
+    lab.boots(1)
+    with pytest.raises(Refused, match="physics/web@1 names it, and could not be installed"):
+        keep(lab)
 
 
 @pytest.mark.parametrize(

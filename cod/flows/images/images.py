@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 
-from cod.core import quota
+from cod.core import image_users, quota
 from cod.model import (
     Effect,
     Image,
@@ -20,10 +20,7 @@ from cod.model import (
     Ingested,
     Refused,
     Result,
-    meant,
-    owner_of,
 )
-from cod.policy.nodes import prime, template
 from cod.policy.people import names
 from cod.policy.people import uploads as policy
 from cod.store import claims
@@ -137,41 +134,8 @@ def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RUL
     image = images.get(tx, image_id)
     if image is not None and image.state == "ingesting" and image.group_id is not None:
         quota.check(tx, image.group_id, ingested.stored, rules, image.stored)
-        _check_users(tx, replace(image, state="ready", **asdict(ingested)))
+        image_users.check(tx, replace(image, state="ready", **asdict(ingested)))
     images.change(tx, image_id, state="ready", source="", reason="", **asdict(ingested))
-
-
-def _check_users(tx: Tx, image: Image) -> None:
-    """Raise `Refused` if a live template could be installed until now, and could not with this
-    image in place of the site's: nodes would fail on it until they are out of service."""
-    group = owner_of(image.name)
-    for row in templates.live(tx, frozenset({image.group_id or 0})):
-        if owner_of(row.name) != group:
-            continue
-        configuration = template.parse(row.document)
-        named = template.image_names(configuration)
-        there = images.meant(tx, named, group)
-        then = there | {name: image for name in named if image.name in meant(name, group)}
-        why = (
-            _fault(configuration, then)
-            if then != there and not _fault(configuration, there)
-            else ""
-        )
-        if why:
-            raise Refused(
-                "conflict",
-                f"template {row.name}@{row.revision} names it, and could not be installed with "
-                f"it: {why}",
-                "name",
-            )
-
-
-def _fault(configuration: template.Configuration, there: Mapping[str, Image]) -> str:
-    try:
-        prime.check_images(configuration, there)
-    except Refused as refused:
-        return refused.sentence
-    return ""
 
 
 def fail(tx: Tx, *, image_id: int, reason: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from cod import notice_texts
-from cod.core import notices, quota
+from cod.core import image_users, notices, quota
 from cod.core.nodes import transitions
 from cod.model import (
     Capture,
@@ -253,9 +253,11 @@ def keep(
     quota.check(tx, row.group_id, ingested.stored, rules)
     captures.end(tx, node.id, CaptureState.DONE, "", now)
     images.make_room(tx, row.image, row.group_id)
-    images.add(
-        tx, name=row.image, group_id=row.group_id, state="ready", created_at=now, **asdict(ingested)
-    )
+    columns = {"name": row.image, "group_id": row.group_id, "created_at": now, **asdict(ingested)}
+    image = images.add(tx, state="ingesting", **columns)
+    if row.group_id is not None:
+        image_users.check(tx, replace(image, state="ready"))
+    images.change(tx, image.id, state="ready")
     name = ""
     if row.template:
         source = templates.get(tx, row.source_id) if row.source_id is not None else None

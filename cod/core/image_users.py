@@ -1,0 +1,43 @@
+"""Whether the templates that name an image can be installed with a new one of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cod.model import Image, Refused, meant, owner_of
+from cod.policy.nodes import prime, template
+from cod.store.engine import Tx
+from cod.store.images import images, templates
+
+
+def check(tx: Tx, image: Image) -> None:
+    """Raise `Refused` if a live template could be installed until now, and could not with this
+    image in place of the site's: nodes would fail on it until they are out of service."""
+    group = owner_of(image.name)
+    for row in templates.live(tx, frozenset({image.group_id or 0})):
+        if owner_of(row.name) != group:
+            continue
+        configuration = template.parse(row.document)
+        named = template.image_names(configuration)
+        there = images.meant(tx, named, group)
+        then = there | {name: image for name in named if image.name in meant(name, group)}
+        why = (
+            _fault(configuration, then)
+            if then != there and not _fault(configuration, there)
+            else ""
+        )
+        if why:
+            raise Refused(
+                "conflict",
+                f"template {row.name}@{row.revision} names it, and could not be installed with "
+                f"it: {why}",
+                "name",
+            )
+
+
+def _fault(configuration: template.Configuration, there: Mapping[str, Image]) -> str:
+    try:
+        prime.check_images(configuration, there)
+    except Refused as refused:
+        return refused.sentence
+    return ""
