@@ -79,11 +79,12 @@ def used(tx: Tx, group: Group, now: float) -> float:
 
 def _others(tx: Tx, group: Group, without: int | None, now: float) -> list[Use]:
     """Return what the group's running leases and its reservations in advance will use."""
-    own = {one.id: one for one in vclusters.every(tx, [VclusterState.ACTIVE], group.id)}
+    states = [VclusterState.PENDING, VclusterState.ACTIVE]
+    own = {one.id: one for one in vclusters.every(tx, states, group.id)}
     uses = [
         Use(one.size, now, one.drain_until or one.expires_at or now + leases.LONGEST)
         for one in own.values()
-        if one.id != without
+        if one.state == VclusterState.ACTIVE and one.id != without
     ]
     for one in requests.dated(tx):
         if one.vcluster_id in own and one.starts_at is not None and one.duration is not None:

@@ -47,7 +47,7 @@ def physics(tx: Tx) -> int:
     return found.id
 
 
-def create(tx: Tx, name: str, size: int, hours: float, now: float = NOW) -> None:
+def create(tx: Tx, name: str, size: int, hours: float, now: float = NOW, **columns: Any) -> None:
     vclusters.create(
         tx,
         name=name,
@@ -58,6 +58,7 @@ def create(tx: Tx, name: str, size: int, hours: float, now: float = NOW) -> None
         spread=True,
         site=SITE,
         now=now,
+        **columns,
     )
 
 
@@ -178,3 +179,11 @@ def test_a_group_is_told_of_a_limit_that_it_has_nearly_used(tx: Tx, physics: int
     assert told(tx) == ["physics: 80 % of the month's node-hours used"]
     shares.change(tx, "physics", {"hours_limit": 50.0}, site=SITE, now=NOW)
     assert told(tx)[1:] == ["physics: 100 % of the month's node-hours used"]
+
+
+def test_a_cluster_that_is_reserved_in_advance_has_its_node_hours(tx: Tx, physics: int) -> None:
+    """The reservation takes 30 of the 40 node-hours that are left."""
+    create(tx, "course", 3, 10, starts_at=NOW + DAY)
+    create(tx, "now", 1, 10)
+    with pytest.raises(Refused, match="node-hours"):
+        create(tx, "more", 1, 11)
