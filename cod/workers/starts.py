@@ -70,6 +70,8 @@ class Starts(Periodic):
         self._next = began + AGAIN
         if seen.site.wishes:
             await self._tell(starts.question(seen, self._site.current, now))
+        if not self.running or not await self._hold(self._clock()):
+            return
         await self._pool.run(starts.settle, self._clock())
         self._rests = self._reactor.seconds() + REST * (self._reactor.seconds() - began)
 
@@ -79,12 +81,12 @@ class Starts(Periodic):
         return self._claim is not None
 
     async def _tell(self, question: bytes) -> None:
-        self._child = _Child(question)
-        program = self._program[0]
-        self._reactor.spawnProcess(self._child, program, list(self._program), dict(os.environ))
-        status, said, trouble = await self._child.ended
+        child, program = _Child(question), self._program[0]
+        self._reactor.spawnProcess(child, program, list(self._program), dict(os.environ))
+        self._child = child
+        status, said, trouble = await child.ended
         self._child = None
-        if not self.running:
+        if not self.running or not await self._hold(self._clock()):
             return
         if status != 0:
             log.error("the process that reckons starts failed: %s", trouble[-500:])

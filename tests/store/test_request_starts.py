@@ -23,7 +23,7 @@ from cod.service import parts
 from cod.store import tables as t
 from cod.store.scheduler import requests
 from cod.store.scheduler import starts as start_rows
-from cod.workers.starts import AGAIN, PERIOD, REST, Starts
+from cod.workers.starts import AGAIN, CLAIM, PERIOD, REST, Starts
 from tests.net.handpool import HandPool
 from tests.store.manager_world import furnish, in_tx, run_pass
 
@@ -202,6 +202,28 @@ def test_the_process_says_what_the_policy_says(house: House) -> None:
     assert parts.STARTS[0] == sys.executable
 
 
+def test_who_has_lost_the_claim_meanwhile_tells_nothing(house: House) -> None:
+    house.reactor.slow = True
+    house.teller.startService()
+    house.reactor.advance(PERIOD)
+    house.reactor.advance(2 * CLAIM)
+    assert in_tx(house.engine, starts.hold, "b", house.reactor.seconds(), 1e6, None) is not None
+    house.reactor.finish()
+    assert house.row() is None
+    house.teller.stopService()
+
+
+def test_a_process_that_cannot_be_made_does_not_keep_it_from_ending(house: House) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("no memory")
+
+    house.reactor.spawnProcess = fail  # type: ignore[method-assign]
+    house.teller.startService()
+    house.reactor.advance(PERIOD)
+    house.teller.stopService()
+    assert house.row() is None
+
+
 # ---------------------------------------------------------------- told against happened
 
 
@@ -231,6 +253,13 @@ def test_what_was_told_first_is_compared_with_what_happens(house: House) -> None
     assert errors == {"0.5": 240.0, "0.8": 240.0, "0.95": 240.0}
     assert told == {"yes": 1, "no": 0}
     house.teller.stopService()
+
+
+def test_a_request_that_has_begun_meanwhile_is_told_nothing(house: House) -> None:
+    decide(house, "granted", NOW)
+    told = [start_rows.Told(house.request, NOW + 600.0, "", None, None)]
+    in_tx(house.engine, starts.tell, told, NOW + 60)
+    assert house.row() is None
 
 
 def test_who_is_told_a_start_later_is_compared_with_that(house: House) -> None:

@@ -155,6 +155,11 @@ def test_a_limit_is_the_reason_where_leases_are_not() -> None:
     assert "limit" in found.why or "may hold" in found.why
 
 
+def test_dear_energy_is_the_reason_where_leases_are_not() -> None:
+    seen = replace(site(2, [asked(1, 2, priority=PREEMPTIBLE)], []), dear="energy is dear")
+    assert (told(seen)[1].at, told(seen)[1].why) == (None, "energy is dear")
+
+
 def test_fewer_nodes_would_start_sooner() -> None:
     leases = [holder(7, 2, 500.0), holder(8, 2, 5000.0)]
     found = told(site(0, [asked(1, 4)], leases))

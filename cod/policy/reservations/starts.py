@@ -75,7 +75,9 @@ def predicted(
         refused = {no.request_id: no for no in decision.refusals}
         for one in waiting - refused.keys():
             found[one] = Start(one, future.now, sooner=_worth(hints.get(one), future.now))
-        whys.update((no.request_id, no.sentence) for no in decision.refusals if no.code == "limit")
+        whys.update(
+            (no.request_id, no.sentence) for no in decision.refusals if no.code in ("limit", "dear")
+        )
         for one in waiting & refused.keys():
             if refused[one].final:
                 found[one] = Start(one, None, refused[one].sentence)

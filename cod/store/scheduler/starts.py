@@ -69,7 +69,13 @@ def expected(tx: Tx) -> list[Expected]:
 
 
 def tell(tx: Tx, told: Sequence[Told], known: Mapping[int, Told], now: float) -> None:
-    """Put down what is told anew. `known`: what `waiting` says of these requests."""
+    """Put down what is told anew of those requests that still wait. `known`: what `waiting` says of
+    these requests."""
+    still: set[int] = set()
+    for part in slices([one.request_id for one in told]):
+        pending = _r.state == RequestState.PENDING
+        still.update(tx.scalars(select(_r.id).where(_r.id.in_(part), pending)))
+    told = [one for one in told if one.request_id in still]
     new = [
         {
             **one._asdict(),
