@@ -194,3 +194,23 @@ def test_starts_without_enough_nodes_cost_no_forecast(monkeypatch: pytest.Monkey
     assert placed(site(lots=[lot(4, ONE)]), asked(count=5), NOW + 7 * DAY, NIGHT) is None
     assert len(made) == 1, "what there is without the request"
     assert (flexible.tries(0), flexible.tries(5), flexible.tries(1000)) == (600, 100, 12)
+
+
+def test_a_deadline_far_ahead_takes_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A century has a million hours, a lease may be as long."""
+    hours = 0
+    at = Curve.at
+
+    def counted(curve: Curve, time: float) -> float | None:
+        nonlocal hours
+        hours += 1
+        return at(curve, time)
+
+    monkeypatch.setattr(Curve, "at", counted)
+    seen = site(lots=[lot(4, ONE)])
+    found = placed(seen, asked(hours=2), NOW + 36_500 * DAY, NIGHT)
+    assert found == Chosen(3 * HOUR, 1.5, 9.0)
+    found = placed(seen, asked(hours=24 * 36_500), NOW + 36_501 * DAY, NIGHT)
+    assert found is not None
+    assert found.cost == pytest.approx(NIGHT.usual)
+    assert hours < 100_000

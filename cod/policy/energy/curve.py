@@ -67,8 +67,9 @@ class Curve:
         if end <= start:
             value = self.at(start)
             return unknown if value is None else value
-        total, begin = 0.0, start
-        for until in (*self.changes(start, end), end):
+        days = (end - start) // DAY if self.daily else 0.0
+        total, begin = days * DAY * self.usual, start + days * DAY
+        for until in (*self.changes(begin, end), end):
             value = self.at(begin)
             total += (until - begin) * (unknown if value is None else value)
             begin = until

@@ -10,7 +10,8 @@ or ends at such a moment, or where its nodes come or go; so only these starts ar
 cheapest first, and then those at which nodes come back, the earliest first: a deadline that can be
 met is met, whatever that costs. Starts at which too few nodes would be there without any other
 reservation are passed over at once. Of the others so many are tried as can be in little time: fewer
-where many reservations are to be placed anew for each (`tries`).
+where many reservations are to be placed anew for each (`tries`). Beyond `FAR` only starts at which
+nodes come or go are looked at.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from cod.model import Policy
-from cod.policy.energy.curve import Curve
+from cod.policy.energy.curve import DAY, Curve
 from cod.policy.reservations.forecast import Forecast, earliest, slowest
 from cod.policy.reservations.supply import back_at, turnaround
 from cod.policy.scheduler import placement
@@ -31,6 +33,8 @@ from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Snapshot
 
 MOST, LEAST = 600, 12
 """Starts that are tried: for all reservations together, and at least."""
+FAR = 31 * DAY
+"""Seconds from now in which moments are looked at at which the curve changes."""
 SOON = 1.0
 """Seconds from now until the first start: a reservation begins at a time to come."""
 
@@ -88,13 +92,13 @@ def choose(
 
     events = _events(snapshot, wish, before, policy, now)
     events = [first, *(one for one in events if first < one < last), last]
-    turns = [] if curve is None else curve.changes(first, last + wish.lease)
+    turns = [] if curve is None else curve.changes(first, min(last + wish.lease, now + FAR))
     dear = {*events, *turns, *(one - wish.lease for one in turns)}
     cheapest = sorted(
         (one for one in dear if first <= one <= last), key=lambda one: (round(cost(one), 9), one)
     )
     half = tries(len(before.placed)) // 2
-    by_price = [one for one in cheapest if conceivable(one)][:half]
+    by_price = islice(filter(conceivable, cheapest), half)
     by_time = _spaced([one for one in events if conceivable(one)], half)
     start = next((one for one in dict.fromkeys([*by_price, *by_time]) if admitted(one)), None)
     if start is None:

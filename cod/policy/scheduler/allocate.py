@@ -228,10 +228,13 @@ class _Choice:
     def hold(self, snapshot: Snapshot) -> Snapshot:
         """Let requests of preemptible vclusters wait while energy is dear; return the site without
         them."""
-        held = [one for one in snapshot.wishes if one.preemptible and one.source_id is None]
-        for one in held:
-            self._no(one, reasons.dear(one, snapshot.dear))
-        return replace(snapshot, wishes=[one for one in snapshot.wishes if one not in held])
+        others = []
+        for one in snapshot.wishes:
+            if one.preemptible and one.source_id is None:
+                self._no(one, reasons.dear(one, snapshot.dear))
+            else:
+                others.append(one)
+        return replace(snapshot, wishes=others)
 
     def _lead(self, kind: NodeKind) -> float:
         return supply.lead(self._snapshot, kind.type, self._policy)
