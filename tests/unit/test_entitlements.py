@@ -521,3 +521,18 @@ def test_two_requests_that_are_met_together_stay_within_their_groups_limit() -> 
     done = decide(seen, POLICY, NOW)
     assert granted(done) == [1]
     assert codes(done)[2] == "limit"
+
+
+def test_what_a_move_has_yet_to_bring_takes_nothing_of_a_guarantee() -> None:
+    """The act that takes nodes counts what the group holds: it would refuse more in each pass."""
+    move = wish(2, 2, vcluster_id=1, group_id=9, source_id=3)
+    seen = site(
+        holders=[holder(1, 4, group_id=9), holder(3, 3, group_id=10)],
+        holdings=[Allocation(1, kind(), 4, 4), Allocation(3, kind(), 3, 0)],
+        coming=[IncomingNodes(kind(), 2, reserved=2)],
+        wishes=[move, wish(5, 3, priority=5, group_id=10)],
+        entitlements={9: Entitlement(guarantee=2)},
+    )
+    assert decide(seen, POLICY, NOW).preemptions == ()
+    held = replace(seen, wishes=[move, wish(5, 2, priority=5, group_id=10)])
+    assert sum(one.count for one in decide(held, POLICY, NOW).preemptions) == 2

@@ -174,9 +174,10 @@ class _Choice:
         # what `source` holds is its group's already
         within = source is not None and source.group_id == wish.group_id
         self._limits.move(wish, free + own.coming, own.taking)
-        gained = free + own.coming + (Counter() if within else own.taking)
-        for kind, count in gained.items():
+        for kind, count in free.items():
             self._lenders.add(wish.group_id, kind, count)
+        for kind, count in (own.coming + (Counter() if within else own.taking)).items():
+            self._lenders.wait(wish.group_id, kind, count)
         if free:
             wanted = Cache(wish.tuples[0].template_id, wish.group_id)
             self._grants.append(

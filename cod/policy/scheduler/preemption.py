@@ -359,9 +359,14 @@ class Candidates:
                     count(wish.group_id, nodes, self._kept.pool(kind.type))
 
     def add(self, group_id: int, kind: NodeKind, nodes: int) -> None:
-        """Count nodes that a move brings to a group."""
+        """Count nodes that a group gets or loses."""
         if self._kept.any:
             self._kept.add(group_id, nodes, self._kept.pool(kind.type))
+
+    def wait(self, group_id: int, kind: NodeKind, nodes: int) -> None:
+        """Count nodes that a move has yet to bring to a group; see `Kept.wait`."""
+        if self._kept.any:
+            self._kept.wait(group_id, nodes, self._kept.pool(kind.type))
 
     def grow(self, group_id: int, kind: NodeKind) -> None:
         """Take no node of a kind from a group that gets free ones of it by this plan."""
