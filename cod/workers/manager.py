@@ -150,7 +150,7 @@ class Manager(Service):
         self._next_pass = min(self._next_pass, plan.due(seen, site, now))
         if self._still is not None and self._still.lasts(seen, site, now):
             return
-        planned = plan.decide(seen, site, now)
+        planned = plan.decide(self._seen.site, site, now, self._aside)
         self._still = None if planned else plan.still(seen, site, now)
         if self._reactor.seconds() < self._calm_at:
             planned = replace(planned, **ENDS)

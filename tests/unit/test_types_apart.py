@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from cod.flows.scheduler import plan
 from cod.model import Group, RequestTuple, TypeTerms
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.snapshot import OTHERS, Allocation, Entitlement, Snapshot, TypeEntitlement
@@ -28,6 +29,7 @@ from tests.unit.policy_sites import (
     site,
     wish,
 )
+from tests.unit.test_boot_policy import SITE
 
 RULES = replace(POLICY, fair_half_life=1e6)
 ONLY = {SMALL: '<requires><memory><mib max="2048"/></memory></requires>', BIG: BIG_ONLY}
@@ -217,3 +219,15 @@ def test_shares_of_the_site_hold_for_a_type_without_shares_of_its_own() -> None:
     by_type = entitlements.ByType({9: {BIG: TypeTerms(guarantee=1)}}, {SMALL: 8, BIG: 4})
     found = entitlements.of(there, RULES, 12, by_type=by_type)
     assert [(found[one].share, found[one].apart[BIG].share) for one in (9, 10)] == [(6, 3), (2, 1)]
+
+
+def test_acts_know_what_a_request_that_is_left_out_of_a_plan_asks_for() -> None:
+    """Nodes that are overdue by a reclaim for it are seized in the meantime."""
+    seen = site(
+        lots=[lot(3, BIG), lot(3)],
+        wishes=[wish(1, RequestTuple(2, BIG_ONLY, 1))],
+        entitlements={9: Entitlement(apart={BIG: TypeEntitlement(guarantee=2)})},
+    )
+    planned = plan.decide(entitlements.shared(seen), SITE, NOW, aside=[1])
+    assert planned.grants == ()
+    assert planned.sharing.parts == {1: ((BIG, 2),)}

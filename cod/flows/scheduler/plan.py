@@ -38,9 +38,11 @@ def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None = No
     return claims.hold(tx, "manager", owner, now, seconds, held)
 
 
-def decide(seen: Snapshot, site: Site, now: float) -> Plan:
-    """Return the plan for what was seen; no transaction is open."""
-    return policy.plan(seen, site.policy, site.energy, now)
+def decide(seen: Snapshot, site: Site, now: float, aside: Collection[int] = ()) -> Plan:
+    """Return the plan for what was seen, but for the requests `aside`; no transaction is open.
+    Nodes that are being taken for these are taken as planned before."""
+    planned = policy.plan(without(seen, aside), site.policy, site.energy, now)
+    return replace(planned, sharing=policy.sharing(seen)) if aside else planned
 
 
 def without(seen: Snapshot, request_ids: Collection[int]) -> Snapshot:

@@ -17,7 +17,8 @@ from cod.policy.scheduler.energy import power_changes
 from cod.policy.scheduler.snapshot import OTHERS, FreeNodes, Plan, Sharing, Snapshot
 
 
-def _sharing(snapshot: Snapshot) -> Sharing:
+def sharing(snapshot: Snapshot) -> Sharing:
+    """Return how the site is shared, for acts of a plan that is made of `snapshot`."""
     apart = snapshot.apart
     shares = {
         (group_id, pool): share
@@ -58,7 +59,7 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         holds=decision.holds,
         reserved=decision.reserved,
         version=snapshot.version,
-        sharing=_sharing(snapshot),
+        sharing=sharing(snapshot),
         odd=tuple(
             (group_id, snapshot.turn if one.odd else None)
             for group_id, one in sorted(snapshot.entitlements.items())
