@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,8 @@ from cod.policy.nodes.energy_accounting import (
     anew,
     days,
     draws,
+    month,
+    months,
     uses,
     vcluster_uses,
 )
@@ -206,3 +210,13 @@ def test_vclusters_have_accounts_of_their_own() -> None:
     assert [one.grams for one in found] == pytest.approx([480.0, 200.0, 480.0, 200.0])
     groups = uses(each, DAY - 3600.0, DAY + 3600.0, carbon=400.0)
     assert sum(one.grams for one in groups if one.group_id) == pytest.approx(1360.0), "the same"
+
+
+@given(st.floats(0, 4e9), st.floats(0, 5e7))
+def test_months_are_those_of_the_days(since: float, length: float) -> None:
+    by_month: Counter[int] = Counter()
+    for day, seconds in days(since, since + length):
+        by_month[month(day * DAY)] += seconds
+    found = dict(months(since, since + length))
+    assert found == pytest.approx(dict(by_month), abs=1e-3)
+    assert list(found) == sorted(found)

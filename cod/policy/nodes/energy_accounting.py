@@ -160,6 +160,15 @@ def days(since: float, until: float) -> Iterator[tuple[int, float]]:
         since, day = end, day + 1
 
 
+def months(since: float, until: float) -> Iterator[tuple[int, float]]:
+    """Yield the first days of the months between two moments, each with the month's seconds between
+    them."""
+    while since < until:
+        end = min(until, month_end(since))
+        yield month(since), end - since
+        since = end
+
+
 def month(now: float) -> int:
     """Return the first day (since the epoch, UTC) of the month."""
     today = datetime.fromtimestamp(now, UTC)

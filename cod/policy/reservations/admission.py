@@ -89,9 +89,9 @@ def over_hours(
     others: defaultdict[int, float] = defaultdict(float)
     for one in (wish, *(one for one in reserved(snapshot) if one.group_id == wish.group_id)):
         start = max(one.starts_at or now, now)
-        for day, seconds in energy_accounting.days(start, start + one.lease):
-            by = own if one is wish else others
-            by[energy_accounting.month(day * energy_accounting.DAY)] += seconds * size(one) / HOUR
+        by = own if one is wish else others
+        for month, seconds in energy_accounting.months(start, start + one.lease):
+            by[month] += seconds * size(one) / HOUR
     for month, hours in sorted(own.items()):
         gone = used / HOUR if month == energy_accounting.month(now) else 0.0
         if gone + others[month] + hours > limit:
