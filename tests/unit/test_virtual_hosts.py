@@ -7,6 +7,8 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.vcm.batch.commands import CommandFailed, NotUnderstood
+from cod.vcm.libvirt import virsh
 from cod.vcm.libvirt.placement import Size, VirtualHost, new_hosts, place
-from cod.vcm.libvirt.pool import HostPool
+from cod.vcm.libvirt.pool import GONE, HostPool
 from cod.vcm.libvirt.settings import LibvirtTable
 from cod.vcm.libvirt.virsh import Machine, Virsh, owned, read
-from cod.vcm.pool import ANY, GivenUp, Member, NotYet
+from cod.vcm.pool import ANY, Demand, GivenUp, Member, NotYet
 from cod.wire.nmp.bodies import Reclaim
 
 # ---------------------------------------------------------------- placement
@@ -157,6 +160,12 @@ class Ground:
     def look(self, seconds: float = 10.0, coming: int = 0) -> Any:
         self.now += seconds
         return self.pool.look(self.members, Counter({"": coming}), self.now)
+
+    def anew(self) -> Ground:
+        """The VCM is started anew: another pool of the same nodes."""
+        after = Ground(self.folder, self.draws, stop_time=30.0)
+        after.nodes, after.members, after.now = self.nodes, dict(self.members), self.now
+        return after
 
     def on(self) -> dict[str, set[str]]:
         return {name: set(node.here) for name, node in self.nodes.items()}
@@ -308,11 +317,141 @@ def test_a_vcm_that_was_started_anew_starts_nothing_before_it_has_seen_all_nodes
     ground.look()
     assert ground.on() == {"n2": {"vm0"}, "n3": set()}
     ground.nodes["n2"].faults = 1.0
-    after = Ground(tmp_path, ground.draws)
-    after.nodes, after.members = ground.nodes, ground.members
-    with pytest.raises(CommandFailed):
-        after.look()
+    ground.nodes["n3"].here["old"] = Machine("old", Size(1, 256), "cod:vm")
+    after = ground.anew()
+    assert after.look() == Demand(), "what waits is not known"
+    after.look(40.0)
+    assert ground.on() == {"n2": {"vm0"}, "n3": set()}, "the rest of the pool goes on"
+    ground.nodes["n2"].faults = 0.0
+    ground.runs(document("vm0"), document("vm1"))
+    after.look()
+    assert ground.on() == {"n2": {"vm0", "vm1"}, "n3": set()}
+
+
+def test_a_vcm_that_was_started_anew_starts_nothing_before_it_has_seen_nodes_that_leave(
+    tmp_path: Path,
+) -> None:
+    """They are no members any more, and may run what would run twice."""
+    ground = Ground(tmp_path, random.Random(1))
+    for name in ("n2", "n3"):
+        ground.joins(name)
+    ground.runs(document("vm0"))
+    ground.look()
+    after = ground.anew()
+    leaves = after.members.pop("n2")
+    after.pool.recall({"n2": ground.now + 600.0})
+    after.look()
     assert ground.on() == {"n2": {"vm0"}, "n3": set()}
+    ground.nodes["n2"].heeds = 1.0
+    for _ in range(2):
+        with suppress(NotYet):
+            after.pool.remove(leaves, False)
+    after.look()
+    assert ground.on() == {"n2": set(), "n3": {"vm0"}}
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_machines_of_a_silent_or_lost_node_start_elsewhere_when_its_power_has_been_cut(
+    lost: bool, anew: bool, tmp_path: Path
+) -> None:
+    ground = Ground(tmp_path, random.Random(1), stop_time=30.0)
+    for name in ("n2", "n3"):
+        ground.joins(name)
+    ground.runs(document("vm0"))
+    ground.look()
+    ground.nodes["n2"].faults = 1.0
+    after = ground.anew() if anew else ground
+    after.look()
+    gone = replace(after.members.pop("n2"), since=1.0)
+    if not lost:
+        with pytest.raises(NotYet):  # it may answer in a moment, and shut its machines down
+            after.pool.remove(gone, False)
+        after.now += 30.0
+    after.pool.remove(gone, lost)
+    after.look(GONE - 1.0)
+    assert ground.on() == {"n2": {"vm0"}, "n3": set()}
+    after.look(1.0)
+    assert ground.on()["n3"] == {"vm0"}
+
+
+def test_a_node_whose_output_is_no_libvirt_s_keeps_no_other(tmp_path: Path) -> None:
+    ground = Ground(tmp_path, random.Random(1))
+    for name in ("n2", "n3"):
+        ground.joins(name)
+
+    def odd() -> dict[str, Machine]:
+        raise NotUnderstood("this is no libvirt domain document")
+
+    ground.nodes["n2"].machines = odd  # type: ignore[method-assign]
+    ground.runs(document("vm0"))
+    ground.look()
+    assert ground.on() == {"n2": set(), "n3": {"vm0"}}
+
+
+def test_a_node_may_stay_after_all_though_it_was_never_removed(tmp_path: Path) -> None:
+    """COD has cancelled its reclaim: it is a member again, and nobody adds it."""
+    ground = Ground(tmp_path, random.Random(1))
+    ground.joins("n2")
+    ground.pool.choose(Reclaim(1, 1, ground.now + 600.0, "others"), ground.members, ground.now)
+    ground.runs(document("vm0"))
+    for _ in range(2):
+        ground.look()
+    assert ground.on() == {"n2": {"vm0"}}
+
+
+def test_a_machine_that_no_node_can_run_keeps_no_empty_node(tmp_path: Path) -> None:
+    ground = Ground(tmp_path, random.Random(1), idle_limit=60.0)
+    ground.joins("n2")
+    ground.runs(document("large", 64, 512))
+    ground.look()
+    assert ground.look(60.0).leave == ("n2",)
+
+
+def test_a_machine_that_is_unwanted_again_may_shut_down_again(tmp_path: Path) -> None:
+    ground = Ground(tmp_path, random.Random(1), stop_time=30.0)
+    ground.joins("n2")
+    ground.nodes["n2"].heeds = 0.0
+    ended: list[str] = []
+    ground.nodes["n2"].end = ended.append  # type: ignore[method-assign, assignment]
+    for wanted in (True, False, True, False):
+        ground.runs(*[document("vm0")] * wanted)
+        ground.look(40.0)
+    assert ended == []
+    ground.look(40.0)
+    assert ended == ["vm0"]
+
+
+@pytest.mark.parametrize("name", ["a'; screenshot test /tmp/x; '", "a\tb", "\u00fc"])
+def test_a_name_that_a_node_tells_is_no_command(name: str) -> None:
+    asked: list[str] = []
+
+    class Told(Virsh):
+        def ask(self, command: str) -> str:
+            asked.append(command)
+            return name
+
+    with pytest.raises(NotUnderstood):
+        Told("").machines()
+    with pytest.raises(NotUnderstood):
+        Told("").end(name)
+    assert asked == ["list --name"]
+
+
+def test_a_machine_of_a_size_beyond_all_numbers_is_not_understood() -> None:
+    with pytest.raises(NotUnderstood):
+        read(f"<domain><name>a</name><memory>{'9' * 400}</memory></domain>")
+
+
+def test_a_node_that_says_too_much_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "virsh").write_text("#!/bin/sh\nexec yes\n")
+    (tmp_path / "virsh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(virsh, "MOST", 2**20)
+    with pytest.raises(CommandFailed, match="it says more than 1048576 bytes"):
+        Virsh("x:///").machines()
 
 
 @pytest.mark.parametrize(

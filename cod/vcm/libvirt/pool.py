@@ -17,6 +17,9 @@ from cod.vcm.libvirt.settings import LibvirtTable
 from cod.vcm.libvirt.virsh import Machine, Virsh, owned, read
 from cod.vcm.pool import ANY, Demand, GivenUp, Member, Named, NotYet, Reclaim
 
+# seconds after which the machines of a node that is gone are started elsewhere, where they were not
+# seen to end: COD cuts its power meanwhile
+GONE = 120.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}")  # virsh reads its commands by words
 log = logging.getLogger("cod.vcm")
 
@@ -43,6 +46,12 @@ class HostPool:
         self._empty_since: dict[str, float] = {}
         self._stopping: dict[str, float] = {}
         self._told: set[str] = set()
+        self._silent_since: dict[str, float] = {}
+        # nodes that were to leave in a former life: what runs on them is not known either
+        self._recalled: set[str] = set()
+        self._held: dict[str, float] = {}  # machines that are not started before then
+        self._blind_until = 0.0  # nor any machine before that
+        self._told_blind = ""
         # one changes at a time: two at once could put one machine onto two nodes
         self._alone = Lock()
 
@@ -60,7 +69,15 @@ class HostPool:
         answering = {name for name, member in ours.items() if self._see(member)}
         for name in answering if not self._dry_run else ():
             self._end_unwanted(ours[name], documents)
-        wanted = {name: machine.size for name, (machine, _) in documents.items()}
+        unseen = sorted((ours.keys() | self._recalled) - self._seen.keys())
+        if unseen or now < self._blind_until:
+            self._say_blind(unseen)
+            return Demand()
+        self._told_blind = ""
+        self._held = {name: until for name, until in self._held.items() if now < until}
+        wanted = {
+            name: machine.size for name, (machine, _) in documents.items() if name not in self._held
+        }
         hosts = {
             name: VirtualHost(
                 self._capacity(ours[name]) if name in ours else Size(),
@@ -74,6 +91,8 @@ class HostPool:
             self._start(ours[host], *documents[machine])
         empty = {name for name in answering if not self._seen[name]}
         self._empty_since = {name: self._empty_since.get(name, now) for name in empty}
+        # one that was chosen is no member at the next look, unless it may stay after all
+        self._leaving -= ours.keys()
         return self._demand(ours, coming, {name: wanted[name] for name in found.waiting}, now)
 
     def _demand(
@@ -95,7 +114,8 @@ class HostPool:
             for name, since in sorted(self._empty_since.items(), key=lambda one: one[::-1])
             if now >= since + self._table.idle_limit
         ]
-        leave = old[: max(0, size - self._table.minimum)] if not waiting else []
+        hoped_for = waiting.keys() - {*too_large}
+        leave = old[: max(0, size - self._table.minimum)] if not hoped_for else []
         return Demand(
             {ANY: more} if more > 0 else {},
             tuple(leave),
@@ -108,6 +128,17 @@ class HostPool:
                 else ""
             ),
         )
+
+    def _say_blind(self, unseen: Sequence[str]) -> None:
+        sentence = (
+            f"no machine is started until {', '.join(unseen)} answer: one that runs there would run"
+            " twice"
+            if unseen
+            else "no machine is started until the power of a node that is gone has been cut"
+        )
+        if sentence != self._told_blind:
+            log.warning("%s", sentence)
+        self._told_blind = sentence
 
     def _documents(self) -> dict[str, tuple[Machine, str]]:
         """Return the machines that should run, with their documents. Raises where the folder cannot
@@ -135,14 +166,17 @@ class HostPool:
 
     def _see(self, member: Member) -> bool:
         """Look at what runs on a node. False where it does not answer: what was last seen is taken
-        to run on, and nothing is started there. Raises where nothing was seen yet."""
+        to run on, and nothing is started there."""
+        name = member.hostname
         try:
-            self._seen[member.hostname] = self._link(member).machines()
-        except CommandFailed as error:
-            if member.hostname not in self._seen:
-                raise
-            log.warning("%s: %s", member.hostname, error)
+            self._seen[name] = self._link(member).machines()
+        except (CommandFailed, NotUnderstood) as error:
+            if name not in self._silent_since:
+                log.warning("%s: %s", name, error)
+            self._silent_since.setdefault(name, self._clock())
             return False
+        if self._silent_since.pop(name, None) is not None:
+            log.info("%s answers again", name)
         return True
 
     def _link(self, member: Member) -> Virsh:
@@ -167,6 +201,9 @@ class HostPool:
             for name, machine in self._seen[member.hostname].items()
             if machine.owner == self._owner and name not in documents
         }
+        if member.hostname not in self._leaving:
+            for name in self._seen[member.hostname].keys() - unwanted:
+                self._stopping.pop(name, None)  # it is wanted again
         self._stop(member, unwanted)
 
     def _stop(self, member: Member, names: set[str]) -> None:
@@ -193,18 +230,23 @@ class HostPool:
         with self._alone:
             self._leaving.discard(member.hostname)
             self._part(member.hostname)  # it may have another address now
-            declared = self._capacity(member)
-            if declared == Size():
-                raise GivenUp(f"no capacity is declared for nodes of type {member.type!r}")
-            try:
-                has = self._link(member).capacity()
-            except CommandFailed as error:
-                raise NotYet(str(error)) from None
-            if not has.holds(declared):
-                raise GivenUp(
-                    f"it has {has.cpus} processors and {has.memory} MiB, less than is declared"
-                )
-            self._see(member)
+            link = self._link(member)
+        declared = self._capacity(member)
+        if declared == Size():
+            raise GivenUp(f"no capacity is declared for nodes of type {member.type!r}")
+        has = link.capacity()  # without the lock: a node that is booting takes its time
+        if not has.holds(declared):
+            raise GivenUp(
+                f"it has {has.cpus} processors and {has.memory} MiB, less than is declared"
+            )
+        with self._alone:
+            if not self._see(member):
+                raise NotYet(f"{member.hostname} does not answer")
+            self._recalled.discard(member.hostname)
+
+    def recall(self, promised: Mapping[str, float]) -> None:
+        """Remember nodes that are to leave: until they have been seen, nothing is started."""
+        self._recalled.update(name for name in promised if name not in self._table.keep)
 
     def choose(
         self, reclaim: Reclaim, members: Mapping[str, Member], now: float
@@ -236,10 +278,24 @@ class HostPool:
                 self._stop(member, ours)
                 if ours:
                     raise NotYet(f"machines on {name} shut down")
+            elif not lost and self._clock() < self._silent_since[name] + self._table.stop_time:
+                raise NotYet(f"{name} does not answer")
+            else:
+                self._hold(member)
             self._seen.pop(name, None)
+            self._recalled.discard(name)
+            self._silent_since.pop(name, None)
             self._empty_since.pop(name, None)
             self._leaving.discard(name)
             self._part(name)
+
+    def _hold(self, member: Member) -> None:
+        """Let nothing that may run on a node start elsewhere before its power has been cut."""
+        name, until = member.hostname, self._clock() + GONE
+        if name in self._seen:
+            self._held.update(dict.fromkeys(self._seen[name], until))
+        elif member.since or name in self._recalled:  # it had been added in a former life
+            self._blind_until = until
 
     def _part(self, hostname: str) -> None:
         if link := self._links.pop(hostname, None):

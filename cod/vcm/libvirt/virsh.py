@@ -18,6 +18,7 @@ from cod.vcm.batch.commands import PATIENCE, CommandFailed, NotUnderstood
 from cod.vcm.libvirt.placement import Size
 
 MARK = "cod-end"
+MOST = 2**24  # bytes of an answer
 PROMPT = "virsh # "
 _MIB = {"b": 2**-20, "bytes": 2**-20, "kib": 2**-10, "k": 2**-10, "mib": 1, "m": 1, "gib": 2**10}
 _MIB |= {"g": 2**10, "tib": 2**20, "t": 2**20, "kb": 1e3 / 2**20, "mb": 1e6 / 2**20}
@@ -44,7 +45,13 @@ def read(document: str) -> Machine:
         mib = -int(-int(memory.text or "") * unit // 1)
         name = (root.findtext("name") or "").strip()
         cpus = int(root.findtext("vcpu") or 1)
-    except (ElementTree.ParseError, AssertionError, KeyError, ValueError) as error:
+    except (
+        ElementTree.ParseError,
+        AssertionError,
+        KeyError,
+        ValueError,
+        OverflowError,
+    ) as error:
         raise NotUnderstood(f"this is no libvirt domain document: {error!r}") from None
     if not name or cpus < 1 or mib < 1:
         raise NotUnderstood("a domain document needs name, memory and vcpu")
@@ -61,6 +68,14 @@ def owned(document: str, owner: str) -> str:
     names = [at for at, child in enumerate(root) if child.tag in ("name", "uuid")]
     root.insert(max(names, default=-1) + 1, title)
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _quoted(name: str) -> str:
+    """Return a machine's name as a word for virsh. Raises `NotUnderstood` where it could be more
+    than a word: names come from nodes, and virsh has commands that write local files."""
+    if not (name.isascii() and name.isprintable()) or "'" in name:
+        raise NotUnderstood(f"a machine's name is {name!r}")
+    return f"'{name}'"
 
 
 class Virsh:
@@ -110,8 +125,10 @@ class Virsh:
                 [process.stdout], [], [], max(0.0, until - time.monotonic())
             )
             data = os.read(process.stdout.fileno(), 65536) if ready else b""
-            if not data:
+            if not data or len(said) > MOST:
                 self.close()
+                if data:
+                    raise CommandFailed(f"virsh -c {self._uri}: it says more than {MOST} bytes")
                 words = said.decode(errors="replace").strip() or "it does not answer"
                 raise CommandFailed(f"virsh -c {self._uri}: {words}")
             said += data
@@ -140,7 +157,7 @@ class Virsh:
     def machines(self) -> dict[str, Machine]:
         """Return the machines that run, by name."""
         names = [line.strip() for line in self.ask("list --name").splitlines() if line.strip()]
-        found = [read(self.ask(f"dumpxml '{name}'")) for name in names]
+        found = [read(self.ask(f"dumpxml {_quoted(name)}")) for name in names]
         return {one.name: one for one in found}
 
     def start(self, document: str) -> None:
@@ -152,8 +169,8 @@ class Virsh:
 
     def shut_down(self, name: str) -> None:
         """Ask a machine's system to shut down."""
-        self.ask(f"shutdown '{name}'")
+        self.ask(f"shutdown {_quoted(name)}")
 
     def end(self, name: str) -> None:
         """End a machine as if its power were cut."""
-        self.ask(f"destroy '{name}'")
+        self.ask(f"destroy {_quoted(name)}")
