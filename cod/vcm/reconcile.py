@@ -41,6 +41,7 @@ from cod.wire.nmp.bodies import (
 
 # seconds in which nothing is asked for (or given back) after COD has refused that
 AFTER_REFUSAL = 60.0
+MOST_PARKED = 500  # nodes in a question: a longer one could be more than COD reads
 log = logging.getLogger("cod.vcm")
 
 
@@ -368,7 +369,7 @@ class Reconciler(RetryingSteps):
         if not hostnames or self._clock() < self._keep_until:
             return
         try:
-            answer = await self._ask(ParkNodes(tuple(map(Named, hostnames))))
+            answer = await self._ask(ParkNodes(tuple(map(Named, hostnames[:MOST_PARKED]))))
         except NmpError as refusal:
             self._raise_if_passing(refusal)
             log.debug("COD does not know of parked nodes: %s", refusal)

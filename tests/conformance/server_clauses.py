@@ -174,6 +174,13 @@ def passes_over_names(server: Server) -> None:
     peer.asked(b.ReleaseNodes((b.Named("no-such-node"),), "a test"), b.Done)
 
 
+@clause("Giving back", "needs no parked nodes that are not the vcluster's")
+def needs_only_what_is_parked(server: Server) -> None:
+    peer, _ = server.opened()
+    needed = peer.asked(b.ParkNodes((b.Named("no-such-node"),)), b.NeededNodes)
+    expect(not needed.nodes, f"it needs {', '.join(one.node for one in needed.nodes)}")
+
+
 @clause("Asking for nodes", "has no request that the vcluster did not make")
 def keeps_to_its_own(server: Server) -> None:
     peer, _ = server.opened()

@@ -22,6 +22,9 @@ from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import Tx, connect
 from cod.store.scheduler import requests
+from cod.wire.nmp import bodies as b
+from cod.wire.nmp import xml
+from cod.wire.nmp.frames import LONGEST_BODY
 from tests.net.vcmlab import Lab, furnish
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
@@ -399,6 +402,23 @@ def test_parked_nodes_stay_until_a_request_of_equal_priority_needs_them(pool: La
     pool.until(lambda: len(pool.held("web")) == 3 and calm(pool), "the other has its nodes")
     assert pool.held("pool") == {"n1", "n4"}
     assert "choose" not in pool.vcm.steps
+
+
+def test_of_more_parked_nodes_than_a_message_holds_the_first_are_asked_about(
+    pool: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(pool, 2)
+    reconciler, sizes = pool.service.reconciler, list[int]()
+    ask = reconciler._ask
+
+    async def watched(body: b.Body) -> b.Body:
+        sizes.append(len(xml.write(body)))
+        return await ask(body)
+
+    monkeypatch.setattr(reconciler, "_ask", watched)
+    pool.books.parked = ("n2", *(f"n{number}".ljust(63, "x") for number in range(1000)))
+    pool.until(lambda: sizes, "it asks about them")
+    assert max(sizes) <= LONGEST_BODY
 
 
 def test_what_was_promised_is_told_to_the_pool_when_its_vcm_was_started_anew(pool: Lab) -> None:

@@ -331,7 +331,7 @@ def test_a_vcm_that_was_started_anew_starts_nothing_before_it_has_seen_all_nodes
 def test_a_vcm_that_was_started_anew_starts_nothing_before_it_has_seen_nodes_that_leave(
     tmp_path: Path,
 ) -> None:
-    """They are no members any more, and may run what would run twice."""
+    """A node that leaves is no member any more, and may run what would run twice."""
     ground = Ground(tmp_path, random.Random(1))
     for name in ("n2", "n3"):
         ground.joins(name)

@@ -10,14 +10,13 @@ from cod.wire.nmp.frames import Fault
 
 RATE, BURST = 50.0, 200.0  # messages: a second, at once
 BYTES = 64 * 1024.0, 512 * 1024.0  # the same for bytes: reading them costs time that all share
-# the same, of verbs that leave
+# the same, of verbs that leave rows, read many, or sign
 COSTLY = {
     "request-nodes": (1.0, 100.0),
     "status": (1.0, 10.0),
     "park-nodes": (1.0, 10.0),
     "renew": (0.1, 10.0),
 }
-# rows, read many, or sign
 MOST_FAULTS = 1.0, 100.0  # the same, of faults; then the connection is closed
 # the same, of greetings by one certificate, or from one address: each costs a transaction
 HELLOS = 1.0, 60.0
