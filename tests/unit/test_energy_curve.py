@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cod.cli.nodes import energy
 from cod.policy.energy.curve import CARBON, DAY, HOUR, MOST_BYTES, PRICE, Curve, decoded, read
 
 DAILY = "".join(f"{hour},{100 + 10 * hour}\n" for hour in range(24))
@@ -61,6 +62,12 @@ def test_what_is_no_curve_is_refused_with_its_line(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why.replace("(", r"\(")) as caught:
         read(text, CARBON)
     assert len(str(caught.value)) < 200, "what a stranger wrote is not told at length"
+
+
+def test_a_command_says_no_unit_where_there_is_no_value() -> None:
+    found = {"of": "carbon", "unit": "gCO2/kWh", "value": None, "read_at": 0.0, "fault": ""}
+    assert energy.curve(found).startswith("carbon: no value for now, read ")
+    assert energy.curve({**found, "value": 212.0}).startswith("carbon: now 212 gCO2/kWh, read ")
 
 
 def test_content_that_is_no_text_is_refused() -> None:

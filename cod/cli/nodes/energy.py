@@ -82,9 +82,10 @@ def curve(found: Mapping[str, Any]) -> str:
     """Return the curve of carbon or price in a sentence: its value now, and its age."""
     if found["read_at"] is None:
         return f"{found['of']}: the curve was never read; {found['fault'] or 'it will be soon'}"
-    now = "no value for now" if found["value"] is None else f"now {found['value']:g}"
+    value = found["value"]
+    now = "no value for now" if value is None else f"now {value:g} {found['unit']}"
     fault = f"; the last try failed: {found['fault']}" if found["fault"] else ""
-    return f"{found['of']}: {now} {found['unit']}, read {when(found['read_at'])}{fault}"
+    return f"{found['of']}: {now}, read {when(found['read_at'])}{fault}"
 
 
 def name(by: str, line: Mapping[str, Any]) -> str:
