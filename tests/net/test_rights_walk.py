@@ -162,6 +162,7 @@ LEAST = {
     "GET /calendar": ANY,
     "GET /shares": ANY,
     "GET /shares/{name}": VIEWER,
+    "GET /shares/{name}/users": VIEWER,
     "PATCH /shares/{name}": ADMIN,
     "GET /pool/history": ANY,
     # people
