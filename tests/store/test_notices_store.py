@@ -372,7 +372,7 @@ def test_a_group_that_owns_something_stays(tx: Tx, site: Site) -> None:
     vcluster_flows.delete(tx, name="web", site=site, now=NOW, actor="test")
     with pytest.raises(
         Refused,
-        match="owns 1 templates: end its vclusters, delete its images and volumes and retire",
+        match="owns 1 templates: end its vclusters and series, delete its images and volumes and retire",
     ):
         group_flows.delete(tx, "physics")
     templates.retire(tx, name="debian", now=NOW)

@@ -60,7 +60,7 @@ class OccurrenceReply(Reply):
     refused: str
 
 
-class SeriesReply(Reply):
+class ReservationSeries(Reply):
     """A series. Its clusters are reserved four weeks before they start; `occurrences` are those to
     come that were decided.
 
@@ -80,7 +80,7 @@ class SeriesReply(Reply):
     occurrences: list[OccurrenceReply]
 
     @classmethod
-    def of(cls, view: model.SeriesView) -> SeriesReply:
+    def of(cls, view: model.SeriesView) -> ReservationSeries:
         """Return the reply from the view."""
         own = {
             key: getattr(view.series, key) for key in cls.model_fields if hasattr(view.series, key)
@@ -93,7 +93,7 @@ class SeriesReply(Reply):
         )
 
 
-class SeriesList(ListPage[SeriesReply]):
+class SeriesList(ListPage[ReservationSeries]):
     """Series."""
 
 
@@ -136,7 +136,7 @@ SERIES = (
             name=lambda one: one.series.name,
             group=lambda one: one.group,
         ),
-        reply=listed(SeriesList, SeriesReply.of),
+        reply=listed(SeriesList, ReservationSeries.of),
         query=SeriesQuery,
     ),
     route(
@@ -145,7 +145,7 @@ SERIES = (
         see("series"),
         "Show a series and its starts that were decided",
         lambda a: partial(series.show, name=a.names.name, now=a.now),
-        reply=SeriesReply,
+        reply=ReservationSeries,
         names=Named,
     ),
     route(
@@ -154,7 +154,7 @@ SERIES = (
         clusters.creates,
         "Reserve a vcluster for each day or week; the first one now, the others later",
         _wanted,
-        reply=SeriesReply,
+        reply=ReservationSeries,
         body=SeriesCreate,
         status=201,
         makes="/series/{name}",
@@ -166,7 +166,7 @@ SERIES = (
         use("series"),
         "End a series; the vclusters that are reserved stay",
         lambda a: partial(series.end, name=a.names.name, now=a.now),
-        reply=SeriesReply,
+        reply=ReservationSeries,
         names=Named,
         action="series end",
     ),
