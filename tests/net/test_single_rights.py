@@ -149,6 +149,14 @@ def test_they_go_with_the_membership(served: Served) -> None:
     assert served.local.call("PUT", where, {"role": "viewer"})["rights"] == []
 
 
+def test_they_do_not_come_back_with_the_end_of_an_ownership(served: Served) -> None:
+    ann, _ = user(served, "ann", "physics", "owner"), user(served, "bob", "physics", "viewer")
+    where = "/groups/physics/members/bob"
+    ann.call("PUT", where, {"role": "viewer", "rights": ["capture", "invite"]})
+    assert ann.call("PUT", where, {"role": "owner"})["rights"] == []
+    assert ann.call("PUT", where, {"role": "viewer"})["rights"] == []
+
+
 def test_who_may_invite_invites_in_their_own_role_at_most(served: Served) -> None:
     ann, bob = user(served, "ann", "physics", "owner"), user(served, "bob", "physics", "viewer")
     links = "/groups/physics/invitations"

@@ -222,7 +222,7 @@ def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> tuple[str, 
 
 
 def _take_back_links(tx: Tx, group: Group, user: User) -> None:
-    """Remove the invitations of somebody who may invite nobody any more: they would come back by
+    """Remove the invitations of somebody whose role or rights change: they would come back by
     one."""
     if not user.admin:
         invitations.remove_by(tx, user.name, group.id)

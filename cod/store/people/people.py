@@ -219,14 +219,16 @@ def set_role(
     shares: float | None = None,
 ) -> None:
     """Make the user `role` in the group; None: take the user out. `rights`: the single rights;
-    `shares`: among the group's users; None: those of before. The group's home volume gets a
-    directory for each member: its file server is asked anew."""
+    None: those of before; an owner has none, as all are an owner's anyway. `shares`: among the
+    group's users; None: those of before. The group's home volume gets a directory for each member:
+    its file server is asked anew."""
     _make_homes(tx, t.volumes.c.group_id == group_id)
     own = (_p.group_id == group_id, _p.user_id == user_id)
     before = tx.execute(select(_p.rights, _p.shares).where(*own)).one_or_none() or ("", 1.0)
     tx.execute(delete(t.group_permissions).where(*own))
     if role is not None:
         kept = before[0] if rights is None else " ".join(r for r in SingleRight if r in rights)
+        kept = "" if role is Role.OWNER else kept  # nor back when it is none any more
         tx.execute(
             insert(t.group_permissions).values(
                 group_id=group_id,
