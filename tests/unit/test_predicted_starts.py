@@ -155,6 +155,15 @@ def test_a_limit_is_the_reason_where_leases_are_not() -> None:
     assert "limit" in found.why or "may hold" in found.why
 
 
+def test_odd_nodes_of_shares_go_round_in_later_turns() -> None:
+    sure = Entitlement(share=1, weight=1.0, had_odd=True)
+    seen = replace(site(3, [], []), entitlements={4: sure, 5: replace(sure, had_odd=False)})
+    future = Future(seen, RULES, 10.0)
+    assert future.snapshot().entitlements[4].had_odd
+    future.advance(2 * 86400.0)
+    assert not future.snapshot().entitlements[4].had_odd
+
+
 def test_dear_energy_is_the_reason_where_leases_are_not() -> None:
     seen = replace(site(2, [asked(1, 2, priority=PREEMPTIBLE)], []), dear="energy is dear")
     assert (told(seen)[1].at, told(seen)[1].why) == (None, "energy is dear")

@@ -217,6 +217,8 @@ class Future:
         found = dict(self._first.entitlements)
         if found and energy_accounting.month(self.now) != self._month:
             found = {group_id: replace(one, used_up=False) for group_id, one in found.items()}
+        if turns.number(self._policy, self.now) != self._first.turn:
+            found = {group_id: replace(one, had_odd=False) for group_id, one in found.items()}
         if self._policy.fair_half_life > 0 and self._groups:
             ranks = of(self._groups, self._policy, sum(self._first.site.values()))
             for group_id in found.keys() & ranks.keys():
