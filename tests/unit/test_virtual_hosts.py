@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -387,6 +388,23 @@ def test_a_node_whose_output_is_no_libvirt_s_keeps_no_other(tmp_path: Path) -> N
     ground.runs(document("vm0"))
     ground.look()
     assert ground.on() == {"n2": set(), "n3": {"vm0"}}
+
+
+def test_nodes_are_looked_at_together(tmp_path: Path) -> None:
+    """Silent nodes take a minute each, in which no reclaim is answered."""
+    ground = Ground(tmp_path, random.Random(1))
+    for name in ("n2", "n3"):
+        ground.joins(name)
+    together = Barrier(2, timeout=10.0)
+
+    def waits() -> dict[str, Machine]:
+        together.wait()
+        return {}
+
+    for name in ("n2", "n3"):
+        ground.nodes[name].machines = waits  # type: ignore[method-assign]
+    ground.look()
+    assert not together.broken
 
 
 def test_a_node_may_stay_after_all_though_it_was_never_removed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
@@ -20,6 +21,7 @@ from cod.vcm.pool import ANY, Demand, GivenUp, Member, Named, NotYet, Reclaim
 # seconds after which the machines of a node that is gone are started elsewhere, where they were not
 # seen to end: COD cuts its power meanwhile
 GONE = 120.0
+AT_ONCE = 16  # nodes that are looked at
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}")  # virsh reads its commands by words
 log = logging.getLogger("cod.vcm")
 
@@ -66,7 +68,9 @@ class HostPool:
     def _look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
         documents = self._documents()
         ours = {name: one for name, one in members.items() if name not in self._table.keep}
-        answering = {name for name, member in ours.items() if self._see(member)}
+        with ThreadPoolExecutor(AT_ONCE) as threads:  # those that are silent take a minute each
+            seen = threads.map(self._see, ours.values())
+            answering = {name for name, answers in zip(ours, seen, strict=True) if answers}
         for name in answering if not self._dry_run else ():
             self._end_unwanted(ours[name], documents)
         unseen = sorted((ours.keys() | self._recalled) - self._seen.keys())
