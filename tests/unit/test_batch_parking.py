@@ -122,6 +122,22 @@ BIG = '<requires><memory><mib min="4GiB"/></memory></requires>'
 PARKED = [ParkedNode("n2", 1, 9, 5), ParkedNode("n3", 2, 9, 5), ParkedNode("n4", 1, 9, 5)]
 
 
+def test_a_long_queue_is_not_compared_with_each_parked_node() -> None:
+    """A VCM asks about its nodes every second, if it likes."""
+
+    class Node(ParkedNode):
+        reads = 0
+
+        @property
+        def type_id(self) -> int:
+            Node.reads += 1
+            return 1
+
+    parked = [Node("n2", 1, 9, 5)] * 10
+    assert needed(parked, [Needs(8, 1, BIG, 5), Needs(8, 1, "", 5)] * 500, {1: 500}, TYPES) == []
+    assert Node.reads == 10
+
+
 @pytest.mark.parametrize(
     ("waiting", "unheld", "names"),
     [

@@ -49,6 +49,7 @@ def needed(
     VCM that made the request knows of that node.
     """
     free, left, found = Counter(unheld), list(parked), list[str]()
+    kinds = {node.type_id for node in left}
     matching: dict[str, set[int]] = {}
     for one in waiting:
         if not left:
@@ -64,6 +65,8 @@ def needed(
             used = min(lacking, free[type_id])
             free[type_id] -= used
             lacking -= used
+        if not lacking or kinds.isdisjoint(matching[one.attributes]):  # as most of a long queue
+            continue
         own = one.vcluster_id, one.template_id
         taken = [
             node
