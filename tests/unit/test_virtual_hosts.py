@@ -453,7 +453,7 @@ def test_a_name_that_a_node_tells_is_no_command(name: str) -> None:
         Told("").machines()
     with pytest.raises(NotUnderstood):
         Told("").end(name)
-    assert asked == ["list --name"]
+    assert asked == ["list --uuid"]
 
 
 def test_a_machine_of_a_size_beyond_all_numbers_is_not_understood() -> None:
@@ -492,7 +492,25 @@ def test_what_is_no_machine_is_said_with_its_file(text: str, tmp_path: Path) -> 
         ground.look()
 
 
+def test_a_machine_has_no_number_for_a_name(tmp_path: Path) -> None:
+    ground = Ground(tmp_path, random.Random(1))
+    ground.runs(document("7"))
+    with pytest.raises(NotUnderstood, match=r"7\.xml: .* no number"):
+        ground.look()
+
+
 # ---------------------------------------------------------------- libvirt's own
+
+
+@pytest.mark.skipif(shutil.which("virsh") is None, reason="not installed: virsh")
+def test_a_machine_with_a_number_for_a_name_is_not_taken_for_another() -> None:
+    """The one of the test driver has the number 1."""
+    link = Virsh("test:///default")
+    try:
+        link.start(document("1", 2, 400))
+        assert link.machines().keys() == {"1", "test"}
+    finally:
+        link.close()
 
 
 @pytest.mark.skipif(shutil.which("virsh") is None, reason="not installed: virsh")

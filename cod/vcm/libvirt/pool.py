@@ -22,7 +22,8 @@ from cod.vcm.pool import ANY, Demand, GivenUp, Member, Named, NotYet, Reclaim
 # seen to end: COD cuts its power meanwhile
 GONE = 120.0
 AT_ONCE = 16  # nodes that are looked at
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}")  # virsh reads its commands by words
+# virsh reads its commands by words, and digits alone as another machine's number
+NAME = re.compile(r"(?![0-9]+$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}")
 log = logging.getLogger("cod.vcm")
 
 
@@ -158,7 +159,7 @@ class HostPool:
                 raise NotUnderstood(f"{path}: {error}") from None
             if machine.name != path.stem or not NAME.fullmatch(machine.name):
                 raise NotUnderstood(
-                    f"{path}: the file's name and the machine's have to be one word"
+                    f"{path}: the file's name and the machine's have to be one word, no number"
                 )
             found[machine.name] = machine, document
         return found

@@ -156,8 +156,9 @@ class Virsh:
 
     def machines(self) -> dict[str, Machine]:
         """Return the machines that run, by name."""
-        names = [line.strip() for line in self.ask("list --name").splitlines() if line.strip()]
-        found = [read(self.ask(f"dumpxml {_quoted(name)}")) for name in names]
+        # not by their names: one of digits alone would be taken for another machine's number
+        known = [line.strip() for line in self.ask("list --uuid").splitlines() if line.strip()]
+        found = [read(self.ask(f"dumpxml {_quoted(uuid)}")) for uuid in known]
         return {one.name: one for one in found}
 
     def start(self, document: str) -> None:
