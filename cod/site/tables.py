@@ -541,6 +541,11 @@ class EnergyTable(Table):
             )
         if self.curve_file and self.curve_url:
             raise ValueError("curve_file and curve_url should not both be there")
+        if (self.curve_file or self.curve_url) and self.curve_stale <= self.curve_poll:
+            raise ValueError(
+                f"curve_stale {self.curve_stale:g} should be above curve_poll {self.curve_poll:g}:"
+                " else each curve is too old before the next look"
+            )
         if self.hold_above is not None and not (self.curve_file or self.curve_url):
             raise ValueError("hold_above should have a curve_file or a curve_url")
         if self.curve_url and not _CURVE_URL.fullmatch(self.curve_url):

@@ -377,6 +377,11 @@ def test_an_error_names_its_key_and_says_what_to_do(
             "warm_low 5 should not be above warm_high 4",
         ),
         ("[energy]\nwarm_low = 5", "energy", "warm_low 5 should not be above warm_high 4"),
+        (
+            "[energy]\ncurve_file = '/etc/cod/c.csv'\ncurve_poll = 86400",
+            "energy",
+            "curve_stale 21600 should be above curve_poll 86400",
+        ),
         ("[energy]\nwarm_high = 0", "energy", "warm_low 1 should not be above warm_high 0"),
         ("[energy]\nwarm_low = -1", "energy.warm_low", "at least 0"),
         ("[energy]\nwarm_low = 1.5", "energy.warm_low", "valid integer"),
