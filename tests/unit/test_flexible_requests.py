@@ -79,7 +79,7 @@ def test_other_reservations_keep_their_places() -> None:
 
 
 def test_nodes_of_a_reservation_that_is_over_are_counted_on() -> None:
-    """They are set aside for it already: it waits for one more."""
+    """Three nodes are set aside for the reservation, which waits for one more."""
     first = reservation(1, 4, start=NOW + HOUR, lease=HOUR)
     seen = site(lots=[lot(3, ONE, reserved=1), lot(1, ONE)], wishes=[first])
     found = placed(seen, asked(count=4), NOW + DAY, None)
