@@ -22,6 +22,7 @@ FIGURES = {
     "unshared": ("Ways to share two pools", "equal groups, no shares", "Smaller's"),
     "guaranteed": ("Ways to share two pools", "the smaller is guaranteed 7", "Smaller's"),
     "fair": ("Ways to share two pools", "fair shares", "Smaller's"),
+    "fair_idle": ("Ways to share two pools", "fair shares, 8 more groups idle", "Smaller's"),
     "preempted": ("Ways to share two pools", "the larger is preemptible", "Smaller's"),
     "anew": ("Ways to share two pools", "the larger is preemptible", "Jobs begun anew"),
     "fresh": ("A node for each job", "installed anew", "100 jobs done"),
@@ -84,9 +85,8 @@ ROWS = (
     (
         "Synergy",
         "private quotas are guaranteed, the rest is shared by use; requests wait in a queue",
-        "guarantees and shares: the smaller pool's jobs wait {fair}, {guaranteed} by a guarantee"
-        " alone, {unshared} without either; idle groups [change"
-        " nothing](simulator.md#shares-and-fillers-where-the-policy-stands)",
+        "guarantees and shares: the smaller pool's jobs wait {fair}, {fair_idle} beside eight idle"
+        " groups, {guaranteed} by a guarantee alone, {unshared} without either",
         "whole",
     ),
     (
