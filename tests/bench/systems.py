@@ -96,7 +96,12 @@ ROWS = (
         " dominant shares](sharing.md#ranks-by-dominant-shares)",
         "part: whole nodes only",
     ),
-    ("", "users have shares below their project's", "groups and subgroups have shares", "missing"),
+    (
+        "",
+        "users have shares below their project's",
+        "subgroups, and [users' shares inside a group](sharing.md#users-shares-inside-a-group)",
+        "whole",
+    ),
     (
         "FaSS",
         "instances have a lifetime, without which fair shares mean nothing",

@@ -202,7 +202,10 @@ def test_nodes_go_back_when_they_are_too_old_though_jobs_always_wait(lab: SlurmL
 
     given_back = until(lambda: said() if len(said()) >= 4 else None, said)
     assert all(f"it has been here for {LIFETIME:.0f} s" in line for line in given_back)
+    # scancel reads which jobs wait, then ends them one by one: none may begin meanwhile
+    lab.cell.run("scontrol", "update", "PartitionName=vc", "State=DOWN")
     lab.cell.run("scancel", "--user=alice", "--state=PENDING")
+    lab.cell.run("scontrol", "update", "PartitionName=vc", "State=UP")
     began = [job for job in jobs if lab.cell.ran(job)]
     lab.ended(began)
     lab.once(began)

@@ -123,5 +123,6 @@ def require(
         return
     if right is not Right.ADMIN and not may(who, Right.SEE, owned):
         raise missing
-    others = f", and those who have the right {single!s}," if single else ""
+    admins = right is Right.ADMIN  # a single right is of no use for it
+    others = f", and those who have the right {single!s}," if single and not admins else ""
     raise Refused("forbidden", f"only {_WHO_MAY.get(right, 'some')}{others} may do that")
