@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -140,12 +140,16 @@ def print_rich(made: Any) -> None:
     """Print what rich shows. In a pipe nothing is wrapped, nor filled up with spaces."""
     if sys.stdout.isatty():
         console().print(made)
-        return
+    else:
+        click.echo(_plain(made), nl=False)
+
+
+def _plain(made: Any) -> str:
+    """Return what rich shows as lines without spaces at their ends."""
     out = console()
     with out.capture() as text:
         out.print(made)
-    for line in text.get().splitlines():
-        click.echo(line.rstrip())
+    return "".join(f"{line.rstrip()}\n" for line in text.get().splitlines())
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
@@ -167,9 +171,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def live(make: Callable[[], Any], period: float = 1.0) -> None:
-    """Show what `make` makes, again each `period` seconds, until Ctrl-C."""
+    """Show what `make` makes, again each `period` seconds, until Ctrl-C; in a pipe, again whenever
+    it is another."""
     from rich.live import Live
 
+    if not sys.stdout.isatty():
+        _changes(lambda: _plain(make()), period)
     with Live(make(), console=console(), auto_refresh=False, screen=False) as view:
         while True:
             time.sleep(period)
@@ -199,11 +206,14 @@ def watched(ask: Callable[[], Any], make: Callable[[Any], Any], as_json: bool, w
 
 def stream(ask: Callable[[], Any], period: float = 1.0) -> None:
     """Print what `ask` has as a line of JSON, again whenever it is another one, until Ctrl-C."""
+    _changes(lambda: json.dumps(ask(), ensure_ascii=False), period)
+
+
+def _changes(text: Callable[[], str], period: float) -> NoReturn:
     last = None
     while True:
-        line = json.dumps(ask(), ensure_ascii=False)
-        if line != last:
-            click.echo(last := line)
+        if (now := text()) != last:
+            click.echo(last := now)
         time.sleep(period)
 
 

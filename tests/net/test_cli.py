@@ -18,7 +18,7 @@ from sqlalchemy import update
 from cod import init
 from cod.cli import events, show, wait
 from cod.cli.root import COMMANDS, cod
-from cod.cli.show import SPAN, ago, size, stream
+from cod.cli.show import SPAN, ago, live, size, stream, table
 from cod.client import ApiError, Client, Unreachable, _Unix, find_server, path
 from cod.core import requests as core_requests
 from cod.model import ipv4
@@ -67,6 +67,13 @@ def test_a_view_as_json_is_a_line_for_each_change(capsys: pytest.CaptureFixture[
     with pytest.raises(StopIteration):
         stream(lambda: next(values), period=0)
     assert capsys.readouterr().out == '[1]\n[2, "ä"]\n'
+
+
+def test_a_view_in_a_pipe_is_a_table_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = iter([table(["NAME"], rows) for rows in ([["n1"]], [["n1"]], [["n2"]])])
+    with pytest.raises(StopIteration):
+        live(lambda: next(tables), period=0)
+    assert capsys.readouterr().out == "NAME\nn1\n\nNAME\nn2\n\n"
 
 
 def test_a_filter_that_names_nothing_is_an_error(served: Served) -> None:
