@@ -56,6 +56,10 @@ def test_what_a_role_may_is_told_in_plain_words(there: Served) -> None:
         "owner": "manages members and settings, and uses the group's resources",
         "member": "uses the group's resources",
         "viewer": "read only",
+        "resize": "resizes clusters, extends leases, releases nodes",
+        "consoles": "reads the consoles of nodes",
+        "capture": "saves nodes as images",
+        "invite": "invites people, in the same role at most",
     }
 
 
