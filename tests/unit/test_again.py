@@ -41,6 +41,7 @@ def test_a_test_that_passes_alone_is_named(run: Run, capfd: pytest.CaptureFixtur
     assert ledger.LAST.read_text() == "of all"
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_again_refuses_the_change(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,6 +49,7 @@ def test_a_test_that_fails_again_refuses_the_change(
     assert "UNSTEADY" not in capfd.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [SKIPPED, SKIPPED_WHOLE], ids=["the test", "its file"])
 def test_a_test_that_is_skipped_the_second_time_has_not_passed(
     run: Run, capfd: pytest.CaptureFixture[str], text: str

@@ -121,6 +121,7 @@ def random_world(draw: random.Random) -> tuple[Snapshot, PendingRequest, float, 
     return seen, one, one.lease + NOW + 600.0 * draw.randint(0, 70), curve
 
 
+@pytest.mark.slow
 def test_it_is_as_cheap_as_any_start_that_is_admitted_and_found_whenever_there_is_one() -> None:
     """Frozen worlds, against all starts ten minutes apart, each asked about by itself."""
     met = 0

@@ -203,6 +203,7 @@ def test_starts_do_not_depend_on_the_order_of_rows(seed: int) -> None:
     assert told(replace(seen, **rows), world.policy, frozen.FROZEN) == first
 
 
+@pytest.mark.slow
 def test_starts_in_frozen_worlds_are_told_and_right() -> None:
     """Machines take the times that are known of them; nothing new is asked for."""
     granted = told_ = right = 0

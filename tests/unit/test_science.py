@@ -12,6 +12,7 @@ SMALLEST = science.Effort(map, seeds=(1, 2), days=0.2)
 ROWS = {"ways": len(science.WAYS), "gaps": 5, "sinp": 5, "pools": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", science.PARTS)
 def test_a_part_makes_its_table_and_its_charts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
