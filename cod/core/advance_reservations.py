@@ -70,20 +70,8 @@ def check(
     _check_lease(vcluster, owner, starts_at, duration, site.policy)
     watermarks.version(tx, watermarks.RESERVED, lock=True)
     seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True)
-    wish = PendingRequest(
-        admission.LAST,
-        vcluster.id,
-        owner.priority,
-        now,
-        owner.id,
-        (vcluster.subnet or "") if len(site.subnets) > 1 else "",
-        tuple(tuples),
-        may_spread=spread,
-        own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)),
-        lease=duration,
-        isolated=vcluster.isolated,
-        starts_at=starts_at,
-    )
+    wish = wished(tx, vcluster, owner, tuples, spread=spread, duration=duration, site=site, now=now)
+    wish = replace(wish, starts_at=starts_at)
     if owner.hours_limit is not None:
         used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
         if why := admission.over_hours(seen.site, wish, owner.hours_limit, used, now):
@@ -100,6 +88,33 @@ def check(
     if why := admission.refusal(known, wish, site.policy, now):
         raise Refused("conflict", why, "starts_at")
     watermarks.raise_version(tx, watermarks.RESERVED)
+
+
+def wished(
+    tx: Tx,
+    vcluster: Vcluster,
+    owner: Group,
+    tuples: Sequence[RequestTuple],
+    *,
+    spread: bool,
+    duration: float,
+    site: Site,
+    now: float,
+) -> PendingRequest:
+    """Return a request that is not made yet, as the planner sees it; it has no start."""
+    return PendingRequest(
+        admission.LAST,
+        vcluster.id,
+        owner.priority,
+        now,
+        owner.id,
+        (vcluster.subnet or "") if len(site.subnets) > 1 else "",
+        tuple(tuples),
+        may_spread=spread,
+        own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)),
+        lease=duration,
+        isolated=vcluster.isolated,
+    )
 
 
 def _check_lease(

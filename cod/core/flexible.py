@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cod.core import energy_curve, snapshot
+from cod.core import advance_reservations, energy_curve, snapshot
 from cod.model import Refused, RequestTuple, Site, Vcluster
 from cod.policy.energy import flexible
 from cod.policy.energy.curve import UNITS
@@ -17,7 +16,7 @@ from cod.policy.scheduler.snapshot import PendingRequest
 from cod.quantity import exact_span
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import energy, nodes
+from cod.store.nodes import energy
 from cod.store.people import groups as group_rows
 
 
@@ -50,18 +49,8 @@ def place(
     seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True).site
     documents = templates.for_matching(tx, {one.template_id for one in tuples})
     seen = replace(seen, templates={**seen.templates, **documents})
-    wish = PendingRequest(
-        admission.LAST,
-        vcluster.id,
-        owner.priority,
-        now,
-        owner.id,
-        (vcluster.subnet or "") if len(site.subnets) > 1 else "",
-        tuple(tuples),
-        may_spread=spread,
-        own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)),
-        lease=duration,
-        isolated=vcluster.isolated,
+    wish = advance_reservations.wished(
+        tx, vcluster, owner, tuples, spread=spread, duration=duration, site=site, now=now
     )
     used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
 

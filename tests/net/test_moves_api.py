@@ -115,7 +115,7 @@ def test_on_the_command_line(served: Served) -> None:
 
 
 def test_only_who_works_with_both_may(served: Served) -> None:
-    """Whoever has one of them alone does not learn whether the other is there."""
+    """A person who has one of them alone does not learn whether the other is there."""
     for one, own, source, to in (
         ("low", "old", "old", "fresh"),
         ("high", "fresh", "old", "fresh"),

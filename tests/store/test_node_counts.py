@@ -136,7 +136,7 @@ def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Si
 
 
 def test_each_lot_can_be_picked_whole(tx: Tx, mixed: Site) -> None:
-    """What is counted and what is picked are the same nodes: every lot, all of it, and no node
+    """The nodes that are counted are those that are picked: every lot, all of it, and no node
     twice."""
     taken: set[int] = set()
     for one in node_counts.free(tx, node_counts.kept(tx, NOW), False, NOW):

@@ -106,8 +106,8 @@ def walked(
     suffix: str = "",
     **other: dict[str, str],
 ) -> list[str]:
-    """What is wrong with those pages, each with its path. `other`: examples for some of them, by
-    their last word."""
+    """Return what is wrong with those pages, each with its path. `other`: examples for some of
+    them, by their last word."""
     complaints = Complaints(page)
     wrong = []
     for path in paths:
@@ -167,7 +167,7 @@ def test_all_pages(portal: Portal, browser: Browser, size: str) -> None:
 
 
 def test_all_pages_fit_320_pixels(portal: Portal, browser: Browser) -> None:
-    """What is enlarged to 400 % on a desktop is so wide (WCAG 2.2, 1.4.10)."""
+    """A page enlarged to 400 % on a desktop is so wide (WCAG 2.2, 1.4.10)."""
     profile = context(browser, "narrow")
     page = signed_in(portal, profile, "administrator")
     wide = []

@@ -593,7 +593,7 @@ def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
 def test_a_networks_pools(
     tmp_path: Path, network: str, server: str, boot: list[str], block: list[str]
 ) -> None:
-    """Whoever names a network and an address in it has a site file that is right."""
+    """A network and an address in it are enough for a site file that is right."""
     assert proposal.pools(network) == {"boot_pool": boot, "block_pool": block}
     init.write_site_file(tmp_path / "site.toml", tmp_path, {"network": network, "server": server})
     assert load.load(tmp_path / "site.toml")[0].subnets[0].network == network
