@@ -12,25 +12,20 @@ import os
 import stat
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from twisted.internet import ssl
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectingCancelledError
-from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.protocols.policies import WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory
-from zope.interface import implementer
 
 from cod.flows.nodes import energy_curve
 from cod.model import Energy, SiteRef
-from cod.net.limited import Limited
+from cod.net.limited import Limited, Way
 from cod.periodic import Periodic
 from cod.pool import Pool
 
@@ -142,39 +137,17 @@ class _Capped(Limited):
     most = 2 * MOST
 
 
-@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
-class _Way:
-    """The way to one URL's host, for one request: the certificate is checked, and who answers too
-    much is cut off."""
+class _Way(Way):
+    """The way to a curve's host: its certificate is checked as the host's own authorities say."""
 
-    def __init__(self, reactor: Any) -> None:
-        self._reactor = reactor
-        self._uri: Any = None
-        self._line: Any = None
+    line = _Capped
 
-    def endpointForURI(self, uri: Any) -> _Way:
-        """Return the endpoint, for Agent."""
-        self._uri = uri
-        return self
-
-    def connect(self, factory: Any) -> Deferred[Any]:
-        """Return the connection, for Agent."""
-        return Deferred.fromCoroutine(self._connect(factory))
-
-    async def _connect(self, factory: Any) -> Any:
-        host = urlsplit(self._uri.toBytes().decode("ascii")).hostname or ""
-        endpoint: Any = HostnameEndpoint(self._reactor, host, self._uri.port, timeout=ATTEMPT)
-        if self._uri.scheme == b"https":
+    async def reach(self, host: str, port: int, tls: bool, factory: Any) -> Any:
+        """Connect."""
+        endpoint: Any = HostnameEndpoint(self.reactor, host, port, timeout=ATTEMPT)
+        if tls:
             endpoint = wrapClientTLS(ssl.optionsForClientTLS(host), endpoint)
-        capped: Any = WrappingFactory(factory)
-        capped.noisy, capped.protocol = False, _Capped
-        self._line = await endpoint.connect(capped)
-        return self._line.wrappedProtocol
-
-    def close(self) -> None:
-        """Let the connection go, whatever it still has to say."""
-        if self._line is not None:
-            self._line.transport.abortConnection()
+        return await endpoint.connect(factory)
 
 
 def _why(error: Exception) -> str:

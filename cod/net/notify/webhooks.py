@@ -15,25 +15,20 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from twisted.internet import error as net_errors
 from twisted.internet import ssl
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
-from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.threads import deferToThreadPool
-from twisted.protocols.policies import WrappingFactory
 from twisted.web import http
 from twisted.web.client import Agent, FileBodyProducer, HTTPConnectionPool
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory
-from zope.interface import implementer
 
 from cod.flows.notices.notices import Delivery, may_reach
 from cod.model import SiteRef
-from cod.net.limited import Limited
+from cod.net.limited import Way
 from cod.net.notify.delivery_errors import DeliveryError, brief
 from cod.wire import webhook as wire
 
@@ -81,7 +76,7 @@ class Webhooks:
         return ""
 
     async def _post(self, url: str, headers: dict[str, str], content: bytes) -> int:
-        way = Way(self._reactor, self._site, self._addresses)
+        way = _Way(self._reactor, self._site, self._addresses)
         agent = Agent.usingEndpointFactory(
             self._reactor, way, HTTPConnectionPool(self._reactor, persistent=False)
         )
@@ -122,41 +117,25 @@ class Webhooks:
         return list(dict.fromkeys(allowed))
 
 
-@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
-class Way:
-    """The way to one URL's host: to addresses that are allowed, with the certificate checked, for
-    one request."""
+class _Way(Way):
+    """The way to a webhook's host: to addresses that are allowed, with the certificate checked."""
 
     def __init__(self, reactor: Any, site: SiteRef, addresses: Callable[[str, int], Any]) -> None:
-        self._reactor, self._site, self._addresses = reactor, site, addresses
-        self._uri: Any = None
-        self._line: Any = None
+        super().__init__(reactor)
+        self._site, self._addresses = site, addresses
 
-    def endpointForURI(self, uri: Any) -> Way:
-        """Return the endpoint, for Agent."""
-        self._uri = uri
-        return self
-
-    def connect(self, factory: Any) -> Deferred[Any]:
-        """Return the endpoint, for Agent."""
-        return Deferred.fromCoroutine(self._connect(factory))
-
-    async def _connect(self, factory: Any) -> Any:
-        host = urlsplit(self._uri.toBytes().decode("ascii")).hostname or ""
-        trust = self._trust(host) if self._uri.scheme == b"https" else None
+    async def reach(self, host: str, port: int, tls: bool, factory: Any) -> Any:
+        """Connect to the first address that answers."""
+        trust = self._trust(host) if tls else None
         problem: Exception = net_errors.ConnectError()
-        for family, address in await self._addresses(host, self._uri.port):
+        for family, address in await self._addresses(host, port):
             kind = TCP6ClientEndpoint if family == socket.AF_INET6 else TCP4ClientEndpoint
-            plain: Any = kind(self._reactor, address, self._uri.port, timeout=ATTEMPT)
+            plain: Any = kind(self.reactor, address, port, timeout=ATTEMPT)
             endpoint: Any = wrapClientTLS(trust, plain) if trust else plain
-            capped: Any = WrappingFactory(factory)
-            capped.noisy, capped.protocol = False, Limited
             try:
-                self._line = await endpoint.connect(capped)
+                return await endpoint.connect(factory)
             except net_errors.ConnectError as error:
                 problem = error
-            else:
-                return self._line.wrappedProtocol
         raise problem
 
     def _trust(self, host: str) -> Any:
@@ -173,11 +152,6 @@ class Way:
         if not found:
             raise DeliveryError(f"{ca_file} has no certificate in it", dead=True)
         return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(found))
-
-    def close(self) -> None:
-        """Let the connection go, whatever it still has to say."""
-        if self._line is not None:
-            self._line.transport.abortConnection()
 
 
 def _is_ours(family: int, address: str) -> bool:
