@@ -28,15 +28,19 @@ class SeriesKeeper(Periodic):
         self._site, self._clock = site, clock
 
     async def look(self) -> None:
-        """Decide the starts that are due."""
+        """Decide the starts that are due. What fails for one leaves the others as they are."""
         for series_id, start in await self._pool.read(series.due, self._clock()):
             if not self.running:
                 return
-            await self._pool.run(
-                series.reserve,
-                series_id=series_id,
-                start=start,
-                create=vclusters.create,
-                site=self._site.current,
-                now=self._clock(),
-            )
+            try:
+                await self._pool.run(
+                    series.reserve,
+                    series_id=series_id,
+                    start=start,
+                    create=vclusters.create,
+                    site=self._site.current,
+                    now=self._clock(),
+                )
+            except Exception as error:
+                if not self._pool.is_race(error):
+                    log.exception("a start of series %d cannot be decided", series_id)

@@ -36,8 +36,19 @@ def test_a_cluster_is_reserved_for_each_week(
     assert as_json(there, *weekly, "--if-missing") == made
     assert "already" in run(there, *weekly, code=1).stderr
     assert "--from" in run(there, *create, "--repeat", "daily", code=2).stderr
-    keeper = SeriesKeeper(reactor, HandPool(engine), SiteRef(site), lambda: NOW)  # type: ignore[arg-type]
+    pool = HandPool(engine)
+    keeper = SeriesKeeper(reactor, pool, SiteRef(site), lambda: NOW)  # type: ignore[arg-type]
     keeper.running = True
+    failures = [ValueError("a bug")]
+
+    def fail_once(flow: str) -> None:
+        if flow == "reserve" and failures:
+            raise failures.pop()
+
+    pool.before = fail_once
+    in_reactor(lambda: Deferred.fromCoroutine(keeper.look()))
+    shown = as_json(there, "series", "show", "course")
+    assert [one["vcluster"] for one in shown["occurrences"]] == [names[0], names[2]]
     in_reactor(lambda: Deferred.fromCoroutine(keeper.look()))
     shown = as_json(there, "series", "show", "course")
     assert [one["vcluster"] for one in shown["occurrences"]] == names

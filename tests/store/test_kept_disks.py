@@ -319,3 +319,23 @@ def test_a_disk_whose_rule_went_is_wiped_with_the_next_prime(lab: Lab) -> None:
     lab.site = plain
     order = lab.order(1)
     assert (order.wipe, order.keep) == (True, ())
+
+
+def test_a_report_that_cannot_be_marked_costs_its_own_node_alone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        lab.machine(number, "trampoline", disk="dirty")
+        boots(lab, number)
+        assert lab.node(number).state == "wipe"
+    bad = lab.node(1).id
+
+    def remark(tx: Tx, node: Node, site: Site, now: float) -> Node:
+        if node.id == bad:
+            raise Refused("invalid", "the report has 5000 elements; at most 4000 are matched")
+        return node
+
+    monkeypatch.setattr("cod.core.nodes.kept_disks.remark", remark)
+    given = orders.waiting(lab.tx, "a", lab.site, lab.now).value
+    assert [node for node, _, _ in given] == [lab.node(2).id]
+    assert lab.node(1).state != "wipe"

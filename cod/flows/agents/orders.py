@@ -297,9 +297,9 @@ def waiting(
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
     for node, session in sessions.waiting(tx, server):
-        if node.state == NodeState.WIPE:  # what the order spares may not count as erased
-            node = kept_disks.remark(tx, node, site, now)
         try:
+            if node.state == NodeState.WIPE:  # what the order spares may not count as erased
+                node = kept_disks.remark(tx, node, site, now)
             order = current(tx, node, site, session.address, inviter=inviter, maker=maker, now=now)
         except Refused as refusal:
             reason = f"its order cannot be given: {refusal.sentence}"
