@@ -71,7 +71,7 @@ def edge(context: PartContext) -> list[Any]:
     from cod.power.status import PowerStatus
     from cod.switches.drivers import mac_tables
     from cod.switches.mac_tables import MacTables
-    from cod.web import metrics
+    from cod.web.api import metrics
 
     g, site = context, context.site.current
     interfaces = sorted({subnet.interface for subnet in site.subnets if subnet.interface})
@@ -390,8 +390,8 @@ def manager(context: PartContext) -> list[Any]:
 
 def web(context: PartContext) -> list[Any]:
     """Return the portal and the REST API: the UNIX socket, and TLS where the site file says so."""
+    from cod.web.http.tls import WebTls
     from cod.web.server import ApiServer
-    from cod.web.tls import WebTls
 
     g, settings, site = context, context.settings, context.site.current
     tls = None if settings.plain else WebTls(partial(web_certificate, site.subnets, settings))

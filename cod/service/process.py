@@ -37,7 +37,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     from cod.net.wake import Wake
     from cod.periodic import Timer
     from cod.pool import Pool
-    from cod.web import metrics
+    from cod.web.api import metrics
 
     reactor: Any = the_reactor
     keep_time(reactor)

@@ -1,4 +1,4 @@
-"""The web server: HTTP in front of the API's table in `web.resources` and the portal's pages.
+"""The web server: HTTP in front of the API's table in `web.api.resources` and the portal's pages.
 
 A local administrator comes through a UNIX socket that only root can open; programs show a bearer
 token, browsers the cookie of a session.
@@ -23,20 +23,21 @@ from cod.model import SiteRef
 from cod.pool import Pool
 from cod.security import webcert
 from cod.security.signer import VcmAuthority
-from cod.web import metrics
-from cod.web.channel import MOST_OF_ONE, Channel, ConnectionCount
-from cod.web.context import Context
-from cod.web.events import Hub
-from cod.web.memory_body import MemoryBody
+from cod.web.api import metrics
+from cod.web.api.context import Context
+from cod.web.api.events import Hub
+from cod.web.api.json_body import MemoryBody
+from cod.web.api.upload_body import PieceBody, UploadBody
+from cod.web.http.channel import MOST_OF_ONE, Channel, ConnectionCount
+from cod.web.http.rate_limits import RateLimits
+from cod.web.http.request import ApiRequest, Body
+from cod.web.http.tls import WebTls
+from cod.web.http.uploads import tus
+from cod.web.http.uploads.intake import Intake
+from cod.web.portal import file_form as form
 from cod.web.portal.front import Portal
 from cod.web.portal.registry import ACTIONS, PAGES
-from cod.web.rate_limits import RateLimits
-from cod.web.request import ApiRequest, Body
 from cod.web.signin.service import SignIn
-from cod.web.tls import WebTls
-from cod.web.uploads import form, tus
-from cod.web.uploads.body import PieceBody, UploadBody
-from cod.web.uploads.intake import Intake
 from cod.wire.tus import PIECE_TYPE
 
 SWEEP = 60.0  # seconds between looks for uploads that nothing more comes of

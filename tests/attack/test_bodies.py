@@ -34,14 +34,14 @@ from cod.net.nmp.session import _certified
 from cod.pool import Pool, in_transaction
 from cod.security import passwords
 from cod.security.ca import Ca
-from cod.web.context import Context
-from cod.web.events import Hub
-from cod.web.rate_limits import RateLimits
-from cod.web.resources import ROUTES
-from cod.web.routes import Route
+from cod.web.api.context import Context
+from cod.web.api.events import Hub
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import Route
+from cod.web.http.rate_limits import RateLimits
+from cod.web.http.uploads.intake import Intake
 from cod.web.server import Api
 from cod.web.signin.service import SignIn
-from cod.web.uploads.intake import Intake
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Fault, Message

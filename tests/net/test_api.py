@@ -25,9 +25,9 @@ from cod.states import NodeEvent
 from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.web import openapi
-from cod.web.resources import ROUTES
-from cod.web.routes import find, matched
+from cod.web.api import openapi
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import find, matched
 from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node
 from tests.rows import add_template
 

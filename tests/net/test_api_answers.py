@@ -16,13 +16,14 @@ from cod.model import SlowDown
 from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState
 from cod.store.images import images
 from cod.store.people import groups
-from cod.web import openapi, request
-from cod.web.changes import pattern
-from cod.web.conditions import gzips
-from cod.web.errors import unexpected
-from cod.web.models import OneOrSeveral
-from cod.web.resources import ROUTES
-from cod.web.routes import Route, find, unquoted
+from cod.web.api import openapi
+from cod.web.api.changes import pattern
+from cod.web.api.conditions import gzips
+from cod.web.api.models import OneOrSeveral
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import Route, find, unquoted
+from cod.web.http import request
+from cod.web.http.errors import unexpected
 from tests.net.apiserver import ADMIN, READER, Served, add_node, run
 from tests.net.portalclient import signed_in
 from tests.net.rawhttp import ask

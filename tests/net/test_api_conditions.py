@@ -14,8 +14,8 @@ import pytest
 
 from cod.flows import replies as flow
 from cod.store.people import replies
-from cod.web.conditions import fits, keyed, resource_get, tag, tags
-from cod.web.resources import ROUTES
+from cod.web.api.conditions import fits, keyed, resource_get, tag, tags
+from cod.web.api.resources import ROUTES
 from tests.net.apiserver import ADMIN, Served, add_node
 from tests.net.rawhttp import ask
 

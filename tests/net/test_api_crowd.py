@@ -15,9 +15,9 @@ import pytest
 from cod.model import Site
 from cod.pool import Pool
 from cod.security import webcert
-from cod.web import channel
-from cod.web.channel import ConnectionCount
-from cod.web.tls import WebTls
+from cod.web.http import channel
+from cod.web.http.channel import ConnectionCount
+from cod.web.http.tls import WebTls
 from tests.net.apiserver import serving
 from tests.waiting import until
 

@@ -12,7 +12,7 @@ import pytest
 
 from cod.client import ApiError, Client
 from cod.flows.images import templates
-from cod.web import rate_limits
+from cod.web.http import rate_limits
 from cod.wire import xmldoc
 from tests.net.apiserver import Served
 

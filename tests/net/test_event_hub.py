@@ -12,10 +12,10 @@ from twisted.internet.task import Clock
 
 from cod.model import Role, Who
 from cod.store.nodes import nodes
-from cod.web import event_texts, events
-from cod.web.errors import HttpProblem
-from cod.web.event_texts import OVERLAP, Event, Following
-from cod.web.events import Hub
+from cod.web.api import event_texts, events
+from cod.web.api.event_texts import OVERLAP, Event, Following
+from cod.web.api.events import Hub
+from cod.web.http.errors import HttpProblem
 from tests.net.handpool import HandPool
 
 ADMIN, NOBODY = Who("user:ann", admin=True), Who("user:eve", roles={7: Role.VIEWER})

@@ -19,7 +19,7 @@ from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups, people, signins
-from cod.web import events
+from cod.web.api import events
 from tests.net.apiserver import NOW, Served, add_node
 from tests.waiting import until
 

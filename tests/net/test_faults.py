@@ -20,7 +20,7 @@ from cod.store import energy_curve, volumes
 from cod.store.energy_curve import Stored
 from cod.store.nodes import conflicts, nodes, switch_ports, switches
 from cod.store.people import groups
-from cod.web import metrics
+from cod.web.api import metrics
 from tests.net.apiserver import NOW, Served, add_node, as_json, run
 from tests.net.portalclient import signed_in
 from tests.net.test_event_streams import held

@@ -21,8 +21,8 @@ from cod.orders import Order
 from cod.pool import Pool
 from cod.store.images import templates
 from cod.store.scheduler import vclusters
-from cod.web import request
-from cod.web.routes import find
+from cod.web.api.routes import find
+from cod.web.http import request
 from cod.wire.confd.messages import Ack, Report, Welcome
 from tests.net.apiserver import ADMIN, NOW, Served
 from tests.net.passed import files_passed

@@ -19,9 +19,9 @@ from cod.client import ApiError, Client, full_name, path_of
 from cod.store import tables as t
 from cod.store.images import images
 from cod.store.people import groups
-from cod.web import openapi
-from cod.web.resources import ROUTES
-from cod.web.routes import find, matched, unquoted
+from cod.web.api import openapi
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import find, matched, unquoted
 from tests.net.apiserver import NOW, Served, add_node
 from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there

@@ -14,8 +14,8 @@ from cod.client import ApiError
 from cod.images.verify import Checked
 from cod.security import passwords
 from cod.store.images import images
+from cod.web.api.resources import software
 from cod.web.portal.render import Templates
-from cod.web.resources import software
 from tests.net.apiserver import ADMIN, NOW, Served
 from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob

@@ -28,9 +28,9 @@ from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups, people
+from cod.web.http.sessions import PortalSession
+from cod.web.http.tls import WebTls
 from cod.web.portal.registry import PAGES
-from cod.web.portal.sessions import PortalSession
-from cod.web.tls import WebTls
 from tests.net.apiserver import ADMIN, NOW, Served, add_node, serving
 from tests.net.portalclient import ANN, Browser, Shown, member, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob

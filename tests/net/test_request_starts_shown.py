@@ -15,7 +15,7 @@ from cod.flows.scheduler import starts
 from cod.model import Role
 from cod.store import tables as t
 from cod.store.scheduler.starts import Told
-from cod.web import metrics
+from cod.web.api import metrics
 from tests.net.apiserver import NOW, Served, as_json, said
 from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Site
+from cod.web.api.routes import ANYBODY
 from cod.web.portal.front import Portal
 from cod.web.portal.page import Page
 from cod.web.portal.registry import ACTIONS, PAGES
-from cod.web.routes import ANYBODY
 from tests.net.apiserver import Served
 from tests.net.rights_world import MARK, OURS, Asker, World, standing
 from tests.net.test_rights_walk import KINDS, UNKNOWN

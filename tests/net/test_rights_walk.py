@@ -16,9 +16,9 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Site
-from cod.web import request
-from cod.web.resources import ROUTES
-from cod.web.routes import ANYBODY, Route
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import ANYBODY, Route
+from cod.web.http import request
 from tests.net.apiserver import Served
 from tests.net.rights_world import KEY, MARK, Asker, World, standing
 
@@ -465,7 +465,7 @@ def test_a_hole_would_be_seen(walk: Walk, monkeypatch: pytest.MonkeyPatch, path:
 def test_a_route_that_is_closed_too_far_would_be_seen(
     walk: Walk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cod.web.routes import ADMINS
+    from cod.web.api.routes import ADMINS
 
     hole = next(
         replace(route, claims=ADMINS)

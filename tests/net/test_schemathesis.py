@@ -23,7 +23,7 @@ from sqlalchemy import select
 from cod.model import Role, Site
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
-from cod.web import openapi
+from cod.web.api import openapi
 from cod.wire.tus import PIECE_TYPE
 from tests import portal_site
 from tests.net.apiserver import ADMIN, NOW, Served, serving

@@ -30,7 +30,7 @@ from cod.service import preparation
 from cod.service.process import Running
 from cod.site import load
 from cod.store.engine import connect
-from cod.web.metrics import Mirror
+from cod.web.api.metrics import Mirror
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like

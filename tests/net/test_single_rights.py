@@ -16,7 +16,7 @@ from cod.model import Owned, Refused, Right, Role, SingleRight, Site, Who
 from cod.policy.people import rights
 from cod.pool import in_transaction
 from cod.store.people import people as rows
-from cod.web.resources import ROUTES
+from cod.web.api.resources import ROUTES
 from tests.net.apiserver import Served, as_json, run
 from tests.net.portalclient import signed_in
 from tests.net.rights_world import NOW, OURS, Asker, standing

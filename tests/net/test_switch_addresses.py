@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 from cod.model import Site
 from cod.policy.nodes.power import told
 from cod.policy.people.audit import for_owners
-from cod.web.models import Reply, _with_closed
+from cod.web.api.models import Reply, _with_closed
+from cod.web.api.resources import ROUTES
 from cod.web.portal.registry import PAGES
-from cod.web.resources import ROUTES
 from tests.net.rights_world import SWITCH, standing
 from tests.net.test_rights_pages import Walk as PageWalk
 from tests.net.test_rights_walk import Walk

@@ -29,8 +29,8 @@ from cod.model import Effect, ImageRules, Refused, Site
 from cod.pool import Pool
 from cod.security import webcert
 from cod.store import tables
-from cod.web.tls import WebTls
-from cod.web.uploads import intake, piece
+from cod.web.http.tls import WebTls
+from cod.web.http.uploads import intake, piece
 from cod.wire import tus
 from tests.net.apiserver import ADMIN, NOW, READER, Served, serving
 from tests.net.portalclient import signed_in

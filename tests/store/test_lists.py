@@ -18,11 +18,11 @@ from cod.model.paging import COUNTED, cursor
 from cod.store import lists
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.web.resources.nodes import HistoryQuery, NodeQuery
-from cod.web.resources.notices import NoticeQuery
-from cod.web.resources.reclaims import ReclaimQuery
-from cod.web.resources.server import ConflictQuery
-from cod.web.resources.vclusters import RequestQuery, VclusterQuery
+from cod.web.api.resources.nodes import HistoryQuery, NodeQuery
+from cod.web.api.resources.notices import NoticeQuery
+from cod.web.api.resources.reclaims import ReclaimQuery
+from cod.web.api.resources.server import ConflictQuery
+from cod.web.api.resources.vclusters import RequestQuery, VclusterQuery
 from tests import portal_site
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cod.web import errors, openapi
-from cod.web.openapi_texts import ERRORS, EXAMPLES, TAGS
-from cod.web.resources import ROUTES
-from cod.web.routes import Route
+from cod.web.api import openapi
+from cod.web.api.openapi_texts import ERRORS, EXAMPLES, TAGS
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import Route
+from cod.web.http import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/api.md").read_text()

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.json_schema import models_json_schema
 
 from cod.model import field_errors
-from cod.web.calls import checked
-from cod.web.errors import HttpProblem
-from cod.web.models import DnsLabel
-from cod.web.request import phrase
-from cod.web.resources import ROUTES
+from cod.web.api.calls import checked
+from cod.web.api.models import DnsLabel
+from cod.web.api.resources import ROUTES
+from cod.web.http.errors import HttpProblem
+from cod.web.http.request import phrase
 
 
 class Sample(BaseModel):

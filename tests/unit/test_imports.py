@@ -338,7 +338,7 @@ def test_no_folder_is_a_drawer() -> None:
     }
 
 
-A_NOUN_EACH = ("cod/web/resources", "cod/web/portal/pages")
+A_NOUN_EACH = ("cod/web/api/resources", "cod/web/portal/pages")
 
 
 def test_the_check_sees_a_circle(tmp_path: Path) -> None:

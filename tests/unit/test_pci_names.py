@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cod import model
-from cod.web import pci_names
-from cod.web.resources.nodes import pci_devices
+from cod.web.api import pci_names
+from cod.web.api.resources.nodes import pci_devices
 
 LIST = """\
 # a comment

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.web.errors import HttpProblem
+from cod.web.http.errors import HttpProblem
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action
 from cod.web.portal.registry import ACTIONS

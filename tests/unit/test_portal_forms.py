@@ -12,14 +12,14 @@ from pydantic import Field
 
 from cod.model import Who
 from cod.quantity import read_span
-from cod.web.calls import checked
-from cod.web.errors import HttpProblem
-from cod.web.models import Body
+from cod.web.api.calls import checked
+from cod.web.api.models import Body
+from cod.web.api.resources.groups import GroupPatch
+from cod.web.api.resources.vclusters import RequestSubmit, VclusterCreate
+from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting, links, nav
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of
-from cod.web.resources.groups import GroupPatch
-from cod.web.resources.vclusters import RequestSubmit, VclusterCreate
 
 KIND = "application/x-www-form-urlencoded; charset=utf-8"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cod.web.routes import ANYBODY, Named, Numbered, nothing, route
+from cod.web.api.routes import ANYBODY, Named, Numbered, nothing, route
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,9 +21,9 @@ from functools import partial
 
 from cod.flows.nodes import nodes
 from cod.flows import views
-from cod.web.resources.nodes import Because, NodeList, NodeQuery, NodeReply, PowerWish
-from cod.web.resources.vclusters import VclusterReply
-from cod.web.routes import ADMINS, Named, listed, route
+from cod.web.api.resources.nodes import Because, NodeList, NodeQuery, NodeReply, PowerWish
+from cod.web.api.resources.vclusters import VclusterReply
+from cod.web.api.routes import ADMINS, Named, listed, route
 
 """
 WISH = """\

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cod.model import Who
-from cod.web.errors import HttpProblem
-from cod.web.rate_limits import RateLimits
+from cod.web.http.errors import HttpProblem
+from cod.web.http.rate_limits import RateLimits
 
 
 def test_changes_are_rationed_for_each_person_with_all_their_tokens() -> None:

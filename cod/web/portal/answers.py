@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from cod.web.errors import HttpProblem
-from cod.web.portal.sessions import PortalSession
+from cod.web.http.errors import HttpProblem
+from cod.web.http.sessions import PortalSession
 
 HTML = "text/html; charset=utf-8"
 POLICY = (

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel
 
 from cod.model import Remedy
-from cod.web.calls import checked
-from cod.web.errors import HttpProblem
+from cod.web.api.calls import checked
+from cod.web.http.errors import HttpProblem
 
 OWN = ("csrf", "once")  # fields of the portal's own in each form
 MOST_FIELDS = 2000

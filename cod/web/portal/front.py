@@ -20,18 +20,19 @@ from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
 from cod.model import Refused, Right, SingleRight, Who
 from cod.pool import Tx
-from cod.web import calls, routes
-from cod.web.calls import NONE
-from cod.web.conditions import Conditions
-from cod.web.context import Context
-from cod.web.errors import HttpProblem, unexpected
-from cod.web.portal import links, nav, sessions
+from cod.web.api import calls, routes
+from cod.web.api.calls import NONE
+from cod.web.api.conditions import Conditions
+from cod.web.api.context import Context
+from cod.web.api.routes import Call, Names, Route, named
+from cod.web.http import sessions
+from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.portal import links, nav
 from cod.web.portal.answers import Answer, PageRequest, check_host, packed, redirect, same_origin
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of
 from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.render import Templates
-from cod.web.routes import Call, Names, Route, named
 
 # Statuses with which a form is shown again. 404: what a field names is not there; where the page
 # itself is not to be seen, that is found out when it is loaded.
@@ -95,7 +96,7 @@ class Portal:
     ) -> str:
         """Return where the page is of a thing that was renamed. Raises `refused` where there is
         none that may be seen."""
-        kind = page.path.split("/")[1].removesuffix("s")  # as `web.changes.action` says it
+        kind = page.path.split("/")[1].removesuffix("s")  # as `web.api.changes.action` says it
         if refused.code == "not_found" and names.keys() == {"name"}:
             new = await self.context.pool.read(
                 partial(audit.now_called, kind=kind, name=names["name"])

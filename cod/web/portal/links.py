@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
-from cod.web.routes import unquoted_in
+from cod.web.api.routes import unquoted_in
 
 _NAME = re.compile(r"\{(\w+)\}")
 

@@ -10,11 +10,11 @@ from typing import Any, Generic
 from pydantic import BaseModel
 
 from cod.pool import Tx
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import ANYBODY, Call, Claims, N, Q, Route
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.forms import Fields
 from cod.web.portal.links import fill
-from cod.web.resources import ROUTES
-from cod.web.routes import ANYBODY, Call, Claims, N, Q, Route
 
 PageCall = Call[N, BaseModel, Q]
 """A question for a page: what its path names and its query string."""

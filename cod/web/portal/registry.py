@@ -13,7 +13,7 @@ How to add a page
 
    `load(tx, ask)` returns the template's variables: it calls flows, all in one read transaction.
    `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by the page's model, a
-   `web.models.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
+   `web.api.models.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
    Lists get `groups=ask.who.groups`. Sorting, filtering and paging are query parameters, done by
    the flow.
 2. Put the module into the table below. An entry of the navigation shows as soon as its page is

@@ -8,9 +8,9 @@ from typing import Any
 from cod.flows.people import people, signin, sshkeys, tokens
 from cod.pool import Tx
 from cod.quantity import read_span
+from cod.web.api.routes import Call
 from cod.web.portal.formatting import count
 from cod.web.portal.page import Action, Page, api, to
-from cod.web.routes import Call
 
 PATH = "/account"
 

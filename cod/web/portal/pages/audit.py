@@ -8,10 +8,10 @@ from typing import Any
 
 from cod.flows.people import audit
 from cod.pool import Tx
+from cod.web.api.resources.account import AuditQuery, AuditReply
+from cod.web.api.routes import Names
 from cod.web.portal.formatting import said
 from cod.web.portal.page import Page, PageCall
-from cod.web.resources.account import AuditQuery, AuditReply
-from cod.web.routes import Names
 
 
 def _audit(tx: Tx, ask: PageCall[Names, AuditQuery]) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from cod import svg
 from cod.flows.scheduler import calendar
 from cod.flows.scheduler.calendar import Bar, Calendar
 from cod.pool import Tx
-from cod.web.models import Query
+from cod.web.api.models import Query
+from cod.web.api.routes import Names
 from cod.web.portal.formatting import count
 from cod.web.portal.page import Page, PageCall, api
 from cod.web.portal.pages.timeline import DAY, dated
-from cod.web.routes import Names
 
 WINDOWS: Mapping[str, tuple[int, float]] = {
     "day": (1, DAY / 6),

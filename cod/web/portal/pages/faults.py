@@ -6,8 +6,8 @@ from typing import Any
 
 from cod.flows.nodes import faults
 from cod.pool import Tx
+from cod.web.api.routes import ADMINS, Call
 from cod.web.portal.page import Page
-from cod.web.routes import ADMINS, Call
 
 
 def _faults(tx: Tx, ask: Call) -> dict[str, Any]:

@@ -16,15 +16,15 @@ from cod.flows.people.access import offered
 from cod.model import Page as Part
 from cod.model import Right, Role, SingleRight, Who
 from cod.pool import Tx
-from cod.web.errors import HttpProblem
+from cod.web.api.resources.energy import EnergyReport
+from cod.web.api.resources.groups import GROUPS, GroupCreate, GroupPatch, GroupQuery
+from cod.web.api.resources.notices import DeliveryQuery, DeliveryReply
+from cod.web.api.routes import ANYBODY, Call, Named, NamedMember, Names, see
+from cod.web.http.errors import HttpProblem
 from cod.web.portal import forms
 from cod.web.portal.formatting import WIPES
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.resources.energy import EnergyReport
-from cod.web.resources.groups import GROUPS, GroupCreate, GroupPatch, GroupQuery
-from cod.web.resources.notices import DeliveryQuery, DeliveryReply
-from cod.web.routes import ANYBODY, Call, Named, NamedMember, Names, see
 
 SHOWN = "/groups/{name}"
 EVENTS = {

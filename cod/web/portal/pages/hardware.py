@@ -7,9 +7,9 @@ from typing import Any
 
 from cod.flows.nodes import blocks, types
 from cod.pool import Tx
+from cod.web.api.routes import ADMINS, Named
 from cod.web.portal import attributes
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.routes import ADMINS, Named
 
 
 def _type(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
 from cod.pool import Tx
+from cod.web.api.resources.software import IMAGES, ImageQuery, Verified
+from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
-from cod.web.resources.software import IMAGES, ImageQuery, Verified
-from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 SHOWN, NEW = "/images/{name}", "/images/new"
 

@@ -13,14 +13,14 @@ from cod.flows.people.access import RequiredRight, allows
 from cod.model import Page as ListPage
 from cod.model import Right, SingleRight
 from cod.pool import Tx
-from cod.web.errors import HttpProblem
+from cod.web.api.resources.consoles import ConsoleReply, console_reply
+from cod.web.api.resources.nodes import NodeQuery, pci_devices
+from cod.web.api.routes import Named, Names, see
+from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.timeline import life
-from cod.web.resources.consoles import ConsoleReply, console_reply
-from cod.web.resources.nodes import NodeQuery, pci_devices
-from cod.web.routes import Named, Names, see
 
 STATES = [
     (",".join(named), word)

@@ -7,10 +7,10 @@ from typing import Any
 from cod import notice_texts
 from cod.flows.notices import notices
 from cod.pool import Tx
+from cod.web.api.resources.notices import NoticeQuery, NoticeReply
+from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal.page import Action, Page, PageCall
 from cod.web.portal.pages.wizard import own_groups
-from cod.web.resources.notices import NoticeQuery, NoticeReply
-from cod.web.routes import ANYBODY, Names, Numbered, number, see
 
 
 def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from cod.flows.scheduler import overview
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.states import NodeState
+from cod.web.api.routes import Call
 from cod.web.portal.formatting import by_word
 from cod.web.portal.page import Action, Page
-from cod.web.routes import Call
 
 SOONEST = Part(limit=12, sort="expires_at")
 FEW = Part(limit=8)

@@ -9,9 +9,9 @@ from typing import Any
 from cod.flows.people import invitations, people
 from cod.pool import Tx
 from cod.quantity import read_span
+from cod.web.api.resources.people import UserQuery
+from cod.web.api.routes import ADMINS, Named, Names, in_parts
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.resources.people import UserQuery
-from cod.web.routes import ADMINS, Named, Names, in_parts
 
 
 def _users(tx: Tx, ask: PageCall[Names, UserQuery]) -> dict[str, Any]:

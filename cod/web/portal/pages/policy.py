@@ -6,9 +6,9 @@ from typing import Any
 
 from cod.flows.scheduler import plan
 from cod.pool import Tx
+from cod.web.api.routes import ADMINS, Call
 from cod.web.portal.formatting import WIPES
 from cod.web.portal.page import Page
-from cod.web.routes import ADMINS, Call
 
 
 def _policy(tx: Tx, ask: Call) -> dict[str, Any]:

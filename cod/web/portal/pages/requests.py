@@ -8,12 +8,12 @@ from cod.flows import views
 from cod.flows.scheduler import explain, plan, starts
 from cod.pool import Tx
 from cod.states import RequestState
+from cod.web.api.resources.plan import ExplainReply
+from cod.web.api.resources.vclusters import RequestQuery
+from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal import formatting
 from cod.web.portal.page import Action, Page, PageCall, api
 from cod.web.portal.pages.wizard import own_groups
-from cod.web.resources.plan import ExplainReply
-from cod.web.resources.vclusters import RequestQuery
-from cod.web.routes import ANYBODY, Names, Numbered, number, see
 
 SHOWN = "/requests/{id}"
 

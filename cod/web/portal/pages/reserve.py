@@ -13,9 +13,9 @@ from cod import svg
 from cod.flows.nodes import energy, types
 from cod.model import TypeView
 from cod.pool import Tx
+from cod.web.api.resources.energy import EnergyReport
+from cod.web.api.routes import ADMINS, Call
 from cod.web.portal.page import Page
-from cod.web.resources.energy import EnergyReport
-from cod.web.routes import ADMINS, Call
 
 TICKS = 8  # dates below the chart, about
 AWAKE, ASLEEP = "inactive", "off"

@@ -6,9 +6,9 @@ from typing import Any
 
 from cod.flows.scheduler import shares, usage
 from cod.pool import Tx
+from cod.web.api.routes import ANYBODY, Call
 from cod.web.portal.page import Page
 from cod.web.portal.pages.timeline import DAY, SHOWN, chart
-from cod.web.routes import ANYBODY, Call
 
 
 def _shares(tx: Tx, ask: Call) -> dict[str, Any]:

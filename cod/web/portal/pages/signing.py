@@ -8,15 +8,15 @@ from pydantic import Field
 
 from cod.model import Refused
 from cod.pool import Tx
-from cod.web.errors import unexpected
-from cod.web.models import Query
-from cod.web.portal import sessions
+from cod.web.api.models import Query
+from cod.web.api.routes import Names
+from cod.web.http import sessions
+from cod.web.http.errors import unexpected
 from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields
 from cod.web.portal.front import Portal, filled
 from cod.web.portal.links import is_local
 from cod.web.portal.page import Action, Page, PageCall, SessionAction
-from cod.web.routes import Names
 
 SIGNED_OUT = "You are signed out."
 

@@ -17,8 +17,10 @@ from cod.flows.people import groups
 from cod.flows.people.access import RequiredRight
 from cod.model import SITE, ImageView, Right, Template, owner_of
 from cod.pool import Tx
-from cod.web.errors import HttpProblem
-from cod.web.models import FULL, REVISION, Query
+from cod.web.api.models import FULL, REVISION, Query
+from cod.web.api.resources.software import TemplateQuery, TemplateReply, listed_templates
+from cod.web.api.routes import ANYBODY, Call, Named, Names, see
+from cod.web.http.errors import HttpProblem
 from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, said
@@ -26,8 +28,6 @@ from cod.web.portal.forms import Fields, Form
 from cod.web.portal.front import Portal
 from cod.web.portal.page import Action, Page, PageCall, SessionAction, api, to
 from cod.web.portal.pages.wizard import owners
-from cod.web.resources.software import TemplateQuery, TemplateReply, listed_templates
-from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 MOST_COMPARED = 600  # lines of a document
 SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates", "/templates/form"

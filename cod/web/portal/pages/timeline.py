@@ -16,11 +16,11 @@ from cod import svg
 from cod.flows.scheduler import usage
 from cod.flows.scheduler.usage import Chart
 from cod.pool import Tx
-from cod.web.models import Query
+from cod.web.api.models import Query
+from cod.web.api.routes import Names
 from cod.web.portal import links
 from cod.web.portal.formatting import TONES, node_word
 from cod.web.portal.page import Page, PageCall, api
-from cod.web.routes import Names
 
 DAY = 86400.0
 WINDOWS = {"day": 1, "week": 7, "month": 30, "year": 365}

@@ -22,15 +22,21 @@ from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.states import VclusterState
+from cod.web.api.resources.energy import EnergyLine
+from cod.web.api.resources.moves import MoveStart
+from cod.web.api.resources.network.names import NameReply, NameSet
+from cod.web.api.resources.nodes import HistoryQuery
+from cod.web.api.resources.vclusters import (
+    Release,
+    RequestReply,
+    Resize,
+    VclusterInFull,
+    VclusterQuery,
+)
+from cod.web.api.routes import ANYBODY, Call, Named, NamedLabel, Names, see
 from cod.web.portal import documents, formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.resources.energy import EnergyLine
-from cod.web.resources.moves import MoveStart
-from cod.web.resources.network.names import NameReply, NameSet
-from cod.web.resources.nodes import HistoryQuery
-from cod.web.resources.vclusters import Release, RequestReply, Resize, VclusterInFull, VclusterQuery
-from cod.web.routes import ANYBODY, Call, Named, NamedLabel, Names, see
 
 FEW = Part(limit=10)
 SHOWN = "/vclusters/{name}"

@@ -14,11 +14,11 @@ from cod.flows.volumes import volumes
 from cod.model import Page as Part
 from cod.model import Right
 from cod.pool import Tx
-from cod.web.models import FULL, Query
+from cod.web.api.models import FULL, Query
+from cod.web.api.resources.volumes import VOLUMES, VolumeDetach, VolumeInFull, VolumeQuery
+from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import own_groups
-from cod.web.resources.volumes import VOLUMES, VolumeDetach, VolumeInFull, VolumeQuery
-from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 NEW, SHOWN = "/volumes/new", "/volumes/{name}"
 

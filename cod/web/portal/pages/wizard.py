@@ -18,14 +18,14 @@ from cod.flows.scheduler import vclusters
 from cod.flows.volumes import volumes
 from cod.model import SITE, Group, Refused, Right, SingleRight, Who
 from cod.pool import Tx
-from cod.web.models import REVISION, Query
+from cod.web.api.models import REVISION, Query
+from cod.web.api.resources.plan import MatchAsk
+from cod.web.api.resources.vclusters import RequestSubmit, VclusterCreate, VclusterInFull
+from cod.web.api.routes import Call, Named, Names, use
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.resources.plan import MatchAsk
-from cod.web.resources.vclusters import RequestSubmit, VclusterCreate, VclusterInFull
-from cod.web.routes import Call, Named, Names, use
 
 MOST_VOLUMES = 3  # volumes that a new cluster's form has room for; more are attached afterwards
 MOST_KINDS = 5  # kinds of nodes that one form asks for

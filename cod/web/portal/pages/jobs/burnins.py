@@ -13,10 +13,10 @@ from cod.flows.nodes import burnins
 from cod.model import BurninView
 from cod.pool import Tx
 from cod.states import BurninState, NodeState
+from cod.web.api.routes import Named, see
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.timeline import dated
-from cod.web.routes import Named, see
 
 SHOWN = "/nodes/{name}/burnin"
 TESTS = (("memory", "Memory"), ("disk", "Disks"), ("network", "Network"))

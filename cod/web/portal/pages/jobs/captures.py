@@ -10,11 +10,11 @@ from cod.flows.people.access import offered
 from cod.model import CaptureView, Refused, Right, SingleRight
 from cod.pool import Tx
 from cod.states import CaptureState, NodeState
+from cod.web.api.resources.jobs.captures import CAPTURES, CaptureQuery, CaptureWish
+from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.portal.forms import Fields, body_of
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
-from cod.web.resources.jobs.captures import CAPTURES, CaptureQuery, CaptureWish
-from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 NODE = "/nodes/{name}"
 SHOWN = NODE + "/capture"

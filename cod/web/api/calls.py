@@ -1,0 +1,109 @@
+"""What the REST API and the portal do with a checked question: one code for both, so that the
+portal can do nothing that the API cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+
+from cod.flows import views
+from cod.flows.people.access import guarded, noted
+from cod.flows.replies import Repeated
+from cod.model import Result, Who, field_error
+from cod.web.api import routes
+from cod.web.api.changes import change, tagged
+from cod.web.api.conditions import Conditions, Tagged
+from cod.web.api.context import Context
+from cod.web.api.models import Filtered
+from cod.web.api.routes import B, Call, Flow, N, Q, Route, V
+from cod.web.http.errors import READS_ONLY, HttpProblem
+
+P = ParamSpec("P")
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+NONE = Conditions()
+
+
+def permit(route: Route, who: Who) -> None:
+    """Raise `HttpProblem` (403) where what kind of a caller it is rules the route out."""
+    if (route.changes or route.secret) and not who.writes:
+        raise HttpProblem(403, "forbidden", READS_ONLY)
+    if route.local and not who.local:
+        raise HttpProblem(
+            403,
+            "forbidden",
+            "only the local administrator may do that, on the server's own UNIX socket",
+        )
+
+
+def checked(model: type[M], values: Any) -> M:
+    """Return `values` as `model`. Raises `HttpProblem` (422), which names the first field at fault
+    and has all."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        every = error.errors(include_url=False, include_input=False)
+        faults: dict[str, str] = {}
+        for each in every:  # of several about one field the first
+            faults.setdefault(".".join(map(str, each["loc"])), field_error(each))
+        first = ".".join(map(str, every[0]["loc"]))
+        raise HttpProblem(422, "invalid", faults[first], first or None, faults) from None
+
+
+async def carry_out(
+    context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], conditions: Conditions = NONE
+) -> V | Tagged[V] | Repeated:
+    """Return the value of the route's flow, once it is committed and its effects are on their way;
+    a `Repeated` where the same was asked under the same key before. Some routes have more than one
+    flow: see `Route.act`."""
+    if route.dear:
+        context.rate_limits.spend(ask.who)
+    if route.changes:
+        context.rate_limits.change(ask.who, context.site.current.policy.changes)
+    if route.act is not None:
+        return await route.act(context.signin, ask)
+    if route.before is not None:
+        ask = replace(
+            ask, prepared=await context.rate_limits.turn.run(in_thread, context, route.before, ask)
+        )
+    flow: Flow[Any] = route.call(ask)
+    if isinstance(ask.query, Filtered):
+        flow = partial(views.filtered, flow=flow, filters=ask.query.filters, groups=ask.who.groups)
+    if route.changes:
+        flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
+        if conditions.tells and not route.upload:
+            flow = tagged(route, ask, flow)
+    flow = conditions.around(route, ask, flow)
+    value: Any = await (context.pool.run if route.changes else context.pool.read)(
+        partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask))
+    )
+    if isinstance(value, Result):
+        context.wake(value.effects)
+        value = value.value
+    told: V | Tagged[V] | Repeated = value
+    return told
+
+
+async def reply(
+    context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], value: V
+) -> BaseModel | None:
+    """Return the reply for the flow's value; None where there is nothing to say."""
+    if route.work is not None:
+        worked = await in_thread(context, route.work, ask, value)
+        return routes.open_to(worked, ask.who)
+    return route.shown(value, ask.who)
+
+
+def in_thread(
+    context: Context, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> Deferred[T]:
+    """Do something slow outside of the reactor."""
+    reactor = context.reactor
+    return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args, **kwargs)

@@ -1,0 +1,166 @@
+"""The thing that a change is about: where it is (`Location`), its tag after the change, how the
+document links it, and what the audit says of the change.
+
+A route that makes something says where (`Route.makes`); the others change what their own path
+names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from cod.flows.people.access import Change, RequiredRight
+from cod.model import Refused, Result, Right
+from cod.pool import Tx
+from cod.web.api.conditions import Tagged, asked_to_see, encoded, resource_get, tag
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import Call, Flow, Route, find, matched, unquoted, unquoted_in
+
+
+def pattern(route: Route) -> str:
+    """Return the path of the thing that a change is about, with names in braces; '' where there is
+    none."""
+    if route.makes:
+        return route.makes
+    shown = resource_get(route)
+    if shown is not None:
+        return shown.path
+    same = route.method in ("PATCH", "PUT") and any(
+        each.method == "GET" and each.path == route.path for each in ROUTES
+    )
+    return route.path if same else ""
+
+
+@cache
+def shown_by(route: Route) -> Route | None:
+    """Return the route that shows the thing; None: there is none."""
+    path = pattern(route)
+    return find(ROUTES, "GET", path)[0] if path else None
+
+
+def place(
+    route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str, Any] | None
+) -> str:
+    """Return the thing's path below the API's prefix; '' where it has none.
+
+    names  the parameters of the question's path
+    reply  the answer's body, which names what was made
+    """
+    values = dict(names)
+    if route.makes:
+        told = reply if isinstance(reply, Mapping) else {} if reply is None else dict(reply)
+        values |= {key: str(value) for key, value in told.items()}
+    wanted = re.findall(r"\{(\w+)\}", path := pattern(route))
+    if not path or not all(values.get(name) for name in wanted):
+        return ""
+    return re.sub(
+        r"\{(\w+)\}", lambda found: quote(values[found[1]], safe="@" + unquoted_in(path)), path
+    )
+
+
+def tagged(route: Route, ask: Call, flow: Flow) -> Flow:
+    """Return the route's flow, so that its value comes as a `Tagged`: read in the transaction of
+    the change, because a later look might see somebody else's change."""
+
+    def with_tag(tx: Tx) -> Any:
+        done = flow(tx)
+        value = done.value if isinstance(done, Result) else done
+        after = Tagged(value, _tag(tx, route, ask, value))
+        return replace(done, value=after) if isinstance(done, Result) else after
+
+    return with_tag
+
+
+def _tag(tx: Tx, route: Route, ask: Call, value: Any) -> str:
+    shown = shown_by(route)
+    if shown is None or shown.shape is None or shown.work or shown.secret or shown.upload:
+        return ""
+    path = place(route, ask.names.texts(), None if route.work else route.shown(value, ask.who))
+    names = matched(shown.path, unquoted(path)) if path else None
+    if names is None:
+        return ""
+    try:
+        found = shown.call(asked_to_see(shown, ask, names))(tx)
+    except Refused:  # the change has ended it
+        return ""
+    return tag(encoded(shown.shown(found, ask.who)))
+
+
+def links(route: Route, operation_id: Callable[[Route], str]) -> dict[str, Any]:
+    """Return OpenAPI's links from the answer to the operation that shows the thing."""
+    path, shown = pattern(route), shown_by(route)
+    if shown is None:
+        return {}
+    source = "$response.body#/{}" if route.makes else "$request.path.{}"
+    parameters = {}
+    for given, wanted in zip(path.split("/"), shown.path.split("/"), strict=True):
+        if wanted.startswith("{"):  # a value by itself, or, as in NAME@REVISION, several in braces
+            single = re.fullmatch(r"\{(\w+)\}", given)
+            parameters[wanted[1:-1]] = (
+                source.format(single[1])
+                if single
+                else re.sub(r"\{(\w+)\}", lambda found: "{" + source.format(found[1]) + "}", given)
+            )
+    return {
+        "thing": {
+            "operationId": operation_id(shown),
+            "parameters": parameters,
+            "description": "What was made or changed",
+        }
+    }
+
+
+# ------------------------------------------------ the audit
+
+_VERBS = {"POST": "create", "PUT": "set", "PATCH": "change", "DELETE": "delete"}
+
+
+def action(route: Route) -> str:
+    """Return what the route does, in two words: 'vcluster create', 'vcluster resize', 'member set'.
+
+    The last fixed part of the path is the verb, unless it is a plural: then it is what the method
+    does to one of them.
+    """
+    if route.action:
+        return route.action
+    fixed = [part for part in route.path.strip("/").split("/") if not part.startswith("{")]
+    fixed = fixed[1:] if fixed[0] == "me" and len(fixed) > 1 else fixed
+    *before, last = fixed
+    if route.method == "POST" and before and not last.endswith("s"):
+        return f"{before[-1].removesuffix('s')} {last}"
+    return f"{last.removesuffix('s')} {_VERBS[route.method]}"
+
+
+def change(route: Route, ask: Call) -> Change:
+    """Return what the audit notes when the route's flow has run."""
+    claims = [each for each in route.claims(ask) if each.kind]
+    return Change(
+        action(route),
+        " ".join(ask.names.texts().values()),
+        claims[0] if claims else RequiredRight(Right.ANY),
+        _look(route, ask),
+        _values(ask.body or ask.query),
+        lambda value: {} if route.shape is None else _values(route.shape(value)),
+    )
+
+
+def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
+    shown = resource_get(route)
+    if shown is None or shown.shape is None:
+        return None
+    if shown.audit_view is not None:
+        audit_view = shown.audit_view(ask)
+        return lambda tx: _values(audit_view(tx))
+    shape, flow = shown.shape, shown.call(asked_to_see(shown, ask))
+    return lambda tx: _values(shape(flow(tx)))
+
+
+def _values(model: Any) -> Mapping[str, Any]:
+    return {} if model is None else dict(model.model_dump(mode="json"))

@@ -1,0 +1,91 @@
+"""What requests on one listening port of the web server are answered with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from cod.model import SiteRef, Who
+from cod.pool import Pool
+from cod.security.signer import VcmAuthority
+from cod.web.api.events import Hub
+from cod.web.api.routes import Call, Names
+from cod.web.http.rate_limits import RateLimits
+from cod.web.http.uploads.intake import Intake
+from cod.web.signin.service import SignIn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The server's parts, settings and secrets, as requests on one port see them.
+
+    local         the port is the UNIX socket, for the local administrator
+    images        folder that images are served from
+    intake        takes uploads
+    upload_limit  bytes
+    wake          carries out the effects of a flow
+    metrics       makes the text of `/metrics`
+    webhook_key   the secret that webhooks' keys are derived from
+    authority     the site's certificate authority for VCMs
+    names         host names of the server in lower case, beside its addresses
+    proxied       there is no TLS on the port: a proxy on this host says where requests come from
+    consoles      folder that consoles are kept in, or None
+    fingerprint   says the SHA-256 of the web server's certificate, hex; '' where there is none
+    """
+
+    reactor: Any
+    pool: Pool
+    site: SiteRef
+    clock: Callable[[], float]
+    local: bool
+    images: Path
+    intake: Intake
+    upload_limit: int
+    wake: Callable[[Any], object]
+    metrics: Callable[[], Deferred[bytes]]
+    webhook_key: bytes
+    authority: VcmAuthority | None
+    names: frozenset[str]
+    proxied: bool
+    consoles: Path | None
+    fingerprint: Callable[[], str]
+    signin: SignIn
+    hub: Hub
+    rate_limits: RateLimits
+
+    def call(
+        self,
+        who: Who,
+        names: Names,
+        body: Any = None,
+        query: Any = None,
+        key: str | None = None,
+        host: str = "",
+    ) -> Call[Any, Any, Any]:
+        """Return a checked question to a route, with what the route may want to know of this
+        server.
+
+        key   the client's Idempotency-Key. Without one the flow still gets one, because a flow
+              whose commit has an unknown outcome is run again
+        host  by which a browser has reached this server
+        """
+        return Call(
+            site=self.site.current,
+            now=self.clock(),
+            who=who,
+            images=self.images,
+            names=names,
+            body=body,
+            query=query,
+            key=key or secrets.token_hex(16),
+            webhook_key=self.webhook_key,
+            authority=self.authority,
+            consoles=self.consoles,
+            host=host,
+            fingerprint=self.fingerprint(),
+        )

@@ -1,0 +1,262 @@
+"""Server-sent events: transitions of nodes as they are written to the history, the progress of
+disks being written, and notices; to each client what it may see.
+
+One poll serves all streams of a process: twice a second it reads what is new in the history and the
+notices by id, and what has changed of the progress; what came of it is made into text once for each
+set of groups that somebody watches for. Ids only grow, but MariaDB may commit them out of order:
+the last `OVERLAP` ids are looked at again, and each row is sent once. A client that comes back
+names the last transition that it saw; of the notices it gets those that are not older. Who is slow
+to read is waited for up to `HELD` bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
+from twisted.internet.interfaces import IPushProducer
+from twisted.internet.task import LoopingCall
+from zope.interface import implementer
+
+from cod.flows import views
+from cod.model import Who
+from cod.pool import Pool
+from cod.web.api.event_texts import Event, Following, Groups, events_of, progress
+from cod.web.http.errors import HttpProblem
+
+PERIOD = 0.5
+KEEPALIVE = 15.0
+CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
+MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
+AT_ONCE = 500  # rows of one look, of which `events_of.OVERLAP` were looked at before
+BEHIND = 50_000  # transitions
+HELD = 2**18
+SELDOM = 4.0  # seconds
+log = logging.getLogger("cod.api")
+
+
+class Hub:
+    """What all streams of an API hang on; it looks while there are any."""
+
+    def __init__(self, reactor: Any, pool: Pool) -> None:
+        self.pool, self.reactor = pool, reactor
+        self.streams: set[EventStream] = set()
+        self._loop = LoopingCall(lambda: ensureDeferred(self._look()))
+        self._loop.clock = reactor
+        self._turn = DeferredLock()
+        self._transitions, self._notices = Following(0), Following(0)
+        self._progress: dict[str, Mapping[str, Any]] = {}
+
+    def refusal(self, who: Who) -> str:
+        """Return why `who` may not follow now; '' where they may."""
+        if len(self.streams) >= MOST:
+            return f"{MOST} clients follow the events already; try again later"
+        if sum(_person(each.who) == _person(who) for each in self.streams) >= MOST_OF_ONE:
+            return f"you follow the events {MOST_OF_ONE} times already; close some of those pages"
+        return ""
+
+    async def join(self, stream: EventStream) -> None:
+        """Let the stream hear what happens from now on."""
+        await self._turn.acquire()
+        try:
+            if not self._loop.running:
+                self._transitions = Following(await self.pool.read(views.last_event))
+                self._notices = Following(await self.pool.read(views.told_until, None))
+                self._progress = {}
+            self.streams.add(stream)
+            if not self._loop.running:
+                self._loop.start(PERIOD).addErrback(self._broken)
+        finally:
+            self._turn.release()
+
+    def apart(self) -> float:
+        """Return seconds that a page should let pass between two fetches of its parts: the more
+        watch, the more. (A part takes some 10 ms; so all of them together take a sixth of a core,
+        however many watch.)"""
+        return max(SELDOM, len(self.streams) / 8)
+
+    def leave(self, stream: EventStream) -> None:
+        """Take the stream out."""
+        self.streams.discard(stream)
+        if not self.streams and self._loop.running:
+            self._loop.stop()
+
+    def stop(self) -> None:
+        """End all streams."""
+        for stream in list(self.streams):
+            stream.stop()
+
+    def under_way(self) -> list[Event]:
+        """Return the progress of what is being written, as it was last seen."""
+        return [progress(row) for row in self._progress.values()]
+
+    async def _look(self) -> None:
+        rows, written, notices = await self.pool.read(
+            views.happened, self._transitions.after(), self._notices.after()
+        )
+        now = {row["node"]: row for row in written}
+        told = events_of(
+            [row for row in rows if self._transitions.is_new(row["id"])],
+            [view for view in notices if self._notices.is_new(view.notice.id)],
+        )
+        told += [progress(row) for name, row in now.items() if self._progress.get(name) != row]
+        self._progress = now
+        texts: dict[Groups, str] = {}
+        for stream in list(self.streams):
+            if told and stream.groups not in texts:
+                texts[stream.groups] = "".join(each.text(stream.groups) for each in told)
+            stream.hear(texts.get(stream.groups, ""), told)
+
+    def _broken(self, failure: Any) -> None:
+        log.error("events cannot be followed: %s", failure.value)
+        self.stop()
+
+
+def _person(who: Who) -> object:
+    """Return whose streams are counted together: a user's are one's, by however many tokens."""
+    return who.name if who.user_id is None else who.user_id
+
+
+@implementer(IPushProducer)
+class EventStream:
+    """One client that follows the events. `again` asks who it is now: its session may be over, its
+    groups others."""
+
+    def __init__(self, hub: Hub, request: Any, who: Who, again: Any) -> None:
+        self._hub, self._request, self.who, self._again = hub, request, who, again
+        self._behind: list[Event] | None = []  # while it catches up: what happens meanwhile
+        self._held: list[str] = []
+        self._size = 0
+        self._paused = self._gone = False
+        self._floors, self._careful = (0, 0), 2
+        self._sent: set[tuple[str, int | None]] = set()  # by the last look while it caught up
+        self._reads: Deferred[None] | None = None
+        self._spoke = self._checked = hub.reactor.seconds()
+
+    @property
+    def groups(self) -> Groups:
+        """The groups whose things it may see; None: all."""
+        return self.who.groups
+
+    async def start(self, after: int | None) -> None:
+        """Send what happens after the event `after` (None: from now on) until the client leaves; of
+        what is past, the last `BEHIND` at most: looking through years of it for everybody who comes
+        would keep all others waiting."""
+        pool = self._hub.pool
+        told = await pool.read(views.told_until, after)
+        newest = await pool.read(views.last_event)
+        floor = newest if after is None else max(after, newest - BEHIND)
+        self._floors = (floor, told)
+        self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
+        self._request.setHeader("Content-Type", "text/event-stream")
+        self._request.setHeader("Cache-Control", "no-store")
+        self._request.registerProducer(self, True)
+        self._request.write(f": following from {floor}\n\n".encode())
+        await self._hub.join(self)
+        if self._gone:
+            self._hub.leave(self)
+        await self._catch_up(floor, told)
+        behind, self._behind = self._behind or [], None
+        behind = [each for each in behind if each.kind != "progress"] + self._hub.under_way()
+        self._speak(self._fresh(behind))
+
+    async def _catch_up(self, after: int, told: int) -> None:
+        """Send what is in the tables already, as fast as the client reads."""
+        rows_seen, notices_seen = Following(after), Following(told)
+        while self in self._hub.streams:
+            if self._paused:  # until the client has read what it was sent
+                self._reads = Deferred()
+                await self._reads
+            self._behind = []  # it is in the tables, and read now
+            rows, _, notices = await self._hub.pool.read(
+                views.happened, rows_seen.after(), notices_seen.after()
+            )
+            found = events_of(
+                [row for row in rows if rows_seen.is_new(row["id"])],
+                [view for view in notices if notices_seen.is_new(view.notice.id)],
+            )
+            self._speak("".join(each.text(self.groups) for each in found))
+            self._sent = {("transition", row["id"]) for row in rows} | {
+                ("notice", view.notice.id) for view in notices
+            }
+            if len(rows) < AT_ONCE and len(notices) < AT_ONCE:
+                return
+
+    def _has_read(self) -> None:
+        reads, self._reads = self._reads, None
+        if reads is not None:
+            reads.callback(None)
+
+    def _fresh(self, told: list[Event]) -> str:
+        """Return what of it the client has not been sent while it caught up, and did not know
+        before."""
+        return "".join(
+            each.text(self.groups)
+            for each in told
+            if (each.kind, each.row) not in self._sent
+            and (each.row is None or each.row > self._floors[each.kind == "notice"])
+        )
+
+    def hear(self, text: str, told: list[Event]) -> None:
+        """Send what has happened; `text` is that for the stream's groups."""
+        now = self._hub.reactor.seconds()
+        if now - self._checked > CHECKED:
+            self._checked = now
+            ensureDeferred(self._check())
+        if self._behind is not None:
+            self._behind += told
+            return
+        # this look may have begun before the stream had caught up; the next one surely has not
+        if self._careful:
+            self._careful -= 1
+            text = self._fresh(told)
+        if text:
+            self._speak(text)
+        elif now - self._spoke > KEEPALIVE:
+            self._speak(": still here\n\n")
+
+    async def _check(self) -> None:
+        try:
+            self.who = await self._again()
+        except HttpProblem:
+            self.stop()
+        except Exception as error:
+            log.warning("who follows the events cannot be looked up: %s", error)
+
+    def _speak(self, text: str) -> None:
+        if not text or self not in self._hub.streams:
+            return
+        self._spoke = self._hub.reactor.seconds()
+        if not self._paused:
+            self._request.write(text.encode())
+            return
+        self._held.append(text)
+        self._size += len(text)
+        if self._size > HELD:
+            self.stop()  # it can come back and name what it saw last
+
+    def stop(self) -> None:
+        """End the stream from this side."""
+        if self in self._hub.streams:
+            self._hub.leave(self)
+            self._request.unregisterProducer()
+            self._request.finish()
+
+    def pauseProducing(self) -> None:
+        """The client is slow."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """The client has caught up."""
+        self._paused = False
+        held, self._held, self._size = self._held, [], 0
+        self._speak("".join(held))
+        self._has_read()
+
+    def stopProducing(self) -> None:
+        """The client is gone."""
+        self._gone = True
+        self._hub.leave(self)
+        self._has_read()

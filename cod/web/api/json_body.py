@@ -1,0 +1,254 @@
+"""The answer to a request whose body is in memory: the API's (route, flow, reply) or, by
+`portal.front`, a page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel
+
+from cod.flows.replies import Repeated
+from cod.model import Who
+from cod.web.api import openapi
+from cod.web.api.calls import carry_out, checked, permit, reply
+from cod.web.api.changes import place
+from cod.web.api.conditions import (
+    CSV,
+    TEXT,
+    Conditions,
+    Tagged,
+    as_json,
+    encoded,
+    tags,
+    wants_csv,
+    wants_text,
+)
+from cod.web.api.events import EventStream
+from cod.web.api.models import NoQuery, Nothing
+from cod.web.api.openapi import PREFIX
+from cod.web.api.resources.server import EventQuery
+from cod.web.api.routes import Q, Route, named, number, unquoted
+from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.http.request import ApiRequest, Body
+
+JSON_LIMIT = 2**20
+STRANGERS = 2**16  # bytes of a body of who has not signed in
+
+
+class MemoryBody(Body):
+    """A body of at most `JSON_LIMIT` bytes, of strangers `STRANGERS`, kept in memory."""
+
+    def __init__(self, request: ApiRequest) -> None:
+        super().__init__(request)
+        self.content = bytearray()
+
+    def begin(self) -> None:
+        """Refuse what says that it is too long."""
+        if self.request.length is not None and self.request.length > JSON_LIMIT:
+            self.request.refuse(_too_large())
+
+    def take(self, data: bytes) -> None:
+        """Keep the next bytes."""
+        self.content += data
+        if len(self.content) > (STRANGERS if self.request.stranger else JSON_LIMIT):
+            self.request.refuse(_too_large())
+
+    def drop(self) -> int:
+        """Forget them."""
+        count = len(self.content)
+        self.content.clear()
+        return count
+
+    async def answer(self) -> None:
+        """Answer by a page, a route, or one of the few things beside the table of routes."""
+        request = self.request
+        # it came faster than was found out who sent it
+        if request.stranger and len(self.content) > STRANGERS:
+            request.refuse(_too_large())
+        if request.portal and request.is_page and request.getHeader("authorization") is None:
+            asked = request.page_request(bytes(self.content))
+            return request.send_page(await request.portal.answer(asked, request.refusal))
+        try:
+            await self._dispatch(request.permitted())
+        except HttpProblem as wrong:
+            request.problem(wrong)
+        except Exception as error:
+            request.problem(self.wrong(error))
+
+    def wrong(self, error: Exception) -> HttpProblem:
+        """Return what went wrong, as the client sees it."""
+        return unexpected(error)
+
+    async def _dispatch(self, who: Who) -> None:
+        request = self.request
+        if request.route is not None:
+            return await self.run(request.route, who)
+        path = request.api_path or unquoted(request.path.decode("latin-1"))
+        if not request.api_path and path != "/metrics":
+            raise HttpProblem(
+                404, "not_found", f"there is nothing here; the API is below {PREFIX}/"
+            )
+        # read, and no route of the table
+        is_other = path in ("/openapi.json", "/events", "/metrics")
+        if is_other and request.verb == "GET":
+            return await self._other(path, who)
+        allowed = ["GET"] if is_other else request.methods
+        if not allowed:
+            raise HttpProblem(
+                404, "not_found", "there is no such resource; see /api/v1/openapi.json"
+            )
+        allowed += [*(["HEAD"] if "GET" in allowed else []), "OPTIONS"]
+        request.headers["Allow"] = ", ".join(allowed)
+        if request.verb == "OPTIONS":
+            return request.send(204, b"")
+        raise HttpProblem(
+            405,
+            "method_not_allowed",
+            f"{request.verb} is not possible here, only {', '.join(allowed)}",
+        )
+
+    async def _other(self, path: str, who: Who) -> None:
+        request, context = self.request, self.request.context
+        if path == "/events":
+            return await self._events(self.query(EventQuery), who)
+        if path == "/metrics" and not who.admin:
+            raise HttpProblem(403, "forbidden", "only the site's administrators may do that")
+        self.query(NoQuery)
+        if path == "/metrics":
+            return request.send_text(
+                200, await context.metrics(), "text/plain; version=0.0.4; charset=utf-8"
+            )
+        return request.send_tagged(as_json(openapi.document()))
+
+    async def _events(self, query: EventQuery, who: Who) -> None:
+        request, hub = self.request, self.request.context.hub
+        if request.method == b"HEAD":
+            return request.send(200, b"", "text/event-stream")
+        if refusal := hub.refusal(who):
+            raise HttpProblem(503, "busy", refusal)
+        last = request.getHeader("last-event-id") or ""
+        return await EventStream(hub, request, who, request.caller).start(
+            number(last) if query.after is None and last else query.after
+        )
+
+    # ------------------------------------------------ a route
+
+    async def run(self, route: Route, who: Who) -> None:
+        """Carry a route out, and send its reply."""
+        request, context = self.request, self.request.context
+        permit(route, who)
+        conditions = self._conditions(who)
+        ask = context.call(
+            who,
+            named(route.path, request.names),
+            self.model(route),
+            self.query(route.query or NoQuery),
+            conditions.key,
+        )
+        try:
+            value = await carry_out(context, route, ask, conditions)
+        finally:
+            if route.dear:
+                request.headers |= context.rate_limits.headers(who)
+        if isinstance(value, Repeated):
+            return self._repeat(route, value)
+        if isinstance(value, Tagged):
+            if value.tag:
+                request.headers["ETag"] = value.tag
+            value = value.value
+        said = await reply(context, route, ask, await self.after_commit(route, value))
+        self._locate(route, said)
+        if said is None:
+            return request.send(204, b"")
+        if route.method != "GET":
+            return request.send_text(route.status, encoded(said), secret=route.secret)
+        if wants_csv(said, ask.query, request.getHeader("accept") or ""):
+            return request.send_tagged(said.csv().encode(), CSV, route.secret)
+        if wants_text(said, ask.query):
+            return request.send_tagged(said.as_text().encode(), TEXT, route.secret)
+        return request.send_tagged(encoded(said), secret=route.secret)
+
+    async def after_commit(self, route: Route, value: Any) -> Any:
+        """Return what is shown, from the flow's value."""
+        return value
+
+    def _locate(self, route: Route, said: Any) -> None:
+        """Say where the thing is that was made, or will be as was asked."""
+        path = place(route, self.request.names, said) if route.status in (201, 202) else ""
+        if path:
+            self.request.headers["Location"] = PREFIX + path
+
+    def _repeat(self, route: Route, before: Repeated) -> None:
+        self.request.headers["Idempotency-Replayed"] = "true"
+        if route.reply is not None and not before.body:
+            raise HttpProblem(
+                409,
+                "shown_once",
+                "this was done when it was asked first; what it made was a secret, "
+                "which is shown once",
+            )
+        self._locate(route, json.loads(before.body) if before.body else None)
+        self.request.send_text(before.status, before.body.encode())
+
+    # ------------------------------------------------ reading the question
+
+    def digested(self) -> bytes:
+        """Return what two headers say that can stand in place of a body: nothing, but of an
+        upload."""
+        return b"\n"
+
+    def _conditions(self, who: Who) -> Conditions:
+        """Return the conditions. The client's key fits a column and is nobody else's. Without one
+        the flow still gets one, because a flow whose commit has an unknown outcome is run again."""
+        request = self.request
+        key, match = request.getHeader("idempotency-key"), request.getHeader("if-match")
+        said = b"\n".join([request.method, request.uri, self.digested(), self.content])
+        own = (
+            None
+            if key is None
+            else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
+        )
+        return Conditions(
+            own,
+            hashlib.sha256(said).hexdigest(),
+            None if match is None else tags(match),
+            tells=True,
+        )
+
+    def model(self, route: Route) -> BaseModel | None:
+        """Return the body as the route's model of it. Raises `HttpProblem`."""
+        if route.body is None and not self.content.strip():
+            return None
+        kind = self.request.getHeader("content-type") or "application/json"
+        if kind.partition(";")[0].strip() != "application/json":
+            raise HttpProblem(415, "unsupported_media_type", "the body should be application/json")
+        try:
+            values = json.loads(self.content)
+        except (ValueError, RecursionError) as error:
+            raise HttpProblem(400, "bad_json", f"the body is not JSON: {error}") from None
+        body: BaseModel = checked(route.body or Nothing, values)
+        return body
+
+    def query(self, query: type[Q]) -> Q:
+        """Return the query string as that model. Raises `HttpProblem`."""
+        try:
+            pairs = parse_qsl(
+                self.request.uri.partition(b"?")[2].decode(),
+                keep_blank_values=True,
+                max_num_fields=50,
+            )
+        except ValueError:
+            raise HttpProblem(400, "bad_query", "the query string cannot be read") from None
+        names = [name for name, _ in pairs]
+        if twice := {name: "stands twice" for name in names if names.count(name) > 1}:
+            raise HttpProblem(422, "invalid", "stands twice", next(iter(twice)), twice)
+        return checked(query, dict(pairs))
+
+
+def _too_large() -> HttpProblem:
+    return HttpProblem(
+        413, "too_large", f"the body may have at most {JSON_LIMIT} bytes, of strangers {STRANGERS}"
+    )

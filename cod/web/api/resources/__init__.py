@@ -1,0 +1,74 @@
+"""The REST API as one table: what may be asked, how it is checked, which flow answers, what the
+answer looks like.
+
+`web.server` serves the table, `web.openapi` describes it. A route's `call` gets the checked
+question and returns the flow with its arguments; its `shape` makes the reply from the flow's value.
+
+Each module is a noun: the models of requests (which refuse unknown keys) and replies, and the
+routes. Times are seconds since the epoch (UTC), lengths of time seconds, sizes bytes. Things are
+named by their names, never by row ids; a template is named 'name' (its newest revision) or
+'name@revision'. Unknown keys of a request are refused.
+"""
+
+from __future__ import annotations
+
+from cod.web.api.resources import (
+    account,
+    calendar,
+    energy,
+    groups,
+    hardware,
+    invitations,
+    nis,
+    nodes,
+    notices,
+    people,
+    plan,
+    reclaims,
+    series,
+    server,
+    shares,
+    software,
+    uploads,
+    usage,
+    vclusters,
+    vcms,
+    volumes,
+)
+from cod.web.api.resources.jobs import burnins, captures
+from cod.web.api.resources.network import names, switches
+from cod.web.api.routes import Route
+
+ROUTES: tuple[Route, ...] = (
+    *nodes.NODES,
+    *captures.CAPTURES,
+    *hardware.TYPES,
+    *hardware.BLOCKS,
+    *switches.SWITCHES,
+    *software.IMAGES,
+    *uploads.UPLOADS,
+    *software.TEMPLATES,
+    *vclusters.VCLUSTERS,
+    *names.NAMES,
+    *nis.NIS,
+    *vclusters.REQUESTS,
+    *series.SERIES,
+    *plan.PLAN,
+    *reclaims.RECLAIMS,
+    *vcms.VCMS,
+    *volumes.VOLUMES,
+    *groups.GROUPS,
+    *shares.SHARES,
+    *notices.NOTICES,
+    *energy.ENERGY,
+    *usage.USAGE,
+    *calendar.CALENDAR,
+    *people.USERS,
+    *people.MEMBERS,
+    *invitations.INVITATIONS,
+    *account.ME,
+    *account.DOORS,
+    *account.SITE,
+    *server.SERVER,
+    *burnins.BURNINS,
+)

@@ -1,0 +1,474 @@
+"""Oneself: account, keys, sessions, tokens; signing in by programs; the site's tokens and the
+audit."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from functools import partial
+from typing import Annotated, Any, Literal, Never
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.people import audit, people, signin, sshkeys, tokens
+from cod.model import Refused
+from cod.pool import Tx
+from cod.web.api.models import (
+    Body,
+    DnsLabel,
+    Email,
+    Items,
+    Line,
+    ListPage,
+    Paged,
+    Password,
+    Reply,
+    ReplyOf,
+    Seconds,
+)
+from cod.web.api.resources.invitations import Accept, Accepted
+from cod.web.api.resources.people import Membership, SessionsEnded, UserReply, said
+from cod.web.api.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    Names,
+    Numbered,
+    Shaped,
+    as_it_is,
+    listed,
+    number,
+    route,
+)
+from cod.web.signin.service import SignIn
+
+TokenName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$")]
+
+
+class Myself(Reply):
+    """Who asks. `user` is null where that is no person."""
+
+    name: str
+    admin: bool
+    writes: bool
+    user: UserReply | None
+    groups: list[Membership]
+
+    @classmethod
+    def of_who(cls, who: model.Who, user: model.User | None, roles: list[model.Member]) -> Myself:
+        """Return the reply from who asks, and what is known of them."""
+        return cls(
+            name=who.name,
+            admin=who.admin,
+            writes=who.writes,
+            user=UserReply.of(user) if user else None,
+            groups=[Membership.of(each) for each in roles],
+        )
+
+
+class ProfilePatch(Body):
+    """What to change of oneself."""
+
+    full_name: Line | None = None
+    email: Email | None = None
+
+
+class SignInBody(Body):
+    """Name and password, for a token."""
+
+    name: Annotated[str, Field(max_length=200)]
+    password: Password
+    token: TokenName = Field(description="what to call the token")
+    scope: Literal["read", "write"] = "write"
+    group: DnsLabel | Literal[""] = ""
+    lifetime: Seconds | None = Field(default=43_200.0, description="seconds; null: for ever")
+
+
+class PasswordChange(Body):
+    """A new password, by one who knows the old one."""
+
+    old: Password
+    new: Password
+
+
+class SessionReply(ReplyOf[model.WebSession]):
+    """A browser that is signed in."""
+
+    id: int
+    created_at: float
+    last_seen: float
+    expires_at: float
+    address: str
+    browser: str
+
+
+class SessionList(Items[SessionReply]):
+    """Browsers, the newest first."""
+
+
+class KeyAdd(Body):
+    """A line of a .pub file. `name` stands in for its comment."""
+
+    key: Annotated[str, Field(min_length=1, max_length=8000)]
+    name: Line = ""
+
+
+class KeyReply(ReplyOf[model.SshKey]):
+    """A public SSH key."""
+
+    id: int
+    name: str
+    algorithm: str
+    fingerprint: str
+    key: str
+    created_at: float
+
+
+class KeyList(Items[KeyReply]):
+    """Keys, in the order in which they came."""
+
+
+class TokenMake(Body):
+    """A token of one's own. `lifetime` in seconds; null: for ever. `group`: only for that group's
+    things."""
+
+    name: TokenName
+    scope: Literal["read", "write"] = "write"
+    group: DnsLabel | Literal[""] = ""
+    lifetime: Seconds | None = None
+
+
+class SiteToken(Body):
+    """A token that acts as the site's administrator. `lifetime` in seconds; null: for ever."""
+
+    name: TokenName
+    scope: Literal["read", "admin"] = "read"
+    lifetime: Seconds | None = None
+
+
+class TokenReply(Reply):
+    """A token: what it is called and may."""
+
+    name: str
+    scope: str
+    group: str | None
+    created_at: float
+    expires_at: float | None
+
+    @classmethod
+    def of(cls, parts: tuple[model.ApiToken, str | None]) -> TokenReply:
+        """Return the reply from the row and its group's name."""
+        own = {
+            key: getattr(parts[0], key) for key in cls.model_fields if key not in ("group", "token")
+        }
+        return cls(**own, group=parts[1])
+
+
+class TokenList(Items[TokenReply]):
+    """Tokens, by name."""
+
+
+class TokenMade(Reply):
+    """A new token; itself shown this once."""
+
+    name: str
+    token: str
+
+
+class AuditQuery(Paged):
+    """Which rows of the audit to list."""
+
+    group: str | None = Field(default=None, max_length=63)
+    actor: str | None = Field(default=None, max_length=80, description="user:NAME, token:NAME …")
+    action: str | None = Field(
+        default=None, max_length=40, description="its beginning: 'vcluster', 'sign-in failed'"
+    )
+    thing: str | None = Field(default=None, max_length=200)
+    since: float | None = Field(default=None, description="seconds since the epoch")
+    until: float | None = None
+    sort: Literal["id", "-id"] = "-id"
+
+
+class AuditReply(Reply):
+    """A change that somebody made. `before` and `after`: what differs; null where there was or is
+    nothing to say."""
+
+    id: int
+    at: float
+    actor: str
+    address: str
+    action: str
+    thing: str
+    group: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, row: model.AuditRow) -> AuditReply:
+        """Return the reply from the row."""
+        own = {key: getattr(row, key) for key in cls.model_fields}
+        return cls(
+            **own | {key: json.loads(own[key]) if own[key] else None for key in ("before", "after")}
+        )
+
+
+class AuditList(ListPage[AuditReply]):
+    """Changes, the newest first."""
+
+
+async def _new_password(door: SignIn, ask: Call[Names, PasswordChange]) -> SessionsEnded:
+    ended = await door.change_password(
+        ask.who,
+        ask.body.old.get_secret_value(),
+        ask.body.new.get_secret_value(),
+        keep=ask.who.session,
+    )
+    return SessionsEnded(ended=ended)
+
+
+def _made(
+    ask: Call[Names, TokenMake | SiteToken],
+    make: partial[model.ApiToken] | partial[tuple[model.ApiToken, str | None]],
+) -> Flow[TokenMade]:
+    """Return a flow that makes a token; its value is what is shown once."""
+    secret = f"cod_{secrets.token_urlsafe(32)}"
+
+    def made(tx: Tx) -> TokenMade:
+        found = make(
+            tx,
+            token=secret,
+            now=ask.now,
+            lifetime=ask.body.lifetime,
+            name=ask.body.name,
+            scope=ask.body.scope,
+        )
+        return TokenMade(
+            name=(found if isinstance(found, model.ApiToken) else found[0]).name, token=secret
+        )
+
+    return made
+
+
+ME = (
+    route(
+        "GET",
+        "/me",
+        ANYBODY,
+        "Show your account, and your roles in groups",
+        lambda a: lambda tx: Myself.of_who(a.who, *people.me(tx, a.who)),
+        reply=as_it_is(Myself),
+    ),
+    route(
+        "PATCH",
+        "/me",
+        ANYBODY,
+        "Change your name or address",
+        lambda a: lambda tx: Myself.of_who(a.who, *people.set_profile(tx, a.who, said(a.body))),
+        reply=as_it_is(Myself),
+        body=ProfilePatch,
+        action="profile change",
+    ),
+    route(
+        "PUT",
+        "/me/password",
+        ANYBODY,
+        "Change your password; your other browsers are signed out",
+        lambda a: _by_act,
+        act=_new_password,
+        reply=as_it_is(SessionsEnded),
+        body=PasswordChange,
+    ),
+    route(
+        "GET",
+        "/me/sessions",
+        ANYBODY,
+        "List your browser sessions",
+        lambda a: partial(signin.every, who=a.who, rules=a.site.signin, now=a.now),
+        reply=listed(SessionList, SessionReply.of),
+    ),
+    route(
+        "DELETE",
+        "/me/sessions",
+        ANYBODY,
+        "Sign out everywhere",
+        lambda a: partial(signin.end, who=a.who),
+        reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)),
+    ),
+    route(
+        "DELETE",
+        "/me/sessions/{id}",
+        ANYBODY,
+        "End a browser session",
+        lambda a: partial(signin.end, who=a.who, session_id=number(a.names.id)),
+        status=204,
+        names=Numbered,
+    ),
+    route(
+        "GET",
+        "/me/keys",
+        ANYBODY,
+        "List your SSH keys",
+        lambda a: partial(sshkeys.mine, who=a.who),
+        reply=listed(KeyList, KeyReply.of),
+    ),
+    route(
+        "GET",
+        "/me/keys/{id}",
+        ANYBODY,
+        "Show one of your SSH keys",
+        lambda a: partial(sshkeys.one, who=a.who, key_id=number(a.names.id)),
+        reply=KeyReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/me/keys",
+        ANYBODY,
+        "Add an SSH key; nodes let it in from their next installation on",
+        lambda a: partial(sshkeys.add, who=a.who, line=a.body.key, name=a.body.name, now=a.now),
+        reply=KeyReply,
+        body=KeyAdd,
+        status=201,
+        makes="/me/keys/{id}",
+    ),
+    route(
+        "DELETE",
+        "/me/keys/{id}",
+        ANYBODY,
+        "Remove an SSH key",
+        lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names.id)),
+        status=204,
+        names=Numbered,
+    ),
+    route(
+        "GET",
+        "/me/tokens",
+        ANYBODY,
+        "List your tokens",
+        lambda a: partial(tokens.mine, who=a.who),
+        reply=listed(TokenList, TokenReply.of),
+    ),
+    route(
+        "POST",
+        "/me/tokens",
+        ANYBODY,
+        "Create a token with your rights",
+        lambda a: _made(a, partial(tokens.make, who=a.who, group=a.body.group)),
+        reply=as_it_is(TokenMade),
+        body=TokenMake,
+        status=201,
+        secret=True,
+        makes="/me/tokens/{name}",
+    ),
+    route(
+        "DELETE",
+        "/me/tokens/{name}",
+        ANYBODY,
+        "Revoke one of your tokens",
+        lambda a: partial(tokens.drop, who=a.who, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+)
+
+
+def _by_act(tx: Tx) -> Never:
+    raise Refused("conflict", "this is not done in one transaction")  # such routes have an `act`
+
+
+async def _token(door: SignIn, ask: Call[Names, SignInBody]) -> TokenMade:
+    wanted = {
+        "name": ask.body.token,
+        "scope": ask.body.scope,
+        "group": ask.body.group,
+        "lifetime": ask.body.lifetime,
+    }
+    name, secret = await door.token(
+        ask.body.name, ask.body.password.get_secret_value(), wanted, address=ask.who.address
+    )
+    return TokenMade(name=name, token=secret)
+
+
+async def _accepted(door: SignIn, ask: Call[Names, Accept]) -> Accepted:
+    user = await door.accepted(
+        ask.body.secret.get_secret_value(),
+        password=ask.body.password.get_secret_value(),
+        name=ask.body.name,
+        full_name=ask.body.full_name,
+        email=ask.body.email,
+        address=ask.who.address,
+    )
+    return Accepted(user=user.name)
+
+
+DOORS = (
+    route(
+        "POST",
+        "/sign-in",
+        ANYBODY,
+        "Create a token with name and password",
+        lambda a: _by_act,
+        act=_token,
+        reply=as_it_is(TokenMade),
+        body=SignInBody,
+        status=201,
+        secret=True,
+        open=True,
+        makes="/me/tokens/{name}",
+    ),
+    route(
+        "POST",
+        "/invitations/accept",
+        ANYBODY,
+        "Use a link: create the account, or set the new password",
+        lambda a: _by_act,
+        act=_accepted,
+        reply=as_it_is(Accepted),
+        body=Accept,
+        open=True,
+    ),
+)
+
+SITE = (
+    route(
+        "GET",
+        "/tokens",
+        ADMINS,
+        "List the site's tokens",
+        lambda a: tokens.every,
+        reply=listed(TokenList, lambda row: TokenReply.of((row, None))),
+    ),
+    route(
+        "POST",
+        "/tokens",
+        ADMINS,
+        "Create a token with an administrator's rights",
+        lambda a: _made(a, partial(tokens.create)),
+        reply=as_it_is(TokenMade),
+        body=SiteToken,
+        status=201,
+        secret=True,
+        makes="/tokens/{name}",
+    ),
+    route(
+        "DELETE",
+        "/tokens/{name}",
+        ADMINS,
+        "Revoke a token, the site's or a user's",
+        lambda a: partial(tokens.revoke, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/audit",
+        ANYBODY,
+        "List changes: of groups that you own; for administrators, all",
+        lambda a: partial(audit.every, page=a.query.page, groups=a.who.owns, **a.query.filters),
+        reply=listed(AuditList, AuditReply.of),
+        query=AuditQuery,
+    ),
+)

@@ -1,0 +1,80 @@
+"""The calendar: vclusters that hold nodes, until when, and nodes that change hands at a known
+time."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+from pydantic import Field
+
+from cod.flows.scheduler import calendar
+from cod.web.api.models import Query, Reply, ReplyOf
+from cod.web.api.resources.energy import Moment
+from cod.web.api.routes import ANYBODY, route
+
+
+class CalendarQuery(Query):
+    """Which time to show."""
+
+    from_: Moment = Field(default=None, alias="from", description="left out: now")
+    to: Moment = Field(default=None, description="left out: a week after 'from'")
+    limit: int = Field(default=200, ge=1, le=1000, description="rows")
+
+
+class CalendarBar(Reply):
+    """Nodes from `start` to `end`; null: the lease has no end.
+
+    kind     held: until the lease's end; draining: held after it; reserved: in advance;
+             expected: of a request that waits, as its start is told; moving: given by another
+             vcluster by `start`; leaving: to be given back by `end`
+    request  the request that the nodes are for; null for nodes held already, or where it may not be
+             seen
+    """
+
+    kind: Literal["held", "draining", "reserved", "expected", "moving", "leaving"]
+    nodes: int
+    start: float
+    end: float | None
+    request: int | None
+
+
+class CalendarRow(Reply):
+    """A vcluster with its bars, by their starts. `group`, `vcluster`: null where it may not be
+    seen; `types`: nodes held now by type, '' for nodes without one."""
+
+    group: str | None
+    vcluster: str | None
+    preemptible: bool
+    types: dict[str, int]
+    bars: list[CalendarBar]
+
+
+class CalendarReply(ReplyOf[calendar.Calendar]):
+    """Rows with bars between `since` and `until`: named ones first, then those of other groups.
+    `omitted`: rows beyond `limit`."""
+
+    since: float
+    until: float
+    rows: list[CalendarRow]
+    omitted: int
+
+
+CALENDAR = (
+    route(
+        "GET",
+        "/calendar",
+        ANYBODY,
+        "Show nodes held, and coming, in time",
+        lambda a: partial(
+            calendar.show,
+            since=a.query.from_,
+            until=a.query.to,
+            limit=a.query.limit,
+            groups=a.who.groups,
+            now=a.now,
+        ),
+        reply=CalendarReply,
+        query=CalendarQuery,
+    ),
+)

@@ -1,0 +1,98 @@
+"""A node's console as it is shown: read from the files, made text. Who may read what of it, the
+flow has decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from cod import consolefiles
+from cod.flows.nodes.consoles import Readable
+from cod.web.api.models import Query, Reply
+from cod.wire import terminal
+
+
+class ConsoleQuery(Query):
+    """Which part of a console."""
+
+    bytes: int = Field(
+        default=2**16,
+        ge=2**10,
+        le=2**22,
+        description="bytes of it at most, as it was sent: the last, or with `since` the next ones",
+    )
+    since: int | None = Field(
+        default=None,
+        ge=0,
+        le=2**53,
+        description="from that byte on: the `end` of the answer before",
+    )
+    format: Literal["json", "text"] | None = Field(default=None, description="text: the text alone")
+
+
+class ConsoleReply(Reply):
+    """What a node wrote on its serial console, as text: without what a terminal would obey. Of
+    those who hold it now, what was recorded since they got it; for administrators, all that is
+    kept.
+
+    Bytes are counted as they were sent, from the first that was ever recorded of the node. `first`:
+    of the oldest that is kept; `start`, `end`: of the first in `text`, and after the last. `at`:
+    when the last came. `about`: why nothing is being recorded, where `state` is not 'recording'.
+    """
+
+    node: str
+    state: Literal["recording", "lost", "off"]
+    about: str
+    first: int
+    start: int
+    end: int
+    at: float | None
+    text: str
+
+    def as_text(self) -> str:
+        """Return the text alone."""
+        return self.text
+
+
+def console_reply(
+    folder: Path | None, found: Readable, since: int | None, most: int
+) -> ConsoleReply:
+    """Return at most `most` bytes of it, from the byte `since` on or the last of it. `folder`:
+    where consoles are kept."""
+    piece = consolefiles.Piece(0, b"", 0, 0, 0, None)
+    if folder is not None:
+        piece = consolefiles.read(folder, found.node_id, found.tenure, since, most)
+    cut = terminal.from_line(piece.data) if since is None and piece.start > piece.first else 0
+    data = piece.data[cut:]
+    whole = terminal.whole(data)
+    state, about = _state(folder, found)
+    return ConsoleReply(
+        node=found.node,
+        state=state,
+        about=about,
+        first=piece.first,
+        start=piece.start + cut,
+        end=piece.stop - len(data) + whole,
+        at=piece.at,
+        text=terminal.plain(data[:whole]),
+    )
+
+
+def _state(folder: Path | None, found: Readable) -> tuple[Literal["recording", "lost", "off"], str]:
+    """Return how its recording goes. Why it does not is told to administrators alone: it may name
+    what only they know."""
+    if found.about:
+        return "off", found.about
+    if not found.server:
+        return "lost", "no server records consoles now"
+    noted = None if folder is None else consolefiles.noted(folder, found.node_id)
+    if noted is None:
+        return (
+            "lost",
+            f"nothing was heard of it yet on this server; consoles are recorded by {found.server}",
+        )
+    if noted.state == "recording":
+        return "recording", ""
+    return "lost", noted.about if found.tenure is None else "it cannot be followed now"

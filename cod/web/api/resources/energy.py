@@ -1,0 +1,158 @@
+"""Energy: what nodes, groups and vclusters used."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import asdict
+from functools import partial
+from io import StringIO
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from cod.flows.nodes import energy
+from cod.flows.people.access import RequiredRight
+from cod.model import Right
+from cod.web.api.models import Query, Reply
+from cod.web.api.routes import Call, Names, route
+
+KWH = 3.6e6  # joules
+Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
+
+
+class EnergyQuery(Query):
+    """Which days, and how they are added up. Days are whole, in UTC: those that the time between
+    touches."""
+
+    from_: Moment = Field(
+        default=None, alias="from", description="left out: thirty days before 'to'"
+    )
+    to: Moment = Field(default=None, description="left out: now")
+    by: Literal["group", "vcluster", "type", "day"] = Field(default="group")
+    group: str = Field(
+        default="",
+        max_length=63,
+        description="of this group alone; left out: of all that you may see",
+    )
+    format: Literal["json", "csv"] | None = Field(
+        default=None, description="left out: as `Accept` has it, else JSON"
+    )
+
+
+class EnergySum(Reply):
+    """Energy used, how much more it would have been had no node slept, and grams of CO2 emitted."""
+
+    node_hours: float
+    kwh: float
+    kwh_saved: float
+    gco2: float
+
+
+class EnergyLine(EnergySum):
+    """Of a group (null: the reserve), vcluster or type by `name`; of a day by its first second."""
+
+    name: str | None
+    day: float | None
+
+    @classmethod
+    def of(cls, line: energy.Line) -> EnergyLine:
+        """Return a line of the reply from the flow's line."""
+        return cls(
+            name=line.key if isinstance(line.key, str) else None,
+            day=line.key if isinstance(line.key, float) else None,
+            node_hours=line.seconds / 3600,
+            kwh=line.joules / KWH,
+            kwh_saved=(line.always_on - line.joules) / KWH,
+            gco2=line.grams,
+        )
+
+
+class CurveReply(Reply):
+    """The site's curve of carbon or price by the hour. `value`: of now; null: the curve does not
+    say. `read_at`: when it was read last; null: never. `fault`: why it could not be; ''."""
+
+    of: Literal["carbon", "price"]
+    unit: str
+    value: float | None
+    read_at: float | None
+    fault: str
+
+
+class EnergyReport(Reply):
+    """Energy between two midnights (UTC). `counted_until`: how far the accounts go; null: nothing
+    is counted yet."""
+
+    since: float
+    until: float
+    by: str
+    counted_until: float | None
+    items: list[EnergyLine]
+    total: EnergySum
+    curve: CurveReply | None = Field(default=None, description="null: the site has none")
+
+    def csv(self) -> str:
+        """Return a line for each item; its name, or the day that begins at that second."""
+        out = StringIO()
+        lines = csv.writer(out, lineterminator="\r\n")
+        lines.writerow([self.by, "node_hours", "kwh", "kwh_saved", "gco2"])
+        lines.writerows(
+            [
+                one.day if one.name is None and one.day is not None else one.name or "(reserve)",
+                one.node_hours,
+                one.kwh,
+                one.kwh_saved,
+                one.gco2,
+            ]
+            for one in self.items
+        )
+        return out.getvalue()
+
+    @classmethod
+    def of(cls, report: energy.Report) -> EnergyReport:
+        """Return the reply from the flow's report."""
+        items = [EnergyLine.of(line) for line in report.lines]
+        total = {
+            name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields
+        }
+        return cls(
+            since=report.since,
+            until=report.until,
+            by=report.by,
+            counted_until=report.counted_until,
+            items=items,
+            total=EnergySum(**total),
+            curve=None if report.curve is None else CurveReply(**asdict(report.curve)),
+        )
+
+
+def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[RequiredRight]:
+    """Let everybody read who is signed in, of their groups; only administrators see the reserve."""
+    return [
+        (
+            RequiredRight(Right.SEE, "group", ask.query.group)
+            if ask.query.group
+            else RequiredRight(Right.ANY)
+        )
+    ]
+
+
+ENERGY = (
+    route(
+        "GET",
+        "/energy",
+        _reads,
+        "Show energy that nodes used, and energy saved by sleep",
+        lambda a: partial(
+            energy.report,
+            since=a.query.from_,
+            until=a.query.to,
+            by=a.query.by,
+            group=a.query.group,
+            rules=a.site.energy,
+            groups=a.who.groups,
+            now=a.now,
+        ),
+        reply=EnergyReport,
+        query=EnergyQuery,
+    ),
+)

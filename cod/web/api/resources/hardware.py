@@ -1,0 +1,339 @@
+"""Node types and blocks."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from cod import model
+from cod.flows.nodes import blocks, types
+from cod.web.api.models import Body, DnsLabel, ListPage, Paged, Patch, Reply, ReplyOf
+from cod.web.api.resources.nodes import NodeReply
+from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, in_parts, listed, route
+
+Mark = Annotated[int, Field(ge=0, le=1_000_000)]
+Watts = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+NodePattern = Annotated[
+    str, Field(min_length=1, max_length=63, description="a node's name, or a pattern: 'rack1-*'")
+]
+
+
+class TypePatch(Patch):
+    """What an administrator may change of a node type; what is left out stays. Marks and watts:
+    null for the site's."""
+
+    name: DnsLabel | None = None
+    cost: float | None = Field(
+        default=None, ge=0, le=1e9, allow_inf_nan=False, description="cheaper types go first"
+    )
+    warm_low: Mark | None = Field(
+        default=None, description="fewer free nodes than this awake: some are woken"
+    )
+    warm_high: Mark | None = Field(
+        default=None, description="more than this awake and idle: some are put to sleep"
+    )
+    watts_off: Watts | None = None
+    watts_idle: Watts | None = None
+    watts_busy: Watts | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> TypePatch:
+        if not self.model_fields_set:
+            raise ValueError("names nothing to change")
+        if any(
+            key in self.model_fields_set and getattr(self, key) is None for key in ("name", "cost")
+        ):
+            raise ValueError("name and cost should not be null")
+        return self
+
+
+class TypeRefresh(Body):
+    """Which nodes to look at anew: the next `limit` of those after the last answer's `next`."""
+
+    after: int = Field(default=0, ge=0, le=2**62)
+    limit: int = Field(default=200, ge=1, le=1000)
+
+
+class TypeRefreshed(ReplyOf[types.Refreshed]):
+    """How many nodes were looked at, and how many changed their type; `next` is null when none are
+    left."""
+
+    looked: int
+    changed: int
+    next: int | None
+
+
+class Fact(Reply):
+    """An attribute for people."""
+
+    attribute: str
+    value: str
+
+
+class TypeReply(Reply):
+    """A node type. `states` counts its nodes by state; null marks and watts are the site's.
+    `turnaround`: seconds until its nodes that are given back are free again, as learnt; null: none
+    came back yet."""
+
+    name: str
+    cost: float
+    nodes: int
+    states: dict[str, int]
+    facts: list[Fact]
+    warm_low: int | None
+    warm_high: int | None
+    watts_off: float | None
+    watts_idle: float | None
+    watts_busy: float | None
+    turnaround: float | None
+    created_at: float
+
+    @classmethod
+    def of(cls, view: model.TypeView) -> TypeReply:
+        """Return the reply from the view."""
+        return cls(**_type(view))
+
+
+class TypeQuery(Paged):
+    """Which node types to list."""
+
+    sort: Literal[
+        "name", "-name", "cost", "-cost", "nodes", "-nodes", "created_at", "-created_at"
+    ] = "name"
+
+
+class TypeList(ListPage[TypeReply]):
+    """Node types."""
+
+
+class TypeInFull(TypeReply):
+    """A node type with its canonical attributes (XML) and the first thousand of its nodes."""
+
+    attributes: str
+    members: list[NodeReply]
+
+
+def _type(view: model.TypeView) -> dict[str, Any]:
+    own = {
+        key: getattr(view.type, key) for key in TypeReply.model_fields if hasattr(view.type, key)
+    }
+    facts = [Fact(attribute=attribute, value=value) for attribute, value in view.facts]
+    return own | {"nodes": sum(view.states.values()), "states": dict(view.states), "facts": facts}
+
+
+class BlockCreate(Body):
+    """A new block."""
+
+    name: DnsLabel
+
+
+class BlockNodes(Body):
+    """Which nodes to put into a block, or to take out of it."""
+
+    nodes: list[NodePattern] = Field(min_length=1, max_length=10_000)
+
+
+class BlockReply(Reply):
+    """A block. `types` counts its nodes by type, '' for those that have none yet."""
+
+    name: str
+    nodes: int
+    types: dict[str, int]
+
+    @classmethod
+    def of(cls, view: model.BlockView) -> BlockReply:
+        """Return the reply from the view."""
+        return cls(name=view.name, nodes=sum(view.types.values()), types=dict(view.types))
+
+
+class BlockQuery(Paged):
+    """Which blocks to list."""
+
+    sort: Literal["name", "-name", "nodes", "-nodes"] = "name"
+
+
+class BlockList(ListPage[BlockReply]):
+    """Blocks."""
+
+
+class ProposalApply(Body):
+    """Which blocks of the proposal to make; null for all."""
+
+    blocks: list[DnsLabel] | None = Field(default=None, max_length=10_000)
+
+
+class PlaceReply(Reply):
+    """A node that is proposed for a block, and why."""
+
+    node: str
+    why: str
+
+
+class ProposedBlock(Reply):
+    """A block that is proposed (or, if it `exists`, gets more nodes), and what its nodes have in
+    common."""
+
+    name: str
+    exists: bool
+    about: str
+    places: list[PlaceReply]
+
+
+class ProposalReply(ReplyOf[blocks.Proposal]):
+    """Proposed blocks, by name; `unknown` are nodes in no block of which the network has said
+    nothing."""
+
+    blocks: list[ProposedBlock]
+    unknown: list[str]
+
+
+TYPES = (
+    route(
+        "GET",
+        "/types",
+        ANYBODY,
+        "List node types with their nodes by state",
+        lambda a: in_parts(
+            types.every,
+            a.query.page,
+            lambda one: [one.type.name, *(text for _, text in one.facts)],
+            name=attrgetter("type.name"),
+            cost=attrgetter("type.cost"),
+            created_at=attrgetter("type.created_at"),
+            nodes=lambda one: sum(one.states.values()),
+        ),
+        reply=listed(TypeList, TypeReply.of),
+        query=TypeQuery,
+    ),
+    route(
+        "POST",
+        "/types/refresh",
+        ADMINS,
+        "Recompute nodes' types by the site's rules, some nodes at a time",
+        lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
+        reply=TypeRefreshed,
+        body=TypeRefresh,
+    ),
+    route(
+        "GET",
+        "/types/{name}",
+        ANYBODY,
+        "Show a node type with its attributes and nodes",
+        lambda a: partial(types.show, name=a.names.name, site=a.site, groups=a.who.groups),
+        reply=Shaped(
+            TypeInFull,
+            lambda found: TypeInFull(
+                **_type(found[0]),
+                attributes=found[0].type.attributes,
+                members=[NodeReply.of(each) for each in found[1]],
+            ),
+        ),
+        names=Named,
+    ),
+    route(
+        "PATCH",
+        "/types/{name}",
+        ADMINS,
+        "Change a node type's name, cost, power settings or watts",
+        lambda a: partial(types.change, name=a.names.name, site=a.site, **a.body.changes()),
+        reply=TypeReply,
+        body=TypePatch,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/types/{name}",
+        ADMINS,
+        "Delete a node type that has no nodes",
+        lambda a: partial(types.delete, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+)
+
+BLOCKS = (
+    route(
+        "GET",
+        "/blocks",
+        ANYBODY,
+        "List blocks with their nodes by type",
+        lambda a: in_parts(
+            blocks.every,
+            a.query.page,
+            lambda one: (one.name,),
+            name=attrgetter("name"),
+            nodes=lambda one: sum(one.types.values()),
+        ),
+        reply=listed(BlockList, BlockReply.of),
+        query=BlockQuery,
+    ),
+    route(
+        "POST",
+        "/blocks",
+        ADMINS,
+        "Create a block",
+        lambda a: partial(blocks.create, name=a.body.name),
+        reply=BlockReply,
+        body=BlockCreate,
+        status=201,
+        makes="/blocks/{name}",
+    ),
+    route(
+        "GET",
+        "/blocks/proposal",
+        ADMINS,
+        "Show which blocks the network suggests, and why",
+        lambda a: blocks.proposal,
+        reply=ProposalReply,
+    ),
+    route(
+        "POST",
+        "/blocks/proposal",
+        ADMINS,
+        "Create proposed blocks, all or some",
+        lambda a: partial(blocks.apply, only=a.body.blocks),
+        reply=ProposalReply,
+        body=ProposalApply,
+    ),
+    route(
+        "GET",
+        "/blocks/{name}",
+        ADMINS,
+        "Show a block",
+        lambda a: partial(blocks.show, name=a.names.name),
+        reply=BlockReply,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/blocks/{name}",
+        ADMINS,
+        "Delete a block that has no nodes",
+        lambda a: partial(blocks.delete, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/blocks/{name}/add",
+        ADMINS,
+        "Add nodes to a block",
+        lambda a: partial(blocks.put, name=a.names.name, nodes=a.body.nodes),
+        reply=BlockReply,
+        body=BlockNodes,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/blocks/{name}/remove",
+        ADMINS,
+        "Remove nodes from a block",
+        lambda a: partial(blocks.remove, name=a.names.name, nodes=a.body.nodes),
+        reply=BlockReply,
+        body=BlockNodes,
+        names=Named,
+    ),
+)

@@ -1,0 +1,282 @@
+"""Invitations and links for a new password."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
+
+from cod.flows.people import invitation_mail, invitations
+from cod.flows.people.access import RequiredRight
+from cod.flows.people.signin import digest
+from cod.model import Invitation, Right, SingleRight
+from cod.net.notify.invitation_mail import send_link
+from cod.pool import Tx
+from cod.web.api.models import (
+    Body,
+    Email,
+    Items,
+    Line,
+    Password,
+    Reply,
+    ReplyOf,
+    RoleName,
+    Seconds,
+    Secret,
+)
+from cod.web.api.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    Names,
+    Numbered,
+    Worked,
+    listed,
+    manage,
+    number,
+    route,
+)
+
+
+class LinkBody(Body):
+    """A question whose answer has a link."""
+
+    mail: bool = Field(default=False, description="send the link by e-mail, too")
+
+
+class Renew(LinkBody):
+    """How long the link is good for, in seconds; null: the site's."""
+
+    lifetime: Seconds | None = None
+
+
+class SiteInvite(Renew):
+    """Whom to invite to the site, into no group."""
+
+    email: Email = ""
+
+
+class Invite(SiteInvite):
+    """Whom to invite. `lifetime` in seconds; null: the site's."""
+
+    role: RoleName = "member"
+
+
+class InvitationReply(ReplyOf[Invitation]):
+    """A link that can still be used. `user`: it sets a new password for that one."""
+
+    id: int
+    group: str | None
+    role: str
+    user: str | None
+    email: str
+    invited_by: str
+    created_at: float
+    expires_at: float
+
+
+class InvitationList(Items[InvitationReply]):
+    """Links that can still be used, the newest first."""
+
+
+class Invited(InvitationReply):
+    """A new link, shown this once. Its secret is behind the '#': browsers do not send that.
+    `mailed`: to `email`; `unsent` says why not. `fingerprint`: SHA-256 of the web server's
+    certificate, hex, by which a browser that warns of it can be told that it is the right one;
+    empty: it has none of its own."""
+
+    link: str
+    mailed: bool
+    unsent: str
+    fingerprint: str = ""
+
+
+class Accept(Body):
+    """What a link is accepted with. For a new password `name` and the rest are not looked at."""
+
+    secret: Secret
+    password: Password
+    name: Annotated[str, Field(max_length=32)] = ""
+    full_name: Line = ""
+    email: Email = ""
+
+
+class Accepted(Reply):
+    """Whose account it is."""
+
+    user: str
+
+
+INVITATION_PAGE = "/invitation"
+_LETTER = """\
+{by} invites you to {site}{into}. Open this link, once, within its time:
+
+{link}
+
+If you did not expect this, do nothing.
+"""
+_RESET = """\
+Open this link, once, within its time, to set the password of {user} at {site}:
+
+{link}
+
+If you did not expect this, tell an administrator.
+"""
+
+
+def linked(make: partial[Invitation], ask: Call[Names, LinkBody]) -> Flow[tuple[Invitation, str]]:
+    """Return a flow that makes an invitation; its value is (the row, the link)."""
+    secret = secrets.token_urlsafe(32)
+    link = f"{_reached(ask)}{INVITATION_PAGE}#{secret}"
+
+    def linked(tx: Tx) -> tuple[Invitation, str]:
+        if ask.body.mail:
+            invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
+        return (
+            make(tx, digest=digest(secret), rules=ask.site.signin, who=ask.actor, now=ask.now),
+            link,
+        )
+
+    return linked
+
+
+def _reached(ask: Call[Names, LinkBody]) -> str:
+    """Return where others reach the portal: as the site file says, else as the browser of who
+    invites has reached it. The host's own name, which nobody else may know, is the last resort.
+
+    A letter is the site's own word: no part of it is taken from the question, whose Host anybody
+    can write.
+    """
+    rules = ask.site.signin
+    here = (
+        ask.host.partition(":")[0].strip("[]")
+        if not ask.host.startswith("[")
+        else ask.host[1:].partition("]")[0]
+    )
+    sent = ask.body.mail and rules.url  # where `url` is not known nothing is sent
+    if (
+        rules.named
+        or sent
+        or not here
+        or here == "localhost"
+        or here == "::1"
+        or here.startswith("127.")
+    ):
+        return rules.url
+    return f"https://{ask.host}"
+
+
+def told(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
+    """Return the link, sent by mail where that is wanted. Runs in a thread."""
+    row, link = made
+    unsent = _mailed(ask, row, link) if ask.body.mail else ""
+    return Invited(
+        **InvitationReply.of(row).model_dump(),
+        link=link,
+        mailed=ask.body.mail and not unsent,
+        unsent=unsent,
+        fingerprint=ask.fingerprint,
+    )
+
+
+def _mailed(ask: Call, row: Invitation, link: str) -> str:
+    site = ask.site.name
+    if not ask.site.signin.url:
+        return "it is not known where browsers reach this site: see signin.url in the site file"
+    if row.user:
+        return send_link(
+            ask.site,
+            row.email,
+            "a new password",
+            _RESET.format(user=row.user, site=site, link=link),
+            ask.now,
+        )
+    into = f", into the group {row.group} as {row.role}" if row.group else ""
+    about = _LETTER.format(by=row.invited_by.partition(":")[2], site=site, into=into, link=link)
+    return send_link(ask.site, row.email, "an invitation", about, ask.now)
+
+
+def _invites(ask: Call[Named, Invite]) -> list[RequiredRight]:
+    """Return the owners of the group; and who has the single right to invite, in their own role at
+    most."""
+    name, role = ask.names.name, ask.body.role
+    if role == "owner":
+        return [RequiredRight(Right.MANAGE, "group", name)]
+    own = Right.USE if role == "member" else Right.SEE
+    invites = RequiredRight(Right.MANAGE, "group", name, SingleRight.INVITE)
+    return [invites, RequiredRight(own, "group", name)]
+
+
+INVITATIONS = (
+    route(
+        "GET",
+        "/invitations",
+        ANYBODY,
+        "List valid links of groups that you own",
+        lambda a: partial(invitations.every, groups=a.who.owns, now=a.now),
+        reply=listed(InvitationList, InvitationReply.of),
+    ),
+    route(
+        "POST",
+        "/invitations",
+        ADMINS,
+        "Invite a person to the site",
+        lambda a: linked(
+            partial(invitations.invite, email=a.body.email, lifetime=a.body.lifetime), a
+        ),
+        reply=Worked(Invited, told),
+        body=SiteInvite,
+        status=201,
+        secret=True,
+        makes="/invitations/{id}",
+    ),
+    route(
+        "POST",
+        "/groups/{name}/invitations",
+        _invites,
+        "Invite a person into a group",
+        lambda a: linked(
+            partial(
+                invitations.invite,
+                group=a.names.name,
+                role=a.body.role,
+                email=a.body.email,
+                lifetime=a.body.lifetime,
+            ),
+            a,
+        ),
+        reply=Worked(Invited, told),
+        body=Invite,
+        status=201,
+        secret=True,
+        makes="/invitations/{id}",
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/invitations/{id}",
+        manage("invitation"),
+        "Take a link back",
+        lambda a: partial(invitations.revoke, invitation_id=number(a.names.id)),
+        status=204,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/users/{name}/password-link",
+        ADMINS,
+        "Create a link for setting a new password",
+        lambda a: linked(
+            partial(invitations.renew, user=a.names.name, lifetime=a.body.lifetime), a
+        ),
+        reply=Worked(Invited, told),
+        body=Renew,
+        status=201,
+        secret=True,
+        names=Named,
+    ),
+)

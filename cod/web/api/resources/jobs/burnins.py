@@ -1,0 +1,130 @@
+"""Burn-ins: tests of nodes, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal
+
+from pydantic import Field
+
+from cod.flows.nodes import burnins
+from cod.model import BurninView
+from cod.states import BurninState, NodeState
+from cod.web.api.models import Body, Items, Reply, ReplyOf
+from cod.web.api.routes import ADMINS, Named, listed, route, see
+
+
+class BurninWish(Body):
+    """A node's memory, disks and network are to be tested."""
+
+    tests: list[Literal["memory", "disk", "network"]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=3,
+        description="which tests; left out: as the site file says",
+    )
+    seconds: int | None = Field(
+        default=None,
+        ge=10,
+        le=864_000,
+        description="for all tests together; left out: as the site file says",
+    )
+    erase: bool = Field(
+        default=False,
+        description=(
+            "erase disks that are not clean first, so that they are tested by "
+            "writing; else such disks are only read"
+        ),
+    )
+
+
+class TestReply(Reply):
+    """What a test of a part of the node found. `figures`: measurements by name, with their unit in
+    the name; `about`: why it failed or was skipped."""
+
+    test: Literal["memory", "disk", "network"]
+    part: str
+    kind: Literal["hdd", "ssd", "nvme", ""]
+    outcome: Literal["passed", "failed", "skipped"]
+    about: str
+    figures: Mapping[str, float]
+
+
+class BurninReply(ReplyOf[BurninView]):
+    """A burn-in. `state`: wanted, running, passed, failed or cancelled; while it is running, bytes
+    `done` of about `total` of the test `phase` at `rate` a second."""
+
+    id: int
+    node: str
+    state: BurninState
+    cause: str
+    tests: tuple[str, ...]
+    seconds: int
+    erase: bool
+    actor: str
+    asked_at: float
+    started_at: float | None
+    ended_at: float | None
+    reason: str
+    results: tuple[TestReply, ...]
+    node_state: NodeState
+    done: int
+    total: int
+    rate: float
+    phase: str
+
+
+class BurninList(Items[BurninReply]):
+    """A node's newest burn-ins, the newest first."""
+
+
+BURNINS = (
+    route(
+        "GET",
+        "/nodes/{name}/burnin",
+        see("node"),
+        "Show a node's newest burn-in",
+        lambda a: partial(burnins.show, name=a.names.name),
+        reply=BurninReply,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/burnins",
+        see("node"),
+        "List a node's burn-ins with their results",
+        lambda a: partial(burnins.history, name=a.names.name),
+        reply=listed(BurninList, BurninReply.of),
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/burnin",
+        ADMINS,
+        "Test a free node's memory, disks and network",
+        lambda a: partial(
+            burnins.want,
+            name=a.names.name,
+            tests=a.body.tests,
+            seconds=a.body.seconds,
+            erase=a.body.erase,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
+        reply=BurninReply,
+        body=BurninWish,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/nodes/{name}/burnin",
+        ADMINS,
+        "Cancel a node's burn-in: it goes back to the reserve",
+        lambda a: partial(burnins.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        reply=BurninReply,
+        names=Named,
+    ),
+)

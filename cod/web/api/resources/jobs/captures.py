@@ -1,0 +1,165 @@
+"""Captures: nodes' disks that become images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from cod.flows.nodes import captures
+from cod.flows.people.access import RequiredRight
+from cod.model import CaptureView, Result, Right, SingleRight
+from cod.states import CaptureState, NodeState
+from cod.web.api.models import FULL, Body, ListPage, OwnName, Paged, ReplyOf
+from cod.web.api.routes import ANYBODY, Call, Flow, Named, in_parts, listed, owner, route, see, use
+
+
+class CaptureWish(Body):
+    """A node's disk is to be saved as an image: the whole disk, one partition, or the map of the
+    partitions."""
+
+    image: OwnName
+    template: str | None = Field(
+        default=None,
+        max_length=FULL,
+        description=(
+            "what the template that writes it shall be "
+            "called; left out: as the image; '': make none"
+        ),
+    )
+    group: str | None = Field(
+        default=None,
+        max_length=63,
+        description=(
+            "whose both shall be; left out: the group's that holds the node; '': the site's"
+        ),
+    )
+
+    partition: int | None = Field(
+        default=None, ge=1, le=128, description="number of the partition to save alone"
+    )
+    map: bool = Field(
+        default=False,
+        description="save the map of the partitions, and what lies before the first, alone",
+    )
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> CaptureWish:
+        if self.map and self.partition is not None:
+            raise ValueError("partition and map: say one of them")
+        return self
+
+    @property
+    def what(self) -> str:
+        """Return what is captured, as in `orders.Deposit`."""
+        return "map" if self.map else str(self.partition or "")
+
+
+class CaptureReply(ReplyOf[CaptureView]):
+    """A node's newest capture. `state`: wanted, running, done, failed or cancelled; bytes `done` of
+    `total` at `rate` a second while it is running; `what`: map, a partition's number, or '' for
+    the whole disk."""
+
+    node: str
+    image: str
+    template: str
+    group: str
+    state: CaptureState
+    actor: str
+    asked_at: float
+    ended_at: float | None
+    reason: str
+    node_state: NodeState
+    done: int
+    total: int
+    rate: float
+    what: str
+
+
+class CaptureQuery(Paged):
+    """Which captures to list."""
+
+    sort: Literal["node", "-node", "asked_at", "-asked_at"] = "node"
+
+
+class CaptureList(ListPage[CaptureReply]):
+    """Captures, by their nodes' names."""
+
+
+def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
+    """Return who may capture the node, and for the group that shall have the image."""
+    node = RequiredRight(Right.USE, "node", ask.names.name, SingleRight.CAPTURE)
+    if ask.body.group is None:
+        return (node,)
+    return (node, replace(owner(ask.body.group), single=SingleRight.CAPTURE))
+
+
+def _want(ask: Call[Named, CaptureWish]) -> Flow[Result[CaptureView]]:
+    return partial(
+        captures.want,
+        name=ask.names.name,
+        image=ask.body.image,
+        template=ask.body.template,
+        group=ask.body.group,
+        what=ask.body.what,
+        secret=os.urandom(32).hex(),
+        site=ask.site,
+        now=ask.now,
+        actor=ask.actor,
+    )
+
+
+CAPTURES = (
+    route(
+        "GET",
+        "/captures",
+        ANYBODY,
+        "List the newest capture of each node",
+        lambda a: in_parts(
+            partial(captures.every, groups=a.who.groups),
+            a.query.page,
+            lambda one: (one.node, one.image),
+            "node",
+            node=attrgetter("node"),
+            asked_at=attrgetter("asked_at"),
+        ),
+        reply=listed(CaptureList, CaptureReply.of),
+        query=CaptureQuery,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/capture",
+        see("node"),
+        "Show a node's newest capture",
+        lambda a: partial(captures.show, name=a.names.name, groups=a.who.groups),
+        reply=CaptureReply,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/capture",
+        _wants,
+        "Save a node's disk as an image: an active node reboots for it, and then goes on",
+        _want,
+        reply=CaptureReply,
+        body=CaptureWish,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/nodes/{name}/capture",
+        use("node", SingleRight.CAPTURE),
+        "Cancel a node's capture: it goes back to where it was",
+        lambda a: partial(
+            captures.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor
+        ),
+        reply=CaptureReply,
+        names=Named,
+    ),
+)

@@ -1,0 +1,70 @@
+"""Moves of nodes between vclusters: what is asked for, and what requests of that kind show."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.people.access import RequiredRight
+from cod.flows.scheduler.explain import OTHERS
+from cod.model import Right
+from cod.web.api.models import Body, Reply
+from cod.web.api.routes import Call, Named
+
+
+class MoveStart(Body):
+    """Nodes that move to another vcluster."""
+
+    to: str = Field(
+        min_length=1,
+        max_length=63,
+        description="the vcluster that gets them; whoever asks works with both",
+    )
+    nodes: int = Field(ge=1, le=100_000, description="how many; one stays")
+    within: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e10,
+        allow_inf_nan=False,
+        description=(
+            "seconds after which "
+            "nodes that are still held are taken, 0: in the next pass; null: the grace of a "
+            "reclaim of its group"
+        ),
+    )
+    types: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
+        default=[],
+        max_length=100,
+        description="types of nodes that may move; empty: all that the other matches",
+    )
+
+
+class MoveReply(Reply):
+    """A move of nodes from `source`, 'a vcluster of another group' where it may not be seen.
+
+    deadline  when nodes that the source still holds are taken
+    leaving   nodes that it still holds
+    granted   nodes that have come; of those that are in neither the rest is on its way
+    """
+
+    source: str
+    deadline: float
+    leaving: int
+    granted: int
+
+    @classmethod
+    def of(cls, view: model.RequestView) -> MoveReply:
+        """Return the reply from the view of a request of kind 'move'."""
+        return cls(
+            source=view.source or OTHERS,
+            deadline=view.request.deadline or 0.0,
+            leaving=view.leaving,
+            granted=view.request.granted,
+        )
+
+
+def claims(ask: Call[Named, MoveStart]) -> list[RequiredRight]:
+    """Return who works with both vclusters: members and owners of their groups."""
+    return [RequiredRight(Right.USE, "vcluster", each) for each in (ask.names.name, ask.body.to)]

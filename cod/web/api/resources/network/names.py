@@ -1,0 +1,115 @@
+"""Names (CNAME) that owners add to their vclusters."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.scheduler import vcluster_names
+from cod.web.api.models import Body, Items, Reply
+from cod.web.api.routes import Named, NamedLabel, listed, route, see, use
+
+
+class NameSet(Body):
+    """Where a name leads."""
+
+    target: str = Field(
+        min_length=1,
+        max_length=254,
+        description=(
+            "a host or another name of the vcluster; or a full "
+            "name elsewhere, where the site allows that"
+        ),
+    )
+
+
+class NameReply(Reply):
+    """A name of a vcluster. `full`: as DNS has it; `host`, `address`: of the node that it leads to
+    now; `dangling`: it leads to a node that has left, and DNS says that there is no such host."""
+
+    name: str
+    full: str
+    target: str
+    external: bool
+    host: str
+    address: str
+    dangling: bool
+    created_at: float
+    actor: str
+
+    @classmethod
+    def of(cls, view: model.NameView) -> NameReply:
+        """Return the reply from the view."""
+        row = view.name
+        return cls(
+            name=row.name,
+            full=view.full,
+            target=row.target,
+            external=row.external,
+            host=view.host,
+            address=view.address,
+            dangling=view.dangling,
+            created_at=row.created_at,
+            actor=row.actor,
+        )
+
+
+class NameList(Items[NameReply]):
+    """The names of a vcluster, in their order."""
+
+
+_PATH = "/vclusters/{name}/names/{label}"
+
+NAMES = (
+    route(
+        "GET",
+        "/vclusters/{name}/names",
+        see("vcluster"),
+        "List the names (CNAME) of a vcluster",
+        lambda a: partial(vcluster_names.every, vcluster=a.names.name, site=a.site),
+        reply=listed(NameList, NameReply.of),
+        names=Named,
+    ),
+    route(
+        "GET",
+        _PATH,
+        see("vcluster"),
+        "Show a name of a vcluster",
+        lambda a: partial(
+            vcluster_names.one, vcluster=a.names.name, name=a.names.label, site=a.site
+        ),
+        reply=NameReply,
+        names=NamedLabel,
+    ),
+    route(
+        "PUT",
+        _PATH,
+        use("vcluster"),
+        "Add a name to a vcluster, or point it at another target",
+        lambda a: partial(
+            vcluster_names.put,
+            vcluster=a.names.name,
+            name=a.names.label,
+            target=a.body.target,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
+        reply=NameReply,
+        body=NameSet,
+        names=NamedLabel,
+    ),
+    route(
+        "DELETE",
+        _PATH,
+        use("vcluster"),
+        "Remove a name from a vcluster",
+        lambda a: partial(
+            vcluster_names.remove, vcluster=a.names.name, name=a.names.label, site=a.site, now=a.now
+        ),
+        status=204,
+        names=NamedLabel,
+    ),
+)

@@ -1,0 +1,212 @@
+"""Switches of the site file, and the ports that nodes are plugged into."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.nodes import switch_ports as flows
+from cod.web.api.models import Body, Items, ListPage, Paged, Reply
+from cod.web.api.routes import ADMINS, Named, in_parts, listed, route
+
+
+class PortQuery(Paged):
+    """Which ports to list."""
+
+    switch: str | None = Field(default=None, max_length=63)
+    node: str | None = Field(default=None, max_length=63)
+    sort: Literal["port", "-port", "node", "-node", "state", "-state"] = Field(
+        default="port", description="port: by switch and port"
+    )
+
+
+class PortSet(Body):
+    """Which port a NIC of the node is on."""
+
+    switch: str = Field(min_length=1, max_length=63, description="a [[switch]] of the site file")
+    port: str = Field(
+        min_length=1, max_length=flows.LONGEST, description="as the switch's driver calls it"
+    )
+    mac: str | None = Field(
+        default=None,
+        pattern=r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$",
+        description="the NIC; the one that the node boots from where it is left out",
+    )
+
+
+class PortReply(Reply):
+    """A switch port that a NIC of a node is on, or was.
+
+    state         untouched: COD has never changed it; pending, until the switch shows the wanted
+                  VLAN; applied; or given up, see `reason`
+    wanted_vlan   null: the switch's provisioning VLAN
+    applied_vlan  as last read from the switch, at `verified_at`
+    corrected_at  when it was last found in another VLAN than COD had put it in
+    """
+
+    switch: str
+    port: str
+    node: str | None
+    mac: str | None
+    source: Literal["lldp", "manual"]
+    seen_at: float
+    state: Literal["untouched", "pending", "applied", "given up"]
+    wanted_vlan: int | None
+    applied_vlan: int | None
+    verified_at: float | None
+    corrected_at: float | None
+    attempts: int
+    next_at: float | None
+    reason: str
+
+    @classmethod
+    def of(cls, view: model.SwitchPortView) -> PortReply:
+        """Return the reply from the view."""
+        own = {key: getattr(view.port, key) for key in cls.model_fields if hasattr(view.port, key)}
+        return cls(**own, node=view.node, state=view.state)  # type: ignore[arg-type]
+
+
+class NodePorts(Items[PortReply]):
+    """The switch ports of a node's NICs."""
+
+
+class PortList(ListPage[PortReply]):
+    """Switch ports."""
+
+
+class SwitchReply(Reply):
+    """A switch of the site file. `answered_at`: when the last session that succeeded ended;
+    `tried_at`: the last at all, and `reason` why it failed; `about`: what the switch says of
+    itself; `checking`: a session is wanted or under way."""
+
+    name: str
+    driver: str
+    platform: str
+    address: str
+    account: str | None
+    provisioning_vlan: int
+    ports: int
+    pending: int
+    given_up: int
+    answered_at: float | None
+    tried_at: float | None
+    reason: str
+    about: str
+    checking: bool
+
+    @classmethod
+    def of(cls, view: model.SwitchView) -> SwitchReply:
+        """Return the reply from the view."""
+        own, row = view.switch, view.session
+        return cls(
+            name=own.name,
+            driver=own.driver,
+            platform=own.platform,
+            address=own.address,
+            account=own.account,
+            provisioning_vlan=own.provisioning_vlan,
+            ports=view.ports,
+            pending=view.pending,
+            given_up=view.given_up,
+            answered_at=row.answered_at if row else None,
+            tried_at=row.tried_at if row else None,
+            reason=row.reason if row else "",
+            about=row.about if row else "",
+            checking=row is not None and (row.check_wanted or row.claimed_by is not None),
+        )
+
+
+class SwitchList(Items[SwitchReply]):
+    """Switches, as the site file has them."""
+
+
+SWITCHES = (
+    route(
+        "GET",
+        "/switches",
+        ADMINS,
+        "List the site's switches",
+        lambda a: partial(flows.switches, site=a.site),
+        reply=listed(SwitchList, SwitchReply.of),
+    ),
+    route(
+        "GET",
+        "/switches/{name}",
+        ADMINS,
+        "Show a switch",
+        lambda a: partial(flows.switch, name=a.names.name, site=a.site),
+        reply=SwitchReply,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/switches/{name}/check",
+        ADMINS,
+        "Ask a switch now whether it answers",
+        lambda a: partial(flows.check, name=a.names.name, site=a.site),
+        reply=SwitchReply,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/ports",
+        ADMINS,
+        "List the switch ports of nodes",
+        lambda a: in_parts(
+            partial(flows.ports, site=a.site, **a.query.filters),
+            a.query.page,
+            lambda one: (one.port.switch, one.port.port, one.node or "", one.port.mac or ""),
+            "port",
+            port=lambda one: f"{one.port.switch} {one.port.port}",
+            node=lambda one: one.node or "",
+            state=attrgetter("state"),
+        ),
+        reply=listed(PortList, PortReply.of),
+        query=PortQuery,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/port",
+        ADMINS,
+        "List the switch ports of a node's NICs",
+        lambda a: partial(flows.of_node, name=a.names.name),
+        reply=listed(NodePorts, PortReply.of),
+        names=Named,
+    ),
+    route(
+        "PUT",
+        "/nodes/{name}/port",
+        ADMINS,
+        "Enter which switch port a node is on",
+        lambda a: partial(
+            flows.enter, name=a.names.name, site=a.site, now=a.now, **a.body.model_dump()
+        ),
+        reply=listed(NodePorts, PortReply.of),
+        body=PortSet,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/nodes/{name}/port",
+        ADMINS,
+        "Forget which switch ports a node is on",
+        lambda a: partial(flows.forget, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/port/retry",
+        ADMINS,
+        "Try to change a node's switch ports again",
+        lambda a: partial(flows.retry, name=a.names.name, now=a.now),
+        reply=listed(NodePorts, PortReply.of),
+        status=202,
+        names=Named,
+    ),
+)

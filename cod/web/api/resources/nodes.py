@@ -1,0 +1,626 @@
+"""Nodes and their consoles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from cod import model
+from cod.flows import views
+from cod.flows.nodes import consoles, nodes
+from cod.states import Disk, NodeState
+from cod.web.api import pci_names
+from cod.web.api.models import (
+    Body,
+    DnsLabel,
+    Items,
+    ListPage,
+    OneOrSeveral,
+    Paged,
+    Patch,
+    Reason,
+    Reply,
+    ReplyOf,
+)
+from cod.web.api.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
+from cod.web.api.resources.server import ConflictReply
+from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, Worked, listed, route, see, use
+
+
+class NodeQuery(Paged):
+    """Which nodes to list."""
+
+    state: Annotated[str | None, OneOrSeveral(NodeState)] = Field(
+        default=None, max_length=200, description="one, or several with commas between"
+    )
+    vcluster: str | None = Field(default=None, max_length=63)
+    type: str | None = Field(default=None, max_length=63)
+    block: str | None = Field(default=None, max_length=63)
+    group: str | None = Field(
+        default=None, max_length=63, description="those that vclusters of this group hold"
+    )
+    power: Literal["on", "off", "unknown"] | None = None
+    sort: Literal[
+        "name",
+        "-name",
+        "state",
+        "-state",
+        "since",
+        "-since",
+        "type",
+        "-type",
+        "block",
+        "-block",
+        "vcluster",
+        "-vcluster",
+    ] = "name"
+
+
+class HistoryQuery(Paged):
+    """Which transitions to list: the newest first."""
+
+    sort: Literal["id", "-id"] = "-id"
+
+
+class NodePatch(Patch):
+    """What an administrator may change of a node; what is left out stays."""
+
+    name: DnsLabel | None = None
+    block: str | None = Field(
+        default=None, max_length=63, description="nodes near each other; '' takes it out of its"
+    )
+    power_driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] | None = None
+    power_address: str | None = Field(default=None, max_length=200)
+    power_account: str | None = Field(
+        default=None, max_length=63, description="an [[account]] of the site file; '': none"
+    )
+    keep: list[Annotated[str, Field(max_length=120)]] | None = Field(
+        default=None,
+        max_length=16,
+        description=(
+            "all its disks that are never written nor erased: serial:SERIAL, "
+            "path:/dev/NAME or model:PATTERN"
+        ),
+    )
+    keep_was: list[str] | None = Field(
+        default=None,
+        max_length=16,
+        description=(
+            "the value of `keep` that the change is based on; the change is "
+            "refused if somebody changed the marks since"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> NodePatch:
+        if not self.model_fields_set - {"keep_was"}:
+            raise ValueError("names nothing to change")
+        return self
+
+
+class PowerWish(Body):
+    """What the node's power shall be."""
+
+    desired: Literal["on", "off", "soft", "cycle"] = Field(
+        description="soft: off, but its operating system is asked first"
+    )
+
+
+class WishReply(ReplyOf[model.PowerAction]):
+    """A wish for a node's power. `done_at`: null while it is being tried; `error`: of the last
+    attempt, or why it was dropped or given up."""
+
+    desired: str
+    wished_at: float
+    attempts: int
+    next_at: float
+    done_at: float | None
+    error: str
+
+
+class WishList(Items[WishReply]):
+    """A node's newest wishes, the newest first."""
+
+
+class NodeMoved(Body):
+    """What an administrator says of a node that boots elsewhere."""
+
+    also: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "the id of a place where the node was heard: it may boot there too. null: it boots next"
+            " where it belongs, and all other places are forgotten"
+        ),
+    )
+
+
+class PlaceReply(ReplyOf[model.NodePlace]):
+    """A place where the node's MAC was heard: by DHCP (its subnet, and option 82), or by its
+    switch's table of MAC addresses or LLDP (`port`, as 'SWITCH PORT').
+
+    id        0: the place that is remembered as the node's own
+    approved  the node may boot there
+    """
+
+    id: int
+    subnet: str | None
+    circuit: str | None
+    remote: str | None
+    port: str | None
+    heard_at: float
+    approved: bool
+
+
+class NodePlaces(Items[PlaceReply]):
+    """The places of a node."""
+
+
+class Because(Body):
+    """Why."""
+
+    reason: Reason
+
+
+class Progress(Reply):
+    """Bytes of the running step that are done; `rate` in bytes per second.
+
+    phase  what they are of: wipe, zero, write, verify or capture; empty: its agent has not said
+    """
+
+    done: int
+    total: int
+    rate: float
+    phase: str = ""
+
+
+class Power(Reply):
+    """A node's power: as last seen by its driver, at `seen_at` (null: never), as last wished, and
+    by what it is switched; `watts` as last measured. Where the switch is, and by which account it
+    is reached, only administrators are told."""
+
+    closed = frozenset({"address", "account"})
+
+    state: Literal["on", "off", "unknown"]
+    seen_at: float | None
+    wanted: str | None
+    driver: str
+    address: str | None
+    account: str | None
+    watts: float | None
+
+
+class NodeReply(Reply):
+    """A node."""
+
+    name: str
+    state: NodeState
+    since: float
+    reason: str
+    deadline: float | None
+    attempts: int
+    firmware: str | None
+    boot_mac: str
+    macs: tuple[str, ...]
+    uuid: str | None
+    type: str | None
+    block: str | None
+    subnet: str | None
+    relay: str | None
+    circuit: str | None
+    remote: str | None
+    vcluster: str | None
+    template: str | None
+    hostname: str | None
+    address: str | None
+    disk: Disk
+    keep: list[str] = Field(
+        description="the node's own marks of disks that are never written nor erased"
+    )
+    kept: list[str] = Field(
+        description=(
+            "the disks that these and the site's rules mean, as it reported last: their "
+            "content is not erased when `disk` says clean"
+        )
+    )
+    power: Power
+    progress: Progress | None
+    reported_at: float | None
+    last_seen: float | None
+    immune_until: float | None = Field(
+        description=(
+            "when it may be taken for others at the earliest, or might have "
+            "been; null: nobody holds it"
+        )
+    )
+
+    @classmethod
+    def of(cls, view: model.NodeView) -> NodeReply:
+        """Return the reply from the view."""
+        return cls(**_node(view))
+
+
+class HostKeyReply(ReplyOf[model.HostKey]):
+    """An SSH host key that the node was installed with. `fingerprint`: as ssh shows it."""
+
+    algorithm: str
+    key: str
+    fingerprint: str
+
+
+class BindingReply(Reply):
+    """An address bound to the node."""
+
+    address: str
+    mac: str | None
+    kind: str
+    subnet: str
+    hostname: str | None
+    state: Literal["offered", "bound", "reserved", "declined"]
+    expires_at: float
+
+
+class ErasedDisk(Reply):
+    """How a disk was erased. `method`: write zeroes (by the disk), discard, overwrite (by the
+    kernel), one of these and discard, or truncate (a file that stands for a disk), after
+    NVMe Format, NVMe Sanitize or ATA Sanitize where the disk was purged, or tables alone (the data
+    stays); `seconds` that the erasure took; `checked`: bytes that were read back as zeros
+    afterwards."""
+
+    disk: str
+    model: str
+    serial: str
+    wwid: str
+    size: int
+    method: str
+    seconds: float
+    checked: int
+
+
+class Transition(ReplyOf[Mapping[str, Any]]):
+    """A row of a node's history. `erased`: disks that the state before it erased."""
+
+    id: int
+    at: float
+    event: str
+    from_state: NodeState | None
+    to_state: NodeState
+    cause: str
+    actor: str
+    bytes_written: int | None
+    rate: float | None
+    erased: list[ErasedDisk]
+
+
+class Move(Transition):
+    """A transition of one of several nodes. `vcluster`: its holder afterwards."""
+
+    node: str
+    vcluster: str | None
+
+
+class HistoryList(ListPage[Move]):
+    """Transitions, the newest first."""
+
+
+class PciDevice(Reply):
+    """A function of a PCI device: ids of class, vendor, device and board in hex digits; names where
+    the server has the list of them (Debian's package pci.ids), else empty; the Linux driver in
+    use."""
+
+    slot: str
+    class_id: str
+    class_name: str
+    vendor: str
+    device: str
+    subvendor: str
+    subdevice: str
+    name: str
+    driver: str
+
+
+class HardwareFact(Reply):
+    """Something that a node has, such as 'memory/mib' of '4096 MiB'."""
+
+    name: str
+    value: str
+
+
+class ProposedBmcReply(ReplyOf[model.ProposedBmc]):
+    """A BMC that the node reported of itself, which is a proposal: COD uses it once the node's
+    power address says so. `driver`: that would speak to it; `nodes`: those that COD switches by
+    that address."""
+
+    driver: Literal["ipmi", "redfish"]
+    address: str
+    power_address: str
+    mac: str
+    nodes: list[str]
+
+
+class NodeInFull(NodeReply):
+    """A node with its last hardware report (XML), its bindings, its SSH host keys, its newest
+    transitions (oldest first), and conflicts about it (newest first)."""
+
+    attributes: str | None
+    hardware: list[HardwareFact] = Field(description="the same, for people; without PCI devices")
+    pci: list[PciDevice]
+    bindings: list[BindingReply]
+    bmcs: list[ProposedBmcReply] = Field(description="for administrators; others see none")
+    host_keys: list[HostKeyReply] = Field(
+        description=(
+            "those that COD installed it with; none where its template says "
+            'hostkeys="own", or writes no seed'
+        )
+    )
+    history: list[Transition]
+    conflicts: list[ConflictReply]
+
+    @classmethod
+    def of_parts(
+        cls,
+        parts: tuple[
+            model.NodeView, list[model.Binding], list[dict[str, Any]], list[dict[str, Any]]
+        ],
+    ) -> NodeInFull:
+        """Return the reply from the view, the bindings, and the rows of history and conflicts."""
+        view, bindings, history, conflicts = parts
+        return cls(
+            **_node(view),
+            attributes=view.node.attributes,
+            hardware=[
+                HardwareFact(name=name, value=value)
+                for name, value in nodes.hardware(view.node)
+                if not name.startswith("pci ")
+            ],
+            pci=pci_devices(view.node),
+            bindings=[_binding(each) for each in bindings],
+            bmcs=[ProposedBmcReply.of(each) for each in view.bmcs],
+            host_keys=[HostKeyReply.of(key) for key in view.host_keys],
+            history=[
+                Transition(**{key: row[key] for key in Transition.model_fields}) for row in history
+            ],
+            conflicts=[ConflictReply.of(row) for row in conflicts],
+        )
+
+
+class NodeList(ListPage[NodeReply]):
+    """Nodes."""
+
+
+def _node(view: model.NodeView) -> dict[str, Any]:
+    node = view.node
+    progress = Progress(
+        done=node.progress_done,
+        total=node.progress_total,
+        rate=node.progress_rate,
+        phase=node.progress_phase,
+    )
+    own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
+    names = ("macs", "type", "block", "vcluster", "template", "address", "immune_until")
+    joined = {key: getattr(view, key) for key in names}
+    switched: Any = node.power
+    power = Power(
+        state=switched,
+        seen_at=node.power_seen_at,
+        wanted=node.power_wanted,
+        driver=node.power_driver,
+        address=node.power_address,
+        account=node.power_account,
+        watts=node.watts,
+    )
+    marks = {"keep": list(filter(None, node.keep.split("\n"))), "kept": list(nodes.kept(node))}
+    return (
+        own
+        | joined
+        | marks
+        | {
+            "power": power,
+            "progress": progress if node.progress_total else None,
+        }
+    )
+
+
+def pci_devices(node: model.Node) -> list[PciDevice]:
+    """Return the PCI devices of a node's last report, with their names."""
+    names, found = pci_names.installed(), []
+    for device in nodes.pci(node):
+        get = {
+            key: device.get(key, "")
+            for key in ("slot", "vendor", "device", "subvendor", "subdevice", "driver")
+        }
+        class_id = device.get("class", "")
+        found.append(
+            PciDevice(
+                class_id=class_id,
+                class_name=names.of_class(class_id),
+                name=names.of_device(get["vendor"], get["device"]),
+                **get,
+            )
+        )
+    return found
+
+
+def _binding(binding: model.Binding) -> BindingReply:
+    own = {key: getattr(binding, key) for key in BindingReply.model_fields if key != "address"}
+    return BindingReply(address=model.dotted(binding.address), **own)
+
+
+NODES = (
+    route(
+        "GET",
+        "/nodes",
+        ANYBODY,
+        "List nodes",
+        lambda a: partial(
+            views.node_list,
+            page=a.query.page,
+            policy=a.site.policy,
+            groups=a.who.groups,
+            **a.query.filters,
+        ),
+        reply=listed(NodeList, NodeReply.of),
+        query=NodeQuery,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}",
+        see("node"),
+        "Show a node with its report, bindings and history",
+        lambda a: partial(
+            views.node_in_full, name=a.names.name, policy=a.site.policy, groups=a.who.groups
+        ),
+        reply=Shaped(NodeInFull, NodeInFull.of_parts),
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/history",
+        see("node"),
+        "List a node's transitions",
+        lambda a: partial(
+            views.node_history, name=a.names.name, page=a.query.page, groups=a.who.groups
+        ),
+        reply=listed(HistoryList, Move.of),
+        query=HistoryQuery,
+        names=Named,
+    ),
+    route(
+        "PATCH",
+        "/nodes/{name}",
+        ADMINS,
+        "Change a node's name, block, power driver or kept disks",
+        lambda a: partial(
+            nodes.change,
+            name=a.names.name,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+            **a.body.changes(),
+        ),
+        reply=NodeReply,
+        body=NodePatch,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/moved",
+        ADMINS,
+        "Confirm that a node was moved: the place where it boots next is remembered as its own;"
+        " or approve another place where it was heard",
+        lambda a: partial(
+            nodes.moved,
+            name=a.names.name,
+            also=a.body.also,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
+        reply=NodeReply,
+        body=NodeMoved,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/places",
+        ADMINS,
+        "List the places where a node may boot, and those where its MAC was heard",
+        lambda a: partial(nodes.places_of, name=a.names.name),
+        reply=listed(NodePlaces, PlaceReply.of),
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/approve",
+        ADMINS,
+        "Approve a new machine; COD may erase its disks from then on",
+        lambda a: partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        reply=NodeReply,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/power",
+        ADMINS,
+        "List recent power commands to a node, and their results",
+        lambda a: partial(nodes.power_wishes, name=a.names.name),
+        reply=listed(WishList, WishReply.of),
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/power",
+        use("node"),
+        "Power a node on or off, or cycle it",
+        lambda a: partial(
+            nodes.power,
+            name=a.names.name,
+            desired=a.body.desired,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
+        reply=NodeReply,
+        body=PowerWish,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/nodes/{name}/console",
+        use("node", model.SingleRight.CONSOLES),
+        "Show what a node wrote on its serial console",
+        lambda a: partial(
+            consoles.readable,
+            name=a.names.name,
+            rules=a.site.consoles,
+            everything=a.who.admin,
+            now=a.now,
+        ),
+        reply=Worked(
+            ConsoleReply,
+            lambda a, found: console_reply(a.consoles, found, a.query.since, a.query.bytes),
+        ),
+        query=ConsoleQuery,
+        secret=True,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/quarantine",
+        ADMINS,
+        "Take a node out of service (quarantine)",
+        lambda a: partial(
+            nodes.quarantine,
+            name=a.names.name,
+            reason=a.body.reason,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+        ),
+        reply=NodeReply,
+        body=Because,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/restore",
+        ADMINS,
+        "Return a node from quarantine or retirement",
+        lambda a: partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        reply=NodeReply,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/nodes/{name}/retire",
+        ADMINS,
+        "Retire a node",
+        lambda a: partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        reply=NodeReply,
+        names=Named,
+    ),
+)

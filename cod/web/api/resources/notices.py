@@ -1,0 +1,159 @@
+"""Notices: what groups are told, and how deliveries stand."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cod import model, notice_texts
+from cod.flows.notices import notices
+from cod.flows.notices.notices import host
+from cod.web.api.models import ListPage, OneOrSeveral, Paged, Reply
+from cod.web.api.routes import ANYBODY, Numbered, listed, number, route, see
+
+ADMINISTRATORS = "the site's administrators"
+
+
+class NoticeQuery(Paged):
+    """Which notices to list."""
+
+    group: str | None = Field(default=None, max_length=63)
+    vcluster: str | None = Field(default=None, max_length=63)
+    kind: Annotated[str | None, OneOrSeveral(notice_texts.KINDS)] = Field(
+        default=None, max_length=200
+    )
+    above: int | None = Field(
+        default=None, ge=0, le=2**62, description="those with ids after this one"
+    )
+    sort: Literal["id", "-id"] = "-id"
+
+
+class SendReply(Reply):
+    """A delivery. `to`: the webhook's host, or addresses; `state`: waiting, delivered or given up.
+
+    `error` says what went wrong last; of a delivered mail, who refused it.
+    """
+
+    channel: str
+    to: str
+    state: Literal["waiting", "delivered", "given up"]
+    attempts: int
+    next_at: float | None
+    done_at: float | None
+    error: str
+
+    @classmethod
+    def of(cls, send: model.Send) -> SendReply:
+        """Return the reply from the row. A webhook's URL may be a secret: it is not shown."""
+        to = (
+            host((send.channel, send.target))
+            if send.channel == "webhook"
+            else send.target or ADMINISTRATORS
+        )
+        state: Any = (
+            "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
+        )
+        return cls(
+            channel=send.channel,
+            to=to,
+            state=state,
+            attempts=send.attempts,
+            done_at=send.done_at,
+            next_at=send.next_at if send.done_at is None else None,
+            error=send.error,
+        )
+
+
+class DeliveryQuery(Paged):
+    """Which deliveries to list."""
+
+    state: Literal["waiting", "delivered", "given up"] | None = None
+    channel: Literal["webhook", "email"] | None = None
+    sort: Literal["id", "-id"] = "-id"
+
+
+class DeliveryReply(SendReply):
+    """A delivery of a notice, or of what happened (`kind` vcluster-events or node-events), to a
+    group."""
+
+    id: int
+    notice: int
+    at: float
+    kind: str
+    subject: str
+
+    @classmethod
+    def of_pair(cls, pair: tuple[model.Send, model.Notice]) -> DeliveryReply:
+        """Return the reply from the two rows."""
+        send, notice = pair
+        return cls(
+            **SendReply.of(send).model_dump(),
+            id=send.id,
+            notice=notice.id,
+            at=notice.at,
+            kind=notice.kind,
+            subject=notice.subject,
+        )
+
+
+class DeliveryList(ListPage[DeliveryReply]):
+    """Deliveries, the newest first."""
+
+
+class NoticeReply(Reply):
+    """A notice. `group` is null where it is for the site's administrators.
+
+    link  path of the portal's page where something can be done about it; empty: there is none
+    """
+
+    id: int
+    at: float
+    kind: str
+    group: str | None
+    vcluster: str | None
+    subject: str
+    about: str
+    link: str
+    deliveries: list[SendReply]
+
+    @classmethod
+    def of(cls, view: model.NoticeView) -> NoticeReply:
+        """Return the reply from the view."""
+        own = {
+            key: getattr(view.notice, key)
+            for key in ("id", "at", "kind", "subject", "about", "link")
+        }
+        return cls(
+            **own,
+            group=view.group,
+            vcluster=view.vcluster,
+            deliveries=[SendReply.of(s) for s in view.sends],
+        )
+
+
+class NoticeList(ListPage[NoticeReply]):
+    """Notices, the newest first."""
+
+
+NOTICES = (
+    route(
+        "GET",
+        "/notices",
+        ANYBODY,
+        "List notices",
+        lambda a: partial(notices.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
+        reply=listed(NoticeList, NoticeReply.of),
+        query=NoticeQuery,
+    ),
+    route(
+        "GET",
+        "/notices/{id}",
+        see("notice"),
+        "Show a notice and how its deliveries stand",
+        lambda a: partial(notices.one, notice_id=number(a.names.id)),
+        reply=NoticeReply,
+        names=Numbered,
+    ),
+)

@@ -1,0 +1,369 @@
+"""Users and members of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.people import invitations, people, sshkeys
+from cod.flows.people.access import RequiredRight
+from cod.model import HIGHEST, LOWEST, Right
+from cod.pool import Tx
+from cod.web.api.models import (
+    Body,
+    Email,
+    Items,
+    Line,
+    ListPage,
+    Paged,
+    Reply,
+    ReplyOf,
+    RoleName,
+    SingleRightName,
+    UserName,
+)
+from cod.web.api.resources.invitations import Invited, LinkBody, linked, told
+from cod.web.api.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    NamedMember,
+    Names,
+    Shaped,
+    Worked,
+    in_parts,
+    listed,
+    route,
+    see,
+)
+
+Uid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on nodes")]
+
+
+class SessionsEnded(Reply):
+    """How many browsers were signed out."""
+
+    ended: int
+
+
+class GroupKey(Reply):
+    """A key that the nodes of a group's vclusters let in. `line` is one of an authorized_keys
+    file."""
+
+    user: str
+    name: str
+    algorithm: str
+    fingerprint: str
+    line: str
+
+    @classmethod
+    def of(cls, parts: tuple[str, model.SshKey]) -> GroupKey:
+        """Return the reply from the user's name and the row."""
+        user, key = parts
+        return cls(
+            user=user,
+            name=key.name,
+            algorithm=key.algorithm,
+            fingerprint=key.fingerprint,
+            line=key.line,
+        )
+
+
+class GroupKeyList(Items[GroupKey]):
+    """Keys by user."""
+
+
+class UserQuery(Paged):
+    """Which users to list."""
+
+    sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
+
+
+class UserCreate(LinkBody):
+    """A new user; the answer has a link by which they set their password."""
+
+    name: UserName
+    full_name: Line = ""
+    email: Email = ""
+    admin: bool = Field(default=False, description="a site administrator")
+    uid: Uid | None = Field(
+        default=None, description="POSIX number on nodes; null: the next of the site's range"
+    )
+
+
+class UserPatch(Body):
+    """What to change of a user."""
+
+    full_name: Line | None = None
+    email: Email | None = None
+    admin: bool | None = None
+    disabled: bool | None = Field(
+        default=None, description="true: all sessions end at once, and sign-in is refused"
+    )
+    uid: Uid | None = Field(
+        default=None, description="POSIX number on nodes; the user's own group follows"
+    )
+    gid: Uid | None = Field(default=None, description="POSIX number of the user's primary group")
+
+
+class UserReply(Reply):
+    """A user. `directory`: where they sign in: '' here, ldap or oidc; `absent`: it does not know
+    them any more; `signed_in_at`: when they last did, null: never, or not to be told; `uid`, `gid`:
+    numbers on nodes."""
+
+    closed = frozenset({"signed_in_at"})
+
+    name: str
+    full_name: str
+    email: str
+    admin: bool
+    disabled: bool
+    created_at: float
+    directory: str
+    absent: bool
+    signed_in_at: float | None
+    uid: int | None
+    gid: int | None
+
+    @classmethod
+    def of(cls, user: model.User) -> UserReply:
+        """Return the reply from the row."""
+        return cls(**_user(user))
+
+
+class UserList(ListPage[UserReply]):
+    """Users."""
+
+
+class Membership(ReplyOf[model.Member]):
+    """What somebody is in a group."""
+
+    group: str
+    role: str
+
+
+class UserInFull(UserReply):
+    """A user, and what they are in the groups that whoever asks may see."""
+
+    groups: list[Membership]
+
+
+def _user(user: model.User) -> dict[str, Any]:
+    own = {
+        key: getattr(user, key)
+        for key in UserReply.model_fields
+        if key not in ("disabled", "absent")
+    }
+    return own | {"disabled": user.disabled_at is not None, "absent": user.absent_at is not None}
+
+
+class MemberSet(Body):
+    """What somebody is to be in a group. `rights`: the single rights beside the role, null: those
+    of before; `shares`: among the group's users, where it has users' shares, null: as before;
+    `force`: the group may be without an owner, as administrators may want."""
+
+    role: RoleName
+    rights: list[SingleRightName] | None = Field(default=None, max_length=4)
+    shares: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    force: bool = False
+
+
+class MemberReply(ReplyOf[model.Member]):
+    """Somebody's role in a group, and single rights beside it. shares: in proportion to the other
+    users' of the group, where it has users' shares."""
+
+    group: str
+    user: str
+    full_name: str
+    email: str
+    role: str
+    rights: tuple[str, ...]
+    shares: float
+
+
+class MemberRemoved(Reply):
+    """Somebody is no longer in a group. New logins end within a minute; sessions that are open on
+    `nodes`, as HOST.VCLUSTER, go on until `command` is run there as root."""
+
+    group: str
+    user: str
+    nodes: list[str]
+    command: str
+
+    @classmethod
+    def of(cls, removed: tuple[str, str, list[str]]) -> MemberRemoved:
+        """Return the reply from group, user and nodes."""
+        group, user, nodes = removed
+        return cls(group=group, user=user, nodes=nodes, command=f"pkill -KILL -u {user}")
+
+
+class MemberList(Items[MemberReply]):
+    """The members of a group, by name."""
+
+
+def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
+    """Return a new user, and the link by which they set their password."""
+    told = ask.body.model_dump(exclude={"mail"})
+    link = linked(partial(invitations.renew, user=ask.body.name), ask)
+
+    def add(tx: Tx) -> tuple[model.Invitation, str]:
+        people.create(tx, now=ask.now, posix=ask.site.posix, **told)
+        return link(tx)
+
+    return add
+
+
+def said(body: Body) -> dict[str, Any]:
+    """Return what a patch names; null says nothing."""
+    return {
+        key: value
+        for key, value in body.model_dump(exclude_unset=True).items()
+        if value is not None
+    }
+
+
+def _sets(ask: Call[NamedMember, MemberSet]) -> Sequence[RequiredRight]:
+    """Return the owners of the group; that it may be without one is an administrator's word."""
+    forced = (RequiredRight(Right.ADMIN),) if ask.body.force else ()
+    return (RequiredRight(Right.MANAGE, "group", ask.names.name), *forced)
+
+
+def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
+    """Return the owners of the group; whoever is in it may leave."""
+    leaves = ask.who.person == ask.names.user and ask.who.only is None
+    return (RequiredRight(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
+
+
+_IN_FULL: Shaped[tuple[model.User, list[model.Member]], UserInFull] = Shaped(
+    UserInFull,
+    lambda found: UserInFull(**_user(found[0]), groups=[Membership.of(each) for each in found[1]]),
+)
+
+USERS = (
+    route(
+        "GET",
+        "/users",
+        ANYBODY,
+        "List users: those of your groups; for administrators, all",
+        lambda a: in_parts(
+            partial(people.every, groups=a.who.groups),
+            a.query.page,
+            lambda one: (one.name, one.full_name, one.email),
+            name=attrgetter("name"),
+            created_at=attrgetter("created_at"),
+        ),
+        reply=listed(UserList, UserReply.of),
+        query=UserQuery,
+    ),
+    route(
+        "GET",
+        "/users/{name}",
+        see("user"),
+        "Show a user",
+        lambda a: partial(people.one, name=a.names.name, groups=a.who.groups),
+        reply=_IN_FULL,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/users",
+        ADMINS,
+        "Create a user, and a link for setting a password",
+        _added,
+        reply=Worked(Invited, told),
+        body=UserCreate,
+        status=201,
+        secret=True,
+        makes="/users/{user}",
+    ),
+    route(
+        "PATCH",
+        "/users/{name}",
+        ADMINS,
+        "Change a user; disabling ends all sessions at once",
+        lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
+        reply=_IN_FULL,
+        body=UserPatch,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/users/{name}",
+        ADMINS,
+        "Delete a user for good, with sessions, tokens, keys and roles",
+        lambda a: partial(people.delete, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/users/{name}/sessions",
+        ADMINS,
+        "End all sessions of a user",
+        lambda a: partial(people.end_sessions, name=a.names.name),
+        reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)),
+        names=Named,
+    ),
+)
+
+MEMBERS = (
+    route(
+        "GET",
+        "/groups/{name}/members",
+        see("group"),
+        "List the members of a group",
+        lambda a: partial(people.members, group=a.names.name),
+        reply=listed(MemberList, MemberReply.of),
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/groups/{name}/members/{user}",
+        see("group"),
+        "Show a member's role",
+        lambda a: partial(people.member, group=a.names.name, user=a.names.user),
+        reply=MemberReply,
+        names=NamedMember,
+    ),
+    route(
+        "PUT",
+        "/groups/{name}/members/{user}",
+        _sets,
+        "Set a member's role: owner, member or viewer; and single rights beside it",
+        lambda a: partial(
+            people.set_role,
+            group=a.names.name,
+            user=a.names.user,
+            enlist=a.who.admin,
+            **a.body.model_dump(),
+        ),
+        reply=MemberReply,
+        body=MemberSet,
+        names=NamedMember,
+    ),
+    route(
+        "DELETE",
+        "/groups/{name}/members/{user}",
+        _removes,
+        "Remove a member from a group",
+        lambda a: partial(people.remove, group=a.names.name, user=a.names.user),
+        reply=Shaped(MemberRemoved, MemberRemoved.of),
+        names=NamedMember,
+    ),
+    route(
+        "GET",
+        "/groups/{name}/keys",
+        see("group"),
+        "List the SSH keys that the nodes of a group's vclusters let in",
+        lambda a: partial(sshkeys.of_group, group=a.names.name),
+        reply=listed(GroupKeyList, GroupKey.of),
+        names=Named,
+    ),
+)

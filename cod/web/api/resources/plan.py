@@ -1,0 +1,363 @@
+"""The resource manager's next pass: what it does, why a request waits, what becomes of another."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pydantic import Field
+
+from cod.flows.people.access import RequiredRight
+from cod.flows.scheduler import explain, plan
+from cod.model import Right, Site
+from cod.pool import Tx
+from cod.states import RequestState
+from cod.web.api.documents import checked
+from cod.web.api.models import REVISION, Body, Items, Reply, Seconds, Xml
+from cod.web.api.resources.server import RemedyReply
+from cod.web.api.routes import ADMINS, Call, Names, Numbered, listed, number, route, see
+
+OTHERS = explain.OTHERS
+
+
+class PlannedReply(Reply):
+    """One thing that the next pass of the resource manager would do. What an action does not
+    concern is null.
+
+    kind: warn, drain, expire, end, seize, grant, ease, take, hold, reserve, reject, wait, wake or
+    sleep; for take, ease and seize, `vcluster` is the one that loses nodes; for hold and reserve,
+    the one that they are kept for.
+    """
+
+    kind: str
+    vcluster: str | None
+    request: int | None
+    nodes: int
+    type: str | None
+    block: str | None
+    subnet: str | None
+    about: str
+
+    @classmethod
+    def of(cls, planned: Any) -> PlannedReply:
+        """Return the reply from `flows.scheduler.plan.Planned`."""
+        texts = {
+            name: getattr(planned, name) or None for name in ("vcluster", "type", "block", "subnet")
+        }
+        return cls(
+            kind=planned.kind,
+            request=planned.request_id,
+            nodes=planned.nodes,
+            about=planned.about,
+            **texts,
+        )
+
+
+class PlanReply(Items[PlannedReply]):
+    """What a pass would do now, in order. Nothing of it has been done."""
+
+
+class Lack(Reply):
+    """Why nodes of a type would not do for a tuple of the request; `position` from 0."""
+
+    position: int
+    phrases: list[str]
+
+
+class TypeFit(Reply):
+    """A node type as the request sees it: how many nodes of it there are, free, coming, held by
+    vclusters."""
+
+    name: str
+    cost: float
+    site: int
+    free: int
+    coming: int
+    held: int
+    lacks: list[Lack]
+
+
+class AheadReply(Reply):
+    """A request that is looked at earlier and wants nodes of the same types. `request` is null, and
+    `vcluster` 'a vcluster of another group', where they may not be seen. `priority` null: its
+    vcluster is preemptible."""
+
+    request: int | None
+    vcluster: str
+    priority: int | None
+    wanted: int
+
+
+class HeldReply(Reply):
+    """Nodes that would do and that a vcluster holds. `takeable` of them may be taken for the
+    request now.
+
+    vcluster: its name, or 'a vcluster of another group'; priority: null where it is preemptible
+    protected: what keeps the rest: priority, inertia, floor, leaving or draining; until: when that
+    ends, if known.
+    """
+
+    vcluster: str
+    priority: int | None
+    count: int
+    takeable: int
+    protected: str | None
+    until: float | None
+    sentence: str
+
+
+class ChanceReply(Reply):
+    """Something that will, or may, free `count` nodes that would do; `at` null: nobody knows
+    when."""
+
+    at: float | None
+    count: int
+    sentence: str
+
+
+class ExplainReply(Reply):
+    """Why a request waits, or what became of it; the lists are empty for one that does not wait.
+
+    code: what the next pass makes of it: granted, coming, taking, busy, limit, ports, impossible or
+    now; else its state.
+    """
+
+    request: int
+    vcluster: str
+    state: RequestState
+    code: str
+    sentence: str
+    reason: str = Field(description="the sentence's beginning: why it waits, or what became of it")
+    wanted: int = Field(description="nodes")
+    fitting: int = Field(description="nodes of the site that would do for some of its tuples")
+    free: int
+    coming: int
+    own: int = Field(description="that its vcluster has already")
+    aside: int = Field(description="in quarantine, or off where nothing can switch them on now")
+    portless: int = Field(
+        description=(
+            "further nodes that match, but whose switch port is not known or cannot be "
+            "changed: the vcluster is isolated"
+        )
+    )
+    position: int = Field(
+        description=(
+            "place among those that wait for the same types, the first is 1; 0: it does not wait"
+        )
+    )
+    ahead: list[AheadReply]
+    types: list[TypeFit]
+    holders: list[HeldReply]
+    chances: list[ChanceReply]
+    remedies: list[RemedyReply] = Field(
+        description=(
+            "what would have helped one that was rejected, or would help one that waits: to be"
+            " granted in the next pass where `at_once`, else at all"
+        )
+    )
+    at_once: bool
+    start: str = Field(
+        description="when it is expected to start, and what would make it sooner; '': not told yet"
+    )
+
+    @classmethod
+    def of(cls, found: explain.Why) -> ExplainReply:
+        """Return the reply from the request's view, its explanation, and the names of vclusters
+        that may be seen, by id."""
+        view, why, names = found.request, found.why, found.names
+        request = view.request
+        return cls(
+            request=request.id,
+            vcluster=view.vcluster,
+            state=RequestState(request.state),
+            code=why.code,
+            sentence=why.sentence,
+            reason=why.reason,
+            wanted=why.wanted,
+            fitting=why.fitting,
+            free=why.free,
+            coming=why.coming,
+            own=why.own,
+            aside=why.aside,
+            portless=why.portless,
+            position=why.position,
+            ahead=[
+                AheadReply(
+                    request=one.request_id if one.vcluster_id in names else None,
+                    vcluster=names.get(one.vcluster_id, OTHERS),
+                    priority=one.priority,
+                    wanted=one.wanted,
+                )
+                for one in why.ahead
+            ],
+            types=[_fit(one) for one in why.types],
+            holders=[_held(one) for one in why.holders],
+            chances=[ChanceReply.model_validate(one) for one in why.chances],
+            remedies=[RemedyReply.model_validate(one) for one in found.remedies],
+            at_once=found.at_once,
+            start=found.start,
+        )
+
+
+class MatchAsk(Body):
+    """A request that somebody thinks of making: for a new vcluster of `group`, or more nodes for
+    `vcluster`. `name` and `lease` are those of the new vcluster."""
+
+    count: int = Field(ge=1, le=100_000)
+    attributes: Xml = Field(default="", description="requirements (XML); empty for any node")
+    template: str = Field(default="", max_length=REVISION, description="empty: any")
+    group: str = Field(default="site", min_length=1, max_length=63)
+    vcluster: str = Field(default="", max_length=63)
+    spread: bool = Field(default=False, description="the nodes may be of several types and blocks")
+    name: str = Field(default="", max_length=63, description="empty: not chosen yet")
+    lease: Seconds | None = Field(default=None, description="seconds; null: the group's default")
+    isolated: bool | None = Field(
+        default=None,
+        description="the new vcluster is in a VLAN of its own; null: as the site's rules say",
+    )
+    preemptible: bool = Field(default=False, description="for a new vcluster that is preemptible")
+
+
+class MatchReply(Reply):
+    """What would come of a request; nothing of it was written.
+
+    granted      it would be granted in the next pass; else `code` and `sentence` say why not, as
+                 for one that waits
+    matching     nodes of the site that would do; `free` of them now, `coming` soon
+    portless     how many of these an isolated vcluster cannot have: their switch port is not known
+                 or not changeable
+    room         nodes that its vcluster can have addresses for
+    expected_at  when leases, reclaims and immunity will have freed enough; null: they do not tell,
+                 or never
+    remedies     changes by which one that can never be met could be, the largest first
+    faults       why a vcluster with that name and lease would be refused, by field
+    """
+
+    granted: bool
+    code: str
+    sentence: str
+    wanted: int
+    matching: int
+    portless: int
+    free: int
+    coming: int
+    room: int
+    expected_at: float | None
+    types: list[TypeFit]
+    chances: list[ChanceReply]
+    remedies: list[RemedyReply]
+    faults: dict[str, str]
+
+    @classmethod
+    def of(cls, found: explain.Match) -> MatchReply:
+        """Return the reply from the flow's answer."""
+        why = found.why
+        return cls(
+            granted=why.code == "granted",
+            code=why.code,
+            sentence=why.sentence,
+            wanted=why.wanted,
+            matching=sum(fit.site for fit in why.types if not fit.lacks),
+            free=why.free,
+            coming=why.coming,
+            portless=why.portless,
+            room=found.room,
+            expected_at=found.expected_at,
+            types=[_fit(one) for one in why.types],
+            chances=[ChanceReply.model_validate(one) for one in why.chances],
+            remedies=[RemedyReply.model_validate(one) for one in found.remedies],
+            faults=dict(found.faults),
+        )
+
+
+def _fit(fit: Any) -> TypeFit:
+    counts = {
+        name: getattr(fit, name) for name in ("name", "cost", "site", "free", "coming", "held")
+    }
+    return TypeFit(**counts, lacks=[Lack(position=at, phrases=list(why)) for at, why in fit.lacks])
+
+
+def _held(held: Any) -> HeldReply:
+    own = {
+        name: getattr(held, name) for name in ("priority", "count", "takeable", "until", "sentence")
+    }
+    return HeldReply(vcluster=held.name, protected=held.protected or None, **own)
+
+
+def _explained(
+    tx: Tx, *, request_id: int, site: Site, groups: frozenset[int] | None, now: float
+) -> explain.Why:
+    seen = plan.look(tx, site, now)
+    return explain.waits(
+        tx,
+        request_id=request_id,
+        scene=seen.scene,
+        snapshot=seen.site,
+        site=site,
+        groups=groups,
+        now=now,
+    )
+
+
+def _matched(
+    tx: Tx,
+    *,
+    asked: explain.HypotheticalRequest,
+    site: Site,
+    groups: frozenset[int] | None,
+    now: float,
+) -> explain.Match:
+    seen = plan.look(tx, site, now, isolated=asked.isolated or bool(asked.vcluster))
+    return explain.match_(
+        tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=groups, now=now
+    )
+
+
+def _supposed(ask: Call[Names, MatchAsk]) -> explain.HypotheticalRequest:
+    checked(ask.body.attributes, "requires", "attributes")
+    words = ask.body.model_dump()
+    if words["isolated"] is None:
+        words["isolated"] = ask.site.isolates and not ask.body.vcluster
+    return explain.HypotheticalRequest(**words)
+
+
+def _asks(ask: Call[Names, MatchAsk]) -> list[RequiredRight]:
+    """Return who may look at the group, or the vcluster; the template is one of that group's, or
+    the site's."""
+    whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
+    return [RequiredRight(Right.SEE, *whose)]
+
+
+PLAN = (
+    route(
+        "GET",
+        "/plan",
+        ADMINS,
+        "Show what the resource manager would do in its next pass",
+        lambda a: partial(plan.preview, site=a.site, now=a.now),
+        reply=listed(PlanReply, PlannedReply.of),
+    ),
+    route(
+        "GET",
+        "/requests/{id}/explain",
+        see("request"),
+        "Say why a request waits, who holds what it needs, and what would free it",
+        lambda a: partial(
+            _explained, request_id=number(a.names.id), site=a.site, groups=a.who.groups, now=a.now
+        ),
+        reply=ExplainReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/match",
+        _asks,
+        "Forecast a request without making it",
+        lambda a: partial(
+            _matched, asked=_supposed(a), site=a.site, groups=a.who.groups, now=a.now
+        ),
+        reply=MatchReply,
+        body=MatchAsk,
+        quiet=True,
+    ),
+)

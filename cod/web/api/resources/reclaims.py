@@ -1,0 +1,131 @@
+"""Reclaims: nodes that are being taken from a vcluster."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows.scheduler import reclaims
+from cod.flows.scheduler.explain import OTHERS
+from cod.states import ReclaimState
+from cod.web.api.models import Body, ListPage, Paged, Reply
+from cod.web.api.routes import ANYBODY, Numbered, listed, number, route, see, use
+
+
+class ReclaimQuery(Paged):
+    """Which reclaims to list."""
+
+    vcluster: str | None = Field(
+        default=None, max_length=63, description="only those that take nodes from it"
+    )
+    state: ReclaimState | None = None
+    sort: Literal["id", "-id", "deadline", "-deadline"] = "-id"
+
+
+class ReclaimAnswer(Body):
+    """Which nodes (by name or host name) the vcluster gives."""
+
+    nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
+        min_length=1, max_length=100_000
+    )
+
+
+class ReclaimReply(Reply):
+    """`count` nodes of one type and block are taken from `vcluster` for a request of `wanted_by`,
+    which is 'a vcluster of another group' (and `request` null) where it may not be seen.
+
+    given       how many have been given back or seized
+    chosen      nodes that go at the deadline unless others of the kind are given before
+    promised    by when the vcluster's manager gives back those of them that it has promised, by
+                node
+    attributes  what the request wants of them (XML); every node of the type has it
+    moves       an owner moves the nodes to `wanted_by`, whatever the priorities
+    """
+
+    id: int
+    vcluster: str
+    wanted_by: str
+    request: int | None
+    type: str
+    block: str
+    subnet: str
+    attributes: str
+    count: int
+    given: int
+    deadline: float
+    state: ReclaimState
+    chosen: list[str]
+    promised: dict[str, float]
+    moves: bool
+    created_at: float
+    ended_at: float | None
+
+    @classmethod
+    def of(cls, view: model.ReclaimView) -> ReclaimReply:
+        """Return the reply from the view."""
+        own = {
+            key: getattr(view.reclaim, key)
+            for key in cls.model_fields
+            if hasattr(view.reclaim, key)
+        }
+        return cls(
+            **own,
+            vcluster=view.vcluster,
+            wanted_by=view.wanted_by or OTHERS,
+            request=view.reclaim.request_id if view.wanted_by else None,
+            type=view.type,
+            block=view.block,
+            chosen=list(view.chosen),
+            promised=dict(view.promised),
+            moves=view.moves,
+        )
+
+
+class ReclaimList(ListPage[ReclaimReply]):
+    """Reclaims, the newest first."""
+
+
+RECLAIMS = (
+    route(
+        "GET",
+        "/reclaims",
+        ANYBODY,
+        "List reclaims",
+        lambda a: partial(
+            reclaims.every, page=a.query.page, groups=a.who.groups, **a.query.filters
+        ),
+        reply=listed(ReclaimList, ReclaimReply.of),
+        query=ReclaimQuery,
+    ),
+    route(
+        "GET",
+        "/reclaims/{id}",
+        see("reclaim"),
+        "Show a reclaim and the nodes that were chosen for it",
+        lambda a: partial(reclaims.show, reclaim_id=number(a.names.id), groups=a.who.groups),
+        reply=ReclaimReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/reclaims/{id}/answer",
+        use("reclaim"),
+        "Give nodes of the kind that is taken, in place of those that were chosen",
+        lambda a: partial(
+            reclaims.answer,
+            reclaim_id=number(a.names.id),
+            nodes_=a.body.nodes,
+            site=a.site,
+            now=a.now,
+            actor=a.actor,
+            groups=a.who.groups,
+        ),
+        reply=ReclaimReply,
+        body=ReclaimAnswer,
+        status=202,
+        names=Numbered,
+    ),
+)

@@ -1,0 +1,247 @@
+"""The server itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cod import model, states
+from cod.flows import views
+from cod.flows.nodes import faults
+from cod.states import ConflictKind, NodeEvent, NodeState
+from cod.web.api.models import Items, ListPage, OneOrSeveral, Paged, Query, Reply
+from cod.web.api.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, route
+
+
+class ConflictReply(Reply):
+    """Address or identity trouble."""
+
+    id: int
+    at: float
+    kind: str
+    subnet: str | None
+    address: str | None
+    mac: str | None
+    about: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> ConflictReply:
+        """Return the reply from the table's row."""
+        own = {key: row[key] for key in cls.model_fields}
+        return cls(
+            **own | {"address": None if row["address"] is None else model.dotted(row["address"])}
+        )
+
+
+class ConflictQuery(Paged):
+    """Which conflicts to list."""
+
+    kind: Annotated[str | None, OneOrSeveral(ConflictKind)] = Field(default=None, max_length=200)
+    sort: Literal["id", "-id"] = "-id"
+
+
+class ConflictList(ListPage[ConflictReply]):
+    """The newest conflicts first."""
+
+
+class FaultReply(Reply):
+    """Something outside of COD that does not do its part.
+
+    kind     switch, switch-port, file-server, power-control, found-off, image-server or dhcp
+    since    when it began, or, of a switch, when that last answered; null: not known
+    ended    when it was over; null: it lasts
+    affects  nodes, or volumes of a file server
+    waits    vclusters that hold or wait for those
+    """
+
+    kind: str
+    what: str
+    since: float | None
+    ended: float | None
+    affects: list[str]
+    waits: list[str]
+    about: str
+
+    @classmethod
+    def of(cls, fault: model.OutsideFault) -> FaultReply:
+        """Return the reply from the record."""
+        return cls(**asdict(fault))
+
+
+class FaultList(Items[FaultReply]):
+    """Faults outside of COD: those that last, then those that ended in the last day; the newest
+    first."""
+
+
+class Arrow(Reply):
+    """An arrow of the lifecycle."""
+
+    state: NodeState
+    event: NodeEvent
+    to: NodeState
+
+
+class StateReply(Reply):
+    """A state of the lifecycle; `deadline` in seconds, null where nothing is owed."""
+
+    name: NodeState
+    kind: Literal["stable", "motion", "final"]
+    about: str
+    deadline: float | None
+    retries: int
+
+
+class Lifecycle(Reply):
+    """The nodes' lifecycle as it is compiled into this server."""
+
+    states: list[StateReply]
+    arrows: list[Arrow]
+
+
+class Health(Reply):
+    """The server answers and its database too; `counts` by thing and label, empty for callers
+    without a token."""
+
+    ok: bool
+    counts: dict[str, dict[str, int]]
+
+
+class ServerInfo(Reply):
+    """What this server is."""
+
+    name: str
+    domain: str
+    version: str
+    subnets: list[str]
+    http_port: int
+    confd_port: int
+
+
+class EventQuery(Query):
+    """From where to follow the events."""
+
+    after: int | None = Field(
+        default=None,
+        ge=0,
+        le=2**62,
+        description="id of the last event seen; left out: only new ones",
+    )
+
+
+class RemedyReply(Reply):
+    """A change by which a request that can never be met could be: its number of nodes, and whether
+    they may be of several types and blocks."""
+
+    count: int
+    spread: bool
+
+
+class FieldFault(Reply):
+    """What is wrong with one part of the input."""
+
+    field: str
+    detail: str
+
+
+class Problem(Reply):
+    """An error (RFC 9457). `code` is stable; `field` names the part of the input that is meant, if
+    one is; `errors` has every part that is wrong, `field` and `detail` the first of them."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | None = None
+    errors: list[FieldFault] = Field(default=[], description="of 422: all that is wrong")
+    remedies: list[RemedyReply] = Field(
+        default=[], description="of 'impossible': what the site could meet, the largest first"
+    )
+
+
+def _health(counts: list[tuple[str, str, int]]) -> Health:
+    by_thing: dict[str, dict[str, int]] = {}
+    for thing, label, count in counts:
+        by_thing.setdefault(thing, {})[label] = count
+    return Health(ok=True, counts=by_thing)
+
+
+def lifecycle() -> Lifecycle:
+    """Return the lifecycle's table as a reply."""
+    rules = [
+        StateReply.model_validate(
+            {
+                "name": state,
+                "kind": rule.kind,
+                "about": rule.about,
+                "deadline": rule.deadline,
+                "retries": rule.retries,
+            }
+        )
+        for state, rule in states.NODE_RULES.items()
+    ]
+    arrows = [
+        Arrow(state=state, event=event, to=to)
+        for (state, event), to in states.NODE_TRANSITIONS.items()
+    ]
+    return Lifecycle(states=rules, arrows=arrows)
+
+
+SERVER = (
+    route(
+        "GET",
+        "/conflicts",
+        ADMINS,
+        "List address and identity conflicts, newest first",
+        lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
+        reply=listed(ConflictList, ConflictReply.of),
+        query=ConflictQuery,
+    ),
+    route(
+        "GET",
+        "/faults",
+        ADMINS,
+        "List faults of switches, file servers, BMCs and other DHCP servers",
+        lambda a: partial(faults.every, now=a.now),
+        reply=listed(FaultList, FaultReply.of),
+    ),
+    route(
+        "GET",
+        "/states",
+        ANYBODY,
+        "Show the nodes' lifecycle",
+        lambda a: nothing(lifecycle()),
+        reply=as_it_is(Lifecycle),
+    ),
+    route(
+        "GET",
+        "/health",
+        ANYBODY,
+        "Check that the server and its database answer",
+        lambda a: views.alive if a.is_stranger else views.counts,
+        reply=Shaped(Health, _health),
+        open=True,
+    ),
+    route(
+        "GET",
+        "/server",
+        ANYBODY,
+        "Show name and version of the server",
+        lambda a: nothing(
+            ServerInfo(
+                name=a.site.name,
+                domain=a.site.domain,
+                version=version("cod"),
+                http_port=a.site.http_port,
+                subnets=[each.name for each in a.site.subnets],
+                confd_port=a.site.confd_port,
+            )
+        ),
+        reply=as_it_is(ServerInfo),
+    ),
+)

@@ -1,0 +1,189 @@
+"""Shares of the site: what groups may hold and are sure of, and where they stand."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from cod.flows.scheduler import shares
+from cod.flows.scheduler.shares import GroupShare, TypeShare, UserShare
+from cod.web.api.models import Body, DnsLabel, Items, ReplyOf
+from cod.web.api.routes import ADMINS, ANYBODY, Named, listed, route, see
+
+Nodes = Annotated[int, Field(ge=0, le=10_000_000)]
+Shares = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+class SharePatch(Body):
+    """What to change of a group's entitlements; what is left out stays. A node limit of null: the
+    site's default, a limit of node-hours of null: none."""
+
+    shares: Shares | None = Field(
+        default=None,
+        description="what it is to have of the site, in proportion to the other groups'",
+    )
+    guarantee: Nodes | None = Field(
+        default=None, description="nodes that are not taken from it for others"
+    )
+    node_limit: Nodes | None = Field(default=None, description="nodes that it may hold at once")
+    type_limits: dict[DnsLabel, Nodes] | None = Field(
+        default=None,
+        max_length=100,
+        description="nodes of types that it may hold at once, all of them anew",
+    )
+    type_guarantees: dict[DnsLabel, Nodes] | None = Field(
+        default=None,
+        max_length=100,
+        description="nodes of types that are not taken from it for others, all of them anew",
+    )
+    type_shares: dict[DnsLabel, Shares] | None = Field(
+        default=None,
+        max_length=100,
+        description="what it is to have of nodes of types, all of them anew",
+    )
+    hours_limit: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = Field(
+        default=None, description="node-hours that it may use in a month"
+    )
+    parent: DnsLabel | None = Field(
+        default=None, description="the group that it is a subgroup of; null: of none"
+    )
+    user_shares: bool | None = Field(
+        default=None, description="its requests are ranked by what their users have used"
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> SharePatch:
+        if not self.model_fields_set:
+            raise ValueError("names nothing to change")
+        for name in (
+            "shares",
+            "guarantee",
+            "type_limits",
+            "type_guarantees",
+            "type_shares",
+            "user_shares",
+        ):
+            if name in self.model_fields_set and getattr(self, name) is None:
+                raise ValueError(f"{name} cannot be null")
+        return self
+
+
+class TypeShareReply(ReplyOf[TypeShare]):
+    """What a group is sure of, of nodes of a type that are apart from all others. shares: null: the
+    group's shares of the site hold for them, too. The others as of the group."""
+
+    type: str
+    shares: float | None
+    share_nodes: int | None
+    guarantee: int
+    guaranteed_from: float | None
+    held: int
+
+
+class ShareReply(ReplyOf[GroupShare]):
+    """A group's entitlements, and where it stands. Usage is in node-hours, weighted by the costs of
+    types, and fades.
+
+    guaranteed_from: when it can call in all that it is guaranteed, as leases of other groups end;
+    null: the site has too few nodes. share: its part of the site, 0 to 1; share_nodes: in nodes;
+    null: shares are off. ratio: of its share to its usage (or dominant share, by the site's rule),
+    null: it has used nothing, or shares are off; factor, rank: by the site's rule, the best is 1;
+    ranked: groups that are. recent_hours: of the last 14 days; evenness: Jain's index of what
+    groups used in these for each unit of their shares, the same for all groups. types: those
+    whose nodes are apart. user_shares: its requests are ranked by what their users have used
+    """
+
+    group: str
+    priority: int
+    parent: str | None
+    shares: float
+    share: float | None
+    share_nodes: int | None
+    guarantee: int
+    guaranteed_from: float | None
+    node_limit: int | None
+    type_limits: dict[str, int]
+    types: list[TypeShareReply]
+    hours_limit: float | None
+    hours_used: float
+    usage: float | None
+    ratio: float | None
+    factor: float | None
+    rank: int | None
+    ranked: int
+    held: int
+    recent_hours: float
+    evenness: float | None
+    user_shares: bool
+
+
+class UserShareReply(ReplyOf[UserShare]):
+    """Where a user stands in a group that has users' shares.
+
+    user: '' for whoever created virtual clusters whose creator is not known. share: of the group,
+    0 to 1; usage: in node-hours, weighted by the costs of types, it fades. ratio: of share to
+    usage, null: the user has used nothing; rank: the best is 1, null: users are not ranked
+    """
+
+    user: str
+    shares: float
+    share: float
+    usage: float
+    ratio: float | None
+    rank: int | None
+
+
+class UserShareList(Items[UserShareReply]):
+    """Users of a group, the best rank first."""
+
+
+class ShareList(Items[ShareReply]):
+    """Groups, the best rank first."""
+
+
+SHARES = (
+    route(
+        "GET",
+        "/shares",
+        ANYBODY,
+        "List groups' shares, usage, guarantees and limits",
+        lambda a: partial(shares.every, only=a.who.groups, site=a.site, now=a.now),
+        reply=listed(ShareList, ShareReply.of),
+    ),
+    route(
+        "GET",
+        "/shares/{name}",
+        see("group"),
+        "Show a group's share, usage, guarantee and limits",
+        lambda a: partial(shares.one, name=a.names.name, site=a.site, now=a.now),
+        reply=ShareReply,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/shares/{name}/users",
+        see("group"),
+        "List the shares, usage and ranks of a group's users",
+        lambda a: partial(shares.of_users, name=a.names.name, site=a.site, now=a.now),
+        reply=listed(UserShareList, UserShareReply.of),
+        names=Named,
+    ),
+    route(
+        "PATCH",
+        "/shares/{name}",
+        ADMINS,
+        "Change a group's share, guarantee and limits",
+        lambda a: partial(
+            shares.change,
+            name=a.names.name,
+            changes=a.body.model_dump(exclude_unset=True),
+            site=a.site,
+            now=a.now,
+        ),
+        reply=ShareReply,
+        body=SharePatch,
+        names=Named,
+    ),
+)

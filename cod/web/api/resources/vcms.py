@@ -1,0 +1,264 @@
+"""Virtual cluster managers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from ipaddress import IPv4Address
+from operator import attrgetter
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from cod.flows.vcms import vcms
+from cod.model import Refused, VcmView
+from cod.pool import Tx
+from cod.security.ca import Issued
+from cod.security.signer import SignerAway
+from cod.web.api.models import Body, ListPage, Paged, Reply
+from cod.web.api.routes import (
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    as_it_is,
+    in_parts,
+    listed,
+    manage,
+    route,
+    see,
+)
+
+Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
+
+
+class VcmEnrol(Body):
+    """Who shall speak for a vcluster."""
+
+    address: Address | None = Field(
+        default=None, description="the only address it may come from; null: any"
+    )
+    plain: bool = Field(
+        default=False, description="it is known by its address alone, and shows no certificate"
+    )
+    inside: bool = Field(
+        default=False,
+        description=(
+            "it runs on a node of the vcluster, which gets configuration and "
+            "invitation when it is primed"
+        ),
+    )
+    head: str | None = Field(
+        default=None, description="host name of that node; null: the vcluster's first"
+    )
+
+
+class VcmReply(Reply):
+    """A VCM. `server` holds its connection, null while it is away; `owed` messages are not
+    acknowledged yet. `head`: the node of the vcluster that it runs on, which has no certificate yet
+    where `serial` is empty. `ends_at`: when its certificate ends (null: it has none, or has not
+    shown it since ends are written down); `warned_at`: when its group was told that it does,
+    because the VCM, which renews it by itself months before, has not."""
+
+    vcluster: str
+    serial: str
+    address: str | None
+    about: str
+    server: str | None
+    since: float | None
+    enrolled_at: float
+    owed: int
+    head: str | None
+    ends_at: float | None
+    warned_at: float | None
+
+    @classmethod
+    def of(cls, view: VcmView) -> VcmReply:
+        """Return the reply from a view."""
+        vcm = view.vcm
+        return cls(
+            vcluster=view.vcluster,
+            serial=vcm.serial,
+            address=vcm.address or None,
+            about=vcm.about,
+            server=vcm.server,
+            since=vcm.connected_at,
+            enrolled_at=vcm.enrolled_at,
+            owed=view.owed,
+            head=vcm.head,
+            ends_at=vcm.ends_at,
+            warned_at=vcm.warned_at,
+        )
+
+
+class VcmQuery(Paged):
+    """Which VCMs to list."""
+
+    sort: Literal["vcluster", "-vcluster", "enrolled_at", "-enrolled_at"] = "vcluster"
+
+
+class VcmList(ListPage[VcmReply]):
+    """VCMs."""
+
+
+class VcmEnrolled(Reply):
+    """What a VCM needs, shown once: its key is not kept. Key and certificates are PEM, and empty
+    where it is known by its address alone; `configuration` is the text of its file. One inside its
+    vcluster gets all that on the node `head`; `primed`: that node was primed before it could be
+    told."""
+
+    vcluster: str
+    serial: str
+    key: str
+    certificate: str
+    authority: str
+    servers: list[str]
+    configuration: str
+    head: str | None = None
+    primed: bool = False
+
+
+_Ask = Call[Named, VcmEnrol]
+
+
+def _enrol(ask: _Ask) -> Flow[VcmEnrolled]:
+    """Enrol a VCM. Nothing is issued, or said about the site, before it is known that whoever asks
+    may."""
+    return lambda tx: _issued(ask, tx)(tx)
+
+
+def _issued(ask: _Ask, tx: Tx) -> Flow[VcmEnrolled]:
+    """Issue a certificate, and write its number down with the same stroke."""
+    name, address = ask.names.name, ask.body.address or ""
+    if ask.body.inside:
+        return _inside(ask, name)
+    port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, tx, name)
+    servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
+
+    def enrol(tx: Tx) -> VcmEnrolled:
+        vcms.enrol(
+            tx,
+            vcluster=name,
+            serial=issued.serial,
+            address=address,
+            now=ask.now,
+            ends_at=issued.ends_at or None,
+        )
+        return VcmEnrolled(
+            vcluster=name,
+            serial=issued.serial,
+            key=issued.key.decode(),
+            certificate=issued.certificate.decode(),
+            authority=authority.decode(),
+            servers=servers,
+            configuration=vcms.configuration(name, servers, tls=not ask.body.plain),
+        )
+
+    return enrol
+
+
+def _inside(ask: _Ask, name: str) -> Flow[VcmEnrolled]:
+    """Enrol a VCM inside: nothing is issued now, the node gets an invitation when it is primed."""
+    if ask.body.plain or ask.body.address:
+        raise Refused(
+            "invalid",
+            "a VCM inside its vcluster is known by its certificate, and comes from its node",
+            "inside",
+        )
+    _port(ask)
+
+    def enrol(tx: Tx) -> VcmEnrolled:
+        view, to_come = vcms.enrol_inside(tx, vcluster=name, head=ask.body.head, now=ask.now)
+        return VcmEnrolled(
+            vcluster=name,
+            serial="",
+            key="",
+            certificate="",
+            authority="",
+            servers=[],
+            configuration="",
+            head=view.vcm.head,
+            primed=not to_come,
+        )
+
+    return enrol
+
+
+def _port(ask: Call) -> int:
+    if ask.authority is None or not ask.site.nmp_port:
+        raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file")
+    return ask.site.nmp_port
+
+
+def _certified(ask: _Ask, tx: Tx, name: str) -> tuple[int, Issued, bytes]:
+    port = _port(ask)
+    vcms.check(tx, name)  # not each word can stand in a certificate
+    assert ask.authority is not None
+    try:
+        issued = ask.authority.vcm(name, datetime.fromtimestamp(ask.now, UTC))
+    except SignerAway as error:
+        raise Refused("conflict", str(error)) from None
+    return port, issued, ask.authority.certificate
+
+
+def _plain(ask: Call) -> tuple[int, Issued, bytes]:
+    """Return no certificate: a plain connection shows none."""
+    if not ask.site.nmp_port or not ask.site.nmp_plain_port:
+        raise Refused(
+            "conflict",
+            "this site lets no VCM in without a certificate: [nmp] plain_port in the site file",
+            "plain",
+        )
+    return ask.site.nmp_plain_port, Issued(b"", b"", ""), b""
+
+
+VCMS = (
+    route(
+        "GET",
+        "/vcms",
+        ANYBODY,
+        "List virtual cluster managers, and whether they are connected",
+        lambda a: in_parts(
+            partial(vcms.every, groups=a.who.groups),
+            a.query.page,
+            lambda one: (one.vcluster, one.vcm.about),
+            "vcluster",
+            vcluster=attrgetter("vcluster"),
+            enrolled_at=attrgetter("vcm.enrolled_at"),
+        ),
+        reply=listed(VcmList, VcmReply.of),
+        query=VcmQuery,
+    ),
+    route(
+        "GET",
+        "/vclusters/{name}/vcm",
+        see("vcluster"),
+        "Show a vcluster's manager",
+        lambda a: partial(vcms.show, vcluster=a.names.name),
+        reply=VcmReply,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/vclusters/{name}/vcm",
+        manage("vcluster"),
+        "Enrol a manager for a vcluster: a key and a certificate, shown once. "
+        "Whoever was enrolled before may not speak for it any more",
+        _enrol,
+        reply=as_it_is(VcmEnrolled),
+        body=VcmEnrol,
+        status=201,
+        secret=True,
+        action="vcm enrol",
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/vclusters/{name}/vcm",
+        manage("vcluster"),
+        "Let nobody speak for a vcluster any more",
+        lambda a: partial(vcms.revoke, vcluster=a.names.name),
+        status=204,
+        names=Named,
+    ),
+)

@@ -1,0 +1,397 @@
+"""Volumes: directories on file servers that vclusters mount."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cod.flows.people.access import RequiredRight
+from cod.flows.volumes import volumes
+from cod.model import FileServer, Right, Volume, VolumeView
+from cod.web.api.models import FULL, Body, DnsLabel, Items, ListPage, OwnName, Paged, Reply, Seconds
+from cod.web.api.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Named,
+    NamedNumber,
+    Names,
+    Shaped,
+    in_parts,
+    listed,
+    manage,
+    route,
+    see,
+    use,
+)
+
+Bytes = Annotated[int, Field(ge=0, le=2**62, description="bytes")]
+MountPoint = Annotated[
+    str,
+    Field(
+        max_length=200,
+        description=(
+            "where the nodes mount it; '': /NAME, of a home volume the site's directory of homes"
+        ),
+    ),
+]
+DeleteAfter = Annotated[
+    Seconds | None,
+    Field(
+        description=(
+            "seconds after the vcluster's end for which the volume is "
+            "kept before it is deleted; null: it is kept for good"
+        )
+    ),
+]
+
+
+class VolumeCreate(Body):
+    """A new volume."""
+
+    name: OwnName
+    size: Bytes
+    group: str = Field(default="site", min_length=1, max_length=63)
+    fileserver: str = Field(default="", max_length=63, description="'': the site's first")
+    source: str = Field(
+        default="", max_length=FULL, description="volume whose data it begins with; '': it is empty"
+    )
+    snapshot: str = Field(
+        default="", max_length=63, description="the source's snapshot that is copied"
+    )
+
+
+class VolumePatch(Body):
+    """What to change of a volume."""
+
+    size: Bytes
+
+
+class VolumeAttach(Body):
+    """A vcluster that is to mount the volume."""
+
+    vcluster: DnsLabel
+    mount: MountPoint = ""
+    read_only: bool = False
+    delete_after: DeleteAfter = None
+
+
+class VolumeDetach(Body):
+    """A vcluster that is to mount the volume no more."""
+
+    vcluster: str = Field(min_length=1, max_length=63)
+
+
+class SnapshotCreate(Body):
+    """A new snapshot."""
+
+    snapshot: str = Field(min_length=1, max_length=63, description="its name")
+
+
+class AttachmentReply(Reply):
+    """A vcluster that mounts the volume. `state`: waiting (for the file server), exported, or
+    leaving."""
+
+    vcluster: str
+    mount: str
+    read_only: bool
+    delete_after: float | None
+    state: Literal["waiting", "exported", "leaving"]
+
+
+class SnapshotReply(Reply):
+    """A snapshot. `state`: making, ready or erasing."""
+
+    name: str
+    created_at: float
+    state: Literal["making", "ready", "erasing"]
+
+
+class VolumeReply(Reply):
+    """A volume.
+
+    state     making, ready, changing, trouble (`reason` says which; COD goes on trying), deleted or
+              erasing
+    enforced  what holds it to its size on the file server: project, btrfs, zfs or none; '': not
+              known yet
+    purge_at  when a deleted volume is erased
+    """
+
+    name: str
+    group: str
+    kind: Literal["data", "home"]
+    size: int
+    fileserver: str
+    path: str
+    enforced: str
+    state: Literal["making", "ready", "changing", "trouble", "deleted", "erasing"]
+    reason: str
+    created_at: float
+    deleted_at: float | None
+    purge_at: float | None
+    attachments: list[AttachmentReply]
+
+    @classmethod
+    def of(cls, view: VolumeView) -> VolumeReply:
+        """Return the reply from the view."""
+        return cls(**_values(view))
+
+
+class VolumeInFull(VolumeReply):
+    """A volume with its snapshots."""
+
+    snapshots: list[SnapshotReply]
+
+    @classmethod
+    def of(cls, view: VolumeView) -> VolumeInFull:
+        """Return the reply from the view."""
+        shots = [
+            SnapshotReply(
+                name=one.name,
+                created_at=one.created_at,
+                state="erasing" if one.leaving else "making" if one.made_at is None else "ready",
+            )
+            for one in view.snapshots
+        ]
+        return cls(**_values(view), snapshots=shots)
+
+
+class VolumeQuery(Paged):
+    """Which volumes to list."""
+
+    sort: Literal[
+        "name", "-name", "group", "-group", "size", "-size", "created_at", "-created_at"
+    ] = "name"
+
+
+class VolumeList(ListPage[VolumeReply]):
+    """Volumes."""
+
+
+class FileServerReply(Reply):
+    """A file server of the site file. `size`: bytes that its volumes may hold together; `reason`:
+    why a change of one of them is not carried out."""
+
+    name: str
+    driver: str
+    address: str
+    root: str
+    squash: str
+    volumes: int
+    size: int
+    reason: str
+
+    @classmethod
+    def of(cls, found: tuple[FileServer, list[Volume]]) -> FileServerReply:
+        """Return the reply from a file server and its volumes."""
+        server, own = found
+        return cls(
+            name=server.name,
+            driver=server.driver,
+            address=server.address,
+            root=server.root,
+            squash=server.squash,
+            volumes=len(own),
+            size=sum(one.size for one in own),
+            reason=next((one.reason for one in own if one.reason), ""),
+        )
+
+
+class FileServerList(Items[FileServerReply]):
+    """File servers."""
+
+
+def _values(view: VolumeView) -> dict[str, Any]:
+    volume = view.volume
+    own = {key: getattr(volume, key) for key in VolumeReply.model_fields if hasattr(volume, key)}
+    attachments = [
+        AttachmentReply(
+            vcluster=one.vcluster,
+            mount=one.mount,
+            read_only=one.read_only,
+            delete_after=one.delete_after,
+            state=(
+                "leaving"
+                if one.leaving
+                else "exported"
+                if volume.applied >= one.sequence
+                else "waiting"
+            ),
+        )
+        for one in view.attachments
+    ]
+    return own | {"group": view.group, "state": view.state, "attachments": attachments}
+
+
+def _creates(ask: Call[Names, VolumeCreate]) -> Sequence[RequiredRight]:
+    """Return members and owners of the group that it shall belong to, who see the volume that is
+    copied."""
+    owner = RequiredRight(Right.USE, "group", ask.body.group)
+    return (
+        [owner, RequiredRight(Right.SEE, "volume", ask.body.source)] if ask.body.source else [owner]
+    )
+
+
+def _attaches(ask: Call[Named, VolumeAttach]) -> Sequence[RequiredRight]:
+    """Return who works with the volume and owns the vcluster, whose nodes run what is mounted; an
+    owner of the volume's group may have it deleted."""
+    right = Right.USE if ask.body.delete_after is None else Right.MANAGE
+    return [
+        RequiredRight(right, "volume", ask.names.name),
+        RequiredRight(Right.MANAGE, "vcluster", ask.body.vcluster),
+    ]
+
+
+_SHOWN = Shaped(VolumeInFull, VolumeInFull.of)
+
+VOLUMES = (
+    route(
+        "GET",
+        "/volumes",
+        ANYBODY,
+        "List volumes",
+        lambda a: in_parts(
+            partial(volumes.every, now=a.now, groups=a.who.groups),
+            a.query.page,
+            lambda one: (one.volume.name, one.volume.reason),
+            name=lambda one: one.volume.name,
+            group=lambda one: one.group,
+            size=lambda one: one.volume.size,
+            created_at=lambda one: one.volume.created_at,
+        ),
+        reply=listed(VolumeList, VolumeReply.of),
+        query=VolumeQuery,
+    ),
+    route(
+        "GET",
+        "/volumes/{name}",
+        see("volume"),
+        "Show a volume with its snapshots",
+        lambda a: partial(volumes.show, name=a.names.name, now=a.now),
+        reply=_SHOWN,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/volumes",
+        _creates,
+        "Create a volume, empty or as a copy of a snapshot",
+        lambda a: partial(volumes.create, site=a.site, now=a.now, **a.body.model_dump()),
+        reply=_SHOWN,
+        body=VolumeCreate,
+        status=202,
+        makes="/volumes/{name}",
+    ),
+    route(
+        "PATCH",
+        "/volumes/{name}",
+        manage("volume"),
+        "Change how much a volume may hold",
+        lambda a: partial(
+            volumes.resize, name=a.names.name, size=a.body.size, site=a.site, now=a.now
+        ),
+        reply=_SHOWN,
+        body=VolumePatch,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/volumes/{name}/attach",
+        _attaches,
+        "Have the nodes of a vcluster mount a volume",
+        lambda a: partial(
+            volumes.attach, name=a.names.name, site=a.site, now=a.now, **a.body.model_dump()
+        ),
+        reply=_SHOWN,
+        body=VolumeAttach,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/volumes/{name}/detach",
+        use("volume"),
+        "Withdraw a volume from the nodes of a vcluster",
+        lambda a: partial(volumes.detach, name=a.names.name, vcluster=a.body.vcluster, now=a.now),
+        reply=_SHOWN,
+        body=VolumeDetach,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/volumes/{name}/snapshots",
+        use("volume"),
+        "Take a snapshot of a volume",
+        lambda a: partial(
+            volumes.take_snapshot, name=a.names.name, snapshot=a.body.snapshot, now=a.now
+        ),
+        reply=_SHOWN,
+        body=SnapshotCreate,
+        status=202,
+        names=Named,
+        makes="/volumes/{name}",
+    ),
+    route(
+        "DELETE",
+        "/volumes/{name}/snapshots/{id}",
+        manage("volume"),
+        "Delete a snapshot, by its name",
+        lambda a: partial(
+            volumes.delete_snapshot, name=a.names.name, snapshot=a.names.id, now=a.now
+        ),
+        reply=_SHOWN,
+        status=202,
+        names=NamedNumber,
+    ),
+    route(
+        "DELETE",
+        "/volumes/{name}",
+        manage("volume"),
+        "Delete a volume: it is kept for a while and can be restored",
+        lambda a: partial(volumes.delete, name=a.names.name, actor=a.actor, site=a.site, now=a.now),
+        reply=_SHOWN,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/volumes/{name}/restore",
+        manage("volume"),
+        "Undo the deletion of a volume",
+        lambda a: partial(volumes.restore, name=a.names.name, now=a.now),
+        reply=_SHOWN,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/volumes/{name}/remake",
+        manage("volume"),
+        "Make the directory of a volume anew, empty, where its file server has lost it",
+        lambda a: partial(volumes.remake, name=a.names.name, now=a.now),
+        reply=_SHOWN,
+        status=202,
+        names=Named,
+    ),
+    route(
+        "POST",
+        "/volumes/{name}/forget",
+        ADMINS,
+        "Forget a volume whose file server is gone for good",
+        lambda a: partial(volumes.forget, name=a.names.name, site=a.site),
+        reply=_SHOWN,
+        names=Named,
+    ),
+    route(
+        "GET",
+        "/fileservers",
+        ADMINS,
+        "List the file servers that volumes are on",
+        lambda a: partial(volumes.servers, site=a.site),
+        reply=listed(FileServerList, FileServerReply.of),
+    ),
+)

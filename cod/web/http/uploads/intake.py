@@ -1,0 +1,281 @@
+"""Takes the bytes of uploads to disk: what requests bring, `images.incoming` writes and
+`flows.images.uploads` puts down.
+
+An upload's file has one writer at a time, whichever process it is in. Whoever comes second is told
+to wait, unless the first has been silent for a while: a connection that broke at the client's end
+may be open here for long, and its client is the one who comes back.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any, ParamSpec, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+from cod.flows.images import uploads
+from cod.flows.people.access import Change, RequiredRight, noted
+from cod.images import formats
+from cod.images.incoming import Busy, Incoming, Sum, boot_id
+from cod.model import Image, Refused, Result, Right, SiteRef, Upload, Who
+from cod.pool import Pool
+from cod.web.http.uploads.piece import Connection, Piece
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 4
+SILENT = 5.0  # seconds without a byte after which somebody else may go on with an upload
+
+log = logging.getLogger("cod.uploads")
+
+
+class Locked(Exception):
+    """Somebody else is sending the same upload."""
+
+
+class Full(Exception):
+    """The disk has no room for the upload."""
+
+
+class _Thread(Thread):
+    """One that does not keep a process from ending."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs, daemon=True)
+
+
+class _Threads(ThreadPool):
+    threadFactory = _Thread
+
+
+class Intake:
+    """The uploads of one process.
+
+    folder  of incoming files: each has its upload's id for a name
+    wake    carries out the effects of a flow
+    boot    names this boot of this host
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        folder: Path,
+        wake: Callable[[Any], object],
+        clock: Callable[[], float],
+        boot: str | None = None,
+    ) -> None:
+        self.reactor, self.pool, self.site, self.clock = reactor, pool, site, clock
+        self._folder, self._wake, self._boot = folder, wake, boot_id() if boot is None else boot
+        # of our own: a slow disk shall hold up nobody else
+        self._threads = _Threads(0, THREADS, "uploads")
+        self._pieces: dict[str, Piece] = {}
+        self._sums: dict[str, Sum] = {}
+
+    def start(self) -> None:
+        """Begin, anew if it was stopped."""
+        self._threads = _Threads(0, THREADS, "uploads")
+        self._threads.start()
+
+    def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """Do what blocks."""
+        return deferToThreadPool(self.reactor, self._threads, work, *args, **kwargs)
+
+    def check_room(self, size: int) -> None:
+        """Raise Full unless the disk has room for `size` bytes more now."""
+        folder = self._folder if self._folder.exists() else self._folder.parent
+        if shutil.disk_usage(folder).free < size:
+            raise Full
+
+    # ------------------------------------------------------------ receiving
+
+    async def begin(
+        self, upload: Upload, checksum: tuple[str, bytes] | None, connection: Connection
+    ) -> Piece:
+        """Hold the file, and be ready for what comes over `connection` from the piece's
+        `upload.offset` on. Raises Locked, `Refused`."""
+        if (other := self._pieces.get(upload.id)) is not None:
+            if other.silent() < SILENT:
+                raise Locked
+            log.info("the upload of %s is sent anew: its old connection is silent", upload.name)
+            await other.break_off()
+        file, row = await self._open(upload, checked=checksum is not None)
+        piece = self._pieces[upload.id] = Piece(self, row, file, checksum, connection)
+        return piece
+
+    async def _open(self, upload: Upload, *, checked: bool = False) -> tuple[Incoming, Upload]:
+        path = self._folder / upload.id
+        try:
+            file = await self.in_thread(Incoming, path, self._sums.get(upload.id))
+        except Busy:
+            raise Locked from None
+        try:
+            row = await self.pool.run(
+                uploads.begin,
+                upload_id=upload.id,
+                length=file.length,
+                boot=self._boot,
+                checked=checked,
+                now=self.clock(),
+            )
+            await self.in_thread(file.start, row.offset)
+        except BaseException as error:
+            if isinstance(error, Refused) and not file.length:
+                # made anew by us: the upload is over (not empty, it may be an image's)
+                path.unlink(missing_ok=True)
+            file.close()
+            raise
+        return file, row
+
+    def let_go(self, upload: Upload, file: Incoming) -> None:
+        """The writer of `file` is done with it for now."""
+        self._sums[upload.id] = file.sum
+        self._pieces.pop(upload.id, None)
+        file.close()
+
+    async def grown(self, upload: Upload, file: Incoming) -> Upload:
+        """Have on disk what is written, and put it down. Raises `Refused` where the upload was
+        given up."""
+        end = file.end
+        await self.in_thread(file.flush)
+        return await self.pool.run(
+            uploads.grown,
+            upload_id=upload.id,
+            offset=end,
+            rules=self.site.current.images,
+            now=self.clock(),
+        )
+
+    async def check_format(self, upload: Upload, file: Incoming) -> tuple[str, int]:
+        """Format and size of the image, as the file's first bytes show them. Raises `Refused`, and
+        gives the upload up, for a file that is not taken in: nobody shall send the rest of it in
+        vain."""
+        if upload.plain:
+            return "plain", upload.size
+        try:
+            return formats.look(
+                await self.in_thread(file.head), upload.size, self.site.current.images.largest
+            )
+        except Refused:
+            await self.drop(upload)
+            raise
+
+    async def complete(self, upload: Upload, file: Incoming, who: Who | None = None) -> Image:
+        """Make a complete upload an image. Raises `Refused`; if it is the wrong file the upload is
+        given up."""
+        while not await self.in_thread(file.sum_up):
+            pass
+        form, size = await self.check_format(upload, file)
+        flow = partial(
+            uploads.complete,
+            upload_id=upload.id,
+            name=upload.name,
+            source=str(file.path),
+            sha256=file.sum.hexdigest(),
+            format=form,
+            size=size,
+            now=self.clock(),
+        )
+        if who is not None:
+            flow = partial(noted, flow=flow, who=who, change=_arrival(upload), now=self.clock())
+        try:
+            result: Result[Image] = await self.pool.run(flow)
+        except Refused as no:
+            if no.code == "invalid":
+                await self.drop(upload)
+            raise
+        self._wake(result.effects)
+        image: Image = result.value
+        log.info(
+            "%s came in: %d bytes, %s, sha256 %s", upload.name, upload.size, form, image.sha256
+        )
+        return image
+
+    # ------------------------------------------------------------ looking, giving up
+
+    async def look(self, upload: Upload) -> Upload:
+        """Return the upload as it is. If a process died over it, the row is mended from the file
+        first; and where nothing but the last step is missing, that is done."""
+        try:
+            length = (self._folder / upload.id).stat().st_size
+        except FileNotFoundError:
+            length = 0
+        if upload.id in self._pieces or (length == upload.offset and length < upload.size):
+            return upload
+        try:
+            file, row = await self._open(upload)
+        except Locked:
+            return upload
+        try:
+            if row.offset == row.size:
+                await self.complete(row, file)
+        finally:
+            self.let_go(row, file)
+        return row
+
+    async def drop(self, upload: Upload) -> None:
+        """Give an upload up, row and file."""
+        await self.pool.run(uploads.drop, upload_id=upload.id)
+        await self.forget(upload)
+
+    async def cancel(self, upload: Upload) -> None:
+        """Cancel an upload whose row is gone: its sender is cut off, the file goes."""
+        if (piece := self._pieces.get(upload.id)) is not None:
+            await piece.break_off()
+        await self.forget(upload)
+
+    async def forget(self, upload: Upload) -> None:
+        """The row is gone: remove the file."""
+        self._sums.pop(upload.id, None)
+        await self.in_thread((self._folder / upload.id).unlink, missing_ok=True)
+
+    async def sweep(self) -> None:
+        """Give up what nothing more came of; finish what is all there; remove files that nobody
+        needs."""
+        try:
+            for upload in await self.pool.run(uploads.sweep, now=self.clock()):
+                log.info("the upload of %s is given up: nothing more came of it", upload.name)
+                await self.cancel(upload)
+            present = await self.in_thread(lambda: list(self._folder.glob("*")))
+            needed = await self.pool.read(uploads.files)
+            for path in present:
+                if path.name not in needed and str(path) not in needed:
+                    await self.in_thread(path.unlink, missing_ok=True)
+            for upload in await self.pool.read(uploads.every):
+                if upload.offset == upload.size:
+                    try:
+                        await self.look(upload)
+                    except Refused as no:
+                        log.info(
+                            "the upload of %s cannot become an image: %s", upload.name, no.sentence
+                        )
+        except Exception as error:
+            log.error("uploads: %s", error, exc_info=None if self.pool.is_away(error) else error)
+
+    async def stop(self) -> None:
+        """Let go of all that is under way."""
+        for piece in list(self._pieces.values()):
+            await piece.break_off()
+        if self._threads.started:
+            self._threads.stop()
+
+
+def _arrival(upload: Upload) -> Change:
+    """Return the audit's row of an image that came in."""
+    return Change(
+        "image upload",
+        upload.name,
+        RequiredRight(Right.SEE, "image", upload.name),
+        None,
+        {},
+        lambda image: {"group": upload.group, "size": upload.size, "sha256": image.sha256},
+    )

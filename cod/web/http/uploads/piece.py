@@ -1,0 +1,236 @@
+"""One piece of an upload on its way from a connection to the disk, with backpressure.
+
+Bytes gather while a thread writes those that came before. When more than a little has gathered the
+connection is held, and the sender's own network does the rest: memory stays the same, however fast
+one is and slow the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, ensureDeferred
+
+from cod.images.incoming import HEAD, Incoming
+from cod.model import Image, Refused, Upload, Who
+
+GATHER = 1 << 20  # bytes that are written in one go, and as many may gather meanwhile
+PUT_DOWN = 1 << 28  # bytes after which what is there is flushed and put down in between
+AT_LEAST = 60.0  # seconds after which that is done where little comes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("cod.uploads")
+
+
+class Mismatch(Exception):
+    """The piece is not what its checksum says."""
+
+
+class TooLong(Exception):
+    """More came than the upload was to have."""
+
+
+class Connection:
+    """What a piece does to the connection that it comes from."""
+
+    def hold(self) -> None:
+        """Take nothing more from it for now."""
+
+    def flow(self) -> None:
+        """Go on."""
+
+    def cut(self) -> None:
+        """Break it off."""
+
+
+class Storage(Protocol):
+    """Where a piece goes: `web.http.uploads.intake.Intake`."""
+
+    reactor: Any
+
+    def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """Do what blocks."""
+
+    async def check_format(self, upload: Upload, file: Incoming) -> tuple[str, int]:
+        """Return format and size of what the file begins with. Raises `Refused`."""
+
+    async def grown(self, upload: Upload, file: Incoming) -> Upload:
+        """Have on disk what is written, and record how much that is."""
+
+    async def complete(self, upload: Upload, file: Incoming, who: Who | None = None) -> Image:
+        """End the upload: all of it is there."""
+
+    def let_go(self, upload: Upload, file: Incoming) -> None:
+        """Close the file; another connection may go on with it."""
+
+
+class Piece:
+    """The bytes of one request, for the upload's file from `upload.offset` on.
+
+    checksum  (algorithm, digest) of the piece, if it has one: then it counts as a whole or not at
+              all
+    error     what went wrong on the way: more bytes are not taken, `finish` will raise it
+    """
+
+    def __init__(
+        self,
+        intake: Storage,
+        upload: Upload,
+        file: Incoming,
+        checksum: tuple[str, bytes] | None,
+        connection: Connection,
+    ) -> None:
+        self.upload = upload
+        self.error: BaseException | None = None
+        self._intake, self._file, self._connection = intake, file, connection
+        self._checksum, self._digest = (
+            checksum and hashlib.new(checksum[0], usedforsecurity=False),
+            checksum,
+        )
+        self._start, self._sum = upload.offset, file.sum.copy()
+        self._gathered: list[bytes] = []
+        self._count = self._received = 0
+        self._over = self._held = self._closed = self._finishing = False
+        self._unknown = upload.offset < HEAD  # what kind of file it is
+        self._fed = self._noted = intake.reactor.seconds()
+        self._more: Deferred[None] | None = None
+        self._watchers: list[Deferred[None]] = []
+        self._writing = ensureDeferred(self._write())
+
+    def silent(self) -> float:
+        """Return seconds since something came; none once all is there."""
+        return 0.0 if self._finishing else float(self._intake.reactor.seconds() - self._fed)
+
+    def feed(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._fed = self._intake.reactor.seconds()
+        self._received += len(data)
+        if self._start + self._received > self.upload.size:
+            self.error = self.error or TooLong()
+        if self.error or self._over:
+            return
+        self._gathered.append(data)
+        self._count += len(data)
+        if self._count >= GATHER:
+            self._go_on()
+        if self._count >= GATHER and not self._held:  # a thread is at work
+            self._held = True
+            self._connection.hold()
+
+    # ------------------------------------------------------------ to the disk
+
+    async def _write(self) -> None:
+        try:
+            while await self._anything():
+                gathered, self._gathered, self._count = self._gathered, [], 0
+                self._release()
+                await self._intake.in_thread(self._put, gathered)
+                if self._unknown and self._file.end >= HEAD:  # it shows what kind of file it is
+                    self._unknown = False
+                    await self._intake.check_format(self.upload, self._file)
+                late = self._intake.reactor.seconds() - self._noted >= AT_LEAST
+                if (late or self._file.end - self.upload.offset >= PUT_DOWN) and not self._checksum:
+                    await self._note()
+        except Exception as error:
+            self.error, self._gathered = error, []
+        self._release()
+
+    async def _anything(self) -> bool:
+        """Wait until there is enough to write, or the rest; is there?"""
+        while self._count < GATHER and not self._over:
+            self._more = Deferred()
+            await self._more
+        return self._count > 0 and self.error is None
+
+    def _go_on(self) -> None:
+        if self._more is not None:
+            more, self._more = self._more, None
+            more.callback(None)
+
+    def _release(self) -> None:
+        if self._held:
+            self._held = False
+            self._connection.flow()
+
+    def _put(self, gathered: list[bytes]) -> None:
+        """Write the bytes, in a thread."""
+        if self._checksum:
+            for data in gathered:
+                self._checksum.update(data)
+        self._file.write(gathered)
+
+    async def _note(self) -> None:
+        self.upload = await self._intake.grown(self.upload, self._file)
+        self._noted = self._intake.reactor.seconds()
+
+    # ------------------------------------------------------------ the end
+
+    async def finish(self, who: Who) -> tuple[Upload, Image | None]:
+        """Finish the piece, which is on disk when this returns; return the upload, and the image
+        that it has become if that was the last piece. Raises Mismatch, TooLong, `Refused`,
+        OSError."""
+        self._finishing = True
+        try:
+            await self._written()
+            if (
+                self._checksum
+                and self.error is None
+                and self._digest
+                and self._checksum.digest() != self._digest[1]
+            ):
+                self.error = Mismatch()
+            await self._keep()
+            if self.error is not None:
+                raise self.error
+            whole = self.upload.offset == self.upload.size
+            return self.upload, (
+                await self._intake.complete(self.upload, self._file, who) if whole else None
+            )
+        finally:
+            self._close()
+
+    async def leave(self) -> None:
+        """The connection is gone: what came stays, for whoever goes on."""
+        if self._finishing or self._over:
+            return
+        try:
+            await self._written()
+            if self._checksum:
+                self.error = Mismatch()
+            await self._keep()
+        except Exception as error:
+            log.info("the upload of %s: %s", self.upload.name, error)
+        finally:
+            self._close()
+
+    async def break_off(self) -> None:
+        """End it from here; returns when the file is free."""
+        if not self._closed:
+            freed: Deferred[None] = Deferred()
+            self._watchers.append(freed)
+            self._connection.cut()
+            await freed
+
+    async def _written(self) -> None:
+        """Write the rest: nothing more comes."""
+        self._over = True
+        self._go_on()
+        await self._writing
+
+    async def _keep(self) -> None:
+        """Have on disk what can be kept."""
+        if self._checksum and self.error is not None:
+            await self._intake.in_thread(self._file.back, self._start, self._sum)
+        elif not isinstance(self.error, Refused):
+            await self._note()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._intake.let_go(self.upload, self._file)
+        for watcher in self._watchers:
+            watcher.callback(None)

@@ -1,0 +1,176 @@
+"""An image sent by a form of the portal, without scripts: an upload as any other, made by the same
+route under the same rights, whose one piece is the file in the form. What came of it when the
+connection breaks stays, for whoever goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from twisted.internet.defer import ensureDeferred
+
+from cod.model import Refused, Upload, Who
+from cod.web.api.calls import carry_out, checked, permit
+from cod.web.api.resources import ROUTES
+from cod.web.api.routes import Names, find
+from cod.web.api.upload_body import FileBody, Flow, check_size
+from cod.web.http import sessions
+from cod.web.http.errors import HttpProblem
+from cod.web.http.request import ApiRequest
+from cod.web.http.uploads import tus
+from cod.web.http.uploads.piece import Piece
+from cod.web.portal.answers import Answer, PageRequest, check_host, redirect, same_origin
+from cod.web.portal.forms import Fields, Form
+from cod.web.portal.front import Portal
+from cod.web.portal.links import url
+from cod.wire.multipart import BadForm, FileForm, boundary
+
+PATH, PAGE = "/images/upload", "/images/new"
+_ROUTE = find(ROUTES, "POST", tus.PATH)[0]
+
+log = logging.getLogger("cod.uploads")
+
+
+class FormBody(FileBody):
+    """A form with a file, for the portal."""
+
+    def __init__(self, request: ApiRequest, portal: Portal) -> None:
+        super().__init__(request)
+        self._portal = portal
+        self._form: FileForm | None = None
+        self._begun = False
+
+    def begin(self) -> None:
+        """Read the form's boundary: who asks is found out before any of the form is looked at."""
+        request = self.request
+        if request.refusal is None:
+            try:
+                self._form = FileForm(
+                    boundary(request.getHeader("content-type")), request.length or 0
+                )
+            except BadForm as error:
+                request.refuse(_bad(error))
+
+    def take(self, data: bytes) -> None:
+        """Read the fields, and put into the upload what is the file's."""
+        assert self._form is not None
+        try:
+            self.put(self._form.feed(data))
+        except BadForm as error:
+            return self.request.refuse(_bad(error))
+        if self._form.size is not None and not self._begun:
+            self._begun = True
+            self.open()
+        return None
+
+    async def begun(self) -> Piece:
+        """Create the upload: all but the file is there."""
+        assert self._form is not None
+        assert _ROUTE is not None
+        assert _ROUTE.body is not None
+        request, context = self.request, self.request.context
+        fields, who = self._form.fields, self._sender()
+        permit(_ROUTE, who)
+        told = {name: fields.get(name, "").strip() for name in ("name", "group", "sha256")}
+        body = checked(
+            _ROUTE.body,
+            {name: text for name, text in told.items() if text}
+            | {
+                "size": self._form.size,
+                "plain": fields.get("plain") == "true",
+                "raw": fields.get("raw") == "true",
+            },
+        )
+        check_size(request, body)
+        made = await carry_out(context, _ROUTE, context.call(who, Names(), body))
+        assert isinstance(made, Upload)
+        self.upload = made
+        return await context.intake.begin(made, None, Flow(request))
+
+    def _sender(self) -> Who:
+        """Return who sends the form, from a page of ours. Raises `HttpProblem` (403)."""
+        request = self.request
+        check_host(request.getHeader("host"), request.context.names)
+        assert self._form is not None
+        visit = sessions.visit(request.session, request.getHeader("cookie"))
+        genuine = same_origin(request.getHeader) and visit.proves(self._form.fields.get("csrf", ""))
+        if visit.who is None or not genuine:
+            raise HttpProblem(
+                403,
+                "form_expired",
+                "This form is too old, or does not come from this site. Load the page again.",
+            )
+        return visit.who
+
+    async def answer(self) -> None:
+        """Send the browser on to the image, or show the form again with what is wrong."""
+        self.request.send_page(await self._answered(self.request.page_request(b"")))
+
+    async def _answered(self, asked: PageRequest) -> Answer:
+        try:
+            if self.request.refusal is not None:
+                raise self.request.refusal
+            assert self._form is not None
+            self._form.close()
+            assert self.piece is not None
+            assert self.request.who is not None
+            upload, _image = await self.piece.finish(self.request.who)
+            return redirect(
+                url("images", upload.name),
+                sessions.flash(f"{upload.name} is there, and is taken in."),
+            )
+        except Exception as error:
+            wrong = _bad(error) if isinstance(error, BadForm) else tus.wrong(error, self.upload)
+            if _for_good(wrong):
+                await self._give_up()
+        if wrong.status in (401, 403) or asked.visit.who is None:
+            return await self._portal.answer(asked, wrong)
+        typed = {
+            name: [text]
+            for name, text in (self._form.fields if self._form else {}).items()
+            if name != "csrf"
+        }
+        form = Form(
+            PATH,
+            asked.visit.csrf(),
+            secrets.token_hex(16),
+            Fields(typed),
+            wrong.faults or {wrong.field or "": wrong.detail},
+        )
+        return await self._portal.page_with(asked, PAGE, form, wrong.status)
+
+    def leave(self) -> None:
+        """Free the upload's file for others; give up what was refused for good."""
+        if (
+            self.piece is not None
+            and self.request.refusal is not None
+            and _for_good(self.request.refusal)
+        ):
+            ensureDeferred(self._give_up())
+        else:
+            super().leave()
+
+    async def _give_up(self) -> None:
+        """Drop a refused upload: it must not become an image later, nor be in the way of another
+        try."""
+        piece, self.piece = self.piece, None
+        if piece is None:
+            return
+        await piece.leave()
+        try:
+            await self.request.context.intake.drop(piece.upload)
+        except Refused:
+            pass  # the refusal itself has given it up
+        except Exception as error:
+            log.error("the upload of %s was refused and stays: %s", piece.upload.name, error)
+
+
+def _for_good(wrong: HttpProblem) -> bool:
+    """Return whether the same file would be refused again: not where the server or another sender
+    was in the way."""
+    return wrong.status < 500 and wrong.status != 423
+
+
+def _bad(error: BadForm) -> HttpProblem:
+    return HttpProblem(400, "bad_form", f"{error}.")
