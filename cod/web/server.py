@@ -26,16 +26,17 @@ from cod.security.signer import VcmAuthority
 from cod.web.api import metrics
 from cod.web.api.context import Context
 from cod.web.api.events import Hub
-from cod.web.api.json_body import MemoryBody
+from cod.web.api.json_body import JsonBody
 from cod.web.api.upload_body import PieceBody, UploadBody
 from cod.web.http.channel import MOST_OF_ONE, Channel, ConnectionCount
 from cod.web.http.rate_limits import RateLimits
-from cod.web.http.request import ApiRequest, Body
+from cod.web.http.request import Body, WebRequest
 from cod.web.http.tls import WebTls
 from cod.web.http.uploads import tus
 from cod.web.http.uploads.intake import Intake
-from cod.web.portal import file_form as form
+from cod.web.portal import file_form
 from cod.web.portal.front import Portal
+from cod.web.portal.page_body import PageBody
 from cod.web.portal.registry import ACTIONS, PAGES
 from cod.web.signin.service import SignIn
 from cod.wire.tus import PIECE_TYPE
@@ -61,13 +62,13 @@ class Api(http.HTTPFactory):
     protocol = Channel  # type: ignore[assignment]
 
     def log(self, request: http.Request) -> None:
-        """Twisted's own access log is not used; `ApiRequest` writes one line."""
+        """Twisted's own access log is not used; `WebRequest` writes one line."""
 
     def buildProtocol(self, addr: Any) -> Any:
         """Return a connection, whose requests are ours."""
         channel: Any = super().buildProtocol(addr)
-        channel.requestFactory = lambda connection, _queued: ApiRequest(
-            self.context, self.portal, connection, body_of
+        channel.requestFactory = lambda connection, _queued: WebRequest(
+            self.context, connection, partial(body_of, self.context, self.portal)
         )
         return channel
 
@@ -174,17 +175,20 @@ class ApiServer(Service):
         )
 
 
-def body_of(request: ApiRequest) -> Body:
-    """Decide by a request's line and headers where its body goes."""
+def body_of(context: Context, portal: Portal | None, request: WebRequest) -> Body:
+    """Decide by a request's line and headers where its body goes. `portal`: None where there are no
+    pages."""
     kind = str(request.getHeader("content-type") or "")
     if request.api_path and kind == PIECE_TYPE:
-        return PieceBody(request)
+        return PieceBody(request, context)
     if f"{request.api_path}/".startswith(f"{tus.PATH}/"):
-        return UploadBody(request)
-    is_form = request.path == form.PATH.encode() and kind.startswith("multipart/form-data")
-    if request.portal and is_form and request.method == b"POST":
-        return form.FormBody(request, request.portal)
-    return MemoryBody(request)
+        return UploadBody(request, context)
+    is_form = request.path == file_form.PATH.encode() and kind.startswith("multipart/form-data")
+    if portal and is_form and request.method == b"POST":
+        return file_form.FormBody(request, portal)
+    if portal and request.is_page and request.getHeader("authorization") is None:
+        return PageBody(request, portal)
+    return JsonBody(request, context)
 
 
 def _free(path: Path) -> None:

@@ -26,8 +26,8 @@ from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.web.api import openapi
-from cod.web.api.resources import ROUTES
-from cod.web.api.routes import find, matched
+from cod.web.api.resources import ROUTE_MAP, ROUTES
+from cod.web.api.routes import matched
 from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node
 from tests.rows import add_template
 
@@ -548,7 +548,7 @@ def test_the_openapi_document_is_valid_and_complete(served: Served) -> None:
 def test_no_path_is_matched_by_two_routes() -> None:
     for route in ROUTES:
         path = route.path.replace("{", "").replace("}", "")
-        assert find(ROUTES, route.method, path)[0] is route
+        assert ROUTE_MAP.find(route.method, path)[0] is route
 
 
 def test_a_parameter_is_never_empty() -> None:

@@ -18,12 +18,13 @@ from cod.store.images import images
 from cod.store.people import groups
 from cod.web.api import openapi
 from cod.web.api.changes import pattern
-from cod.web.api.conditions import gzips
 from cod.web.api.models import OneOrSeveral
-from cod.web.api.resources import ROUTES
-from cod.web.api.routes import Route, find, unquoted
+from cod.web.api.resources import ROUTE_MAP, ROUTES
+from cod.web.api.routes import Route
 from cod.web.http import request
 from cod.web.http.errors import unexpected
+from cod.web.http.representations import gzips
+from cod.web.http.request import unquoted
 from tests.net.apiserver import ADMIN, READER, Served, add_node, run
 from tests.net.portalclient import signed_in
 from tests.net.rawhttp import ask
@@ -439,7 +440,7 @@ def test_every_link_that_a_change_tells_can_be_found() -> None:
     for route in ROUTES:
         if route.makes:
             path = re.sub(r"\{\w+\}", "x", route.makes)
-            shown, names, methods = find(ROUTES, "GET", unquoted(path))
+            shown, names, methods = ROUTE_MAP.find("GET", unquoted(path))
             assert shown is not None or "DELETE" in methods, route.makes
             assert shown is None or names is not None
 

@@ -14,8 +14,9 @@ import pytest
 
 from cod.flows import replies as flow
 from cod.store.people import replies
-from cod.web.api.conditions import fits, keyed, resource_get, tag, tags
+from cod.web.api.conditions import keyed, resource_get
 from cod.web.api.resources import ROUTES
+from cod.web.http.representations import fits, tag, tags
 from tests.net.apiserver import ADMIN, Served, add_node
 from tests.net.rawhttp import ask
 

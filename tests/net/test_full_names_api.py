@@ -20,8 +20,9 @@ from cod.store import tables as t
 from cod.store.images import images
 from cod.store.people import groups
 from cod.web.api import openapi
-from cod.web.api.resources import ROUTES
-from cod.web.api.routes import find, matched, unquoted
+from cod.web.api.resources import ROUTE_MAP, ROUTES
+from cod.web.api.routes import matched
+from cod.web.http.request import unquoted
 from tests.net.apiserver import NOW, Served, add_node
 from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
@@ -66,7 +67,7 @@ def missing(client: Client, method: str, path: str, body: Any = None) -> tuple[i
 def test_a_name_takes_one_segment_or_two(
     method: str, path: str, pattern: str, name: str | None
 ) -> None:
-    route, names, _ = find(ROUTES, method, unquoted(path))
+    route, names, _ = ROUTE_MAP.find(method, unquoted(path))
     assert route is not None
     assert (route.path, names.get("name")) == (pattern, name)
 

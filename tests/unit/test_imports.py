@@ -377,6 +377,20 @@ def test_the_check_sees_a_wrong_arrow(tmp_path: Path) -> None:
     assert wrong_arrows("cod.flows.bad", bad) == ["cod.flows.bad imports cod.flows.boot"]
 
 
+@pytest.mark.parametrize(
+    ("room", "others"), [("http", ("api", "portal")), ("api", ("portal",)), ("signin", ("http",))]
+)
+def test_no_door_stands_on_the_one_above_it(room: str, others: tuple[str, ...]) -> None:
+    wrong = [
+        f"{name} imports {target}"
+        for name, path in modules()
+        if name.startswith(f"cod.web.{room}")
+        for target in imported(name, path)
+        if target.startswith(tuple(f"cod.web.{each}" for each in others))
+    ]
+    assert wrong == []
+
+
 def test_the_files_that_travel_in_the_ramdisk_as_packages_stay_empty() -> None:
     assert (
         (ROOT / "cod/__init__.py").read_text() == (ROOT / "cod/wire/__init__.py").read_text() == ""

@@ -1,7 +1,8 @@
 """Uploads: created, grown, complete, given up.
 
 The row is what was promised: a name, a length, bytes that are known to be on disk. The bytes are in
-a file of the upload's name in the folder of incoming files, and `web.http.uploads.intake` writes them.
+a file of the upload's name in the folder of incoming files, and
+`web.http.uploads.intake` writes them.
 When all are there the row becomes an image in state *ingesting*, in one transaction: nobody ever
 sees half of a file as an image, or an image without its file.
 """

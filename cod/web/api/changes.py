@@ -19,9 +19,11 @@ from pydantic import BaseModel
 from cod.flows.people.access import Change, RequiredRight
 from cod.model import Refused, Result, Right
 from cod.pool import Tx
-from cod.web.api.conditions import Tagged, asked_to_see, encoded, resource_get, tag
-from cod.web.api.resources import ROUTES
-from cod.web.api.routes import Call, Flow, Route, find, matched, unquoted, unquoted_in
+from cod.web.api.conditions import Tagged, asked_to_see, encoded, resource_get
+from cod.web.api.resources import ROUTE_MAP, ROUTES
+from cod.web.api.routes import Call, Flow, Route, matched, unquoted_in
+from cod.web.http.representations import tag
+from cod.web.http.request import unquoted
 
 
 def pattern(route: Route) -> str:
@@ -42,7 +44,7 @@ def pattern(route: Route) -> str:
 def shown_by(route: Route) -> Route | None:
     """Return the route that shows the thing; None: there is none."""
     path = pattern(route)
-    return find(ROUTES, "GET", path)[0] if path else None
+    return ROUTE_MAP.find("GET", path)[0] if path else None
 
 
 def place(

@@ -10,21 +10,19 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from cod.model import SiteRef, Who
-from cod.pool import Pool
+from cod.model import Who
 from cod.security.signer import VcmAuthority
 from cod.web.api.events import Hub
 from cod.web.api.routes import Call, Names
+from cod.web.http.port import Port
 from cod.web.http.rate_limits import RateLimits
 from cod.web.http.uploads.intake import Intake
-from cod.web.signin.service import SignIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Port):
     """The server's parts, settings and secrets, as requests on one port see them.
 
-    local         the port is the UNIX socket, for the local administrator
     images        folder that images are served from
     intake        takes uploads
     upload_limit  bytes
@@ -32,17 +30,10 @@ class Context:
     metrics       makes the text of `/metrics`
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
-    names         host names of the server in lower case, beside its addresses
-    proxied       there is no TLS on the port: a proxy on this host says where requests come from
     consoles      folder that consoles are kept in, or None
     fingerprint   says the SHA-256 of the web server's certificate, hex; '' where there is none
     """
 
-    reactor: Any
-    pool: Pool
-    site: SiteRef
-    clock: Callable[[], float]
-    local: bool
     images: Path
     intake: Intake
     upload_limit: int
@@ -50,11 +41,8 @@ class Context:
     metrics: Callable[[], Deferred[bytes]]
     webhook_key: bytes
     authority: VcmAuthority | None
-    names: frozenset[str]
-    proxied: bool
     consoles: Path | None
     fingerprint: Callable[[], str]
-    signin: SignIn
     hub: Hub
     rate_limits: RateLimits
 

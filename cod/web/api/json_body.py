@@ -1,5 +1,4 @@
-"""The answer to a request whose body is in memory: the API's (route, flow, reply) or, by
-`portal.front`, a page."""
+"""The API's answer to a request whose body is in memory: route, flow, reply."""
 
 from __future__ import annotations
 
@@ -20,59 +19,40 @@ from cod.web.api.conditions import (
     TEXT,
     Conditions,
     Tagged,
-    as_json,
     encoded,
-    tags,
     wants_csv,
     wants_text,
 )
+from cod.web.api.context import Context
 from cod.web.api.events import EventStream
 from cod.web.api.models import NoQuery, Nothing
-from cod.web.api.openapi import PREFIX
+from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.server import EventQuery
-from cod.web.api.routes import Q, Route, named, number, unquoted
+from cod.web.api.routes import Q, Route, named, number
 from cod.web.http.errors import HttpProblem, unexpected
-from cod.web.http.request import ApiRequest, Body
+from cod.web.http.memory_body import MemoryBody
+from cod.web.http.representations import as_json, tags
+from cod.web.http.request import PREFIX, WebRequest, unquoted
 
-JSON_LIMIT = 2**20
-STRANGERS = 2**16  # bytes of a body of who has not signed in
 
+class JsonBody(MemoryBody):
+    """A body for a route of the API, or for one of the few things beside the table of routes.
 
-class MemoryBody(Body):
-    """A body of at most `JSON_LIMIT` bytes, of strangers `STRANGERS`, kept in memory."""
+    route, names  the route that is asked, None if none is, and what its path names
+    methods       those that the path has where it has not the one that is asked
+    """
 
-    def __init__(self, request: ApiRequest) -> None:
+    def __init__(self, request: WebRequest, context: Context) -> None:
         super().__init__(request)
-        self.content = bytearray()
-
-    def begin(self) -> None:
-        """Refuse what says that it is too long."""
-        if self.request.length is not None and self.request.length > JSON_LIMIT:
-            self.request.refuse(_too_large())
-
-    def take(self, data: bytes) -> None:
-        """Keep the next bytes."""
-        self.content += data
-        if len(self.content) > (STRANGERS if self.request.stranger else JSON_LIMIT):
-            self.request.refuse(_too_large())
-
-    def drop(self) -> int:
-        """Forget them."""
-        count = len(self.content)
-        self.content.clear()
-        return count
+        self.context = context
+        self.route, self.names, self.methods = ROUTE_MAP.find(request.verb, request.api_path)
 
     async def answer(self) -> None:
-        """Answer by a page, a route, or one of the few things beside the table of routes."""
+        """Answer by a route, or one of the few things beside them."""
         request = self.request
-        # it came faster than was found out who sent it
-        if request.stranger and len(self.content) > STRANGERS:
-            request.refuse(_too_large())
-        if request.portal and request.is_page and request.getHeader("authorization") is None:
-            asked = request.page_request(bytes(self.content))
-            return request.send_page(await request.portal.answer(asked, request.refusal))
+        self.check_sender()
         try:
-            await self._dispatch(request.permitted())
+            await self._dispatch(request.permitted(self.route is not None and self.route.open))
         except HttpProblem as wrong:
             request.problem(wrong)
         except Exception as error:
@@ -84,8 +64,8 @@ class MemoryBody(Body):
 
     async def _dispatch(self, who: Who) -> None:
         request = self.request
-        if request.route is not None:
-            return await self.run(request.route, who)
+        if self.route is not None:
+            return await self.run(self.route, who)
         path = request.api_path or unquoted(request.path.decode("latin-1"))
         if not request.api_path and path != "/metrics":
             raise HttpProblem(
@@ -95,7 +75,7 @@ class MemoryBody(Body):
         is_other = path in ("/openapi.json", "/events", "/metrics")
         if is_other and request.verb == "GET":
             return await self._other(path, who)
-        allowed = ["GET"] if is_other else request.methods
+        allowed = ["GET"] if is_other else self.methods
         if not allowed:
             raise HttpProblem(
                 404, "not_found", "there is no such resource; see /api/v1/openapi.json"
@@ -111,7 +91,7 @@ class MemoryBody(Body):
         )
 
     async def _other(self, path: str, who: Who) -> None:
-        request, context = self.request, self.request.context
+        request, context = self.request, self.context
         if path == "/events":
             return await self._events(self.query(EventQuery), who)
         if path == "/metrics" and not who.admin:
@@ -124,7 +104,7 @@ class MemoryBody(Body):
         return request.send_tagged(as_json(openapi.document()))
 
     async def _events(self, query: EventQuery, who: Who) -> None:
-        request, hub = self.request, self.request.context.hub
+        request, hub = self.request, self.context.hub
         if request.method == b"HEAD":
             return request.send(200, b"", "text/event-stream")
         if refusal := hub.refusal(who):
@@ -138,12 +118,12 @@ class MemoryBody(Body):
 
     async def run(self, route: Route, who: Who) -> None:
         """Carry a route out, and send its reply."""
-        request, context = self.request, self.request.context
+        request, context = self.request, self.context
         permit(route, who)
         conditions = self._conditions(who)
         ask = context.call(
             who,
-            named(route.path, request.names),
+            named(route.path, self.names),
             self.model(route),
             self.query(route.query or NoQuery),
             conditions.key,
@@ -177,7 +157,7 @@ class MemoryBody(Body):
 
     def _locate(self, route: Route, said: Any) -> None:
         """Say where the thing is that was made, or will be as was asked."""
-        path = place(route, self.request.names, said) if route.status in (201, 202) else ""
+        path = place(route, self.names, said) if route.status in (201, 202) else ""
         if path:
             self.request.headers["Location"] = PREFIX + path
 
@@ -246,9 +226,3 @@ class MemoryBody(Body):
         if twice := {name: "stands twice" for name in names if names.count(name) > 1}:
             raise HttpProblem(422, "invalid", "stands twice", next(iter(twice)), twice)
         return checked(query, dict(pairs))
-
-
-def _too_large() -> HttpProblem:
-    return HttpProblem(
-        413, "too_large", f"the body may have at most {JSON_LIMIT} bytes, of strangers {STRANGERS}"
-    )

@@ -17,9 +17,9 @@ from cod.web.api.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, 
 from cod.web.api.resources import ROUTES
 from cod.web.api.resources.server import Problem
 from cod.web.api.routes import OWNED, Route
+from cod.web.http.request import PREFIX
 from cod.wire.tus import PIECE_TYPE
 
-PREFIX = "/api/v1"
 _REF = "#/components/schemas/{model}"
 _TEXT = {"type": "string"}
 _SIGNED_IN: list[dict[str, list[str]]] = [{"token": []}, {"session": []}]

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Protocol
-from urllib.parse import unquote
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -392,25 +391,29 @@ def number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
 
 
-def unquoted(path: str) -> str:
-    """Return a request's path with each of its segments unquoted."""
-    return "/".join(unquote(part, errors="replace") for part in path.split("/"))
+class RouteMap:
+    """Finds routes by their paths' first segments and lengths."""
 
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._by_shape: dict[tuple[str, int], list[Route]] = {}
+        for each in routes:
+            parts = each.path.split("/")
+            self._by_shape.setdefault((parts[1], len(parts)), []).append(each)
 
-def find(
-    routes: Iterable[Route], method: str, path: str
-) -> tuple[Route | None, dict[str, str], list[str]]:
-    """Return the route for a request, the path's parameters, and the methods that the path has
-    (none: no such path)."""
-    methods: list[str] = []
-    for each in routes:
-        names = matched(each.path, path)
-        if names is None:
-            continue
-        if each.method == method:
-            return each, names, [method]
-        methods.append(each.method)
-    return None, {}, methods
+    def find(self, method: str, path: str) -> tuple[Route | None, dict[str, str], list[str]]:
+        """Return the route for a request, the path's parameters, and the methods that the path has
+        (none: no such path)."""
+        head, length = path.partition("/")[2].partition("/")[0], path.count("/") + 1
+        lengths = (length, length - 1) if head in OWNED else (length,)
+        methods: list[str] = []
+        for each in (one for size in lengths for one in self._by_shape.get((head, size), ())):
+            names = matched(each.path, path)
+            if names is None:
+                continue
+            if each.method == method:
+                return each, names, [method]
+            methods.append(each.method)
+        return None, {}, methods
 
 
 OWNED = ("images", "templates", "volumes")

@@ -3,46 +3,47 @@ protocol asks for."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
-from twisted.internet.defer import ensureDeferred
 
 from cod.flows.people.access import guarded
 from cod.model import Upload, Who
 from cod.pool import Tx
 from cod.web.api.calls import carry_out, checked, permit
 from cod.web.api.conditions import encoded
-from cod.web.api.json_body import MemoryBody
+from cod.web.api.context import Context
+from cod.web.api.json_body import JsonBody
+from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.software import UploadReply
 from cod.web.api.routes import Names, Route, named
 from cod.web.http.errors import HttpProblem
-from cod.web.http.request import ApiRequest, Body
+from cod.web.http.request import WebRequest
 from cod.web.http.uploads import tus
-from cod.web.http.uploads.piece import Connection, Piece
+from cod.web.http.uploads.body import FileBody, Flow
+from cod.web.http.uploads.piece import Piece
 from cod.wire.tus import PIECE_TYPE
 
 # bytes of a piece that are read from the network in one go; Twisted's 64 KiB cost a third more CPU
 AT_A_TIME = 2**18
 
 
-def speak(request: ApiRequest) -> None:
+def speak(request: WebRequest, limit: int) -> None:
     """Take the method that is meant, and say that the protocol is spoken here."""
     if tus.is_here(request.api_path):
         options = request.method == b"OPTIONS"
         request.method = tus.verb(request.method, request.getHeader)
-        request.headers |= tus.options(request.context.upload_limit) if options else tus.SPOKEN
+        request.headers |= tus.options(limit) if options else tus.SPOKEN
 
 
-class UploadBody(MemoryBody):
+class UploadBody(JsonBody):
     """The body of a question about uploads that is no piece of one: JSON, or told by headers."""
 
-    def __init__(self, request: ApiRequest) -> None:
-        super().__init__(request)
-        speak(request)
+    def __init__(self, request: WebRequest, context: Context) -> None:
+        speak(request, context.upload_limit)
+        super().__init__(request, context)
 
     def digested(self) -> bytes:
         """Return the headers that can stand in place of the body."""
@@ -64,7 +65,7 @@ class UploadBody(MemoryBody):
             tus.check_version(header)
             if route.method == "PATCH":
                 raise HttpProblem(415, "unsupported_media_type", f"a piece should be {PIECE_TYPE}")
-            check_size(self.request, body)
+            check_size(self.context, body)
         return body
 
     async def after_commit(self, route: Route, value: Any) -> Any:
@@ -72,10 +73,10 @@ class UploadBody(MemoryBody):
         if not isinstance(value, Upload):
             return value
         if route.method == "DELETE":
-            await self.request.context.intake.cancel(value)
+            await self.context.intake.cancel(value)
             return value
         if route.method == "GET":
-            value = await self.request.context.intake.look(value)
+            value = await self.context.intake.look(value)
         else:
             self.request.headers["Location"] = tus.location(value.id)
         self.request.headers |= tus.upload_headers(value)
@@ -86,80 +87,21 @@ class UploadBody(MemoryBody):
         return tus.wrong(error)
 
 
-def check_size(request: ApiRequest, body: Any) -> None:
+def check_size(context: Context, body: Any) -> None:
     """Raise `HttpProblem` where what is to be created has no room. `body`: of a creation, else
     None."""
     if body is not None:
-        tus.check_size(body.size, request.context.upload_limit, request.context.intake.check_room)
-
-
-class FileBody(Body):
-    """A body with a file, or a piece of one, that goes to disk as it comes.
-
-    piece   where it goes, once it is known that who asks may send it
-    upload  which it belongs to
-    """
-
-    swallows = 2**26
-
-    def __init__(self, request: ApiRequest) -> None:
-        super().__init__(request)
-        self.piece: Piece | None = None
-        self.upload: Upload | None = None
-        self._early: list[bytes] = []
-
-    def open(self) -> None:
-        """Take nothing more from the connection until there is a piece, or a refusal; not before it
-        is known who asks.
-        """
-        assert self.request.authentic is not None
-        self.request.channel.pauseProducing()
-        self.request.authentic.addCallback(lambda _none: ensureDeferred(self._open()))
-
-    async def _open(self) -> None:
-        request = self.request
-        try:
-            self.piece = await self.begun()
-        except Exception as error:
-            request.refuse(tus.wrong(error))
-        early, self._early = self._early, []
-        if self.piece is not None and request.gone:
-            await self.piece.leave()
-        elif self.piece is not None:
-            self.piece.feed(b"".join(early))
-        if not request.gone:
-            request.channel.resumeProducing()
-
-    @abstractmethod
-    async def begun(self) -> Piece:
-        """Begin the piece. Raises what is in the way."""
-
-    def put(self, data: bytes) -> None:
-        """Put the file's next bytes into the upload."""
-        if self.piece is None:
-            self._early.append(data)
-        elif self.piece.error is None:
-            self.piece.feed(data)
-        else:
-            self.request.swallow(data)
-
-    def drop(self) -> int:
-        """Forget what came before there was an upload for it."""
-        early, self._early = self._early, []
-        return sum(map(len, early))
-
-    def leave(self) -> None:
-        """Free the upload's file for others, whatever became of the request."""
-        if self.piece is not None:
-            ensureDeferred(self.piece.leave())
+        tus.check_size(body.size, context.upload_limit, context.intake.check_room)
 
 
 class PieceBody(FileBody):
     """A piece of an upload."""
 
-    def __init__(self, request: ApiRequest) -> None:
+    def __init__(self, request: WebRequest, context: Context) -> None:
         super().__init__(request)
-        speak(request)
+        speak(request, context.upload_limit)
+        self._context = context
+        self._route, self._names, _ = ROUTE_MAP.find(request.verb, request.api_path)
 
     def begin(self) -> None:
         """Open it as soon as it is known who sends it."""
@@ -172,7 +114,7 @@ class PieceBody(FileBody):
 
     async def begun(self) -> Piece:
         """Begin the piece, if its sender may send it."""
-        request, route = self.request, self.request.route
+        request, route = self.request, self._route
         if request.stranger is not None:
             raise request.stranger
         who = request.permitted()
@@ -189,7 +131,7 @@ class PieceBody(FileBody):
         self.upload = await (
             self._made(route, who) if route.method == "POST" else self._found(route, who)
         )
-        piece = await request.context.intake.begin(self.upload, checksum, Flow(request))
+        piece = await self._context.intake.begin(self.upload, checksum, Flow(request))
         try:
             tus.check_offset(piece.upload, given, request.length)
         except HttpProblem:
@@ -201,18 +143,16 @@ class PieceBody(FileBody):
         """Create the upload that begins with this piece."""
         assert route.body is not None
         body = checked(route.body, tus.creation(self.request.getHeader) or {})
-        check_size(self.request, body)
-        made = await carry_out(
-            self.request.context, route, self.request.context.call(who, Names(), body)
-        )
+        check_size(self._context, body)
+        made = await carry_out(self._context, route, self._context.call(who, Names(), body))
         assert isinstance(made, Upload)
         return made
 
     async def _found(self, route: Route, who: Who) -> Upload:
         """Return the upload that goes on with this piece, which is no change of its own for the
         audit."""
-        context = self.request.context
-        ask = context.call(who, named(route.path, self.request.names))
+        context = self._context
+        ask = context.call(who, named(route.path, self._names))
         flow: Callable[[Tx], Any] = partial(
             guarded, flow=route.call(ask), who=who, claims=route.claims(ask)
         )
@@ -238,28 +178,3 @@ class PieceBody(FileBody):
             return request.send(201, encoded(UploadReply.of(upload)))
         except Exception as error:
             return request.problem(tus.wrong(error, self.upload))
-
-
-class Flow(Connection):
-    """A request's connection, for the piece that comes over it."""
-
-    def __init__(self, request: ApiRequest) -> None:
-        self._request = request
-
-    @property
-    def _channel(self) -> Any:
-        """Return None where the connection is gone; Twisted takes it from a request that was
-        answered, too."""
-        return None if self._request.gone else getattr(self._request, "channel", None)
-
-    def hold(self) -> None:
-        if channel := self._channel:
-            channel.pauseProducing()
-
-    def flow(self) -> None:
-        if channel := self._channel:
-            channel.resumeProducing()
-
-    def cut(self) -> None:
-        if channel := self._channel:
-            channel.transport.abortConnection()

@@ -2,8 +2,8 @@
 answer is sent.
 
 A request is all of these for every kind of body. What differs is its `Body`, chosen once when the
-headers are there (`web.server.body_of`): in memory (`web.memory_body`), a piece of an upload, or a
-form with a file (`web.uploads`). What is refused on the way is answered when the request is all
+headers are there (`web.server.body_of`): in memory (`http.memory_body`) or a file
+(`http.uploads.body`). What is refused on the way is answered when the request is all
 there, so that the client can hear why. Every answer of the API that is not a success is a problem
 document (RFC 9457).
 """
@@ -20,6 +20,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.web import http
@@ -27,16 +28,13 @@ from twisted.web import http
 from cod.flows.people import tokens
 from cod.flows.people.signin import SignedIn
 from cod.model import Who
-from cod.web.api.conditions import as_json, fits, gzips, packed_tag, tag
-from cod.web.api.context import Context
-from cod.web.api.openapi import PREFIX
-from cod.web.api.resources import ROUTES
-from cod.web.api.routes import Route, find, unquoted
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, unexpected
-from cod.web.portal.answers import SECURITY, Answer, PageRequest, check_host, same_origin
-from cod.web.portal.front import Portal
+from cod.web.http.origin import check_host, same_origin
+from cod.web.http.port import Port
+from cod.web.http.representations import as_json, fits, gzips, packed_tag, tag
 
+PREFIX = "/api/v1"  # of the paths of the API
 WORTH_PACKING = 1400  # bytes: what fits into one packet comes no sooner for being smaller
 FASTEST = 1  # of zlib's levels: a large list is packed while others wait
 log = logging.getLogger("cod.api")
@@ -52,7 +50,7 @@ class Body(ABC):
     swallows = 2**24
     quiet = False
 
-    def __init__(self, request: ApiRequest) -> None:
+    def __init__(self, request: WebRequest) -> None:
         self.request = request
 
     def begin(self) -> None:  # noqa: B027 (nothing to do for many)
@@ -74,36 +72,24 @@ class Body(ABC):
         """Let go of what the body holds: the connection is gone, or the answer is sent."""
 
 
-class ApiRequest(http.Request):
+class WebRequest(http.Request):
     """One request.
 
-    route, names  the API's route that is asked, None if none is, and what its path names; found
-                  once
-    methods       those that the path has where it has not the one that is asked
-    who           who asks, as soon as that is known
-    stranger      why that is nobody, where no token and no session was shown
-    refusal       why it will not be answered
-    portal        of pages and forms; None: there are none on this port
+    api_path  below the API's prefix, its segments unquoted; '': the path is none of the API's
+    who       who asks, as soon as that is known
+    stranger  why that is nobody, where no token and no session was shown
+    refusal   why it will not be answered
     """
 
     channel: Any
-    route: Route | None = None
 
-    def __init__(
-        self,
-        context: Context,
-        portal: Portal | None,
-        channel: Any,
-        body_of: Callable[[ApiRequest], Body],
-    ) -> None:
+    def __init__(self, port: Port, channel: Any, body_of: Callable[[WebRequest], Body]) -> None:
         super().__init__(channel)
-        self.context, self.portal, self._body_of = context, portal, body_of
-        self._started = context.reactor.seconds()
+        self.port, self._body_of = port, body_of
+        self._started = port.reactor.seconds()
         self.body: Body | None = None
         self.length: int | None = None
         self.api_path = ""
-        self.names: dict[str, str] = {}
-        self.methods: list[str] = []
         self.refusal: HttpProblem | None = None
         self.stranger: HttpProblem | None = None
         self.who: Who | None = None
@@ -131,7 +117,7 @@ class ApiRequest(http.Request):
         """
         peer = str(self.channel.transport.getPeer().host)
         told = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
-        if self.context.proxied and told:
+        if self.port.proxied and told:
             with suppress(ValueError):
                 return str(ip_address(told)) if ip_address(peer).is_loopback else peer
         return peer
@@ -146,19 +132,6 @@ class ApiRequest(http.Request):
         """Return whether the path is a page's or an asset's, not the API's."""
         return not self.api_path and self.path not in (b"/metrics", b"/api", b"/api/")
 
-    def page_request(self, body: bytes) -> PageRequest:
-        """Return the request as the portal takes it."""
-        path, _, query = self.uri.decode("latin-1").partition("?")
-        return PageRequest(
-            self.verb,
-            unquoted(path),
-            query,
-            self.getHeader,
-            body,
-            sessions.visit(self.session, self.getHeader("cookie")),
-            self.address,
-        )
-
     # ------------------------------------------------ arriving
 
     def gotLength(self, length: int | None) -> None:
@@ -171,8 +144,6 @@ class ApiRequest(http.Request):
         path = unquoted(self.path.decode("latin-1"))
         self.api_path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else ""
         self.body = self._body_of(self)
-        if self.api_path:
-            self.route, self.names, self.methods = find(ROUTES, self.verb, self.api_path)
         if (
             self.channel._version == b"HTTP/1.1"
             and len(self.requestHeaders.getRawHeaders(b"host", [])) != 1
@@ -244,13 +215,13 @@ class ApiRequest(http.Request):
 
     async def caller(self) -> Who:
         """Return who sent it. Raises `HttpProblem` (401)."""
-        if self.context.local:
+        if self.port.local:
             return Who(f"user:{_peer_name(self.channel)}", admin=True, local=True)
         shown = self.getHeader("authorization")
         if shown is None and (
             cookie := sessions.cookies(self.getHeader("cookie")).get(sessions.SESSION)
         ):
-            self.session = await self.context.signin.session(
+            self.session = await self.port.signin.session(
                 cookie, address=self.address, by_itself=_by_itself(self.path, self.uri)
             )
             if self.session is None:
@@ -259,12 +230,12 @@ class ApiRequest(http.Request):
         kind, _, token = (shown or "").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise HttpProblem(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
-        who = await self.context.pool.read(
+        who = await self.port.pool.read(
             tokens.caller,
             token.strip(),
             self.address,
-            self.context.clock(),
-            self.context.site.current.signin,
+            self.port.clock(),
+            self.port.site.current.signin,
         )
         if who is None:
             raise HttpProblem(
@@ -275,17 +246,15 @@ class ApiRequest(http.Request):
             )
         return who
 
-    def permitted(self) -> Who:
+    def permitted(self, open_to_strangers: bool = False) -> Who:
         """Return who asks. Raises `HttpProblem` for what is refused already, for strangers unless
-        the route is open to them, and unless what a browser asks for by its cookie comes from a
-        page of ours."""
-        is_open = (
-            self.route is not None and self.route.open and self.getHeader("authorization") is None
-        )
+        it is open to them, and unless what a browser asks for by its cookie comes from a page of
+        ours."""
+        is_open = open_to_strangers and self.getHeader("authorization") is None
         if wrong := self.refusal or (None if is_open else self.stranger):
             raise wrong
         if self.session:
-            check_host(self.getHeader("host"), self.context.names)
+            check_host(self.getHeader("host"), self.port.names)
             visit = sessions.visit(self.session, self.getHeader("cookie"))
             genuine = same_origin(self.getHeader) and visit.proves(
                 self.getHeader("x-csrf-token") or ""
@@ -324,13 +293,6 @@ class ApiRequest(http.Request):
                     self.headers["ETag"] = packed_tag(self.headers["ETag"])
         self.send(status, body, kind)
 
-    def send_page(self, answer: Answer) -> None:
-        """Send what the portal answers."""
-        self.headers |= SECURITY | answer.headers
-        for line in answer.cookies:
-            self.responseHeaders.addRawHeader("Set-Cookie", line)
-        self.send(answer.status, answer.body, answer.kind)
-
     def problem(self, wrong: HttpProblem) -> None:
         """Send a problem document."""
         if wrong.status == 401:
@@ -366,7 +328,7 @@ class ApiRequest(http.Request):
             self.method.decode("latin-1"),
             shown(self.path),
             status,
-            1000 * (self.context.reactor.seconds() - self._started),
+            1000 * (self.port.reactor.seconds() - self._started),
             f": {why}" if why else "",
         )
         if self.gone:
@@ -380,6 +342,11 @@ class ApiRequest(http.Request):
         if self.method != b"HEAD":
             out.write(body)
         out.finish()
+
+
+def unquoted(path: str) -> str:
+    """Return a request's path with each of its segments unquoted."""
+    return "/".join(unquote(part, errors="replace") for part in path.split("/"))
 
 
 def phrase(status: int) -> str:

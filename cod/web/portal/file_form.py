@@ -12,22 +12,25 @@ from twisted.internet.defer import ensureDeferred
 
 from cod.model import Refused, Upload, Who
 from cod.web.api.calls import carry_out, checked, permit
-from cod.web.api.resources import ROUTES
-from cod.web.api.routes import Names, find
-from cod.web.api.upload_body import FileBody, Flow, check_size
+from cod.web.api.resources import ROUTE_MAP
+from cod.web.api.routes import Names
+from cod.web.api.upload_body import check_size
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem
-from cod.web.http.request import ApiRequest
+from cod.web.http.origin import check_host, same_origin
+from cod.web.http.request import WebRequest
 from cod.web.http.uploads import tus
+from cod.web.http.uploads.body import FileBody, Flow
 from cod.web.http.uploads.piece import Piece
-from cod.web.portal.answers import Answer, PageRequest, check_host, redirect, same_origin
+from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.front import Portal
 from cod.web.portal.links import url
+from cod.web.portal.page_body import page_request, send_page
 from cod.wire.multipart import BadForm, FileForm, boundary
 
 PATH, PAGE = "/images/upload", "/images/new"
-_ROUTE = find(ROUTES, "POST", tus.PATH)[0]
+_ROUTE = ROUTE_MAP.find("POST", tus.PATH)[0]
 
 log = logging.getLogger("cod.uploads")
 
@@ -35,9 +38,9 @@ log = logging.getLogger("cod.uploads")
 class FormBody(FileBody):
     """A form with a file, for the portal."""
 
-    def __init__(self, request: ApiRequest, portal: Portal) -> None:
+    def __init__(self, request: WebRequest, portal: Portal) -> None:
         super().__init__(request)
-        self._portal = portal
+        self._portal, self._context = portal, portal.context
         self._form: FileForm | None = None
         self._begun = False
 
@@ -69,7 +72,7 @@ class FormBody(FileBody):
         assert self._form is not None
         assert _ROUTE is not None
         assert _ROUTE.body is not None
-        request, context = self.request, self.request.context
+        request, context = self.request, self._context
         fields, who = self._form.fields, self._sender()
         permit(_ROUTE, who)
         told = {name: fields.get(name, "").strip() for name in ("name", "group", "sha256")}
@@ -82,7 +85,7 @@ class FormBody(FileBody):
                 "raw": fields.get("raw") == "true",
             },
         )
-        check_size(request, body)
+        check_size(context, body)
         made = await carry_out(context, _ROUTE, context.call(who, Names(), body))
         assert isinstance(made, Upload)
         self.upload = made
@@ -91,7 +94,7 @@ class FormBody(FileBody):
     def _sender(self) -> Who:
         """Return who sends the form, from a page of ours. Raises `HttpProblem` (403)."""
         request = self.request
-        check_host(request.getHeader("host"), request.context.names)
+        check_host(request.getHeader("host"), self._context.names)
         assert self._form is not None
         visit = sessions.visit(request.session, request.getHeader("cookie"))
         genuine = same_origin(request.getHeader) and visit.proves(self._form.fields.get("csrf", ""))
@@ -105,7 +108,7 @@ class FormBody(FileBody):
 
     async def answer(self) -> None:
         """Send the browser on to the image, or show the form again with what is wrong."""
-        self.request.send_page(await self._answered(self.request.page_request(b"")))
+        send_page(self.request, await self._answered(page_request(self.request, b"")))
 
     async def _answered(self, asked: PageRequest) -> Answer:
         try:
@@ -159,7 +162,7 @@ class FormBody(FileBody):
             return
         await piece.leave()
         try:
-            await self.request.context.intake.drop(piece.upload)
+            await self._context.intake.drop(piece.upload)
         except Refused:
             pass  # the refusal itself has given it up
         except Exception as error:

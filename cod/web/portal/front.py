@@ -27,8 +27,10 @@ from cod.web.api.context import Context
 from cod.web.api.routes import Call, Names, Route, named
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.http.origin import check_host, same_origin
+from cod.web.http.request import unquoted
 from cod.web.portal import links, nav
-from cod.web.portal.answers import Answer, PageRequest, check_host, packed, redirect, same_origin
+from cod.web.portal.answers import Answer, PageRequest, packed, redirect
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of
 from cod.web.portal.page import Action, Page, SessionAction
@@ -346,7 +348,7 @@ class Portal:
         """Return the page with the form, with what was typed, and what is wrong with it or what a
         look at it has shown."""
         path = links.fill(action.page, names)
-        page, page_names = self._page(routes.unquoted(path))
+        page, page_names = self._page(unquoted(path))
         if page is None:
             raise wrong or HttpProblem(404, "not_found", "No such page.")
         hides = action.hides if isinstance(action, Action) else ()

@@ -37,7 +37,7 @@ from cod.web.api.resources import (
 )
 from cod.web.api.resources.jobs import burnins, captures
 from cod.web.api.resources.network import names, switches
-from cod.web.api.routes import Route
+from cod.web.api.routes import Route, RouteMap
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES,
@@ -72,3 +72,4 @@ ROUTES: tuple[Route, ...] = (
     *server.SERVER,
     *burnins.BURNINS,
 )
+ROUTE_MAP = RouteMap(ROUTES)

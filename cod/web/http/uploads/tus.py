@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cod.model import Image, Upload
-from cod.web.api import openapi
 from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.http.request import PREFIX
 from cod.web.http.uploads.intake import Full, Locked
 from cod.web.http.uploads.piece import Mismatch, TooLong
 from cod.wire import tus
@@ -37,7 +37,7 @@ def is_here(path: str) -> bool:
 
 def location(upload_id: str) -> str:
     """Return where an upload is."""
-    return f"{openapi.PREFIX}{PATH}/{upload_id}"
+    return f"{PREFIX}{PATH}/{upload_id}"
 
 
 def options(limit: int) -> dict[str, str]:

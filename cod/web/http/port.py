@@ -1,0 +1,30 @@
+"""What HTTP knows of one listening port of the web server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cod.model import SiteRef
+from cod.pool import Pool
+from cod.web.signin.service import SignIn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A listening port.
+
+    local    it is the UNIX socket, for the local administrator
+    names    host names of the server in lower case, beside its addresses
+    proxied  there is no TLS on it: a proxy on this host says where requests come from
+    """
+
+    reactor: Any
+    pool: Pool
+    site: SiteRef
+    clock: Callable[[], float]
+    local: bool
+    names: frozenset[str]
+    proxied: bool
+    signin: SignIn
