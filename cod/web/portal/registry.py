@@ -13,7 +13,7 @@ How to add a page
 
    `load(tx, ask)` returns the template's variables: it calls flows, all in one read transaction.
    `ask` has `who`, `site`, `now`, `names` (of the path) and `query` (checked by the page's model, a
-   `web.api.models.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
+   `api.models.Query`). Claims are those of the API: `see`, `use`, `manage`, `ADMINS`, `ANYBODY`.
    Lists get `groups=ask.who.groups`. Sorting, filtering and paging are query parameters, done by
    the flow.
 2. Put the module into the table below. An entry of the navigation shows as soon as its page is
@@ -67,9 +67,8 @@ How to add a page
 6. Tests: `tests/net/portalclient.py` has a browser without scripts: `browser.get(path)`,
    `page.send(path, field=...)`.
 
-`page` (what a page is), `forms`, `links`, `sessions`, `formatting`, `answers`, `assets`, `render`
-know no sockets; `front` finds pages and renders them; `web.request` speaks HTTP, `web.memory_body`
-hands over.
+`page` (what a page is), `forms`, `links`, `formatting`, `answers`, `assets`, `render`
+know no sockets; `front` finds pages and renders them; `page_body` hands requests over.
 """
 
 from __future__ import annotations
