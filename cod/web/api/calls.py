@@ -18,8 +18,8 @@ from cod.flows.people.access import guarded, noted
 from cod.flows.replies import Repeated
 from cod.model import Result, Who, field_error
 from cod.web.api import routes
-from cod.web.api.changes import change, tagged
-from cod.web.api.conditions import Conditions, Tagged
+from cod.web.api.changes import answered, change
+from cod.web.api.conditions import Answered, Conditions
 from cod.web.api.context import Context
 from cod.web.api.models import Filtered
 from cod.web.api.routes import B, Call, Flow, N, Q, Route, V
@@ -59,7 +59,7 @@ def checked(model: type[M], values: Any) -> M:
 
 async def carry_out(
     context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], conditions: Conditions = NONE
-) -> V | Tagged[V] | Repeated:
+) -> V | Answered[V] | Repeated:
     """Return the value of the route's flow, once it is committed and its effects are on their way;
     a `Repeated` where the same was asked under the same key before. Some routes have more than one
     flow: see `Route.act`."""
@@ -79,7 +79,7 @@ async def carry_out(
     if route.changes:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
         if conditions.tells and not route.upload:
-            flow = tagged(route, ask, flow)
+            flow = answered(route, ask, flow)
     flow = conditions.around(route, ask, flow)
     value: Any = await (context.pool.run if route.changes else context.pool.read)(
         partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask))
@@ -87,7 +87,7 @@ async def carry_out(
     if isinstance(value, Result):
         context.wake(value.effects)
         value = value.value
-    told: V | Tagged[V] | Repeated = value
+    told: V | Answered[V] | Repeated = value
     return told
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from cod.flows.people.access import Change, RequiredRight
 from cod.model import Refused, Result, Right
 from cod.pool import Tx
-from cod.web.api.conditions import Tagged, asked_to_see, encoded, resource_get
+from cod.web.api.conditions import Answered, asked_to_see, encoded, resource_get
 from cod.web.api.resources import ROUTE_MAP, ROUTES
 from cod.web.api.routes import Call, Flow, Route, matched, unquoted_in
 from cod.web.http.representations import tag
@@ -67,24 +67,28 @@ def place(
     )
 
 
-def tagged(route: Route, ask: Call, flow: Flow) -> Flow:
-    """Return the route's flow, so that its value comes as a `Tagged`: read in the transaction of
+def answered(route: Route, ask: Call, flow: Flow) -> Flow:
+    """Return the route's flow, so that its value comes as an `Answered`: read in the transaction of
     the change, because a later look might see somebody else's change."""
 
-    def with_tag(tx: Tx) -> Any:
+    def with_answer(tx: Tx) -> Any:
         done = flow(tx)
         value = done.value if isinstance(done, Result) else done
-        after = Tagged(value, _tag(tx, route, ask, value))
+        reply = route.shown(value, ask.who)
+        body = encoded(reply)
+        after = Answered(value, reply, body, _tag(tx, route, ask, reply, body))
         return replace(done, value=after) if isinstance(done, Result) else after
 
-    return with_tag
+    return with_answer
 
 
-def _tag(tx: Tx, route: Route, ask: Call, value: Any) -> str:
+def _tag(tx: Tx, route: Route, ask: Call, reply: BaseModel | None, body: bytes) -> str:
     shown = shown_by(route)
     if shown is None or shown.shape is None or shown.work or shown.secret or shown.upload:
         return ""
-    path = place(route, ask.names.texts(), None if route.work else route.shown(value, ask.who))
+    if shown.shape == route.shape:  # the reply is what a look at the thing would give
+        return tag(body)
+    path = place(route, ask.names.texts(), reply)
     names = matched(shown.path, unquoted(path)) if path else None
     if names is None:
         return ""

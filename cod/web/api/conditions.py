@@ -111,11 +111,14 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged(Generic[V]):
-    """A flow's value, and the entity tag of the thing that was changed, as it is after the
-    change."""
+class Answered(Generic[V]):
+    """What a change has led to: the flow's value; the reply made of it (None: `Route.work` makes
+    one, or there is nothing to say), and its bytes; the entity tag of the thing that was changed,
+    as it is after the change ('': it has none)."""
 
     value: V
+    reply: BaseModel | None
+    body: bytes
     tag: str
 
 
@@ -153,4 +156,5 @@ def _kept(route: Route, who: Who, value: Any) -> str:
     if route.shape is None or route.secret:
         return ""
     value = value.value if isinstance(value, Result) else value
-    return encoded(route.shown(value.value if isinstance(value, Tagged) else value, who)).decode()
+    done = value.body if isinstance(value, Answered) else encoded(route.shown(value, who))
+    return done.decode()

@@ -17,8 +17,8 @@ from cod.web.api.changes import place
 from cod.web.api.conditions import (
     CSV,
     TEXT,
+    Answered,
     Conditions,
-    Tagged,
     encoded,
     wants_csv,
     wants_text,
@@ -135,16 +135,19 @@ class JsonBody(MemoryBody):
                 request.headers |= context.rate_limits.headers(who)
         if isinstance(value, Repeated):
             return self._repeat(route, value)
-        if isinstance(value, Tagged):
-            if value.tag:
-                request.headers["ETag"] = value.tag
-            value = value.value
-        said = await reply(context, route, ask, await self.after_commit(route, value))
+        if isinstance(value, Answered) and value.tag:
+            request.headers["ETag"] = value.tag
+        if isinstance(value, Answered) and route.work is None:
+            said, body = value.reply, value.body
+        else:
+            value = value.value if isinstance(value, Answered) else value
+            said = await reply(context, route, ask, await self.after_commit(route, value))
+            body = b""
         self._locate(route, said)
         if said is None:
             return request.send(204, b"")
         if route.method != "GET":
-            return request.send_text(route.status, encoded(said), secret=route.secret)
+            return request.send_text(route.status, body or encoded(said), secret=route.secret)
         if wants_csv(said, ask.query, request.getHeader("accept") or ""):
             return request.send_tagged(said.csv().encode(), CSV, route.secret)
         if wants_text(said, ask.query):
