@@ -1,10 +1,11 @@
 """Counts the files of cod/ whose code runs while something is done, in all threads: the rooms that
-a reader passes."""
+a reader passes; and the calls in each."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,18 +16,18 @@ COD = str(Path(__file__).resolve().parents[2] / "cod") + "/"
 
 
 @contextmanager
-def files_passed(*run_in: Callable[[Callable[[], object]], object]) -> Iterator[set[str]]:
-    """The files of cod/, below it, that are entered while the context lasts.
+def files_passed(*run_in: Callable[[Callable[[], object]], object]) -> Iterator[Counter[str]]:
+    """Provide the calls in each file of cod/, named below it, that is entered meanwhile.
 
     run_in  each runs a function in one of the threads that are there already (a profiler's hook is
             a thread's own)
     """
-    found: set[str] = set()
+    found: Counter[str] = Counter()
 
     def entered(frame: FrameType, event: str, _arg: Any) -> None:
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(COD):
-            found.add(name.removeprefix(COD))
+            found[name.removeprefix(COD)] += 1
 
     for run in run_in:
         run(lambda: sys.setprofile(entered))

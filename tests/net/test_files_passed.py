@@ -101,6 +101,7 @@ def test_a_post_of_a_request_by_rest(
     # the site could ever meet it, and whether the group's node-hours last, are two each; HTTP by
     # itself, below API and portal, are five
     assert len(found) <= 43, sorted(found)
+    assert found.total() < 300, found
     assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
 
 

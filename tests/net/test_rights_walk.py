@@ -16,9 +16,9 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.model import Site
+from cod.web.api import json_body
 from cod.web.api.resources import ROUTES
-from cod.web.api.routes import ANYBODY, Route
-from cod.web.http import request
+from cod.web.api.routes import ANYBODY, Route, RouteMap
 from tests.net.apiserver import Served
 from tests.net.rights_world import KEY, MARK, Asker, World, standing
 
@@ -458,7 +458,7 @@ def test_a_hole_would_be_seen(walk: Walk, monkeypatch: pytest.MonkeyPatch, path:
         for route in ROUTES
         if (route.method, route.path) == ("GET", path)
     )
-    monkeypatch.setattr(request, "ROUTES", (hole,))
+    monkeypatch.setattr(json_body, "ROUTE_MAP", RouteMap((hole,)))
     assert any("stranger" in fault for fault in faults(walk, hole))
 
 
@@ -472,5 +472,5 @@ def test_a_route_that_is_closed_too_far_would_be_seen(
         for route in ROUTES
         if name_of(route) == "GET /vclusters/{name}"
     )
-    monkeypatch.setattr(request, "ROUTES", (hole,))
+    monkeypatch.setattr(json_body, "ROUTE_MAP", RouteMap((hole,)))
     assert any("is enough" in fault for fault in faults(walk, hole))

@@ -392,27 +392,31 @@ def number(text: str) -> int:
 
 
 class RouteMap:
-    """Finds routes by their paths' first segments and lengths."""
+    """Finds routes by the first segment of their paths, their length, and the last segment; None
+    stands for a name there."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._by_shape: dict[tuple[str, int], list[Route]] = {}
+        self._by_shape: dict[tuple[str, int, str | None], list[Route]] = {}
         for each in routes:
             parts = each.path.split("/")
-            self._by_shape.setdefault((parts[1], len(parts)), []).append(each)
+            last = None if parts[-1].startswith("{") else parts[-1]
+            self._by_shape.setdefault((parts[1], len(parts), last), []).append(each)
 
     def find(self, method: str, path: str) -> tuple[Route | None, dict[str, str], list[str]]:
         """Return the route for a request, the path's parameters, and the methods that the path has
         (none: no such path)."""
-        head, length = path.partition("/")[2].partition("/")[0], path.count("/") + 1
-        lengths = (length, length - 1) if head in OWNED else (length,)
+        parts = path.split("/")
+        head, length = (*parts, "")[1], len(parts)
         methods: list[str] = []
-        for each in (one for size in lengths for one in self._by_shape.get((head, size), ())):
-            names = matched(each.path, path)
-            if names is None:
-                continue
-            if each.method == method:
-                return each, names, [method]
-            methods.append(each.method)
+        for size in (length, length - 1) if head in OWNED else (length,):
+            for last in (parts[-1], None):
+                for each in self._by_shape.get((head, size, last), ()):
+                    names = matched(each.path, path)
+                    if names is None:
+                        continue
+                    if each.method == method:
+                        return each, names, [method]
+                    methods.append(each.method)
         return None, {}, methods
 
 
